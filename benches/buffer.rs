@@ -15,10 +15,9 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as P
 use prost::Message;
 use rustix::time::{ClockId, clock_gettime};
 use spanscore::assemble::{CloseReason, Memo, Settings, TraceBuffer};
-use spanscore::span::SpanClass;
 use spanscore::span::{
-    Attribute, KeptAttributes, KeptAttributesBuilder, KeyId, Now, Resource, ScopeHash, Span,
-    SpanId, Status, TraceId, Value,
+    Attribute, KeptAttributes, KeptAttributesBuilder, KeyId, Now, PeerId, Resource, ScopeHash,
+    Span, SpanClass, SpanId, Status, TraceId, Value,
 };
 
 #[cfg(feature = "mimalloc")]
@@ -98,7 +97,7 @@ fn buffer_nanos(n_open: u64, n_spans: u64, round: u64) -> f64 {
     let (mut n_inserted, mut n_closed) = (0, 0);
     let cpu = cpu_nanos();
     for (span, class) in spans {
-        buffer.insert(span, class, now);
+        buffer.insert(span, class, PeerId::default(), now);
         n_inserted += 1;
         if n_inserted % SPANS_PER_BATCH == 0 {
             for closed in buffer.close_due(now, usize::MAX) {
@@ -121,7 +120,7 @@ fn open_size(n_traces: u64) -> usize {
     for (trace, n) in (1..=n_traces).flat_map(|trace| (0..SPANS_PER_TRACE).map(move |n| (trace, n)))
     {
         let (span, class) = span(trace, n, &resource);
-        buffer.insert(span, class, now);
+        buffer.insert(span, class, PeerId::default(), now);
     }
     buffer.stats().open_size / n_traces as usize
 }

@@ -6,125 +6,44 @@
 //! reads the clock; replay feeds files and calls [`Pipeline::end_of_input`]. The rules are an
 //! argument of each call and never stored: a reload swaps one `Arc<Rules>`, and a trace is judged
 //! by the rules in force when it closes.
+//!
+//! One pipeline can hold all traces. On several threads there is one for each [`Partition`] of
+//! them: [`split`] divides what arrives by trace id, and the pipelines share one [`CrossTraces`],
+//! which is all that crosses from one trace to another.
+
+mod judged;
+mod rules;
+mod split;
 
 mod cross_trace_results;
-mod judged;
-mod reported;
 mod span_calls;
+
+mod cross_traces;
+mod rebuilding;
+mod reported;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hashbrown::DefaultHashBuilder;
+use foldhash::fast::FixedState;
 
 use crate::assemble::{
-    CloseReason, Closed, Inserted, Settings, Stats, TornTraces, Trace, TraceBuffer, TraceIdFilter,
+    CloseReason, Closed, Inserted, Partition, Settings, Sizes, Stats, TornTraces, Trace,
+    TraceBuffer, TraceIdFilter,
 };
-use crate::evaluate::{self, Criterion, Expectations, Explain, FromSpans};
-use crate::extract::{self, PlacedRecord, Recogniser, Tools, Trajectory};
-use crate::span::{Batch, KeptAttributesBuilder, KeySet, Now, TraceId};
+use crate::evaluate;
+use crate::extract::{self, PlacedRecord, Trajectory};
+use crate::span::{Batch, KeptAttributesBuilder, Now, TraceId};
 
-use cross_trace_results::CrossTraceResults;
+use cross_traces::Extracted;
 use reported::Reported;
-use span_calls::SpanCalls;
 
+pub use cross_traces::{CrossTraceAccess, CrossTraces};
 pub use judged::{Judged, JudgementSink};
-
-/// The rules by which every trace is judged: one immutable set, swapped as a whole.
-#[derive(Debug, Clone)]
-pub struct Rules {
-    /// The criteria, in file order.
-    pub criteria: Vec<Arc<Criterion>>,
-    /// Recognises tool calls, and lists the attributes that the scan must keep.
-    pub recogniser: Recogniser,
-    /// How much of a value an explanation shows.
-    pub explain: Explain,
-    /// Expectations of single runs.
-    pub expectations: Arc<Expectations>,
-}
-
-impl Rules {
-    /// The rules of a configuration, without expectations of single runs. Scores copy the
-    /// `copy_attributes` of the evaluated span, which are kept like those that selectors read.
-    pub fn new(
-        criteria: Vec<Criterion>,
-        tools: &Tools,
-        explain: Explain,
-        copy_attributes: &[String],
-    ) -> Self {
-        Self::following(None, criteria, tools, explain, copy_attributes)
-    }
-
-    /// Like [`Self::new`], for rules that replace earlier ones: spans that were taken in under the
-    /// earlier rules can still be read.
-    pub fn following(
-        previous: Option<&Self>,
-        criteria: Vec<Criterion>,
-        tools: &Tools,
-        explain: Explain,
-        copy_attributes: &[String],
-    ) -> Self {
-        let previous = previous.map(|rules| &rules.recogniser);
-        let selected = criteria.iter().flat_map(Criterion::selector_attributes);
-        let copied = copy_attributes.iter().map(String::as_str);
-        let recogniser = Recogniser::new(tools, selected.chain(copied), previous);
-        Self {
-            recogniser,
-            explain,
-            criteria: criteria.into_iter().map(Arc::new).collect(),
-            expectations: Arc::default(),
-        }
-    }
-
-    /// Adds expectations of single runs.
-    pub fn expecting(self, expectations: Expectations) -> Self {
-        let bringing = expectations.from_spans.bringing(expectations.max_size);
-        Self {
-            recogniser: self.recogniser.with_span_expectations(bringing),
-            expectations: expectations.into(),
-            ..self
-        }
-    }
-
-    /// A copy without criteria and expectations: trajectories are still extracted, with what runs
-    /// say of themselves.
-    pub fn without_judgement(&self) -> Self {
-        Self {
-            criteria: Vec::new(),
-            expectations: Arc::default(),
-            ..self.clone()
-        }
-    }
-
-    /// Can these rules judge any run?
-    pub fn may_judge(&self) -> bool {
-        let Expectations {
-            from_spans, cases, ..
-        } = &*self.expectations;
-        !self.criteria.is_empty() || !cases.is_empty() || *from_spans == FromSpans::Full
-    }
-
-    /// A copy with other criteria and the attributes that their selectors read, without
-    /// expectations of single runs.
-    pub fn judging_by(&self, criteria: Vec<Arc<Criterion>>) -> Self {
-        let recogniser = self.recogniser.also_reading(
-            criteria
-                .iter()
-                .flat_map(|criterion| criterion.selector_attributes()),
-        );
-        Self {
-            criteria,
-            recogniser,
-            explain: self.explain,
-            expectations: Arc::default(),
-        }
-    }
-
-    /// The attributes that the scan must keep.
-    pub fn keys(&self) -> &Arc<KeySet> {
-        self.recogniser.keys()
-    }
-}
+pub use rebuilding::Rebuilding;
+pub use reported::{Marks, TraceMark};
+pub use rules::Rules;
+pub use split::split;
 
 /// Bytes of closed traces that are judged together, and of evaluations that are handed on together:
 /// what is due at once may be as much as a sender likes, and what is held for it must not be.
@@ -133,14 +52,22 @@ const MAX_SLICE: usize = 256 << 10;
 /// Spans taken in between two beats.
 const SPANS_PER_BEAT: usize = 1_024;
 
-/// Assembly, extraction and judgement as one machine.
+/// Assembly, extraction and judgement of one partition of the traces as one machine. `C` is its
+/// access to what crosses traces.
 #[derive(Debug)]
-pub struct Pipeline {
+pub struct Pipeline<C = CrossTraces> {
+    partition: Partition,
+    /// Do other replicas take a part of the traces?
+    has_peers: bool,
     buffer: TraceBuffer<Reported>,
-    span_calls: SpanCalls,
-    results: CrossTraceResults,
-    /// Hashes judgements, to compare two of one trace. Hashes never leave the process.
-    hasher: DefaultHashBuilder,
+    cross_traces: C,
+    /// Hashes judgements, to compare two of one trace. A fixed key, since a journal keeps the
+    /// hashes: a sender that makes two of them equal hides a revision of its own trace.
+    hasher: FixedState,
+    /// With a journal, every judged trace is marked.
+    marks_judged: bool,
+    /// Every record of the journal below was taken in.
+    next_record: u64,
     /// Results that are not handed on yet; empty between two calls.
     judged: Judged,
 }
@@ -175,22 +102,25 @@ impl Intake {
 }
 
 impl Pipeline {
-    /// An empty pipeline.
-    pub fn new(mut settings: Settings, now: Now) -> Self {
-        // Closed traces and results of other traces share one budget; most of it is for traces.
-        let results_size = settings.max_recent_size / 8;
-        settings.max_recent_size -= results_size;
-        let results = CrossTraceResults::new(
-            results_size,
-            settings.max_recent_traces,
-            settings.recent_ttl,
-        );
-        let (span_calls, hasher) = (SpanCalls::default(), DefaultHashBuilder::default());
+    /// An empty pipeline with all that crosses its traces.
+    pub fn new(settings: Settings, now: Now) -> Self {
+        let cross_traces = CrossTraces::new(&settings);
+        Self::of_partition(settings, cross_traces, now)
+    }
+}
+
+impl<C: CrossTraceAccess> Pipeline<C> {
+    /// An empty pipeline for the partition of the settings.
+    pub fn of_partition(mut settings: Settings, cross_traces: C, now: Now) -> Self {
+        settings.max_recent_size -= CrossTraces::size_limit(&settings);
         Self {
+            partition: settings.partition,
+            has_peers: settings.has_peers,
             buffer: TraceBuffer::new(settings, now),
-            span_calls,
-            results,
-            hasher,
+            cross_traces,
+            hasher: FixedState::with_seed(0),
+            marks_judged: false,
+            next_record: 0,
             judged: Judged::default(),
         }
     }
@@ -240,20 +170,35 @@ impl Pipeline {
             extract::prune(&mut span, class, max_value_size, &mut builder);
             // After a reload, batches that were scanned before it are still on their way.
             class.recognition = class.recognition.scanned_for(batch.keys_version);
-            intake.count(self.buffer.insert(span, class, now));
+            intake.count(self.buffer.insert(span, class, batch.peer, now));
             n_items += 1;
             after_item(self, n_items);
         }
         for record in batch.log_records {
             match extract::place(record) {
                 Some(PlacedRecord { trace_id, record }) => {
-                    intake.count(self.buffer.insert_record(trace_id, record, now));
+                    intake.count(self.buffer.insert_record(trace_id, record, batch.peer, now));
                 }
                 None => intake.n_ungrouped += 1,
             }
             n_items += 1;
             after_item(self, n_items);
         }
+        intake
+    }
+
+    /// Like [`Self::accept_into`], for a request that the journal has in this record.
+    pub fn accept_record(
+        &mut self,
+        rules: &Rules,
+        batch: Batch,
+        record: u64,
+        now: Now,
+        sink: &mut impl JudgementSink,
+    ) -> Intake {
+        self.begin_record(record);
+        let intake = self.accept_into(rules, batch, now, sink);
+        self.next_record = record + 1;
         intake
     }
 
@@ -272,9 +217,42 @@ impl Pipeline {
         self.buffer.begin_memory(since, now);
     }
 
-    /// What was seen since the last call of traces that reach several replicas.
+    /// What was seen since the last call, of any pipeline, of traces that reach several replicas.
     pub fn take_torn(&mut self) -> TornTraces {
-        self.buffer.take_torn()
+        match self.has_peers {
+            true => self.cross_traces.with(CrossTraces::take_torn),
+            false => TornTraces::default(),
+        }
+    }
+
+    /// Follows other sizes from now on.
+    pub fn resize(&mut self, mut sizes: Sizes, now: Now) {
+        let for_results = CrossTraces::share(sizes.recent);
+        sizes.recent -= for_results;
+        self.cross_traces.with(|them| them.resize(for_results));
+        self.buffer.resize(sizes, now);
+    }
+
+    /// Leaves room for what the pipelines of the other partitions hold.
+    pub fn make_room(&mut self, others: &Stats, now: Now) {
+        self.buffer.make_room(others, now);
+    }
+
+    /// Opens the traces again that traces of other partitions complete.
+    pub fn reopen_changed(&mut self, now: Now) {
+        if self.partition.is_whole() {
+            return;
+        }
+        let partition = self.partition;
+        let changed = self.cross_traces.with(|them| them.take_changed(partition));
+        for trace_id in changed {
+            self.reopen(&trace_id, now);
+        }
+    }
+
+    /// Its access to what crosses traces.
+    pub fn cross_traces_mut(&mut self) -> &mut C {
+        &mut self.cross_traces
     }
 
     /// Shortens the settle times from now on: the sidecar is about to stop.
@@ -332,16 +310,17 @@ impl Pipeline {
     ) {
         self.buffer.make_all_due(otherwise, now);
         self.judge_due(rules, now, max_slice, look, sink);
-        // The last traces can complete calls of earlier ones, which are then open again.
+        // The last traces, of this and of other partitions, can complete calls of earlier ones,
+        // which are then open again.
+        self.cross_traces.wait_for_others(now);
+        self.reopen_changed(now);
         self.buffer.make_all_due(otherwise, now);
         self.judge_due(rules, now, max_slice, |_| (), sink);
     }
 
-    /// Statistics of open and remembered traces.
+    /// Statistics of open and remembered traces, without what crosses traces.
     pub fn stats(&self) -> Stats {
-        let mut stats = self.buffer.stats();
-        stats.recent_size += self.results.size();
-        stats
+        self.buffer.stats()
     }
 
     fn judge_due(
@@ -366,36 +345,39 @@ impl Pipeline {
     fn judge(
         &mut self,
         rules: &Rules,
-        closed: Vec<Closed<Reported>>,
+        mut closed: Vec<Closed<Reported>>,
         now: Now,
         mut look: impl FnMut(&Trace),
         sink: &mut impl JudgementSink,
     ) {
-        let mut trajectories: Vec<Option<Trajectory>> = Vec::with_capacity(closed.len());
+        if self.has_peers && !closed.is_empty() {
+            self.cross_traces.with(|them| them.check_torn(&mut closed));
+        }
+        let mut extracted: Vec<Extracted> = Vec::with_capacity(closed.len());
         for closed in &closed {
             sink.beat();
             look(&closed.trace);
-            let trajectory = extract::trajectory(&closed.trace, &rules.recogniser);
-            if let Some(trajectory) = &trajectory {
-                let groups = self.span_calls.note(closed.trace.trace_id, trajectory);
-                let contested = self.results.ask(trajectory);
-                for changed in groups.iter().chain(&contested) {
-                    self.buffer.reopen(changed, now);
-                }
-            }
-            for result in extract::cross_trace_results(&closed.trace, &rules.recogniser) {
-                // A result has the effect of a late span on the trace that lacks it.
-                if let Some(waiting) = self.results.add(result) {
-                    self.buffer.reopen(&waiting, now);
-                }
-            }
-            trajectories.push(trajectory);
+            let trajectory = extract::trajectory(&closed.trace, &rules.recogniser).map(Arc::new);
+            let results = match trajectory.as_deref().is_none_or(CrossTraces::concern) {
+                true => extract::cross_trace_results(&closed.trace, &rules.recogniser),
+                false => Vec::new(),
+            };
+            extracted.push(Extracted {
+                trace_id: closed.trace.trace_id,
+                trajectory,
+                results,
+            });
         }
-        for (mut closed, trajectory) in closed.into_iter().zip(trajectories) {
+        self.join(&mut extracted, now);
+        for (mut closed, extracted) in closed.into_iter().zip(extracted) {
             if closed.first {
                 self.judged.reasons.push(closed.trace.reason);
+                let trajectory = extracted.trajectory.as_ref();
+                let has_calls = trajectory.is_some_and(|it| !it.tool_calls.is_empty());
+                let half = extract::half_arrived(&closed.trace, has_calls);
+                self.judged.half_arrived.extend(half);
             }
-            match trajectory.map(|trajectory| self.span_calls.without_known(trajectory)) {
+            match extracted.trajectory {
                 // Spans report all calls of this group of records.
                 Some(trajectory)
                     if trajectory.subject.is_none() && trajectory.tool_calls.is_empty() =>
@@ -403,15 +385,13 @@ impl Pipeline {
                     if closed.first {
                         self.judged.n_no_trajectory += 1;
                     }
-                    let (trajectory, memo) = (Arc::new(trajectory), &mut closed.memo);
+                    let memo = &mut closed.memo;
                     let revising = memo.revise(&rules.criteria, &trajectory, &self.hasher);
                     for evaluation in revising.withdraw() {
                         self.judged.add(evaluation);
                     }
                 }
-                Some(mut trajectory) => {
-                    self.results.fill(&mut trajectory);
-                    let trajectory = Arc::new(trajectory);
+                Some(trajectory) => {
                     if closed.first {
                         self.judged.trajectories.push(Arc::clone(&trajectory));
                     }
@@ -425,9 +405,50 @@ impl Pipeline {
                 }
                 None => {}
             }
+            if self.marks_judged {
+                let Closed { trace, memo, .. } = &closed;
+                let (judged_below, first) = (self.next_record, closed.first_record);
+                self.judged.marks.add(trace, memo, judged_below, first);
+            }
             self.buffer.remember(closed, now);
         }
         hand_on(&mut self.judged, sink);
+    }
+
+    /// Opens a trace again that another one changes.
+    fn reopen(&mut self, trace_id: &TraceId, now: Now) {
+        let is_lost = self.buffer.reopen(trace_id, now);
+        self.judged.n_lost += usize::from(is_lost);
+    }
+
+    /// Notes what was extracted for other traces, opens those again that it changes, and completes
+    /// the trajectories with what other traces hold.
+    fn join(&mut self, extracted: &mut [Extracted], now: Now) {
+        let partition = self.partition;
+        if !extracted.is_empty() {
+            // A part of a call has the effect of a late span on the trace that lacks it.
+            let changed = self
+                .cross_traces
+                .with(|them| them.note(extracted, partition));
+            for trace_id in changed {
+                self.reopen(&trace_id, now);
+            }
+        }
+        let next_due = self.buffer.next_deadline();
+        self.cross_traces.noted(next_due, now);
+        let trajectories = extracted.iter_mut().filter_map(|it| it.trajectory.as_mut());
+        let mut joined: Vec<&mut Arc<Trajectory>> = trajectories
+            .filter(|trajectory| CrossTraces::concern(trajectory))
+            .collect();
+        if joined.is_empty() {
+            return;
+        }
+        // Traces that are due at one moment complete each other, also across partitions.
+        if next_due.is_none_or(|due| due > now.instant) {
+            self.cross_traces.wait_for_others(now);
+        }
+        self.cross_traces
+            .with(|them| joined.iter_mut().for_each(|it| them.complete(it)));
     }
 
     fn judge_one(

@@ -2,20 +2,25 @@
 //! the clock and owns the threads. Must not decide anything about spans, scores or protocols.
 
 mod cgroup;
+#[cfg(feature = "kafka")]
+mod copies;
 mod intake;
 mod judgements;
 mod keeping;
+mod memory_watch;
 mod peers;
 mod ports;
+mod rebuild;
 mod record;
 mod scoring;
 
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
@@ -25,11 +30,11 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::admin::{AdminPort, Guard, OtlpAddresses, TokenError};
-use crate::config::Config;
+use crate::config::{Bound, Budgets, Config};
 use crate::evaluate::Coverage;
 use crate::export::{self, ExportError, Exporter};
-use crate::forward::{self, ForwardError};
-use crate::journal::{JournalError, Keeping, OpenLog};
+use crate::forward::{self, ForwardError, ForwardHandle};
+use crate::journal::{JournalError, Keeping};
 use crate::listen::BindError;
 use crate::page::{Page, PageSetup};
 use crate::pipeline::{Judged, Rules};
@@ -41,13 +46,14 @@ use crate::telemetry::{DrainBegun, MetricsSource, Phase, Stopped, Telemetry};
 use crate::tls::TlsError;
 use crate::transport::Undelivered;
 
-use intake::{LastRequest, RequestIntake};
+use intake::{LastRequest, Onlookers, RequestIntake};
 use judgements::{coverage_metrics, judge};
-use keeping::{open_journal, write_down};
+use keeping::{JournalParts, open_journal, write_down};
+use memory_watch::MemoryWatch;
 use peers::PeerWatch;
 use ports::{Doors, Ports};
 use record::{Recorder, Recording};
-use scoring::ScoringQueue;
+use scoring::{ScoringBounds, ScoringQueue};
 
 pub use cgroup::memory_limit;
 
@@ -64,6 +70,11 @@ pub fn now() -> Now {
         instant: Instant::now(),
         unix_nanos: u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX),
     }
+}
+
+/// How many CPUs the process may use: its affinity and its cgroup's quota count.
+fn n_cpus() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 /// A start after which nothing has arrived for so long is reported.
@@ -87,11 +98,12 @@ pub struct Plan {
     pub origin: Option<ConfigOrigin>,
     /// The rules by which traces are judged.
     pub rules: Rules,
-    /// The memory limit of our cgroup, in bytes, if there is one.
-    pub cgroup_limit: Option<usize>,
+    /// Reads the memory limit of our cgroup, in bytes, if there is one: at the start, and again at
+    /// each `reload.interval`.
+    pub cgroup_limit: fn() -> Option<usize>,
     /// Where evaluations are printed, if they are.
     pub print: Option<export::Print>,
-    /// Sees every judgement, on the scoring thread.
+    /// Sees every judgement, on the thread that judged.
     pub observer: Option<Observer>,
     /// The folder to which requests are recorded, if they are.
     pub record: Option<PathBuf>,
@@ -127,6 +139,10 @@ pub enum StartError {
     /// A setting of the receivers cannot be used.
     #[error("{0}")]
     Receive(String),
+    /// A setting of Kafka cannot be used.
+    #[cfg(feature = "kafka")]
+    #[error("`kafka`: {0}")]
+    Kafka(String),
     /// The system refused a thread or an address.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
@@ -149,7 +165,7 @@ pub struct Sidecar {
     pub addresses: Addresses,
     /// Its metrics and heartbeats.
     pub telemetry: Arc<Telemetry>,
-    /// Kept alive until the doors have closed; dropping it ends the scoring thread's queue.
+    /// Kept alive until the doors have closed; dropping it ends the scoring queue.
     intake: Arc<RequestIntake>,
     /// The criteria in force, and how they change.
     pub register: Register,
@@ -157,12 +173,12 @@ pub struct Sidecar {
     watching: (oneshot::Sender<Infallible>, JoinSet<()>),
     doors: Doors,
     admin: Doors,
-    scoring: Option<JoinHandle<()>>,
+    scoring: Vec<JoinHandle<()>>,
     recording: Recording,
     forwarding: JoinSet<Undelivered>,
     journal: Option<Keeping>,
     exporting: export::ExportTasks,
-    /// Reports silence and follows the peers.
+    /// Reports silence, follows the memory limit and the peers.
     background: JoinSet<()>,
     deadline: Duration,
     quiet: Duration,
@@ -182,11 +198,12 @@ impl Sidecar {
         } = plan;
         let started = now();
         let telemetry = Arc::new(Telemetry::default());
-        let budgets = config.budgets(cgroup_limit);
+        let memory_watch = MemoryWatch::new(&config, cgroup_limit, telemetry.clone());
+        let bounds = memory_watch.bounds().clone();
         let mut rng = fastrand::Rng::new();
 
         let destination = config.forward_destination();
-        let ports = Ports::bind(&config, &budgets, &telemetry).await?;
+        let ports = Ports::bind(&config, &bounds, &telemetry).await?;
         let addresses = ports.addresses()?;
         let guard = Arc::new(Guard::try_new(addresses.admin, &config.admin, &telemetry)?);
         if let Some(destination) = &destination {
@@ -200,60 +217,63 @@ impl Sidecar {
             &config.receivers.otlp,
             &config.forward,
             &config.journal,
-            &budgets,
+            &bounds,
             destination.is_some(),
         )
         .map_err(StartError::Receive)?;
 
-        let journal = match destination.is_some() {
-            true => open_journal(&config.journal, rng.fork(), &telemetry).await?,
+        let journal = match destination.is_some() || config.scoring.enabled {
+            true => open_journal(&config, rng.fork(), &telemetry).await?,
             false => None,
         };
-        let (journal, journal_metrics, keeping) = match journal {
-            None => (None, None, None),
-            Some(OpenLog {
-                log,
-                reader,
-                low,
-                end,
-                keeping,
-            }) => {
-                let metrics_log = log.clone();
-                let metrics: MetricsSource = Arc::new(move |page| metrics_log.write_metrics(page));
-                let journal = forward::KeptRequests {
-                    log,
-                    reader,
-                    waiting: low..end,
-                };
-                (Some(journal), Some(metrics), Some(keeping))
-            }
-        };
+        let JournalParts {
+            log: journal_log,
+            requests,
+            marks,
+            traces,
+            metrics: journal_metrics,
+            keeping,
+        } = JournalParts::of(journal, &config);
         let forward = forward::Settings {
             destination,
             signals: config.forward.signals.clone(),
-            capacity: budgets.forward_queue,
-            journal,
+            capacity: bounds.forward_queue.clone(),
+            journal: requests,
         };
         let (forward, delivery) = forward::start(forward, &telemetry, rng.fork())?;
+        #[cfg(feature = "kafka")]
+        let (forward, kafka) = copies::into_kafka(forward, &config, &bounds, &telemetry, &mut rng)?;
         let mut forwarding = JoinSet::new();
         if let Some(delivery) = delivery {
             forwarding.spawn(delivery.run());
         }
+        #[cfg(feature = "kafka")]
+        let kafka_metrics = kafka.map(|(delivery, metrics)| {
+            forwarding.spawn(delivery.run());
+            metrics
+        });
 
         let exporting = export::ExportPlan {
             config: &config,
-            budget: budgets.scores,
+            budget: bounds.scores.clone(),
             print,
+            marks,
         };
         let (exporter, exporting) = Exporter::start(exporting, &telemetry, &mut rng)?;
 
         let rules = Arc::new(ArcSwap::from_pointee(rules));
-        let coverage = Arc::new(Mutex::new(Coverage::default()));
+        // The journal hears from one thread which records are needed.
+        let n_threads = match traces {
+            Some(_) => 1,
+            None => config.scoring.threads.or(n_cpus()),
+        };
+        let coverage = Arc::new(Mutex::new(Coverage::of_pipelines(n_threads)));
         let setup = register::RegisterSetup {
             config: config.clone(),
             origin,
             rules: rules.clone(),
             coverage: coverage.clone(),
+            renew_headers: renew_headers(forward.clone(), exporter.clone()),
             clock: now,
         };
         let (register, reloader) = register::open(setup, &telemetry)?;
@@ -263,31 +283,44 @@ impl Sidecar {
         watching.spawn(reloader.run(telemetry.heartbeat("register", started.instant), ended));
         let page = config.admin.page.enabled.then(|| {
             Page::new(PageSetup {
-                capacity: budgets.page,
+                capacity: bounds.page.clone(),
                 links: config.admin.links.clone(),
                 register: register.clone(),
                 clock: now,
             })
         });
-        let (scoring, thread) = if config.scoring.enabled {
-            let judge = judge(exporter.clone(), coverage.clone(), page.clone(), observer);
-            let (scoring, thread) = ScoringQueue::start(
-                config.assemble_settings(&budgets),
-                budgets.scoring_queue,
+        let (scoring, threads) = if config.scoring.enabled {
+            let observer = observer.map(|observer| Arc::new(Mutex::new(observer)));
+            let judge = || {
+                judge(
+                    exporter.clone(),
+                    coverage.clone(),
+                    page.clone(),
+                    observer.clone(),
+                )
+            };
+            let (scoring, threads) = ScoringQueue::start(
+                memory_watch.assemble_settings(),
+                scoring_bounds(&config, &bounds),
                 rules.clone(),
                 telemetry.clone(),
-                judge,
+                (0..n_threads).map(|_| judge()).collect(),
+                traces,
             )?;
-            (Some(scoring), Some(thread))
+            (Some(scoring), threads)
         } else {
-            (None, None)
+            (None, Vec::new())
         };
 
         let (recorder, recording) = Recorder::start(record.as_deref())?;
         let intake = Arc::new(RequestIntake {
             forward,
             scoring,
-            recorder,
+            onlookers: Onlookers {
+                recorder,
+                page: page.clone(),
+            },
+            journal: journal_log,
             rules,
             started: started.instant,
             last_offer: Arc::default(),
@@ -298,6 +331,7 @@ impl Sidecar {
         };
         let mut background = JoinSet::new();
         background.spawn(last_request.clone().report_silence(SILENCE, addresses));
+        background.spawn(memory_watch.run());
         if let (Some(peers), Some(scoring)) = (&config.assemble.peers, &intake.scoring) {
             let watch = PeerWatch::new(peers, scoring.clone(), telemetry.clone(), started);
             background.spawn(watch.run());
@@ -317,6 +351,8 @@ impl Sidecar {
             coverage_metrics(coverage),
         ];
         metrics.extend(journal_metrics);
+        #[cfg(feature = "kafka")]
+        metrics.extend(kafka_metrics);
         let mut api = register::routes(&register).merge(scores);
         let mut assets = Router::new();
         if let Some(page) = page {
@@ -325,6 +361,7 @@ impl Sidecar {
             assets = page.assets();
         }
         let port = AdminPort {
+            scrapes: Arc::default(),
             telemetry: telemetry.clone(),
             metrics,
             started_unix_nanos: started.unix_nanos,
@@ -352,7 +389,7 @@ impl Sidecar {
             watching: (end_watching, watching),
             doors,
             admin,
-            scoring: thread,
+            scoring: threads,
             recording,
             forwarding,
             journal: keeping,
@@ -396,8 +433,8 @@ impl Sidecar {
         } = self;
         let begun = now().instant;
         let deadline_at = begun + deadline;
-        telemetry.enter(Phase::Draining);
         intake.forward.begin_drain();
+        telemetry.enter(Phase::Draining);
         intake
             .fall_quiet(
                 quiet,
@@ -411,11 +448,16 @@ impl Sidecar {
 
         let forward = intake.forward.clone();
         background.shutdown().await;
-        // The last handle of the scoring queue: the thread judges open traces, exports their scores
-        // and ends.
+        // The last handle of the scoring queue: its threads judge open traces, export their scores
+        // and end.
         drop(intake);
-        if let Some(thread) = scoring {
-            let joined = tokio::task::spawn_blocking(move || thread.join().is_ok());
+        if !scoring.is_empty() {
+            let joined = tokio::task::spawn_blocking(move || {
+                for thread in scoring {
+                    // A panic was reported when it happened.
+                    let _ = thread.join();
+                }
+            });
             // If judging takes longer, scores that are not exported by then are lost.
             let _ = tokio::time::timeout_at(
                 (deadline_at - deadline.mul_f64(KEPT_FOR_LAST_SCORES)).into(),
@@ -444,11 +486,36 @@ impl Sidecar {
             .sum();
         let n_kept = if is_kept { n_queued } else { 0 };
         Stopped {
-            n_undelivered: n_queued - n_kept + n_dropped,
+            n_undelivered: n_queued - n_kept + n_dropped + telemetry.n_left_for_kafka(),
             n_kept,
             n_undelivered_scores: scores_left.values().sum(),
         }
     }
+}
+
+/// What scoring may take.
+fn scoring_bounds(config: &Config, bounds: &Budgets<Bound>) -> ScoringBounds {
+    let (assemble, open, recent) = (
+        config.assemble.clone(),
+        bounds.open.clone(),
+        bounds.recent.clone(),
+    );
+    ScoringBounds {
+        queue: bounds.scoring_queue.clone(),
+        traces: Some(Box::new(move || assemble.sizes(open.get(), recent.get()))),
+    }
+}
+
+/// Sends the headers of a reloaded configuration from the next request on.
+fn renew_headers(forward: ForwardHandle, exporter: Exporter) -> register::RenewHeaders {
+    Box::new(move |config| {
+        if let Some(destination) = config.forward_destination() {
+            let renewed = forward.renew_headers(&destination);
+            renewed.map_err(|error| error.to_string())?;
+        }
+        let renewed = exporter.renew_headers(config);
+        renewed.map_err(|error| error.to_string())
+    })
 }
 
 #[cfg(test)]

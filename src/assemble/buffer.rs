@@ -1,6 +1,8 @@
 //! Pure. The buffer: which traces are open, when and why each is closed, and what happens to late
 //! spans, by the rules of docs/design.md#when-is-a-trace-done. Its parts count, time and remember.
 
+mod rebuilding;
+
 use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
@@ -11,14 +13,14 @@ use super::fifo_timers::Tick;
 use super::node::Arrival;
 use super::recent::RecentlyClosed;
 use super::resources::SharedResources;
+use super::shares::{BudgetShare, Excess, Shares, TraceSender};
 use super::slab::{Slab, Slot};
 use super::span_tree::{SpanTree, Upserted};
 use super::timers::{Due, Timers, ticks};
-use super::torn::TornServices;
 use super::trace_id_filter::TraceIdFilter;
 use super::unscored::UnscoredTraces;
-use super::{CloseReason, Closed, Inserted, Memo, Settings, SpanClass, Stats, TornTraces};
-use crate::span::{LogRecord, Now, Span, TraceId};
+use super::{CloseReason, Closed, Inserted, Memo, Settings, Sizes, SpanClass, Stats};
+use crate::span::{LogRecord, Now, PeerId, Span, TraceId};
 
 /// Assembles spans into traces and hands out each trace when it is done.
 ///
@@ -41,18 +43,23 @@ pub struct TraceBuffer<M> {
     open: Slab<Box<BufferedTrace<M>>>,
     timers: Timers,
     resources: SharedResources,
-    /// Open traces that no limit is closing, and their bytes: both count against the budget of open
-    /// traces.
-    n_open: usize,
-    open_size: usize,
+    /// Open traces that no limit is closing, and their bytes, by sender: both count against the
+    /// budget of open traces.
+    shares: Shares,
+    /// The budget of open traces: what the other partitions leave of it.
+    max_open_traces: usize,
+    max_open_size: usize,
+    /// Traces that were opened before this may be split by a change of the replicas.
+    split_until: Tick,
     /// Bytes of the traces that a limit is closing.
     closing_size: usize,
     recent: RecentlyClosed<M>,
     unscored: UnscoredTraces,
     /// Unix time at which our memory of traces begins: an earlier trace may have been forgotten.
     memory_unix_nanos: u64,
-    torn: TornServices,
     n_arrived: u64,
+    /// The record of the journal that what arrives now is in.
+    record: u64,
 }
 
 impl<M: Memo> TraceBuffer<M> {
@@ -67,8 +74,10 @@ impl<M: Memo> TraceBuffer<M> {
             open: Slab::new(),
             timers: Timers::new(&settings),
             resources: SharedResources::default(),
-            n_open: 0,
-            open_size: 0,
+            shares: Shares::default(),
+            max_open_traces: settings.max_open_traces,
+            max_open_size: settings.max_open_size,
+            split_until: ticks(settings.warm_up),
             closing_size: 0,
             recent: RecentlyClosed::new(
                 settings.max_recent_traces,
@@ -76,35 +85,49 @@ impl<M: Memo> TraceBuffer<M> {
                 ticks(settings.recent_ttl),
             ),
             unscored: UnscoredTraces::new(
-                settings.max_open_traces,
+                settings
+                    .max_open_traces
+                    .div_ceil(settings.partition.n_partitions()),
                 ticks(settings.recent_ttl),
                 ticks(settings.inactive),
             ),
             memory_unix_nanos: now.unix_nanos.saturating_add(ticks(settings.warm_up)),
-            torn: TornServices::default(),
             n_arrived: 0,
+            record: 0,
             settings,
         }
     }
 
-    /// Takes in a span. The trace does not depend on the order, batching and repetition of its
-    /// spans.
+    /// Takes in a span that a peer sent. The trace does not depend on the order, batching and
+    /// repetition of its spans.
     #[inline]
-    pub fn insert(&mut self, span: Span, class: SpanClass, now: Now) -> Inserted {
-        self.insert_arrival(span.trace_id, Arrival::of_span(span, class), now)
+    pub fn insert(&mut self, span: Span, class: SpanClass, peer: PeerId, now: Now) -> Inserted {
+        self.insert_arrival(span.trace_id, Arrival::of_span(span, class), peer, now)
     }
 
-    /// Takes in a log record, to be held with a trace. It closes nothing, and its parent cannot be
-    /// missing: a trace of records alone is closed when it is inactive.
-    pub fn insert_record(&mut self, trace_id: TraceId, record: LogRecord, now: Now) -> Inserted {
-        self.insert_arrival(trace_id, Arrival::of_record(record), now)
+    /// Takes in a log record that a peer sent, to be held with a trace. It closes nothing, and its
+    /// parent cannot be missing: a trace of records alone is closed when it is inactive.
+    pub fn insert_record(
+        &mut self,
+        trace_id: TraceId,
+        record: LogRecord,
+        peer: PeerId,
+        now: Now,
+    ) -> Inserted {
+        self.insert_arrival(trace_id, Arrival::of_record(record), peer, now)
     }
 
-    fn insert_arrival(&mut self, trace_id: TraceId, arrival: Arrival, now: Now) -> Inserted {
+    fn insert_arrival(
+        &mut self,
+        trace_id: TraceId,
+        arrival: Arrival,
+        peer: PeerId,
+        now: Now,
+    ) -> Inserted {
         let tick = self.tick(now);
         let slot = match self.index.get(&trace_id) {
             Some(&slot) => slot,
-            None => match self.open_for(trace_id, &arrival, now) {
+            None => match self.open_for(trace_id, &arrival, peer, now) {
                 Ok(slot) => slot,
                 Err(inserted) => return inserted,
             },
@@ -135,10 +158,11 @@ impl<M: Memo> TraceBuffer<M> {
             self.closing_size = self.closing_size - size_before + size;
             return inserted;
         }
-        self.open_size = self.open_size - size_before + size;
+        let share = trace.share;
+        self.shares.resize(share, size_before, size);
         let quiet = trace.spans.quiet();
         let quiet_before = std::mem::replace(&mut trace.quiet, quiet);
-        self.timers.restart(slot, quiet_before, quiet, tick);
+        self.timers.restart(slot, share, quiet_before, quiet, tick);
         if trace.spans.len() >= self.settings.span_limit {
             self.start_closing(slot, CloseReason::SpanLimit, tick);
         } else if size >= self.settings.size_limit.min(Settings::MAX_SIZE_LIMIT) {
@@ -177,16 +201,21 @@ impl<M: Memo> TraceBuffer<M> {
     }
 
     /// Opens a closed trace again, to settle, if its spans are still there: another trace completes
-    /// one of its calls.
-    pub fn reopen(&mut self, trace_id: &TraceId, now: Now) {
+    /// one of its calls. Returns whether they were dropped because the memory of closed traces was
+    /// full.
+    pub fn reopen(&mut self, trace_id: &TraceId, now: Now) -> bool {
         let tick = self.tick(now);
-        if let Some(recent) = self.recent.find(self.hasher.hash_one(trace_id), trace_id)
-            && self.recent.get(recent).is_some()
-            && let Some(trace) = self.recent.take(recent)
-        {
+        let Some(recent) = self.recent.find(self.hasher.hash_one(trace_id), trace_id) else {
+            return false;
+        };
+        if self.recent.get(recent).is_none() {
+            return self.recent.is_forgotten(recent);
+        }
+        if let Some(trace) = self.recent.take(recent) {
             self.open(trace, tick);
             self.evict(tick);
         }
+        false
     }
 
     /// Like [`Self::mark_unscored`], for more traces than can be listed. It may mark others, too,
@@ -211,6 +240,7 @@ impl<M: Memo> TraceBuffer<M> {
     pub fn begin_memory(&mut self, since: Now, now: Now) {
         let warm = now.unix_nanos.saturating_add(ticks(self.settings.warm_up));
         self.memory_unix_nanos = self.memory_unix_nanos.max(warm);
+        self.split_until = self.tick(now).saturating_add(ticks(self.settings.warm_up));
         let since = ticks(since.instant.saturating_duration_since(self.start.instant));
         let slots: Vec<Slot> = self.open.slots().collect();
         for slot in slots {
@@ -222,14 +252,34 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// What was seen of torn traces since the last call.
-    pub fn take_torn(&mut self) -> TornTraces {
-        self.torn.take()
-    }
-
     /// Shortens the settle times from now on: the sidecar is about to stop.
     pub fn shorten_settle(&mut self, settle: Duration) {
         self.timers.shorten_settle(ticks(settle));
+    }
+
+    /// Follows other sizes from now on. What is too much is closed, or forgotten, at once.
+    pub fn resize(&mut self, sizes: Sizes, now: Now) {
+        self.settings.size_limit = sizes.trace;
+        self.settings.max_open_size = sizes.open;
+        self.settings.max_recent_size = sizes.recent;
+        self.make_room(&Stats::default(), now);
+    }
+
+    /// Leaves room for what the other partitions hold. The budgets are common, so that one trace
+    /// may take as much of them as if there were one partition; but each partition may hold its
+    /// equal share. What is held beyond the budgets is closed, or forgotten, at once.
+    pub fn make_room(&mut self, others: &Stats, now: Now) {
+        let n_partitions = self.settings.partition.n_partitions();
+        let left =
+            |budget: usize, held: usize| budget.saturating_sub(held).max(budget / n_partitions);
+        self.max_open_traces = left(self.settings.max_open_traces, others.n_open);
+        self.max_open_size = left(self.settings.max_open_size, others.open_size);
+        self.recent.make_room(
+            left(self.settings.max_recent_traces, others.n_recent),
+            left(self.settings.max_recent_size, others.recent_size),
+        );
+        let tick = self.tick(now);
+        self.evict(tick);
     }
 
     /// When `close_due` will have a trace to close, if no span arrives before.
@@ -263,12 +313,15 @@ impl<M: Memo> TraceBuffer<M> {
             closed.extend(self.open.get_mut(slot).map(|trace| {
                 let size_before = trace.size();
                 let memo = std::mem::take(&mut trace.memo);
-                self.open_size = self.open_size - size_before + trace.size();
+                self.shares.resize(trace.share, size_before, trace.size());
                 size += size_before;
                 Closed {
                     trace: trace.copy(CloseReason::Expired),
                     memo,
                     first: !std::mem::replace(&mut trace.reported, true),
+                    closed_by: CloseReason::Expired,
+                    may_be_split: false,
+                    first_record: trace.first_record,
                     rest: None,
                 }
             }));
@@ -334,11 +387,12 @@ impl<M: Memo> TraceBuffer<M> {
             {
                 let size_before = open.size();
                 open.memo = memo;
-                let held = match open.closing {
-                    Some(_) => &mut self.closing_size,
-                    None => &mut self.open_size,
-                };
-                *held = *held - size_before + open.size();
+                match open.closing {
+                    Some(_) => {
+                        self.closing_size = self.closing_size - size_before + open.size();
+                    }
+                    None => self.shares.resize(open.share, size_before, open.size()),
+                }
             }
             return;
         };
@@ -359,8 +413,8 @@ impl<M: Memo> TraceBuffer<M> {
     /// How much the buffer holds.
     pub fn stats(&self) -> Stats {
         let mut stats = Stats {
-            n_open: self.n_open,
-            open_size: self.open_size,
+            n_open: self.shares.n_traces(),
+            open_size: self.shares.size(),
             n_unscored: self.unscored.len(),
             ..Stats::default()
         };
@@ -373,20 +427,29 @@ impl<M: Memo> TraceBuffer<M> {
         &mut self,
         trace_id: TraceId,
         arrival: &Arrival,
+        peer: PeerId,
         now: Now,
     ) -> Result<Slot, Inserted> {
         let tick = self.tick(now);
         self.forget(now);
         let Some(recent) = self.recent.find(self.hasher.hash_one(trace_id), &trace_id) else {
+            let partition = self.settings.partition;
             let trace = BufferedTrace {
                 trace_id,
+                sender: TraceSender {
+                    peer,
+                    service: self.hasher.hash_one(&*arrival.resource.service) as u32,
+                },
+                share: BudgetShare::default(),
                 spans: SpanTree::default(),
                 memo: M::default(),
                 reported: false,
                 unscored: self.unscored.take(&trace_id),
                 memory_unix_nanos: self.memory_unix_nanos,
                 opened: tick,
-                arrival: self.n_arrived,
+                arrival: self.n_arrived * partition.n_partitions() as u64
+                    + partition.index() as u64,
+                first_record: self.record,
                 quiet: None,
                 closing: None,
             };
@@ -412,13 +475,11 @@ impl<M: Memo> TraceBuffer<M> {
     fn open(&mut self, mut trace: Box<BufferedTrace<M>>, tick: Tick) -> Slot {
         let quiet = trace.spans.quiet();
         trace.quiet = quiet;
-        let trace_id = trace.trace_id;
-        self.n_open += 1;
-        self.open_size += trace.size();
+        trace.share = self.shares.open(trace.sender, trace.size());
+        let (trace_id, share) = (trace.trace_id, trace.share);
         let slot = self.open.insert(trace);
         self.index.insert(trace_id, slot);
-        self.timers.open(slot, tick);
-        self.timers.restart(slot, None, quiet, tick);
+        self.timers.open(slot, share, quiet, tick);
         slot
     }
 
@@ -428,37 +489,23 @@ impl<M: Memo> TraceBuffer<M> {
         self.index.remove(&buffered.trace_id);
         match buffered.closing.take() {
             Some(_) => self.closing_size -= buffered.size(),
-            None => {
-                self.n_open -= 1;
-                self.open_size -= buffered.size();
-            }
+            None => self.shares.close(buffered.share, buffered.size()),
         }
         self.recent
             .insert(self.hasher.hash_one(buffered.trace_id), tick);
         let first = !std::mem::replace(&mut buffered.reported, true);
-        if self.settings.has_peers && first {
-            self.note_torn(&buffered, reason);
-        }
-        let reason = buffered.reason(reason, &self.settings, &self.torn);
-        let trace = buffered.lend(reason);
+        let seen_reason = buffered.reason(reason, &self.settings);
+        let trace = buffered.lend(seen_reason);
         let memo = std::mem::take(&mut buffered.memo);
         Some(Closed {
             trace,
             memo,
             first,
+            closed_by: reason,
+            may_be_split: buffered.opened < self.split_until,
+            first_record: buffered.first_record,
             rest: Some(buffered),
         })
-    }
-
-    fn note_torn(&mut self, trace: &BufferedTrace<M>, reason: CloseReason) {
-        // Children of a run that is still going on prove nothing.
-        let torn = match reason {
-            CloseReason::Inactive => trace.spans.torn_service(),
-            _ => None,
-        };
-        for service in trace.spans.services() {
-            self.torn.note(service, torn == Some(service));
-        }
     }
 
     /// Takes a trace out of the budget. It stays until `close_due` hands it out, and still takes
@@ -472,9 +519,8 @@ impl<M: Memo> TraceBuffer<M> {
             return;
         };
         trace.closing = Some(reason);
-        self.n_open -= 1;
         let size = trace.size();
-        self.open_size -= size;
+        self.shares.close(trace.share, size);
         self.closing_size += size;
         self.timers.close_now(slot, tick);
     }
@@ -487,17 +533,28 @@ impl<M: Memo> TraceBuffer<M> {
             .unwrap_or(CloseReason::Evicted)
     }
 
-    /// Makes room: closes the settling traces first, then those that have been idle for longest.
+    /// Makes room where the most is held: of that service of that peer, closes the settling traces
+    /// first, then those that have been idle for longest.
     fn evict(&mut self, tick: Tick) {
-        while (self.n_open > self.settings.max_open_traces
-            || self.open_size > self.settings.max_open_size)
-            && let Some((slot, due)) = self.timers.victim()
+        while let Some(measure) = self.excess()
+            && let Some((slot, due)) = self.timers.victim(self.shares.heaviest(measure))
         {
             let reason = match due {
                 Due::Settled => CloseReason::RootEnded,
                 Due::Inactive | Due::Closing => CloseReason::Evicted,
             };
             self.start_closing(slot, reason, tick);
+        }
+    }
+
+    /// The budget of open traces that is exceeded.
+    fn excess(&self) -> Option<Excess> {
+        if self.shares.n_traces() > self.max_open_traces {
+            Some(Excess::Traces)
+        } else if self.shares.size() > self.max_open_size {
+            Some(Excess::Size)
+        } else {
+            None
         }
     }
 

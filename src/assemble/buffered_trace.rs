@@ -2,9 +2,9 @@
 //! may be incomplete.
 
 use super::fifo_timers::Tick;
+use super::shares::{BudgetShare, TraceSender};
 use super::span_tree::{SpanTree, TreeItems};
 use super::timers::Quiet;
-use super::torn::TornServices;
 use super::{CloseReason, Memo, Settings, Trace};
 use crate::span::TraceId;
 
@@ -12,6 +12,10 @@ use crate::span::TraceId;
 #[derive(Debug)]
 pub(super) struct BufferedTrace<M> {
     pub(super) trace_id: TraceId,
+    /// The sender of its first span.
+    pub(super) sender: TraceSender,
+    /// The share that it counts against while it is open.
+    pub(super) share: BudgetShare,
     pub(super) spans: SpanTree,
     /// The pipeline's memory of the trace.
     pub(super) memo: M,
@@ -25,6 +29,8 @@ pub(super) struct BufferedTrace<M> {
     /// When its first span arrived.
     pub(super) opened: Tick,
     pub(super) arrival: u64,
+    /// The first record of the journal that has spans of it; 0 without a journal.
+    pub(super) first_record: u64,
     /// The reason for which it settles, as its timers know it.
     pub(super) quiet: Option<Quiet>,
     /// Set by a limit: nothing can keep the trace open.
@@ -39,20 +45,10 @@ impl<M: Memo> BufferedTrace<M> {
 
     /// The reason to report: `Incomplete` where a trace would be judged in full although spans may
     /// be missing.
-    pub(super) fn reason(
-        &mut self,
-        reason: CloseReason,
-        settings: &Settings,
-        torn: &TornServices,
-    ) -> CloseReason {
-        let in_full = matches!(
-            reason,
-            CloseReason::RootEnded | CloseReason::NoRoot | CloseReason::Inactive
-        );
+    pub(super) fn reason(&mut self, reason: CloseReason, settings: &Settings) -> CloseReason {
         let guard = settings.restart_guard;
-        if in_full
+        if reason.is_in_full()
             && (self.unscored
-                || self.spans.services().any(|service| torn.is_torn(service))
                 || guard
                     .is_some_and(|guard| self.spans.reaches_back(self.memory_unix_nanos, guard)))
         {

@@ -8,12 +8,12 @@ use super::slab::Slot;
 pub(super) type Tick = u64;
 
 const NONE: Slot = Slot::MAX;
-const NO_QUEUE: u8 = u8::MAX;
+const NO_QUEUE: u16 = u16::MAX;
 
-/// `N` queues of waiting slots, one for each length of wait. A slot waits in at most one of them.
+/// Queues of waiting slots, numbered from 0. A slot waits in at most one of them.
 #[derive(Debug)]
-pub(super) struct FifoTimers<const N: usize> {
-    ends: [Ends; N],
+pub(super) struct FifoTimers {
+    ends: Vec<Ends>,
     links: Vec<Link>,
 }
 
@@ -28,17 +28,27 @@ struct Link {
     since: Tick,
     prev: Slot,
     next: Slot,
-    queue: u8,
+    queue: u16,
 }
 
-impl<const N: usize> FifoTimers<N> {
-    pub(super) fn new() -> Self {
-        Self {
-            ends: [Ends {
-                first: NONE,
-                last: NONE,
-            }; N],
+impl FifoTimers {
+    pub(super) fn new(n_queues: usize) -> Self {
+        let mut timers = Self {
+            ends: Vec::new(),
             links: Vec::new(),
+        };
+        timers.grow(n_queues);
+        timers
+    }
+
+    /// Adds empty queues until there are so many, at most 65 535.
+    pub(super) fn grow(&mut self, n_queues: usize) {
+        let empty = Ends {
+            first: NONE,
+            last: NONE,
+        };
+        if n_queues > self.ends.len() {
+            self.ends.resize(n_queues.min(NO_QUEUE as usize), empty);
         }
     }
 
@@ -74,7 +84,7 @@ impl<const N: usize> FifoTimers<N> {
             since: now,
             prev: last,
             next: NONE,
-            queue: queue as u8,
+            queue: queue as u16,
         };
     }
 

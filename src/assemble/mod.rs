@@ -2,6 +2,7 @@
 //! and the class of each span; knows nothing of how a tool call is spelled, nor of what is expected
 //! of it. All timers run on arrival, never on span times.
 
+mod partition;
 mod settings;
 
 mod buffer;
@@ -13,6 +14,7 @@ mod span_tree;
 
 mod fifo_timers;
 mod recent;
+mod shares;
 mod slab;
 mod timers;
 mod torn;
@@ -27,7 +29,9 @@ use std::sync::Arc;
 use crate::span::{LogRecord, Span, SpanClass, TraceId};
 
 pub use buffer::TraceBuffer;
-pub use settings::Settings;
+pub use partition::Partition;
+pub use settings::{Settings, Sizes};
+pub use torn::TornServices;
 pub use trace_id_filter::TraceIdFilter;
 
 /// Why a trace was closed.
@@ -83,6 +87,11 @@ impl CloseReason {
             Self::Incomplete => "incomplete",
         }
     }
+
+    /// Is a trace that was closed for this reason judged in full?
+    fn is_in_full(self) -> bool {
+        matches!(self, Self::RootEnded | Self::NoRoot | Self::Inactive)
+    }
 }
 
 /// A closed trace: one version of each span, and why it was closed.
@@ -136,8 +145,38 @@ pub struct Closed<M> {
     pub memo: M,
     /// Is it reported for the first time?
     pub first: bool,
+    /// Why it was closed, whether or not spans are missing.
+    closed_by: CloseReason,
+    /// A change of the replicas may have split it, which proves nothing about how traces arrive.
+    may_be_split: bool,
+    /// The first record of the journal that has spans of it.
+    pub first_record: u64,
     /// The rest of a closed trace; `None` if the trace is still open (expired).
     rest: Option<Box<buffered_trace::BufferedTrace<M>>>,
+}
+
+impl<M: Memo> Closed<M> {
+    /// Counts the trace for its services, and takes its full verdict away if their traces arrive
+    /// torn.
+    pub fn check_torn(&mut self, torn: &mut TornServices) {
+        let Some(buffered) = &self.rest else {
+            return;
+        };
+        let spans = &buffered.spans;
+        if self.first && !self.may_be_split {
+            // Children of a run that is still going on prove nothing.
+            let torn_service = match self.closed_by {
+                CloseReason::Inactive => spans.torn_service(),
+                _ => None,
+            };
+            for service in spans.services() {
+                torn.note(service, torn_service == Some(service));
+            }
+        }
+        if self.trace.reason.is_in_full() && spans.services().any(|it| torn.is_torn(it)) {
+            self.trace.reason = CloseReason::Incomplete;
+        }
+    }
 }
 
 /// How much the buffer holds.

@@ -16,9 +16,9 @@ pub(super) struct RecentlyClosed<M> {
     entries: Slab<ClosedTrace<M>>,
     index: HashTable<Slot>,
     /// All entries, by the time of closing.
-    order: FifoTimers<1>,
+    order: FifoTimers,
     /// The entries that have their spans, by the time of closing.
-    whole: FifoTimers<1>,
+    whole: FifoTimers,
     n_whole: usize,
     size: usize,
     max_traces: usize,
@@ -40,8 +40,8 @@ impl<M: Memo> RecentlyClosed<M> {
         Self {
             entries: Slab::new(),
             index: HashTable::new(),
-            order: FifoTimers::new(),
-            whole: FifoTimers::new(),
+            order: FifoTimers::new(1),
+            whole: FifoTimers::new(1),
             n_whole: 0,
             size: 0,
             max_traces,
@@ -80,14 +80,15 @@ impl<M: Memo> RecentlyClosed<M> {
         self.n_whole += 1;
         entry.trace = Some(trace);
         self.whole.start(0, slot, now);
-        while self.size > self.max_size
-            && let Some((oldest, _)) = self.whole.first(0)
-        {
-            self.drop_spans(oldest);
-            if let Some(entry) = self.entries.get_mut(oldest) {
-                entry.is_forgotten = true;
-            }
-        }
+        self.forget_spans();
+    }
+
+    /// Remembers so much from now on. Whole traces that are too many are forgotten with the next
+    /// [`Self::forget`].
+    pub(super) fn make_room(&mut self, max_traces: usize, max_size: usize) {
+        self.max_traces = max_traces;
+        self.max_size = max_size;
+        self.forget_spans();
     }
 
     /// Were the spans of a remembered trace dropped because memory was full?
@@ -114,6 +115,12 @@ impl<M: Memo> RecentlyClosed<M> {
     /// A remembered trace, if it still has its spans.
     pub(super) fn get(&self, slot: Slot) -> Option<&BufferedTrace<M>> {
         self.entries.get(slot)?.trace.as_deref()
+    }
+
+    /// For each trace that has its spans, the first record of the journal that has one.
+    pub(super) fn first_records(&self) -> impl Iterator<Item = u64> {
+        let slots = self.entries.slots();
+        slots.filter_map(|slot| Some(self.get(slot)?.first_record))
     }
 
     /// Remembers a trace for longer: a late span arrived after its own spans were dropped.
@@ -146,6 +153,18 @@ impl<M: Memo> RecentlyClosed<M> {
         stats.n_recent = self.entries.len();
         stats.n_recent_whole = self.n_whole;
         stats.recent_size = self.size;
+    }
+
+    /// Drops the spans of the oldest traces until the others have room.
+    fn forget_spans(&mut self) {
+        while self.size > self.max_size
+            && let Some((oldest, _)) = self.whole.first(0)
+        {
+            self.drop_spans(oldest);
+            if let Some(entry) = self.entries.get_mut(oldest) {
+                entry.is_forgotten = true;
+            }
+        }
     }
 
     fn drop_spans(&mut self, slot: Slot) -> Option<Box<BufferedTrace<M>>> {

@@ -2,9 +2,26 @@
 
 use std::time::Duration;
 
+use super::partition::Partition;
+
+/// The bytes that traces may take, as they follow the memory limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// One trace, at most [`Settings::MAX_SIZE_LIMIT`].
+    pub trace: usize,
+    /// All open traces.
+    pub open: usize,
+    /// The recently closed traces.
+    pub recent: usize,
+}
+
 /// The timers and limits of `assemble.*`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
+    /// The traces that the buffer holds. The limits below are for all partitions together; what the
+    /// others hold is an argument of
+    /// [`TraceBuffer::make_room`](super::TraceBuffer::make_room).
+    pub partition: Partition,
     /// Quiet time after a top span has ended.
     pub settle: Duration,
     /// Longest time for which new spans can put off the settling. A longer `settle` still applies
@@ -47,6 +64,7 @@ impl Settings {
     /// No timers, limits or guard: a trace closes at the end of input only (`replay`, `inspect`).
     pub fn replay() -> Self {
         Self {
+            partition: Partition::WHOLE,
             settle: Duration::MAX,
             max_settle: Duration::MAX,
             settle_remote: Duration::MAX,

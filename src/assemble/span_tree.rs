@@ -320,7 +320,10 @@ impl SpanTree {
         if is_full {
             // By a quarter, not by doubling: with many open traces, unused capacity would be most
             // of the memory.
-            let n_more = (self.nodes.len() / 4).max(4);
+            let n_more = match self.nodes.len() {
+                0 => 8,
+                n_nodes => (n_nodes / 4).max(4),
+            };
             self.nodes.reserve_exact(n_more);
             self.ids.reserve_exact(n_more);
         }

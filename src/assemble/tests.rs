@@ -5,8 +5,10 @@
 mod fixture;
 mod late;
 mod limits;
+mod partitions;
 mod peers;
 mod properties;
+mod senders;
 
 use std::time::Duration;
 

@@ -1,10 +1,11 @@
-//! Pure. The timers of the open traces, and which of them is due next. Knows slots and delays;
-//! knows nothing of spans.
+//! Pure. The timers of the open traces: which of them is due next, and which gives way first. Knows
+//! slots, delays and the numbers of shares; knows nothing of spans.
 
 use std::time::Duration;
 
 use super::Settings;
 use super::fifo_timers::{FifoTimers, Tick};
+use super::shares::BudgetShare;
 use super::slab::Slot;
 
 /// Which top span of a settling trace has ended.
@@ -31,11 +32,13 @@ pub(super) enum Due {
 #[derive(Debug)]
 pub(super) struct Timers {
     /// Since the last new span. Queues: settling, settling (remote), not settling, closing.
-    quiet: FifoTimers<4>,
+    quiet: FifoTimers,
     /// Since the settling began. Queues: settling, settling (remote).
-    settling: FifoTimers<2>,
+    settling: FifoTimers,
     /// Since the trace was opened.
-    age: FifoTimers<1>,
+    age: FifoTimers,
+    /// Like `quiet`, for each share. Queues of a share: settling, settling (remote), not settling.
+    by_share: FifoTimers,
     quiet_delays: [Tick; 4],
     settling_delays: [Tick; 2],
     age_delay: Tick,
@@ -43,6 +46,9 @@ pub(super) struct Timers {
 
 const IDLE: usize = 2;
 const CLOSING: usize = 3;
+
+/// Queues of each share: all of `quiet` but the last.
+const QUEUES_OF_SHARE: usize = CLOSING;
 
 /// As ticks, `Tick::MAX` (584 years) meaning never.
 pub(super) fn ticks(duration: Duration) -> Tick {
@@ -54,9 +60,10 @@ impl Timers {
         let [settle, settle_remote, max_settle] =
             [settings.settle, settings.settle_remote, settings.max_settle].map(ticks);
         Self {
-            quiet: FifoTimers::new(),
-            settling: FifoTimers::new(),
-            age: FifoTimers::new(),
+            quiet: FifoTimers::new(4),
+            settling: FifoTimers::new(2),
+            age: FifoTimers::new(1),
+            by_share: FifoTimers::new(0),
             quiet_delays: [settle, settle_remote, ticks(settings.inactive), 0],
             settling_delays: [settle.max(max_settle), settle_remote.max(max_settle)],
             age_delay: ticks(settings.expired),
@@ -73,9 +80,11 @@ impl Timers {
         }
     }
 
-    /// Starts the timer of a trace that was opened, or opened again.
-    pub(super) fn open(&mut self, slot: Slot, now: Tick) {
+    /// Starts the timers of a trace that was opened, or opened again.
+    pub(super) fn open(&mut self, slot: Slot, share: BudgetShare, quiet: Option<Quiet>, now: Tick) {
+        self.by_share.grow((share.number() + 1) * QUEUES_OF_SHARE);
         self.age.start(0, slot, now);
+        self.restart(slot, share, None, quiet, now);
     }
 
     /// Restarts the timers of a trace after a new span. A new span puts off a settling, but not its
@@ -84,12 +93,15 @@ impl Timers {
     pub(super) fn restart(
         &mut self,
         slot: Slot,
+        share: BudgetShare,
         before: Option<Quiet>,
         after: Option<Quiet>,
         now: Tick,
     ) {
-        self.quiet
-            .start(after.map_or(IDLE, |quiet| quiet as usize), slot, now);
+        let queue = after.map_or(IDLE, |quiet| quiet as usize);
+        self.quiet.start(queue, slot, now);
+        self.by_share
+            .start(share.number() * QUEUES_OF_SHARE + queue, slot, now);
         match after {
             Some(quiet) if before != after => self.settling.start(quiet as usize, slot, now),
             Some(_) => {}
@@ -102,6 +114,7 @@ impl Timers {
         self.quiet.start(CLOSING, slot, now);
         self.settling.cancel(slot);
         self.age.cancel(slot);
+        self.by_share.cancel(slot);
     }
 
     /// Cancels the timers of a trace that was closed.
@@ -109,6 +122,7 @@ impl Timers {
         self.quiet.cancel(slot);
         self.settling.cancel(slot);
         self.age.cancel(slot);
+        self.by_share.cancel(slot);
     }
 
     /// When the next timer is due.
@@ -141,21 +155,22 @@ impl Timers {
         Some(slot)
     }
 
-    /// The trace to close when there is no room: the settling one that would settle first, else the
-    /// one that has been idle for longest.
-    pub(super) fn victim(&self) -> Option<(Slot, Due)> {
+    /// The trace of a share to close when there is no room: the settling one that would settle
+    /// first, else the one that has been idle for longest.
+    pub(super) fn victim(&self, share: BudgetShare) -> Option<(Slot, Due)> {
+        let first = |queue: usize| {
+            self.by_share
+                .first(share.number() * QUEUES_OF_SHARE + queue)
+        };
         let settling = [Quiet::Local as usize, Quiet::Remote as usize]
             .into_iter()
             .filter_map(|queue| {
-                let (slot, since) = self.quiet.first(queue)?;
+                let (slot, since) = first(queue)?;
                 Some((since.saturating_add(self.quiet_delays[queue]), slot))
             });
         match settling.min() {
             Some((_, slot)) => Some((slot, Due::Settled)),
-            None => self
-                .quiet
-                .first(IDLE)
-                .map(|(slot, _)| (slot, Due::Inactive)),
+            None => first(IDLE).map(|(slot, _)| (slot, Due::Inactive)),
         }
     }
 

@@ -19,7 +19,7 @@ const MAX_SERVICES: usize = 200;
 
 /// The latest closed traces of each service.
 #[derive(Debug, Default)]
-pub(super) struct TornServices {
+pub struct TornServices {
     by_service: HashMap<Arc<str>, Window>,
     /// Since the last [`Self::take`].
     seen: TornTraces,
@@ -69,7 +69,7 @@ impl TornServices {
     }
 
     /// What was seen since the last call.
-    pub(super) fn take(&mut self) -> TornTraces {
+    pub fn take(&mut self) -> TornTraces {
         std::mem::take(&mut self.seen)
     }
 }

@@ -52,7 +52,7 @@ impl TraceIdFilter {
 /// The words and bits of an id. Each probe multiplies by an odd number, so that ids that count up
 /// are spread, too.
 fn probes(trace_id: TraceId) -> impl Iterator<Item = (usize, u64)> {
-    let (high, low) = halves(trace_id);
+    let (high, low) = trace_id.halves();
     let mixed = (high ^ low.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (1..=N_PROBES).map(move |probe| {
         let mut hash = low.wrapping_add(mixed.wrapping_mul(probe));
@@ -62,11 +62,6 @@ fn probes(trace_id: TraceId) -> impl Iterator<Item = (usize, u64)> {
         let word = usize::try_from(hash >> 32).unwrap_or_default() % N_WORDS;
         (word, 1 << (hash % 64))
     })
-}
-
-fn halves(trace_id: TraceId) -> (u64, u64) {
-    let id = u128::from_be_bytes(*trace_id.as_bytes());
-    ((id >> 64) as u64, id as u64)
 }
 
 #[cfg(test)]

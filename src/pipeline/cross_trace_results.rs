@@ -74,6 +74,12 @@ impl CrossTraceResults {
         }
     }
 
+    /// Remembers as much as this from now on.
+    pub(super) fn resize(&mut self, max_size: usize) {
+        self.max_size = max_size;
+        self.forget();
+    }
+
     /// Bytes of all parts.
     pub(super) fn size(&self) -> usize {
         self.size
@@ -149,10 +155,11 @@ impl CrossTraceResults {
     }
 
     /// Completes the calls of a trajectory that has [asked](Self::ask) with the known parts.
-    pub(super) fn fill(&self, trajectory: &mut Trajectory) {
+    pub(super) fn fill(&self, trajectory: &mut Arc<Trajectory>) {
         if !trajectory.completed_elsewhere {
             return;
         }
+        let trajectory = Arc::make_mut(trajectory);
         let max_age_nanos = u64::try_from(self.max_age.as_nanos()).unwrap_or(u64::MAX);
         for call in trajectory
             .tool_calls

@@ -5,9 +5,10 @@
 use std::mem;
 use std::sync::Arc;
 
+use super::reported::Marks;
 use crate::assemble::CloseReason;
 use crate::evaluate::Evaluation;
-use crate::extract::{Trajectory, Unrecognised};
+use crate::extract::{HalfArrived, Trajectory, Unrecognised};
 
 /// Takes the results while the pipeline works.
 pub trait JudgementSink {
@@ -34,8 +35,16 @@ pub struct Judged {
     pub n_no_trajectory: usize,
     /// The first of these that looks like an agent's all the same.
     pub unrecognised: Option<Unrecognised>,
+    /// Traces of which only the spans or only the log records arrived.
+    pub half_arrived: Vec<HalfArrived>,
     /// Number of judgements that late spans did not change.
     pub n_unchanged: usize,
+    /// How often another trace changed a trace whose spans were dropped because the memory of
+    /// closed traces was full: it is not judged again.
+    pub n_lost: usize,
+    /// With a journal, the marks of the traces that were closed. All their evaluations are in this
+    /// slice or in earlier ones.
+    pub marks: Marks,
     /// Bytes that the evaluations are counted with.
     size: usize,
 }
@@ -83,9 +92,12 @@ impl JudgementSink for Judged {
         self.evaluations.append(&mut slice.evaluations);
         self.trajectories.append(&mut slice.trajectories);
         self.reasons.append(&mut slice.reasons);
+        self.half_arrived.append(&mut slice.half_arrived);
         self.n_no_trajectory += slice.n_no_trajectory;
         self.unrecognised = self.unrecognised.take().or(slice.unrecognised.take());
         self.n_unchanged += slice.n_unchanged;
+        self.n_lost += slice.n_lost;
+        self.marks.append(&mut slice.marks);
     }
 
     fn beat(&mut self) {}

@@ -2,15 +2,19 @@
 //! what they change: new evaluations, and revisions of those that look different. Does not know how
 //! they are made.
 
+mod marks;
+
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use hashbrown::DefaultHashBuilder;
+use foldhash::fast::FixedState;
 
 use crate::assemble::Memo;
 use crate::evaluate::{self, Criterion, Evaluation, JudgedBy, Previous, Scope, Verdict};
 use crate::extract::Trajectory;
 use crate::span::SpanId;
+
+pub use marks::{Marks, TraceMark};
 
 /// The reported evaluations of one trace.
 #[derive(Debug, Default, Clone)]
@@ -32,7 +36,7 @@ pub(super) struct Revising<'a> {
     of_whole: u64,
     registered: &'a [Arc<Criterion>],
     trajectory: &'a Arc<Trajectory>,
-    hasher: &'a DefaultHashBuilder,
+    hasher: &'a FixedState,
 }
 
 #[derive(Debug, Clone)]
@@ -76,7 +80,7 @@ impl Reported {
         &'a mut self,
         registered: &'a [Arc<Criterion>],
         trajectory: &'a Arc<Trajectory>,
-        hasher: &'a DefaultHashBuilder,
+        hasher: &'a FixedState,
     ) -> Revising<'a> {
         let n_known = self.0.len();
         // Most traces are judged by every criterion.
@@ -286,7 +290,7 @@ impl ReportedCriterion {
 // === hashes ===
 
 /// Two evaluations with equal fingerprints look the same to a reader.
-fn fingerprint(evaluation: &Evaluation, of_trajectory: u64, hasher: &DefaultHashBuilder) -> u64 {
+fn fingerprint(evaluation: &Evaluation, of_trajectory: u64, hasher: &FixedState) -> u64 {
     let mut state = hasher.build_hasher();
     // The expectations of a run, and the case it belongs to, may arrive late.
     evaluation.criterion.revision().hash(&mut state);
@@ -296,7 +300,7 @@ fn fingerprint(evaluation: &Evaluation, of_trajectory: u64, hasher: &DefaultHash
 }
 
 /// Hashes the part of a trajectory that every evaluation shows.
-fn hash_of(trajectory: &Trajectory, hasher: &DefaultHashBuilder) -> u64 {
+fn hash_of(trajectory: &Trajectory, hasher: &FixedState) -> u64 {
     let mut state = hasher.build_hasher();
     (
         trajectory.completeness,

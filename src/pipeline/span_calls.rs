@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
+use std::sync::Arc;
 
 use hashbrown::{DefaultHashBuilder, HashMap};
 
@@ -68,28 +69,27 @@ impl SpanCalls {
     }
 
     /// Removes the calls that spans reported from a trajectory made of log records.
-    pub(super) fn without_known(&self, mut trajectory: Trajectory) -> Trajectory {
+    pub(super) fn remove_known(&self, trajectory: &mut Arc<Trajectory>) {
         if trajectory.subject.is_none() {
-            trajectory.tool_calls.retain(|call| {
+            Arc::make_mut(trajectory).tool_calls.retain(|call| {
                 let id = call.call_id.as_deref();
                 let id = id.map(|id| self.hasher.hash_one(id));
                 let reports = id.and_then(|id| self.reports.get(&id));
                 reports.is_none_or(|reports| reports.span_trace.is_none() || reports.is_contested)
             });
         }
-        trajectory
     }
 
     fn reports_of(&mut self, id: &str) -> &mut Reports {
-        let id = self.hasher.hash_one(id);
-        if !self.reports.contains_key(&id) {
-            self.oldest_first.push_back(id);
-            if self.oldest_first.len() > MAX_IDS
-                && let Some(oldest) = self.oldest_first.pop_front()
-            {
-                self.reports.remove(&oldest);
-            }
+        if self.oldest_first.len() == MAX_IDS
+            && let Some(oldest) = self.oldest_first.pop_front()
+        {
+            self.reports.remove(&oldest);
         }
-        self.reports.entry(id).or_default()
+        let id = self.hasher.hash_one(id);
+        self.reports.entry(id).or_insert_with(|| {
+            self.oldest_first.push_back(id);
+            Reports::default()
+        })
     }
 }

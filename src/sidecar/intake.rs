@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::record::Recorder;
@@ -13,17 +14,28 @@ use super::scoring::ScoringQueue;
 use super::{Addresses, now};
 use crate::config::Signal;
 use crate::forward::ForwardHandle;
+use crate::journal::{AppendError, JournalLog, Record};
+use crate::page::Page;
 use crate::pipeline::Rules;
 use crate::receive::{self, Acknowledgement, Received};
 use crate::span::{KeySet, Now};
 use crate::telemetry::{MetricsPage, NothingReceived};
 use crate::transport::QueueRefusal;
 
+/// Who else sees requests that were taken. None of them waits.
+#[derive(Clone)]
+pub(super) struct Onlookers {
+    pub(super) recorder: Option<Recorder>,
+    pub(super) page: Option<Page>,
+}
+
 /// Where a received request goes: its bytes to the forward queue, its facts to the scoring queue.
 pub(super) struct RequestIntake {
     pub(super) forward: ForwardHandle,
     pub(super) scoring: Option<ScoringQueue>,
-    pub(super) recorder: Option<Recorder>,
+    pub(super) onlookers: Onlookers,
+    /// Keeps what is scored and not forwarded.
+    pub(super) journal: Option<JournalLog>,
     pub(super) rules: Arc<ArcSwap<Rules>>,
     pub(super) started: Instant,
     /// Milliseconds from the start to the last request; 0 before the first.
@@ -55,33 +67,56 @@ impl receive::RequestSink for RequestIntake {
         if self.forward.keeps(signal) {
             let arrived = now().unix_nanos;
             let (answer, answered) = oneshot::channel();
-            let (scoring, recorder) = (self.scoring.clone(), self.recorder.clone());
-            let recorded = recorder.is_some().then(|| body.clone());
+            let (scoring, onlookers) = (self.scoring.clone(), self.onlookers.clone());
+            let seen = onlookers.need(signal).then(|| body.clone());
             // Scored only when it is kept: a refused request comes again.
-            let outcome = Box::new(move |outcome: Result<(), QueueRefusal>| {
-                if outcome.is_ok() {
-                    if let (Some(recorder), Some(body)) = (&recorder, recorded) {
-                        recorder.offer(signal, &body, arrived);
+            let outcome = Box::new(move |outcome: Result<Option<u64>, QueueRefusal>| {
+                if let Ok(Some(record)) = outcome {
+                    if let Some(body) = seen {
+                        onlookers.see(signal, &body, n_items, arrived);
                     }
                     if let Some(scoring) = &scoring {
-                        scoring.offer(batch);
+                        scoring.offer(batch, Some(record));
                     }
                 }
                 // A client that has gone needs no answer.
-                let _ = answer.send(outcome);
+                let _ = answer.send(outcome.map(|_| ()));
             });
             self.forward
                 .keep(signal, body, n_items, headers, arrived, outcome);
             return Ok(Acknowledgement::WhenKept(answered));
         }
+        let has_facts = !batch.spans.is_empty() || !batch.log_records.is_empty();
+        if let (Some(journal), Some(scoring), true) = (&self.journal, &self.scoring, has_facts) {
+            let (journal_log, arrived) = (journal.clone(), now().unix_nanos);
+            let record = Record::scored(signal.number(), arrived, body.clone());
+            if journal.has(&record) {
+                return Ok(Acknowledgement::Now);
+            }
+            let (answer, answered) = oneshot::channel();
+            let (forward, scoring) = (self.forward.clone(), scoring.clone());
+            let onlookers = self.onlookers.clone();
+            let done = move |appended: Result<u64, AppendError>| {
+                let outcome = appended.map_err(QueueRefusal::from).and_then(|record| {
+                    // There is nothing to deliver.
+                    journal_log.consume([record]);
+                    onlookers.see(signal, &body, n_items, arrived);
+                    scoring.offer(batch, Some(record));
+                    forward.offer(signal, body, n_items, headers)
+                });
+                let _ = answer.send(outcome);
+            };
+            journal.append(record, Box::new(done));
+            return Ok(Acknowledgement::WhenKept(answered));
+        }
         // Forward first: a refused request is retried, and must not be scored twice.
-        let recorded = self.recorder.is_some().then(|| body.clone());
+        let seen = self.onlookers.need(signal).then(|| body.clone());
         self.forward.offer(signal, body, n_items, headers)?;
-        if let (Some(recorder), Some(body)) = (&self.recorder, recorded) {
-            recorder.offer(signal, &body, now().unix_nanos);
+        if let Some(body) = seen {
+            self.onlookers.see(signal, &body, n_items, now().unix_nanos);
         }
         if let Some(scoring) = &self.scoring {
-            scoring.offer(batch);
+            scoring.offer(batch, None);
         }
         Ok(Acknowledgement::Now)
     }
@@ -112,6 +147,28 @@ impl RequestIntake {
                 return;
             }
             tokio::time::sleep(wait).await;
+        }
+    }
+}
+
+// === impl Onlookers ===
+
+impl Onlookers {
+    /// Whether any of them needs the bytes of the next request.
+    fn need(&self, signal: Signal) -> bool {
+        let is_curious = |page: &Page| signal == Signal::Traces && page.is_curious();
+        self.recorder.is_some() || self.page.as_ref().is_some_and(is_curious)
+    }
+
+    fn see(&self, signal: Signal, body: &Bytes, n_items: u64, unix_nanos: u64) {
+        if let Some(recorder) = &self.recorder {
+            recorder.offer(signal, body, unix_nanos);
+        }
+        if let Some(page) = &self.page
+            && signal == Signal::Traces
+            && page.is_curious()
+        {
+            page.look_at(body, n_items);
         }
     }
 }

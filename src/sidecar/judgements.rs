@@ -1,4 +1,4 @@
-//! Processes each judgement on the scoring thread: exports it, counts the trajectories that the
+//! Processes each judgement on the thread that judged: exports it, counts the trajectories that the
 //! criteria select, and shows it. Must not know how traces are judged.
 
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::pipeline::Judged;
 use crate::sync::Mutex;
 use crate::telemetry::{CoverageProblem, MetricsSource, write_coverage};
 
-/// Exports each judgement on the scoring thread, counts what each criterion selects, and shows the
-/// judgement to the page and the observer.
+/// Exports each judgement, counts what each criterion selects, and shows the judgement to the page
+/// and the observer. One for each thread that judges.
 pub(super) fn judge(
     exporter: Exporter,
     coverage: Arc<Mutex<Coverage>>,
     page: Option<Page>,
-    mut observer: Option<Observer>,
+    observer: Option<Arc<Mutex<Observer>>>,
 ) -> Judge {
     Box::new(move |judged, rules| {
         let Judged {
@@ -28,7 +28,7 @@ pub(super) fn judge(
         } = judged;
         if !evaluations.is_empty() || !trajectories.is_empty() {
             let mut coverage = coverage.lock();
-            coverage.note(&rules.criteria, trajectories, evaluations);
+            coverage.note(trajectories, evaluations);
             let due = coverage.due();
             // One line, however many there are: `/v1/status` lists all of them.
             if let Some(first) = due.first() {
@@ -42,14 +42,20 @@ pub(super) fn judge(
                 .emit();
             }
         }
-        if !judged.evaluations.is_empty() {
-            exporter.export(&judged.evaluations, &rules.explain, now().unix_nanos);
+        let (evaluations, explain, now_unix_nanos) =
+            (&judged.evaluations, &rules.explain, now().unix_nanos);
+        match judged.marks.encode() {
+            Some((marks, oldest)) => {
+                exporter.export_marked(evaluations, explain, now_unix_nanos, (&marks, oldest));
+            }
+            None if evaluations.is_empty() => {}
+            None => exporter.export(evaluations, explain, now_unix_nanos),
         }
         if let Some(page) = &page {
             page.note(judged, rules, now().unix_nanos);
         }
-        if let Some(observer) = &mut observer {
-            observer(judged, rules);
+        if let Some(observer) = &observer {
+            (observer.lock())(judged, rules);
         }
     })
 }

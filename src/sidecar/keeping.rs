@@ -1,21 +1,81 @@
-//! Opens the journal at the start and ends it last. Knows nothing of its files.
+//! Opens the journal at the start, hands its parts to the planes and ends it last. Knows nothing of
+//! its files.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::rebuild::KeptTraces;
 use super::{StartError, now};
-use crate::config;
-use crate::journal::{JournalFolder, Keeping, LogSettings, OpenLog};
-use crate::telemetry::Telemetry;
+use crate::config::{AtStop, Config};
+use crate::forward::KeptRequests;
+use crate::journal::{JournalFolder, JournalLog, JudgedMarks, Keeping, LogSettings, OpenLog};
+use crate::telemetry::{MetricsSource, Telemetry};
 
 /// How long a start waits for another process to leave the folder, and a stop for the disk.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The parts of a journal; none without one.
+#[derive(Default)]
+pub(super) struct JournalParts {
+    /// Takes what is scored and not forwarded.
+    pub(super) log: Option<JournalLog>,
+    /// For the forward plane.
+    pub(super) requests: Option<KeptRequests>,
+    /// For the exporter.
+    pub(super) marks: Option<JudgedMarks>,
+    /// For the scoring thread.
+    pub(super) traces: Option<KeptTraces>,
+    pub(super) metrics: Option<MetricsSource>,
+    pub(super) keeping: Option<Keeping>,
+}
+
+impl JournalParts {
+    pub(super) fn of(opened: Option<OpenLog>, config: &Config) -> Self {
+        let Some(opened) = opened else {
+            return Self::default();
+        };
+        let OpenLog {
+            log,
+            reader,
+            low,
+            end,
+            past,
+            keeping,
+        } = opened;
+        let metrics_log = log.clone();
+        let metrics: MetricsSource = Arc::new(move |page| metrics_log.write_metrics(page));
+        let marks = JudgedMarks::new(log.clone());
+        let traces = config.scoring.enabled.then(|| {
+            KeptTraces::new(
+                log.clone(),
+                marks.clone(),
+                past,
+                config.assemble.peers.is_some(),
+                config.shutdown.open_traces == AtStop::Keep,
+            )
+        });
+        Self {
+            log: config.scoring.enabled.then(|| log.clone()),
+            requests: Some(KeptRequests {
+                log,
+                reader,
+                waiting: low..end,
+            }),
+            marks: config.scoring.enabled.then_some(marks),
+            traces,
+            metrics: Some(metrics),
+            keeping: Some(keeping),
+        }
+    }
+}
+
 /// Opens the journal, if one is configured.
 pub(super) async fn open_journal(
-    journal: &config::Journal,
+    config: &Config,
     rng: fastrand::Rng,
     telemetry: &Telemetry,
 ) -> Result<Option<OpenLog>, StartError> {
+    let journal = &config.journal;
     let Some(directory) = &journal.directory else {
         return Ok(None);
     };
@@ -30,7 +90,11 @@ pub(super) async fn open_journal(
             None => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     };
-    let settings = LogSettings::new(journal.max_size.0 as u64, journal.sync);
+    let settings = LogSettings::new(
+        journal.max_size.0 as u64,
+        journal.sync,
+        config.scoring.enabled,
+    );
     let clock = || {
         let now = now();
         (now.instant, now.unix_nanos)

@@ -1,5 +1,5 @@
 //! Follows the replicas that share the traces: asks for their addresses every few seconds, and
-//! tells the scoring thread when they change. Must not know what follows from a change.
+//! tells the scoring threads when they change. Must not know what follows from a change.
 
 use std::collections::BTreeSet;
 use std::fs::File;

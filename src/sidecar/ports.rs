@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::{Addresses, StartError, now};
-use crate::config::{Budgets, Config};
+use crate::config::{Bound, Budgets, Config};
 use crate::listen::{ConnectionLimits, ConnectionSlots, Port};
 use crate::telemetry::Telemetry;
 use crate::tls::PortTls;
@@ -31,7 +31,7 @@ pub(super) struct Ports {
 impl Ports {
     pub(super) async fn bind(
         config: &Config,
-        budgets: &Budgets,
+        budgets: &Budgets<Bound>,
         telemetry: &Arc<Telemetry>,
     ) -> Result<Self, StartError> {
         let [slots, admin_slots] = slots(budgets);
@@ -92,20 +92,20 @@ const KEPT_DESCRIPTORS: usize = 256;
 
 /// The places of the connections of senders, and of those of the admin port, which senders cannot
 /// take.
-fn slots(budgets: &Budgets) -> [Arc<ConnectionSlots>; 2] {
+fn slots(budgets: &Budgets<Bound>) -> [Arc<ConnectionSlots>; 2] {
     let descriptors = getrlimit(Resource::Nofile)
         .current
         .and_then(|limit| usize::try_from(limit).ok())
         .unwrap_or(usize::MAX);
     let of_senders = ConnectionLimits {
-        memory: budgets.connections,
+        memory: budgets.connections.clone(),
         connections: descriptors
             .saturating_sub(KEPT_DESCRIPTORS)
             .clamp(1, MAX_CONNECTIONS),
         streams: 100,
     };
     let of_admin = ConnectionLimits {
-        memory: budgets.admin_connections,
+        memory: budgets.admin_connections.clone(),
         connections: MAX_ADMIN_CONNECTIONS,
         streams: 16,
     };

@@ -1,126 +1,125 @@
-//! The scoring thread: takes batches from a queue that is bounded in bytes, and runs the pipeline
-//! with the clock whenever a batch or a deadline is due. It is a thread of its own because a huge
-//! trace may take long to judge, and telemetry must not wait for that.
+//! The scoring queue and its threads. Batches are divided by trace id among the threads; each has a
+//! queue of its own, in the order of arrival, and all queues together are bounded in bytes. Judging
+//! has threads of its own because a huge trace may take long to judge, and telemetry must not wait
+//! for that.
 
-use std::collections::BTreeMap;
-use std::mem;
+mod shared;
+mod shared_traces;
+
+mod worker;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use arc_swap::ArcSwap;
 
 use super::now;
-use crate::assemble::{Settings, TornService, TornTraces, TraceIdFilter};
+use super::rebuild::KeptTraces;
+use crate::assemble::{Partition, Settings};
 use crate::extract;
-use crate::pipeline::{Judged, JudgementSink, Pipeline, Rules};
+use crate::pipeline::{self, CrossTraces, Pipeline, Rules};
 use crate::span::{Batch, Now, ScopeHash, Span, TraceId};
-use crate::sync::Mutex;
-use crate::telemetry::{
-    Heartbeat, ServiceTorn, SpansLate, SpansUnscored, SpansWithoutIds, Telemetry, TracesClosed,
-    TracesHeld, TracesJudged, TracesTorn,
-};
+use crate::telemetry::{SpansUnscored, SpansWithoutIds, Telemetry};
 
-/// Number of batches that may wait, whatever their size.
+use shared::{Arrived, ScoringState, WaitingBytes};
+use shared_traces::SharedTraces;
+use worker::Worker;
+
+pub(super) use shared::ScoringBounds;
+pub(super) use worker::Judge;
+
+/// Number of batches that may wait for a thread, whatever their size.
 const MAX_BATCHES: usize = 4096;
-
-/// Number of batches taken in before traces are closed again.
-const MAX_BATCHES_AT_ONCE: usize = 64;
-
-/// How long batches gather while the thread keeps up. Waking the thread for each batch would be a
-/// large part of the cost of a small request.
-const GATHER: Duration = Duration::from_millis(5);
-
-/// Number of ids of unscored traces that may wait for the thread in a list: 1 MiB. Further ones go
-/// into a filter.
-const MAX_UNSCORED: usize = 65_536;
-
-/// Settle time once a stop was announced.
-const DRAINING_SETTLE: Duration = Duration::from_millis(500);
-
-/// Shortest time between two beats: a beat takes a lock that probes take, too.
-const BEAT_EVERY: Duration = Duration::from_millis(200);
-
-/// Takes the thread's judgements: the exporter, the printer, the demo.
-pub(super) type Judge = Box<dyn FnMut(&Judged, &Rules) + Send>;
 
 /// The receivers' end of the scoring queue. Never waits.
 #[derive(Debug, Clone)]
 pub(super) struct ScoringQueue {
-    sender: SyncSender<Box<Arrived>>,
-    shared: Arc<Shared>,
-}
-
-/// A batch in the queue. Boxed, since the channel allocates all its places at once.
-#[derive(Debug)]
-struct Arrived {
-    /// When it arrived: timers run on arrival, however long it waits here.
-    at: Now,
-    /// Its bytes.
-    size: usize,
-    batch: Batch,
-}
-
-#[derive(Debug)]
-struct Shared {
-    rules: Arc<ArcSwap<Rules>>,
-    telemetry: Arc<Telemetry>,
-    /// Bytes that wait in the channel.
-    waiting: AtomicUsize,
-    /// Most bytes that may wait.
-    capacity: usize,
-    unscored: Mutex<Unscored>,
-    /// Since when replicas may have come or gone, and when that was noticed, until the thread has
-    /// read it.
-    peers_changed: Mutex<Option<(Now, Now)>>,
-    /// Is the sidecar about to stop? Traces then close sooner.
-    draining: AtomicBool,
-}
-
-/// Traces of which spans were forwarded unscored, for the thread to mark.
-#[derive(Debug, Default)]
-struct Unscored {
-    trace_ids: Vec<TraceId>,
-    /// Those for which the list has no room.
-    others: TraceIdFilter,
+    /// One for each thread.
+    senders: Arc<[SyncSender<Box<Arrived>>]>,
+    shared: Arc<ScoringState>,
 }
 
 impl ScoringQueue {
-    /// Starts the thread. It ends when the last handle is dropped, after judging the open traces.
+    /// Starts a thread for each judge. The threads end when the last handle is dropped, after
+    /// judging the open traces.
     pub(super) fn start(
         settings: Settings,
-        capacity: usize,
+        bounds: impl Into<ScoringBounds>,
         rules: Arc<ArcSwap<Rules>>,
         telemetry: Arc<Telemetry>,
-        judge: Judge,
-    ) -> io::Result<(Self, JoinHandle<()>)> {
-        let (sender, inbox) = sync_channel(MAX_BATCHES);
-        let shared = Arc::new(Shared {
-            rules,
-            telemetry,
-            waiting: AtomicUsize::new(0),
-            capacity,
-            unscored: Mutex::default(),
-            peers_changed: Mutex::default(),
-            draining: AtomicBool::new(false),
+        judges: Vec<Judge>,
+        kept: Option<KeptTraces>,
+    ) -> io::Result<(Self, Vec<JoinHandle<()>>)> {
+        let (queue, workers) = Self::prepare(settings, bounds, rules, telemetry, judges, kept);
+        let threads = workers.into_iter().map(|worker| {
+            let name = thread_name("scoring", worker.index, queue.senders.len());
+            let thread = thread::Builder::new().name(name);
+            thread.spawn(move || worker.run())
         });
-        // The pipeline's memory of traces begins here, before a port is open, and not when the
-        // thread first runs: a trace that begins in between is complete.
-        let started = now();
-        let pipeline = Pipeline::new(settings, started);
-        let heartbeat = shared.telemetry.heartbeat("scoring", started.instant);
-        let thread = thread::Builder::new().name("scoring".to_owned()).spawn({
-            let shared = Arc::clone(&shared);
-            move || run(&inbox, &shared, pipeline, judge, heartbeat)
-        })?;
-        Ok((Self { sender, shared }, thread))
+        let threads = threads.collect::<io::Result<_>>()?;
+        Ok((queue, threads))
     }
 
-    /// Takes a batch to be scored, or counts it as unscored and remembers its traces.
-    pub(super) fn offer(&self, batch: Batch) {
+    /// The queue, and the work of each thread. With a journal there is one.
+    fn prepare(
+        settings: Settings,
+        bounds: impl Into<ScoringBounds>,
+        rules: Arc<ArcSwap<Rules>>,
+        telemetry: Arc<Telemetry>,
+        judges: Vec<Judge>,
+        mut kept: Option<KeptTraces>,
+    ) -> (Self, Vec<Worker>) {
+        let n_threads = judges.len();
+        let traces = SharedTraces::new(CrossTraces::new(&settings), n_threads);
+        let shared = Arc::new(ScoringState::new(
+            bounds.into(),
+            rules,
+            telemetry,
+            traces,
+            n_threads,
+        ));
+        // The memory of traces begins here, before a port is open, and not when the threads first
+        // run: a trace that begins in between is complete.
+        let started = now();
+        let (mut senders, mut workers) = (Vec::new(), Vec::new());
+        for (partition, judge) in Partition::all(n_threads).zip(judges) {
+            let index = partition.index();
+            let (sender, inbox) = sync_channel(MAX_BATCHES);
+            let settings = Settings {
+                partition,
+                ..settings.clone()
+            };
+            let access = shared.traces.access(index);
+            let name = thread_name("scoring", index, n_threads);
+            senders.push(sender);
+            workers.push(Worker {
+                index,
+                inbox,
+                shared: Arc::clone(&shared),
+                pipeline: Pipeline::of_partition(settings, access, started),
+                judge,
+                kept: kept.take(),
+                heartbeat: shared.telemetry.heartbeat(name, started.instant),
+            });
+        }
+        let senders = senders.into();
+        (Self { senders, shared }, workers)
+    }
+
+    /// Takes a batch to be scored, or counts it as unscored and remembers its traces. `record` is
+    /// the journal's record of its request; they come in order.
+    pub(super) fn offer(&self, batch: Batch, record: Option<u64>) {
+        self.take_or_mark(batch, record);
+        if let Some(record) = record {
+            let offered_below = &self.shared.offered_below;
+            offered_below.store(record + 1, Ordering::Release);
+        }
+    }
+
+    fn take_or_mark(&self, batch: Batch, record: Option<u64>) {
         if batch.n_without_ids > 0 {
             SpansWithoutIds {
                 n_spans: batch.n_without_ids,
@@ -130,28 +129,40 @@ impl ScoringQueue {
         if batch.spans.is_empty() && batch.log_records.is_empty() {
             return;
         }
-        let size = batch.size();
-        // Compared before adding: a batch larger than the whole queue may pass an empty one.
-        let waiting = self.shared.waiting.fetch_add(size, Ordering::Relaxed);
-        if waiting > 0 && waiting + size > self.shared.capacity {
-            self.shared.waiting.fetch_sub(size, Ordering::Relaxed);
+        let Some(waiting) = self.shared.admit(batch.size()) else {
             return self.mark_unscored(batch);
-        }
+        };
         let at = now();
-        let arrived = Box::new(Arrived { at, size, batch });
-        if let Err(TrySendError::Full(arrived) | TrySendError::Disconnected(arrived)) =
-            self.sender.try_send(arrived)
-        {
-            self.shared.waiting.fetch_sub(size, Ordering::Relaxed);
-            self.mark_unscored(arrived.batch);
+        let send = |index: usize, batch: Batch, waiting: Arc<WaitingBytes>| {
+            let arrived = Box::new(Arrived {
+                at,
+                waiting,
+                batch,
+                record,
+            });
+            if let Err(TrySendError::Full(arrived) | TrySendError::Disconnected(arrived)) =
+                self.senders[index].try_send(arrived)
+            {
+                self.mark_unscored(arrived.batch);
+            }
+        };
+        match self.senders.len() {
+            1 => send(0, batch, waiting),
+            n_threads => {
+                for (index, part) in pipeline::split(batch, n_threads) {
+                    send(index, part, Arc::clone(&waiting));
+                }
+            }
         }
     }
 
     /// Replicas came or went at some time after `since`.
     pub(super) fn peers_changed(&self, since: Now, noticed: Now) {
-        let mut changed = self.shared.peers_changed.lock();
-        // From before the first change that the thread has not read yet until after the last.
-        changed.get_or_insert((since, noticed)).1 = noticed;
+        for thread in &self.shared.threads {
+            let mut changed = thread.peers_changed.lock();
+            // From before the first change that the thread has not read yet until after the last.
+            changed.get_or_insert((since, noticed)).1 = noticed;
+        }
     }
 
     /// Closes traces sooner from now on (`spanscore drain`).
@@ -172,200 +183,25 @@ impl ScoringQueue {
                 && extract::is_own_score(span, extract::classify(span, &rules.recogniser))
         };
         let spans = batch.spans.iter().filter(|span| !is_own_score(span));
-        let mut unscored = self.shared.unscored.lock();
-        let mut last = None;
-        for trace_id in spans.map(|span| span.trace_id).chain(of_records) {
-            if last == Some(trace_id) {
-                continue;
-            }
-            last = Some(trace_id);
-            if unscored.trace_ids.len() < MAX_UNSCORED {
-                unscored.trace_ids.push(trace_id);
-            } else {
-                unscored.others.insert(trace_id);
-            }
+        let mut trace_ids: Vec<TraceId> = spans.map(|span| span.trace_id).collect();
+        trace_ids.extend(of_records);
+        trace_ids.dedup();
+        let n_threads = self.shared.threads.len();
+        for (index, thread) in self.shared.threads.iter().enumerate() {
+            let mut unscored = thread.unscored.lock();
+            let own = trace_ids
+                .iter()
+                .filter(|trace_id| Partition::index_of(**trace_id, n_threads) == index);
+            own.for_each(|trace_id| unscored.mark(*trace_id));
         }
     }
 }
 
-fn run(
-    inbox: &Receiver<Box<Arrived>>,
-    shared: &Shared,
-    mut pipeline: Pipeline,
-    judge: Judge,
-    heartbeat: Heartbeat,
-) {
-    // The pipeline's time: never later than the arrival of a waiting batch, so that a trace whose
-    // spans are in the queue does not settle without them when we fall behind.
-    let mut time = now();
-    let mut is_draining = false;
-    let mut keeps_up = true;
-    let mut output = Output {
-        judge,
-        rules: shared.rules.load_full(),
-        telemetry: &shared.telemetry,
-        next_beat: time.instant,
-        heartbeat,
-    };
-    loop {
-        let first = wait(inbox, pipeline.next_deadline());
-        if first.is_ok() && keeps_up {
-            thread::park_timeout(GATHER);
-        }
-        output.beat();
-        let rules = shared.rules.load_full();
-        output.rules = Arc::clone(&rules);
-        if !is_draining && shared.draining.load(Ordering::Relaxed) {
-            is_draining = true;
-            pipeline.shorten_settle(DRAINING_SETTLE);
-        }
-        if let Some((since, noticed)) = shared.peers_changed.lock().take() {
-            pipeline.begin_memory(since, noticed);
-        }
-        let unscored = mem::take(&mut *shared.unscored.lock());
-        if !unscored.others.is_empty() {
-            pipeline.mark_many_unscored(unscored.others, time);
-        }
-        if !unscored.trace_ids.is_empty() {
-            pipeline.mark_unscored(&unscored.trace_ids, time);
-        }
-        let ended = matches!(first, Err(RecvTimeoutError::Disconnected));
-        let mut n_taken = 0;
-        for arrived in first
-            .into_iter()
-            .chain(inbox.try_iter())
-            .take(MAX_BATCHES_AT_ONCE)
-        {
-            let Arrived { at, size, batch } = *arrived;
-            n_taken += 1;
-            shared.waiting.fetch_sub(size, Ordering::Relaxed);
-            time = later(time, at);
-            let intake = pipeline.accept_into(&rules, batch, time, &mut output);
-            // Log records that name no prompt and no session are forwarded and not assembled, like
-            // spans without ids.
-            SpansWithoutIds {
-                n_spans: intake.n_ungrouped,
-            }
-            .emit(&shared.telemetry);
-            SpansLate {
-                n_taken: intake.n_late,
-                n_refused: intake.n_too_late,
-                n_forgotten: intake.n_forgotten,
-            }
-            .emit(&shared.telemetry);
-        }
-        keeps_up = n_taken < MAX_BATCHES_AT_ONCE;
-        if keeps_up {
-            time = later(time, now());
-        }
-        if ended {
-            pipeline.drain_into(&rules, time, &mut output);
-        } else {
-            pipeline.advance_into(&rules, time, &mut output);
-        }
-        report_torn(pipeline.take_torn(), &shared.telemetry);
-        let stats = pipeline.stats();
-        TracesHeld {
-            n_open: stats.n_open,
-            open_bytes: stats.open_size,
-            n_recent: stats.n_recent,
-            recent_bytes: stats.recent_size,
-        }
-        .emit(&shared.telemetry);
-        if ended {
-            return output.heartbeat.finish();
-        }
-    }
-}
-
-// === Output ===
-
-/// Where the pipeline's results go while it works, and its signs of life.
-struct Output<'a> {
-    judge: Judge,
-    rules: Arc<Rules>,
-    telemetry: &'a Telemetry,
-    heartbeat: Heartbeat,
-    next_beat: Instant,
-}
-
-impl JudgementSink for Output<'_> {
-    fn take(&mut self, slice: &mut Judged) {
-        report(slice, self.telemetry);
-        (self.judge)(slice, &self.rules);
-    }
-
-    fn beat(&mut self) {
-        let now = now().instant;
-        if now >= self.next_beat {
-            self.next_beat = now + BEAT_EVERY;
-            self.heartbeat.beat(now);
-        }
-    }
-}
-
-/// The next batch, unless the deadline or the next heartbeat is due first.
-fn wait(
-    inbox: &Receiver<Box<Arrived>>,
-    deadline: Option<Instant>,
-) -> Result<Box<Arrived>, RecvTimeoutError> {
-    let until_deadline = deadline.map_or(Duration::MAX, |deadline| {
-        deadline.saturating_duration_since(now().instant)
-    });
-    inbox.recv_timeout(until_deadline.min(Heartbeat::INTERVAL))
-}
-
-/// The later of two times: requests are stamped in parallel and may overtake each other on their
-/// way into the queue.
-fn later(time: Now, other: Now) -> Now {
-    if other.instant > time.instant {
-        other
-    } else {
-        time
-    }
-}
-
-fn report(judged: &Judged, telemetry: &Telemetry) {
-    let mut by_reason: BTreeMap<&str, u64> = BTreeMap::new();
-    for reason in &judged.reasons {
-        *by_reason.entry(reason.as_str()).or_default() += 1;
-    }
-    for (reason, n_traces) in by_reason {
-        TracesClosed { reason, n_traces }.emit(telemetry);
-    }
-    let Judged {
-        evaluations,
-        n_unchanged,
-        n_no_trajectory,
-        ..
-    } = judged;
-    TracesJudged {
-        n_evaluations: evaluations.len(),
-        n_unchanged: *n_unchanged,
-        n_no_trajectory: *n_no_trajectory,
-    }
-    .emit(telemetry);
-}
-
-fn report_torn(torn: TornTraces, telemetry: &Telemetry) {
-    let TornTraces { n_traces, changes } = torn;
-    if n_traces > 0 {
-        TracesTorn { n_traces }.emit(telemetry);
-    }
-    for TornService {
-        service,
-        is_torn,
-        n_torn,
-        n_closed,
-    } in &changes
-    {
-        ServiceTorn {
-            service,
-            is_torn: *is_torn,
-            n_torn: *n_torn,
-            n_closed: *n_closed,
-        }
-        .emit(telemetry);
+/// The name of a thread and of its heartbeat; a single one has no number.
+fn thread_name(name: &str, index: usize, n_threads: usize) -> String {
+    match n_threads {
+        1 => name.to_owned(),
+        _ => format!("{name}-{}", index + 1),
     }
 }
 

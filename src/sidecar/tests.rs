@@ -2,6 +2,7 @@
 //! ports.
 
 mod reloads;
+mod rotated_headers;
 
 use bytes::Bytes;
 
@@ -17,14 +18,18 @@ fn intake() -> RequestIntake {
     let settings = forward::Settings {
         destination: None,
         signals: Vec::new(),
-        capacity: 0,
+        capacity: 0.into(),
         journal: None,
     };
     let (forward, _) =
         forward::start(settings, &Arc::default(), fastrand::Rng::with_seed(1)).unwrap();
     let rules = Rules::new(Vec::new(), &config.tools, config.explain, &[]);
     RequestIntake {
-        recorder: None,
+        onlookers: Onlookers {
+            recorder: None,
+            page: None,
+        },
+        journal: None,
         forward,
         scoring: None,
         rules: Arc::new(ArcSwap::from_pointee(rules)),

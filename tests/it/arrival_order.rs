@@ -22,8 +22,8 @@ mod tests {
     /// Random arrivals of each session.
     const N_ARRIVALS: usize = 4;
 
-    /// One criterion for the trace, one for each agent run, one that looks at arguments, and one
-    /// that only some traces are selected for.
+    /// One criterion for the trace, one for each agent run, one that looks at arguments, one that
+    /// only some traces are selected for, and those that look at times.
     fn rules() -> Rules {
         let criteria = [
             json!({
@@ -52,6 +52,48 @@ mod tests {
                 "name": "selected",
                 "select": { "calls": "*e*" },
                 "evaluate": { "execution_order": { "expected_output": ["search"] } },
+            }),
+            json!({
+                "name": "rules",
+                "evaluate": { "constraints": { "rules": [
+                    { "precedence": { "a": "search", "b": ".", "within": "1h" } },
+                    { "alternate_response": {
+                        "a": "weather",
+                        "b": { "name": ".", "error": false },
+                    } },
+                    { "not_coexistence": { "a": ".", "b": ".", "same": ["args.city"] } },
+                    { "chain_succession": { "a": "weather", "b": "search", "overlap": "pass" } },
+                    { "end": { "a": "e" } },
+                ] } },
+            }),
+            json!({
+                "name": "rules by reply",
+                "evaluate": { "constraints": {
+                    "concurrency": "reply",
+                    "rules": [
+                        { "not_succession": { "a": ".", "b": "." } },
+                        { "init": { "a": "e" } },
+                    ],
+                } },
+            }),
+            json!({
+                "name": "reference",
+                "evaluate": { "trajectory_match": {
+                    "expected": ["search", "get_weather", "get_weather"],
+                    "score": "f1",
+                    "ordered": true,
+                } },
+            }),
+            json!({
+                "name": "effort",
+                "evaluate": { "efficiency": {
+                    "max_calls": 2,
+                    "max_errors": 0,
+                    "max_retries": 0,
+                    "max_repeats": 0,
+                    "max_duplicates": 0,
+                    "max_duration": "1s",
+                } },
             }),
         ];
         let config = Config::default();

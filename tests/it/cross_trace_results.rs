@@ -149,6 +149,26 @@ mod tests {
     }
 
     #[test]
+    fn a_result_for_a_forgotten_trace_is_a_lost_revision() {
+        for (n_between, n_lost) in [(0, 0), (40, 1)] {
+            let mut fed = Fed::new(Settings {
+                max_recent_size: 8 << 10,
+                ..settings()
+            });
+            fed.send(request("shop", 1, &[], &["call_1"]));
+            fed.wait(20);
+            for second in 2..2 + n_between {
+                fed.send(request("shop", second, &[], &[]));
+                fed.wait(20);
+            }
+            fed.send(request("shop", 50, &[("call_1", "sunny")], &[]));
+            fed.now.instant += Duration::from_secs(20);
+            let judged = fed.pipeline.advance(&fed.rules, fed.now);
+            assert_eq!(judged.n_lost, n_lost, "{n_between} traces in between");
+        }
+    }
+
+    #[test]
     fn the_order_of_arrival_and_of_closing_changes_nothing() {
         let traces = [
             request("shop", 1, &[], &["call_1", "call_2"]),

@@ -389,8 +389,72 @@ fn searches_of_one_evaluation_have_a_limit_whoever_wrote_the_pattern() {
         assert_eq!(many.evaluations[0].verdict, Verdict::NotEvaluated);
         let explanation = many.evaluations[0].explanation();
         assert!(
-            explanation.contains("takes too much work: use smaller repetitions"),
+            explanation.contains("takes too much work: use smaller repetitions or fewer patterns"),
             "{explanation}"
         );
     }
+}
+
+#[test]
+fn the_criteria_of_a_trace_share_one_limit_and_a_run_cannot_spend_theirs() {
+    // Counted like the other one, and quick.
+    let slow = json!({ "name": "read", "result": "![a-z ]{60}" });
+    let evaluate = json!({ "tool_calls": { "disallowed": [slow] } });
+    let criteria: Vec<Value> = (0..8)
+        .map(|n| json!({ "name": format!("c{n}"), "evaluate": evaluate }))
+        .collect();
+    let expectations = || Expectations {
+        from_spans: FromSpans::Full,
+        max_size: 16 << 10,
+        ..Expectations::default()
+    };
+    let expect = evaluate.to_string();
+    let verdicts = |criteria: &[Value], n_calls: usize, attributes: &[(&str, &str)]| {
+        let rules = rules(json!(criteria), &Tools::default()).expecting(expectations());
+        let judged = judged(&rules, [with_slow_results(n_calls, attributes)]);
+        let verdicts = judged.evaluations.iter();
+        verdicts
+            .map(|evaluation| evaluation.verdict)
+            .collect::<Vec<_>>()
+    };
+    // Each takes more than half of what one evaluation may spend, so six fit into what a trace may.
+    let alone = verdicts(&criteria, 100, &[]);
+    let n_passed = alone
+        .iter()
+        .take_while(|verdict| **verdict == Verdict::Pass)
+        .count();
+    assert!((4..8).contains(&n_passed), "{alone:?}");
+    assert_eq!(
+        alone[n_passed..],
+        vec![Verdict::NotEvaluated; 8 - n_passed],
+        "the first criteria decide, the rest cannot"
+    );
+    // The run's own expectation has a limit of its own, wherever it stands in the order.
+    let carrying = [("spanscore.expect", expect.as_str())];
+    let mut beside = verdicts(&criteria, 100, &carrying);
+    assert_eq!(beside.pop(), Some(Verdict::Pass));
+    assert_eq!(beside, alone);
+}
+
+#[test]
+fn the_names_that_efficiency_ignores_are_searched_within_the_limit() {
+    let evaluate = json!({ "efficiency": { "max_calls": 1, "ignore": ["![a-z ]{600}"] } });
+    let criteria = json!([{ "name": "few", "evaluate": evaluate }]);
+    let rules = rules(criteria, &Tools::default());
+    let calls = |n_calls: usize| {
+        let call = SpanCall {
+            name: "x".repeat(1_000),
+            ..SpanCall::default()
+        };
+        spans_of_run(1, &[], &vec![call; n_calls])
+    };
+    let verdict = |n_calls: usize| judged(&rules, [calls(n_calls)]).evaluations[0].clone();
+    assert_eq!(verdict(2).verdict, Verdict::Fail);
+    let many = verdict(1_000);
+    assert_eq!(many.verdict, Verdict::NotEvaluated);
+    assert!(
+        many.explanation().contains("takes too much work"),
+        "{}",
+        many.explanation()
+    );
 }

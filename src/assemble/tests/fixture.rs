@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::assemble::{CloseReason, Closed, Inserted, Memo, Settings, TraceBuffer};
-use crate::span::SpanClass;
+use crate::assemble::{
+    CloseReason, Closed, Inserted, Memo, Partition, Settings, TornServices, TraceBuffer,
+};
 use crate::span::{
-    KeptAttributes, KeptAttributesBuilder, Now, Resource, ScopeHash, Span, SpanId, Status, TraceId,
+    KeptAttributes, KeptAttributesBuilder, Now, PeerId, Resource, ScopeHash, Span, SpanClass,
+    SpanId, Status, TraceId,
 };
 
 /// The Unix time at which every test begins, in seconds.
@@ -25,6 +27,7 @@ impl Memo for Reported {
 /// The defaults of docs/design.md#configuration, with room for everything.
 pub(super) fn settings() -> Settings {
     Settings {
+        partition: Partition::WHOLE,
         settle: Duration::from_secs(5),
         max_settle: Duration::from_secs(15),
         settle_remote: Duration::from_secs(15),
@@ -165,6 +168,8 @@ impl Sent {
 /// A buffer and its clock.
 pub(super) struct Fixture {
     pub(super) buffer: TraceBuffer<Reported>,
+    /// With peers only.
+    pub(super) torn: Option<TornServices>,
     pub(super) begin: Now,
     secs: u64,
 }
@@ -173,6 +178,7 @@ impl Fixture {
     pub(super) fn new(settings: Settings) -> Self {
         let begin = begin();
         Self {
+            torn: settings.has_peers.then(TornServices::default),
             buffer: TraceBuffer::new(settings, begin),
             begin,
             secs: 0,
@@ -192,7 +198,11 @@ impl Fixture {
     }
 
     pub(super) fn send(&mut self, sent: Sent) -> Inserted {
-        self.buffer.insert(sent.span, sent.class, self.now())
+        self.send_from(PeerId::default(), sent)
+    }
+
+    pub(super) fn send_from(&mut self, peer: PeerId, sent: Sent) -> Inserted {
+        self.buffer.insert(sent.span, sent.class, peer, self.now())
     }
 
     /// Advances the clock without closing anything.
@@ -230,6 +240,9 @@ impl Fixture {
     fn judge(&mut self, closed: Vec<Closed<Reported>>) -> Vec<Told> {
         let now = self.now();
         let judge = |mut closed: Closed<Reported>| {
+            if let Some(torn) = &mut self.torn {
+                closed.check_torn(torn);
+            }
             let told = Told {
                 trace_id: closed.trace.trace_id,
                 reason: closed.trace.reason,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::fixture::{Fixture, reasons, settings, span, trace_id, traces};
 use crate::assemble::CloseReason::*;
-use crate::assemble::{Settings, TornTraces};
+use crate::assemble::Settings;
 use crate::span::Resource;
 
 fn with_peers() -> Fixture {
@@ -72,7 +72,7 @@ fn torn_traces_take_the_full_verdicts_of_their_service_away() {
         reasons(&told),
         [Inactive, Inactive, Inactive, Inactive, Incomplete]
     );
-    let torn = buffer.buffer.take_torn();
+    let torn = buffer.torn.as_mut().unwrap().take();
     assert_eq!(torn.n_traces, 5);
     assert_eq!((torn.changes.len(), torn.changes[0].is_torn), (1, true));
 
@@ -100,18 +100,33 @@ fn a_missing_caller_of_a_sender_without_flags_tears_nothing() {
     }
     buffer.wait(180);
     assert_eq!(
-        buffer.buffer.take_torn().n_traces,
+        buffer.torn.as_mut().unwrap().take().n_traces,
         3,
         "two missing parents cannot both be callers"
     );
 }
 
+/// Its other part is in another replica, which is no sign that requests are spread.
 #[test]
-fn without_peers_nothing_is_torn() {
-    let mut buffer = Fixture::new(settings());
-    for trace in 1..=9 {
-        buffer.send(span(2).of(trace).under(1).local());
+fn traces_that_a_change_of_the_replicas_splits_are_no_evidence_of_torn_ones() {
+    let mut buffer = with_peers();
+    buffer.skip(20);
+    for trace in 1..=5 {
+        buffer.send(span(2).of(trace).under(1).local().lasting(20, 21));
     }
-    buffer.wait(180);
-    assert_eq!(buffer.buffer.take_torn(), TornTraces::default());
+    let before = buffer.now();
+    buffer.skip(2);
+    let now = buffer.now();
+    buffer.buffer.begin_memory(before, now);
+    for trace in 6..=9 {
+        buffer.send(span(2).of(trace).under(1).local().lasting(22, 23));
+    }
+    assert_eq!(reasons(&buffer.wait(185)).len(), 9);
+    assert_eq!(buffer.torn.as_mut().unwrap().take().n_traces, 0);
+    // These were opened when the router knew.
+    for trace in 10..=14 {
+        buffer.send(span(2).of(trace).under(1).local().lasting(220, 221));
+    }
+    buffer.wait(185);
+    assert_eq!(buffer.torn.as_mut().unwrap().take().n_traces, 5);
 }

@@ -1,6 +1,9 @@
-//! The scoring thread and its queue. The pipeline's own tests cover the judging.
+//! The scoring threads and their queue. The pipeline's own tests cover the judging.
+
+mod threads;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
@@ -9,8 +12,10 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message;
 use serde_json::json;
 
+use super::worker::MAX_BATCHES_AT_ONCE;
 use super::*;
 use crate::config::Config;
+use crate::pipeline::Judged;
 use crate::receive::scan;
 use crate::telemetry::Unhealthy;
 
@@ -105,61 +110,43 @@ fn until(condition: impl Fn() -> bool) {
 
 #[test]
 fn a_trace_whose_spans_wait_in_the_queue_does_not_settle_without_them() {
-    let telemetry = Arc::new(Telemetry::default());
-    let shared = Shared {
-        rules: Arc::new(ArcSwap::from_pointee(rules())),
-        telemetry: telemetry.clone(),
-        waiting: AtomicUsize::new(usize::MAX / 2),
-        capacity: usize::MAX,
-        unscored: Mutex::default(),
-        peers_changed: Mutex::default(),
-        draining: AtomicBool::new(false),
-    };
-    let (sender, inbox) = sync_channel(MAX_BATCHES);
-    let arrived = now();
-    // All of this arrived at one moment, long before the settling time of this test, and takes
-    // several rounds to read.
-    sender
-        .send(Box::new(Arrived {
-            at: arrived,
-            size: 0,
-            batch: batch(vec![span(1, 1, ""), span(1, 2, "a")]),
-        }))
-        .unwrap();
-    for trace in 10..=u8::MAX {
-        sender
-            .send(Box::new(Arrived {
-                at: arrived,
-                size: 0,
-                batch: batch(vec![span(trace, 1, "")]),
-            }))
-            .unwrap();
-    }
-    sender
-        .send(Box::new(Arrived {
-            at: arrived,
-            size: 0,
-            batch: batch(vec![span(1, 3, "b")]),
-        }))
-        .unwrap();
-    drop(sender);
     let (tell, judgements) = sync_channel(MAX_BATCHES);
     let judge: Judge = Box::new(move |judged, _| tell.send(told(judged)).unwrap());
     let settle = Duration::from_nanos(1);
-    run(
-        &inbox,
-        &shared,
-        Pipeline::new(
-            Settings {
-                settle,
-                max_settle: settle,
-                ..settings()
-            },
-            now(),
-        ),
-        judge,
-        telemetry.heartbeat("scoring", arrived.instant),
+    let (queue, mut workers) = ScoringQueue::prepare(
+        Settings {
+            settle,
+            max_settle: settle,
+            ..settings()
+        },
+        usize::MAX,
+        Arc::new(ArcSwap::from_pointee(rules())),
+        Arc::default(),
+        vec![judge],
+        None,
     );
+    let send = |at: Now, spans: Vec<Span>| {
+        let batch = batch(spans);
+        let waiting = queue.shared.admit(batch.size()).unwrap();
+        let arrived = Box::new(Arrived {
+            at,
+            waiting,
+            batch,
+            record: None,
+        });
+        queue.senders[0].send(arrived).unwrap();
+    };
+    let arrived = now();
+    // All of this arrived at one moment, long before the settling time of this test, and takes
+    // several rounds to read.
+    send(arrived, vec![span(1, 1, ""), span(1, 2, "a")]);
+    for trace in 10..=u8::MAX {
+        send(arrived, vec![span(trace, 1, "")]);
+    }
+    send(arrived, vec![span(1, 3, "b")]);
+    assert!(usize::from(u8::MAX) > 3 * MAX_BATCHES_AT_ONCE);
+    drop(queue);
+    workers.remove(0).run();
     assert_eq!(
         judgements.iter().flatten().collect::<Told>(),
         [("pass", "root_ended", 0)]
@@ -177,16 +164,16 @@ fn a_batch_that_finds_the_queue_full_is_unscored_and_its_traces_are_incomplete()
         let _ = may_go_on.recv();
     });
     let rules = Arc::new(ArcSwap::from_pointee(rules()));
-    let (scoring, thread) =
-        ScoringQueue::start(settings(), 1, rules, telemetry.clone(), judge).unwrap();
+    let (scoring, mut threads) =
+        ScoringQueue::start(settings(), 1, rules, telemetry.clone(), vec![judge], None).unwrap();
     let unscored = || telemetry.counter("spanscore_unscored_spans_total", &[]);
 
     // The thread is in its first round: nothing leaves the queue until it is released.
     assert_eq!(judgements.recv().unwrap(), []);
-    scoring.offer(batch(vec![span(1, 1, ""), span(1, 2, "a")]));
+    scoring.offer(batch(vec![span(1, 1, ""), span(1, 2, "a")]), None);
     assert_eq!(unscored(), 0, "an empty queue takes a batch of any size");
     assert!(scoring.shared.waiting.load(Ordering::Relaxed) > 1);
-    scoring.offer(batch(vec![span(1, 3, "b"), span(1, 4, "b")]));
+    scoring.offer(batch(vec![span(1, 3, "b"), span(1, 4, "b")]), None);
     assert_eq!(unscored(), 2);
     go_on.send(()).unwrap();
     // A batch that is taken from the queue is subtracted from the waiting bytes, although its spans
@@ -194,7 +181,7 @@ fn a_batch_that_finds_the_queue_full_is_unscored_and_its_traces_are_incomplete()
     until(|| scoring.shared.waiting.load(Ordering::Relaxed) == 0);
     drop(scoring);
     drop(go_on);
-    thread.join().unwrap();
+    threads.remove(0).join().unwrap();
     // Half of the criterion passes for certain only in a complete trace.
     assert_eq!(
         judgements.iter().flatten().collect::<Told>(),
@@ -208,14 +195,21 @@ fn a_panic_while_judging_is_reported_and_later_spans_count_as_unscored() {
     let telemetry = Arc::new(Telemetry::default());
     let judge: Judge = Box::new(|_, _| panic!("on purpose"));
     let rules = Arc::new(ArcSwap::from_pointee(rules()));
-    let (scoring, thread) =
-        ScoringQueue::start(settings(), 1 << 20, rules, telemetry.clone(), judge).unwrap();
-    assert!(thread.join().is_err());
+    let (scoring, mut threads) = ScoringQueue::start(
+        settings(),
+        1 << 20,
+        rules,
+        telemetry.clone(),
+        vec![judge],
+        None,
+    )
+    .unwrap();
+    assert!(threads.remove(0).join().is_err());
     assert_eq!(
         telemetry.unhealthy(now().instant),
         [("scoring".to_owned(), Unhealthy::Dead)]
     );
-    scoring.offer(batch(vec![span(1, 1, ""), span(1, 2, "a")]));
+    scoring.offer(batch(vec![span(1, 1, ""), span(1, 2, "a")]), None);
     assert_eq!(telemetry.counter("spanscore_unscored_spans_total", &[]), 2);
     assert_eq!(scoring.shared.waiting.load(Ordering::Relaxed), 0);
 }
@@ -275,14 +269,22 @@ fn a_drain_settles_ended_traces_at_once() {
     let (tell, judgements) = sync_channel(MAX_BATCHES);
     let judge: Judge = Box::new(move |judged, _| tell.send(told(judged)).unwrap());
     let rules = Arc::new(ArcSwap::from_pointee(rules()));
-    let (scoring, _thread) =
-        ScoringQueue::start(settings(), 1 << 20, rules, telemetry.clone(), judge).unwrap();
-    scoring.offer(batch(vec![
+    let (scoring, _threads) = ScoringQueue::start(
+        settings(),
+        1 << 20,
+        rules,
+        telemetry.clone(),
+        vec![judge],
+        None,
+    )
+    .unwrap();
+    let spans = vec![
         span(1, 1, ""),
         span(1, 2, "a"),
         span(1, 3, "b"),
         span(2, 2, "a"),
-    ]));
+    ];
+    scoring.offer(batch(spans), None);
     scoring.begin_drain();
     let first = judgements.iter().find(|told| !told.is_empty());
     assert_eq!(

@@ -37,7 +37,7 @@ fn file(generation: usize) -> String {
     format!("criteria:\n{}{}", criterion("one"), criterion("two"))
 }
 
-fn request(trace: u32, tool: Option<&str>) -> Bytes {
+pub(super) fn request(trace: u32, tool: Option<&str>) -> Bytes {
     let id = if tool.is_some() { 2_u64 } else { 1 };
     let text = |text: &str| AnyValue {
         value: Some(any_value::Value::StringValue(text.to_owned())),
@@ -78,7 +78,7 @@ fn request(trace: u32, tool: Option<&str>) -> Bytes {
     .into()
 }
 
-async fn deliver(client: &Client, body: Bytes) {
+pub(super) async fn deliver(client: &Client, body: Bytes) {
     let answer = client.send(Signal::Traces, body, &HeaderMap::new()).await;
     assert!(
         matches!(
@@ -141,7 +141,7 @@ async fn start(path: &std::path::Path, scores: &Scores) -> Sidecar {
         config,
         origin: Some(origin),
         rules,
-        cgroup_limit: None,
+        cgroup_limit: || None,
         print: None,
         observer: Some(observer),
         record: None,

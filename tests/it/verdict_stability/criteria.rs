@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use spanscore::evaluate::RULE_TEMPLATES;
 use spanscore::extract::{ToolCall, Trajectory};
 
 /// At most this many calls have criteria of their own.
@@ -28,8 +29,12 @@ pub(crate) fn about(trajectories: &[Arc<Trajectory>]) -> Vec<Value> {
             for score in [
                 "exact",
                 "in_order",
+                "any_order",
+                "subset",
                 "superset",
                 "precision",
+                "recall",
+                "f1",
                 "lcs_ratio",
                 "edit",
             ] {
@@ -53,21 +58,14 @@ pub(crate) fn about(trajectories: &[Arc<Trajectory>]) -> Vec<Value> {
                     { "tool_name": pair[1] },
                 ] } }));
                 add(json!({ "tool_calls": { "sequence": [exactly(pair[0]), exactly(pair[1])] } }));
-                for template in [
-                    "not_succession",
-                    "not_coexistence",
-                    "coexistence",
-                    "responded_existence",
-                    "response",
-                    "chain_precedence",
-                ] {
+                for (template, _) in RULE_TEMPLATES.iter().filter(|(_, has_b)| *has_b) {
                     let (a, b) = (exactly(pair[0]), exactly(pair[1]));
                     let mut fields = json!({ "a": { "name": a }, "b": b });
-                    add(json!({ "constraints": { "rules": [{ template: fields }] } }));
+                    add(json!({ "constraints": { "rules": [{ *template: fields }] } }));
                     if template.starts_with("not_") {
                         fields["within"] = json!("1ms");
                         fields["a"]["error"] = json!(false);
-                        add(json!({ "constraints": { "rules": [{ template: fields }] } }));
+                        add(json!({ "constraints": { "rules": [{ *template: fields }] } }));
                     }
                 }
             }
@@ -163,6 +161,7 @@ fn of_call(call: &ToolCall, n_of_name: usize, add: &mut impl FnMut(Value)) {
         json!({ "absence": { "a": exactly(name), "max": n_of_name - 1 } }),
         json!({ "exactly": { "a": exactly(name), "count": n_of_name } }),
         json!({ "init": { "a": exactly(name) } }),
+        json!({ "end": { "a": exactly(name), "overlap": "pass" } }),
     ] {
         add(json!({ "constraints": { "rules": [rule] } }));
     }

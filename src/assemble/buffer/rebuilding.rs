@@ -1,0 +1,82 @@
+//! Pure. What a journal adds to the buffer: which records the traces are in, and how they are
+//! rebuilt from these after a restart. Knows no record's content.
+
+use std::hash::BuildHasher;
+
+use super::TraceBuffer;
+use crate::assemble::slab::Slot;
+use crate::assemble::{CloseReason, Closed, Memo};
+use crate::span::{Now, TraceId};
+
+impl<M: Memo> TraceBuffer<M> {
+    /// What arrives from now on is in this record of the journal.
+    pub fn set_record(&mut self, record: u64) {
+        self.record = record;
+    }
+
+    /// The oldest record of the journal that has spans of an open or remembered trace.
+    pub fn oldest_record(&self) -> Option<u64> {
+        let slots = self.open.slots();
+        let open = slots.filter_map(|slot| Some(self.open.get(slot)?.first_record));
+        open.chain(self.recent.first_records()).min()
+    }
+
+    /// Unix time in nanoseconds at which our memory of traces begins.
+    pub fn memory_unix_nanos(&self) -> u64 {
+        self.memory_unix_nanos
+    }
+
+    /// A journal proves that no trace was missed that began later.
+    pub fn set_memory(&mut self, since_unix_nanos: u64) {
+        self.memory_unix_nanos = since_unix_nanos;
+    }
+
+    /// Closes a trace that was reported before the restart, if it is open. Hand it back with
+    /// [`Self::remember`].
+    pub fn close_reported(
+        &mut self,
+        trace_id: &TraceId,
+        reason: CloseReason,
+        now: Now,
+    ) -> Option<Closed<M>> {
+        let tick = self.tick(now);
+        let slot = *self.index.get(trace_id)?;
+        match reason {
+            CloseReason::Expired => {
+                let trace = self.open.get_mut(slot)?;
+                trace.reported = true;
+                Some(Closed {
+                    trace: trace.copy(reason),
+                    memo: M::default(),
+                    first: false,
+                    closed_by: reason,
+                    // Its first part was acknowledged by this replica.
+                    may_be_split: false,
+                    first_record: trace.first_record,
+                    rest: None,
+                })
+            }
+            _ => self.close(slot, reason, tick),
+        }
+    }
+
+    /// Remembers that a trace was reported whose spans are gone: a late span cannot revise it.
+    pub fn remember_without_spans(&mut self, trace_id: &TraceId, now: Now) {
+        let tick = self.tick(now);
+        let hash = self.hasher.hash_one(trace_id);
+        if !self.index.contains_key(trace_id) && self.recent.find(hash, trace_id).is_none() {
+            self.recent.insert(hash, tick);
+            self.forget(now);
+        }
+    }
+
+    /// Marks all open traces as incomplete: spans of them may have been missed.
+    pub fn mark_all_unscored(&mut self) {
+        let slots: Vec<Slot> = self.open.slots().collect();
+        for slot in slots {
+            if let Some(trace) = self.open.get_mut(slot) {
+                trace.unscored = true;
+            }
+        }
+    }
+}

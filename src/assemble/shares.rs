@@ -1,0 +1,224 @@
+//! Pure. How much of the budget of open traces each sender holds, and who holds the most: a sender
+//! that opens many traces makes its own give way, not those of others. Knows peers, services and
+//! sizes; knows nothing of traces.
+
+use std::cmp::Reverse;
+
+use crate::span::PeerId;
+
+/// Peers that have shares of their own, further ones share the last. Senders choose their
+/// services, so each peer has its own few, of which the last is for all further ones. All tables
+/// together take at most 200 KiB, timers included.
+const MAX_PEERS: usize = 256;
+const SERVICES: usize = 16;
+
+/// The sender of a trace's first span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TraceSender {
+    pub(super) peer: PeerId,
+    /// A hash of the service's name.
+    pub(super) service: u32,
+}
+
+/// The number of the share that a trace counts against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct BudgetShare(u16);
+
+impl BudgetShare {
+    pub(super) fn number(self) -> usize {
+        self.0.into()
+    }
+}
+
+/// Which budget is exceeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Excess {
+    Traces,
+    Size,
+}
+
+/// What is held of the budget of open traces.
+#[derive(Debug, Default)]
+pub(super) struct Shares {
+    total: Held,
+    peers: Vec<PeerShares>,
+}
+
+#[derive(Debug)]
+struct PeerShares {
+    peer: PeerId,
+    services: [ServiceShare; SERVICES],
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct ServiceShare {
+    service: u32,
+    held: Held,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Held {
+    n_traces: usize,
+    size: usize,
+}
+
+impl Shares {
+    /// Number of open traces.
+    pub(super) fn n_traces(&self) -> usize {
+        self.total.n_traces
+    }
+
+    /// Bytes of all open traces.
+    pub(super) fn size(&self) -> usize {
+        self.total.size
+    }
+
+    /// Counts a trace of this size that is opened.
+    pub(super) fn open(&mut self, sender: TraceSender, size: usize) -> BudgetShare {
+        let share = self.share_of(sender);
+        for held in self.held(share) {
+            held.n_traces += 1;
+            held.size += size;
+        }
+        share
+    }
+
+    /// Counts a trace no more.
+    pub(super) fn close(&mut self, share: BudgetShare, size: usize) {
+        for held in self.held(share) {
+            held.n_traces -= 1;
+            held.size -= size;
+        }
+    }
+
+    /// Counts the new size of a trace.
+    #[inline]
+    pub(super) fn resize(&mut self, share: BudgetShare, before: usize, after: usize) {
+        for held in self.held(share) {
+            held.size = held.size - before + after;
+        }
+    }
+
+    /// The share that holds the most of the peer that does. A peer that holds less than its equal
+    /// part of an exceeded budget is never the one.
+    pub(super) fn heaviest(&self, measure: Excess) -> BudgetShare {
+        let peers = self.peers.iter().map(PeerShares::total);
+        let peer = heaviest(peers, measure);
+        let services = self.peers.get(peer).map(|peer| &peer.services);
+        let held = services.into_iter().flatten().map(|share| share.held);
+        BudgetShare((peer * SERVICES + heaviest(held, measure)) as u16)
+    }
+
+    /// The sender's share, or one that nobody uses, or the last, which further senders share.
+    fn share_of(&mut self, sender: TraceSender) -> BudgetShare {
+        let known = self
+            .peers
+            .iter()
+            .position(|shares| shares.peer == sender.peer);
+        let peer = known.unwrap_or_else(|| self.place_for(sender.peer));
+        let services = &mut self.peers[peer].services;
+        let known = services
+            .iter()
+            .position(|share| share.held.n_traces > 0 && share.service == sender.service);
+        let service = known.unwrap_or_else(|| {
+            let unused = services.iter().position(|share| share.held.n_traces == 0);
+            if let Some(unused) = unused {
+                services[unused].service = sender.service;
+            }
+            unused.unwrap_or(SERVICES - 1)
+        });
+        BudgetShare((peer * SERVICES + service) as u16)
+    }
+
+    fn place_for(&mut self, peer: PeerId) -> usize {
+        let is_unused = |shares: &PeerShares| shares.total().n_traces == 0;
+        if let Some(unused) = self.peers.iter().position(is_unused) {
+            self.peers[unused].peer = peer;
+            unused
+        } else if self.peers.len() < MAX_PEERS {
+            self.peers.push(PeerShares {
+                peer,
+                services: [ServiceShare::default(); SERVICES],
+            });
+            self.peers.len() - 1
+        } else {
+            MAX_PEERS - 1
+        }
+    }
+
+    fn held(&mut self, share: BudgetShare) -> [&mut Held; 2] {
+        let services = &mut self.peers[share.number() / SERVICES].services;
+        [
+            &mut self.total,
+            &mut services[share.number() % SERVICES].held,
+        ]
+    }
+}
+
+impl PeerShares {
+    fn total(&self) -> Held {
+        let mut total = Held::default();
+        for share in &self.services {
+            total.n_traces += share.held.n_traces;
+            total.size += share.held.size;
+        }
+        total
+    }
+}
+
+/// The place of the most that is held, the first of several.
+fn heaviest(all: impl Iterator<Item = Held>, measure: Excess) -> usize {
+    let held = all.map(|held| match measure {
+        Excess::Traces => held.n_traces,
+        Excess::Size => held.size,
+    });
+    let heaviest = held
+        .enumerate()
+        .max_by_key(|(place, held)| (*held, Reverse(*place)));
+    heaviest.map_or(0, |(place, _)| place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sender(peer: u64, service: u32) -> TraceSender {
+        let peer = PeerId(peer);
+        TraceSender { peer, service }
+    }
+
+    #[test]
+    fn the_heaviest_service_of_the_heaviest_peer_comes_first() {
+        let mut shares = Shares::default();
+        let agent = shares.open(sender(1, 7), 900);
+        let crowd: Vec<BudgetShare> = [1, 2, 2, 3]
+            .map(|service| shares.open(sender(2, service), 300))
+            .to_vec();
+        assert_eq!(shares.heaviest(Excess::Traces), crowd[1]);
+        assert_eq!(shares.heaviest(Excess::Size), crowd[1]);
+        shares.close(crowd[1], 300);
+        shares.close(crowd[2], 300);
+        assert_eq!(shares.heaviest(Excess::Traces), crowd[0]);
+        assert_eq!(shares.heaviest(Excess::Size), agent);
+        shares.resize(crowd[3], 300, 700);
+        assert_eq!(shares.heaviest(Excess::Size), crowd[3]);
+        assert_eq!((shares.n_traces(), shares.size()), (3, 1_900));
+    }
+
+    #[test]
+    fn the_tables_are_bounded_and_unused_places_are_used_again() {
+        let mut shares = Shares::default();
+        let services: Vec<BudgetShare> = (0..100)
+            .map(|service| shares.open(sender(1, service), 1))
+            .collect();
+        assert_eq!(services[99], services[SERVICES - 1], "shared by the rest");
+        let peers: Vec<BudgetShare> = (0..1_000)
+            .map(|n| shares.open(sender(1_000 + n, 0), 1))
+            .collect();
+        assert_eq!(shares.peers.len(), MAX_PEERS);
+        assert_eq!(peers[999], peers[MAX_PEERS - 2], "shared by the rest");
+        shares.close(peers[5], 1);
+        assert_eq!(shares.open(sender(2, 0), 1), peers[5]);
+        assert_eq!((shares.n_traces(), shares.size()), (1_100, 1_100));
+    }
+}

@@ -1,0 +1,46 @@
+//! Joins the receivers' requests with Kafka, where it is written. Decides nothing about records.
+
+use std::sync::Arc;
+
+use super::StartError;
+use crate::config::{Bound, Budgets, Config};
+use crate::forward::ForwardHandle;
+use crate::kafka::{self, TopicWriter, TopicWriterSettings};
+use crate::telemetry::{MetricsSource, Telemetry, WritingToKafka};
+use crate::transport::Delivery;
+
+/// Puts requests with spans also into a queue for Kafka, if the configuration says so. The caller
+/// runs the delivery.
+pub(super) fn into_kafka(
+    forward: ForwardHandle,
+    config: &Config,
+    budgets: &Budgets<Bound>,
+    telemetry: &Arc<Telemetry>,
+    rng: &mut fastrand::Rng,
+) -> Result<
+    (
+        ForwardHandle,
+        Option<(Delivery<TopicWriter>, MetricsSource)>,
+    ),
+    StartError,
+> {
+    let kafka = &config.kafka;
+    if !kafka.write.enabled {
+        return Ok((forward, None));
+    }
+    WritingToKafka {
+        brokers: kafka.brokers.join(","),
+        topic: kafka.write.topic.clone(),
+    }
+    .emit();
+    let settings = TopicWriterSettings {
+        config: kafka.clone(),
+        backoff: config.backoff(),
+        capacity: budgets.kafka.clone(),
+        accounting: forward.accounting_of_copies(),
+    };
+    let (queue, delivery, writer) =
+        kafka::start(settings, telemetry, rng.fork()).map_err(StartError::Kafka)?;
+    let metrics: MetricsSource = Arc::new(move |page| writer.write_metrics(page));
+    Ok((forward.also_into(queue), Some((delivery, metrics))))
+}

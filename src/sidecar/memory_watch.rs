@@ -1,0 +1,113 @@
+//! Follows the memory limit, which Kubernetes may change while a container runs (in-place resize):
+//! reads it again at each `reload.interval`, and shares it out anew. Must not know who uses a
+//! share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::assemble;
+use crate::config::{Bound, Budgets, Config};
+use crate::telemetry::{MemoryLimitChanged, MemoryShared, Telemetry};
+
+/// The memory limit, and the shares of it that are in force.
+pub(super) struct MemoryWatch {
+    config: Config,
+    read: fn() -> Option<usize>,
+    limit: Option<usize>,
+    bounds: Budgets<Bound>,
+    telemetry: Arc<Telemetry>,
+}
+
+impl MemoryWatch {
+    /// Reads the limit and shares it out.
+    pub(super) fn new(
+        config: &Config,
+        read: fn() -> Option<usize>,
+        telemetry: Arc<Telemetry>,
+    ) -> Self {
+        let limit = read();
+        let budgets = config.budgets(limit);
+        MemoryShared {
+            n_bytes: budgets.limit,
+        }
+        .emit(&telemetry);
+        Self {
+            config: config.clone(),
+            read,
+            limit,
+            bounds: budgets.bounds(),
+            telemetry,
+        }
+    }
+
+    /// The shares, which follow the limit while this runs.
+    pub(super) fn bounds(&self) -> &Budgets<Bound> {
+        &self.bounds
+    }
+
+    /// The settings of assembly as the limit is now.
+    pub(super) fn assemble_settings(&self) -> assemble::Settings {
+        self.config
+            .assemble_settings(&self.config.budgets(self.limit))
+    }
+
+    /// Until it is aborted. Where `reload.interval` is 0, nothing is read again.
+    pub(super) async fn run(mut self) {
+        let interval = self.config.reload.interval.0;
+        if interval == Duration::ZERO {
+            return;
+        }
+        loop {
+            tokio::time::sleep(interval).await;
+            self.look();
+        }
+    }
+
+    fn look(&mut self) {
+        let limit = (self.read)();
+        let before = std::mem::replace(&mut self.limit, limit);
+        if limit == before {
+            return;
+        }
+        let budgets = self.config.budgets(limit);
+        self.bounds.set(&budgets);
+        MemoryShared {
+            n_bytes: budgets.limit,
+        }
+        .emit(&self.telemetry);
+        MemoryLimitChanged {
+            before,
+            limit,
+            n_shared: budgets.limit,
+        }
+        .emit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn the_shares_follow_the_limit_up_and_down() {
+        static LIMIT: AtomicUsize = AtomicUsize::new(128 * MIB);
+        let config = Config::default();
+        let read = || Some(LIMIT.load(Ordering::Relaxed));
+        let mut watch = MemoryWatch::new(&config, read, Arc::default());
+        let (queue, third) = {
+            let bounds = watch.bounds();
+            (bounds.forward_queue.clone(), bounds.scores.share(3))
+        };
+        for limit in [128 * MIB, 48 * MIB, 256 * MIB] {
+            LIMIT.store(limit, Ordering::Relaxed);
+            watch.look();
+            let expected = config.budgets(Some(limit));
+            assert_eq!(queue.get(), expected.forward_queue);
+            assert_eq!(third.get(), expected.scores / 3);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Several scoring threads: what each of them gets, what they share, and what happens when one of
+//! them fails. That their scores are those of one thread is shown by `tests/it/judging_threads.rs`.
+
+use super::*;
+use crate::assemble::Stats;
+use crate::pipeline::CrossTraceAccess;
+use crate::sidecar::scoring::shared_traces::Round;
+
+/// The first trace of each of two threads.
+fn of_each() -> [u8; 2] {
+    [0, 1].map(|index| {
+        let is_of = |trace: &u8| Partition::index_of(id(*trace), 2) == index;
+        (1..=u8::MAX).find(is_of).unwrap()
+    })
+}
+
+fn id(trace: u8) -> TraceId {
+    TraceId::try_new(&[trace; 16]).unwrap()
+}
+
+fn silent() -> Judge {
+    Box::new(|_, _| ())
+}
+
+fn two(capacity: usize, judges: [Judge; 2]) -> (ScoringQueue, Vec<Worker>) {
+    ScoringQueue::prepare(
+        settings(),
+        capacity,
+        Arc::new(ArcSwap::from_pointee(rules())),
+        Arc::default(),
+        judges.into(),
+        None,
+    )
+}
+
+#[test]
+fn a_request_is_divided_by_trace_and_waits_until_its_last_part_is_taken() {
+    let (queue, workers) = two(1 << 20, [silent(), silent()]);
+    let traces = of_each();
+    let spans = [1, 2, 3].map(|span_id| traces.map(|trace| span(trace, span_id, "a")));
+    let whole = batch(spans.iter().flatten().cloned().collect());
+    let size = whole.size();
+    queue.offer(whole, None);
+    let waiting = || queue.shared.waiting.load(Ordering::Relaxed);
+    assert_eq!(waiting(), size);
+    for (worker, trace) in workers.iter().zip(traces) {
+        assert_eq!(waiting(), size);
+        let arrived = worker.inbox.try_recv().unwrap();
+        let ids = arrived.batch.spans.iter();
+        let ids: Vec<_> = ids
+            .map(|span| (span.trace_id, span.span_id.to_string()))
+            .collect();
+        let expected = [1, 2, 3].map(|span_id| (id(trace), format!("{span_id:02x}").repeat(8)));
+        assert_eq!(ids, expected, "in the order of the request");
+        assert!(worker.inbox.try_recv().is_err());
+    }
+    assert_eq!(waiting(), 0);
+}
+
+#[test]
+fn a_refused_request_marks_each_trace_for_its_own_thread() {
+    let (queue, _workers) = two(1, [silent(), silent()]);
+    let traces = of_each();
+    queue.offer(batch(vec![span(traces[0], 1, "")]), None);
+    queue.offer(batch(traces.map(|trace| span(trace, 2, "a")).into()), None);
+    let marked = queue.shared.threads.iter().map(|thread| {
+        let unscored = thread.unscored.lock();
+        unscored.trace_ids.clone()
+    });
+    let expected = traces.map(|trace| vec![id(trace)]);
+    assert_eq!(marked.collect::<Vec<_>>(), expected);
+    let telemetry = &queue.shared.telemetry;
+    assert_eq!(telemetry.counter("spanscore_unscored_spans_total", &[]), 2);
+}
+
+#[test]
+fn a_panic_on_one_thread_leaves_the_others_judging_and_holds_no_room() {
+    let (tell, judgements) = sync_channel(MAX_BATCHES);
+    let judge: Judge = Box::new(move |judged, _| tell.send(told(judged)).unwrap());
+    let (queue, workers) = two(1 << 20, [Box::new(|_, _| panic!("on purpose")), judge]);
+    let traces = of_each();
+    for trace in traces {
+        queue.offer(batch(vec![span(trace, 1, ""), span(trace, 2, "a")]), None);
+    }
+    let telemetry = Arc::clone(&queue.shared.telemetry);
+    let mut threads = workers
+        .into_iter()
+        .map(|worker| thread::spawn(move || worker.run()));
+    assert!(threads.next().unwrap().join().is_err());
+    let other = threads.next().unwrap();
+    drop(threads);
+    assert_eq!(
+        telemetry.unhealthy(now().instant),
+        [("scoring-1".to_owned(), Unhealthy::Dead)]
+    );
+    queue.offer(batch(traces.map(|trace| span(trace, 3, "b")).into()), None);
+    assert_eq!(telemetry.counter("spanscore_unscored_spans_total", &[]), 1);
+    until(|| queue.shared.waiting.load(Ordering::Relaxed) == 0);
+    drop(queue);
+    other.join().unwrap();
+    // It does not wait for the dead thread either.
+    assert_eq!(
+        judgements.iter().flatten().collect::<Told>(),
+        [("pass", "root_ended", 0)]
+    );
+}
+
+#[test]
+fn each_thread_is_told_what_the_others_hold() {
+    let (queue, workers) = two(1 << 20, [silent(), silent()]);
+    let held = |n_open: usize| Stats {
+        n_open,
+        open_size: 100 * n_open,
+        n_recent: 2 * n_open,
+        recent_size: 200 * n_open,
+        ..Stats::default()
+    };
+    assert_eq!(queue.shared.hold(0, &held(1)), held(1));
+    assert_eq!(queue.shared.hold(1, &held(2)), held(3));
+    assert_eq!(queue.shared.held_beside(0), held(2));
+    assert_eq!(queue.shared.hold(0, &held(5)), held(7), "not added again");
+    drop(workers);
+}
+
+/// Each ends only because the other goes on: otherwise the test would last until patience ends, and
+/// what was noted would not be there.
+#[test]
+fn threads_that_stop_wait_until_all_have_noted_their_traces() {
+    let (queue, workers) = two(1 << 20, [silent(), silent()]);
+    let time = now();
+    let traces = &queue.shared.traces;
+    thread::scope(|scope| {
+        for index in [0, 1] {
+            scope.spawn(move || {
+                let mut access = traces.access(index);
+                access.round = Round::Last;
+                // One more slice is due, so this thread is not done.
+                access.noted(Some(time.instant), time);
+                access.noted(None, time);
+                access.wait_for_others(time);
+            });
+        }
+    });
+    drop(workers);
+}
+
+#[test]
+fn a_thread_that_keeps_up_waits_only_for_those_that_have_something_due() {
+    let (queue, _workers) = two(1 << 20, [silent(), silent()]);
+    let time = now();
+    let traces = &queue.shared.traces;
+    let mut access = traces.access(0);
+    access.wait_for_others(time);
+    traces.end_round(1, Some(time.instant + Duration::from_secs(1)));
+    access.wait_for_others(time);
+    traces.end_round(1, Some(time.instant));
+    access.round = Round::IsBehind;
+    access.wait_for_others(time);
+    access.round = Round::KeepsUp;
+    thread::scope(|scope| {
+        scope.spawn(|| traces.end_round(1, None));
+        access.wait_for_others(time);
+    });
+}

@@ -1,0 +1,338 @@
+//! A scoring thread: takes batches from its queue, and runs the pipeline of its partition with the
+//! clock whenever a batch or a deadline is due. Must not decide anything about traces.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::shared::{Arrived, ScoringState};
+use super::shared_traces::{Round, SharedAccess};
+use crate::assemble::{Stats, TornService, TornTraces};
+use crate::extract::{HalfArrived, MissingHalf};
+use crate::pipeline::{Judged, JudgementSink, Pipeline, Rules};
+use crate::sidecar::now;
+use crate::sidecar::rebuild::KeptTraces;
+use crate::span::Now;
+use crate::telemetry::{
+    Heartbeat, RevisionsLost, ServiceTorn, SpansLate, SpansWithoutIds, Telemetry, TraceHalfArrived,
+    TracesClosed, TracesHeld, TracesJudged, TracesTorn,
+};
+
+/// Number of batches taken in before traces are closed again.
+pub(super) const MAX_BATCHES_AT_ONCE: usize = 64;
+
+/// How long batches gather while the thread keeps up. Waking the thread for each batch would be a
+/// large part of the cost of a small request.
+const GATHER: Duration = Duration::from_millis(5);
+
+/// Settle time once a stop was announced.
+const DRAINING_SETTLE: Duration = Duration::from_millis(500);
+
+/// Shortest time between two beats: a beat takes a lock that probes take, too.
+const BEAT_EVERY: Duration = Duration::from_millis(200);
+
+/// Takes a thread's judgements: the exporter, the printer, the demo.
+pub(crate) type Judge = Box<dyn FnMut(&Judged, &Rules) + Send>;
+
+/// What one thread works with.
+pub(super) struct Worker {
+    /// The place of its partition.
+    pub(super) index: usize,
+    pub(super) inbox: Receiver<Box<Arrived>>,
+    pub(super) shared: Arc<ScoringState>,
+    pub(super) pipeline: Pipeline<SharedAccess>,
+    pub(super) judge: Judge,
+    /// With a journal.
+    pub(super) kept: Option<KeptTraces>,
+    pub(super) heartbeat: Heartbeat,
+}
+
+/// A thread among the others. Dropped, also by a panic, it holds nothing any more and nobody waits
+/// for it.
+struct Place<'a> {
+    shared: &'a ScoringState,
+    index: usize,
+}
+
+impl Worker {
+    /// Until the queue has ended and the open traces are judged.
+    pub(super) fn run(self) {
+        let Self {
+            index,
+            inbox,
+            shared,
+            mut pipeline,
+            judge,
+            mut kept,
+            heartbeat,
+        } = self;
+        let place = Place {
+            shared: &shared,
+            index,
+        };
+        // The pipeline's time: never later than the arrival of a waiting batch, so that a trace
+        // whose spans are in the queue does not settle without them when we fall behind.
+        let mut time = now();
+        let mut is_draining = false;
+        let mut keeps_up = true;
+        let mut sizes = shared.bounds.sizes();
+        let mut output = Output {
+            judge,
+            rules: shared.rules.load_full(),
+            telemetry: &shared.telemetry,
+            next_beat: time.instant,
+            heartbeat,
+            missing: Vec::new(),
+        };
+        if let Some(kept) = &mut kept {
+            let rules = Arc::clone(&output.rules);
+            kept.rebuild(&mut pipeline, &rules, time, &shared.telemetry, || {
+                output.beat()
+            });
+        }
+        loop {
+            let first = wait(&inbox, pipeline.next_deadline());
+            if first.is_ok() && keeps_up {
+                thread::park_timeout(GATHER);
+            }
+            output.beat();
+            let rules = shared.rules.load_full();
+            output.rules = Arc::clone(&rules);
+            if !is_draining && shared.draining.load(Ordering::Relaxed) {
+                is_draining = true;
+                pipeline.shorten_settle(DRAINING_SETTLE);
+            }
+            let sizes_now = shared.bounds.sizes();
+            if let Some(changed) = sizes_now.filter(|now| sizes != Some(*now)) {
+                sizes = Some(changed);
+                pipeline.resize(changed, time);
+            }
+            if shared.threads.len() > 1 {
+                pipeline.make_room(&shared.held_beside(index), time);
+                pipeline.reopen_changed(time);
+            }
+            let of_thread = &shared.threads[index];
+            if let Some((since, noticed)) = of_thread.peers_changed.lock().take() {
+                pipeline.begin_memory(since, noticed);
+            }
+            let unscored = mem::take(&mut *of_thread.unscored.lock());
+            if !unscored.others.is_empty() {
+                pipeline.mark_many_unscored(unscored.others, time);
+            }
+            if !unscored.trace_ids.is_empty() {
+                pipeline.mark_unscored(&unscored.trace_ids, time);
+            }
+            let ended = matches!(first, Err(RecvTimeoutError::Disconnected));
+            pipeline.cross_traces_mut().round = Round::IsBehind;
+            // Read before the queue: everything below is in it or was taken from it.
+            let offered_below = shared.offered_below.load(Ordering::Acquire);
+            let mut taken_below = 0;
+            let mut n_taken = 0;
+            for arrived in first
+                .into_iter()
+                .chain(inbox.try_iter())
+                .take(MAX_BATCHES_AT_ONCE)
+            {
+                let Arrived {
+                    at,
+                    waiting,
+                    batch,
+                    record,
+                } = *arrived;
+                n_taken += 1;
+                drop(waiting);
+                time = later(time, at);
+                let intake = match record {
+                    Some(record) => {
+                        taken_below = record + 1;
+                        pipeline.accept_record(&rules, batch, record, time, &mut output)
+                    }
+                    None => pipeline.accept_into(&rules, batch, time, &mut output),
+                };
+                // Log records that name no prompt and no session are forwarded and not assembled,
+                // like spans without ids.
+                SpansWithoutIds {
+                    n_spans: intake.n_ungrouped,
+                }
+                .emit(&shared.telemetry);
+                SpansLate {
+                    n_taken: intake.n_late,
+                    n_refused: intake.n_too_late,
+                    n_forgotten: intake.n_forgotten,
+                }
+                .emit(&shared.telemetry);
+            }
+            keeps_up = n_taken < MAX_BATCHES_AT_ONCE;
+            if keeps_up {
+                time = later(time, now());
+            }
+            if ended {
+                pipeline.cross_traces_mut().round = Round::Last;
+                match &kept {
+                    Some(kept) if kept.keeps_open_traces() => kept.report_open(&pipeline),
+                    _ => pipeline.drain_into(&rules, time, &mut output),
+                }
+            } else {
+                if keeps_up {
+                    pipeline.cross_traces_mut().round = Round::KeepsUp;
+                }
+                pipeline.advance_into(&rules, time, &mut output);
+            }
+            if let Some(kept) = &mut kept {
+                let below = if keeps_up { offered_below } else { taken_below };
+                kept.need(&pipeline, below, now().instant);
+            }
+            report_torn(pipeline.take_torn(), &shared.telemetry);
+            place.report_held(&pipeline);
+            if ended {
+                return output.heartbeat.finish();
+            }
+        }
+    }
+}
+
+impl Place<'_> {
+    /// Notes how much the thread holds and when it will judge next, and reports how much all do.
+    fn report_held(&self, pipeline: &Pipeline<SharedAccess>) {
+        let Self { shared, index } = *self;
+        let held = shared.hold(index, &pipeline.stats());
+        let cross_traces_size = shared.traces.end_round(index, pipeline.next_deadline());
+        TracesHeld {
+            n_open: held.n_open,
+            open_bytes: held.open_size,
+            n_recent: held.n_recent,
+            recent_bytes: held.recent_size + cross_traces_size,
+        }
+        .emit(&shared.telemetry);
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.shared.hold(self.index, &Stats::default());
+        self.shared.traces.leave(self.index);
+    }
+}
+
+// === Output ===
+
+/// Where the pipeline's results go while it works, and its signs of life.
+struct Output<'a> {
+    judge: Judge,
+    rules: Arc<Rules>,
+    telemetry: &'a Telemetry,
+    heartbeat: Heartbeat,
+    next_beat: Instant,
+    /// What traces lacked of which half arrived, each once.
+    missing: Vec<MissingHalf>,
+}
+
+impl JudgementSink for Output<'_> {
+    fn take(&mut self, slice: &mut Judged) {
+        report(slice, self.telemetry);
+        self.report_halves(&slice.half_arrived);
+        (self.judge)(slice, &self.rules);
+    }
+
+    fn beat(&mut self) {
+        let now = now().instant;
+        if now >= self.next_beat {
+            self.next_beat = now + BEAT_EVERY;
+            self.heartbeat.beat(now);
+        }
+    }
+}
+
+impl Output<'_> {
+    fn report_halves(&mut self, halves: &[HalfArrived]) {
+        for HalfArrived { service, missing } in halves {
+            let is_first = !self.missing.contains(missing);
+            if is_first {
+                self.missing.push(*missing);
+            }
+            TraceHalfArrived {
+                service,
+                missing: match missing {
+                    MissingHalf::Spans => "spans",
+                    MissingHalf::Calls => "calls",
+                },
+                is_first,
+            }
+            .emit(self.telemetry);
+        }
+    }
+}
+
+/// The next batch, unless the deadline or the next heartbeat is due first.
+fn wait(
+    inbox: &Receiver<Box<Arrived>>,
+    deadline: Option<Instant>,
+) -> Result<Box<Arrived>, RecvTimeoutError> {
+    let until_deadline = deadline.map_or(Duration::MAX, |deadline| {
+        deadline.saturating_duration_since(now().instant)
+    });
+    inbox.recv_timeout(until_deadline.min(Heartbeat::INTERVAL))
+}
+
+/// The later of two times: requests are stamped in parallel and may overtake each other on their
+/// way into the queue.
+fn later(time: Now, other: Now) -> Now {
+    if other.instant > time.instant {
+        other
+    } else {
+        time
+    }
+}
+
+fn report(judged: &Judged, telemetry: &Telemetry) {
+    let mut by_reason: BTreeMap<&str, u64> = BTreeMap::new();
+    for reason in &judged.reasons {
+        *by_reason.entry(reason.as_str()).or_default() += 1;
+    }
+    for (reason, n_traces) in by_reason {
+        TracesClosed { reason, n_traces }.emit(telemetry);
+    }
+    let Judged {
+        evaluations,
+        n_unchanged,
+        n_no_trajectory,
+        n_lost,
+        ..
+    } = judged;
+    RevisionsLost {
+        n_revisions: *n_lost,
+    }
+    .emit(telemetry);
+    TracesJudged {
+        n_evaluations: evaluations.len(),
+        n_unchanged: *n_unchanged,
+        n_no_trajectory: *n_no_trajectory,
+    }
+    .emit(telemetry);
+}
+
+fn report_torn(torn: TornTraces, telemetry: &Telemetry) {
+    let TornTraces { n_traces, changes } = torn;
+    if n_traces > 0 {
+        TracesTorn { n_traces }.emit(telemetry);
+    }
+    for TornService {
+        service,
+        is_torn,
+        n_torn,
+        n_closed,
+    } in &changes
+    {
+        ServiceTorn {
+            service,
+            is_torn: *is_torn,
+            n_torn: *n_torn,
+            n_closed: *n_closed,
+        }
+        .emit(telemetry);
+    }
+}

@@ -1,0 +1,127 @@
+//! A key in a file is replaced while a sidecar runs: requests carry the new one from the next
+//! reload on, to every destination. Does not prove how soon the kubelet writes the file.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::super::*;
+use super::reloads::{deliver, request};
+use crate::cli::configuration::Disk;
+use crate::config::{Config, Protocol, Sources};
+use crate::register::{ConfigOrigin, ReloadOutcome, Start};
+use crate::transport::Client;
+use crate::transport::peer::{Peer, Reply};
+
+async fn start(path: &Path, text: &str) -> Sidecar {
+    std::fs::write(path, text).unwrap();
+    let set = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let flags = vec![
+        set("receivers.otlp.grpc.listen", "127.0.0.1:0"),
+        set("receivers.otlp.http.enabled", "false"),
+        set("admin.listen", "127.0.0.1:0"),
+        set("assemble.settle", "1ms"),
+        set("reload.interval", "0"),
+        set("scores.batch.max_delay", "1ms"),
+        set("scores.metrics.enabled", "false"),
+        set("scores.event.enabled", "false"),
+        set("shutdown.quiet", "0s"),
+    ];
+    let config = Config::load(&Sources {
+        file: Some((path, text)),
+        environment: &BTreeMap::new(),
+        flags: &flags,
+        files: &Disk,
+    });
+    let config = config
+        .unwrap_or_else(|problems| panic!("{problems}"))
+        .config;
+    let origin = ConfigOrigin {
+        path: path.to_owned(),
+        may_be_absent: false,
+        start: Start::Sound,
+        environment: BTreeMap::new(),
+        flags,
+        files: Arc::new(Disk),
+        settle_time: Duration::ZERO,
+    };
+    let rules = register::merge::rules(&config, config.criteria.clone(), None);
+    let plan = Plan {
+        config,
+        origin: Some(origin),
+        rules,
+        cgroup_limit: || None,
+        print: None,
+        observer: None,
+        record: None,
+    };
+    Sidecar::start(plan).await.unwrap()
+}
+
+/// The key that a destination was last sent, once it has had so many requests.
+async fn last_key(peer: &Peer, n_requests: usize) -> String {
+    let received = peer.has_received(n_requests).await;
+    let last = received.last().unwrap();
+    last.headers["authorization"].to_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_replaced_in_its_file_is_sent_from_the_next_reload_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, key) = (
+        folder.path().join("spanscore.yaml"),
+        folder.path().join("key"),
+    );
+    std::fs::write(&key, "one").unwrap();
+    let (downstream, scores) = (Peer::willing().await, Peer::willing().await);
+    let backend = Peer::start(|_, _| Reply::http(200)).await;
+    let text = format!(
+        "forward:\n  endpoint: http://{}\n  protocol: grpc\n  headers: {{ authorization: \"Bearer \
+         ${{file:{key}}}\" }}\nscores:\n  endpoint: http://{}\n  protocol: grpc\n  headers: {{ \
+         authorization: \"Score ${{file:{key}}}\" }}\n  writers:\n  - phoenix: {{ endpoint: \
+         \"http://{}\", api_key_file: {key} }}\ncriteria:\n- {{ name: one, evaluate: {{ \
+         tool_call_order: {{ tool_calls_order: [search] }} }} }}\n",
+        downstream.address,
+        scores.address,
+        backend.address,
+        key = key.display(),
+    );
+    let sidecar = start(&path, &text).await;
+    let mut config = Config::default();
+    config.forward.endpoint = Some(format!("http://{}", sidecar.addresses.grpc.unwrap()));
+    config.forward.protocol = Some(Protocol::Grpc);
+    let client = Client::new(&config.forward_destination().unwrap(), &Arc::default()).unwrap();
+    for (at, secret) in ["one", "two"].into_iter().enumerate() {
+        std::fs::write(&key, secret).unwrap();
+        if at > 0 {
+            let outcome = sidecar.register.reload().await.unwrap();
+            let ReloadOutcome::Applied {
+                settings,
+                needs_restart,
+                ..
+            } = outcome
+            else {
+                panic!("{outcome:?}");
+            };
+            assert_eq!(
+                settings,
+                ["forward.headers", "scores.headers", "scores.writers"]
+            );
+            assert_eq!(needs_restart, [""; 0]);
+        }
+        deliver(&client, request(at as u32 + 1, Some("search"))).await;
+        deliver(&client, request(at as u32 + 1, None)).await;
+        assert_eq!(
+            last_key(&downstream, 2 * at + 2).await,
+            format!("Bearer {secret}")
+        );
+        assert_eq!(last_key(&scores, at + 1).await, format!("Score {secret}"));
+        assert_eq!(last_key(&backend, at + 1).await, format!("Bearer {secret}"));
+    }
+
+    // A file that is gone changes nothing: the last key is still sent.
+    std::fs::remove_file(&key).unwrap();
+    let outcome = sidecar.register.reload().await.unwrap();
+    assert!(matches!(outcome, ReloadOutcome::Refused { .. }));
+    deliver(&client, request(9, None)).await;
+    assert_eq!(last_key(&downstream, 5).await, "Bearer two");
+}

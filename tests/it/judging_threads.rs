@@ -1,0 +1,149 @@
+//! Judging on one thread and on several: the same scores for every recorded session, to the byte.
+//! Whole sidecars judge when they stop, so nothing here depends on the clock. Proves nothing about
+//! throughput, nor about traces that close at different times (`cross_trace_results` does that).
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::{Arc, Mutex};
+
+    use bytes::Bytes;
+    use hyper::header::HeaderMap;
+    use serde_json::{Map, Value, json};
+    use spanscore::config::{Config, Protocol, Signal};
+    use spanscore::evaluate::Criterion;
+    use spanscore::export::score_line;
+    use spanscore::receive::json as otlp_json;
+    use spanscore::sidecar::{Observer, Sidecar};
+    use spanscore::transport::DeliveryOutcome;
+
+    use crate::captures::load::{self, Scenario};
+    use crate::support::backend::Backend;
+    use crate::support::sidecars::{client, config_with, signal, start_observed};
+
+    /// Criteria that read order, counts, arguments and results of the tools that were called.
+    fn criteria(scenarios: &[Scenario]) -> Vec<Criterion> {
+        let calls = scenarios
+            .iter()
+            .flat_map(|scenario| scenario.expected["tool_calls"].as_array())
+            .flatten();
+        // Some sessions call nothing, and an order needs a name.
+        let names = calls.filter_map(|call| call["name"].as_str());
+        let names: BTreeSet<&str> = names.chain(["get_weather"]).collect();
+        let entries = |key: &str, value: Value| -> Vec<Value> {
+            let entry = |name: &&str| json!({ "name": name, key: value });
+            names.iter().map(entry).collect()
+        };
+        let oslo = json!({ "city": "Oslo" });
+        let evaluate = [
+            json!({ "tool_call_order": { "tool_calls_order": names } }),
+            json!({ "tool_calls": { "disallowed": names } }),
+            json!({ "tool_call_args": { "tool_calls": entries("args", oslo) } }),
+            json!({ "tool_call_output": { "tool_outputs": entries("output", json!("sunny")) } }),
+        ];
+        let criterion = |(n, evaluate)| {
+            serde_json::from_value(json!({ "name": format!("c{n}"), "evaluate": evaluate }))
+                .unwrap()
+        };
+        evaluate.into_iter().enumerate().map(criterion).collect()
+    }
+
+    fn config(backend: &Backend, n_threads: usize, scenarios: &[Scenario]) -> Config {
+        let more = [
+            ("scoring.threads", &*n_threads.to_string()),
+            // Nothing closes before the sidecar stops.
+            ("assemble.settle", "1h"),
+            ("assemble.max_settle", "1h"),
+            ("assemble.settle_remote", "1h"),
+            ("assemble.inactive", "1h"),
+            ("assemble.restart_guard", "0"),
+        ];
+        Config {
+            criteria: criteria(scenarios),
+            ..config_with(&backend.address.to_string(), Protocol::Grpc, &more)
+        }
+    }
+
+    /// The lines of all scores, sorted.
+    async fn scores(n_threads: usize, scenarios: &[Scenario]) -> Vec<Map<String, Value>> {
+        let backend = Backend::start().await;
+        let lines: Arc<Mutex<Vec<Map<String, Value>>>> = Arc::default();
+        let seen = Arc::clone(&lines);
+        let observer: Observer = Box::new(move |judged, _| {
+            let lines = judged.evaluations.iter().map(score_line::json);
+            seen.lock().unwrap().extend(lines);
+        });
+        let sidecar = start_observed(&config(&backend, n_threads, scenarios), observer).await;
+        send(&sidecar, scenarios).await;
+        let n_unscored = sidecar
+            .telemetry
+            .counter("spanscore_unscored_spans_total", &[]);
+        sidecar.stop().await;
+        assert_eq!(n_unscored, 0);
+        let mut lines = std::mem::take(&mut *lines.lock().unwrap());
+        lines.sort_by_cached_key(|line| serde_json::to_string(line).unwrap());
+        lines
+    }
+
+    async fn send(sidecar: &Sidecar, scenarios: &[Scenario]) {
+        let client = client(sidecar.addresses.grpc.unwrap(), Protocol::Grpc);
+        for (file, body) in scenarios.iter().flat_map(|scenario| &scenario.requests) {
+            let signal = signal(file);
+            let body = match (file.ends_with(".json"), signal) {
+                (false, _) => body.clone(),
+                (true, Signal::Traces) => otlp_json::traces(body).unwrap(),
+                (true, Signal::Logs) => otlp_json::logs(body).unwrap(),
+                (true, Signal::Metrics) => continue,
+            };
+            let answer = client
+                .send(signal, Bytes::from(body), &HeaderMap::new())
+                .await;
+            let is_taken = matches!(answer, DeliveryOutcome::Delivered { n_rejected: 0, .. });
+            assert!(is_taken, "{file}: {answer:?}");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn every_recorded_session_has_the_same_scores_on_any_number_of_threads() {
+        for scenario in load::scenarios() {
+            let scenario = std::slice::from_ref(&scenario);
+            let on_one = scores(1, scenario).await;
+            for n_threads in [2, 4] {
+                let on_several = scores(n_threads, scenario).await;
+                assert_eq!(on_several, on_one, "{} on {n_threads}", scenario[0].name);
+            }
+        }
+    }
+
+    /// The traces of all sessions are more than one slice of work. Results of other slices then
+    /// come as revisions, so only the latest scores must agree.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn all_sessions_at_once_have_the_same_latest_scores_on_any_number_of_threads() {
+        let scenarios = load::scenarios();
+        let latest = |lines: Vec<Map<String, Value>>| {
+            let mut latest: BTreeMap<String, (u64, Map<String, Value>)> = BTreeMap::new();
+            for mut line in lines {
+                let revision = line.remove("revision").and_then(|it| it.as_u64());
+                let revision = revision.unwrap_or_default();
+                let key = format!("{} {}", line["trace_id"], line["criterion"]);
+                let known = latest.get(&key).map_or(0, |(revision, _)| *revision);
+                if revision >= known {
+                    latest.insert(key, (revision, line));
+                }
+            }
+            latest
+                .into_iter()
+                .map(|(key, (_, line))| (key, line))
+                .collect::<BTreeMap<_, _>>()
+        };
+        let on_one = latest(scores(1, &scenarios).await);
+        assert!(on_one.len() > 4 * 100, "{} scores", on_one.len());
+        for n_threads in [2, 4] {
+            let on_several = latest(scores(n_threads, &scenarios).await);
+            for (key, line) in &on_one {
+                assert_eq!(on_several.get(key), Some(line), "on {n_threads} threads");
+            }
+            assert_eq!(on_several.len(), on_one.len());
+        }
+    }
+}
