@@ -1,6 +1,7 @@
-//! The decoders of untrusted bytes: OTLP as protobuf and as JSON, the values of attributes, bodies
-//! of the criteria API. `cargo test` runs each target of `wire`, `json` and `text` on a few
-//! thousand inputs; `fuzz/run` runs it for minutes under libFuzzer. `fuzz/README.md` lists them.
+//! The decoders of untrusted bytes: OTLP as protobuf and as JSON, the values of attributes, calls
+//! of the API, segments of the journal. `cargo test` runs each target of `wire`, `json`, `text`,
+//! `admin` and `journal` on a few thousand inputs; `fuzz/run` runs it for minutes under libFuzzer.
+//! `fuzz/README.md` lists them.
 
 #![cfg(test)]
 
@@ -8,8 +9,10 @@ mod captures;
 mod generate;
 mod oracle;
 
+mod admin;
 mod bounds;
 mod fields;
+mod journal;
 mod json;
 mod text;
 mod wire;

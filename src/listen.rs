@@ -318,7 +318,7 @@ impl Connection {
         let mut service = ConnectionService {
             service,
             certified: false,
-            peer,
+            peer: slots::origin(peer),
             slot: ending.slot.clone(),
         };
         let is_evicted = match tls {
@@ -383,7 +383,8 @@ impl Ending {
     }
 }
 
-/// A request's extension: the address of the peer at the other end of its connection.
+/// A request's extension: the address of the peer at the other end of its connection, or of its
+/// network of 64 bits (IPv6).
 #[derive(Debug, Clone, Copy)]
 pub struct PeerAddress(pub IpAddr);
 

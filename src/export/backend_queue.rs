@@ -12,7 +12,7 @@ use std::sync::{Arc, MutexGuard, Weak};
 use tokio::sync::Notify;
 
 use super::queues::ScoreAccounting;
-use crate::config::{Signal, Writer};
+use crate::config::{Bound, Signal, Writer};
 use crate::span::TraceId;
 use crate::sync::Mutex;
 use crate::transport::queue::{Accounting, CompletionGuard, OutboundRequest, Queue};
@@ -43,7 +43,7 @@ pub(super) struct BackendQueue {
     pub(super) name: &'static str,
     pub(super) backend_idx: usize,
     /// Most bytes that wait here.
-    pub(super) capacity: usize,
+    pub(super) capacity: Bound,
     pub(super) queue: Queue,
     pub(super) accounting: Arc<WaitingAccounting>,
     pub(super) waiting: Mutex<WaitingScores>,
@@ -73,6 +73,8 @@ struct TraceGuard {
     backend_idx: usize,
     trace_id: TraceId,
     wakeup: Arc<Wakeup>,
+    /// What else waits for the request.
+    _completion: Option<CompletionGuard>,
 }
 
 /// Counts the fate of a backend's scores. They were counted as queued when they began to wait, so
@@ -89,14 +91,15 @@ impl BackendQueue {
         let request = &waiting_request.request;
         let (cost, n_items) = (request.cost(), request.n_items);
         self.accounting.0.queued(Signal::Traces, n_items);
-        while cost <= self.capacity
-            && waiting.n_bytes + cost > self.capacity
+        let capacity = self.capacity.get();
+        while cost <= capacity
+            && waiting.n_bytes + cost > capacity
             && let Some(oldest) = waiting.for_spans.pop_front()
         {
             waiting.n_bytes -= oldest.request.cost();
             self.count_dropped(oldest.request.n_items, "queue_full");
         }
-        if waiting.n_bytes + cost > self.capacity {
+        if waiting.n_bytes + cost > capacity {
             return self.count_dropped(n_items, "queue_full");
         }
         waiting.n_bytes += cost;
@@ -152,6 +155,7 @@ impl BackendQueue {
             backend_idx: self.backend_idx,
             trace_id,
             wakeup: wakeup.clone(),
+            _completion: request.completion,
         };
         // A queue that drops its oldest refuses nothing, and counts a request that cannot fit.
         let _ = self.queue.offer(OutboundRequest {

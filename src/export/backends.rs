@@ -20,17 +20,22 @@ use super::backend_queue::{
 use super::queues::ScoreAccounting;
 use super::writer;
 use super::writer_score::WriterRequest;
-use crate::config::{Config, Signal};
+use crate::config::{Bound, Config, Signal};
 use crate::evaluate::Evaluation;
+use crate::journal::JudgedMarks;
 use crate::sync::Mutex;
 use crate::telemetry::{Heartbeat, Telemetry};
-use crate::transport::queue::{ApiTarget, OutboundRequest, Queue, Route, WhenFull};
-use crate::transport::{Client, Delivery, TransportError, Undelivered};
+use crate::transport::queue::{
+    ApiTarget, CompletionGuard, OutboundRequest, Queue, Route, WhenFull,
+};
+use crate::transport::{Client, Delivery, SentHeaders, TransportError, Undelivered};
 
 /// All backends. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct Backends {
     queues: Arc<[BackendQueue]>,
+    /// Of each queue.
+    headers: Arc<[SentHeaders]>,
     wakeup: Arc<Wakeup>,
 }
 
@@ -50,20 +55,21 @@ impl Backends {
     /// bytes.
     pub(super) fn start(
         config: &Config,
-        share: usize,
+        share: &Bound,
         telemetry: &Arc<Telemetry>,
         rng: &mut fastrand::Rng,
     ) -> Result<Option<(Self, BackendTasks)>, TransportError> {
-        let (mut queues, mut deliveries) = (Vec::new(), JoinSet::new());
+        let (mut queues, mut headers, mut deliveries) = (Vec::new(), Vec::new(), JoinSet::new());
         for (backend_idx, writer) in config.scores.writers.iter().enumerate() {
             let name = writer::queue_name(writer);
             let destination = config.writer_destination(backend_idx, writer);
             let client = Client::new(&destination, telemetry)?;
+            headers.push(client.headers().clone());
             let accounting = ScoreAccounting::new(name, telemetry.clone());
             let accounting = Arc::new(WaitingAccounting(accounting));
             let queue = Queue::new(
                 name,
-                share / 2,
+                share.share(2),
                 WhenFull::DropOldest,
                 accounting.clone(),
                 telemetry,
@@ -74,7 +80,7 @@ impl Backends {
                 writer: writer.clone(),
                 name,
                 backend_idx,
-                capacity: share / 2,
+                capacity: share.share(2),
                 queue,
                 accounting,
                 waiting: Mutex::default(),
@@ -85,6 +91,7 @@ impl Backends {
         }
         let backends = Self {
             queues: queues.into(),
+            headers: headers.into(),
             wakeup: Arc::default(),
         };
         let (stop, stopped) = watch::channel(());
@@ -101,6 +108,15 @@ impl Backends {
         Ok(Some((backends, tasks)))
     }
 
+    /// Sends the headers of these writers from now on; they are those of the start.
+    pub(super) fn renew_headers(&self, config: &Config) -> Result<(), TransportError> {
+        let writers = config.scores.writers.iter().enumerate();
+        for ((backend_idx, writer), headers) in writers.zip(&*self.headers) {
+            headers.replace(&config.writer_destination(backend_idx, writer))?;
+        }
+        Ok(())
+    }
+
     /// A guard for a new batch of score spans.
     pub(super) fn batch_guard(&self) -> Arc<BatchGuard> {
         Arc::new(BatchGuard {
@@ -115,6 +131,7 @@ impl Backends {
         evaluations: &[Evaluation],
         guards: &[Option<Weak<BatchGuard>>],
         now_unix_nanos: u64,
+        marks: Option<&JudgedMarks>,
     ) {
         let (mut start, mut is_batch_done) = (0, false);
         for chunk in evaluations
@@ -127,10 +144,14 @@ impl Backends {
             let evaluations: Vec<&Evaluation> = chunk.iter().collect();
             for queue in self.queues.iter() {
                 for request in writer::requests(&queue.writer, &evaluations, now_unix_nanos) {
+                    let leaving = marks.map(|marks| CompletionGuard(marks.leaving()));
                     queue.hold(WaitingRequest {
                         trace_id: chunk[0].trajectory.trace_id,
                         batches: batches.clone(),
-                        request: outbound(request),
+                        request: OutboundRequest {
+                            completion: leaving,
+                            ..outbound(request)
+                        },
                     });
                 }
             }

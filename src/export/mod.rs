@@ -41,13 +41,14 @@ use axum::Router;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use crate::config::{self, Config, Off, Shape};
+use crate::config::{self, Bound, Config, Off, Shape};
 use crate::evaluate::{Evaluation, Explain};
+use crate::journal::JudgedMarks;
 use crate::sync::Mutex;
 use crate::telemetry::{
     Heartbeat, MetricsPage, ScoreLabelsFolded, ScoreShapeOff, ScoresUnprinted, Telemetry,
 };
-use crate::transport::TransportError;
+use crate::transport::{SentHeaders, TransportError};
 
 use backends::{BackendTasks, Backends};
 use print::Printer;
@@ -58,8 +59,8 @@ use score_series::{Folded, SeriesLimits};
 use signals::{BatchLimits, BatchedSignal};
 use stream::ScoreStream;
 
-/// A batch is sent when it has grown to this many bytes: gRPC peers take 4 MiB by default.
-const MAX_BATCH_SIZE: usize = 2 << 20;
+/// Time after which marks of judged traces are written again that the journal refused.
+const MIN_MARK_DELAY: Duration = Duration::from_millis(100);
 /// Lower bound of `scores.metrics.interval`: collecting thousands of series must not become all we
 /// do.
 const MIN_INTERVAL: Duration = Duration::from_millis(10);
@@ -69,9 +70,11 @@ pub struct ExportPlan<'a> {
     /// `scores`, and the `forward` that it falls back on.
     pub config: &'a Config,
     /// Most bytes of scores that wait, all signals together.
-    pub budget: usize,
+    pub budget: Bound,
     /// Where evaluations are printed, if no endpoint is configured.
     pub print: Option<Print>,
+    /// Where it is noted which traces were judged.
+    pub marks: Option<JudgedMarks>,
 }
 
 /// Where evaluations are printed.
@@ -121,10 +124,16 @@ pub struct ExportTasks {
 #[derive(Debug)]
 struct Shared {
     signals: Vec<BatchedSignal>,
+    /// What each shape that is sent sends along.
+    headers: Vec<(Shape, SentHeaders)>,
     metrics: ScoreMetrics,
     metrics_queue: Option<ScoreQueue>,
     printer: Option<(PrintForm, Printer)>,
     backends: Option<Backends>,
+    /// Written once the scores of the marked traces are delivered.
+    marks: Option<JudgedMarks>,
+    /// With marks: no batch is sent between the scores of a trace and its mark.
+    marking: Mutex<()>,
     stream: Arc<ScoreStream>,
     /// A batch is no longer empty.
     batch_opened: Notify,
@@ -148,6 +157,7 @@ impl Exporter {
             config,
             budget,
             print,
+            marks,
         } = plan;
         let scores = &config.scores;
         let mut destinations = Vec::new();
@@ -164,23 +174,23 @@ impl Exporter {
             }
         }
         let n_shares = destinations.len() + usize::from(print.is_some()) + scores.writers.len();
-        let share = budget / n_shares.max(1);
+        let share = budget.share(n_shares);
         let limits = BatchLimits {
             max_evaluations: scores.batch.max_evaluations.max(1),
-            // A batch must leave room for others in its queue.
-            max_size: MAX_BATCH_SIZE.min(share / 4),
+            quarter_of_queue: share.share(4),
         };
 
-        let mut queues = ScoreQueues::new(share, telemetry.clone());
-        let (mut signals, mut metrics_queue) = (Vec::new(), None);
+        let mut queues = ScoreQueues::new(share.clone(), telemetry.clone());
+        let (mut signals, mut headers, mut metrics_queue) = (Vec::new(), Vec::new(), None);
         for (shape, destination) in destinations {
             let name = signals::queue_name(shape);
-            let queue = queues.open(name, shape.signal(), &destination, rng.fork())?;
+            let (queue, sent) = queues.open(name, shape.signal(), &destination, rng.fork())?;
+            headers.push((shape, sent));
             match signals::encoder(shape, scores) {
                 Some(encode) => signals.push(BatchedSignal {
                     shape,
                     encode,
-                    limits,
+                    limits: limits.clone(),
                     queue,
                     open: Mutex::default(),
                 }),
@@ -188,17 +198,22 @@ impl Exporter {
             }
         }
         let printer = print
-            .map(|Print { form, out }| Printer::start(out, share).map(|printer| (form, printer)))
+            .map(|Print { form, out }| {
+                Printer::start(out, share.clone()).map(|printer| (form, printer))
+            })
             .transpose()
             .map_err(ExportError::Print)?;
-        let (backends, backend_tasks) = Backends::start(config, share, telemetry, rng)?.unzip();
+        let (backends, backend_tasks) = Backends::start(config, &share, telemetry, rng)?.unzip();
 
         let shared = Arc::new(Shared {
             signals,
+            headers,
             metrics: ScoreMetrics::new(metrics_settings(&scores.metrics, uuid(rng))),
             metrics_queue,
             printer,
             backends,
+            marks,
+            marking: Mutex::default(),
             stream: Arc::new(ScoreStream::new(telemetry.clone())),
             batch_opened: Notify::new(),
             drain_begun: Notify::new(),
@@ -233,7 +248,36 @@ impl Exporter {
     /// Exports evaluations as every signal. Never waits: a full queue drops its oldest scores and
     /// counts them.
     pub fn export(&self, evaluations: &[Evaluation], explain: &Explain, now_unix_nanos: u64) {
+        let _marking = self
+            .shared
+            .marks
+            .as_ref()
+            .map(|_| self.shared.marking.lock());
+        self.add(evaluations, explain, now_unix_nanos);
+    }
+
+    /// Like [`Self::export`], and notes which traces were judged, once all their scores are
+    /// delivered. `oldest` is the oldest record of the journal that the marks are about.
+    pub fn export_marked(
+        &self,
+        evaluations: &[Evaluation],
+        explain: &Explain,
+        now_unix_nanos: u64,
+        (marks, oldest): (&[u8], u64),
+    ) {
+        let _marking = self.shared.marking.lock();
+        if !evaluations.is_empty() {
+            self.add(evaluations, explain, now_unix_nanos);
+        }
+        if let Some(judged) = &self.shared.marks {
+            judged.add(marks, oldest);
+            self.shared.batch_opened.notify_one();
+        }
+    }
+
+    fn add(&self, evaluations: &[Evaluation], explain: &Explain, now_unix_nanos: u64) {
         let shared = &*self.shared;
+        let marks = shared.marks.as_ref();
         for evaluation in evaluations {
             if let Some(folded) = shared.metrics.record(evaluation, now_unix_nanos) {
                 let limit = limit_name(folded);
@@ -245,14 +289,14 @@ impl Exporter {
             // Backends wait for score spans only.
             let backends = shared.backends.as_ref();
             let backends = backends.filter(|_| signal.shape == Shape::Span);
-            let added = signal.add(evaluations, explain, now_unix_nanos, backends);
+            let added = signal.add(evaluations, explain, now_unix_nanos, backends, marks);
             guards.extend(added.guards);
             if added.has_opened {
                 shared.batch_opened.notify_one();
             }
         }
         if let Some(backends) = &shared.backends {
-            backends.take(evaluations, &guards, now_unix_nanos);
+            backends.take(evaluations, &guards, now_unix_nanos, marks);
         }
         shared.stream.push(evaluations, now_unix_nanos);
         if let Some((form, printer)) = &shared.printer {
@@ -260,6 +304,23 @@ impl Exporter {
                 let n_dropped = printer.print(print_text(*form, evaluation));
                 shared.count_unprinted(n_dropped, "queue_full");
             }
+        }
+    }
+
+    /// Sends the headers of this configuration from now on; nothing else of it has changed since
+    /// the start.
+    ///
+    /// # Errors
+    /// One of them cannot be sent; the earlier ones of its destination stay.
+    pub fn renew_headers(&self, config: &Config) -> Result<(), TransportError> {
+        for (shape, headers) in &self.shared.headers {
+            if let Ok(destination) = config.score_destination(*shape) {
+                headers.replace(&destination)?;
+            }
+        }
+        match &self.shared.backends {
+            Some(backends) => backends.renew_headers(config),
+            None => Ok(()),
         }
     }
 
@@ -276,8 +337,13 @@ impl Exporter {
 
 impl Shared {
     fn flush(&self) {
+        let marks = self.marks.as_ref();
+        let _marking = marks.map(|_| self.marking.lock());
         for signal in &self.signals {
-            signal.flush();
+            signal.flush(marks);
+        }
+        if let Some(marks) = marks {
+            marks.turn();
         }
     }
 
@@ -313,6 +379,10 @@ async fn run_batcher(
         if flush_at.is_some_and(|flush_at| flush_at <= now) {
             flush_at = None;
             shared.flush();
+        }
+        // What the journal refused waits for its next chance.
+        if shared.marks.as_ref().is_some_and(JudgedMarks::is_waiting) {
+            flush_at = flush_at.or(Some(now + max_delay.max(MIN_MARK_DELAY)));
         }
         if metrics_at <= now {
             // After a pause of the whole process one collection makes up for all missed ones.
@@ -354,6 +424,9 @@ impl ExportTasks {
         let _ = self.stop.send(());
         while self.batcher.join_next().await.is_some() {}
         self.shared.stream.close();
+        if let Some(marks) = &self.shared.marks {
+            marks.close(deadline);
+        }
         self.shared.flush();
         self.shared.send_metrics();
         let mut left = self.queues.drain(deadline).await;

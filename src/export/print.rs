@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use tokio::sync::oneshot;
 
+use crate::config::Bound;
 use crate::sync::Mutex;
 
 /// A queue of texts and the thread that writes them.
@@ -22,7 +23,7 @@ pub(super) struct Printer {
 }
 
 struct Shared {
-    capacity: usize,
+    capacity: Bound,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -38,7 +39,7 @@ struct State {
 
 impl Printer {
     /// Starts the thread. `capacity` is in bytes.
-    pub(super) fn start(out: Box<dyn Write + Send>, capacity: usize) -> io::Result<Self> {
+    pub(super) fn start(out: Box<dyn Write + Send>, capacity: Bound) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             capacity,
             state: Mutex::default(),
@@ -68,7 +69,7 @@ impl Printer {
         state.n_bytes += text.len();
         state.texts.push_back(text);
         let mut n_dropped = 0;
-        while state.n_bytes > self.shared.capacity
+        while state.n_bytes > self.shared.capacity.get()
             && let Some(oldest) = state.texts.pop_front()
         {
             state.n_bytes -= oldest.len();

@@ -9,10 +9,10 @@ use std::time::Instant;
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
-use crate::config::{Destination, Signal};
+use crate::config::{Bound, Destination, Signal};
 use crate::telemetry::{ScoresDropped, ScoresOverflow, ScoresQueued, ScoresSent, Telemetry};
 use crate::transport::queue::{Accounting, CompletionGuard, OutboundRequest, Queue, WhenFull};
-use crate::transport::{Client, Delivery, TransportError, Undelivered};
+use crate::transport::{Client, Delivery, SentHeaders, TransportError, Undelivered};
 
 /// The queue of one shape. Clones share it.
 #[derive(Debug, Clone)]
@@ -25,7 +25,7 @@ pub(super) struct ScoreQueue {
 #[derive(Debug)]
 pub(super) struct ScoreQueues {
     /// Capacity of each queue, in bytes.
-    capacity: usize,
+    capacity: Bound,
     telemetry: Arc<Telemetry>,
     queues: Vec<Queue>,
     /// Shapes that go to the same place share its connections.
@@ -47,7 +47,7 @@ impl ScoreQueue {
 }
 
 impl ScoreQueues {
-    pub(super) fn new(capacity: usize, telemetry: Arc<Telemetry>) -> Self {
+    pub(super) fn new(capacity: Bound, telemetry: Arc<Telemetry>) -> Self {
         Self {
             capacity,
             telemetry,
@@ -64,12 +64,13 @@ impl ScoreQueues {
         signal: Signal,
         destination: &Destination,
         rng: fastrand::Rng,
-    ) -> Result<ScoreQueue, TransportError> {
+    ) -> Result<(ScoreQueue, SentHeaders), TransportError> {
         let shared = self
             .clients
             .iter()
             .find(|(other, _)| other == destination)
-            .map(|(_, client)| client.clone());
+            // Only the connections: their headers may be renewed one by one.
+            .map(|(_, client)| client.with_own_headers());
         let client = match shared {
             Some(client) => client,
             None => {
@@ -78,10 +79,11 @@ impl ScoreQueues {
                 client
             }
         };
+        let headers = client.headers().clone();
         let accounting = Arc::new(ScoreAccounting::new(name, self.telemetry.clone()));
         let queue = Queue::new(
             name,
-            self.capacity,
+            self.capacity.clone(),
             WhenFull::DropOldest,
             accounting,
             &self.telemetry,
@@ -90,7 +92,7 @@ impl ScoreQueues {
         self.queues.push(queue.clone());
         self.deliveries
             .spawn(async move { (name, delivery.run().await) });
-        Ok(ScoreQueue { signal, queue })
+        Ok((ScoreQueue { signal, queue }, headers))
     }
 
     /// Delivers until `deadline`; returns how many items were left in each queue.

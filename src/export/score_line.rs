@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 use super::score_span::score_time;
 use crate::evaluate::Evaluation;
 use crate::extract::Trajectory;
-use crate::text::{is_unsafe_on_terminals, rfc3339, safe_json, wrapped};
+pub(crate) use crate::text::Clean;
+use crate::text::{rfc3339, safe_json, wrapped};
 
 /// Most names of calls shown to people.
 const MAX_NAMES: usize = 16;
@@ -317,22 +318,5 @@ fn write_calls(out: &mut String, line: &Map<String, Value>) -> fmt::Result {
     match n_more {
         0 => Ok(()),
         n => write!(out, ", and {n} more"),
-    }
-}
-
-/// A text from outside, made safe for a terminal: names come from the network, and a control
-/// character in one could rewrite the screen, a line break forge a line, and a change of writing
-/// direction reorder it.
-pub(crate) struct Clean<'a>(pub(crate) &'a str);
-
-impl fmt::Display for Clean<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for c in self.0.chars() {
-            match is_unsafe_on_terminals(c) {
-                true => write!(f, "{}", c.escape_default())?,
-                false => f.write_char(c)?,
-            }
-        }
-        Ok(())
     }
 }

@@ -9,8 +9,9 @@ use super::backends::Backends;
 use super::queues::ScoreQueue;
 use super::score_wire::ScoreBatch;
 use super::{score_event, score_span};
-use crate::config::{self, Shape};
+use crate::config::{self, Bound, Shape};
 use crate::evaluate::{Evaluation, Explain};
+use crate::journal::JudgedMarks;
 use crate::sync::Mutex;
 use crate::transport::CompletionGuard;
 
@@ -45,12 +46,21 @@ pub(super) fn queue_name(shape: Shape) -> &'static str {
     }
 }
 
+/// A batch is sent when it has grown to this many bytes: gRPC peers take 4 MiB by default.
+const MAX_BATCH_SIZE: usize = 2 << 20;
+
 /// When a batch is sent at the latest.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct BatchLimits {
     pub(super) max_evaluations: usize,
-    /// Most bytes.
-    pub(super) max_size: usize,
+    /// A batch must leave room for others in its queue.
+    pub(super) quarter_of_queue: Bound,
+}
+
+impl BatchLimits {
+    fn max_size(&self) -> usize {
+        MAX_BATCH_SIZE.min(self.quarter_of_queue.get())
+    }
 }
 
 /// One signal: its open batch, and the queue of its full ones.
@@ -86,6 +96,7 @@ impl BatchedSignal {
         explain: &Explain,
         now_unix_nanos: u64,
         backends: Option<&Backends>,
+        marks: Option<&JudgedMarks>,
     ) -> AddedScores {
         let mut guards = Vec::new();
         let mut open = self.open.lock();
@@ -99,9 +110,9 @@ impl BatchedSignal {
                 guards.push(is_in_batch.then(|| Arc::downgrade(guard)));
             }
             if open.batch.n_items() >= self.limits.max_evaluations
-                || open.batch.size() >= self.limits.max_size
+                || open.batch.size() >= self.limits.max_size()
             {
-                self.send(&mut open);
+                self.send(&mut open, marks);
             }
         }
         AddedScores {
@@ -110,17 +121,20 @@ impl BatchedSignal {
         }
     }
 
-    /// Sends the open batch, unless it is empty.
-    pub(super) fn flush(&self) {
+    /// Sends the open batch, unless it is empty. It holds the open group of `marks`.
+    pub(super) fn flush(&self, marks: Option<&JudgedMarks>) {
         let mut open = self.open.lock();
         if open.batch.n_items() > 0 {
-            self.send(&mut open);
+            self.send(&mut open, marks);
         }
     }
 
-    fn send(&self, open: &mut OpenBatch) {
+    fn send(&self, open: &mut OpenBatch, marks: Option<&JudgedMarks>) {
         let n_items = open.batch.n_items();
-        let guard = open.guard.take().map(|guard| CompletionGuard(guard));
+        let batch = open.guard.take();
+        let marks = marks.map(JudgedMarks::leaving);
+        let is_held = batch.is_some() || marks.is_some();
+        let guard = is_held.then(|| CompletionGuard(Arc::new((batch, marks))));
         self.queue.send(n_items, open.batch.take(), guard);
     }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{self, Instant};
 
+use crate::config::Bound;
 use crate::sync::Mutex;
 
 /// What one connection may hold: hyper's state, and a read buffer or a frame of 64 KiB, or a window
@@ -34,10 +35,10 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 const MAX_WAITING: usize = 64;
 
 /// How much the connections of some ports may hold together.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct ConnectionLimits {
     /// Bytes.
-    pub memory: usize,
+    pub memory: Bound,
     /// Connections, each of which takes a file descriptor.
     pub connections: usize,
     /// HTTP/2: concurrent requests of a connection.
@@ -140,11 +141,7 @@ impl ConnectionSlots {
     }
 
     fn try_admit(self: &Arc<Self>, peer: IpAddr, tls: bool, now: Instant) -> Option<SlotGuard> {
-        let ConnectionLimits {
-            memory,
-            connections,
-            ..
-        } = self.limits;
+        let (memory, connections) = (self.limits.memory.get(), self.limits.connections);
         let mut state = self.state.lock();
         let tls = if tls { TLS_SIZE } else { 0 };
         // Half of the memory is for those that come first: an agent opens a handful.
@@ -209,8 +206,9 @@ impl ConnectionSlots {
     }
 }
 
-/// A customer of IPv6 has a whole network of 64 bits, and chooses addresses in it as it likes.
-fn origin(peer: IpAddr) -> IpAddr {
+/// The address that counts: a customer of IPv6 has a whole network of 64 bits, and chooses
+/// addresses in it as it likes.
+pub(super) fn origin(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(ip) if !ip.is_loopback() => {
             IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & (u128::MAX << 64)))

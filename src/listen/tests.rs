@@ -20,7 +20,7 @@ const ANY_PORT: SocketAddr =
 
 fn slots() -> Arc<ConnectionSlots> {
     ConnectionSlots::new(ConnectionLimits {
-        memory: 64 << 20,
+        memory: (64 << 20).into(),
         connections: 100,
         streams: 100,
     })

@@ -19,6 +19,7 @@ use super::decompress::{Decoder, Encoding};
 use super::memory_permit::{MemoryBudget, MemoryPermit};
 use super::pace::{Pace, chunk};
 use super::request_error::RequestError;
+use crate::config::Bound;
 
 /// Longest time for one body: a trickling sender must not hold memory forever.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(120);
@@ -53,10 +54,9 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How large a request may be.
 #[derive(Debug, Clone)]
 pub(super) struct BodyLimits {
-    /// Most bytes after decompression; never more than the budget.
-    pub(super) max_size: usize,
-    /// The setting that limits it.
-    pub(super) setting: &'static str,
+    /// Most bytes after decompression, by each setting that limits it; the least counts, which is
+    /// never more than the budget.
+    pub(super) sizes: Vec<(Bound, &'static str)>,
     /// Bytes of all requests being received.
     pub(super) budget: Arc<MemoryBudget>,
 }
@@ -291,7 +291,7 @@ impl<'a> MessageBuffer<'a> {
         permit: MemoryPermit,
     ) -> Result<Self, RequestError> {
         // A message that is too large before decompression is not smaller after it.
-        if announced.is_some_and(|announced| announced > limits.max_size) {
+        if announced.is_some_and(|announced| announced > limits.max_size()) {
             return Err(limits.too_large());
         }
         Ok(Self {
@@ -345,7 +345,7 @@ impl<'a> MessageBuffer<'a> {
 
     /// Takes uncompressed bytes.
     fn push(&mut self, chunk: Bytes) -> Result<(), RequestError> {
-        if self.n_received > self.limits.max_size {
+        if self.n_received > self.limits.max_size() {
             return Err(self.limits.too_large());
         }
         if self.n_received == chunk.len() {
@@ -422,7 +422,7 @@ impl<'a> MessageBuffer<'a> {
                 _ => 0,
             };
             let ahead = expected
-                .min(limits.max_size + 1)
+                .min(limits.max_size() + 1)
                 .min(RESERVED_AT_ONCE)
                 .saturating_sub(bytes.len());
             let is_granted = ahead > 0 && permit.grow_to(bytes.len() + ahead).is_ok();
@@ -473,7 +473,7 @@ impl<'a> MessageBuffer<'a> {
             permit.set_window(0);
         }
         let bytes = match first.len() {
-            0 if bytes.len() > limits.max_size => return Err(limits.too_large()),
+            0 if bytes.len() > limits.max_size() => return Err(limits.too_large()),
             0 => {
                 // Later stages count only the bytes, so spare capacity would be unaccounted memory.
                 if bytes.capacity() - bytes.len() > bytes.len() / 8 {
@@ -499,17 +499,17 @@ fn grow(
     permit: &mut MemoryPermit,
     limits: &BodyLimits,
 ) -> Result<usize, RequestError> {
-    if bytes.len() > limits.max_size {
+    if bytes.len() > limits.max_size() {
         return Err(limits.too_large());
     }
     // One byte more than allowed: if it is used, the body is too large.
-    let max_len = announced.unwrap_or(limits.max_size + 1);
+    let max_len = announced.unwrap_or(limits.max_size() + 1);
     let wanted = (bytes.len() + n_more)
         .max(granted * 2)
         .max(MIN_CAPACITY)
         .min(max_len)
         .max(bytes.len() + 1);
-    permit.grow_to(wanted.min(limits.max_size))?;
+    permit.grow_to(wanted.min(limits.max_size()))?;
     let reserved = announced
         .filter(|_| wanted > TRUSTED_FROM)
         .map_or(0, |announced| announced.min(RESERVED_AT_ONCE));
@@ -518,10 +518,21 @@ fn grow(
 }
 
 impl BodyLimits {
+    /// Most bytes after decompression.
+    pub(super) fn max_size(&self) -> usize {
+        self.least().0
+    }
+
     pub(super) fn too_large(&self) -> RequestError {
-        RequestError::TooLarge {
-            limit: self.max_size,
-            setting: self.setting,
-        }
+        let (limit, setting) = self.least();
+        RequestError::TooLarge { limit, setting }
+    }
+
+    fn least(&self) -> (usize, &'static str) {
+        let sizes = self
+            .sizes
+            .iter()
+            .map(|(size, setting)| (size.get(), *setting));
+        sizes.min_by_key(|(size, _)| *size).unwrap_or_default()
     }
 }

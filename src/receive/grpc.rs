@@ -166,8 +166,8 @@ where
     B::Error: Display,
 {
     let limits = BodyLimits {
-        max_size: MAX_HEALTH_CHECK,
-        ..inner.settings.limits.clone()
+        sizes: vec![(MAX_HEALTH_CHECK.into(), "")],
+        budget: inner.settings.limits.budget.clone(),
     };
     let encoding = Encoding::try_new(headers.get(GRPC_ENCODING)).map_err(|error| status(&error))?;
     let message = body::read(body, Framing::Prefixed, encoding, &limits)

@@ -160,7 +160,7 @@ where
     };
     if headers.contains_key(EXPECT) {
         let announced = body.size_hint().lower();
-        if announced > limits.max_size as u64 {
+        if announced > limits.max_size() as u64 {
             return Err((limits.too_large(), 0));
         }
         check_room(usize::try_from(announced).unwrap_or(usize::MAX)).map_err(|error| (error, 0))?;

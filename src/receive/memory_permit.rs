@@ -10,6 +10,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::request_error::RequestError;
+use crate::config::Bound;
+use crate::span::PeerId;
 use crate::sync::Mutex;
 
 /// A request that has not advanced for this long gives way to one of the same peer.
@@ -18,7 +20,7 @@ const STALLED_AFTER: Duration = Duration::from_secs(1);
 /// Bytes of all requests being received.
 #[derive(Debug)]
 pub(super) struct MemoryBudget {
-    max: usize,
+    max: Bound,
     state: Mutex<State>,
 }
 
@@ -44,16 +46,16 @@ struct Share {
 }
 
 impl MemoryBudget {
-    pub(super) fn new(max: usize) -> Arc<Self> {
+    pub(super) fn new(max: impl Into<Bound>) -> Arc<Self> {
         Arc::new(Self {
-            max,
+            max: max.into(),
             state: Mutex::default(),
         })
     }
 
     /// Bytes taken, and most bytes that may be.
     pub(super) fn state(&self) -> (usize, usize) {
-        (self.state.lock().taken, self.max)
+        (self.state.lock().taken, self.max.get())
     }
 
     /// A permit for no bytes yet, of nobody in particular.
@@ -82,6 +84,7 @@ impl MemoryBudget {
         MemoryPermit {
             budget: Arc::clone(self),
             number,
+            peer,
             fixed: 0,
             window: 0,
             revoked,
@@ -94,6 +97,7 @@ impl MemoryBudget {
 pub(super) struct MemoryPermit {
     budget: Arc<MemoryBudget>,
     number: u64,
+    peer: IpAddr,
     /// Bytes taken beside those of the message.
     fixed: usize,
     /// So many bytes of the message are held twice.
@@ -102,9 +106,14 @@ pub(super) struct MemoryPermit {
 }
 
 impl MemoryPermit {
+    /// The sender of the request.
+    pub(super) fn peer(&self) -> PeerId {
+        peer_of(self.peer)
+    }
+
     /// Most bytes of all requests together.
     pub(super) fn max(&self) -> usize {
-        self.budget.max
+        self.budget.max.get()
     }
 
     /// Takes bytes beside those of the message.
@@ -132,7 +141,7 @@ impl MemoryPermit {
     }
 
     fn take(&mut self, total: usize) -> Result<(), RequestError> {
-        let max = self.budget.max;
+        let max = self.budget.max.get();
         let mut guard = self.budget.state.lock();
         let state = &mut *guard;
         let Some(own) = state.requests.get(&self.number) else {
@@ -248,9 +257,31 @@ impl State {
     }
 }
 
+/// An IPv4 address, or a network of 64 bits of IPv6, as a number.
+fn peer_of(address: IpAddr) -> PeerId {
+    match address.to_canonical() {
+        IpAddr::V4(address) => PeerId(address.to_bits().into()),
+        // The upper half of the loopback address is 0; those of networks are not.
+        IpAddr::V6(address) => match (address.to_bits() >> 64) as u64 {
+            0 => PeerId(address.to_bits() as u64),
+            network => PeerId(network),
+        },
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_network_of_ipv6_and_a_mapped_address_are_one_peer_each() {
+        let peer = |address: &str| peer_of(address.parse().unwrap());
+        assert_eq!(peer("2001:db8::1"), peer("2001:db8::ffff:2"));
+        assert_ne!(peer("2001:db8::1"), peer("2001:db8:0:1::1"));
+        assert_eq!(peer("::ffff:10.0.0.1"), peer("10.0.0.1"));
+        assert_ne!(peer("::1"), peer("127.0.0.1"));
+        assert_ne!(peer("::1"), PeerId::default());
+    }
 
     const AGENT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
     const CROWD: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));

@@ -30,7 +30,7 @@ use hyper::http::request::Parts;
 use hyper::{Request, Response};
 use tokio::sync::oneshot;
 
-use crate::config::{self, Signal};
+use crate::config::{self, Bound, Signal};
 use crate::listen::PeerAddress;
 use crate::span::{self, KeySet, ScopeHash};
 use crate::telemetry::{
@@ -106,27 +106,40 @@ impl Settings {
         otlp: &config::OtlpReceiver,
         forward: &config::Forward,
         journal: &config::Journal,
-        budgets: &config::Budgets,
+        budgets: &config::Budgets<Bound>,
         forwards: bool,
     ) -> Result<Self, String> {
         // A request that could never fit is refused as too large, since its sender would retry
         // forever if it were refused for lack of memory.
-        let (forward_limit, forward_setting) = match (forwards, &journal.directory) {
-            (true, None) => (
-                largest_request(budgets.forward_queue),
+        let of_downstream = match (forwards, &journal.directory) {
+            (true, None) => Some((
+                largest_request(&budgets.forward_queue),
                 "half of `forward.queue.max_size`",
-            ),
-            (true, Some(_)) => (journal.largest_request(), "half of `journal.max_size`"),
-            (false, _) => (usize::MAX, ""),
+            )),
+            (true, Some(_)) => Some((
+                journal.largest_request().into(),
+                "half of `journal.max_size`",
+            )),
+            (false, _) => None,
         };
-        let (max_size, setting) = [
-            (otlp.max_request_size.0, "`receivers.otlp.max_request_size`"),
-            (budgets.in_flight, "all of `receivers.otlp.max_in_flight`"),
-            (forward_limit, forward_setting),
-        ]
-        .into_iter()
-        .min_by_key(|(max_size, _)| *max_size)
-        .unwrap_or_default();
+        let mut sizes = vec![
+            (
+                otlp.max_request_size.0.into(),
+                "`receivers.otlp.max_request_size`",
+            ),
+            (
+                budgets.in_flight.clone(),
+                "all of `receivers.otlp.max_in_flight`",
+            ),
+        ];
+        sizes.extend(of_downstream);
+        if budgets.kafka.get() > 0 {
+            // The other quarter is for records.
+            sizes.push((
+                largest_request(&budgets.kafka.part(3, 4)),
+                "three eighths of `kafka.write.queue.max_size`",
+            ));
+        }
         let pass_headers = forward.pass_headers.iter().map(|name| {
             HeaderName::from_bytes(name.as_bytes())
                 .map_err(|_| format!("`forward.pass_headers`: `{name}` is not a valid header name"))
@@ -138,9 +151,8 @@ impl Settings {
             .any(|name| name.eq_ignore_ascii_case(AUTHORIZATION.as_str()));
         Ok(Self {
             limits: BodyLimits {
-                max_size,
-                setting,
-                budget: MemoryBudget::new(budgets.in_flight),
+                sizes,
+                budget: MemoryBudget::new(budgets.in_flight.clone()),
             },
             drops_authorization: forwards && !sends_own && !pass_headers.contains(&AUTHORIZATION),
             pass_headers,
@@ -290,6 +302,7 @@ impl ReceiverShared {
                 .map_err(without_items)?;
         }
         let keys = self.intake.keys();
+        let peer = message.permit.peer();
         let long = match format {
             Format::Protobuf => LONG_PROTOBUF,
             Format::Json => LONG_JSON,
@@ -311,9 +324,10 @@ impl ReceiverShared {
             permit,
             n_items,
             n_scores,
-            batch,
+            mut batch,
         } = validated.map_err(without_items)?;
-        if body.len() > self.settings.limits.max_size {
+        batch.peer = peer;
+        if body.len() > self.settings.limits.max_size() {
             return Err((self.settings.limits.too_large(), n_items));
         }
         if n_scores > 0 {

@@ -12,16 +12,16 @@ use tokio::task::{Id, JoinError, JoinSet};
 use crate::config::Signal;
 use crate::journal::{LogReader, Stretch};
 use crate::telemetry::{
-    DestinationDown, DestinationRecovered, DestinationStillDown, Heartbeat, JournalDamaged,
-    JournalUnread, PartlyRejected, RequestHeldUp, RequestRefused, RequestRetried, RequestSplit,
-    Telemetry,
+    Answer, AttemptEnded, DestinationAnswers, DestinationDown, DestinationOpened,
+    DestinationRecovered, DestinationStillDown, Heartbeat, JournalDamaged, JournalUnread,
+    PartlyRejected, RequestHeldUp, RequestRefused, RequestRetried, RequestSplit, Telemetry,
 };
 
-use super::Client;
 use super::outcome::DeliveryOutcome;
 use super::queue::{Queue, QueueStage, QueuedRequest};
 use super::retry::{Attempt, Outage, OutageEvent, Pacer, RateLimitedLog, wait};
 use super::split::split;
+use super::{Client, Recipient};
 
 /// How long a peer may answer that it does not know a request's subject before we give up: spans
 /// reach a backend late, but not that late.
@@ -33,17 +33,19 @@ const UNREAD_RETRY: Duration = Duration::from_secs(1);
 /// Items still undelivered at the deadline, by signal; for the last line of the log.
 pub type Undelivered = BTreeMap<Signal, u64>;
 
-/// Empties a [`Queue`] into a [`Client`].
+/// Empties a [`Queue`] into a [`Recipient`].
 #[derive(Debug)]
-pub struct Delivery {
+pub struct Delivery<P = Client> {
     queue: Queue,
-    client: Client,
+    peer: P,
     telemetry: Arc<Telemetry>,
     rng: fastrand::Rng,
     pacer: Pacer,
     outage: Outage,
     /// Why the last attempt failed.
     last_why: String,
+    /// For `/v1/status`.
+    answers: DestinationAnswers,
     attempts: JoinSet<DeliveryOutcome>,
     /// At most `forward.max_concurrency`.
     in_flight: Vec<InFlight>,
@@ -69,24 +71,25 @@ struct InFlight {
     entry: QueuedRequest,
 }
 
-impl Delivery {
+impl<P: Recipient> Delivery<P> {
     /// A delivery that has not started. `rng` is for the jitter.
-    pub fn new(
-        queue: Queue,
-        client: Client,
-        telemetry: Arc<Telemetry>,
-        rng: fastrand::Rng,
-    ) -> Self {
-        let destination = client.destination();
-        let pacer = Pacer::new(destination.retry.clone(), destination.max_concurrency);
+    pub fn new(queue: Queue, peer: P, telemetry: Arc<Telemetry>, rng: fastrand::Rng) -> Self {
+        let pacer = Pacer::new(peer.backoff().clone(), peer.max_concurrency());
+        let answers = DestinationOpened {
+            queue: queue.name(),
+            origin: peer.origin().to_owned(),
+            endpoint: peer.address(),
+        }
+        .emit(&telemetry);
         Self {
             queue,
-            client,
+            peer,
             telemetry,
             rng,
             pacer,
             outage: Outage::default(),
             last_why: String::new(),
+            answers,
             attempts: JoinSet::new(),
             in_flight: Vec::new(),
             rejections: RateLimitedLog::default(),
@@ -214,11 +217,11 @@ impl Delivery {
             };
             let Some(entry) = entry else { return };
             let attempt = self.pacer.start(now);
-            let client = self.client.clone();
+            let peer = self.peer.clone();
             let request = entry.request.clone();
             let task = self
                 .attempts
-                .spawn(async move { client.deliver(request).await });
+                .spawn(async move { peer.deliver(request).await });
             self.in_flight.push(InFlight {
                 task_id: task.id(),
                 attempt,
@@ -248,6 +251,11 @@ impl Delivery {
         } = self.in_flight.swap_remove(idx);
         let QueuedRequest { request, .. } = &entry;
         let (signal, n_items) = (request.signal, request.n_items);
+        AttemptEnded {
+            at: now,
+            answer: answer_of(&outcome),
+        }
+        .emit(&self.answers);
         match outcome {
             DeliveryOutcome::Retry { after, why } => {
                 self.pacer.failed(attempt, after, now, self.rng.f64());
@@ -256,12 +264,7 @@ impl Delivery {
                 }
                 .emit(&self.telemetry);
                 entry.n_failures = entry.n_failures.saturating_add(1);
-                let wait = wait(
-                    &self.client.destination().retry,
-                    entry.n_failures,
-                    after,
-                    self.rng.f64(),
-                );
+                let wait = wait(self.peer.backoff(), entry.n_failures, after, self.rng.f64());
                 // Two failures may be a hiccup.
                 if self.pacer.is_up()
                     && entry.n_failures > 2
@@ -308,6 +311,22 @@ impl Delivery {
                 }
                 self.queue.finish(&entry);
             }
+            DeliveryOutcome::Partly {
+                rest,
+                n_items: n_left,
+                n_rejected,
+            } => {
+                let n_left = n_left.min(n_items);
+                let n_rejected = n_rejected.min(n_items - n_left);
+                let accounting = self.queue.accounting();
+                accounting.sent(signal, n_items - n_left - n_rejected);
+                if n_rejected > 0 {
+                    accounting.dropped(signal, n_rejected, "rejected");
+                }
+                entry.request.body = rest;
+                entry.request.n_items = n_left;
+                self.queue.put_back(entry, now);
+            }
             DeliveryOutcome::Unknown { why } => {
                 let since = *entry.unknown_since.get_or_insert(now);
                 if now.duration_since(since) < UNKNOWN_FOR {
@@ -316,12 +335,7 @@ impl Delivery {
                     }
                     .emit(&self.telemetry);
                     entry.n_failures = entry.n_failures.saturating_add(1);
-                    let wait = wait(
-                        &self.client.destination().retry,
-                        entry.n_failures,
-                        None,
-                        self.rng.f64(),
-                    );
+                    let wait = wait(self.peer.backoff(), entry.n_failures, None, self.rng.f64());
                     self.queue.put_back(entry, now + wait);
                 } else {
                     self.refuse(&entry, "unknown_span", why, now);
@@ -365,11 +379,8 @@ impl Delivery {
         let Some(event) = self.outage.observe(self.pacer.is_up(), now) else {
             return;
         };
-        let (origin, endpoint, n_bytes) = (
-            self.origin(),
-            self.client.destination().endpoint.to_string(),
-            self.queue.n_bytes(),
-        );
+        let (origin, endpoint, n_bytes) =
+            (self.origin(), self.peer.address(), self.queue.n_bytes());
         let (queue, why) = (self.queue.name(), self.last_why.clone());
         match event {
             OutageEvent::Down => DestinationDown {
@@ -400,7 +411,7 @@ impl Delivery {
     }
 
     fn origin(&self) -> String {
-        self.client.destination().origin.clone()
+        self.peer.origin().to_owned()
     }
 
     fn abandon(&mut self) -> Undelivered {
@@ -424,6 +435,25 @@ impl Delivery {
             *undelivered.entry(request.signal).or_default() += request.n_items;
         }
         undelivered
+    }
+}
+
+fn answer_of(outcome: &DeliveryOutcome) -> Answer<'_> {
+    const PARTLY: &str = "part of a request was rejected";
+    match outcome {
+        DeliveryOutcome::Delivered {
+            n_rejected: 1..,
+            message,
+        } => Answer::Refused(message.as_deref().unwrap_or(PARTLY)),
+        DeliveryOutcome::Partly {
+            n_rejected: 1.., ..
+        } => Answer::Refused(PARTLY),
+        DeliveryOutcome::Refused { why, .. } => Answer::Refused(why),
+        DeliveryOutcome::Retry { why, .. } => Answer::Failed(why),
+        DeliveryOutcome::Delivered { .. }
+        | DeliveryOutcome::Partly { .. }
+        | DeliveryOutcome::TooLarge { .. }
+        | DeliveryOutcome::Unknown { .. } => Answer::Accepted,
     }
 }
 

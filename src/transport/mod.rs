@@ -19,16 +19,18 @@ mod split;
 mod tests;
 
 use std::error::Error;
+use std::fmt::Debug;
 use std::io::Write;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use hyper::http::uri::{InvalidUri, PathAndQuery};
 use hyper::{Request, Response, Uri};
 
-use crate::config::{Compression, Destination, Protocol, Signal};
+use crate::config::{Backoff, Compression, Destination, Protocol, Signal};
 use crate::telemetry::Telemetry;
 use crate::tls::TlsError;
 
@@ -37,6 +39,8 @@ pub use outcome::DeliveryOutcome;
 pub use queue::{
     ApiTarget, CompletionGuard, KeepOutcome, OutboundRequest, Queue, QueueRefusal, Route,
 };
+#[cfg(feature = "kafka")]
+pub(crate) use split::split;
 
 use connect::{Connections, Frames};
 
@@ -102,11 +106,30 @@ pub enum TransportError {
     },
 }
 
-/// Sends requests to one destination. Clones share their connections.
+/// A destination as its delivery sees it.
+pub trait Recipient: Debug + Clone + Send + Sync + 'static {
+    /// Makes one attempt to deliver a request.
+    fn deliver(&self, request: OutboundRequest) -> impl Future<Output = DeliveryOutcome> + Send;
+    /// When to try again.
+    fn backoff(&self) -> &Backoff;
+    /// Most requests in flight.
+    fn max_concurrency(&self) -> usize;
+    /// The setting or variable that names it, for messages.
+    fn origin(&self) -> &str;
+    /// Its address, for messages.
+    fn address(&self) -> String;
+}
+
+/// Sends OTLP requests to one destination. Clones share their connections and headers.
 #[derive(Debug, Clone)]
 pub struct Client {
     shared: Arc<ClientShared>,
+    headers: SentHeaders,
 }
+
+/// The headers that a client sends with every request. Clones share them.
+#[derive(Debug, Clone)]
+pub struct SentHeaders(Arc<ArcSwap<HeaderMap>>);
 
 #[derive(Debug)]
 struct ClientShared {
@@ -114,8 +137,6 @@ struct ClientShared {
     connections: Connections,
     /// The URI of each signal, in the order of [`Signal::ALL`].
     uris: [Uri; 3],
-    /// Sent with every request.
-    headers: HeaderMap,
 }
 
 impl Client {
@@ -135,35 +156,30 @@ impl Client {
         let shared = ClientShared {
             connections: Connections::new(destination, telemetry)?,
             uris: [uri(traces)?, uri(logs)?, uri(metrics)?],
-            headers: headers(destination)?,
             destination: destination.clone(),
         };
         Ok(Self {
             shared: Arc::new(shared),
+            headers: SentHeaders::new(destination)?,
         })
+    }
+
+    /// A client over the same connections, with headers of its own.
+    pub fn with_own_headers(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            headers: SentHeaders(Arc::new(ArcSwap::new(self.headers.0.load_full()))),
+        }
+    }
+
+    /// The headers, to replace them while requests are sent.
+    pub fn headers(&self) -> &SentHeaders {
+        &self.headers
     }
 
     /// The destination.
     pub fn destination(&self) -> &Destination {
         &self.shared.destination
-    }
-
-    /// Makes one attempt to deliver a request.
-    pub async fn deliver(&self, request: OutboundRequest) -> DeliveryOutcome {
-        let targets = match request.route {
-            Route::Otlp { headers } => {
-                return self.send(request.signal, request.body, &headers).await;
-            }
-            Route::Api { targets } => targets,
-        };
-        let mut outcome = DeliveryOutcome::retry("no target");
-        for target in &*targets {
-            outcome = self.call(target, request.body.clone()).await;
-            if !matches!(outcome, DeliveryOutcome::Unknown { .. }) {
-                break;
-            }
-        }
-        outcome
     }
 
     /// Makes one attempt to send an OTLP request, under the destination's timeout. `headers` are
@@ -177,7 +193,7 @@ impl Client {
             }
         };
         let uri = shared.uris[signal as usize].clone();
-        let mut all_headers = shared.headers.clone();
+        let mut all_headers = HeaderMap::clone(&self.headers.0.load());
         for name in headers.keys().filter(|name| !is_reserved(name)) {
             all_headers.remove(name);
             for value in headers.get_all(name) {
@@ -219,7 +235,7 @@ impl Client {
         let request = api::request(
             target.method.clone(),
             uri,
-            self.shared.headers.clone(),
+            HeaderMap::clone(&self.headers.0.load()),
             body,
         );
         self.exchange(request, async |response| Ok(api::answer(response).await))
@@ -245,6 +261,56 @@ impl Client {
                 DeliveryOutcome::retry(format!("no answer within {:?}", shared.destination.timeout))
             }
         }
+    }
+}
+
+impl Recipient for Client {
+    async fn deliver(&self, request: OutboundRequest) -> DeliveryOutcome {
+        let targets = match request.route {
+            Route::Otlp { headers } => {
+                return self.send(request.signal, request.body, &headers).await;
+            }
+            Route::Api { targets } => targets,
+        };
+        let mut outcome = DeliveryOutcome::retry("no target");
+        for target in &*targets {
+            outcome = self.call(target, request.body.clone()).await;
+            if !matches!(outcome, DeliveryOutcome::Unknown { .. }) {
+                break;
+            }
+        }
+        outcome
+    }
+
+    fn backoff(&self) -> &Backoff {
+        &self.destination().retry
+    }
+
+    fn max_concurrency(&self) -> usize {
+        self.destination().max_concurrency
+    }
+
+    fn origin(&self) -> &str {
+        &self.destination().origin
+    }
+
+    fn address(&self) -> String {
+        self.destination().endpoint.to_string()
+    }
+}
+
+impl SentHeaders {
+    fn new(destination: &Destination) -> Result<Self, TransportError> {
+        Ok(Self(Arc::new(ArcSwap::from_pointee(headers(destination)?))))
+    }
+
+    /// Sends the destination's headers from the next attempt on, also with requests that wait.
+    ///
+    /// # Errors
+    /// One of them cannot be sent; the earlier ones stay.
+    pub fn replace(&self, destination: &Destination) -> Result<(), TransportError> {
+        self.0.store(Arc::new(headers(destination)?));
+        Ok(())
     }
 }
 

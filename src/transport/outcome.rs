@@ -3,6 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use data_encoding::{BASE64, BASE64_NOPAD};
 use hyper::header::{DATE, HeaderMap, HeaderValue, RETRY_AFTER};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
@@ -30,6 +31,15 @@ pub enum DeliveryOutcome {
         after: Option<Duration>,
         /// The reason, for the log.
         why: String,
+    },
+    /// The peer took a part for good. The rest is tried again.
+    Partly {
+        /// The rest, as a request of its own.
+        rest: Bytes,
+        /// Items in it.
+        n_items: u64,
+        /// Items that are neither in the rest nor taken.
+        n_rejected: u64,
     },
     /// The peer takes only smaller requests.
     TooLarge {

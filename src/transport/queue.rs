@@ -16,7 +16,7 @@ use hyper::Method;
 use hyper::header::HeaderMap;
 use tokio::sync::Notify;
 
-use crate::config::Signal;
+use crate::config::{Bound, Signal};
 use crate::journal::AppendError;
 use crate::sync::Mutex;
 use crate::telemetry::{QueueOpened, QueueResized, QueueSize, Telemetry};
@@ -152,13 +152,14 @@ impl From<AppendError> for QueueRefusal {
     }
 }
 
-/// Told whether a request is kept, on the journal's thread, in the order of the requests.
-pub type KeepOutcome = Box<dyn FnOnce(Result<(), QueueRefusal>) + Send>;
+/// Told on the journal's thread, in the order of the requests, whether a request is kept: the
+/// number of its record, or `None`, told at once, if the journal had it before the start.
+pub type KeepOutcome = Box<dyn FnOnce(Result<Option<u64>, QueueRefusal>) + Send>;
 
 /// Most bytes of one request that a refusing queue of this capacity takes. A larger one might wait
 /// forever for the queue to become empty enough.
-pub fn largest_request(capacity: usize) -> usize {
-    capacity / 2
+pub fn largest_request(capacity: &Bound) -> Bound {
+    capacity.share(2)
 }
 
 /// How far a queue is from its end.
@@ -187,7 +188,7 @@ pub struct Queue {
 struct QueueShared {
     /// Label of its metrics and log lines: `forward`, `scores`, …
     name: &'static str,
-    capacity: usize,
+    capacity: Bound,
     when_full: WhenFull,
     accounting: Arc<dyn Accounting>,
     size: QueueSize,
@@ -235,14 +236,15 @@ impl Queue {
     /// An empty queue of `capacity` bytes.
     pub fn new(
         name: &'static str,
-        capacity: usize,
+        capacity: impl Into<Bound>,
         when_full: WhenFull,
         accounting: Arc<dyn Accounting>,
         telemetry: &Telemetry,
     ) -> Self {
+        let capacity = capacity.into();
         let size = QueueOpened {
             queue: name,
-            capacity,
+            capacity: capacity.get(),
         }
         .emit(telemetry);
         Self {
@@ -274,7 +276,7 @@ impl Queue {
         let n_bytes_after = state
             .n_bytes
             .saturating_add(n_bytes.saturating_add(OVERHEAD));
-        match state.is_full || n_bytes_after > self.shared.capacity {
+        match state.is_full || n_bytes_after > self.capacity() {
             true => Err(QueueRefusal::Full),
             false => Ok(()),
         }
@@ -289,7 +291,8 @@ impl Queue {
             capacity,
             ..
         } = &*self.shared;
-        let limit = largest_request(*capacity);
+        let limit = largest_request(capacity).get();
+        let capacity = capacity.get();
         if *when_full == WhenFull::RefuseNewcomer && request.body.len() > limit {
             return Err(QueueRefusal::TooLarge { limit });
         }
@@ -300,14 +303,14 @@ impl Queue {
         let refusal = if is_closed || is_refusing {
             Some((QueueRefusal::Draining, "shutdown"))
         } else {
-            if *when_full == WhenFull::DropOldest && cost <= *capacity {
-                while state.n_bytes + cost > *capacity
+            if *when_full == WhenFull::DropOldest && cost <= capacity {
+                while state.n_bytes + cost > capacity
                     && let Some(oldest) = state.pop_oldest()
                 {
                     accounting.dropped(oldest.request.signal, oldest.request.n_items, "queue_full");
                 }
             }
-            (state.n_bytes + cost > *capacity).then_some((QueueRefusal::Full, "queue_full"))
+            (state.n_bytes + cost > capacity).then_some((QueueRefusal::Full, "queue_full"))
         };
         if let Some((refusal, reason)) = refusal {
             if *when_full == WhenFull::RefuseNewcomer {
@@ -354,7 +357,7 @@ impl Queue {
 
     /// Most bytes in it.
     pub fn capacity(&self) -> usize {
-        self.shared.capacity
+        self.shared.capacity.get()
     }
 
     pub(super) fn name(&self) -> &'static str {
@@ -477,6 +480,7 @@ impl Queue {
     fn moved(&self, state: &State) {
         QueueResized {
             n_bytes: state.n_bytes,
+            capacity: self.capacity(),
         }
         .emit(&self.shared.size);
     }

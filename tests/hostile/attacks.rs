@@ -1,9 +1,10 @@
 //! What the attacker does, case by case, from an address of its own, until it is stopped.
 
 use std::future::Future;
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -11,114 +12,233 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::sidecar::Target;
-use crate::wire::{
-    CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, RST_STREAM, SETTINGS, field, frame,
-    headers, post, preface, spans,
+use crate::downstream::Behaviour;
+use crate::payloads::{
+    alias_bomb, all_but_a_byte, begun_handshake, bomb, continuations, empty_data, large_headers,
+    late_calls, long_results, long_run, nested, nested_json, rapid_reset, short_runs,
+    slow_criterion, smuggled, stalled_window, unfinished_frame, unfinished_headers, waiting_traces,
 };
+use crate::sidecar::{Setup, Target};
+use crate::wire::{PING, SETTINGS, frame, post, preface, spans};
 
-pub(crate) type Attack = fn(Target) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+type Doing = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+pub(crate) type Attack = fn(Target) -> Doing;
+
+/// An attack, and what the sidecar is like that it meets.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) attack: Attack,
+    pub(crate) setup: Setup,
+}
+
+fn case(name: &'static str, setup: Setup, attack: Attack) -> Case {
+    Case {
+        name,
+        attack,
+        setup,
+    }
+}
 
 /// Every case with its name.
-pub(crate) const CASES: &[(&str, Attack)] = &[
+pub(crate) fn cases() -> Vec<Case> {
+    let plain = PLAIN
+        .iter()
+        .map(|(name, attack)| case(name, Setup::default(), *attack));
+    let judging = |n_criteria| Setup {
+        n_criteria,
+        settings: &["assemble.settle=100ms"],
+        ..Setup::default()
+    };
+    let tls = Setup {
+        tls: true,
+        ..Setup::default()
+    };
+    let mut cases: Vec<Case> = plain.collect();
+    cases.extend([
+        case("unfinished TLS handshakes", tls, |to| {
+            let config = to.tls.clone().expect("TLS is set up");
+            let (part, whole) = (
+                begun_handshake(&config, false),
+                begun_handshake(&config, true),
+            );
+            let acts = [stuck(part), stuck(whole)];
+            both(
+                many(&to, 400, to.http, acts[0].clone()),
+                many(&to, 400, to.grpc, acts[1].clone()),
+            )
+        }),
+        case("short runs, 300 criteria", judging(300), |to| {
+            many(&to, 1, to.http, each(short_runs()))
+        }),
+        case("a long run, 200 criteria", judging(200), |to| {
+            many(&to, 1, to.http, each(long_run()))
+        }),
+        case("late calls, 100 criteria", judging(100), |to| {
+            many(&to, 1, to.http, each(late_calls()))
+        }),
+        case(
+            "slow patterns",
+            Setup {
+                has_slow_patterns: true,
+                settings: &["assemble.settle=100ms", "expectations.from_spans=full"],
+                ..Setup::default()
+            },
+            |to| {
+                both(
+                    many(&to, 1, to.admin, each(vec![slow_criterion()])),
+                    many(&to, 1, to.http, each(long_results())),
+                )
+            },
+        ),
+        case(
+            "open traces",
+            Setup {
+                has_long_run: true,
+                ..Setup::default()
+            },
+            |to| many(&to, 2, to.http, each(waiting_traces())),
+        ),
+        case(
+            "idle, 1,024 descriptors",
+            Setup {
+                n_descriptors: Some(1_024),
+                ..Setup::default()
+            },
+            |to| many(&to, 1_500, to.http, stuck(Vec::new())),
+        ),
+    ]);
+    let downstreams: [(&'static str, Attack); 5] = [
+        ("a downstream's 100 without end", |to| {
+            behave(to, Behaviour::Continue)
+        }),
+        ("a downstream's 103 without end", |to| {
+            behave(to, Behaviour::EarlyHints)
+        }),
+        ("a slow downstream", |to| behave(to, Behaviour::Slow)),
+        ("a downstream's huge answers", |to| {
+            behave(to, Behaviour::Huge)
+        }),
+        ("a downstream without answers", |to| {
+            behave(to, Behaviour::Silent)
+        }),
+    ];
+    let queueing = Setup {
+        may_queue: true,
+        ..Setup::default()
+    };
+    cases.extend(downstreams.map(|(name, attack)| case(name, queueing, attack)));
+    cases
+}
+
+/// Cases in which the sidecar has the usual configuration.
+const PLAIN: &[(&str, Attack)] = &[
     ("nothing", |_| Box::pin(std::future::pending())),
     ("pipelining traces", |to| {
-        many(4, to.http, || pipelined(post("/v1/traces", "", &[])))
+        many(&to, 4, to.http, pipelined(post("/v1/traces", "", &[])))
+    }),
+    ("pipelining livez", |to| {
+        many(&to, 2, to.admin, pipelined(GET_LIVEZ.to_vec()))
     }),
     ("pipelining metrics", |to| {
-        many(2, to.admin, || pipelined(GET_METRICS.to_vec()))
+        many(&to, 2, to.admin, pipelined(GET_METRICS.to_vec()))
     }),
     ("scrapers that do not read", |to| {
-        many(30, to.admin, || stuck(GET_METRICS.to_vec()))
+        many(&to, 30, to.admin, stuck(GET_METRICS.to_vec()))
     }),
     ("listeners that do not read", |to| {
-        many(8, to.admin, || stuck(GET_SCORES.to_vec()))
+        many(&to, 8, to.admin, stuck(GET_SCORES.to_vec()))
+    }),
+    ("pages that do not read", |to| {
+        many(&to, 40, to.admin, stuck(get("/v1/runs/events")))
+    }),
+    ("a thousand pages", |to| {
+        many(&to, 1_000, to.admin, opened_page())
     }),
     ("unfinished headers", |to| {
-        many(400, to.http, || stuck(unfinished_headers()))
+        many(&to, 400, to.http, stuck(unfinished_headers()))
     }),
     ("idle connections", |to| {
-        many(900, to.http, || stuck(Vec::new()))
+        many(&to, 900, to.http, stuck(Vec::new()))
     }),
     ("idle connections, admin", |to| {
-        many(900, to.admin, || stuck(Vec::new()))
+        many(&to, 900, to.admin, stuck(Vec::new()))
     }),
     ("unfinished frames", |to| {
-        many(125, to.grpc, || stuck(unfinished_frame()))
+        many(&to, 125, to.grpc, stuck(unfinished_frame()))
     }),
     ("streams with large headers", |to| {
-        many(10, to.grpc, || stuck(large_headers("")))
+        many(&to, 10, to.grpc, stuck(large_headers("")))
     }),
     ("compressed streams", |to| {
-        many(30, to.grpc, || stuck(large_headers("zstd")))
+        many(&to, 30, to.grpc, stuck(large_headers("zstd")))
     }),
     ("slow bodies", |to| {
-        many(8, to.http, || stuck(all_but_a_byte(8 << 20)))
+        many(&to, 8, to.http, stuck(all_but_a_byte(8 << 20)))
     }),
     ("many slow bodies", |to| {
-        many(64, to.http, || stuck(all_but_a_byte(1 << 20)))
+        many(&to, 64, to.http, stuck(all_but_a_byte(1 << 20)))
     }),
-    ("gzip bombs", |to| many(4, to.http, || repeated(bomb()))),
+    ("gzip bombs", |to| many(&to, 4, to.http, each(vec![bomb()]))),
     ("dense spans", |to| {
-        many(4, to.http, || {
-            repeated(post("/v1/traces", "", &spans(250_000, false)))
-        })
+        let request = post("/v1/traces", "", &spans(250_000, false));
+        many(&to, 4, to.http, each(vec![request]))
     }),
     ("one-span traces", |to| {
-        many(2, to.http, || {
-            repeated(post("/v1/traces", "", &spans(100_000, true)))
-        })
+        let request = post("/v1/traces", "", &spans(100_000, true));
+        many(&to, 2, to.http, each(vec![request]))
     }),
     ("deep nesting, protobuf", |to| {
-        many(4, to.http, || repeated(post("/v1/traces", "", &nested())))
+        let request = post("/v1/traces", "", &nested());
+        many(&to, 4, to.http, each(vec![request]))
     }),
     ("deep nesting, JSON", |to| {
-        many(4, to.http, || repeated(nested_json()))
+        many(&to, 4, to.http, each(vec![nested_json()]))
     }),
-    ("smuggling", |to| many(8, to.http, || repeated(smuggled()))),
+    ("smuggling", |to| {
+        many(&to, 8, to.http, each(vec![smuggled()]))
+    }),
     ("rapid reset", |to| {
-        many(4, to.grpc, || flood(rapid_reset()))
+        many(&to, 4, to.grpc, flood(rapid_reset()))
     }),
     ("CONTINUATION flood", |to| {
-        many(4, to.grpc, || flood(continuations()))
+        many(&to, 4, to.grpc, flood(continuations()))
     }),
     ("SETTINGS flood", |to| {
-        many(4, to.grpc, || {
-            flood(frame(SETTINGS, 0, 0, &[]).repeat(5_000))
-        })
+        let settings = frame(SETTINGS, 0, 0, &[]).repeat(5_000);
+        many(&to, 4, to.grpc, flood(settings))
     }),
     ("PING flood", |to| {
-        many(4, to.grpc, || {
-            flood(frame(PING, 0, 0, &[0; 8]).repeat(3_000))
-        })
+        let pings = frame(PING, 0, 0, &[0; 8]).repeat(3_000);
+        many(&to, 4, to.grpc, flood(pings))
     }),
     ("empty DATA flood", |to| {
-        many(4, to.grpc, || flood(empty_data()))
+        many(&to, 4, to.grpc, flood(empty_data()))
     }),
     ("window stall", |to| {
-        many(30, to.grpc, || stuck(stalled_window()))
+        many(&to, 30, to.grpc, stuck(stalled_window()))
     }),
     ("alias bomb by the API", |to| {
-        many(4, to.admin, || repeated(alias_bomb()))
+        many(&to, 4, to.admin, each(vec![alias_bomb()]))
     }),
 ];
 
+const GET_LIVEZ: &[u8] = b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
 const GET_METRICS: &[u8] = b"GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
 const GET_SCORES: &[u8] = b"GET /v1/scores HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
 
 /// What an attacker does on one connection.
-type Act = Box<dyn Fn(TcpStream) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>> + Send>;
+type Act =
+    Arc<dyn Fn(TcpStream) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>> + Send + Sync>;
 
-/// Does the same on `n` connections, and again on a new one whenever one ends.
-fn many(
-    n: usize,
-    to: SocketAddr,
-    act: impl Fn() -> Act,
-) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-    let acts: Vec<Act> = (0..n).map(|_| act()).collect();
+/// Does the same on `n` connections, or more where the sidecar is larger, and again on a new one
+/// whenever one ends.
+fn many(target: &Target, n: usize, to: SocketAddr, act: Act) -> Doing {
+    let n = n * target.scale;
     Box::pin(async move {
         let mut attackers = JoinSet::new();
-        for act in acts {
+        for _ in 0..n {
+            let act = Arc::clone(&act);
             attackers.spawn(async move {
                 loop {
                     if let Ok(stream) = connect(to).await {
@@ -133,6 +253,20 @@ fn many(
     })
 }
 
+fn both(one: Doing, other: Doing) -> Doing {
+    Box::pin(async {
+        tokio::join!(one, other);
+    })
+}
+
+/// The downstream does this, until the attack is stopped.
+fn behave(to: Target, behaviour: Behaviour) -> Doing {
+    Box::pin(async move {
+        let _reset = to.downstream.behave(behaviour);
+        std::future::pending().await
+    })
+}
+
 async fn connect(to: SocketAddr) -> io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::from(([127, 0, 0, 2], 0)))?;
@@ -141,8 +275,9 @@ async fn connect(to: SocketAddr) -> io::Result<TcpStream> {
 
 /// Sends this and then nothing, and reads nothing.
 fn stuck(bytes: Vec<u8>) -> Act {
-    Box::new(move |mut stream| {
-        let bytes = bytes.clone();
+    let bytes: Arc<[u8]> = bytes.into();
+    Arc::new(move |mut stream| {
+        let bytes = Arc::clone(&bytes);
         Box::pin(async move {
             stream.write_all(&bytes).await?;
             loop {
@@ -157,6 +292,31 @@ fn stuck(bytes: Vec<u8>) -> Act {
     })
 }
 
+/// A page: loads its files, then asks for runs about twice a second, and reads what comes.
+fn opened_page() -> Act {
+    Arc::new(move |mut stream| {
+        Box::pin(async move {
+            let mut answer = vec![0; 64 << 10];
+            let paths = ["/", "/page/page.js", "/page/page.css", "/v1/page"];
+            let paths = paths
+                .into_iter()
+                .chain(["/v1/runs?limit=1000"].into_iter().cycle());
+            for path in paths {
+                stream.write_all(&get(path)).await?;
+                // An answer has come when nothing more does.
+                while let Ok(read) =
+                    timeout(Duration::from_millis(500), stream.read(&mut answer)).await
+                {
+                    if read? == 0 {
+                        return Ok(());
+                    }
+                }
+            }
+            Ok(())
+        })
+    })
+}
+
 /// Sends this request without end, and reads nothing.
 fn pipelined(request: Vec<u8>) -> Act {
     flood(request.repeat(1_000))
@@ -165,8 +325,9 @@ fn pipelined(request: Vec<u8>) -> Act {
 /// Sends this without end, after the preface if it is of HTTP/2, and reads nothing.
 fn flood(bytes: Vec<u8>) -> Act {
     let is_http1 = bytes.starts_with(b"GET") || bytes.starts_with(b"POST");
-    Box::new(move |mut stream| {
-        let bytes = bytes.clone();
+    let bytes: Arc<[u8]> = bytes.into();
+    Arc::new(move |mut stream| {
+        let bytes = Arc::clone(&bytes);
         Box::pin(async move {
             if !is_http1 {
                 stream.write_all(&preface()).await?;
@@ -178,153 +339,24 @@ fn flood(bytes: Vec<u8>) -> Act {
     })
 }
 
-/// Sends this request again and again, and reads what is answered.
-fn repeated(request: Vec<u8>) -> Act {
-    Box::new(move |mut stream| {
-        let request = request.clone();
+/// Sends these requests one after the other, again and again, and reads what is answered.
+fn each(requests: Vec<Vec<u8>>) -> Act {
+    let requests: Arc<[Vec<u8>]> = requests.into();
+    Arc::new(move |mut stream| {
+        let requests = Arc::clone(&requests);
         Box::pin(async move {
             let mut answer = vec![0; 64 << 10];
-            loop {
-                stream.write_all(&request).await?;
+            for request in requests.iter().cycle() {
+                stream.write_all(request).await?;
                 if stream.read(&mut answer).await? == 0 {
-                    return Ok(());
+                    break;
                 }
             }
+            Ok(())
         })
     })
 }
 
-// === requests ===
-
-fn unfinished_headers() -> Vec<u8> {
-    let mut request = b"POST /v1/traces HTTP/1.1\r\n".to_vec();
-    for number in 0..90 {
-        request.extend(format!("x-{number}: {}\r\n", "x".repeat(4_000)).into_bytes());
-    }
-    request
-}
-
-/// A frame of an unknown kind, of which the last byte is missing.
-fn unfinished_frame() -> Vec<u8> {
-    let mut bytes = preface();
-    let mut frame = frame(0xfa, 0, 0, &vec![0; 1 << 16]);
-    frame.pop();
-    bytes.extend(frame);
-    bytes
-}
-
-/// As many streams as are allowed, none of which ends.
-fn large_headers(encoding: &str) -> Vec<u8> {
-    let mut bytes = preface();
-    let path = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
-    let filler = "x".repeat(if encoding.is_empty() { 14_000 } else { 10 });
-    for stream in 0..100 {
-        let mut more = vec![("content-type", "application/grpc"), ("x-filler", &filler)];
-        if !encoding.is_empty() {
-            more.push(("grpc-encoding", encoding));
-        }
-        let block = headers(path, &more);
-        bytes.extend(frame(HEADERS, END_HEADERS, 2 * stream + 1, &block));
-        bytes.extend(frame(DATA, 0, 2 * stream + 1, &[1, 0, 0, 16, 0, 0x28]));
-    }
-    bytes
-}
-
-fn all_but_a_byte(size: usize) -> Vec<u8> {
-    let mut request = post("/v1/traces", "", &vec![0x0a; size]);
-    request.pop();
-    request
-}
-
-fn bomb() -> Vec<u8> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-    // Writing to a vector does not fail.
-    let _ = encoder.write_all(&vec![0; 64 << 20]);
-    post(
-        "/v1/traces",
-        "content-encoding: gzip\r\n",
-        &encoder.finish().unwrap_or_default(),
-    )
-}
-
-fn nested() -> Vec<u8> {
-    let mut value = Vec::new();
-    for _ in 0..10_000 {
-        value = field(5, &field(1, &value));
-    }
-    value
-}
-
-fn nested_json() -> Vec<u8> {
-    let body = "[".repeat(1 << 20);
-    let mut request = format!(
-        "POST /v1/traces HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
-         content-length: {}\r\n\r\n",
-        body.len()
-    )
-    .into_bytes();
-    request.extend(body.as_bytes());
-    request
-}
-
-/// Two lengths, which a proxy in between might understand otherwise than we do.
-fn smuggled() -> Vec<u8> {
-    b"POST /v1/traces HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 4\r\n\
-      transfer-encoding: chunked\r\n\r\n0\r\n\r\nGET /v1/status HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
-        .to_vec()
-}
-
-fn rapid_reset() -> Vec<u8> {
-    let block = headers("/v1/traces", &[]);
-    let streams = (0..2_000_u32).map(|stream| {
-        let number = 2 * stream + 1;
-        let mut bytes = frame(HEADERS, END_HEADERS, number, &block);
-        bytes.extend(frame(RST_STREAM, 0, number, &[0, 0, 0, 8]));
-        bytes
-    });
-    streams.flatten().collect()
-}
-
-fn continuations() -> Vec<u8> {
-    let mut bytes = frame(HEADERS, 0, 1, &headers("/v1/traces", &[]));
-    bytes.extend(frame(CONTINUATION, 0, 1, &[]).repeat(10_000));
-    bytes
-}
-
-fn empty_data() -> Vec<u8> {
-    let mut bytes = frame(HEADERS, END_HEADERS, 1, &headers("/v1/traces", &[]));
-    bytes.extend(frame(DATA, 0, 1, &[]).repeat(10_000));
-    bytes
-}
-
-/// Requests whose answers have no window to be sent in.
-fn stalled_window() -> Vec<u8> {
-    let mut bytes = preface();
-    bytes.extend(frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
-    for stream in 0..100 {
-        let block = headers("/v1/nothing", &[]);
-        bytes.extend(frame(
-            HEADERS,
-            END_HEADERS | END_STREAM,
-            2 * stream + 1,
-            &block,
-        ));
-    }
-    bytes
-}
-
-fn alias_bomb() -> Vec<u8> {
-    let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
-    for level in 1..10 {
-        let aliases = vec![format!("*a{}", level - 1); 10].join(", ");
-        text.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
-    }
-    let mut request = format!(
-        "PUT /v1/criteria HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/yaml\r\n\
-         content-length: {}\r\n\r\n",
-        text.len()
-    )
-    .into_bytes();
-    request.extend(text.into_bytes());
-    request
+fn get(path: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n").into_bytes()
 }

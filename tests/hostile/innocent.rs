@@ -8,13 +8,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::runtime::Handle;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
 
-use crate::wire::{post, spans};
+use crate::sidecar::Target;
+use crate::wire::{Ids, call, post, request, root, spans};
 
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -37,7 +41,9 @@ pub(crate) struct Innocent {
 }
 
 impl Innocent {
-    pub(crate) fn start(http: SocketAddr, admin: SocketAddr) -> Self {
+    pub(crate) fn start(target: &Target, runtime: &Handle) -> Self {
+        let (http, admin) = (target.http, target.admin);
+        let tls = target.tls.clone().map(TlsConnector::from);
         let report: Arc<Mutex<Report>> = Arc::default();
         let n_in_a_row: Arc<AtomicUsize> = Arc::default();
         let ending = watch::Sender::new(false);
@@ -48,7 +54,8 @@ impl Innocent {
                 let request = post("/v1/traces", "", &spans(10, false));
                 let mut connection = None;
                 while !*ending.borrow() {
-                    let answered = timeout(PATIENCE, ask(http, &mut connection, &request)).await;
+                    let answered =
+                        timeout(PATIENCE, ask(http, tls.as_ref(), &mut connection, &request)).await;
                     let failure = match answered {
                         Ok(Ok(200)) => None,
                         Ok(Ok(status)) => Some(status.to_string()),
@@ -78,7 +85,7 @@ impl Innocent {
             async move {
                 let request = b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
                 while !*ending.borrow() {
-                    let answered = timeout(PATIENCE, ask(admin, &mut None, request)).await;
+                    let answered = timeout(PATIENCE, ask(admin, None, &mut None, request)).await;
                     let mut report = report.lock().await;
                     report.n_probes += 1;
                     report.n_live += usize::from(matches!(answered, Ok(Ok(200))));
@@ -91,7 +98,7 @@ impl Innocent {
             report,
             n_in_a_row,
             ending,
-            tasks: [tokio::spawn(sending), tokio::spawn(probing)],
+            tasks: [runtime.spawn(sending), runtime.spawn(probing)],
         }
     }
 
@@ -113,15 +120,68 @@ impl Innocent {
     }
 }
 
+/// A run that began before the attack and ends after it.
+pub(crate) struct LongRun {
+    http: SocketAddr,
+    ids: Ids,
+}
+
+impl LongRun {
+    pub(crate) async fn begin(http: SocketAddr) -> io::Result<Self> {
+        let ids = Ids::new(1, 1);
+        ask(http, None, &mut None, &request(&[call(ids, 2, "a", "")])).await?;
+        Ok(Self { http, ids })
+    }
+
+    /// Ends it, and waits until it has been judged in full.
+    pub(crate) async fn end(self, admin: SocketAddr) -> Result<(), String> {
+        let Self { http, ids } = self;
+        let ended = ask(http, None, &mut None, &request(&[root(ids, &[])])).await;
+        ended.map_err(|error| format!("the long run could not end: {error}"))?;
+        let mut seen = String::new();
+        for _ in 0..100 {
+            seen = get(admin, &format!("/v1/runs/{}", ids.trace()))
+                .await
+                .unwrap_or_default();
+            if seen.contains(r#""completeness":"root_ended""#) {
+                return Ok(());
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        Err(format!("the long run was not judged in full: {seen}"))
+    }
+}
+
+/// The answer with this page.
+pub(crate) async fn get(address: SocketAddr, path: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+/// A connection, with TLS or without.
+trait Connection: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<C: AsyncRead + AsyncWrite + Unpin + Send> Connection for C {}
+
 /// Sends a request on a kept connection, or a new one, and reads the status and all of the answer.
-pub(crate) async fn ask(
+async fn ask(
     address: SocketAddr,
-    connection: &mut Option<TcpStream>,
+    tls: Option<&TlsConnector>,
+    connection: &mut Option<Box<dyn Connection>>,
     request: &[u8],
 ) -> io::Result<u16> {
-    let mut stream = match connection.take() {
-        Some(stream) => stream,
-        None => TcpStream::connect(address).await?,
+    let mut stream: Box<dyn Connection> = match (connection.take(), tls) {
+        (Some(stream), _) => stream,
+        (None, None) => Box::new(TcpStream::connect(address).await?),
+        (None, Some(tls)) => {
+            let stream = TcpStream::connect(address).await?;
+            let name = ServerName::try_from("localhost").map_err(io::Error::other)?;
+            Box::new(tls.connect(name, stream).await?)
+        }
     };
     stream.write_all(request).await?;
     let mut answer = Vec::new();

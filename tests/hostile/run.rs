@@ -1,28 +1,36 @@
 //! A hostile client beside an innocent one, each case against a sidecar of its own in a control
-//! group of 128 MiB with `memory.limit: 112MiB`. The attacker sends from another loopback address
+//! group of 128 MiB with `memory.limit: 112MiB`, or of 512 MiB with ten times as many attackers
+//! (`large`). The attacker sends from another loopback address
 //! than the innocent client. In each case the sidecar must stay alive and below the group's limit,
 //! the innocent client must get 95 % of its requests through at the first try, `/livez` must be
 //! green, the books must balance, and service must be back within 5 s. Where no control group can
 //! be made, the first line says so and resident memory is measured instead. Proves nothing about
 //! attacks from many addresses.
 //!
-//! `cargo bench --bench hostile`, or some cases by name: `cargo bench --bench hostile -- slow`.
+//! `cargo bench --bench hostile`, or some cases by name: `cargo bench --bench hostile -- slow`;
+//! `cargo bench --bench hostile -- large` for the large sidecar.
 //! `cargo test --bench hostile` does the same with a debug build, which is slower.
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 
 mod attacks;
+mod downstream;
+#[path = "../../benches/support/group.rs"]
+mod group;
 mod innocent;
+mod payloads;
 mod sidecar;
 mod wire;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
+use tokio::runtime::{Handle, Runtime};
 use tokio::time::{Instant, sleep, timeout};
 
-use attacks::CASES;
-use innocent::Innocent;
-use sidecar::{Downstream, Sidecar};
+use attacks::{Case, cases};
+use downstream::Downstream;
+use innocent::{Innocent, LongRun};
+use sidecar::{Sidecar, Size};
 
 /// How long each attack lasts.
 const ATTACK: Duration = Duration::from_secs(4);
@@ -34,22 +42,27 @@ const BACK_WITHIN: Duration = Duration::from_secs(5);
 const LEAST_SHARE: f64 = 0.95;
 
 fn main() -> ExitCode {
-    let wanted: Vec<String> = std::env::args()
+    let mut wanted: Vec<String> = std::env::args()
         .skip(1)
         .filter(|argument| !argument.starts_with("--"))
         .collect();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let size = match wanted.iter().position(|word| word == "large") {
+        Some(at) => {
+            wanted.remove(at);
+            Size::LARGE
+        }
+        None => Size::SMALL,
+    };
+    // The innocent client must not wait for the attackers' tasks.
+    let (attackers, innocents) = (runtime(2), runtime(1));
     let mut n_failed = 0;
-    println!("{}", sidecar::group_notice());
-    for (name, attack) in CASES {
-        if !wanted.is_empty() && !wanted.iter().any(|wanted| name.contains(wanted.as_str())) {
+    println!("{}", sidecar::group_notice(size));
+    for case in cases() {
+        let is_wanted = |wanted: &String| case.name.contains(wanted.as_str());
+        if !wanted.is_empty() && !wanted.iter().any(is_wanted) {
             continue;
         }
-        let problems = runtime.block_on(run(name, *attack));
+        let problems = attackers.block_on(run(&case, size, innocents.handle()));
         n_failed += usize::from(!problems.is_empty());
         for problem in problems {
             println!("    FAILED: {problem}");
@@ -62,15 +75,32 @@ fn main() -> ExitCode {
     }
 }
 
+fn runtime(n_threads: usize) -> Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(n_threads)
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
+
 /// Runs one case and lists what went wrong.
-async fn run(name: &str, attack: attacks::Attack) -> Vec<String> {
+async fn run(case: &Case, size: Size, innocents: &Handle) -> Vec<String> {
+    let Case {
+        name,
+        attack,
+        setup,
+    } = case;
     let downstream = Downstream::start().await;
-    let mut sidecar = match Sidecar::start(&downstream) {
+    let mut sidecar = match Sidecar::start(setup, size, &downstream) {
         Ok(sidecar) => sidecar,
         Err(error) => return vec![format!("the sidecar did not start: {error}")],
     };
     let target = sidecar.target.clone();
-    let innocent = Innocent::start(target.http, target.admin);
+    let innocent = Innocent::start(&target, innocents);
+    let long_run = match setup.has_long_run {
+        true => LongRun::begin(target.http).await.ok(),
+        false => None,
+    };
     sleep(Duration::from_millis(300)).await;
     let attacking = tokio::spawn(attack(target));
     sleep(ATTACK).await;
@@ -83,12 +113,12 @@ async fn run(name: &str, attack: attacks::Attack) -> Vec<String> {
     let mut problems = Vec::new();
     if !sidecar.is_alive() {
         problems.push("it died".to_owned());
-        println!("{name:<28} dead");
+        println!("{name:<31} dead");
         return problems;
     }
     let memory = sidecar.peak_memory();
     println!(
-        "{name:<28} {:>4} of {:>4} requests, livez {:>3} of {:>3}, peak {:>5.1} of {:.0} MiB, \
+        "{name:<31} {:>4} of {:>4} requests, livez {:>2} of {:>2}, peak {:>5.1} of {:.0} MiB, \
          back after {:.1} s",
         report.n_served,
         report.n_sent,
@@ -113,8 +143,13 @@ async fn run(name: &str, attack: attacks::Attack) -> Vec<String> {
     if !back {
         problems.push("service was not back within 5 s".to_owned());
     }
-    if let Err(books) = sidecar.books_balance().await {
-        problems.push(books);
+    problems.extend(sidecar.books_balance(setup.may_queue).await.err());
+    if setup.has_long_run {
+        let ended = match long_run {
+            Some(run) => run.end(sidecar.target.admin).await,
+            None => Err("the long run could not begin".to_owned()),
+        };
+        problems.extend(ended.err());
     }
     problems
 }

@@ -1,97 +1,117 @@
-//! The sidecar under attack, in a control group of its own where one can be made, and the
-//! downstream behind it.
+//! The sidecar under attack, in a control group of its own where one can be made.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper::service::service_fn;
-use hyper::{Request, Response, body::Incoming};
-use hyper_util::rt::TokioIo;
+use rcgen::CertifiedKey;
+use rustls::crypto::ring;
+use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-/// Limit of the control group, in bytes.
-const GROUP_LIMIT: u64 = 128 << 20;
+use crate::downstream::{Downstream, Switch};
+use crate::group::Group;
+use crate::innocent::get;
 
-/// Where the memory controller of version 1 is mounted; version 2 has its files in the root.
-const GROUPS: [(&str, &str, &str); 2] = [
-    (
-        "/sys/fs/cgroup/memory",
-        "memory.limit_in_bytes",
-        "memory.max_usage_in_bytes",
-    ),
-    ("/sys/fs/cgroup", "memory.max", "memory.peak"),
-];
-
-const CRITERIA: &str = "
-criteria:
-  - name: order
-    evaluate: { tool_call_order: { tool_calls_order: [a, b] } }
-  - name: none
-    evaluate: { tool_calls: { disallowed: [rm] } }
-";
-
-// === Downstream ===
-
-/// Takes everything.
-pub(crate) struct Downstream {
-    address: SocketAddr,
-    serving: JoinHandle<()>,
+/// What the sidecar of a case is like.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setup {
+    pub(crate) n_criteria: usize,
+    /// A criterion that searches results with a slow pattern.
+    pub(crate) has_slow_patterns: bool,
+    /// The OTLP ports speak TLS.
+    pub(crate) tls: bool,
+    /// Most open files of the process.
+    pub(crate) n_descriptors: Option<u32>,
+    pub(crate) settings: &'static [&'static str],
+    /// A run of the innocent client must outlast the attack.
+    pub(crate) has_long_run: bool,
+    /// What the downstream does not take may still wait at the end.
+    pub(crate) may_queue: bool,
 }
 
-impl Downstream {
-    pub(crate) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let serving = tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let service = service_fn(async |request: Request<Incoming>| {
-                    let mut body = request.into_body();
-                    while let Some(Ok(_)) = body.frame().await {}
-                    Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
-                });
-                // A sidecar that dies closes its connections; that shows elsewhere.
-                tokio::spawn(
-                    hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(stream), service),
-                );
-            }
-        });
-        Self { address, serving }
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            n_criteria: 2,
+            has_slow_patterns: false,
+            tls: false,
+            n_descriptors: None,
+            settings: &[],
+            has_long_run: false,
+            may_queue: false,
+        }
     }
 }
 
-impl Drop for Downstream {
-    fn drop(&mut self) {
-        self.serving.abort();
+impl Setup {
+    fn criteria(&self) -> String {
+        let mut text = "criteria:\n".to_owned();
+        for number in 0..self.n_criteria {
+            let evaluate = match number % 2 {
+                0 => "tool_call_order: { tool_calls_order: [a, b] }",
+                _ => "tool_calls: { disallowed: [rm] }",
+            };
+            text.push_str(&format!(
+                "  - name: c{number}\n    evaluate: {{ {evaluate} }}\n"
+            ));
+        }
+        if self.has_slow_patterns {
+            text.push_str(
+                "  - name: slow\n    evaluate:\n      tool_calls:\n        disallowed:\n          \
+                 - { name: read, result: '(?i)ignore.{0,1000}instructions' }\n",
+            );
+        }
+        text
     }
+}
+
+/// How large the sidecar is: the limit of its group, and `memory.limit`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Size {
+    pub(crate) group: u64,
+    pub(crate) limit: &'static str,
+    /// How much more an attacker does.
+    pub(crate) scale: usize,
+}
+
+impl Size {
+    pub(crate) const SMALL: Self = Self {
+        group: 128 << 20,
+        limit: "memory.limit=112MiB",
+        scale: 1,
+    };
+    pub(crate) const LARGE: Self = Self {
+        group: 512 << 20,
+        limit: "memory.limit=448MiB",
+        scale: 10,
+    };
 }
 
 // === Sidecar ===
 
-/// Where to attack.
+/// Where to attack, and how much.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) http: SocketAddr,
     pub(crate) grpc: SocketAddr,
     pub(crate) admin: SocketAddr,
+    /// Trusts the sidecar, if it speaks TLS.
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+    pub(crate) downstream: Switch,
+    pub(crate) scale: usize,
 }
 
 pub(crate) struct Sidecar {
     pub(crate) target: Target,
     child: Child,
     group: Option<Group>,
+    size: Size,
     _config: tempfile::TempDir,
 }
 
@@ -103,22 +123,39 @@ pub(crate) struct Memory {
 }
 
 impl Sidecar {
-    pub(crate) fn start(downstream: &Downstream) -> io::Result<Self> {
+    pub(crate) fn start(setup: &Setup, size: Size, downstream: &Downstream) -> io::Result<Self> {
         let config = tempfile::tempdir()?;
         let file = config.path().join("hostile.yaml");
-        fs::write(&file, CRITERIA)?;
-        let group = Group::make();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_spanscore"));
+        fs::write(&file, setup.criteria())?;
+        let group = Group::make("hostile", size.group);
+        let program = env!("CARGO_BIN_EXE_spanscore");
+        let mut command = match setup.n_descriptors {
+            None => Command::new(program),
+            Some(n) => {
+                let mut shell = Command::new("/bin/sh");
+                shell.args(["-c", "ulimit -n \"$0\"; exec \"$@\""]);
+                shell.args([&n.to_string(), program]);
+                shell
+            }
+        };
         command.env_clear().args(["run", "--config"]).arg(&file);
-        for setting in [
-            "memory.limit=112MiB".to_owned(),
+        let mut settings = vec![
+            size.limit.to_owned(),
             "receivers.otlp.grpc.listen=127.0.0.1:0".to_owned(),
             "receivers.otlp.http.listen=127.0.0.1:0".to_owned(),
             "admin.listen=127.0.0.1:0".to_owned(),
             format!("forward.endpoint=http://{}", downstream.address),
             "forward.protocol=http/protobuf".to_owned(),
             "log.format=json".to_owned(),
-        ] {
+        ];
+        settings.extend(setup.settings.iter().map(|setting| (*setting).to_owned()));
+        let mut tls = None;
+        if setup.tls {
+            let (client, more) = certificate(config.path())?;
+            settings.extend(more);
+            tls = Some(client);
+        }
+        for setting in settings {
             command.args(["--set", &setting]);
         }
         let mut child = command
@@ -153,9 +190,13 @@ impl Sidecar {
                 http: addresses["receivers.otlp.http.listen"],
                 grpc: addresses["receivers.otlp.grpc.listen"],
                 admin: addresses["admin.listen"],
+                tls,
+                downstream: downstream.switch.clone(),
+                scale: size.scale,
             },
             child,
             group,
+            size,
             _config: config,
         })
     }
@@ -175,13 +216,14 @@ impl Sidecar {
             << 10;
         Memory {
             peak: resident,
-            limit: GROUP_LIMIT,
+            limit: self.size.group,
             n_at_limit: self.group.as_ref().map_or(0, Group::n_at_limit),
         }
     }
 
-    /// Whether accepted = sent + queued + dropped, in spans, once the queues are empty.
-    pub(crate) async fn books_balance(&self) -> Result<(), String> {
+    /// Whether accepted = sent + queued + dropped, in spans; unless items may still be queued, once
+    /// the queue is empty.
+    pub(crate) async fn books_balance(&self, may_queue: bool) -> Result<(), String> {
         let mut seen = String::new();
         for _ in 0..50 {
             let page = get(self.target.admin, "/metrics").await.unwrap_or_default();
@@ -199,10 +241,12 @@ impl Sidecar {
             let accepted = sum(&["spanscore_receiver_accepted_spans_total"]);
             let sent = sum(&["spanscore_exporter_sent_spans_total"]);
             let dropped = sum(&["spanscore_exporter_dropped_spans_total"]);
-            if accepted > 0 && accepted == sent + dropped {
+            let queued = sum(&["spanscore_exporter_queue_spans"]);
+            let is_empty = queued == 0 || may_queue;
+            if accepted > 0 && accepted == sent + queued + dropped && is_empty {
                 return Ok(());
             }
-            seen = format!("accepted {accepted}, sent {sent}, dropped {dropped}");
+            seen = format!("accepted {accepted}, sent {sent}, queued {queued}, dropped {dropped}");
             sleep(Duration::from_millis(100)).await;
         }
         Err(format!("the books do not balance: {seen}"))
@@ -217,73 +261,34 @@ impl Drop for Sidecar {
     }
 }
 
-/// The body of a page.
-async fn get(address: SocketAddr, path: &str) -> io::Result<String> {
-    let mut stream = TcpStream::connect(address).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    Ok(answer)
-}
-
-// === Group ===
-
-/// A control group, removed when dropped.
-struct Group {
-    path: PathBuf,
-    failures: PathBuf,
-}
-
-impl Group {
-    fn make() -> Option<Self> {
-        for (number, (root, limit, peak)) in GROUPS.into_iter().enumerate() {
-            let path =
-                PathBuf::from(root).join(format!("spanscore-hostile-{}", std::process::id()));
-            let made = fs::create_dir(&path).and_then(|()| {
-                fs::write(path.join(limit), GROUP_LIMIT.to_string())?;
-                fs::metadata(path.join(peak))
-            });
-            if made.is_ok() {
-                let file = ["memory.failcnt", "memory.events"][number];
-                return Some(Self {
-                    failures: path.join(file),
-                    path,
-                });
-            }
-            // It may not exist.
-            let _ = fs::remove_dir(&path);
-        }
-        None
-    }
-
-    fn add(&self, process: u32) -> io::Result<()> {
-        fs::write(self.path.join("cgroup.procs"), process.to_string())
-    }
-
-    /// Allocations that met the limit: a number (version 1), or the line `max` (version 2).
-    fn n_at_limit(&self) -> u64 {
-        let text = fs::read_to_string(&self.failures).unwrap_or_default();
-        let number = text
-            .lines()
-            .find_map(|line| line.strip_prefix("max "))
-            .unwrap_or(text.trim());
-        number.parse().unwrap_or_default()
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // A group can be removed once its processes are gone, as they are when the sidecar's fields
-        // are dropped.
-        let _ = fs::remove_dir(&self.path);
-    }
-}
-
 /// Says whether the limit is enforced or only compared.
-pub(crate) fn group_notice() -> &'static str {
-    match Group::make() {
-        Some(_) => "each sidecar runs in a control group of 128 MiB",
-        None => "did not make a control group: resident memory is compared with 128 MiB instead",
+pub(crate) fn group_notice(size: Size) -> String {
+    let mib = size.group >> 20;
+    match Group::make("hostile", size.group) {
+        Some(_) => format!("each sidecar runs in a control group of {mib} MiB"),
+        None => format!(
+            "did not make a control group: resident memory is compared with {mib} MiB instead"
+        ),
     }
+}
+
+/// Writes a certificate for `localhost`; returns a client that trusts it, and the settings that
+/// serve it.
+fn certificate(folder: &std::path::Path) -> io::Result<(Arc<ClientConfig>, [String; 2])> {
+    let CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])
+            .map_err(io::Error::other)?;
+    let (cert_file, key_file) = (folder.join("cert.pem"), folder.join("key.pem"));
+    fs::write(&cert_file, cert.pem())?;
+    fs::write(&key_file, signing_key.serialize_pem())?;
+    let mut roots = RootCertStore::empty();
+    roots.add(cert.der().clone()).map_err(io::Error::other)?;
+    let client = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let settings = [("cert_file", cert_file), ("key_file", key_file)]
+        .map(|(key, file)| format!("receivers.otlp.tls.{key}={}", file.display()));
+    Ok((Arc::new(client), settings))
 }

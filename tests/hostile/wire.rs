@@ -87,10 +87,100 @@ pub(crate) fn spans(n: usize, traces: bool) -> Vec<u8> {
     field(1, &field(2, &all))
 }
 
+/// A request of `n` spans whose parents never arrive, each of a trace of its own, numbered from
+/// `first`.
+pub(crate) fn open_traces(first: u64, n: u64) -> Vec<u8> {
+    let mut all = Vec::new();
+    for number in first..first + n {
+        let ids = Ids::new(9, number);
+        let span = [ids.fields(2), field(4, &1_u64.to_be_bytes())].concat();
+        all.extend(field(2, &span));
+    }
+    field(1, &field(2, &all))
+}
+
+/// A trace's id, and numbers for its spans.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ids {
+    trace_id: [u8; 16],
+}
+
+impl Ids {
+    /// Traces of another `kind` are others.
+    pub(crate) fn new(kind: u8, number: u64) -> Self {
+        let mut trace_id = [kind; 16];
+        trace_id[8..].copy_from_slice(&number.to_be_bytes());
+        Self { trace_id }
+    }
+
+    /// In hexadecimal digits.
+    pub(crate) fn trace(&self) -> String {
+        self.trace_id.map(|byte| format!("{byte:02x}")).concat()
+    }
+
+    fn fields(&self, span: u64) -> Vec<u8> {
+        [field(1, &self.trace_id), field(2, &span.to_be_bytes())].concat()
+    }
+}
+
+/// A span that is a tool call of `name` below span 1, with a result.
+pub(crate) fn call(ids: Ids, span: u64, name: &str, result: &str) -> Vec<u8> {
+    let attributes = [
+        ("gen_ai.operation.name", "execute_tool"),
+        ("gen_ai.tool.name", name),
+        ("gen_ai.tool.call.result", result),
+    ];
+    let parent = field(4, &1_u64.to_be_bytes());
+    let span = [ids.fields(span), parent, timed(span), stated(&attributes)].concat();
+    field(2, &span)
+}
+
+/// The agent's run, span 1, which ends its trace.
+pub(crate) fn root(ids: Ids, attributes: &[(&str, &str)]) -> Vec<u8> {
+    let named = [
+        ("gen_ai.operation.name", "invoke_agent"),
+        ("gen_ai.agent.name", "agent"),
+    ];
+    let all = [&named, attributes].concat();
+    field(2, &[ids.fields(1), timed(0), stated(&all)].concat())
+}
+
+/// A request of these spans.
+pub(crate) fn request(spans: &[Vec<u8>]) -> Vec<u8> {
+    post("/v1/traces", "", &field(1, &field(2, &spans.concat())))
+}
+
+/// Start and end, later for later spans.
+fn timed(number: u64) -> Vec<u8> {
+    let fixed = |tag: u8, nanos: u64| [&[tag << 3 | 1], nanos.to_le_bytes().as_slice()].concat();
+    // A day in 2026, long before any test: no guard takes the trace for one that began elsewhere.
+    let start = 1_767_225_600_000_000_000 + number * 2_000;
+    [fixed(7, start), fixed(8, start + 1_000)].concat()
+}
+
+fn stated(attributes: &[(&str, &str)]) -> Vec<u8> {
+    let stated = attributes.iter().map(|(key, value)| {
+        let value = field(1, value.as_bytes());
+        field(9, &[field(1, key.as_bytes()), field(2, &value)].concat())
+    });
+    stated.flatten().collect()
+}
+
 /// A request of HTTP/1 with this body.
 pub(crate) fn post(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+    asked("POST", path, "application/x-protobuf", headers, body)
+}
+
+/// A request of HTTP/1 with any method and type.
+pub(crate) fn asked(
+    method: &str,
+    path: &str,
+    content_type: &str,
+    headers: &str,
+    body: &[u8],
+) -> Vec<u8> {
     let mut request = format!(
-        "POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/x-protobuf\r\n\
+        "{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: {content_type}\r\n\
          {headers}content-length: {}\r\n\r\n",
         body.len()
     )

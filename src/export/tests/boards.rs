@@ -145,7 +145,7 @@ fn boards_name_only_recorded_series_that_the_rules_record() {
 
 #[test]
 fn boards_and_rules_group_by_labels_that_exist() {
-    const LABELS: [&str; 18] = [
+    const LABELS: [&str; 20] = [
         "criterion",
         "evaluator",
         "label",
@@ -164,6 +164,8 @@ fn boards_and_rules_group_by_labels_that_exist() {
         "instance",
         "signal",
         "version",
+        "log",
+        "state",
     ];
     let mut n_groups = 0;
     for (file, text) in FILES {

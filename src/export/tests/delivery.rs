@@ -143,8 +143,9 @@ pub(super) fn start(
     let telemetry = Arc::default();
     let (exporter, running) = Exporter::start(
         ExportPlan {
+            marks: None,
             config,
-            budget,
+            budget: budget.into(),
             print,
         },
         &telemetry,

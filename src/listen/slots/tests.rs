@@ -10,7 +10,7 @@ const CROWD: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 
 fn slots(connections: usize) -> Arc<ConnectionSlots> {
     ConnectionSlots::new(ConnectionLimits {
-        memory: 64 << 20,
+        memory: (64 << 20).into(),
         connections,
         streams: 100,
     })
@@ -57,7 +57,7 @@ async fn displaced(
 async fn connections_take_no_more_than_the_memory_and_the_first_get_wide_windows() {
     let memory = 4 << 20;
     let slots = ConnectionSlots::new(ConnectionLimits {
-        memory,
+        memory: memory.into(),
         connections: 1_000,
         streams: 100,
     });

@@ -56,8 +56,7 @@ impl Body for Chunks {
 
 fn limits(max_size: usize, budget: usize) -> BodyLimits {
     BodyLimits {
-        max_size,
-        setting: "`receivers.otlp.max_request_size`",
+        sizes: vec![(max_size.into(), "`receivers.otlp.max_request_size`")],
         budget: MemoryBudget::new(budget),
     }
 }

@@ -45,8 +45,7 @@ async fn read_and_validate(
 #[tokio::test]
 async fn spans_are_counted_as_they_are_read_and_too_many_are_refused() {
     let limits = BodyLimits {
-        max_size: 1 << 20,
-        setting: "`receivers.otlp.max_request_size`",
+        sizes: vec![((1 << 20).into(), "`receivers.otlp.max_request_size`")],
         budget: MemoryBudget::new(1_500_000),
     };
     let body = request(2_000);

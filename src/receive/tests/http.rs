@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tonic_types::pb;
 
 use super::*;
+use crate::span::PeerId;
 
 const PROTOBUF: (&str, &str) = ("content-type", "application/x-protobuf");
 const JSON: (&str, &str) = ("content-type", "application/json");
@@ -295,6 +296,17 @@ async fn items_that_claim_to_be_our_scores_are_counted_and_dropped_if_so_configu
         assert_eq!(served.telemetry.received_scores(scores.as_str()), 4);
         served.assert_nothing_in_flight().await;
     }
+}
+
+#[tokio::test]
+async fn a_batch_names_the_peer_that_sent_it() {
+    let served = serve(|_, _| ()).await;
+    let body = spans(1, "").encode_to_vec();
+    let client = Http::new(&served);
+    client
+        .request("POST", "/v1/traces", &[PROTOBUF], body)
+        .await;
+    assert_eq!(served.intake.take_one().batch.peer, PeerId(0x7f00_0001));
 }
 
 #[tokio::test]

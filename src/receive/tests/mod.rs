@@ -100,6 +100,7 @@ pub(super) async fn serve(change: impl FnOnce(&mut Config, &mut Budgets)) -> Ser
     let mut budgets = Budgets {
         limit: 512 << 20,
         forward_queue: 64 << 20,
+        kafka: 0,
         in_flight: 2 << 20,
         open: 64 << 20,
         recent: 64 << 20,
@@ -114,7 +115,7 @@ pub(super) async fn serve(change: impl FnOnce(&mut Config, &mut Budgets)) -> Ser
         &config.receivers.otlp,
         &config.forward,
         &config.journal,
-        &budgets,
+        &budgets.bounds(),
         true,
     )
     .unwrap();
@@ -130,7 +131,7 @@ pub(super) async fn serve(change: impl FnOnce(&mut Config, &mut Budgets)) -> Ser
         "receivers.otlp.grpc.listen",
         None,
         &ConnectionSlots::new(ConnectionLimits {
-            memory: budgets.connections,
+            memory: budgets.connections.into(),
             connections: 100,
             streams: 100,
         }),

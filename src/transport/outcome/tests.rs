@@ -16,6 +16,7 @@ fn word(answer: &DeliveryOutcome) -> &'static str {
     match answer {
         DeliveryOutcome::Delivered { .. } => "delivered",
         DeliveryOutcome::Retry { .. } => "retry",
+        DeliveryOutcome::Partly { .. } => "partly",
         DeliveryOutcome::TooLarge { .. } => "too_large",
         DeliveryOutcome::Unknown { .. } => "unknown",
         DeliveryOutcome::Refused { reason, .. } => reason,

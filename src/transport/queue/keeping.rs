@@ -35,12 +35,15 @@ impl Queue {
             Route::Api { .. } => Bytes::new(),
         };
         let record = Record::new(
-            signal_number(request.signal),
+            request.signal.number(),
             request.n_items,
             arrived_unix_nanos,
             meta,
             request.body.clone(),
         );
+        if log.has(&record) {
+            return outcome(Ok(None));
+        }
         let queue = self.clone();
         log.append(
             record,
@@ -48,7 +51,7 @@ impl Queue {
                 if let Ok(sequence) = appended {
                     queue.take_kept(sequence, request);
                 }
-                outcome(appended.map(|_| ()).map_err(QueueRefusal::from));
+                outcome(appended.map(Some).map_err(QueueRefusal::from));
             }),
         );
     }
@@ -58,7 +61,7 @@ impl Queue {
             .accounting
             .queued(request.signal, request.n_items);
         let mut state = self.state();
-        let has_room = state.has_room(request.cost(), self.shared.capacity);
+        let has_room = state.has_room(request.cost(), self.capacity());
         let Some(on_disk) = &mut state.on_disk else {
             return;
         };
@@ -74,7 +77,7 @@ impl Queue {
     pub(in crate::transport) fn to_read(&self) -> Option<ToRead> {
         let state = self.state();
         let on_disk = state.on_disk.as_ref()?;
-        on_disk.to_read(state.n_bytes, self.shared.capacity)
+        on_disk.to_read(state.n_bytes, self.capacity())
     }
 
     /// Takes what was read.
@@ -83,8 +86,12 @@ impl Queue {
             records,
             next,
             damage,
+            passed,
         } = stretch;
         let mut state = self.state();
+        if let Some(on_disk) = &state.on_disk {
+            on_disk.log.consume(passed);
+        }
         for (lost, damage) in damage {
             for (signal, n_items) in Signal::ALL.into_iter().zip(damage.counts) {
                 if n_items > 0 {
@@ -100,7 +107,11 @@ impl Queue {
                 route: Route::Otlp {
                     headers: decode_headers(record.meta),
                 },
-                ..OutboundRequest::otlp(signal_of(record.signal), record.body, record.n_items)
+                ..OutboundRequest::otlp(
+                    Signal::of_number(record.signal),
+                    record.body,
+                    record.n_items,
+                )
             };
             let kept = KeptRecord::new(record.sequence);
             state.push(record.sequence, request, Some(kept));
@@ -114,22 +125,5 @@ impl Queue {
     /// A journal keeps what is not delivered.
     pub(in crate::transport) fn is_kept(&self) -> bool {
         self.state().on_disk.is_some()
-    }
-}
-
-/// The number of a signal in the journal. It must not change.
-fn signal_number(signal: Signal) -> u8 {
-    match signal {
-        Signal::Traces => 0,
-        Signal::Logs => 1,
-        Signal::Metrics => 2,
-    }
-}
-
-fn signal_of(number: u8) -> Signal {
-    match number {
-        0 => Signal::Traces,
-        1 => Signal::Logs,
-        _ => Signal::Metrics,
     }
 }

@@ -226,3 +226,35 @@ fn halves_come_next_and_weigh_what_they_weigh() {
         "the books hold items, not requests"
     );
 }
+
+#[test]
+fn a_bound_that_shrinks_keeps_what_waits_and_refuses_until_it_has_left() {
+    let budgets = crate::config::Config::default()
+        .budgets(Some(1 << 30))
+        .bounds();
+    let smaller = crate::config::Config::default().budgets(Some(32 << 20));
+    let queue = Queue::new(
+        "forward",
+        budgets.forward_queue.clone(),
+        WhenFull::RefuseNewcomer,
+        Arc::new(Notebook::default()),
+        &Telemetry::default(),
+    );
+    let of_size = |n_bytes| OutboundRequest {
+        body: vec![0; n_bytes].into(),
+        ..request(1)
+    };
+    let large = smaller.forward_queue;
+    assert_eq!(queue.offer(of_size(large)), Ok(()));
+    budgets.set(&smaller);
+    assert_eq!(queue.capacity(), smaller.forward_queue);
+    assert_eq!(queue.offer(of_size(1_000)), Err(QueueRefusal::Full));
+    let limit = large / 2;
+    assert_eq!(
+        queue.offer(of_size(limit + 1)),
+        Err(QueueRefusal::TooLarge { limit })
+    );
+    let waiting = queue.take_probe().unwrap();
+    queue.finish(&waiting);
+    assert_eq!(queue.offer(of_size(1_000)), Ok(()));
+}

@@ -1,0 +1,107 @@
+//! Segments of the journal with faults. Reading them ends, and gives back only what was written.
+//! Does not prove what a crash can leave behind: the model in `journal` does.
+
+use std::fs;
+use std::path::PathBuf;
+
+use prost::bytes::Bytes;
+use spanscore::journal::{self, JournalFolder, LogSettings, Record};
+use spanscore::sidecar;
+use spanscore::telemetry::Telemetry;
+
+use crate::generate::{Dice, mutate};
+
+const BODIES: [&str; 5] = ["one", "", "three three three", "four", "five five"];
+
+#[test]
+fn any_segment_is_read_or_refused() {
+    let (name, segment) = written();
+    let bodies = |bytes: &[u8]| -> Option<Vec<Bytes>> {
+        let requests = journal::segment_requests(&Bytes::copy_from_slice(bytes))?;
+        Some(requests.into_iter().map(|request| request.body).collect())
+    };
+    assert_eq!(bodies(&segment).unwrap(), BODIES, "the fixture");
+    bolero::check!()
+        .with_iterations(1_500)
+        .with_max_len(96)
+        .for_each(|recipe: &[u8]| {
+            let mut dice = Dice::new(recipe);
+            let faulty = moved(&mutate(&segment, &mut dice), &mut dice);
+            journal::is_segment(&faulty);
+            for body in bodies(&faulty).unwrap_or_default() {
+                let text = String::from_utf8_lossy(&body);
+                assert!(BODIES.contains(&&*text), "{text}");
+            }
+            // One in eight: files cost a hundred times as much.
+            if dice.up_to(8) == 0 {
+                let folder = tempfile::tempdir().unwrap();
+                let requests = folder.path().join("requests");
+                fs::create_dir(&requests).unwrap();
+                fs::write(requests.join(&name), &faulty).unwrap();
+                // Either may refuse.
+                drop(journal::survey(folder.path()));
+                if let Some(open) = open(folder.path().into()) {
+                    open.keeping.end();
+                }
+            }
+        });
+}
+
+/// The bytes with a piece moved, repeated or left out.
+fn moved(bytes: &[u8], dice: &mut Dice<'_>) -> Vec<u8> {
+    let mut at = || dice.up_to(bytes.len().max(1) / 8 + 1) * 8;
+    let (from, to, place) = (at(), at(), at());
+    let (from, to) = (from.min(to), from.max(to));
+    let piece = bytes.get(from..to.min(bytes.len())).unwrap_or_default();
+    let mut moved = bytes.to_vec();
+    match dice.up_to(4) {
+        0 => drop(moved.splice(
+            place.min(moved.len())..place.min(moved.len()),
+            piece.to_vec(),
+        )),
+        1 => drop(moved.drain(from.min(moved.len())..to.min(moved.len()))),
+        2 => moved.truncate(place),
+        _ => {}
+    }
+    moved
+}
+
+/// The name and the bytes of a segment with [`BODIES`], without the room that is kept free.
+fn written() -> (String, Vec<u8>) {
+    let folder = tempfile::tempdir().unwrap();
+    let open = open(folder.path().into()).unwrap();
+    for (body, n_items) in BODIES.iter().zip(1..) {
+        let record = Record::new(0, n_items, 7, Bytes::from("meta"), Bytes::from(*body));
+        open.log
+            .append(record, Box::new(|outcome| assert!(outcome.is_ok())));
+    }
+    open.keeping.end();
+    let files = fs::read_dir(folder.path().join("requests")).unwrap();
+    let mut files = files.map(|file| file.unwrap().path());
+    let file = files
+        .find(|file| journal::is_segment(&fs::read(file).unwrap()))
+        .unwrap();
+    let mut bytes = fs::read(&file).unwrap();
+    let used = bytes
+        .iter()
+        .rposition(|byte| *byte != 0)
+        .map_or(0, |at| at + 1);
+    bytes.truncate(used.next_multiple_of(64));
+    (
+        file.file_name().unwrap().to_string_lossy().into_owned(),
+        bytes,
+    )
+}
+
+fn open(folder: PathBuf) -> Option<journal::OpenLog> {
+    let clock = || {
+        let now = sidecar::now();
+        (now.instant, now.unix_nanos)
+    };
+    let folder = JournalFolder::lock(&folder).unwrap()?;
+    let settings = LogSettings::new(64 << 20, false, true);
+    let rng = fastrand::Rng::with_seed(1);
+    folder
+        .open_requests(settings, clock, rng, &Telemetry::default())
+        .ok()
+}
