@@ -1,8 +1,9 @@
 //! A fixed amount of work for an instruction counter: scan, assembly and judgement of N requests of
-//! 512 spans, and nothing that depends on the clock. `benches/instructions.sh` runs it under
-//! callgrind with no requests and with all of them: the difference is their cost. `cargo bench
-//! --bench instructions -- CASE N`; without a case it lists the cases. Proves nothing about caches
-//! and system calls.
+//! 512 spans, and nothing that depends on the clock. `page` is `pipeline` with a page that nobody
+//! has open, at 5,120 spans a second, and `remember` with one that keeps every run.
+//! `benches/instructions.sh` runs it under callgrind with no requests and with all of them: the
+//! difference is their cost. `cargo bench --bench instructions -- CASE N`; without a case it lists
+//! the cases. Proves nothing about caches and system calls.
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -13,6 +14,7 @@
 mod payload;
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use payload::{Profile, Recipe, Ring};
@@ -20,16 +22,17 @@ use serde_json::json;
 use spanscore::assemble::{Memo, Settings, TraceBuffer};
 use spanscore::config::Config;
 use spanscore::extract;
+use spanscore::page::{Page, PageSetup};
 use spanscore::pipeline::{Pipeline, Rules};
 use spanscore::receive::scan::scan;
-use spanscore::span::SpanClass;
-use spanscore::span::{Batch, Now, Span};
+use spanscore::register::{self, RegisterSetup};
+use spanscore::span::{Batch, Now, PeerId, Span, SpanClass};
 
 #[cfg(feature = "mimalloc")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const CASES: [&str; 7] = [
+const CASES: [&str; 11] = [
     "scan lean",
     "scan genai",
     "validate lean",
@@ -37,6 +40,10 @@ const CASES: [&str; 7] = [
     "assemble lean",
     "pipeline lean",
     "pipeline genai",
+    "page lean",
+    "page genai",
+    "remember lean",
+    "remember genai",
 ];
 const N_OPEN: usize = 64;
 
@@ -79,7 +86,7 @@ fn main() {
     // processing alone.
     let batches: Vec<Batch> = requests
         .iter()
-        .map(|request| scan(request, Some(rules.keys())).unwrap().batch)
+        .map(|request| read(request, &rules))
         .collect();
     let now = begin();
     let settings = Settings {
@@ -105,12 +112,36 @@ fn main() {
                 .collect();
             for batch in batches.into_iter().take(n_requests) {
                 for (class, span) in batch {
-                    buffer.insert(span, class, now);
+                    buffer.insert(span, class, PeerId::default(), now);
                 }
                 for closed in buffer.close_due(now, usize::MAX) {
                     buffer.remember(closed, now);
                 }
             }
+        }
+        "page" | "remember" => {
+            let page = page(&rules);
+            let mut clock = now.unix_nanos;
+            let mut judge = |batches: Vec<Batch>| {
+                let mut pipeline = Pipeline::new(settings.clone(), now);
+                for batch in batches {
+                    clock += 100_000_000;
+                    pipeline.accept(&rules, batch, now);
+                    page.note(&pipeline.advance(&rules, now), &rules, clock);
+                }
+            };
+            // A page keeps a thousand runs at once and then fifty a second.
+            if what == "page" {
+                for _ in 0..4 {
+                    judge(
+                        requests
+                            .iter()
+                            .map(|request| read(request, &rules))
+                            .collect(),
+                    );
+                }
+            }
+            judge(batches.into_iter().take(n_requests).collect());
         }
         _ => {
             let mut pipeline = Pipeline::new(settings, now);
@@ -126,6 +157,21 @@ fn main() {
     );
     // Otherwise some runs would count the cost of dropping these values at the end.
     std::process::exit(0);
+}
+
+fn read(request: &[u8], rules: &Rules) -> Batch {
+    scan(request, Some(rules.keys())).unwrap().batch
+}
+
+fn page(rules: &Rules) -> Page {
+    let setup = RegisterSetup::alone(Config::default(), rules.clone(), begin);
+    let (register, _) = register::open(setup, &Arc::default()).unwrap();
+    Page::new(PageSetup {
+        capacity: (8_usize << 20).into(),
+        links: Vec::new(),
+        register,
+        clock: begin,
+    })
 }
 
 /// The criteria of the benchmark of the whole sidecar.

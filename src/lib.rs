@@ -108,6 +108,10 @@ pub mod export;
 pub mod transport;
 
 #[doc(hidden)]
+#[cfg(any(feature = "kafka", test))]
+pub mod kafka;
+
+#[doc(hidden)]
 pub mod tls;
 
 #[doc(hidden)]

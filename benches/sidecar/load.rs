@@ -161,9 +161,19 @@ impl Loader {
             let mut client = Client::connect(port, wire).await?;
             senders.spawn(async move {
                 let mut sent = Sent::default();
+                let mut n_turned_away = 0;
                 for position in first..first + n_requests {
                     let filled = ring.fill(stream, position);
-                    let is_taken = client.send(&filled.body).await?;
+                    let Ok(is_taken) = client.send(&filled.body).await else {
+                        // It has no memory for the connection, or has died.
+                        sent.n_refused += 1;
+                        n_turned_away += 1;
+                        match Client::connect(port, wire).await {
+                            Ok(another) if n_turned_away == 1 => client = another,
+                            _ => break,
+                        }
+                        continue;
+                    };
                     sent.add(&match is_taken {
                         true => Sent {
                             n_requests: 1,

@@ -113,7 +113,8 @@ pub(crate) fn overload(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-fn wait_for(target: &mut Target, n_spans: u64, digest: u64) -> io::Result<()> {
+/// Until the backend has these spans.
+pub(crate) fn wait_for(target: &mut Target, n_spans: u64, digest: u64) -> io::Result<()> {
     let deadline = monotonic_nanos() + 120_000_000_000;
     loop {
         let report = target.sink.ask("report")?;

@@ -5,23 +5,28 @@
 //! everything runs on one machine's loopback.
 //!
 //! `cargo bench --bench sidecar`, or with some of its parts: `cargo bench --bench sidecar -- lean
-//! genai small gzip http latency memory overload scaling`, and by hand `soak` and `peers` (see
-//! `benches/peers.sh`). `--rounds N` (odd) changes the number of rounds from seven, `--minutes N`
-//! sets the length of the soak, `--program PATH` measures another spanscore than the one built with
-//! the benchmark (whose tokio has the features of the tests), and `--against PATH` adds one more to
-//! the same rounds of `lean`, `genai` and `small`. Without `--bench` (as `cargo test --benches`
-//! calls it) one short round of `lean` runs.
+//! genai small gzip http latency memory pages overload saturation scaling judging`, and by hand
+//! `soak` and `peers` (see `benches/peers.sh`). `--rounds N` (odd) changes the number of rounds
+//! from seven, `--minutes N` sets the length of the soak, `--program PATH` measures another
+//! spanscore than the one built with the benchmark (whose tokio has the features of the tests), and
+//! `--against PATH` adds one more to the same rounds of `lean`, `genai` and `small`. Without
+//! `--bench` (as `cargo test --benches` calls it) one short round of `lean` runs.
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 
 #[path = "../support/payload.rs"]
 mod payload;
 
 mod clock;
+#[path = "../support/group.rs"]
+mod group;
+mod judging;
 mod load;
 mod loaded;
+mod pages;
 mod process;
 mod report;
 mod resources;
+mod saturation;
 mod sink;
 mod target;
 mod throughput;
@@ -33,8 +38,19 @@ use payload::{Profile, Recipe};
 use process::ROLE;
 
 /// The default parts: all that need no other program and end within a few minutes.
-const DEFAULT_PARTS: [&str; 9] = [
-    "lean", "genai", "small", "gzip", "http", "latency", "memory", "overload", "scaling",
+const DEFAULT_PARTS: [&str; 12] = [
+    "lean",
+    "genai",
+    "small",
+    "gzip",
+    "http",
+    "latency",
+    "memory",
+    "pages",
+    "overload",
+    "saturation",
+    "scaling",
+    "judging",
 ];
 
 /// The rounds and minutes to run.
@@ -103,11 +119,14 @@ fn main() -> io::Result<()> {
             "gzip" => throughput::gzip(plan)?,
             "http" => throughput::http(plan)?,
             "scaling" => throughput::scaling(plan)?,
+            "judging" => judging::judging(plan)?,
+            "pages" => pages::pages(plan)?,
             "peers" => throughput::peers(plan)?,
             "latency" => loaded::latency(plan)?,
             "overload" => loaded::overload(plan)?,
             "soak" => loaded::soak(plan, number("--minutes").unwrap_or(30))?,
             "memory" => resources::memory(plan)?,
+            "saturation" => saturation::saturation(plan)?,
             other => {
                 return Err(io::Error::other(format!(
                     "there is no part `{other}`; parts are {DEFAULT_PARTS:?}, soak, peers"

@@ -13,6 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::clock::{monotonic_nanos, pause};
+use crate::group::Group;
 use crate::load::{N_CONNECTIONS, Wire};
 use crate::process::Process;
 
@@ -45,6 +46,8 @@ pub(crate) struct Variant {
     pub(crate) program: PathBuf,
     /// Threads that answer requests, instead of one for each core.
     pub(crate) workers: Option<usize>,
+    /// Limit of its control group in bytes, if it is to have one of its own.
+    pub(crate) container: Option<u64>,
 }
 
 impl Variant {
@@ -76,6 +79,7 @@ pub(crate) enum Measured {
         admin: String,
         expects_scores: bool,
         expects_score_spans: bool,
+        group: Option<Group>,
         _config: TempDir,
     },
     Peer {
@@ -168,6 +172,12 @@ impl Target {
                 .stderr(Stdio::piped())
                 .spawn()?,
         );
+        let group = variant
+            .container
+            .and_then(|limit| Group::make("bench", limit));
+        if let Some(group) = &group {
+            group.add(process.child_mut().id())?;
+        }
         let stderr = process
             .child_mut()
             .stderr
@@ -209,6 +219,7 @@ impl Target {
             admin,
             expects_scores: variant.scoring,
             expects_score_spans: variant.score_spans,
+            group,
             _config: config,
         };
         let target = Self {
@@ -275,6 +286,14 @@ impl Target {
         match &self.measured {
             Measured::Sink => &self.sink,
             Measured::Sidecar { process, .. } | Measured::Peer { process, .. } => process,
+        }
+    }
+
+    /// Allocations that met the limit of its control group; `None` without such a group.
+    pub(crate) fn n_at_limit(&self) -> Option<u64> {
+        match &self.measured {
+            Measured::Sidecar { group, .. } => group.as_ref().map(Group::n_at_limit),
+            Measured::Sink | Measured::Peer { .. } => None,
         }
     }
 
@@ -454,6 +473,14 @@ impl Target {
             return Ok(Some(format!("{n_sent} of {n_expected} score spans")));
         }
         Ok(None)
+    }
+
+    /// The address of its admin port; empty if it is no sidecar.
+    pub(crate) fn admin(&self) -> &str {
+        match &self.measured {
+            Measured::Sidecar { admin, .. } => admin,
+            Measured::Sink | Measured::Peer { .. } => "",
+        }
     }
 
     pub(crate) fn metrics(&self) -> io::Result<Metrics> {

@@ -16,9 +16,10 @@ use tokio::time;
 use super::api::{Api, ApiFailure, PATIENCE, escaped};
 use super::args::{Criteria, CriteriaCommand, CriteriaFormat};
 use super::{Exit, Streams, terminal};
-use crate::config::{self, Config};
+use crate::config::{self, Config, Problems};
 use crate::export::score_line::Clean;
-use crate::text::safe_json;
+use crate::register::PATTERN_LIMITS;
+use crate::text::{code, safe_json};
 
 /// Runs the command. `config` supplies the address of the sidecar unless the arguments do.
 pub(super) fn criteria(
@@ -80,6 +81,7 @@ struct Client<'a, 'b> {
     streams: &'a mut Streams<'b>,
 }
 
+#[derive(Clone, Copy)]
 struct PutOptions<'a> {
     ttl: Option<&'a str>,
     if_match: Option<&'a str>,
@@ -107,7 +109,7 @@ impl Client<'_, '_> {
                 &format!("/v1/criteria?page_size=1000&page_token={token}"),
                 None,
                 b"",
-                None,
+                Origin::None,
             )?;
             if let Value::Array(criteria) = page["criteria"].take() {
                 entries.extend(criteria);
@@ -176,7 +178,7 @@ impl Client<'_, '_> {
     }
 
     fn get(&mut self, name: &str, output: CriteriaFormat) -> Result<(), Failed> {
-        let entry = self.call(Method::GET, &path_of(name), None, b"", None)?;
+        let entry = self.call(Method::GET, &path_of(name), None, b"", Origin::None)?;
         let out = &mut *self.streams.out;
         match output {
             CriteriaFormat::Json => writeln!(out, "{}", safe_json(format!("{entry:#}")))?,
@@ -206,12 +208,7 @@ impl Client<'_, '_> {
             "write a criterion, or `criteria:` above a list of them",
         ) {
             Ok(parsed) => parsed,
-            Err(problems) => {
-                let text = terminal::rendered(&problems, self.streams.err_look);
-                let text = text.replace("--> body", &format!("--> {shown}"));
-                write!(self.streams.err, "{text}")?;
-                return Err(Failed::Exit(Exit::Usage));
-            }
+            Err(problems) => return self.refuse(&problems, &shown),
         };
         if replace {
             let done = self.call(
@@ -219,7 +216,7 @@ impl Client<'_, '_> {
                 &format!("/v1/criteria{}", options.query()),
                 options.if_match,
                 text.as_bytes(),
-                Some(&shown),
+                Origin::Text(&shown),
             )?;
             let count = |key: &str| done[key].as_array().map_or(0, Vec::len);
             let verb = if options.validate_only {
@@ -235,42 +232,96 @@ impl Client<'_, '_> {
             return Ok(());
         }
         match &parsed["criteria"] {
-            Value::Array(criteria) => {
-                for criterion in criteria {
-                    self.put_one(criterion, criterion.to_string().as_bytes(), &shown, options)?;
-                }
-                Ok(())
-            }
+            Value::Array(items) => self.put_all(&text, items, &shown, options),
             // The original text, so that a mistake is reported at its line.
-            _ => self.put_one(&parsed, text.as_bytes(), &shown, options),
+            _ => {
+                let Some(name) = parsed["name"].as_str().filter(|name| !name.is_empty()) else {
+                    self.streams
+                        .complain(&format!("{shown}: a criterion has no name; add `name: …`"))?;
+                    return Err(Failed::Exit(Exit::Usage));
+                };
+                let entry = self.put_one(name, text.as_bytes(), Origin::Text(&shown), options)?;
+                self.tell(name, &entry, options.verb())
+            }
         }
+    }
+
+    /// Registers a list of criteria, none of them unless the sidecar would take each.
+    fn put_all(
+        &mut self,
+        text: &str,
+        items: &[Value],
+        file: &str,
+        options: &PutOptions<'_>,
+    ) -> Result<(), Failed> {
+        // Read here as the sidecar reads it, so that mistakes are reported at their place.
+        let criteria = match config::criteria(text, PATTERN_LIMITS) {
+            Ok(criteria) => criteria,
+            Err(problems) => return self.refuse(&problems, file),
+        };
+        let bodies: Vec<(&str, String)> = (criteria.iter().zip(items))
+            .map(|(criterion, item)| (criterion.name.as_str(), item.to_string()))
+            .collect();
+        let trial = PutOptions {
+            validate_only: true,
+            ..*options
+        };
+        let mut valid = Vec::new();
+        for (name, body) in &bodies {
+            let origin = Origin::Item { file, name };
+            valid.push(self.put_one(name, body.as_bytes(), origin, &trial)?);
+        }
+        if options.validate_only {
+            for ((name, _), entry) in bodies.iter().zip(&valid) {
+                self.tell(name, entry, options.verb())?;
+            }
+            return Ok(());
+        }
+        for (n_stored, (name, body)) in bodies.iter().enumerate() {
+            let origin = Origin::Item { file, name };
+            match self.put_one(name, body.as_bytes(), origin, options) {
+                Ok(entry) => self.tell(name, &entry, options.verb())?,
+                Err(failed) => {
+                    let names = |bodies: &[(&str, String)]| {
+                        let names = bodies.iter().map(|(name, _)| code(name));
+                        names.collect::<Vec<_>>().join(", ")
+                    };
+                    let (stored, left) = bodies.split_at(n_stored);
+                    let stored = match stored {
+                        [] => "nothing was registered".to_owned(),
+                        stored => format!("registered: {}", names(stored)),
+                    };
+                    self.streams
+                        .complain(&format!("{stored}; not registered: {}", names(left)))?;
+                    return Err(failed);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints mistakes that were found in the file before anything was sent.
+    fn refuse<T>(&mut self, problems: &Problems, file: &str) -> Result<T, Failed> {
+        let text = terminal::rendered(problems, self.streams.err_look);
+        let text = text.replace("--> body", &format!("--> {file}"));
+        write!(self.streams.err, "{text}")?;
+        Err(Failed::Exit(Exit::Usage))
     }
 
     fn put_one(
         &mut self,
-        criterion: &Value,
+        name: &str,
         body: &[u8],
-        file: &str,
+        origin: Origin<'_>,
         options: &PutOptions<'_>,
-    ) -> Result<(), Failed> {
-        let Some(name) = criterion["name"].as_str().filter(|name| !name.is_empty()) else {
-            self.streams
-                .complain(&format!("{file}: a criterion has no name; add `name: …`"))?;
-            return Err(Failed::Exit(Exit::Usage));
-        };
-        let entry = self.call(
-            Method::PUT,
-            &format!("{}{}", path_of(name), options.query()),
-            options.if_match,
-            body,
-            Some(file),
-        )?;
+    ) -> Result<Value, Failed> {
+        let path = format!("{}{}", path_of(name), options.query());
+        self.call(Method::PUT, &path, options.if_match, body, origin)
+    }
+
+    /// Prints what the sidecar said of a criterion that it took.
+    fn tell(&mut self, name: &str, entry: &Value, verb: &str) -> Result<(), Failed> {
         let text = |key: &str| entry[key].as_str().unwrap_or_default();
-        let verb = if options.validate_only {
-            "valid"
-        } else {
-            "registered"
-        };
         writeln!(
             self.streams.out,
             "{verb}: {}  revision {}  etag \"{}\"",
@@ -289,7 +340,7 @@ impl Client<'_, '_> {
     }
 
     fn delete(&mut self, name: &str, if_match: Option<&str>) -> Result<(), Failed> {
-        let deleted = self.call(Method::DELETE, &path_of(name), if_match, b"", None)?;
+        let deleted = self.call(Method::DELETE, &path_of(name), if_match, b"", Origin::None)?;
         let uncovered = if deleted["uncovered"].is_object() {
             "; the file's criterion is in force again"
         } else {
@@ -315,14 +366,15 @@ impl Client<'_, '_> {
         }
     }
 
-    /// Makes a call with a JSON response and prints a failure. `file` is where the body came from.
+    /// Makes a call with a JSON response and prints a failure. `origin` says where the body came
+    /// from.
     fn call(
         &mut self,
         method: Method,
         path: &str,
         if_match: Option<&str>,
         body: &[u8],
-        file: Option<&str>,
+        origin: Origin<'_>,
     ) -> Result<Value, Failed> {
         let mut request = Request::builder().method(method).uri(path);
         if !body.is_empty() {
@@ -381,8 +433,12 @@ impl Client<'_, '_> {
             .map(Vec::as_slice)
             .unwrap_or_default();
         if errors.is_empty() {
+            let about = match origin {
+                Origin::Item { file, name } => format!("{file}, criterion {}: ", code(name)),
+                Origin::Text(_) | Origin::None => String::new(),
+            };
             self.streams
-                .complain(&Clean(&failure.to_string()).to_string())?;
+                .complain(&format!("{about}{}", Clean(&failure.to_string())))?;
         }
         for error in errors {
             let text = |key: &str| {
@@ -395,12 +451,18 @@ impl Client<'_, '_> {
                 .filter(|remedy| !remedy.is_empty())
                 .map(|remedy| format!(": {remedy}"))
                 .unwrap_or_default();
-            let at = format!(
-                "{}:{}:{}",
-                file.unwrap_or("body"),
-                error["line"].as_u64().unwrap_or(1),
-                error["column"].as_u64().unwrap_or(1)
-            );
+            let (line, column) = (&error["line"], &error["column"]);
+            let at = match origin {
+                Origin::Item { file, name } => format!("{file}, criterion {}", code(name)),
+                Origin::Text(_) | Origin::None => {
+                    let file = match origin {
+                        Origin::Text(file) => file,
+                        _ => "body",
+                    };
+                    let (line, column) = (line.as_u64().unwrap_or(1), column.as_u64().unwrap_or(1));
+                    format!("{file}:{line}:{column}")
+                }
+            };
             self.streams.complain(&format!(
                 "{}{remedy}\n  --> {at}  {}",
                 text("message"),
@@ -415,7 +477,25 @@ impl Client<'_, '_> {
     }
 }
 
+/// Where the body of a call came from.
+#[derive(Clone, Copy)]
+enum Origin<'a> {
+    /// There is none.
+    None,
+    /// It is the text of a file.
+    Text(&'a str),
+    /// It is one criterion of a file, rewritten, so that lines in it mean nothing to the reader.
+    Item { file: &'a str, name: &'a str },
+}
+
 impl PutOptions<'_> {
+    fn verb(&self) -> &'static str {
+        match self.validate_only {
+            true => "valid",
+            false => "registered",
+        }
+    }
+
     fn query(&self) -> String {
         let ttl = self.ttl.map(|ttl| format!("ttl={}", escaped(ttl)));
         let pairs: Vec<String> = ttl

@@ -204,7 +204,7 @@ async fn start(backend: &Backend) -> Result<(mpsc::Receiver<Seen>, Sidecar, bool
             rules: rules(&config),
             config,
             origin: None,
-            cgroup_limit: None,
+            cgroup_limit: || None,
             print: None,
             observer: Some(observer),
             record: None,
@@ -306,9 +306,9 @@ impl Backend {
     async fn start() -> Result<Self, DemoError> {
         let config = Config::default();
         let telemetry = Arc::new(Telemetry::default());
-        let budgets = config.budgets(None);
+        let budgets = config.budgets(None).bounds();
         let slots = ConnectionSlots::new(ConnectionLimits {
-            memory: budgets.connections,
+            memory: budgets.connections.clone(),
             connections: 64,
             streams: 100,
         });

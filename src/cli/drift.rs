@@ -12,7 +12,7 @@ use crate::config;
 use crate::export::score_line::Clean;
 use crate::learn::{self, Baseline, GroupDrift, Measure, Measurement};
 use crate::pipeline::Rules;
-use crate::text::counted;
+use crate::text::{counted, safe_json};
 
 /// Runs the command.
 pub(super) fn drift(args: &Drift, rules: &Rules, streams: &mut Streams<'_>) -> io::Result<Exit> {
@@ -121,6 +121,14 @@ fn human(group: &GroupDrift, min_runs: usize, streams: &mut Streams<'_>) -> io::
 fn remarks(group: &GroupDrift, measure: Measure) -> String {
     let mut remarks = String::new();
     match measure {
+        Measure::ToolUse => {
+            if let Some((tool, [old, new])) = &group.tool_use {
+                let (old, new) = (old * 100.0, new * 100.0);
+                remarks.push_str(&format!(
+                    "  {tool}: from {old:.1} to {new:.1} % of the runs"
+                ));
+            }
+        }
         Measure::ToolMix => {
             for (word, tools) in [("new", &group.new_tools), ("gone", &group.vanished_tools)] {
                 if !tools.is_empty() {
@@ -138,7 +146,10 @@ fn remarks(group: &GroupDrift, measure: Measure) -> String {
                     [] => "no call".to_owned(),
                     calls => calls.join(", "),
                 };
-                remarks.push_str(&format!("  new, {:.0} %: {calls}{others}", share * 100.0));
+                // Of hundreds of runs one is no whole percent.
+                let digits = usize::from(*share < 0.1);
+                let percent = share * 100.0;
+                remarks.push_str(&format!("  new, {percent:.digits$} %: {calls}{others}"));
             }
         }
         Measure::Errors | Measure::Calls | Measure::Duration => {}
@@ -159,6 +170,9 @@ fn jsonl(group: &GroupDrift, streams: &mut Streams<'_>) -> io::Result<()> {
             "label": label(measurement),
         });
         match measurement.measure {
+            Measure::ToolUse => {
+                line["tool"] = json!(group.tool_use.as_ref().map(|(tool, _)| tool));
+            }
             Measure::ToolMix => {
                 line["new_tools"] = json!(group.new_tools);
                 line["vanished_tools"] = json!(group.vanished_tools);
@@ -170,7 +184,7 @@ fn jsonl(group: &GroupDrift, streams: &mut Streams<'_>) -> io::Result<()> {
             }
             Measure::Errors | Measure::Calls | Measure::Duration => {}
         }
-        writeln!(streams.out, "{line}")?;
+        writeln!(streams.out, "{}", safe_json(line.to_string()))?;
     }
     Ok(())
 }

@@ -78,6 +78,17 @@ pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> i
             Clean(&config::group_text(key)),
         )?;
     }
+    for (key, runs) in &groups {
+        let n_tools = learn::n_tools_left_out(runs);
+        if n_tools > 0 {
+            writeln!(
+                streams.err,
+                "left out: the {} of {} that the fewest runs call",
+                counted(n_tools, "tool", "tools"),
+                Clean(&config::group_text(key)),
+            )?;
+        }
+    }
     if groups.is_empty() {
         streams.complain(&format!(
             "nothing to learn from: no agent has {} good runs; record more, or lower --min-runs",

@@ -61,11 +61,8 @@ pub(super) fn replay(
         }
     }
     let mut coverage = Coverage::default();
-    coverage.note(
-        &rules.criteria,
-        &replayed.judged.trajectories,
-        &replayed.judged.evaluations,
-    );
+    coverage.follow(&rules.criteria, None);
+    coverage.note(&replayed.judged.trajectories, &replayed.judged.evaluations);
     print(args, &replayed, &coverage, streams)?;
     streams.out.flush()?;
     if let Some(path) = &args.report

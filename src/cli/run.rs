@@ -61,7 +61,7 @@ pub(super) fn run(
     }
     let plan = Plan {
         rules: rules(&config),
-        cgroup_limit: sidecar::memory_limit(|file| std::fs::read_to_string(file).ok()),
+        cgroup_limit: || sidecar::memory_limit(|file| std::fs::read_to_string(file).ok()),
         print: print(&config, streams.look),
         observer: Some(Watch::new(io::stdout().is_terminal(), streams.look.width).observer()),
         origin,

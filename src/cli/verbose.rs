@@ -9,11 +9,10 @@ use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use prost::Message;
-use serde_json::json;
 
 use super::replayed::Watcher;
 use crate::assemble::Trace;
-use crate::config;
+use crate::config::Spelling;
 use crate::evaluate::{FromSpans, SpanExpectations};
 use crate::export::score_line::Clean;
 use crate::extract::{self, CRITERIA, EXPECT, SpanReport, SpanRole, Trajectory};
@@ -216,89 +215,17 @@ impl<'a> Explainer<'a> {
                     .filter(|note| note.role == SpanRole::Other);
                 unknown.map(|note| (note, self.attributes_of(explained.trace_id, note)))
             });
-        let guesses =
-            spans.filter_map(|(note, attributes)| Some((note, Spelling::guess(attributes)?)));
-        let (note, spelling) = guesses.min_by_key(|(_, spelling)| spelling.mark.is_none())?;
+        let guesses = spans.filter_map(|(note, attributes)| {
+            let attributes = attributes.iter().map(|(key, value)| (&**key, &**value));
+            Some((note, Spelling::guess(attributes)?))
+        });
+        let (note, spelling) = guesses.min_by_key(|(_, spelling)| !spelling.is_marked())?;
         Some(format!(
             "span {} looks like a tool call of an unknown convention; try this in \
              spanscore.yaml:\n\n{}",
             note.span_id,
-            spelling.yaml()
+            spelling.setting()
         ))
-    }
-}
-
-/// A guess from one span at how a framework spells its tool calls.
-#[derive(Debug, PartialEq)]
-struct Spelling<'a> {
-    /// An attribute and its value that mark a span as a tool call.
-    mark: Option<(&'a str, &'a str)>,
-    name: Option<&'a str>,
-    args: Option<&'a str>,
-    result: Option<&'a str>,
-    call_id: Option<&'a str>,
-}
-
-impl<'a> Spelling<'a> {
-    fn guess(attributes: &'a [(String, String)]) -> Option<Self> {
-        const MARKS: [&str; 5] = [
-            "tool",
-            "tool_call",
-            "function",
-            "function_call",
-            "tool-call",
-        ];
-        let mark = attributes
-            .iter()
-            .find(|(_, value)| MARKS.contains(&&*value.to_ascii_lowercase()));
-        let mark = mark.map(|(key, value)| (key.as_str(), value.as_str()));
-        let key = |fits: &dyn Fn(&str) -> bool| {
-            let keys = attributes
-                .iter()
-                .map(|(key, _)| key.as_str())
-                .filter(|key| Some(*key) != mark.map(|(key, _)| key));
-            keys.into_iter().find(|key| fits(&key.to_ascii_lowercase()))
-        };
-        let names_tool = |key: &str| {
-            key.ends_with("tool")
-                || (key.contains("tool") || key.contains("function")) && key.ends_with("name")
-        };
-        let name =
-            key(&names_tool).or_else(|| mark.and_then(|_| key(&|key| key.ends_with("name"))));
-        (mark.is_some() || name.is_some()).then(|| Self {
-            mark,
-            name,
-            args: key(&|key| {
-                ["args", "arguments", "input", "parameters", "params"]
-                    .iter()
-                    .any(|end| key.ends_with(end))
-            }),
-            result: key(&|key| {
-                ["result", "output", "response"]
-                    .iter()
-                    .any(|end| key.ends_with(end))
-            }),
-            call_id: key(&|key| key.contains("call") && key.ends_with("id")),
-        })
-    }
-
-    fn yaml(&self) -> String {
-        let Some((key, value)) = self.mark else {
-            let name = self.name.unwrap_or_default();
-            return config::yaml(&json!({ "tools": { "name_attributes": ["tool.name", name] } }));
-        };
-        let mut convention = json!({ "name": "house", "match": { key: value } });
-        for (word, key) in [
-            ("name_from", self.name),
-            ("args_from", self.args),
-            ("result_from", self.result),
-            ("id_from", self.call_id),
-        ] {
-            if let Some(key) = key {
-                convention[word] = key.into();
-            }
-        }
-        config::yaml(&json!({ "tools": { "conventions": [convention] } }))
     }
 }
 

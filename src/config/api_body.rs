@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 
 use super::hints::{read_compiled, read_criterion};
-use crate::evaluate::{Criterion, PatternCompiler, PatternError, PatternLimits};
+use crate::evaluate::{Criterion, FieldError, PatternCompiler, PatternLimits};
 use crate::located::{
     Extent, Kind, MapEntry, Node, NodeValue, Place, Problem, Problems, Scalar, TextBounds,
     TextKind, Texts, parse_within,
@@ -141,7 +141,7 @@ pub fn document_compiled<S: DeserializeOwned, T>(
     text: &str,
     what: &str,
     remedy: &str,
-    compile: impl FnMut(S) -> Result<T, Vec<PatternError>>,
+    compile: impl FnMut(S) -> Result<T, Vec<FieldError>>,
 ) -> Result<T, Problems> {
     let mut document = Document::parse(text, what, remedy)?;
     let Document {

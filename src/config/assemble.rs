@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Config;
 use super::runtime::Budgets;
-use super::units::{Amount, ByteSize, Duration};
+use super::units::{Amount, ByteSize, Duration, Threads};
 use crate::assemble;
 
 /// Twice the interval at which the documented router looks for pods.
@@ -20,6 +20,10 @@ pub struct Scoring {
     pub enabled: bool,
     /// Most bytes waiting to be scored.
     pub queue: Amount,
+    /// Threads that judge: traces are divided among them by trace id. `auto` is one for each CPU
+    /// that the process may use (its cgroup's quota counts, rounded down), at most 8. With a
+    /// journal one thread judges.
+    pub threads: Threads,
 }
 
 /// `assemble`.
@@ -82,6 +86,7 @@ impl Default for Scoring {
         Self {
             enabled: true,
             queue: Amount::Auto,
+            threads: Threads::Auto,
         }
     }
 }
@@ -124,9 +129,20 @@ impl Default for RecentTraces {
     }
 }
 
+impl Assemble {
+    /// What traces may take of these shares of memory. One gets at most a quarter of what all may
+    /// take, so that no single one pushes the others out.
+    pub fn sizes(&self, open: usize, recent: usize) -> assemble::Sizes {
+        assemble::Sizes {
+            trace: self.size_limit.0.min(open / 4),
+            open,
+            recent,
+        }
+    }
+}
+
 impl Config {
-    /// The timers and limits as the trace buffer takes them. One trace gets at most a quarter of
-    /// what all may take, so that no single one pushes the others out.
+    /// The timers and limits as the trace buffer takes them.
     pub fn assemble_settings(&self, budgets: &Budgets) -> assemble::Settings {
         let Assemble {
             settle,
@@ -138,11 +154,13 @@ impl Config {
             warm_up,
             expired,
             span_limit,
-            size_limit,
+            size_limit: _,
             open,
             recent,
         } = &self.assemble;
+        let sizes = self.assemble.sizes(budgets.open, budgets.recent);
         assemble::Settings {
+            partition: assemble::Partition::WHOLE,
             settle: settle.0,
             max_settle: max_settle.0,
             settle_remote: settle_remote.0,
@@ -158,11 +176,11 @@ impl Config {
             has_peers: peers.is_some(),
             expired: expired.0,
             span_limit: *span_limit,
-            size_limit: size_limit.0.min(budgets.open / 4),
+            size_limit: sizes.trace,
             max_open_traces: open.max_traces,
-            max_open_size: budgets.open,
+            max_open_size: sizes.open,
             max_recent_traces: recent.max_traces,
-            max_recent_size: budgets.recent,
+            max_recent_size: sizes.recent,
             recent_ttl: recent.ttl.0,
         }
     }

@@ -1,13 +1,14 @@
 //! Checks the values of a configuration against each other. Each value by itself is right already.
 
 mod peers;
+mod threads;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use super::runtime::OWN_USE;
+use super::runtime::{AtStop, OWN_USE};
 use super::units::Amount;
-use super::{Config, Duration, PageLink};
+use super::{Config, Duration, PageLink, SaslMechanism, Signal};
 use crate::located::{MapEntry, Node, NodeValue, Problem, Problems, Spot, Texts};
 
 /// Reports values that contradict each other.
@@ -28,7 +29,9 @@ pub(super) fn check(
     check.listeners();
     check.shared_traces();
     check.amounts();
+    check.threads();
     check.journal();
+    check.kafka();
     check.times();
     check.links();
     check.peers();
@@ -172,8 +175,18 @@ impl Check<'_> {
 
     fn journal(&mut self) {
         let Config {
-            journal, receivers, ..
+            journal,
+            receivers,
+            shutdown,
+            ..
         } = self.config;
+        if shutdown.open_traces == AtStop::Keep && journal.directory.is_none() {
+            self.wrong(
+                &["shutdown.open_traces"],
+                "`shutdown.open_traces: keep` needs a journal".to_owned(),
+                "set `journal.directory`, or write `judge`",
+            );
+        }
         let (largest, request) = (journal.largest_request(), receivers.otlp.max_request_size);
         if journal.directory.is_some() && largest < request.0 {
             self.doubtful(
@@ -183,6 +196,77 @@ impl Check<'_> {
                      ({request})"
                 ),
                 format!("requests of more than {largest} bytes will be refused as too large"),
+            );
+        }
+    }
+
+    fn kafka(&mut self) {
+        let Config {
+            kafka,
+            journal,
+            forward,
+            ..
+        } = self.config;
+        for broker in kafka.brokers.clone() {
+            let is_address = broker
+                .rsplit_once(':')
+                .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+            if !is_address || broker.contains("//") {
+                self.wrong(
+                    &["kafka.brokers"],
+                    format!("`{broker}` is not the address of a broker"),
+                    "write `host:port`, without a scheme",
+                );
+            }
+        }
+        if !kafka.write.enabled {
+            return;
+        }
+        let enabled = "kafka.write.enabled";
+        if !cfg!(feature = "kafka") {
+            self.wrong(
+                &[enabled],
+                "this program is built without Kafka",
+                "build it with `cargo build --release --features kafka`",
+            );
+        }
+        if kafka.brokers.is_empty() {
+            self.wrong(
+                &["kafka.brokers", enabled],
+                "`kafka.write` has no brokers",
+                "name at least one: `brokers: [\"kafka:9092\"]`",
+            );
+        }
+        if kafka.write.topic.is_empty() {
+            self.wrong(
+                &["kafka.write.topic"],
+                "`kafka.write.topic` is empty",
+                "expected the name of a topic",
+            );
+        }
+        if journal.directory.is_some() {
+            self.wrong(
+                &["journal.directory", enabled],
+                "`journal` does not keep what waits for Kafka",
+                "remove `journal.directory`, or write to Kafka from a sidecar of its own",
+            );
+        }
+        let sends_password = kafka
+            .sasl
+            .as_ref()
+            .is_some_and(|sasl| sasl.mechanism == SaslMechanism::Plain);
+        if sends_password && kafka.tls.is_none() {
+            self.doubtful(
+                &["kafka.sasl.mechanism"],
+                "the mechanism PLAIN sends the password in clear text",
+                "set `kafka.tls: {}`, or use SCRAM-SHA-512",
+            );
+        }
+        if forward.endpoint.is_some() && !forward.signals.contains(&Signal::Traces) {
+            self.doubtful(
+                &[enabled, "forward.signals"],
+                "`forward.signals` has no `traces`",
+                "spans are written to Kafka only",
             );
         }
     }
@@ -232,6 +316,10 @@ impl Check<'_> {
             ("explain.max_value_length", config.explain.max_value_length),
             ("expectations.max_size", config.expectations.max_size.0),
             ("journal.max_size", config.journal.max_size.0),
+            (
+                "kafka.write.max_message_size",
+                config.kafka.write.max_message_size.0,
+            ),
         ];
         for (key, count) in counts {
             if count == 0 {
@@ -248,6 +336,10 @@ impl Check<'_> {
             ("assemble.open.max_size", config.assemble.open.max_size),
             ("assemble.recent.max_size", config.assemble.recent.max_size),
             ("scores.queue.max_size", config.scores.queue.max_size),
+            (
+                "kafka.write.queue.max_size",
+                config.kafka.write.queue.max_size,
+            ),
         ];
         let mut given = 0_usize;
         for (key, amount) in sizes {
@@ -480,11 +572,15 @@ impl Check<'_> {
     }
 }
 
-/// The field of a criterion that a warning names first.
+/// The field of a criterion that a warning names first, such as `threshold` or `rules[1].response`.
 fn field_of<'a>(item: &'a Node, evaluator: &str, warning: &str) -> Option<&'a MapEntry> {
     let field = warning.split('`').nth(1)?;
+    let keys: Vec<&str> = field
+        .split(['.', '[', ']'])
+        .filter(|key| !key.is_empty())
+        .collect();
     item.find_entry(&[field])
-        .or_else(|| item.find_entry(&["evaluate", evaluator, field]))
+        .or_else(|| item.find_entry(&[&["evaluate", evaluator], keys.as_slice()].concat()))
 }
 
 /// The first placeholder of a link that stands for nothing.

@@ -446,7 +446,8 @@ impl Config {
         }
     }
 
-    fn backoff(&self) -> Backoff {
+    /// When to try again, from `forward.retry`.
+    pub fn backoff(&self) -> Backoff {
         let retry = &self.forward.retry;
         Backoff {
             initial: retry.initial_interval.0,

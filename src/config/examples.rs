@@ -9,8 +9,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::hints::read_compiled;
 use crate::evaluate::{
-    Expectation, ExpectedTool, Names, PatternCompiler, PatternError, PatternLimits,
-    WrittenEvaluator,
+    Expectation, ExpectedTool, FieldError, Names, PatternCompiler, PatternLimits, WrittenEvaluator,
 };
 use crate::located::{
     Extent, Map, Node, NodeValue, Place, Problem, Problems, TextKind, Texts, parse, start_of,
@@ -26,7 +25,7 @@ struct File {
 
 impl File {
     /// Checks all patterns; an expectation compiles them again with the criterion it changes.
-    fn checked(self) -> Result<Self, Vec<PatternError>> {
+    fn checked(self) -> Result<Self, Vec<FieldError>> {
         let mut compiler = PatternCompiler::new(PatternLimits::FILE);
         let mut errors = Vec::new();
         for (at, entry) in self.examples.iter().enumerate() {

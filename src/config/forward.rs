@@ -75,6 +75,24 @@ impl Signal {
             Self::Metrics => "metrics",
         }
     }
+
+    /// Its number in the records of a journal. It must not change.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Traces => 0,
+            Self::Logs => 1,
+            Self::Metrics => 2,
+        }
+    }
+
+    /// The signal of a number in a journal.
+    pub fn of_number(number: u8) -> Self {
+        match number {
+            0 => Self::Traces,
+            1 => Self::Logs,
+            _ => Self::Metrics,
+        }
+    }
 }
 
 /// `forward`.

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use super::{foreign_formats, keys};
 use crate::evaluate::{
-    Criterion, PatternCompiler, PatternError, WrittenCriterion, WrittenEvaluator, stands_for,
+    Criterion, FieldError, PatternCompiler, WrittenCriterion, WrittenEvaluator, stands_for,
 };
 use crate::located::{
     self, DeError, Extent, Hints, Node, NodeValue, Problems, Reader, Rewrite, Texts,
@@ -48,14 +48,14 @@ pub(super) fn read_compiled<S: DeserializeOwned, T>(
     extent: Extent,
     texts: &Texts,
     problems: &mut Problems,
-    mut compile: impl FnMut(S) -> Result<T, Vec<PatternError>>,
+    mut compile: impl FnMut(S) -> Result<T, Vec<FieldError>>,
 ) -> Option<T> {
     let read_once = |reader: Reader<'_>| {
         let source = S::deserialize(reader).map_err(|error| vec![error])?;
         compile(source).map_err(|errors| {
             let errors = errors.into_iter();
             errors
-                .map(|error| DeError::at(reader.node(), &error.path, error.message))
+                .map(|error| DeError::at(reader.node(), &error.path, error.message, error.at_key))
                 .collect::<Vec<_>>()
         })
     };

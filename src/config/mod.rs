@@ -8,6 +8,7 @@ mod destination;
 mod expectations;
 mod forward;
 mod journal;
+mod kafka;
 mod peer;
 mod receivers;
 mod runtime;
@@ -26,6 +27,7 @@ mod learned;
 mod print;
 mod reload;
 mod secrets;
+mod spelling;
 mod starter;
 mod variables;
 
@@ -42,6 +44,10 @@ pub use examples::examples;
 pub use expectations::RunExpectations;
 pub use forward::{ClientTls, Compression, Forward, Protocol, QueueLimits, Retry, Signal};
 pub use journal::Journal;
+pub use kafka::{
+    Kafka, KafkaCompression, KafkaPartitioner, KafkaRecords, KafkaTls, KafkaWrite, Sasl,
+    SaslMechanism,
+};
 pub use keys::schema;
 pub use learned::{LearnedGroup, group_of_run, group_text, learned_criteria};
 pub use load::{Loaded, Origins, Sources};
@@ -50,12 +56,15 @@ pub use receivers::{
     Admin, AdminPage, GrpcListener, HttpListener, OtlpReceiver, PageLink, ReceivedScores,
     Receivers, ServerTls,
 };
-pub use runtime::{AtStart, Budgets, Log, LogFormat, LogLevel, Memory, Reload, Shutdown};
+pub use runtime::{
+    AtStart, AtStop, Bound, Budgets, Log, LogFormat, LogLevel, Memory, Reload, Shutdown,
+};
 pub use scores::{
     Batching, EventScores, MetricScores, OnRevision, Scores, SpanScores, StatusOnFail, Temporality,
 };
+pub use spelling::Spelling;
 pub use starter::{proposal, starter};
-pub use units::{Amount, ByteSize, Duration, Secret};
+pub use units::{Amount, ByteSize, Duration, Secret, Threads};
 pub use writers::{DatadogWriter, LangfuseWriter, TokenWriter, Writer, WriterPeer};
 
 pub use crate::located::{Files, Problem, Problems, Severity, Spot, to_yaml as yaml};
@@ -95,6 +104,8 @@ pub struct Config {
     pub memory: Memory,
     /// Whether acknowledged requests are kept on disk.
     pub journal: Journal,
+    /// Whether spans are written to Apache Kafka.
+    pub kafka: Kafka,
     /// How to stop.
     pub shutdown: Shutdown,
     /// Our own log.

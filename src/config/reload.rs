@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::Config;
 use super::units::Secret;
 
-/// The keys that a reload applies. Everything else is bound, connected or sized at the start.
+/// The keys that a reload applies, beside secrets. Everything else is bound, connected or sized at
+/// the start.
 const RELOADED: [&str; 5] = [
     "criteria",
     "criteria_files",
@@ -19,13 +20,17 @@ const RELOADED: [&str; 5] = [
 
 impl Config {
     /// This configuration with the keys that a reload may change, and the changed keys that need a
-    /// restart.
+    /// restart. Secrets are taken over unless another key of their sections needs a restart: a key
+    /// for a new endpoint must not be sent to the old one.
     pub fn reloaded(&self, new: Self) -> (Self, Vec<String>) {
         let mut needs_restart = Vec::new();
         compare("", &plain(self), &plain(&new), &mut needs_restart);
-        for ((key, old), (_, new)) in self.secrets().into_iter().zip(new.secrets()) {
-            if old != new && !needs_restart.iter().any(|named| named.starts_with(&key)) {
-                needs_restart.push(key);
+        let renews_secrets = !needs_restart.iter().any(|key| is_of_destinations(key));
+        if !renews_secrets {
+            for key in new.changed_secrets(self) {
+                if !needs_restart.iter().any(|named| named.starts_with(&key)) {
+                    needs_restart.push(key);
+                }
             }
         }
         let Self {
@@ -34,28 +39,41 @@ impl Config {
             expectations,
             tools,
             explain,
+            forward,
+            scores,
             ..
         } = new;
-        (
-            Self {
-                criteria,
-                criteria_files,
-                expectations,
-                tools,
-                explain,
-                ..self.clone()
-            },
-            needs_restart,
-        )
+        let mut next = Self {
+            criteria,
+            criteria_files,
+            expectations,
+            tools,
+            explain,
+            ..self.clone()
+        };
+        if renews_secrets {
+            // Only secrets differ.
+            (next.forward, next.scores) = (forward, scores);
+        }
+        (next, needs_restart)
     }
 
     /// The keys that a reload applies and that differ from an earlier configuration's, except the
-    /// criteria.
+    /// criteria and secrets.
     pub fn changed_settings(&self, earlier: &Self) -> Vec<String> {
         let (mut now, mut before) = (self.to_value(), earlier.to_value());
         let settings = RELOADED.iter().filter(|key| !key.starts_with("criteria"));
         let changed = settings.filter(|key| now[**key].take() != before[**key].take());
         changed.map(|key| (*key).to_owned()).collect()
+    }
+
+    /// The keys whose secrets differ from an earlier configuration's.
+    pub fn changed_secrets(&self, earlier: &Self) -> Vec<String> {
+        let pairs = self.secrets().into_iter().zip(earlier.secrets());
+        pairs
+            .filter(|((_, now), (_, before))| now != before)
+            .map(|((key, _), _)| key)
+            .collect()
     }
 
     /// Values that are printed as `****`, so that two of them look equal.
@@ -71,10 +89,19 @@ impl Config {
             let headers = writer.peer().headers.values().cloned();
             headers.chain(writer.credentials().map(|(_, secret)| secret))
         });
+        let of_kafka = self.kafka.sasl.iter().map(|sasl| sasl.password.clone());
         headers
-            .chain([("scores.writers".to_owned(), of_writers.collect())])
+            .chain([
+                ("scores.writers".to_owned(), of_writers.collect()),
+                ("kafka.sasl.password".to_owned(), of_kafka.collect()),
+            ])
             .collect()
     }
+}
+
+/// Is this a key of the sections that have secrets?
+fn is_of_destinations(key: &str) -> bool {
+    ["forward", "scores"].contains(&key.split('.').next().unwrap_or_default())
 }
 
 fn plain(config: &Config) -> Value {
@@ -134,5 +161,34 @@ mod tests {
         let (_, needs_restart) = next.reloaded(next.clone());
         assert_eq!(needs_restart, [""; 0]);
         assert_eq!(next.changed_settings(&next), [""; 0]);
+    }
+
+    /// Keys in files are replaced by whoever rotates them, and no pod is restarted for it.
+    #[test]
+    fn secrets_are_taken_over_unless_their_destinations_change() {
+        let with = |key: &str, more: &str| {
+            config(&format!(
+                "forward: {{ endpoint: \"http://a:4317\", headers: {{ key: \"{key}\" }} }}\n\
+                 scores: {{ writers: [{{ phoenix: {{ endpoint: \"http://p\", api_key: \
+                 \"{key}\"{more} }} }}] }}\n"
+            ))
+        };
+        let old = with("1", "");
+        let (next, needs_restart) = old.reloaded(with("2", ""));
+        assert_eq!(needs_restart, [""; 0]);
+        assert_eq!(
+            next.changed_secrets(&old),
+            ["forward.headers", "scores.writers"]
+        );
+        let sent = |config: &crate::config::Config| {
+            let forward = config.forward_destination().unwrap().headers;
+            forward[0].1.expose().to_owned()
+        };
+        assert_eq!(sent(&next), "2");
+
+        let (next, needs_restart) = old.reloaded(with("2", ", timeout: 1s"));
+        assert_eq!(needs_restart, ["scores.writers", "forward.headers"]);
+        assert_eq!(sent(&next), "1");
+        assert_eq!(next.changed_secrets(&old), [""; 0]);
     }
 }

@@ -1,6 +1,9 @@
 //! The `memory`, `reload`, `shutdown` and `log` sections: how the process behaves. Knows how memory
 //! is shared out; knows nothing of how the shares are used.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +14,8 @@ use super::units::{Amount, Duration};
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Memory {
-    /// All the memory we may use; `auto` is seven eighths of the cgroup's limit, else 512 MiB.
+    /// All the memory we may use; `auto` is seven eighths of the cgroup's limit, but at
+    /// least 16 MiB below it; without a cgroup 512 MiB.
     pub limit: Amount,
 }
 
@@ -44,8 +48,21 @@ pub struct Shutdown {
     pub deadline: Duration,
     /// Quiet time after which the listeners close.
     pub quiet: Duration,
+    /// What becomes of open traces.
+    pub open_traces: AtStop,
     /// Exit with code 5 instead of 0 if not everything was delivered.
     pub exit_undelivered: bool,
+}
+
+/// What a stop does with open traces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AtStop {
+    /// It judges them as they are.
+    #[default]
+    Judge,
+    /// It leaves them in the journal; the next start on the folder goes on with them.
+    Keep,
 }
 
 /// Levels of our own log.
@@ -102,35 +119,152 @@ impl Default for Shutdown {
         Self {
             deadline: Duration::from_secs(20),
             quiet: Duration::from_secs(1),
+            open_traces: AtStop::Judge,
             exit_undelivered: false,
         }
     }
 }
 
-/// `memory.limit` shared out, in bytes; absolute settings override their share.
+/// A number of bytes that its users read whenever they need it, since it follows the memory limit.
+/// Clones, and shares of it, follow together.
+#[derive(Debug, Clone)]
+pub struct Bound {
+    bytes: Arc<AtomicUsize>,
+    /// So many of so many equal shares of them.
+    part: (usize, usize),
+}
+
+impl Bound {
+    /// The bytes now.
+    pub fn get(&self) -> usize {
+        let (n_own, n_shares) = self.part;
+        self.bytes.load(Ordering::Relaxed) / n_shares * n_own
+    }
+
+    /// One of `n` equal shares of it.
+    pub fn share(&self, n: usize) -> Self {
+        self.part(1, n.max(1))
+    }
+
+    /// So many of `n_shares` equal shares of it.
+    pub fn part(&self, n_own: usize, n_shares: usize) -> Self {
+        Self {
+            bytes: Arc::clone(&self.bytes),
+            part: (self.part.0 * n_own, self.part.1 * n_shares),
+        }
+    }
+}
+
+impl From<usize> for Bound {
+    /// One that nothing changes.
+    fn from(bytes: usize) -> Self {
+        Self {
+            bytes: Arc::new(AtomicUsize::new(bytes)),
+            part: (1, 1),
+        }
+    }
+}
+
+/// `memory.limit` shared out, in bytes; absolute settings override their share. As
+/// `Budgets<Bound>`, what the parts of a running sidecar hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Budgets {
+pub struct Budgets<T = usize> {
     /// The total that is shared out.
-    pub limit: usize,
+    pub limit: T,
     /// 30 %: the forward queue; 10 % where a journal keeps what does not fit.
-    pub forward_queue: usize,
+    pub forward_queue: T,
+    /// Half of the forward queue's share, or all of it without a downstream: requests to be written
+    /// to Kafka, and their records. 0 if none are written.
+    pub kafka: T,
     /// 10 %: requests being received.
-    pub in_flight: usize,
+    pub in_flight: T,
     /// 20 %: open traces.
-    pub open: usize,
+    pub open: T,
     /// 10 %: recently closed traces.
-    pub recent: usize,
+    pub recent: T,
     /// 10 %: scores to be sent.
-    pub scores: usize,
+    pub scores: T,
     /// 10 %: spans waiting to be scored.
-    pub scoring_queue: usize,
+    pub scoring_queue: T,
     /// 7.5 % and 1.5 MiB: connections of senders.
-    pub connections: usize,
+    pub connections: T,
     /// 2.5 % and 0.5 MiB: connections of the admin port.
-    pub admin_connections: usize,
+    pub admin_connections: T,
     /// 5 %, at most 8 MiB, out of the share of recently closed traces: judged runs that the page
     /// remembers. 0 without the page.
-    pub page: usize,
+    pub page: T,
+}
+
+impl Budgets {
+    /// These numbers as bounds, to be changed while they are used.
+    pub fn bounds(&self) -> Budgets<Bound> {
+        let Self {
+            limit,
+            forward_queue,
+            kafka,
+            in_flight,
+            open,
+            recent,
+            scores,
+            scoring_queue,
+            connections,
+            admin_connections,
+            page,
+        } = *self;
+        Budgets {
+            limit: limit.into(),
+            forward_queue: forward_queue.into(),
+            kafka: kafka.into(),
+            in_flight: in_flight.into(),
+            open: open.into(),
+            recent: recent.into(),
+            scores: scores.into(),
+            scoring_queue: scoring_queue.into(),
+            connections: connections.into(),
+            admin_connections: admin_connections.into(),
+            page: page.into(),
+        }
+    }
+}
+
+impl Budgets<Bound> {
+    /// Puts other numbers into force.
+    pub fn set(&self, budgets: &Budgets) {
+        for (bound, now) in self.each().into_iter().zip(budgets.bounds().each()) {
+            bound.bytes.store(now.get(), Ordering::Relaxed);
+        }
+    }
+}
+
+impl<T> Budgets<T> {
+    fn each(&self) -> [&T; 11] {
+        let Self {
+            limit,
+            forward_queue,
+            kafka,
+            in_flight,
+            open,
+            recent,
+            scores,
+            scoring_queue,
+            connections,
+            admin_connections,
+            page,
+        } = self;
+        [
+            limit,
+            forward_queue,
+            kafka,
+            in_flight,
+            open,
+            recent,
+            scores,
+            scoring_queue,
+            connections,
+            admin_connections,
+            page,
+        ]
+    }
 }
 
 /// The limit where neither the configuration nor a cgroup sets one.
@@ -147,6 +281,10 @@ pub(super) const LEAST_CONNECTIONS: usize = 2 << 20;
 /// reserve, an overload before a fast backend took 121 of 128 MiB for our own memory.
 const KERNELS_SHARE: usize = 8;
 
+/// The least of a cgroup's limit that is left unused: what the allocator has not given back does
+/// not shrink with the limit (`benches/sidecar/saturation.rs`).
+const LEAST_UNUSED: usize = 16 << 20;
+
 /// Most bytes of judged runs that the page remembers, unless `admin.page.max_size` says otherwise.
 const MAX_PAGE: usize = 8 << 20;
 
@@ -157,7 +295,8 @@ impl Config {
     /// Shares the memory out. `cgroup_limit` is the limit that the shell read from the cgroup (v1
     /// or v2), `None` without one.
     pub fn budgets(&self, cgroup_limit: Option<usize>) -> Budgets {
-        let of_cgroup = cgroup_limit.map(|limit| limit - limit / KERNELS_SHARE);
+        let unused = |limit: usize| (limit / KERNELS_SHARE).max(LEAST_UNUSED);
+        let of_cgroup = cgroup_limit.map(|limit| limit.saturating_sub(unused(limit)));
         let limit = self
             .memory
             .limit
@@ -176,9 +315,18 @@ impl Config {
         } else {
             30
         };
+        let (forward, kafka) = match (self.kafka.write.enabled, &self.forward.endpoint) {
+            (false, _) => (percent(forward_share), 0),
+            (true, Some(_)) => (percent(forward_share) / 2, percent(forward_share) / 2),
+            (true, None) => (0, percent(forward_share)),
+        };
         Budgets {
             limit,
-            forward_queue: self.forward.queue.max_size.or(percent(forward_share)),
+            forward_queue: self.forward.queue.max_size.or(forward),
+            kafka: match self.kafka.write.enabled {
+                true => self.kafka.write.queue.max_size.or(kafka),
+                false => 0,
+            },
             in_flight: self.receivers.otlp.max_in_flight.or(percent(10)),
             open: self.assemble.open.max_size.or(percent(20)),
             recent: self.assemble.recent.max_size.or(percent(10) - page),

@@ -9,7 +9,7 @@ use crate::located::{
 pub(super) const SECRETS: Secrets = Secrets {
     is_secret,
     may_be_secret,
-    description: "values of `headers` and keys of writers",
+    description: "values of `headers`, keys of writers and `kafka.sasl.password`",
 };
 
 fn is_secret(path: &[String]) -> bool {
@@ -19,6 +19,7 @@ fn is_secret(path: &[String]) -> bool {
         .and_then(|at| path.get(at + 1))
         .is_some_and(|name| name != ITEM);
     is_header
+        || path == ["kafka", "sasl", "password"]
         || path.windows(4).any(|keys| {
             keys[0] == "writers"
                 && keys[1] == ITEM

@@ -28,6 +28,16 @@ pub enum Amount {
     Bytes(ByteSize),
 }
 
+/// A number of threads, or `auto`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Threads {
+    /// One for each CPU that the process may use, at most 8.
+    #[default]
+    Auto,
+    /// So many.
+    Count(usize),
+}
+
 /// A header value or key: never printed, neither in logs nor in debug output.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Secret(String);
@@ -124,6 +134,42 @@ impl fmt::Display for Amount {
     }
 }
 
+impl Threads {
+    /// Most threads.
+    pub(super) const MAX: usize = 64;
+
+    /// Most threads of `auto`: beyond that, the threads that receive need the CPUs.
+    const MAX_AUTO: usize = 8;
+
+    /// How many, where the process may use so many CPUs.
+    pub fn or(self, n_cpus: usize) -> usize {
+        match self {
+            Self::Auto => n_cpus.clamp(1, Self::MAX_AUTO),
+            Self::Count(n_threads) => n_threads.max(1),
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        text.parse().map(Self::Count).map_err(|_| {
+            format!(
+                "`{text}` is not a number of threads: write `auto`, or a whole number such as `4`"
+            )
+        })
+    }
+}
+
+impl fmt::Display for Threads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Count(n_threads) => n_threads.fmt(f),
+        }
+    }
+}
+
 impl Secret {
     /// Wraps a value.
     pub fn new(value: impl Into<String>) -> Self {
@@ -182,6 +228,15 @@ impl<'de> Deserialize<'de> for Amount {
                 _ => ByteSize::parse(text).map(Self::Bytes),
             }
         }))
+    }
+}
+
+impl<'de> Deserialize<'de> for Threads {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextOrNumber(
+            "`auto` or a number of threads such as `4`",
+            Self::parse,
+        ))
     }
 }
 
@@ -265,6 +320,12 @@ impl Serialize for Amount {
     }
 }
 
+impl Serialize for Threads {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 impl Serialize for Secret {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str("****")
@@ -297,6 +358,8 @@ text_schema! {
         "a size such as `16KiB`, `64MiB` or `1GiB`";
     Amount: "^(auto|[0-9]+ ?(B|KiB|MiB|GiB)?|\\$\\{.+\\})$",
         "`auto` (a share of `memory.limit`) or a size such as `16MiB`";
+    Threads: "^(auto|[0-9]+|\\$\\{.+\\})$",
+        "`auto` (one for each CPU, at most 8) or a number of threads such as `4`";
 }
 
 impl JsonSchema for Secret {

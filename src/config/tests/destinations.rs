@@ -192,6 +192,11 @@ fn memory_is_divided_by_percent_after_our_own_share() {
         Config::default().budgets(Some(128 * mib)).limit,
         (128 - 16 - 24) * mib
     );
+    // Of a small one, at least 16 MiB stay free.
+    assert_eq!(
+        Config::default().budgets(Some(64 * mib)).limit,
+        (64 - 16 - 24) * mib
+    );
     // Even a tiny cgroup leaves a usable limit.
     assert_eq!(Config::default().budgets(Some(mib)).limit, 8 * mib);
     let config = config(
@@ -211,10 +216,13 @@ fn memory_is_divided_by_percent_after_our_own_share() {
 fn the_shares_add_up_to_the_limit() {
     let mib = 1 << 20;
     for limit in [32, 64, 112, 128, 512, 4096] {
-        let config = config(&format!("memory: {{ limit: {limit}MiB }}"));
+        let mut config = config(&format!("memory: {{ limit: {limit}MiB }}"));
+        // A share of the forward queue's, so that the sum stays.
+        config.kafka.write.enabled = limit % 128 == 0;
         let Budgets {
             limit: shared,
             forward_queue,
+            kafka,
             in_flight,
             open,
             recent,
@@ -226,6 +234,7 @@ fn the_shares_add_up_to_the_limit() {
         } = config.budgets(None);
         let own = OWN_USE - LEAST_CONNECTIONS;
         let counted = forward_queue
+            + kafka
             + in_flight
             + open
             + recent

@@ -367,6 +367,9 @@ const CASES: &[(&str, &str)] = &[
         "a shrinking backoff",
         "forward: { retry: { multiplier: 0.5 } }\n",
     ),
+    ("no threads that judge", "scoring: { threads: 0 }\n"),
+    ("threads in words", "scoring: { threads: many }\n"),
+    ("threads as a fraction", "scoring: { threads: 1.5 }\n"),
     ("no requests in flight", "forward: { max_concurrency: 0 }\n"),
     (
         "too many requests in flight",

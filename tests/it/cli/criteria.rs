@@ -129,6 +129,46 @@ fn the_client_reports_mistakes_with_their_place_and_exit_code() {
             && err.contains("--> wrong.yaml:3:3  /evaluate/tool_call_ordr"),
         "{err}"
     );
+    // Nothing of a list is registered if anything in it is wrong.
+    let list = [
+        "criteria:",
+        "  - name: one",
+        "    evaluate: { tool_calls: { disallowed: [rm] } }",
+        "  - name: two",
+        "    evaluate:",
+        "      constraints:",
+        "        rules:",
+        "          - existence: { a: x, min: 0 }",
+    ]
+    .join("\n");
+    fs::write(folder.path().join("list.yaml"), &list).unwrap();
+    let (code, out, err) = criteria("put list.yaml");
+    assert!(
+        code == 2 && out.is_empty() && err.contains("--> list.yaml:8:37"),
+        "{out}{err}"
+    );
+    assert!(!criteria("list").1.contains("one"));
+    fs::write(
+        folder.path().join("list.yaml"),
+        list.replace("min: 0", "min: 1"),
+    )
+    .unwrap();
+    let (code, out, err) = criteria("put list.yaml --validate-only");
+    assert!(
+        code == 0 && out.contains("valid: one") && out.contains("valid: two"),
+        "{out}{err}"
+    );
+    // What only the sidecar knows stops the whole list, too.
+    let (code, out, err) = criteria("put list.yaml --if-match 000000000000");
+    assert!(
+        code == 1 && out.is_empty() && err.contains("ETag mismatch"),
+        "{out}{err}"
+    );
+    let (code, out, err) = criteria("put list.yaml");
+    assert!(
+        code == 0 && out.contains("registered: one") && out.contains("registered: two"),
+        "{out}{err}"
+    );
     let (code, _, err) = criteria("put broken.yaml");
     assert!(code == 2 && err.contains("--> broken.yaml:"), "{err}");
     assert_eq!(criteria("put missing.yaml").0, 3);

@@ -139,8 +139,8 @@ impl Learned {
         run(&[&paths[..], more].concat())
     }
 
-    /// The labels of a run, by criterion, and the explanation of the criterion that failed.
-    fn judge(&self, calls: Vec<Call>) -> (Vec<(String, String)>, String) {
+    /// The labels of a run, by criterion, and the rules and limits that failed.
+    fn judge(&self, calls: Vec<Call>) -> (Vec<(String, String)>, Vec<String>) {
         let file = self.write("run.jsonl", &[calls]);
         let config = self.path("learned.yaml");
         let arguments = ["replay", "--exit-zero", "--format", "jsonl", "--config"];
@@ -151,17 +151,25 @@ impl Learned {
             .map(|line| serde_json::from_str(line).unwrap())
             .collect();
         let text = |line: &Value, key: &str| line[key].as_str().unwrap().to_owned();
-        let failed = lines.iter().filter(|line| line["label"] == "fail");
-        (
-            lines
-                .iter()
-                .map(|line| (text(line, "criterion"), text(line, "label")))
-                .collect(),
-            failed
-                .map(|line| text(line, "explanation"))
-                .collect::<Vec<_>>()
-                .join("; "),
-        )
+        let labels = lines
+            .iter()
+            .map(|line| (text(line, "criterion"), text(line, "label")));
+        let written: Value = serde_saphyr::from_str(&self.text("learned.yaml")).unwrap();
+        let rules = &written["criteria"][0]["evaluate"]["constraints"]["rules"];
+        let mut failed = Vec::new();
+        for line in &lines {
+            let found = line["details"]["rules"].as_array().into_iter().flatten();
+            for (at, _) in (found.enumerate()).filter(|(_, rule)| rule["satisfied"] != json!(true))
+            {
+                let (template, fields) = rules[at].as_object().unwrap().iter().next().unwrap();
+                let kinds = ["a", "b"].map(|key| fields[key].as_str().unwrap_or(""));
+                failed.push(format!("{template} {}", kinds.join(" ").trim()));
+            }
+            let limits = line["details"]["limits"].as_object().into_iter().flatten();
+            let broken = limits.filter(|(_, found)| found["kept"] != json!(true));
+            failed.extend(broken.map(|(limit, _)| limit.clone()));
+        }
+        (labels.collect(), failed)
     }
 
     fn drift(&self, runs: &[Vec<Call>], more: &[&str]) -> (i32, String, String) {
@@ -205,11 +213,19 @@ fn good_runs_keep_the_rules_and_each_planted_change_breaks_the_right_one() {
         learned.judge(calls)
     };
 
-    let (labels, why) = changed(|calls| calls.retain(|call| call.name != "approve"));
+    // Each rule about the approval fails, and no other.
+    let (labels, failed) = changed(|calls| calls.retain(|call| call.name != "approve"));
     assert_eq!(labels, [fail("shop-rules"), pass("shop-effort")]);
-    assert!(why.contains("approve"), "{why}");
+    assert_eq!(
+        failed,
+        [
+            "exactly ^approve$",
+            "succession ^approve$ ^pay$",
+            "succession ^search$ ^approve$",
+        ]
+    );
 
-    let (labels, why) = changed(|calls| {
+    let (labels, failed) = changed(|calls| {
         let approve = calls
             .iter()
             .position(|call| call.name == "approve")
@@ -217,21 +233,28 @@ fn good_runs_keep_the_rules_and_each_planted_change_breaks_the_right_one() {
         calls.swap(approve, approve + 1);
     });
     assert_eq!(labels, [fail("shop-rules"), pass("shop-effort")]);
-    assert!(why.contains("approve") && why.contains("pay"), "{why}");
+    assert_eq!(failed, ["succession ^approve$ ^pay$"]);
 
-    let (labels, why) = changed(|calls| {
+    // The payment agrees neither with the approval nor with the receipt.
+    let (labels, failed) = changed(|calls| {
         let pay = calls.iter().position(|call| call.name == "pay").unwrap();
         calls[pay].order = "order-7".to_owned();
     });
     assert_eq!(labels, [fail("shop-rules"), pass("shop-effort")]);
-    assert!(why.contains("args.order"), "{why}");
+    assert_eq!(
+        failed,
+        [
+            "succession ^approve$ ^pay$",
+            "precedence ^pay$ ^send_receipt$",
+        ]
+    );
 
-    let (labels, why) = changed(|calls| {
+    let (labels, failed) = changed(|calls| {
         let search = calls[1].clone();
         calls.splice(1..1, std::iter::repeat_n(search, 3));
     });
     assert_eq!(labels, [pass("shop-rules"), fail("shop-effort")]);
-    assert!(why.contains("search"), "{why}");
+    assert_eq!(failed, ["max_repeats"]);
 }
 
 #[test]
@@ -364,6 +387,7 @@ fn drift_finds_what_changed_and_exits_with_1() {
     assert_eq!(
         labels,
         [
+            ("tool_use", "fail"),
             ("tool_mix", "fail"),
             ("variants", "fail"),
             ("errors", "fail"),
@@ -371,7 +395,8 @@ fn drift_finds_what_changed_and_exits_with_1() {
             ("duration", "pass"),
         ]
     );
-    assert_eq!(lines[0]["new_tools"], json!(["complain"]));
+    assert_eq!(lines[0]["tool"], json!("approve"));
+    assert_eq!(lines[1]["new_tools"], json!(["complain"]));
 }
 
 #[test]

@@ -1,7 +1,17 @@
 //! How a sidecar starts with a faulty configuration, and its exit code at the end. Does not prove
 //! what happens in between.
 
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{BufRead, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::Stdio;
+
+use rustix::fs::OFlags;
 use rustix::process::Signal;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
 
 use crate::support::program::{RECORDING, Running, http};
@@ -91,4 +101,55 @@ fn a_start_with_mistakes_forwards_and_judges_what_is_sound_where_asked() {
     );
     sidecar.signal(Signal::TERM);
     assert_eq!(sidecar.ended().0, 0);
+}
+
+/// The two ends of a new terminal: what a person sees, and what a program prints to.
+fn terminal() -> (OwnedFd, File) {
+    let seen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&seen).unwrap();
+    unlockpt(&seen).unwrap();
+    let name = ptsname(&seen, Vec::new()).unwrap();
+    let printed = File::options()
+        .read(true)
+        .write(true)
+        .custom_flags(OFlags::NOCTTY.bits().cast_signed())
+        .open(OsStr::from_bytes(name.as_bytes()))
+        .unwrap();
+    (seen, printed)
+}
+
+#[test]
+fn the_address_of_the_page_is_printed_once_and_on_a_terminal_only() {
+    const WORDS: &str = "look at the runs at ";
+    let addresses = |stdout: Stdio, set: &[&str]| {
+        let mut sidecar = Running::start_printing_to(stdout, set);
+        // The address may come before or after the lines of the log about ports.
+        let (mut log, mut admin, mut n_ports) = (String::new(), String::new(), 0);
+        while n_ports < 3 {
+            let begin = log.len();
+            sidecar.log.read_line(&mut log).unwrap();
+            let Ok(line) = serde_json::from_str::<Value>(&log[begin..]) else {
+                continue;
+            };
+            n_ports += usize::from(line["message"] == "listening");
+            if line["setting"] == "admin.listen" {
+                admin = line["address"].as_str().unwrap().to_owned();
+            }
+        }
+        let page = http(&admin, "GET /", b"");
+        sidecar.signal(Signal::TERM);
+        sidecar.log.read_to_string(&mut log).unwrap();
+        let lines = log.lines().filter_map(|line| line.strip_prefix(WORDS));
+        let port = admin.rsplit(':').next().unwrap().to_owned();
+        (page, port, lines.map(str::to_owned).collect::<Vec<_>>())
+    };
+    let (_seen, printed) = terminal();
+    let copy = || Stdio::from(printed.try_clone().unwrap());
+    let (page, port, found) = addresses(copy(), &[]);
+    assert_eq!(found, [format!("http://localhost:{port}/")]);
+    assert!(page.contains("<title>spanscore</title>"), "{page}");
+    assert_eq!(addresses(Stdio::piped(), &[]).2, [""; 0]);
+    let (page, _, found) = addresses(copy(), &["--set", "admin.page.enabled=false"]);
+    assert_eq!(found, [""; 0]);
+    assert!(page.starts_with("HTTP/1.1 404"), "{page}");
 }

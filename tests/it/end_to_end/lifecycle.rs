@@ -16,6 +16,7 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message;
 use spanscore::config::{Protocol, Signal};
 use spanscore::sidecar::{self, Sidecar};
+use spanscore::telemetry::Phase;
 use spanscore::transport::{Client, DeliveryOutcome};
 use tokio::net::TcpSocket;
 
@@ -484,6 +485,42 @@ async fn undelivered_data_is_reported_at_the_deadline_and_shutdown_is_not_unheal
             telemetry.unhealthy(sidecar::now().instant)
         ),
         (Vec::new(), Vec::new())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_stopping_without_a_downstream_requests_are_refused_as_retryable() {
+    let (_reserved, away) = vacant();
+    let settings = [("shutdown.quiet", "1s"), ("shutdown.deadline", "2s")];
+    let (sidecar, _) = start(&config_with(&away, Protocol::Grpc, &settings)).await;
+    let body = request(vec![span(1, 1, ""), span(1, 2, "a")]);
+    let http = client(sidecar.addresses.http.unwrap(), Protocol::HttpProtobuf);
+    let client = grpc(&sidecar);
+    deliver(&client, &body).await;
+    let telemetry = sidecar.telemetry.clone();
+    let n_retries =
+        || telemetry.counter("spanscore_exporter_retries_total", &[("queue", "forward")]);
+    until(|| (n_retries() > 0).then_some(())).await;
+    deliver(&client, &body).await;
+
+    let stopping = tokio::spawn(sidecar.stop());
+    until(|| (telemetry.phase() == Phase::Draining).then_some(())).await;
+    for client in [&client, &http, &client] {
+        let answer = send(client, &body).await;
+        assert!(
+            matches!(answer, DeliveryOutcome::Retry { .. }),
+            "{answer:?}"
+        );
+    }
+    let labels = [("signal", "traces"), ("reason", "draining")];
+    let counter = "spanscore_receiver_refused_requests_total";
+    assert_eq!(telemetry.counter(counter, &labels), 3);
+    stopping.await.unwrap();
+    let books = &telemetry.item_counts()["traces"];
+    assert_eq!(
+        (books.accepted, books.dropped.clone()),
+        (4, BTreeMap::from([("shutdown", 4)])),
+        "nothing was taken after the stop began"
     );
 }
 

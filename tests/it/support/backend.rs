@@ -39,6 +39,12 @@ impl Backend {
         Self::start_at("127.0.0.1:0").await
     }
 
+    /// Starts a backend at an address of its own on loopback. While it is away, its port is free
+    /// and may become a sidecar's; at this address it stays the backend's.
+    pub(crate) async fn start_apart() -> Self {
+        Self::start_at("127.0.0.2:0").await
+    }
+
     /// Starts a backend on a known address, for the first time or again.
     pub(crate) async fn start_at(address: &str) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
@@ -89,7 +95,11 @@ async fn answer(
         .headers()
         .get("content-type")
         .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"));
-    let whole = request.into_body().collect().await.unwrap().to_bytes();
+    let Ok(whole) = request.into_body().collect().await else {
+        // Its sender was killed.
+        return Ok(Response::new(Full::new(Bytes::new()).boxed()));
+    };
+    let whole = whole.to_bytes();
     if !is_grpc {
         taken.lock().unwrap().push(Arrived {
             signal,

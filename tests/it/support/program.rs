@@ -65,8 +65,12 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(more: &[&str]) -> Self {
+        Self::start_printing_to(Stdio::piped(), more)
+    }
+
+    pub(crate) fn start_printing_to(stdout: Stdio, more: &[&str]) -> Self {
         let mut child = spanscore(&[&["run"], &FREE_PORTS[..], more].concat())
-            .stdout(Stdio::piped())
+            .stdout(stdout)
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -141,4 +145,31 @@ pub(crate) fn http(address: &str, request: &str, body: &[u8]) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
+}
+
+/// Sends a request; whether it was acknowledged. A killed sidecar answers nothing.
+pub(crate) fn is_acknowledged(address: &str, body: &[u8]) -> bool {
+    let exchange = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(address)?;
+        write!(
+            stream,
+            "POST /v1/traces HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\
+             \ncontent-type: application/x-protobuf\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        )?;
+        stream.write_all(body)?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    exchange().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+}
+
+/// The value of a metric.
+pub(crate) fn metric(admin: &str, name: &str) -> f64 {
+    let page = http(admin, "GET /metrics", &[]);
+    let line = page
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("{name} ")));
+    line.map_or(0.0, |value| value.parse().unwrap())
 }

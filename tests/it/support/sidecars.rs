@@ -191,16 +191,21 @@ pub(crate) async fn start(config: &Config) -> (Sidecar, Seen) {
             .unwrap()
             .extend(judged.trajectories.iter().cloned())
     });
+    (start_observed(config, observer).await, seen)
+}
+
+/// A sidecar whose judgements are observed.
+pub(crate) async fn start_observed(config: &Config, observer: Observer) -> Sidecar {
     let plan = Plan {
         config: config.clone(),
         origin: None,
         rules: rules(config),
-        cgroup_limit: None,
+        cgroup_limit: || None,
         print: None,
         observer: Some(observer),
         record: None,
     };
-    (Sidecar::start(plan).await.unwrap(), seen)
+    Sidecar::start(plan).await.unwrap()
 }
 
 pub(crate) fn client(address: std::net::SocketAddr, protocol: Protocol) -> Client {
@@ -227,7 +232,8 @@ async fn post_json(address: std::net::SocketAddr, signal: Signal, body: &[u8]) {
     );
 }
 
-fn signal(file: &str) -> Signal {
+/// The signal of a recorded request, by the name of its file.
+pub(crate) fn signal(file: &str) -> Signal {
     Signal::ALL
         .into_iter()
         .find(|signal| file.contains(&format!(".{}.", signal.as_str())))

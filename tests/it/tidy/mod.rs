@@ -60,6 +60,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("page::view", &["span", "config", "extract", "evaluate"]),
+    ("page::specimens", &["wire", "span", "config", "extract"]),
     (
         "page",
         &[
@@ -80,6 +81,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("journal::recover", &[]),
     ("journal", &["telemetry"]),
     ("forward", &["transport", "journal", "config", "telemetry"]),
+    ("kafka::placement", &["span", "config"]),
+    ("kafka::split", &["wire", "span", "config"]),
+    ("kafka", &["span", "config", "transport", "telemetry"]),
     (
         "export",
         &[
@@ -87,6 +91,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "extract",
             "evaluate",
             "transport",
+            "journal",
             "config",
             "telemetry",
         ],
@@ -126,6 +131,7 @@ const CORE_CRATES: &[&str] = &[
     "regex",
     "regex_syntax",
     "hashbrown",
+    "foldhash",
     "smallvec",
     "memchr",
     "simdutf8",
@@ -357,6 +363,7 @@ fn translators_do_no_input_or_output() {
         "export::writer",
         "register::merge",
         "page::view",
+        "page::specimens",
     ];
     let mut wrong = Vec::new();
     for file in sources() {

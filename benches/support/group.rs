@@ -1,0 +1,67 @@
+//! A control group with a limit of memory, for a process that a benchmark starts. It has no
+//! swap to go to: at the limit its process is killed. Used where the benchmark may make groups.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+/// Where the memory controller of version 1 is mounted; version 2 has its files in the root.
+const GROUPS: [(&str, &str, &str); 2] = [
+    (
+        "/sys/fs/cgroup/memory",
+        "memory.limit_in_bytes",
+        "memory.max_usage_in_bytes",
+    ),
+    ("/sys/fs/cgroup", "memory.max", "memory.peak"),
+];
+
+/// A control group, removed when dropped: then its process must have ended.
+pub(crate) struct Group {
+    path: PathBuf,
+    failures: PathBuf,
+}
+
+impl Group {
+    /// A group of this name and limit, in bytes; `None` where none can be made.
+    pub(crate) fn make(name: &str, limit: u64) -> Option<Self> {
+        for (number, (root, limit_file, peak)) in GROUPS.into_iter().enumerate() {
+            let path = PathBuf::from(root).join(format!("spanscore-{name}-{}", std::process::id()));
+            let made = fs::create_dir(&path).and_then(|()| {
+                fs::write(path.join(limit_file), limit.to_string())?;
+                fs::metadata(path.join(peak))
+            });
+            if made.is_ok() {
+                let file = ["memory.failcnt", "memory.events"][number];
+                return Some(Self {
+                    failures: path.join(file),
+                    path,
+                });
+            }
+            // It may not exist.
+            let _ = fs::remove_dir(&path);
+        }
+        None
+    }
+
+    pub(crate) fn add(&self, process: u32) -> io::Result<()> {
+        fs::write(self.path.join("cgroup.procs"), process.to_string())
+    }
+
+    /// Allocations that met the limit: a number (version 1), or the line `max` (version 2).
+    pub(crate) fn n_at_limit(&self) -> u64 {
+        let text = fs::read_to_string(&self.failures).unwrap_or_default();
+        let number = text
+            .lines()
+            .find_map(|line| line.strip_prefix("max "))
+            .unwrap_or(text.trim());
+        number.parse().unwrap_or_default()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // A group can be removed once its processes are gone, as they are when the fields declared
+        // before it are dropped.
+        let _ = fs::remove_dir(&self.path);
+    }
+}

@@ -1,0 +1,172 @@
+//! The `kafka` section: the brokers, and what is written to them. Knows nothing of how a record is
+//! made or sent.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::forward::QueueLimits;
+use super::units::{ByteSize, Duration, Secret};
+
+/// `kafka`. Used by programs that are built with the feature `kafka`.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Kafka {
+    /// Brokers to ask for all others: `host:port`.
+    pub brokers: Vec<String>,
+    /// TLS to the brokers; `{}` trusts the system's authorities.
+    pub tls: Option<KafkaTls>,
+    /// The user to log in as.
+    pub sasl: Option<Sasl>,
+    /// The name by which the brokers' logs and quotas know us.
+    pub client_id: String,
+    /// What is written.
+    pub write: KafkaWrite,
+}
+
+/// TLS to the brokers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct KafkaTls {
+    /// Authorities to trust instead of the system's, PEM.
+    pub ca_file: Option<PathBuf>,
+    /// Our certificate chain, PEM.
+    pub cert_file: Option<PathBuf>,
+    /// Our private key, PEM.
+    pub key_file: Option<PathBuf>,
+    /// Accept any certificate. For tests only.
+    pub insecure_skip_verify: bool,
+}
+
+/// `kafka.sasl`.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sasl {
+    /// How the password is proven.
+    pub mechanism: SaslMechanism,
+    /// The user.
+    pub username: String,
+    /// The password.
+    pub password: Secret,
+}
+
+/// Mechanisms of SASL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub enum SaslMechanism {
+    /// The password is sent as it is: only over TLS.
+    #[serde(rename = "PLAIN")]
+    Plain,
+    /// RFC 5802 with SHA-256.
+    #[serde(rename = "SCRAM-SHA-256")]
+    ScramSha256,
+    /// RFC 5802 with SHA-512.
+    #[serde(rename = "SCRAM-SHA-512")]
+    ScramSha512,
+}
+
+impl SaslMechanism {
+    /// The name that is registered for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Plain => "PLAIN",
+            Self::ScramSha256 => "SCRAM-SHA-256",
+            Self::ScramSha512 => "SCRAM-SHA-512",
+        }
+    }
+}
+
+/// `kafka.write`.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct KafkaWrite {
+    /// Write the spans of every request to the topic, beside forwarding and scoring them.
+    pub enabled: bool,
+    /// The topic. It must exist.
+    pub topic: String,
+    /// How a trace's partition is computed; the same for everybody who writes the topic.
+    pub partitioner: KafkaPartitioner,
+    /// What is a record.
+    pub records: KafkaRecords,
+    /// Compression.
+    pub compression: KafkaCompression,
+    /// Largest record, before compression. A larger one is split between its spans.
+    pub max_message_size: ByteSize,
+    /// Longest wait for further records that are sent together with one.
+    pub linger: Duration,
+    /// The queue of requests that wait for the brokers.
+    pub queue: QueueLimits,
+}
+
+/// How a trace's partition is computed from the 32 lower-case hex letters of its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum KafkaPartitioner {
+    /// FNV-1a, as the OpenTelemetry Collector does by default.
+    #[default]
+    SaramaCompat,
+    /// Murmur2, as Kafka's Java clients do.
+    Murmur2,
+}
+
+/// What is a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum KafkaRecords {
+    /// The spans of one request that belong to one partition. Without a key.
+    #[default]
+    Partition,
+    /// The spans of one request that belong to one trace. Its id is the key.
+    Trace,
+}
+
+/// Compression of what is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum KafkaCompression {
+    /// None.
+    None,
+    /// LZ4.
+    Lz4,
+    /// zstd.
+    #[default]
+    Zstd,
+}
+
+impl KafkaCompression {
+    /// The name that Kafka gives it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Lz4 => "lz4",
+            Self::Zstd => "zstd",
+        }
+    }
+}
+
+impl Default for Kafka {
+    fn default() -> Self {
+        Self {
+            brokers: Vec::new(),
+            tls: None,
+            sasl: None,
+            client_id: "spanscore".to_owned(),
+            write: KafkaWrite::default(),
+        }
+    }
+}
+
+impl Default for KafkaWrite {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            topic: "otlp_spans".to_owned(),
+            partitioner: KafkaPartitioner::default(),
+            records: KafkaRecords::default(),
+            compression: KafkaCompression::default(),
+            max_message_size: ByteSize(1_000_000),
+            linger: Duration(std::time::Duration::from_millis(10)),
+            queue: QueueLimits::default(),
+        }
+    }
+}
