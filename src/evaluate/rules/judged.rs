@@ -182,7 +182,8 @@ impl<'a> RuleJudge<'a> {
         }
         of_run(reached.min(not_exceeded), kept_so_far, || Breach::Count {
             n_made: n_of(Tri::Yes, false) as usize,
-            n_ended: n_of(Tri::Yes, true) as usize,
+            // Where no call is required, it makes no difference whether one has ended.
+            n_ended: n_of(Tri::Yes, min > 0) as usize,
             beyond: calls.skip(max as usize).take(MAX_TOLD).collect(),
         })
     }
