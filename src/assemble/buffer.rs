@@ -141,6 +141,7 @@ impl<M: Memo> TraceBuffer<M> {
         ) {
             return Inserted::TooLate;
         }
+        trace.has_several_senders |= trace.sender.peer != peer;
         let size_before = trace.spans.size();
         let resource = self.resources.share(&arrival.resource);
         match trace.spans.upsert(arrival, resource, &self.hasher) {
@@ -432,7 +433,8 @@ impl<M: Memo> TraceBuffer<M> {
     ) -> Result<Slot, Inserted> {
         let tick = self.tick(now);
         self.forget(now);
-        let Some(recent) = self.recent.find(self.hasher.hash_one(trace_id), &trace_id) else {
+        let hash = self.hasher.hash_one(trace_id);
+        let Some(recent) = self.recent.find(hash, &trace_id) else {
             let partition = self.settings.partition;
             let trace = BufferedTrace {
                 trace_id,
@@ -440,12 +442,13 @@ impl<M: Memo> TraceBuffer<M> {
                     peer,
                     service: self.hasher.hash_one(&*arrival.resource.service) as u32,
                 },
+                has_several_senders: false,
                 share: BudgetShare::default(),
                 spans: SpanTree::default(),
                 memo: M::default(),
                 reported: false,
-                unscored: self.unscored.take(&trace_id),
-                memory_unix_nanos: self.memory_unix_nanos,
+                unscored: self.unscored.take(&trace_id) | self.recent.was_forgotten(hash),
+                memory_unix_nanos: self.memory_of(peer, now),
                 opened: tick,
                 arrival: self.n_arrived * partition.n_partitions() as u64
                     + partition.index() as u64,
@@ -491,8 +494,8 @@ impl<M: Memo> TraceBuffer<M> {
             Some(_) => self.closing_size -= buffered.size(),
             None => self.shares.close(buffered.share, buffered.size()),
         }
-        self.recent
-            .insert(self.hasher.hash_one(buffered.trace_id), tick);
+        let hash = self.hasher.hash_one(buffered.trace_id);
+        self.recent.insert(hash, buffered.closed_sender(), tick);
         let first = !std::mem::replace(&mut buffered.reported, true);
         let seen_reason = buffered.reason(reason, &self.settings);
         let trace = buffered.lend(seen_reason);
@@ -564,10 +567,16 @@ impl<M: Memo> TraceBuffer<M> {
         let forgotten = self.recent.forget(tick).max(self.unscored.forget(tick));
         // With a memory of no closed traces, every trace would be incomplete.
         if let Some(forgotten) = forgotten.filter(|_| self.settings.max_recent_traces > 0) {
-            self.memory_unix_nanos = self.memory_unix_nanos.max(
-                now.unix_nanos
-                    .saturating_sub(tick.saturating_sub(forgotten)),
-            );
+            self.memory_unix_nanos = self.memory_unix_nanos.max(unix_nanos(forgotten, tick, now));
+        }
+    }
+
+    /// Unix time at which our memory of a peer's traces begins.
+    fn memory_of(&mut self, peer: PeerId, now: Now) -> u64 {
+        let tick = self.tick(now);
+        match self.recent.beginning_of(peer) {
+            Some(forgotten) => self.memory_unix_nanos.max(unix_nanos(forgotten, tick, now)),
+            None => self.memory_unix_nanos,
         }
     }
 
@@ -580,4 +589,9 @@ impl<M: Memo> TraceBuffer<M> {
         }
         self.last_tick.1
     }
+}
+
+/// Unix time of a tick that is not later than `now`.
+fn unix_nanos(tick: Tick, now_tick: Tick, now: Now) -> u64 {
+    now.unix_nanos.saturating_sub(now_tick.saturating_sub(tick))
 }

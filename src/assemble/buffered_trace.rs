@@ -14,6 +14,8 @@ pub(super) struct BufferedTrace<M> {
     pub(super) trace_id: TraceId,
     /// The sender of its first span.
     pub(super) sender: TraceSender,
+    /// Did another peer send spans of it, too?
+    pub(super) has_several_senders: bool,
     /// The share that it counts against while it is open.
     pub(super) share: BudgetShare,
     pub(super) spans: SpanTree,
@@ -21,7 +23,7 @@ pub(super) struct BufferedTrace<M> {
     pub(super) memo: M,
     /// Was it closed, or reported as expired, before?
     pub(super) reported: bool,
-    /// Were spans of it forwarded unscored?
+    /// Were spans of it forwarded unscored, or may it have been forgotten?
     pub(super) unscored: bool,
     /// Unix time at which our memory of traces began when its first span arrived: what was
     /// forgotten later cannot have been part of this trace.
@@ -41,6 +43,14 @@ impl<M: Memo> BufferedTrace<M> {
     /// Bytes of this trace.
     pub(super) fn size(&self) -> usize {
         size_of::<Self>() + self.spans.size() + self.memo.size()
+    }
+
+    /// Whose share of the closed traces it counts against.
+    pub(super) fn closed_sender(&self) -> TraceSender {
+        match self.has_several_senders {
+            true => TraceSender::SEVERAL,
+            false => self.sender,
+        }
     }
 
     /// The reason to report: `Incomplete` where a trace would be judged in full although spans may

@@ -52,6 +52,11 @@ impl FifoTimers {
         }
     }
 
+    /// Number of queues.
+    pub(super) fn n_queues(&self) -> usize {
+        self.ends.len()
+    }
+
     /// Starts a wait at the end of a queue, and cancels the slot's previous one.
     pub(super) fn start(&mut self, queue: usize, slot: Slot, now: Tick) {
         let at = slot as usize;

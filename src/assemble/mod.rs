@@ -13,6 +13,7 @@ mod resources;
 mod span_tree;
 
 mod fifo_timers;
+mod forgotten;
 mod recent;
 mod shares;
 mod slab;

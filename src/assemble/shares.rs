@@ -1,14 +1,14 @@
-//! Pure. How much of the budget of open traces each sender holds, and who holds the most: a sender
-//! that opens many traces makes its own give way, not those of others. Knows peers, services and
-//! sizes; knows nothing of traces.
+//! Pure. How much of a budget of traces each sender holds, and who holds the most: a sender with
+//! many traces makes its own give way, not those of others. Knows peers, services and sizes; knows
+//! nothing of traces.
 
 use std::cmp::Reverse;
 
 use crate::span::PeerId;
 
 /// Peers that have shares of their own, further ones share the last. Senders choose their
-/// services, so each peer has its own few, of which the last is for all further ones. All tables
-/// together take at most 200 KiB, timers included.
+/// services, so each peer has its own few, of which the last is for all further ones. The tables
+/// for open traces take at most 200 KiB, timers included, and those for closed ones 110 KiB.
 const MAX_PEERS: usize = 256;
 const SERVICES: usize = 16;
 
@@ -20,6 +20,20 @@ pub(super) struct TraceSender {
     pub(super) service: u32,
 }
 
+impl TraceSender {
+    /// For traces of which a journal only knows that they were judged.
+    pub(super) const UNKNOWN: Self = Self {
+        peer: PeerId(0),
+        service: 0,
+    };
+
+    /// For traces of which several peers have sent spans.
+    pub(super) const SEVERAL: Self = Self {
+        peer: PeerId(u64::MAX),
+        service: 0,
+    };
+}
+
 /// The number of the share that a trace counts against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct BudgetShare(u16);
@@ -27,6 +41,11 @@ pub(super) struct BudgetShare(u16);
 impl BudgetShare {
     pub(super) fn number(self) -> usize {
         self.0.into()
+    }
+
+    /// The number of the peer's shares.
+    pub(super) fn peer(self) -> usize {
+        self.number() / SERVICES
     }
 }
 
@@ -37,7 +56,7 @@ pub(super) enum Excess {
     Size,
 }
 
-/// What is held of the budget of open traces.
+/// What is held of the budget.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     total: Held,
@@ -63,17 +82,17 @@ struct Held {
 }
 
 impl Shares {
-    /// Number of open traces.
+    /// Number of traces.
     pub(super) fn n_traces(&self) -> usize {
         self.total.n_traces
     }
 
-    /// Bytes of all open traces.
+    /// Bytes of all traces.
     pub(super) fn size(&self) -> usize {
         self.total.size
     }
 
-    /// Counts a trace of this size that is opened.
+    /// Counts a trace of this size.
     pub(super) fn open(&mut self, sender: TraceSender, size: usize) -> BudgetShare {
         let share = self.share_of(sender);
         for held in self.held(share) {
@@ -107,6 +126,13 @@ impl Shares {
         let services = self.peers.get(peer).map(|peer| &peer.services);
         let held = services.into_iter().flatten().map(|share| share.held);
         BudgetShare((peer * SERVICES + heaviest(held, measure)) as u16)
+    }
+
+    /// The peer of a share, unless further ones share it.
+    pub(super) fn peer(&self, share: BudgetShare) -> Option<PeerId> {
+        let place = share.peer();
+        let shares = self.peers.get(place).filter(|_| place < MAX_PEERS - 1);
+        shares.map(|shares| shares.peer)
     }
 
     /// The sender's share, or one that nobody uses, or the last, which further senders share.
@@ -147,7 +173,7 @@ impl Shares {
     }
 
     fn held(&mut self, share: BudgetShare) -> [&mut Held; 2] {
-        let services = &mut self.peers[share.number() / SERVICES].services;
+        let services = &mut self.peers[share.peer()].services;
         [
             &mut self.total,
             &mut services[share.number() % SERVICES].held,

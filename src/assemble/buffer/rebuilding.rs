@@ -4,6 +4,7 @@
 use std::hash::BuildHasher;
 
 use super::TraceBuffer;
+use crate::assemble::shares::TraceSender;
 use crate::assemble::slab::Slot;
 use crate::assemble::{CloseReason, Closed, Memo};
 use crate::span::{Now, TraceId};
@@ -65,7 +66,7 @@ impl<M: Memo> TraceBuffer<M> {
         let tick = self.tick(now);
         let hash = self.hasher.hash_one(trace_id);
         if !self.index.contains_key(trace_id) && self.recent.find(hash, trace_id).is_none() {
-            self.recent.insert(hash, tick);
+            self.recent.insert(hash, TraceSender::UNKNOWN, tick);
             self.forget(now);
         }
     }

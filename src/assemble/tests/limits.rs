@@ -305,7 +305,7 @@ fn the_guard_can_be_off() {
 }
 
 #[test]
-fn our_memory_begins_after_the_last_forgotten_trace() {
+fn a_trace_that_was_forgotten_early_is_incomplete_and_others_are_not() {
     let mut buffer = Fixture::new(Settings {
         max_recent_traces: 1,
         ..settings()
@@ -316,13 +316,22 @@ fn our_memory_begins_after_the_last_forgotten_trace() {
     buffer.send(span(1).of(2).lasting(4, 5));
     buffer.wait(5);
     buffer.send(span(1).of(4).lasting(4, 11));
-    buffer.send(span(1).of(5).lasting(5, 11));
+    buffer.send(span(2).of(1).lasting(5, 11));
     buffer.send(span(9).of(3).lasting(1, 11));
     let told = buffer.wait(5);
-    assert_eq!(traces(&told), [trace_id(4), trace_id(5), trace_id(3)]);
-    assert_eq!(
-        reasons(&told),
-        [Incomplete, RootEnded, RootEnded],
-        "trace 3 was open all the time"
-    );
+    assert_eq!(traces(&told), [trace_id(4), trace_id(1), trace_id(3)]);
+    assert_eq!(reasons(&told), [RootEnded, Incomplete, RootEnded]);
+}
+
+#[test]
+fn a_memory_of_no_closed_traces_makes_none_incomplete() {
+    let mut buffer = Fixture::new(Settings {
+        max_recent_traces: 0,
+        ..settings()
+    });
+    buffer.send(span(1));
+    buffer.wait(5);
+    buffer.send(span(2).under(1));
+    buffer.send(span(1).of(2).lasting(1, 11));
+    assert_eq!(reasons(&buffer.finish()), [RootEnded, Inactive]);
 }

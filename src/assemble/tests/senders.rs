@@ -3,7 +3,7 @@
 
 use super::fixture::{Fixture, Sent, Told, reasons, settings, span, trace_id, traces};
 use crate::assemble::CloseReason::*;
-use crate::assemble::Settings;
+use crate::assemble::{Inserted, Settings};
 use crate::span::PeerId;
 
 /// A span whose parent has not arrived, so that its trace stays open.
@@ -116,4 +116,113 @@ fn a_trace_that_is_opened_again_counts_for_its_first_sender() {
         [trace_id(2)],
         "of two peers that hold two each, the first"
     );
+}
+
+// === closed traces ===
+
+/// A buffer with a memory like that of a container of 128 MiB.
+fn remembering() -> Fixture {
+    Fixture::new(Settings {
+        max_recent_size: 4 << 20,
+        ..settings()
+    })
+}
+
+/// A peer sends traces of one span, which close.
+fn flood(buffer: &mut Fixture, peer: PeerId, traces: std::ops::Range<u64>) {
+    let last = traces.end - 1;
+    for n in traces {
+        buffer.send_from(peer, span(1).of(n));
+        if n % 10_000 == 0 || n == last {
+            buffer.skip(6);
+            let now = buffer.now();
+            for closed in buffer.buffer.close_due(now, usize::MAX) {
+                buffer.buffer.remember(closed, now);
+            }
+            assert!(buffer.buffer.stats().recent_size <= 4 << 20);
+        }
+    }
+}
+
+#[test]
+fn a_flood_of_closing_traces_spoils_no_run_of_another_peer() {
+    let mut buffer = remembering();
+    let (agent, attacker) = (PeerId(1), PeerId(2));
+    for run in 1..=50 {
+        buffer.send_from(agent, span(1).of(run));
+        buffer.send_from(agent, span(2).under(1).of(run).tool());
+    }
+    assert_eq!(buffer.wait(6).len(), 50);
+    flood(&mut buffer, attacker, 1_000..401_000);
+    let stats = buffer.buffer.stats();
+    assert!(stats.n_recent < 20_000 && stats.n_recent_whole > 1_000);
+
+    // Runs that were closed before the flood are revised.
+    for run in 1..=50 {
+        let late = span(3).under(1).of(run).tool();
+        assert_eq!(buffer.send_from(agent, late), Inserted::Late);
+    }
+    // Runs that began before the flood, and export nothing until they end.
+    for run in 51..=100 {
+        buffer.send_from(agent, span(1).of(run).lasting(2, 250));
+    }
+    let told = buffer.wait(5);
+    assert_eq!(reasons(&told), [RootEnded].repeat(100));
+    for told in told {
+        let is_revised = told.trace_id <= trace_id(50);
+        let expected = if is_revised { (1, 3) } else { (0, 1) };
+        assert_eq!((told.revision, told.spans.len()), expected);
+    }
+
+    // What the flood itself may have lost is still known to be lost.
+    buffer.send_from(attacker, span(2).of(1_000).lasting(2, 250));
+    buffer.send_from(attacker, span(2).of(300_000).lasting(2, 250));
+    buffer.send_from(attacker, span(2).of(500_000).lasting(2, 250));
+    assert_eq!(reasons(&buffer.wait(5)), [Incomplete].repeat(3));
+}
+
+#[test]
+fn a_part_of_a_run_that_another_peer_made_us_forget_is_missed_in_it() {
+    let mut buffer = remembering();
+    buffer.send_from(PeerId(2), span(1).of(7));
+    flood(&mut buffer, PeerId(2), 1_000..60_000);
+    buffer.send_from(PeerId(1), span(2).of(7).lasting(30, 40));
+    buffer.send_from(PeerId(1), span(2).of(8).lasting(1, 40));
+    let told = buffer.wait(5);
+    assert_eq!(traces(&told), [trace_id(7), trace_id(8)]);
+    assert_eq!(reasons(&told), [Incomplete, RootEnded]);
+}
+
+#[test]
+fn a_run_of_several_peers_does_not_give_way_to_the_flood_of_one_of_them() {
+    let mut buffer = remembering();
+    buffer.send_from(PeerId(2), span(2).under(1).of(7).tool());
+    buffer.send_from(PeerId(1), span(1).of(7));
+    buffer.wait(6);
+    flood(&mut buffer, PeerId(2), 1_000..60_000);
+    let late = span(3).under(1).of(7).tool();
+    assert_eq!(buffer.send_from(PeerId(1), late), Inserted::Late);
+    let told = buffer.wait(5);
+    assert_eq!((told[0].reason, told[0].spans.len()), (RootEnded, 3));
+}
+
+#[test]
+fn the_spans_of_the_peer_with_the_most_bytes_are_forgotten_first() {
+    let mut buffer = remembering();
+    for trace in 1..=100 {
+        buffer.send_from(PeerId(1), span(1).of(trace));
+    }
+    buffer.wait(6);
+    for trace in 1_000..1_100 {
+        let large = span(1).of(trace).named(&"x".repeat(100_000));
+        buffer.send_from(PeerId(2), large);
+    }
+    buffer.wait(6);
+    let late = |trace: u64| span(2).under(1).of(trace);
+    assert_eq!(buffer.send_from(PeerId(1), late(1)), Inserted::Late);
+    assert_eq!(
+        buffer.send_from(PeerId(2), late(1_000)),
+        Inserted::Forgotten
+    );
+    assert_eq!(buffer.send_from(PeerId(2), late(1_099)), Inserted::Late);
 }
