@@ -1,6 +1,7 @@
 //! A fixed amount of work for an instruction counter: scan, assembly and judgement of N requests of
-//! 512 spans, and nothing that depends on the clock. `page` is `pipeline` with a page that nobody
-//! has open, at 5,120 spans a second, and `remember` with one that keeps every run.
+//! 512 spans, and nothing that depends on the clock. `warm` is `pipeline` after thousands of runs,
+//! `page` is `warm` with a page that nobody has open, at 5,120 spans a second, and `remember` is
+//! `pipeline` with a page that keeps every run.
 //! `benches/instructions.sh` runs it under callgrind with no requests and with all of them: the
 //! difference is their cost. `cargo bench --bench instructions -- CASE N`; without a case it lists
 //! the cases. Proves nothing about caches and system calls.
@@ -32,7 +33,7 @@ use spanscore::span::{Batch, Now, PeerId, Span, SpanClass};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const CASES: [&str; 11] = [
+const CASES: [&str; 13] = [
     "scan lean",
     "scan genai",
     "validate lean",
@@ -40,6 +41,8 @@ const CASES: [&str; 11] = [
     "assemble lean",
     "pipeline lean",
     "pipeline genai",
+    "warm lean",
+    "warm genai",
     "page lean",
     "page genai",
     "remember lean",
@@ -119,20 +122,24 @@ fn main() {
                 }
             }
         }
-        "page" | "remember" => {
-            let page = page(&rules);
+        "warm" | "page" | "remember" => {
+            let page = (what != "warm").then(|| page(&rules));
             let mut clock = now.unix_nanos;
             let mut judge = |batches: Vec<Batch>| {
                 let mut pipeline = Pipeline::new(settings.clone(), now);
                 for batch in batches {
                     clock += 100_000_000;
                     pipeline.accept(&rules, batch, now);
-                    page.note(&pipeline.advance(&rules, now), &rules, clock);
+                    let judged = pipeline.advance(&rules, now);
+                    if let Some(page) = &page {
+                        page.note(&judged, &rules, clock);
+                    }
+                    drop(black_box(judged));
                 }
             };
-            // A page keeps a thousand runs at once and then fifty a second.
-            if what == "page" {
-                for _ in 0..4 {
+            // A page keeps a thousand runs at once and as many failed ones, and then some a second.
+            if what != "remember" {
+                for _ in 0..16 {
                     judge(
                         requests
                             .iter()

@@ -1,8 +1,6 @@
 //! Counts verdicts by criterion and time: each of the last sixty minutes, and each quarter of an
 //! hour of the last day. Pure; time is an argument. Must not know why a verdict was given.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
 use crate::evaluate::{Evaluation, Verdict};
@@ -15,11 +13,14 @@ const QUARTERS: usize = 96;
 /// The verdicts of each criterion over time.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    of_criterion: BTreeMap<String, Series>,
+    of_criteria: Vec<Series>,
+    /// The series to begin a search with: evaluations come in the order of the criteria.
+    next: usize,
 }
 
 #[derive(Debug)]
 struct Series {
+    criterion: String,
     minutes: Ring<MINUTES>,
     quarters: Ring<QUARTERS>,
 }
@@ -39,12 +40,7 @@ impl History {
     pub(super) fn note(&mut self, evaluations: &[Evaluation], unix_nanos: u64) {
         let minute = unix_nanos / 60_000_000_000;
         for evaluation in evaluations.iter().filter(|found| found.revision == 0) {
-            let name = evaluation.criterion.name();
-            if !self.of_criterion.contains_key(name) && self.of_criterion.len() < MAX_CRITERIA {
-                let fresh = Series::new(minute);
-                self.of_criterion.insert(name.to_owned(), fresh);
-            }
-            let Some(series) = self.of_criterion.get_mut(name) else {
+            let Some(series) = self.series_of(evaluation.criterion.name(), minute) else {
                 continue;
             };
             let place = match evaluation.verdict {
@@ -58,12 +54,31 @@ impl History {
         }
     }
 
-    /// The counts of each criterion, the oldest time first.
+    /// The series of a criterion, unless there are too many.
+    fn series_of(&mut self, name: &str, minute: u64) -> Option<&mut Series> {
+        let n_series = self.of_criteria.len();
+        let found = (self.next..n_series)
+            .chain(0..self.next)
+            .find(|idx| self.of_criteria[*idx].criterion == name);
+        if found.is_none() && n_series == MAX_CRITERIA {
+            return None;
+        }
+        let idx = found.unwrap_or(n_series);
+        if found.is_none() {
+            self.of_criteria.push(Series::new(name.to_owned(), minute));
+        }
+        self.next = (idx + 1) % self.of_criteria.len();
+        self.of_criteria.get_mut(idx)
+    }
+
+    /// The counts of each criterion by name, the oldest time first.
     pub(super) fn to_json(&self, unix_nanos: u64) -> Value {
         let minute = unix_nanos / 60_000_000_000;
-        let series = self.of_criterion.iter().map(|(name, series)| {
+        let mut by_name: Vec<&Series> = self.of_criteria.iter().collect();
+        by_name.sort_unstable_by_key(|series| &series.criterion);
+        let series = by_name.into_iter().map(|series| {
             json!({
-                "criterion": name,
+                "criterion": series.criterion,
                 "minutes": series.minutes.until(minute),
                 "quarters": series.quarters.until(minute / 15),
             })
@@ -77,8 +92,9 @@ impl History {
 }
 
 impl Series {
-    fn new(minute: u64) -> Self {
+    fn new(criterion: String, minute: u64) -> Self {
         Self {
+            criterion,
             minutes: Ring::new(minute),
             quarters: Ring::new(minute / 15),
         }

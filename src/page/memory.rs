@@ -18,10 +18,11 @@ use crate::extract::Trajectory;
 use crate::pipeline::{Judged, Rules};
 use crate::span::TraceId;
 
-/// Runs that are remembered at once after a quiet time, and then each second: while nobody looks,
-/// and while somebody does. Failed runs have an allowance of their own.
+/// Runs that are remembered at once after a quiet time, and then each second while nobody looks:
+/// others, and failed ones.
 const MAX_AT_ONCE: u64 = 1_000;
-const A_SECOND: u64 = 50;
+const A_SECOND: [u64; 2] = [10, 25];
+/// And each second while somebody looks.
 const A_SECOND_WATCHED: u64 = 1_000;
 
 /// A run that would take more than this share of the memory is kept with its first calls only.
@@ -150,13 +151,13 @@ impl RunMemory {
         let has_failed = evaluations
             .iter()
             .any(|evaluation| matches!(evaluation.verdict, Verdict::Fail | Verdict::Error));
+        let kind = usize::from(has_failed);
         let a_second = if is_watched {
             A_SECOND_WATCHED
         } else {
-            A_SECOND
+            A_SECOND[kind]
         };
-        let allowance = &mut self.allowance[usize::from(has_failed)];
-        if !allowance.take(a_second, unix_nanos / 1_000_000_000) {
+        if !self.allowance[kind].take(a_second, unix_nanos / 1_000_000_000) {
             self.totals.n_passed_over += 1;
             return;
         }
