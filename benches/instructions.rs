@@ -23,7 +23,7 @@ use serde_json::json;
 use spanscore::assemble::{Memo, Settings, TraceBuffer};
 use spanscore::config::Config;
 use spanscore::extract;
-use spanscore::page::{Page, PageSetup};
+use spanscore::page::{Page, PageSetup, ReceiverPorts};
 use spanscore::pipeline::{Pipeline, Rules};
 use spanscore::receive::scan::scan;
 use spanscore::register::{self, RegisterSetup};
@@ -176,6 +176,7 @@ fn page(rules: &Rules) -> Page {
     Page::new(PageSetup {
         capacity: (8_usize << 20).into(),
         links: Vec::new(),
+        receivers: ReceiverPorts::default(),
         register,
         clock: begin,
     })

@@ -11,7 +11,7 @@ use spanscore::assemble::Settings;
 use spanscore::config::Config;
 use spanscore::evaluate::{Criterion, Explain};
 use spanscore::extract::Tools;
-use spanscore::page::{Page, PageSetup};
+use spanscore::page::{Page, PageSetup, ReceiverPorts};
 use spanscore::pipeline::{Pipeline, Rules};
 use spanscore::receive::{json, scan::scan};
 use spanscore::register::{self, RegisterSetup};
@@ -116,6 +116,7 @@ fn routes() -> Router {
     let page = Page::new(PageSetup {
         capacity: (1 << 20).into(),
         links: Vec::new(),
+        receivers: ReceiverPorts::default(),
         register: register.clone(),
         clock: sidecar::now,
     });

@@ -36,7 +36,7 @@ use crate::export::{self, ExportError, Exporter};
 use crate::forward::{self, ForwardError, ForwardHandle};
 use crate::journal::{JournalError, Keeping};
 use crate::listen::BindError;
-use crate::page::{Page, PageSetup};
+use crate::page::{Page, PageSetup, ReceiverPorts};
 use crate::pipeline::{Judged, Rules};
 use crate::receive::{self, Receiver};
 use crate::register::{self, ConfigOrigin, Register, StateError};
@@ -285,6 +285,11 @@ impl Sidecar {
             Page::new(PageSetup {
                 capacity: bounds.page.clone(),
                 links: config.admin.links.clone(),
+                receivers: ReceiverPorts {
+                    grpc: addresses.grpc,
+                    http: addresses.http,
+                    has_tls: config.receivers.otlp.tls.is_some(),
+                },
                 register: register.clone(),
                 clock: now,
             })

@@ -112,6 +112,7 @@ async fn settings(State(page): State<Page>, uri: Uri) -> Result<Response, ApiErr
     let mut settings = page.unrecognised_json();
     settings["version"] = json!(env!("CARGO_PKG_VERSION"));
     settings["links"] = json!(page.0.links);
+    settings["receivers"] = page.0.receivers.to_json();
     settings["max_streams"] = json!(stream::MAX_STREAMS);
     Ok(json_response(settings.to_string()))
 }

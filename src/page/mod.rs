@@ -27,6 +27,7 @@ pub mod report;
 mod api;
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -61,10 +62,33 @@ pub struct PageSetup {
     pub capacity: Bound,
     /// Links to the team's tracing backends.
     pub links: Vec<config::PageLink>,
+    /// Where agents send telemetry.
+    pub receivers: ReceiverPorts,
     /// Reads the criteria that are tried.
     pub register: Register,
     /// The one clock.
     pub clock: fn() -> Now,
+}
+
+/// The bound addresses of the OTLP ports, for people who have not sent anything yet; `None` for one
+/// that is off.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ReceiverPorts {
+    /// OTLP/gRPC.
+    pub grpc: Option<SocketAddr>,
+    /// OTLP/HTTP.
+    pub http: Option<SocketAddr>,
+    /// Whether both expect TLS.
+    pub has_tls: bool,
+}
+
+impl ReceiverPorts {
+    fn to_json(self) -> Value {
+        let of = |address: Option<SocketAddr>| {
+            address.map(|address| json!({ "address": address.to_string(), "tls": self.has_tls }))
+        };
+        json!({ "grpc": of(self.grpc), "http": of(self.http) })
+    }
 }
 
 struct PageState {
@@ -79,6 +103,7 @@ struct PageState {
     /// How many pages receive runs as they are judged.
     n_streams: Arc<AtomicUsize>,
     links: Vec<config::PageLink>,
+    receivers: ReceiverPorts,
     register: Register,
     clock: fn() -> Now,
 }
@@ -106,6 +131,7 @@ impl Page {
         let PageSetup {
             capacity,
             links,
+            receivers,
             register,
             clock,
         } = setup;
@@ -118,6 +144,7 @@ impl Page {
             misses_proposal: AtomicBool::new(false),
             n_streams: Arc::default(),
             links,
+            receivers,
             register,
             clock,
         }))

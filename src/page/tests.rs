@@ -50,6 +50,11 @@ impl Sight {
         let page = Page::new(PageSetup {
             capacity: capacity.into(),
             links,
+            receivers: ReceiverPorts {
+                grpc: Some(([127, 0, 0, 1], 14317).into()),
+                http: None,
+                has_tls: true,
+            },
             register,
             clock: sidecar::now,
         });
@@ -235,6 +240,17 @@ async fn a_criterion_is_tried_on_remembered_runs() {
     );
     let (status, problem) = sight.attempt(&huge).await;
     assert!((400..500).contains(&status), "{problem}");
+}
+
+#[tokio::test]
+async fn the_page_names_the_ports_that_telemetry_goes_to() {
+    let (status, settings) = Sight::new("", 1 << 20).get("/v1/page").await;
+    assert_eq!(status, 200);
+    let grpc = serde_json::json!({ "address": "127.0.0.1:14317", "tls": true });
+    assert_eq!(
+        settings["receivers"],
+        serde_json::json!({ "grpc": grpc, "http": null })
+    );
 }
 
 #[tokio::test]

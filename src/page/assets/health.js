@@ -74,9 +74,9 @@ function Reload({ reload }) {
 
 // Everything that has a size and a capacity, by its metrics' names: `…_bytes` and `…_capacity_bytes`.
 const BUDGET_NAMES = {
-  spanscore_receiver_in_flight: "requests being received",
-  spanscore_exporter_queue: "to be sent",
-  spanscore_page: "runs that this page remembers",
+  spanscore_receiver_in_flight: "requests in progress",
+  spanscore_exporter_queue: "send queue",
+  spanscore_page: "runs remembered by this page",
 };
 
 function budgetsOf(metrics) {
@@ -171,8 +171,8 @@ function Destinations({ metrics, destinations }) {
       const problem = state === "refuses" ? last_refused : state === "fails" ? last_failed : null;
       return html`<li>
         <${Sign} label=${label} />
-        <span><strong>${clean(QUEUES[queue] ?? queue.replaceAll("_", " "))}</strong>: ${words}${state !== "accepts" && waiting > 0 ? `, ${bytes(waiting)} wait` : ""}${
-          last_accepted && html`, last took a request at <${Time} at=${last_accepted} />`
+        <span><strong>${clean(QUEUES[queue] ?? queue.replaceAll("_", " "))}</strong>: ${words}${state !== "accepts" && waiting > 0 ? `, ${bytes(waiting)} queued` : ""}${
+          last_accepted && html`, last accepted a request at <${Time} at=${last_accepted} />`
         }</span>
         ${problem && html`<span class="where bad"><${Time} at=${problem.time} /> ${clean(problem.error)}</span>`}
         ${!problem && last_failed && html`<span class="where">last failed at <${Time} at=${last_failed.time} /> (${counted(retries, "attempt")} repeated since the start)</span>`}
@@ -208,7 +208,7 @@ function Losses({ metrics }) {
     }
   }
   const cut = metrics.all("spanscore_traces_closed_total").filter(({ labels, value }) => value > 0 && labels.reason !== "root_ended");
-  for (const { labels, value } of cut) lines.push({ text: `traces were closed as ${labels.reason.replaceAll("_", " ")}`, n: value });
+  for (const { labels, value } of cut) lines.push({ text: `traces were judged before their root span ended (${labels.reason.replaceAll("_", " ")})`, n: value });
   return lines.length === 0
     ? html`<p><${Sign} label="pass" /> Nothing.</p>`
     : html`<ul class="plain-list">${lines.map(({ text, n }) => html`<li><strong>${number(n)}</strong> ${clean(text)}</li>`)}</ul>`;
@@ -216,7 +216,7 @@ function Losses({ metrics }) {
 
 function Unrecognised({ found }) {
   if (found.length === 0) return html`<p><${Sign} label="pass" /> Every trace that looked like an agent's was recognised.</p>`;
-  return html`<p>These traces look like an agent's, but hold no tool call that spanscore knows:</p>
+  return html`<p>These traces look like an agent's, but hold no tool call that spanscore recognises:</p>
     <ul class="unknown">
       ${found.map(
         (one) => html`<li>

@@ -83,7 +83,7 @@ function Chips({ calls, total, max = MAX_CHIPS }) {
   return html`<span class="chips"
     ><span class="flow">${groups.map((group) =>
       group.chips.length > 1
-        ? html`<span class="together" title="asked for together: their order proves nothing"
+        ? html`<span class="together" title="requested together: their order proves nothing"
             ><span class="hidden">together: </span>${group.chips.map(one)}</span
           >`
         : one(group.chips[0]),
@@ -184,7 +184,6 @@ function VirtualList({ items, height, keyOf, row, label }) {
   </div>`;
 }
 
-// Is the window narrow?
 // The width of an element in pixels; 0 before it is drawn.
 function useWidth(box) {
   const [width, setWidth] = useState(0);
@@ -197,6 +196,7 @@ function useWidth(box) {
   return width;
 }
 
+// Is the window narrow?
 function useNarrow() {
   const query = useMemo(() => matchMedia("(max-width: 720px)"), []);
   const [isNarrow, setIsNarrow] = useState(query.matches);

@@ -194,7 +194,7 @@ function RunRow({ run, query, isNarrow }) {
     </span>
     <span class="badges">
       ${badges.map((found) => html`<${Badge} evaluation=${found} />`)}
-      ${more.length > 0 && html`<span class="badge more" title=${hint.join("\n")}>+${more.length}</span>`}
+      ${more.length > 0 && html`<span class="badge more" title=${hint.join("\n")}><span aria-hidden="true">+${more.length}</span><span class="hidden">${hint.join(", ")}</span></span>`}
       ${sorted.length === 0 && html`<span class="dim">no criterion applies</span>`}
     </span>
   </a>`;
@@ -214,8 +214,24 @@ function NoRuns({ source, isFiltered, clear }) {
   return html`<${Empty} title="Waiting for the first run">
     <${UnrecognisedHint} source=${source} />
     <p>Point your agent's OpenTelemetry exporter at this sidecar. A run appears here when it is judged, a few seconds after it has ended.</p>
-    <pre>export OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317</pre>
+    <${Endpoints} receivers=${source.settings.receivers} />
   <//>`;
+}
+
+// Where telemetry goes: what an agent's environment needs, for each receiver that is on.
+function Endpoints({ receivers }) {
+  const kinds = [["grpc", "grpc"], ["http", "http/protobuf"]].filter(([key]) => receivers?.[key]);
+  if (kinds.length === 0) {
+    return receivers && html`<${Notice} kind="warn">No OTLP receiver is on: see <code>receivers.otlp</code> in the configuration.<//>`;
+  }
+  return html`<pre class="endpoints" tabindex="0">${kinds
+    .map(([key, protocol]) => {
+      const { address, tls } = receivers[key];
+      // A receiver on all addresses is where this page is.
+      const host = address.replace(/^(0\.0\.0\.0|\[::\])(?=:\d+$)/, location.hostname);
+      return `export OTEL_EXPORTER_OTLP_PROTOCOL=${protocol}\nexport OTEL_EXPORTER_OTLP_ENDPOINT=${tls ? "https" : "http"}://${host}`;
+    })
+    .join("\n\n# or\n")}</pre>`;
 }
 
 // Whoever waits for a run that spanscore saw and did not recognise is told so.
@@ -224,7 +240,7 @@ function UnrecognisedHint({ source }) {
   const n = (settings?.unrecognised ?? []).reduce((sum, one) => sum + one.seen, 0);
   return (
     n > 0 &&
-    html`<${Notice} kind="warn">${counted(n, "trace")} came that ${n === 1 ? "looks" : "look"} like an agent's, without a tool call that spanscore knows. <a href="#/health">Health</a> says which, and what to configure.<//>`
+    html`<${Notice} kind="warn">${counted(n, "trace")} ${n === 1 ? "looks like an agent's, but holds" : "look like an agent's, but hold"} no tool call that spanscore recognises. <a href="#/health">Health</a> says which, and what to configure.<//>`
   );
 }
 
@@ -237,8 +253,8 @@ function Remembered({ source, nShown }) {
   const forgotten = judged - remembered - passed_over;
   return html`<p class="foot" aria-live="off">
     ${number(nShown)} shown · ${number(remembered)} remembered · ${number(judged)} judged since the
-    start${forgotten > 0 && html` · ${number(forgotten)} older ones gave way (<code>admin.page.max_size</code>)`}${passed_over > 0 &&
-    html` · ${number(passed_over)} not remembered, too many came at once`}
+    start${forgotten > 0 && html` · ${number(forgotten)} older ones dropped, to stay within <code>admin.page.max_size</code>`}${passed_over > 0 &&
+    html` · ${number(passed_over)} not remembered, because too many came at once`}
   </p>`;
 }
 
@@ -256,7 +272,7 @@ const COMPLETENESS = {
   evicted: "The memory for open traces was full: the run was judged early.",
   expired: "The trace was open for too long: it was judged as it was.",
   shutdown: "spanscore was stopped while the run was open.",
-  incomplete: "Spans of the run passed unjudged, or before spanscore started.",
+  incomplete: "Some spans of the run were forwarded unscored, or came before spanscore started.",
 };
 
 function completenessWords(word) {

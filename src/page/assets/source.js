@@ -33,7 +33,11 @@ class RunList {
   }
 
   add(runs) {
-    for (const run of runs) this.byId.set(run.trace_id, run);
+    for (const run of runs) {
+      // A trace may have been judged anew under a higher number; older runs are read last.
+      const known = this.byId.get(run.trace_id);
+      if (!known || known.number <= run.number) this.byId.set(run.trace_id, run);
+    }
     if (runs.length > 0) this.changed();
   }
 
