@@ -23,6 +23,7 @@ pub(super) fn attempt(criterion: &Arc<Criterion>, runs: &[Arc<RememberedRun>]) -
     let (mut cost, mut searched) = (0_usize, 0_usize);
     let mut labels = [0_u64; 4];
     let (mut n_runs, mut n_selected, mut n_without_values, mut n_changed) = (0_u64, 0_u64, 0, 0);
+    let (mut n_in_part, mut n_unselected) = (0_u64, 0_u64);
     // Runs that would change come first, then those that do not pass.
     let mut lists: [Vec<Value>; 3] = Default::default();
     for run in runs {
@@ -34,12 +35,16 @@ pub(super) fn attempt(criterion: &Arc<Criterion>, runs: &[Arc<RememberedRun>]) -
         }
         n_runs += 1;
         if run.n_calls > calls.len() {
+            n_in_part += 1;
             continue;
         }
         let explain = Explain {
             values: run.has_values,
             ..Explain::default()
         };
+        let before = run.evaluations.iter();
+        let before = before.filter(|before| before.criterion.name() == criterion.name);
+        let before = before.max_by_key(|before| severity(before.verdict));
         let evaluations =
             evaluate::judge(std::slice::from_ref(criterion), &run.trajectory, &explain);
         // With `scope: agent` a run can have many; the worst one stands for it.
@@ -47,6 +52,7 @@ pub(super) fn attempt(criterion: &Arc<Criterion>, runs: &[Arc<RememberedRun>]) -
             .iter()
             .max_by_key(|found| severity(found.verdict))
         else {
+            n_unselected += u64::from(before.is_some());
             continue;
         };
         n_selected += 1;
@@ -54,9 +60,6 @@ pub(super) fn attempt(criterion: &Arc<Criterion>, runs: &[Arc<RememberedRun>]) -
         let is_for_values =
             worst.verdict == Verdict::NotEvaluated && !run.has_values && !run.trajectory.cut_short;
         n_without_values += u64::from(is_for_values);
-        let before = run.evaluations.iter();
-        let before = before.filter(|before| before.criterion.name() == criterion.name);
-        let before = before.max_by_key(|before| severity(before.verdict));
         let differs = before.is_some_and(|before| before.verdict != worst.verdict);
         n_changed += u64::from(differs);
         let list = match (differs, worst.verdict) {
@@ -85,6 +88,8 @@ pub(super) fn attempt(criterion: &Arc<Criterion>, runs: &[Arc<RememberedRun>]) -
             "error": error,
         },
         "changed": n_changed,
+        "unselected": n_unselected,
+        "in_part": n_in_part,
         "without_values": n_without_values,
         "runs": listed,
     })

@@ -243,6 +243,28 @@ async fn a_criterion_is_tried_on_remembered_runs() {
 }
 
 #[tokio::test]
+async fn an_attempt_counts_runs_that_it_no_longer_selects_or_that_are_remembered_in_part() {
+    let mut sight = Sight::new(CRITERIA, 1 << 20);
+    let long = ["validate"; 8_000];
+    sight.judge(&[(1, &["validate", "check", "create"]), (2, &long)]);
+    let (status, tried) = sight
+        .attempt(
+            "name: order\nselect: { calls: refund }\nevaluate:\n  tool_call_order: { \
+             tool_calls_order: [validate] }\n",
+        )
+        .await;
+    assert_eq!(status, 200, "{tried}");
+    assert_eq!(
+        (&tried["judged"], &tried["selected"]),
+        (&2.into(), &0.into())
+    );
+    assert_eq!(
+        (&tried["unselected"], &tried["in_part"]),
+        (&1.into(), &1.into())
+    );
+}
+
+#[tokio::test]
 async fn the_page_names_the_ports_that_telemetry_goes_to() {
     let (status, settings) = Sight::new("", 1 << 20).get("/v1/page").await;
     assert_eq!(status, 200);
