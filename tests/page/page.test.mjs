@@ -52,6 +52,10 @@ const clean = (page) => assert.deepEqual(page.problems, []);
 test("live rows arrive, are filtered, and a failed run shows where it parted", async (t) => {
   const { sidecar, page } = await opened(t);
   await page.getByText("Waiting for the first run").waitFor();
+  // Whoever has no run yet is told where this sidecar listens.
+  const endpoints = await page.locator(".endpoints").innerText();
+  const [grpc, http] = sidecar.ports;
+  assert.match(endpoints, new RegExp(`PROTOCOL=grpc\\n.*ENDPOINT=http://127.0.0.1:${grpc}\\b[\\s\\S]*PROTOCOL=http/protobuf\\n.*ENDPOINT=http://127.0.0.1:${http}$`));
   assert.deepEqual(await violations(page), []);
 
   await send(sidecar.otlp, [session({ turns: GOOD }), session({ turns: BAD, agent: "billing_agent", service: "billing" })]);
@@ -144,8 +148,10 @@ test("a criterion of a run is tried with a mistake, then rightly, saved and chan
   await page.getByRole("button", { name: "Save the change" }).click();
   await page.getByText("Somebody else changed").waitFor();
   assert.equal((await inForce()).criterion.threshold, 0.5);
-  await page.getByRole("button", { name: /Take theirs as read/ }).click();
-  await page.getByRole("button", { name: "Save the change" }).click();
+  // What the other one wrote is in sight, to be taken or replaced.
+  assert.match(await page.locator(".notice.bad .yaml").innerText(), /threshold: 0\.5/);
+  assert.deepEqual(await violations(page), []);
+  await page.getByRole("button", { name: "Replace it with mine" }).click();
   await until(async () => (await inForce()).criterion.threshold === 0.9, "it is saved");
 
   // What was saved here can be taken back here.
@@ -167,12 +173,86 @@ test("a criterion of a run is tried with a mistake, then rightly, saved and chan
   clean(page);
 });
 
+test("two people who write one criterion overwrite nothing unseen", async (t) => {
+  const expected = /status of (404|412)/;
+  const { sidecar, page } = await opened(t, CRITERIA, { expected });
+  await send(sidecar.otlp, [session({ turns: GOOD })]);
+  await shown(page, 1);
+  const at = `${sidecar.address}/v1/criteria/theirs`;
+  const put = async (threshold) => {
+    const body = `threshold: ${threshold}\nevaluate: { tool_call_order: { tool_calls_order: [check_stock] } }`;
+    assert.ok((await fetch(at, { method: "PUT", body, headers: { "content-type": "application/yaml" } })).ok);
+  };
+  const threshold = async () => (await (await fetch(at)).json()).criterion?.threshold;
+  const mine = (name, threshold) => `${name}threshold: ${threshold}\nevaluate:\n  tool_call_order: { tool_calls_order: [check_stock] }\n`;
+  const editor = page.getByRole("textbox", { name: "Criterion, as YAML" });
+  const button = (name) => page.getByRole("button", { name, exact: true });
+  const isReady = (name) => until(async () => (await button(name).count()) === 1 && !(await button(name).isDisabled()), `${name} is ready`);
+
+  // A text without a name is judged, and not put into force under a name that nobody chose.
+  await page.getByRole("link", { name: "Criteria" }).click();
+  await page.getByRole("link", { name: "Write a criterion" }).click();
+  await editor.fill(mine("", 0.9));
+  await page.getByText("Give it a name").waitFor();
+  assert.ok(await button("Put into force").isDisabled());
+  assert.equal(await editor.getAttribute("spellcheck"), "false");
+
+  // A name that is taken is offered to open, not to overwrite.
+  await put(0.1);
+  await page.goto(`${sidecar.address}/?again#/try`);
+  await editor.fill(mine("name: theirs\n", 0.9));
+  await page.getByText("A criterion named theirs is in force already").waitFor();
+  assert.ok(await button("Put into force").isDisabled());
+  await page.getByRole("link", { name: "open that one" }).click();
+  await until(async () => /threshold: 0\.1/.test(await editor.inputValue()), "it is read");
+
+  // A draft that somebody comes back to is still the version that it was written from.
+  await editor.fill(mine("name: theirs\n", 0.9));
+  await page.getByRole("link", { name: "Health" }).click();
+  await page.getByRole("heading", { name: "Health" }).waitFor();
+  await put(0.2);
+  await page.goBack();
+  await until(async () => /threshold: 0\.9/.test(await editor.inputValue()), "the draft is there");
+  await isReady("Save the change");
+  await button("Save the change").click();
+  await page.getByText("Somebody else changed").waitFor();
+  assert.equal(await threshold(), 0.2);
+  await button("Discard mine").click();
+  await until(async () => /threshold: 0\.2/.test(await editor.inputValue()), "theirs is in the editor");
+
+  // Somebody else takes it out of force.
+  await editor.fill(mine("name: theirs\n", 0.9));
+  await isReady("Save the change");
+  await fetch(at, { method: "DELETE" });
+  await button("Save the change").click();
+  await page.getByText("Somebody else took theirs out of force").waitFor();
+  assert.deepEqual(await violations(page), []);
+  await button("Put mine into force").click();
+  await until(async () => (await threshold()) === 0.9, "it is in force again");
+
+  // An empty text has no mistakes, and no outcome.
+  await editor.fill("");
+  await page.getByText("Nothing has been judged yet").waitFor();
+  clean(page);
+});
+
 test("a criterion of a megabyte is refused in words", async (t) => {
   const { sidecar, page } = await opened(t, CRITERIA, { path: "#/try", expected: /status of 4\d\d/ });
   await send(sidecar.otlp, [session({ turns: GOOD })]);
   const names = "check_stock, ".repeat(80_000);
   await page.getByRole("textbox", { name: "Criterion, as YAML" }).fill(`name: huge\nevaluate: { tool_call_order: { tool_calls_order: [${names}] } }\n`);
   await until(async () => (await page.locator(".mistakes li, .notice.bad").count()) > 0, "the refusal is shown");
+
+  // A megabyte of short lines would keep the browser busy for many seconds.
+  await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+  await page.goto(`${sidecar.address}/?again#/try`);
+  const editor = page.getByRole("textbox", { name: "Criterion, as YAML" });
+  const before = await editor.inputValue();
+  await page.evaluate((text) => navigator.clipboard.writeText(text), "      - check_stock\n".repeat(58_000));
+  await editor.press("Control+V");
+  await page.getByText("These 1,160,000 characters were not pasted").waitFor();
+  assert.equal(await editor.inputValue(), before);
+  assert.deepEqual(await violations(page), []);
   clean(page);
 });
 
@@ -202,9 +282,10 @@ test("hostile names are shown as what they are", async (t) => {
   const { sidecar, page } = await opened(t);
   const image = "<img src=x onerror=alert(1)>";
   const bidi = "pay\u202eyap\u0007";
+  const invisible = "pay\u200bment";
   const long = "x".repeat(10_000);
   await send(sidecar.otlp, [
-    session({ agent: image, service: "<script>alert(2)</script>", conversation: "javascript:alert(3)", turns: [[image, bidi], [long]] }),
+    session({ agent: image, service: "<script>alert(2)</script>", conversation: "javascript:alert(3)", turns: [[image, bidi], [long, invisible]] }),
   ]);
   await shown(page, 1);
   const row = rows(page).first();
@@ -216,6 +297,10 @@ test("hostile names are shown as what they are", async (t) => {
   assert.equal(await page.locator("script").count(), 1);
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
   assert.deepEqual(await violations(page), []);
+  await page.getByRole("button", { name: "Make a criterion of this run" }).click();
+  const proposal = page.getByRole("dialog").locator(".yaml");
+  await proposal.waitFor();
+  assert.ok(!/[\u202e\u200b\u0007]/.test(await proposal.innerText()));
   clean(page);
 });
 
@@ -284,7 +369,7 @@ test("a trace that was not recognised is named with the setting that makes its c
   await until(async () => {
     await page.reload();
     await page.getByText("Waiting for the first run").waitFor();
-    return (await page.getByText("1 trace came that looks like an agent's").count()) > 0;
+    return (await page.getByText("1 trace looks like an agent's").count()) > 0;
   }, "whoever waits is told");
   await page.getByRole("link", { name: "Health" }).last().click();
   await page.getByText("my_tool_step").waitFor();
@@ -414,6 +499,7 @@ test("what is copied is copied where the browser has no clipboard, too", async (
   await send(sidecar.otlp, [one]);
   // As over plain HTTP from another host.
   await page.addInitScript(() => Object.defineProperty(Navigator.prototype, "clipboard", { value: undefined }));
+  await shown(page, 1);
   await page.goto(`${sidecar.address}/?again#/run/${one.traceId}`);
   await page.evaluate(() => document.addEventListener("copy", () => (globalThis.copied = String(document.activeElement.value)), true));
   await page.getByRole("button", { name: "Copy" }).click();

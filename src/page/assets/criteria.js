@@ -30,7 +30,7 @@ function Criteria({ source }) {
   return html`<main class="criteria">
     <div class="head">
       <h1>Criteria in force</h1>
-      ${!source.isReport && html`<a class="button primary" href="#/try" onClick=${() => setDraft("", entry.name)}>Write a criterion</a>`}
+      ${!source.isReport && html`<a class="button primary" href="#/try">Write a criterion</a>`}
     </div>
     ${criteria.length === 0 &&
     html`<${Empty} title="No criterion is in force">
@@ -192,10 +192,12 @@ evaluate:
 threshold: 1.0
 `;
 
+// The text of each criterion that is being written, with the version that it was written from: whoever comes back to it
+// must not overwrite what somebody else saved in the meantime.
 const drafts = new Map();
 
-function setDraft(text, name = "") {
-  drafts.set(name, text);
+function setDraft(text, name = "", origin = null) {
+  drafts.set(name, { text, origin });
 }
 
 // The name that a draft gives itself.
@@ -206,32 +208,33 @@ function nameIn(text) {
 
 function Try({ source, name: edited }) {
   useSource(source);
-  const [text, setText] = useState(() => drafts.get(edited ?? "") || (edited ? "" : `name: my-criterion\n${EXAMPLE}`));
-  const [origin, setOrigin] = useState(null);
+  const [text, setText] = useState(() => drafts.get(edited ?? "")?.text || (edited ? "" : `name: my-criterion\n${EXAMPLE}`));
+  const [origin, setOrigin] = useState(() => drafts.get(edited ?? "")?.origin ?? null);
   const [answer, setAnswer] = useState({});
   const [saved, setSaved] = useState(null);
-  const change = (next) => {
-    setDraft(next, edited);
+  const change = (next, of = origin) => {
+    setDraft(next, edited, of);
+    setOrigin(of);
     setSaved(null);
     setText(next);
   };
-  // The version that is edited, for `If-Match`.
-  const load = async (of) => {
-    const entry = await source.json(`/v1/criteria/${encodeURIComponent(of)}`);
-    setOrigin(entry);
-    return entry;
-  };
+  // `origin` is the version that is edited, for `If-Match`.
+  const read = (of) => source.json(`/v1/criteria/${encodeURIComponent(of)}`);
   useEffect(() => {
-    if (!edited) return;
-    load(edited).then(
-      (entry) => drafts.get(edited) || change(criterionYaml(entry.criterion)),
+    if (!edited || origin) return;
+    read(edited).then(
+      (entry) => change(drafts.get(edited)?.text || criterionYaml(entry.criterion), entry),
       (failure) => setAnswer({ failure }),
     );
   }, [edited, source.state]);
-  const name = nameIn(text) || edited || "draft";
+  const ownName = nameIn(text) || edited;
+  const name = ownName || "draft";
   // Judged while typing, once the hands rest.
   useEffect(() => {
-    if (!text.trim()) return;
+    if (!text.trim()) {
+      setAnswer({});
+      return;
+    }
     let isCurrent = true;
     const timer = setTimeout(async () => {
       try {
@@ -251,49 +254,55 @@ function Try({ source, name: edited }) {
   const known = useAsked(() => source.criteria(), [saved, source.state]).value ?? [];
   const existing = known.find((entry) => entry.name === name);
   const ofFile = existing && existing.source === "file";
+  const isOpened = origin?.name === name;
+  const isLoading = edited === name && !origin;
+  const isTaken = existing && !isOpened && !ofFile && !isLoading;
+  const fail = async (failure) => setSaved({ failure, theirs: failure.status === 412 ? await read(name).catch(() => null) : undefined });
   const remove = async () => {
     try {
       await source.remove(name, existing.etag);
       setOrigin(null);
       setSaved({ removed: name });
     } catch (failure) {
-      setSaved({ failure });
+      await fail(failure);
     }
   };
-  const save = async () => {
+  // Replaces the version `of`, and nothing else.
+  const save = async (of) => {
     try {
-      const etag = origin && origin.name === name ? origin.etag : undefined;
-      const entry = await source.save(name, text, etag);
+      const entry = await source.save(name, text, of?.etag);
+      // The next criterion that somebody writes begins anew.
+      drafts.delete(edited ?? "");
       setOrigin(entry);
       setSaved({ entry });
     } catch (failure) {
-      setSaved({ failure });
+      await fail(failure);
     }
   };
+  const takeTheirs = (theirs) => change(criterionYaml(theirs.criterion), theirs);
   return html`<main class="try">
     <a class="back" href="#/criteria">← Criteria</a>
     <h1>${edited ? html`Try a change of <${Name} text=${edited} />` : "Try a criterion"}</h1>
-    <p class="dim">It is judged against the runs that the sidecar remembers while you type. Nothing is in force until you save.</p>
+    <p class="dim">While you type, it is judged against the runs that the sidecar remembers. Nothing is in force until you save.</p>
     <div class="columns">
       <div>
         <${Editor} text=${text} setText=${change} errors=${errors} label="Criterion, as YAML" />
         ${failure && errors.length === 0 && html`<${Failure} failure=${failure} />`}
         <div class="actions">
+          ${!ownName && outcome && html`<${Notice}>Give it a <code>name</code> to put it into force.<//>`}
+          ${isTaken && html`<${Notice}>A criterion named <strong>${clean(name)}</strong> is in force already. Choose another name, or <a href=${address(["try", name])}>open that one</a>.<//>`}
           ${ofFile
             ? html`<${Notice}>A file owns <strong>${clean(name)}</strong>: copy the YAML into it. To try both side by side, give this one another name.<//>
                 <${Copy} text=${text} label="Copy as YAML" />`
-            : html`<button type="button" class="primary" disabled=${Boolean(failure) || !outcome} onClick=${save}>
-                  ${existing ? "Save the change" : "Put into force"}
+            : html`<button type="button" class="primary" disabled=${Boolean(failure) || !outcome || !ownName || (existing && !isOpened)} onClick=${() => save(isOpened ? origin : undefined)}>
+                  ${existing && isOpened ? "Save the change" : "Put into force"}
                 </button>
                 <${Copy} text=${text} label="Copy as YAML" />
-                ${existing && html`<${Remove} key=${name} name=${name} remove=${remove} />`}`}
+                ${existing && isOpened && html`<${Remove} key=${name} name=${name} remove=${remove} />`}`}
         </div>
         ${saved?.removed && html`<${Notice} kind="good">${clean(saved.removed)} is no longer in force. Its text stays here until you leave.<//>`}
         ${saved?.entry && html`<${Notice} kind="good">${clean(saved.entry.name)} is in force, revision <code>${saved.entry.revision}</code>. Runs that end from now on are judged by it.<//>`}
-        ${saved?.failure && html`<${SaveFailure} failure=${saved.failure} isNew=${!origin} reload=${async () => {
-          await load(name);
-          setSaved(null);
-        }} name=${name} />`}
+        ${saved?.failure && html`<${SaveFailure} saved=${saved} isOpened=${isOpened} name=${name} save=${save} takeTheirs=${takeTheirs} />`}
       </div>
       <${Outcome} outcome=${outcome} isStale=${isStale} source=${source} />
     </div>
@@ -316,19 +325,28 @@ function Remove({ name, remove }) {
   </span>`;
 }
 
-function SaveFailure({ failure, isNew, reload, name }) {
+function SaveFailure({ saved: { failure, theirs }, isOpened, name, save, takeTheirs }) {
   if (failure.status !== 412) return html`<${Failure} failure=${failure} />`;
+  if (!isOpened) return html`<${Notice} kind="bad">Nothing was saved: somebody else took the name <strong>${clean(name)}</strong> in the meantime.<//>`;
+  if (!theirs) {
+    return html`<${Notice} kind="bad">
+      Somebody else took <strong>${clean(name)}</strong> out of force after you opened it. Your text is kept.
+      <button type="button" onClick=${() => save(undefined)}>Put mine into force</button>
+    <//>`;
+  }
   return html`<${Notice} kind="bad">
-    ${isNew
-      ? html`There is a criterion named <strong>${clean(name)}</strong> already. Choose another name, or <a href=${address(["try", name])}>open that one</a>.`
-      : html`Somebody else changed <strong>${clean(name)}</strong> after you opened it, and nothing was overwritten. Your text is kept.
-          <button type="button" onClick=${reload}>Take theirs as read, so that saving replaces it</button>`}
+    Somebody else changed <strong>${clean(name)}</strong> after you opened it, and nothing was overwritten. Your text is kept. This is in force now:
+    <pre class="yaml" tabindex="0">${cleanLines(criterionYaml(theirs.criterion))}</pre>
+    <span class="actions">
+      <button type="button" onClick=${() => save(theirs)}>Replace it with mine</button>
+      <button type="button" onClick=${() => takeTheirs(theirs)}>Discard mine</button>
+    </span>
   <//>`;
 }
 
 function Outcome({ outcome, isStale, source }) {
-  if (!outcome) return html`<section class="outcome"><p class="dim">Nothing was judged yet.</p></section>`;
-  const { labels, selected, judged, remembered, changed, without_values } = outcome;
+  if (!outcome) return html`<section class="outcome"><p class="dim">Nothing has been judged yet.</p></section>`;
+  const { labels, selected, judged, remembered, changed, unselected, in_part, without_values } = outcome;
   const share = (n) => ({ width: `${selected > 0 ? (n / selected) * 100 : 0}%` });
   return html`<section class=${`outcome ${isStale ? "stale" : ""}`} aria-live="polite">
     <h2>Against ${counted(judged, "remembered run")}</h2>
@@ -340,8 +358,10 @@ function Outcome({ outcome, isStale, source }) {
       ${Object.keys(LABELS).map((label) => html`<li><${Sign} label=${label} /> ${number(labels[label])} ${LABELS[label].word}</li>`)}
     </ul>
     <ul class="notes">
-      <li>It selects ${number(selected)} of them.${selected === 0 && judged > 0 && " Check `select`: the names must be those of your runs."}</li>
+      <li>It selects ${number(selected)} of them.${selected === 0 && judged > 0 && html` Check <code>select</code>: the names must be those of your runs.`}</li>
       ${changed > 0 && html`<li><strong>${counted(changed, "run")}</strong> would get another verdict than now.</li>`}
+      ${unselected > 0 && html`<li><strong>${counted(unselected, "run")}</strong> that it judges now would no longer be selected.</li>`}
+      ${in_part > 0 && html`<li>${counted(in_part, "run")} cannot be judged: ${in_part === 1 ? "it is" : "they are"} too long for the memory, which holds the first calls only.</li>`}
       ${without_values > 0 && html`<li>${counted(without_values, "run")} cannot be judged: the criterion reads arguments or results, and values are not kept (<code>explain.values: true</code> keeps them).</li>`}
       ${judged < remembered && html`<li>${counted(remembered - judged, "older run")} were left out: the criterion is too expensive to try on all of them.</li>`}
       ${outcome.warnings.map((warning) => html`<li class="warning">${clean(warning)}</li>`)}

@@ -25,10 +25,21 @@ function marked(text, errors) {
   return parts;
 }
 
+// Most characters of a text. The API takes 32 KiB for one criterion, and browsers are busy for seconds with a pasted
+// megabyte.
+const MAX_TEXT = 256 * 1024;
+
 function Editor({ text, setText, errors, label }) {
   const area = useRef(null);
   const behind = useRef(null);
   const gutter = useRef(null);
+  const [refused, setRefused] = useState(0);
+  const refuse = (event) => {
+    const length = event.data?.length ?? 0;
+    const isTooLong = text.length + length > MAX_TEXT && length > 0;
+    if (isTooLong) event.preventDefault();
+    setRefused(isTooLong ? length : 0);
+  };
   const follow = () => {
     behind.current.scrollTop = area.current.scrollTop;
     behind.current.scrollLeft = area.current.scrollLeft;
@@ -56,15 +67,17 @@ function Editor({ text, setText, errors, label }) {
           aria-label=${label}
           aria-invalid=${errors.length > 0}
           aria-describedby="mistakes"
-          spellcheck="false"
+          spellcheck=${false}
           autocapitalize="off"
           autocomplete="off"
           wrap="off"
+          onBeforeInput=${refuse}
           onInput=${(event) => setText(event.target.value)}
           onScroll=${follow}
         ></textarea>
       </div>
     </div>
+    ${refused > 0 && html`<${Notice} kind="bad">These ${number(refused)} characters were not pasted: a criterion has at most 32 KiB.<//>`}
     <ul class="mistakes" id="mistakes" aria-live="polite">
       ${errors.map(
         (error) => html`<li>

@@ -404,7 +404,7 @@ function Propose({ source, run }) {
       ${failure
         ? html`<${Failure} failure=${failure} />`
         : html`<p>This is what the run did, which need not be what it should do. Take out the calls that do not matter.</p>
-            <pre class="yaml" tabindex="0">${yaml}</pre>
+            <pre class="yaml" tabindex="0">${cleanLines(yaml)}</pre>
             <div class="dialog-actions">
               <${Copy} text=${yaml} label="Copy as YAML" />
               <a class="button primary" href="#/try" onClick=${() => setDraft(firstCriterion(yaml))}>Try it</a>
