@@ -278,13 +278,13 @@ impl Check<'_> {
             } else if let Some(unknown) = unknown_placeholder(&link.url) {
                 let known = PageLink::PLACEHOLDERS.map(|name| format!("`{{{name}}}`"));
                 format!(
-                    "`{{{unknown}}}` is no placeholder; there are {}",
+                    "unknown placeholder `{{{unknown}}}`; the placeholders are {}",
                     known.join(", ")
                 )
             } else {
                 continue;
             };
-            let title = format!("`{}` is no link for `{}`", link.url, link.name);
+            let title = format!("`{}` is not a valid link for `{}`", link.url, link.name);
             self.wrong(&["admin.links"], title, remedy);
         }
     }

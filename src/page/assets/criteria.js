@@ -29,7 +29,7 @@ function Criteria({ source }) {
   const coverage = new Map((status?.coverage ?? []).map((found) => [found.criterion, found]));
   return html`<main class="criteria">
     <div class="head">
-      <h1>Criteria in force</h1>
+      <h1>${source.isReport ? "Criteria" : "Criteria in force"}</h1>
       ${!source.isReport && html`<a class="button primary" href="#/try">Write a criterion</a>`}
     </div>
     ${criteria.length === 0 &&
@@ -98,7 +98,7 @@ function CriterionCard({ source, entry, series, minute, coverage }) {
     <div class="failures">
       <h3>Last failures</h3>
       ${failures.length === 0
-        ? html`<p class="dim">none among the runs that are remembered</p>`
+        ? html`<p class="dim">none among the ${source.isReport ? "recorded" : "remembered"} runs</p>`
         : html`<ul>
             ${failures.map(
               (run) => html`<li>
