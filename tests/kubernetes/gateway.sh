@@ -25,6 +25,8 @@ apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 namespace: gateway
 resources: [$(realpath --relative-to="$out/gateway" "$root/deploy/kustomize/overlays/gateway")]
+# The node has no volumes for the journals.
+components: [$(realpath --relative-to="$out/gateway" "$root/deploy/kustomize/components/gateway-without-journal")]
 images:
   - { name: spanscore, newName: localhost/spanscore, newTag: test }
   - { name: docker.io/otel/opentelemetry-collector-contrib, newName: localhost/otelcol, newTag: "1" }

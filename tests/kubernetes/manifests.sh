@@ -34,8 +34,7 @@ if go_program helm "helm.sh/helm/v3/cmd/helm@v$HELM_VERSION"; then
     helm template "$name" "$chart" --namespace test --kube-version 1.29.0 -f "$values" >"$rendered/helm-$name.yaml" || fail "helm template with $values"
   done
   helm template agent "$agent_chart" --namespace test --kube-version 1.29.0 >"$rendered/helm-agent-chart.yaml" || fail "helm template of a chart that takes the sidecar"
-  # On a node without volumes the gateway with a journal is only rendered.
-  helm template kept "$chart" --namespace test --kube-version 1.29.0 -f "$chart/ci/autoscaling-values.yaml" --set journal.enabled=true >"$rendered/helm-gateway-journal.yaml" || fail "helm template of a gateway with a journal"
+  helm template plain "$chart" --namespace test --kube-version 1.29.0 -f "$chart/ci/autoscaling-values.yaml" --set journal.enabled=false >"$rendered/helm-gateway-without-journal.yaml" || fail "helm template of a gateway without a journal"
   helm template agent "$agent_chart" --namespace test --kube-version 1.29.0 --set spanscore.journal.enabled=true >"$rendered/helm-agent-journal.yaml" || fail "helm template of a sidecar with a journal"
   # What must not render, and why not.
   refused() { # TEXT ARGUMENT…

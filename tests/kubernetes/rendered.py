@@ -121,8 +121,20 @@ images = {container["image"] for container in sidecar["spec"]["template"]["spec"
 if chart["appVersion"] != version or images != {f"spanscore:{version}"} or f"ARG VERSION={version}\n" not in (REPOSITORY / "deploy/Dockerfile").read_text():
     wrong.append(f"the chart's appVersion, the component's image and the Dockerfile are not all of version {version}")
 
-for rendering in ("kustomize-journal.yaml", "kustomize-gateway-journal.yaml", "helm-gateway-journal.yaml", "helm-agent-journal.yaml"):
+for rendering in ("kustomize-journal.yaml", "kustomize-gateway.yaml", "helm-gateway.yaml", "helm-autoscaling.yaml", "helm-agent-journal.yaml"):
     if (FOLDER / rendering).exists() and not any(name.startswith(rendering) for name in journals):
         wrong.append(f"{rendering}: has no journal")
+for rendering in ("kustomize-components.yaml", "helm-gateway-without-journal.yaml", "helm-agent-chart.yaml"):
+    if any(name.startswith(rendering) for name in journals):
+        wrong.append(f"{rendering}: has a journal")
+# An autoscaler scales what is there.
+for path in sorted(FOLDER.glob("*.yaml")):
+    documents = load(path)
+    there = {(document["kind"], document["metadata"]["name"]) for document in documents}
+    for document in documents:
+        if document["kind"] == "HorizontalPodAutoscaler":
+            target = document["spec"]["scaleTargetRef"]
+            if (target["kind"], target["name"]) not in there:
+                wrong.append(f"{path.name}: scales a {target['kind']} {target['name']} that is not there")
 print("\n".join(wrong) or f"{n_containers} spanscore containers are as they should be, {n_configurations} configurations are valid")
 sys.exit(bool(wrong))

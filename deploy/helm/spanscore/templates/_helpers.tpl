@@ -132,9 +132,14 @@ resources:
 {{- end }}
 {{- end }}
 
+{{/* Whether there is a journal: `true`, or nothing. */}}
+{{- define "spanscore.hasJournal" -}}
+{{- if ternary .Values.journal.enabled (eq .Values.mode "gateway") (kindIs "bool" .Values.journal.enabled) }}true{{ end }}
+{{- end }}
+
 {{/* The variables of the journal. */}}
 {{- define "spanscore.journalEnv" -}}
-{{- if .Values.journal.enabled }}
+{{- if include "spanscore.hasJournal" . }}
 - { name: SPANSCORE_JOURNAL__DIRECTORY, value: /var/lib/spanscore/journal }
 - { name: SPANSCORE_JOURNAL__MAX_SIZE, value: {{ default (ternary "6GiB" "256MiB" (eq .Values.mode "gateway")) .Values.journal.maxSize }} }
 {{- end }}
@@ -145,12 +150,12 @@ resources:
 {{- end }}
 
 {{- define "spanscore.journalMount" -}}
-{{- if .Values.journal.enabled }}
+{{- if include "spanscore.hasJournal" . }}
 - { name: spanscore-journal, mountPath: /var/lib/spanscore }
 {{- end }}
 {{- end }}
 
 {{/* A journal needs a volume for each pod. */}}
 {{- define "spanscore.gatewayKind" -}}
-{{- ternary "StatefulSet" "Deployment" .Values.journal.enabled }}
+{{- ternary "StatefulSet" "Deployment" (eq (include "spanscore.hasJournal" .) "true") }}
 {{- end }}

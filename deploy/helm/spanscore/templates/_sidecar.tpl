@@ -43,7 +43,7 @@ For charts that depend on this one, with its values under `spanscore:` and `mode
 {{ include "spanscore.configVolume" . }}
 - name: spanscore-no-token
   emptyDir: { sizeLimit: 1Mi }
-{{- if .Values.journal.enabled }}
+{{- if include "spanscore.hasJournal" . }}
 - name: spanscore-journal
   emptyDir: { sizeLimit: {{ include "spanscore.journalVolumeSize" . }} }
 {{- end }}
