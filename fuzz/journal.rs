@@ -3,9 +3,10 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use prost::bytes::Bytes;
-use spanscore::journal::{self, JournalFolder, LogSettings, Record};
+use spanscore::journal::{self, JournalFolder, JournalLog, Keeping, LogSettings, Record};
 use spanscore::sidecar;
 use spanscore::telemetry::Telemetry;
 
@@ -40,8 +41,8 @@ fn any_segment_is_read_or_refused() {
                 fs::write(requests.join(&name), &faulty).unwrap();
                 // Either may refuse.
                 drop(journal::survey(folder.path()));
-                if let Some(open) = open(folder.path().into()) {
-                    open.keeping.end();
+                if let Some((_, keeping)) = open(folder.path().into()) {
+                    keeping.end();
                 }
             }
         });
@@ -69,13 +70,12 @@ fn moved(bytes: &[u8], dice: &mut Dice<'_>) -> Vec<u8> {
 /// The name and the bytes of a segment with [`BODIES`], without the room that is kept free.
 fn written() -> (String, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
-    let open = open(folder.path().into()).unwrap();
+    let (log, keeping) = open(folder.path().into()).unwrap();
     for (body, n_items) in BODIES.iter().zip(1..) {
         let record = Record::new(0, n_items, 7, Bytes::from("meta"), Bytes::from(*body));
-        open.log
-            .append(record, Box::new(|outcome| assert!(outcome.is_ok())));
+        log.append(record, Box::new(|outcome| assert!(outcome.is_ok())));
     }
-    open.keeping.end();
+    keeping.end();
     let files = fs::read_dir(folder.path().join("requests")).unwrap();
     let mut files = files.map(|file| file.unwrap().path());
     let file = files
@@ -93,7 +93,7 @@ fn written() -> (String, Vec<u8>) {
     )
 }
 
-fn open(folder: PathBuf) -> Option<journal::OpenLog> {
+fn open(folder: PathBuf) -> Option<(JournalLog, Keeping)> {
     let clock = || {
         let now = sidecar::now();
         (now.instant, now.unix_nanos)
@@ -101,7 +101,6 @@ fn open(folder: PathBuf) -> Option<journal::OpenLog> {
     let folder = JournalFolder::lock(&folder).unwrap()?;
     let settings = LogSettings::new(64 << 20, false, true);
     let rng = fastrand::Rng::with_seed(1);
-    folder
-        .open_requests(settings, clock, rng, &Telemetry::default())
-        .ok()
+    let telemetry = Arc::new(Telemetry::default());
+    folder.open_requests(settings, clock, rng, &telemetry).ok()
 }

@@ -4,7 +4,6 @@
 mod loop_guard;
 
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,7 +11,7 @@ use bytes::Bytes;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::config::{Bound, Destination, Signal};
-use crate::journal::{JournalLog, LogReader};
+use crate::journal::JournalLog;
 use crate::sync::Mutex;
 use crate::telemetry::{
     ItemsAccepted, ItemsDiscarded, ItemsDropped, ItemsSent, SpansToKafka, Telemetry,
@@ -34,18 +33,7 @@ pub struct Settings {
     /// Most bytes in the queue.
     pub capacity: Bound,
     /// Keeps requests until they are delivered. The queue is a cache then.
-    pub journal: Option<KeptRequests>,
-}
-
-/// A log that keeps requests.
-#[derive(Debug)]
-pub struct KeptRequests {
-    /// Takes them.
-    pub log: JournalLog,
-    /// Reads them.
-    pub reader: LogReader,
-    /// Those that wait from before the start.
-    pub waiting: Range<u64>,
+    pub journal: Option<JournalLog>,
 }
 
 /// Why forwarding cannot start.
@@ -127,15 +115,10 @@ pub fn start(
         &telemetry,
     );
     let is_kept = settings.journal.is_some();
-    let mut reader = None;
-    if let Some(journal) = settings.journal {
-        queue = queue.kept_in(journal.log, journal.waiting);
-        reader = Some(journal.reader);
+    if let Some(log) = &settings.journal {
+        queue = queue.kept_in(log);
     }
-    let mut delivery = Delivery::new(queue.clone(), client, Arc::clone(&telemetry), rng);
-    if let Some(reader) = reader {
-        delivery = delivery.reading(reader);
-    }
+    let delivery = Delivery::new(queue.clone(), client, Arc::clone(&telemetry), rng);
     let downstream = Downstream {
         queue,
         signals: settings.signals.into(),

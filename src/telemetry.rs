@@ -44,7 +44,8 @@ pub use item_accounting::{ItemCounts, ItemsAccepted, ItemsDiscarded, ItemsDroppe
 pub use journal::{
     JournalCursorLost, JournalDamaged, JournalInMemory, JournalMetrics, JournalOpened,
     JournalProgressUnwritten, JournalRefuses, JournalResumes, JournalSilence, JournalTailTorn,
-    JournalTooNew, JournalTracesUnread, JournalUnread, TracesKeptOpen, TracesRestored,
+    JournalTooNew, JournalTracesUnread, JournalUnread, JournaledScoresFound, TracesKeptOpen,
+    TracesRestored,
 };
 pub use memory::{MemoryLimitChanged, MemoryShared};
 pub use metrics_page::{MetricKind, MetricsPage};

@@ -10,15 +10,13 @@ use std::time::{Duration, Instant};
 
 use super::cursor::SharedProgress;
 use super::format::Needed;
+use super::opening::{Clock, OpenedLog};
 use super::resent::LastRecords;
-use super::store::{AppendError, AppendFailure, Record, Store};
+use super::store::{AppendError, AppendFailure, LostRecord, Record, Store};
 use crate::sync::Mutex;
 use crate::telemetry::{
     JournalMetrics, JournalProgressUnwritten, JournalRefuses, JournalResumes, MetricsPage,
 };
-
-/// Reads both clocks: the moment, and Unix time in nanoseconds.
-pub type Clock = fn() -> (Instant, u64);
 
 /// Called on the journal's thread, in the order of the records: with the record's number once it is
 /// durable, or with the reason why it is not kept.
@@ -31,11 +29,19 @@ pub(super) const MAX_WAITING: usize = 4096;
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often the cursor says that we are alive: a start learns from it how long nobody listened.
-const TOUCH_INTERVAL: Duration = Duration::from_secs(2);
+const TOUCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often a full disk, and one that failed, is tried again.
 const FULL_RETRY: Duration = Duration::from_millis(250);
 const FAILED_RETRY: Duration = Duration::from_secs(1);
+
+/// When a disk that refuses is tried again.
+pub(super) fn retry_after(refusal: AppendError) -> Duration {
+    match refusal {
+        AppendError::Full | AppendError::DiskFull => FULL_RETRY,
+        AppendError::DiskFailed => FAILED_RETRY,
+    }
+}
 
 /// Lines about refusals are at least this far apart.
 const QUIET: Duration = Duration::from_secs(60);
@@ -60,6 +66,40 @@ pub(super) struct LogShared {
     /// What may be sent again, and until when that is likely.
     last: Mutex<Option<(LastRecords, Instant)>>,
     status: Mutex<Status>,
+    opening: Mutex<Opening>,
+    /// These want to know what a full log gives up.
+    losers: Mutex<Losers>,
+}
+
+#[derive(Default)]
+struct Losers(Vec<WhenLost>);
+
+impl Debug for Losers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Losers")
+    }
+}
+
+/// Called on the journal's thread with records that a full log has given up.
+pub type WhenLost = Box<dyn Fn(&[LostRecord]) + Send>;
+
+/// Called once the log is open.
+pub type WhenOpen = Box<dyn FnOnce(&OpenedLog) + Send>;
+
+/// Whether the log is open.
+enum Opening {
+    /// These want to know.
+    NotYet(Vec<WhenOpen>),
+    Open(Arc<OpenedLog>),
+}
+
+impl Debug for Opening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotYet(_) => "NotYet",
+            Self::Open(_) => "Open",
+        })
+    }
 }
 
 /// What the thread last said about the log.
@@ -84,6 +124,12 @@ pub(super) struct WaitingRecord {
     done: Done,
 }
 
+impl WaitingRecord {
+    pub(super) fn refuse(self, error: AppendError) {
+        (self.done)(Err(error));
+    }
+}
+
 impl Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Message")
@@ -103,6 +149,21 @@ impl JournalLog {
             shared,
             clock,
         }
+    }
+
+    /// Calls `when_open` once the log is open: now, or on the journal's thread, before the first
+    /// record is taken.
+    pub fn when_open(&self, when_open: WhenOpen) {
+        let opened = match &mut *self.shared.opening.lock() {
+            Opening::NotYet(waiting) => return waiting.push(when_open),
+            Opening::Open(opened) => Arc::clone(opened),
+        };
+        when_open(&opened);
+    }
+
+    /// Calls `when_lost` whenever the log gives up records because it is full.
+    pub fn when_lost(&self, when_lost: WhenLost) {
+        self.shared.losers.lock().0.push(when_lost);
     }
 
     /// Whether a record of at least `n_bytes` would be refused now.
@@ -170,7 +231,8 @@ impl JournalLog {
         (self.clock)().0
     }
 
-    pub(super) fn unix_nanos(&self) -> u64 {
+    /// Unix time in nanoseconds.
+    pub fn unix_nanos(&self) -> u64 {
         (self.clock)().1
     }
 
@@ -188,17 +250,43 @@ impl JournalLog {
 }
 
 impl LogShared {
-    pub(super) fn new(metrics: JournalMetrics, room: u64, last: (LastRecords, Instant)) -> Self {
+    /// The log is not open yet.
+    pub(super) fn new(metrics: JournalMetrics) -> Self {
         Self {
             metrics,
             consumed: Mutex::default(),
             needed: Mutex::default(),
-            last: Mutex::new(Some(last)),
+            last: Mutex::default(),
             status: Mutex::new(Status {
-                refuses: None,
-                room,
+                refuses: Some(AppendError::DiskFailed),
+                room: 0,
             }),
+            opening: Mutex::new(Opening::NotYet(Vec::new())),
+            losers: Mutex::default(),
         }
+    }
+
+    /// The log cannot be opened.
+    pub(super) fn refuses(&self, error: AppendError) {
+        self.status.lock().refuses = Some(error);
+        self.metrics.set_state(error.as_str());
+    }
+
+    /// The log is open, and has room for records of `room` bytes.
+    pub(super) fn opened(&self, log: OpenedLog, last: (LastRecords, Instant), room: u64) {
+        *self.last.lock() = Some(last);
+        let log = Arc::new(log);
+        let opening = mem::replace(&mut *self.opening.lock(), Opening::Open(Arc::clone(&log)));
+        if let Opening::NotYet(waiting) = opening {
+            for when_open in waiting {
+                when_open(&log);
+            }
+        }
+        *self.status.lock() = Status {
+            refuses: None,
+            room,
+        };
+        self.metrics.set_state("ok");
     }
 
     /// Moves what was consumed into the log's progress. Says whether there was anything.
@@ -245,22 +333,42 @@ impl CursorKeeper {
 
 /// The thread that appends.
 pub(super) struct LogKeeper {
-    pub(super) store: Store,
-    pub(super) inbox: Receiver<Message>,
-    pub(super) shared: Arc<LogShared>,
-    pub(super) clock: Clock,
-    pub(super) refusals: Refusals,
+    store: Store,
+    inbox: Receiver<Message>,
+    shared: Arc<LogShared>,
+    clock: Clock,
+    refusals: Refusals,
     /// When what nobody waits for is synced.
-    pub(super) sync_at: Option<Instant>,
+    sync_at: Option<Instant>,
     /// When a disk that refuses is tried again.
-    pub(super) probe_at: Option<Instant>,
+    probe_at: Option<Instant>,
     /// When the cursor says again that we are alive.
-    pub(super) touch_at: Option<Instant>,
+    touch_at: Option<Instant>,
     /// Since when the cursor cannot be written.
-    pub(super) unwritten_said_at: Option<Instant>,
+    unwritten_said_at: Option<Instant>,
 }
 
 impl LogKeeper {
+    pub(super) fn new(
+        store: Store,
+        inbox: Receiver<Message>,
+        shared: Arc<LogShared>,
+        clock: Clock,
+        refusals: Refusals,
+    ) -> Self {
+        Self {
+            store,
+            inbox,
+            shared,
+            clock,
+            refusals,
+            sync_at: None,
+            probe_at: None,
+            touch_at: None,
+            unwritten_said_at: None,
+        }
+    }
+
     pub(super) fn run(mut self) {
         let mut waiting = VecDeque::new();
         loop {
@@ -326,7 +434,14 @@ impl LogKeeper {
     fn append_group(&mut self, waiting: &mut VecDeque<WaitingRecord>) -> Option<AppendError> {
         let (begun, _) = (self.clock)();
         let records: Vec<&Record> = waiting.iter().map(|waiting| &waiting.record).collect();
-        match self.store.append(&records) {
+        let appended = self.store.append(&records);
+        let lost = self.store.take_lost();
+        if !lost.is_empty() {
+            for when_lost in &self.shared.losers.lock().0 {
+                when_lost(&lost);
+            }
+        }
+        match appended {
             Ok(sequences) => {
                 let (now, _) = (self.clock)();
                 self.shared
@@ -367,8 +482,7 @@ impl LogKeeper {
         let (now, _) = (self.clock)();
         self.probe_at = match error {
             AppendError::Full => None,
-            AppendError::DiskFull => Some(now + FULL_RETRY),
-            AppendError::DiskFailed => Some(now + FAILED_RETRY),
+            AppendError::DiskFull | AppendError::DiskFailed => Some(now + retry_after(error)),
         };
         if self.refusals.begin(error, now) {
             JournalRefuses {
@@ -459,7 +573,7 @@ pub(super) struct Refusals {
 }
 
 impl Refusals {
-    fn begin(&mut self, error: AppendError, now: Instant) -> bool {
+    pub(super) fn begin(&mut self, error: AppendError, now: Instant) -> bool {
         self.since = self.since.or(Some(now));
         let is_new = self.current.replace(error) != Some(error);
         let is_quiet = self
@@ -473,7 +587,7 @@ impl Refusals {
         true
     }
 
-    fn end(&mut self, now: Instant) -> Option<Duration> {
+    pub(super) fn end(&mut self, now: Instant) -> Option<Duration> {
         self.current = None;
         let since = self.since.take()?;
         mem::take(&mut self.is_logged).then(|| now.saturating_duration_since(since))

@@ -53,6 +53,13 @@ pub(super) enum Wanted {
     Waiting(Consumed),
     /// Those of some kinds, delivered or not.
     Kinds(&'static [RecordKind]),
+    /// Scores of one lane that wait for delivery.
+    Lane {
+        consumed: Consumed,
+        lane: u8,
+        /// One lane of a log reports damage: whose scores were lost is often not known.
+        reports_damage: bool,
+    },
 }
 
 /// Reads a log from its oldest record on.
@@ -116,7 +123,11 @@ impl LogReader {
             if stretch.next >= to {
                 break;
             }
-            let mut position = self.seek(&segment, stretch.next)?;
+            let mut position = match self.seek(&segment, stretch.next) {
+                // A full log has given it up in the meantime.
+                Err(_) if !self.index.lock().contains(&segment) => continue,
+                position => position?,
+            };
             let end = segment.next.min(to);
             while position.sequence < end && n_bytes < max_bytes {
                 let Some(head) = head_at(&position, &segment) else {
@@ -152,6 +163,11 @@ impl LogReader {
                 kind == RecordKind::Request && !consumed.contains(head.sequence)
             }
             Wanted::Kinds(kinds) => kinds.contains(&kind),
+            Wanted::Lane { consumed, lane, .. } => {
+                kind == RecordKind::Score
+                    && head.signal == *lane
+                    && !consumed.contains(head.sequence)
+            }
         };
         is_wanted.then_some(kind)
     }
@@ -160,7 +176,7 @@ impl LogReader {
     fn is_passed(&self, sequence: u64) -> bool {
         match &self.wanted {
             Wanted::Waiting(consumed) => !consumed.contains(sequence),
-            Wanted::Kinds(_) => false,
+            Wanted::Kinds(_) | Wanted::Lane { .. } => false,
         }
     }
 
@@ -169,6 +185,11 @@ impl LogReader {
         match &self.wanted {
             Wanted::Waiting(consumed) => !consumed.rest_of(range).is_empty(),
             Wanted::Kinds(_) => true,
+            Wanted::Lane {
+                consumed,
+                reports_damage,
+                ..
+            } => *reports_damage && !consumed.rest_of(range).is_empty(),
         }
     }
 

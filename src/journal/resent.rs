@@ -7,8 +7,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::format::{RECORD_HEAD, RECORDS_AT, RecordHead};
-use super::segment::{Index, Segment};
+use super::format::{RECORD_HEAD, RecordHead};
+use super::segment::{Index, Segment, heads_of};
 use super::storage::Storage;
 use super::store::Record;
 
@@ -96,22 +96,12 @@ impl Place {
 }
 
 fn find_in(storage: &dyn Storage, segment: &Segment, found: &mut Vec<Place>) -> io::Result<()> {
-    let file = storage.open(&segment.name)?;
-    let mut offset = RECORDS_AT;
-    while offset < segment.end {
-        let mut bytes = [0; RECORD_HEAD];
-        let n_read = file.read_at(&mut bytes, offset)?;
-        let Some(head) = RecordHead::decode(&bytes[..n_read], segment.head.salt) else {
-            break;
-        };
-        let n_bytes = head.n_bytes() as u64;
-        found.push(Place {
-            file: segment.name.clone(),
-            offset,
-            head,
-        });
-        offset += n_bytes;
-    }
+    let heads = heads_of(storage, segment)?.into_iter();
+    found.extend(heads.map(|(offset, head)| Place {
+        file: segment.name.clone(),
+        offset,
+        head,
+    }));
     Ok(())
 }
 

@@ -6,9 +6,10 @@ use std::io;
 use std::sync::Arc;
 
 use super::format::{
-    HEADS_AT, SEAL, SEAL_AT, SEGMENT_HEAD, Seal, SegmentHead, SignalCounts, UnusableHead,
+    HEADS_AT, RECORD_HEAD, RECORDS_AT, RecordHead, SEAL, SEAL_AT, SEGMENT_HEAD, Seal, SegmentHead,
+    SignalCounts, UnusableHead,
 };
-use super::storage::StoredFile;
+use super::storage::{Storage, StoredFile};
 use crate::sync::Mutex;
 
 /// What a record holds. Its number is written to the disk and must not change.
@@ -20,12 +21,14 @@ pub enum RecordKind {
     Judged = 2,
     /// A request that is only scored.
     Scored = 3,
+    /// Scores to deliver. In place of the signal is the number of their lane.
+    Score = 4,
 }
 
 impl RecordKind {
     /// `None` for a kind that is not known here: such records are skipped.
     pub(super) fn of(number: u8) -> Option<Self> {
-        [Self::Request, Self::Judged, Self::Scored]
+        [Self::Request, Self::Judged, Self::Scored, Self::Score]
             .into_iter()
             .find(|kind| *kind as u8 == number)
     }
@@ -118,6 +121,25 @@ pub(super) fn read_seal(file: &dyn StoredFile, salt: u64) -> Option<Seal> {
     let mut bytes = [0; SEAL];
     let n_read = file.read_at(&mut bytes, SEAL_AT).ok()?;
     Seal::decode(&bytes, salt).filter(|_| n_read == SEAL)
+}
+
+/// The heads of a segment's records, each with its place. Ends at the first that cannot be read.
+pub(super) fn heads_of(
+    storage: &dyn Storage,
+    segment: &Segment,
+) -> io::Result<Vec<(u64, RecordHead)>> {
+    let file = storage.open(&segment.name)?;
+    let (mut offset, mut heads) = (RECORDS_AT, Vec::new());
+    while offset < segment.end {
+        let mut bytes = [0; RECORD_HEAD];
+        let n_read = file.read_at(&mut bytes, offset)?;
+        let Some(head) = RecordHead::decode(&bytes[..n_read], segment.head.salt) else {
+            break;
+        };
+        heads.push((offset, head));
+        offset += head.n_bytes() as u64;
+    }
+    Ok(heads)
 }
 
 /// Reads `n_bytes` from `offset`, zeros where the disk cannot read.

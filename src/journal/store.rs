@@ -14,7 +14,6 @@ use super::cursor::{CURSOR, CursorFile, CursorRead, Progress, SharedProgress};
 use super::format::{
     ALIGNMENT, Needed, RECORDS_AT, RecordHead, SegmentHead, SignalCounts, n_record_bytes, rest_crc,
 };
-use super::reader::{LogReader, Wanted};
 use super::reopen::{OpenError, Recovered, RecoveredLog, recover};
 use super::segment::{FileFault, Index, RecordKind, Segment, seal, segment_name, write_heads};
 use super::storage::{Storage, StoredFile};
@@ -45,6 +44,8 @@ pub struct LogSettings {
     pub(super) sync: bool,
     /// Delivered records are kept while open traces have spans in them.
     pub(super) is_scored: bool,
+    /// A full log gives up its oldest records. Otherwise it refuses new ones.
+    pub(super) drops_oldest: bool,
 }
 
 impl LogSettings {
@@ -57,8 +58,28 @@ impl LogSettings {
             segment_size: segment_size.min(max_size),
             sync,
             is_scored,
+            drops_oldest: false,
         }
     }
+
+    /// A log of scores: when it is full, the oldest go.
+    pub fn of_scores(max_size: u64, sync: bool) -> Self {
+        Self {
+            drops_oldest: true,
+            ..Self::new(max_size, sync, false)
+        }
+    }
+}
+
+/// A record that a full log has given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LostRecord {
+    /// Its number.
+    pub sequence: u64,
+    /// Its lane.
+    pub lane: u8,
+    /// Its scores.
+    pub n_items: u64,
 }
 
 /// What is kept, of one request or beside requests.
@@ -104,6 +125,14 @@ impl Record {
         }
     }
 
+    /// A request with `n_items` scores, for the destination of a lane.
+    pub fn score(lane: u8, n_items: u64, written: u64, meta: Bytes, body: Bytes) -> Self {
+        Self {
+            kind: RecordKind::Score,
+            ..Self::new(lane, n_items, written, meta, body)
+        }
+    }
+
     pub(super) fn n_bytes(&self) -> usize {
         n_record_bytes(self.meta.len(), self.body.len())
     }
@@ -121,6 +150,14 @@ pub enum AppendError {
 }
 
 impl AppendError {
+    /// The reason for an error of the disk.
+    pub(super) fn of(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull,
+            _ => Self::DiskFailed,
+        }
+    }
+
     /// The label of counters and of the state.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -149,6 +186,8 @@ pub(super) struct Store {
     /// The tail has records that were not synced.
     is_unsynced: bool,
     spares: Vec<(String, u64)>,
+    /// Given up since the keeper last looked.
+    lost: Vec<LostRecord>,
     next_sequence: u64,
     next_group: u64,
     progress: SharedProgress,
@@ -194,29 +233,13 @@ impl Store {
             tail: None,
             is_unsynced: false,
             spares: Vec::new(),
+            lost: Vec::new(),
             next_sequence,
             next_group,
             progress: Arc::new(Mutex::new(progress)),
             rng,
         };
         Ok((store, recovered))
-    }
-
-    /// Reads what waits, from the oldest record on.
-    pub(super) fn reader(&self, damaged: Arc<dyn Storage>) -> LogReader {
-        let (storage, index) = (Arc::clone(&self.storage), Arc::clone(&self.index));
-        let consumed = self.progress.lock().consumed().clone();
-        LogReader::new(storage, damaged, index, Wanted::Waiting(consumed))
-    }
-
-    /// Reads records of some kinds, whether they wait or not.
-    pub(super) fn past_reader(
-        &self,
-        damaged: Arc<dyn Storage>,
-        kinds: &'static [RecordKind],
-    ) -> LogReader {
-        let (storage, index) = (Arc::clone(&self.storage), Arc::clone(&self.index));
-        LogReader::new(storage, damaged, index, Wanted::Kinds(kinds))
     }
 
     /// Its folder, and the segments in it.
@@ -267,6 +290,9 @@ impl Store {
 
     /// Bytes of records that could be appended now.
     pub(super) fn room(&self) -> u64 {
+        if self.settings.drops_oldest {
+            return self.settings.max_size.saturating_sub(RECORDS_AT);
+        }
         let spares: u64 = self.spares.iter().map(|(_, size)| size).sum();
         let free = self.settings.max_size.saturating_sub(self.used() - spares);
         self.tail_room().max(free.saturating_sub(RECORDS_AT))
@@ -470,6 +496,10 @@ impl Store {
         while self.settings.max_size.saturating_sub(self.used()) < least
             && self.release_oldest(arrived)
         {}
+        while self.settings.drops_oldest
+            && self.settings.max_size.saturating_sub(self.used()) < least
+            && self.drop_oldest(arrived)
+        {}
         let free = self.settings.max_size.saturating_sub(self.used());
         if free < least {
             return Err(AppendFailure {
@@ -529,12 +559,8 @@ impl Store {
 }
 
 fn failure(fault: FileFault) -> AppendFailure {
-    let error = match fault.error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => AppendError::DiskFull,
-        _ => AppendError::DiskFailed,
-    };
     AppendFailure {
-        error,
+        error: AppendError::of(&fault.error),
         fault: Some(fault),
     }
 }

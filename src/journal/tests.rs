@@ -2,6 +2,7 @@
 //! of every operation, and a flipped bit anywhere. One test uses a real folder; real power cuts and
 //! other file systems are not tried.
 
+mod dropping;
 mod needed;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +13,7 @@ use bytes::Bytes;
 
 use super::format::{HEADS_AT, RECORDS_AT, RecordHead, SEGMENT_HEAD, rest_crc};
 use super::model::{DiskFault, ModelDisk, Survival};
-use super::reader::Stretch;
+use super::reader::{LogReader, Stretch, Wanted};
 use super::reopen::{OpenError, Recovered};
 use super::segment::{RecordKind, segment_name};
 use super::storage::{Folder, Storage};
@@ -23,6 +24,7 @@ const SETTINGS: LogSettings = LogSettings {
     segment_size: 24 << 10,
     sync: true,
     is_scored: false,
+    drops_oldest: false,
 };
 
 /// A log under test, and what it promised.
@@ -113,7 +115,7 @@ impl Tested {
 
     /// Everything that waits for delivery.
     fn read_all(&self) -> (BTreeMap<u64, Bytes>, Stretch) {
-        let mut reader = self.store.reader(Arc::new(ModelDisk::default()));
+        let mut reader = reader_of(&self.store);
         let mut all = Stretch::default();
         let mut from = self.store.low();
         while from < self.store.next_sequence() {
@@ -156,6 +158,17 @@ impl Tested {
         let n_items: u64 = recovered.counts.iter().sum();
         assert_eq!(n_items, read.len() as u64, "{what}: the books balance");
     }
+}
+
+/// Reads what waits in a log.
+fn reader_of(store: &Store) -> LogReader {
+    let consumed = store.progress().lock().consumed().clone();
+    reads(store, Wanted::Waiting(consumed))
+}
+
+fn reads(store: &Store, wanted: Wanted) -> LogReader {
+    let (storage, index) = store.segments();
+    LogReader::new(storage, Arc::new(ModelDisk::default()), index, wanted)
 }
 
 const ALL_KEPT: [Survival; 6] = [
@@ -485,7 +498,7 @@ fn a_real_folder_keeps_what_it_was_given() {
     assert_eq!((recovered.damage.len(), recovered.torn), (0, None));
     assert_eq!((store.low(), store.next_sequence()), (30, 60));
     assert_eq!(recovered.counts, [(15..30).sum::<u64>() + 15, 0, 0]);
-    let mut reader = store.reader(Arc::new(ModelDisk::default()));
+    let mut reader = reader_of(&store);
     let stretch = reader.read(30, 60, usize::MAX).unwrap();
     assert_eq!((stretch.records.len(), stretch.next), (30, 60));
     assert!(stretch.records.iter().all(|record| record.body == body));

@@ -7,8 +7,7 @@ use std::time::Duration;
 use super::rebuild::KeptTraces;
 use super::{StartError, now};
 use crate::config::{AtStop, Config};
-use crate::forward::KeptRequests;
-use crate::journal::{JournalFolder, JournalLog, JudgedMarks, Keeping, LogSettings, OpenLog};
+use crate::journal::{JournalFolder, JournalLog, JudgedMarks, Keeping, LogSettings};
 use crate::telemetry::{MetricsSource, Telemetry};
 
 /// How long a start waits for another process to leave the folder, and a stop for the disk.
@@ -20,7 +19,7 @@ pub(super) struct JournalParts {
     /// Takes what is scored and not forwarded.
     pub(super) log: Option<JournalLog>,
     /// For the forward plane.
-    pub(super) requests: Option<KeptRequests>,
+    pub(super) requests: Option<JournalLog>,
     /// For the exporter.
     pub(super) marks: Option<JudgedMarks>,
     /// For the scoring thread.
@@ -30,18 +29,10 @@ pub(super) struct JournalParts {
 }
 
 impl JournalParts {
-    pub(super) fn of(opened: Option<OpenLog>, config: &Config) -> Self {
-        let Some(opened) = opened else {
+    pub(super) fn of(opened: Option<(JournalLog, Keeping)>, config: &Config) -> Self {
+        let Some((log, keeping)) = opened else {
             return Self::default();
         };
-        let OpenLog {
-            log,
-            reader,
-            low,
-            end,
-            past,
-            keeping,
-        } = opened;
         let metrics_log = log.clone();
         let metrics: MetricsSource = Arc::new(move |page| metrics_log.write_metrics(page));
         let marks = JudgedMarks::new(log.clone());
@@ -49,18 +40,13 @@ impl JournalParts {
             KeptTraces::new(
                 log.clone(),
                 marks.clone(),
-                past,
                 config.assemble.peers.is_some(),
                 config.shutdown.open_traces == AtStop::Keep,
             )
         });
         Self {
             log: config.scoring.enabled.then(|| log.clone()),
-            requests: Some(KeptRequests {
-                log,
-                reader,
-                waiting: low..end,
-            }),
+            requests: Some(log),
             marks: config.scoring.enabled.then_some(marks),
             traces,
             metrics: Some(metrics),
@@ -69,12 +55,13 @@ impl JournalParts {
     }
 }
 
-/// Opens the journal, if one is configured.
+/// Opens the journal, if one is configured. While its folder cannot be used, requests are refused
+/// and it is tried again: a restart repairs no disk.
 pub(super) async fn open_journal(
     config: &Config,
     rng: fastrand::Rng,
-    telemetry: &Telemetry,
-) -> Result<Option<OpenLog>, StartError> {
+    telemetry: &Arc<Telemetry>,
+) -> Result<Option<(JournalLog, Keeping)>, StartError> {
     let journal = &config.journal;
     let Some(directory) = &journal.directory else {
         return Ok(None);
@@ -82,12 +69,14 @@ pub(super) async fn open_journal(
     // The previous process may be ending now.
     let give_up_at = now().instant + PATIENCE;
     let folder = loop {
-        match JournalFolder::lock(directory)? {
-            Some(folder) => break folder,
-            None if now().instant >= give_up_at => {
+        match JournalFolder::lock(directory) {
+            Ok(Some(folder)) => break folder,
+            Ok(None) if now().instant >= give_up_at => {
                 return Err(JournalFolder::in_use(directory).into());
             }
-            None => tokio::time::sleep(Duration::from_millis(100)).await,
+            Ok(None) => tokio::time::sleep(Duration::from_millis(100)).await,
+            Err(error) if error.may_pass() => break JournalFolder::unlocked(directory),
+            Err(error) => return Err(error.into()),
         }
     };
     let settings = LogSettings::new(

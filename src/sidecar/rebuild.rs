@@ -4,6 +4,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::now;
@@ -12,6 +13,7 @@ use crate::journal::{JournalLog, JudgedMarks, LogReader, Needed, Past, Stored};
 use crate::pipeline::{CrossTraceAccess, Pipeline, Rebuilding, Rules, TraceMark};
 use crate::receive::{scan, scan_logs};
 use crate::span::{Batch, KeySet, Now};
+use crate::sync::Mutex;
 use crate::telemetry::{
     JournalSilence, JournalTracesUnread, Telemetry, TracesKeptOpen, TracesRestored,
 };
@@ -31,8 +33,10 @@ const MAX_READ: usize = 4 << 20;
 pub(super) struct KeptTraces {
     log: JournalLog,
     marks: JudgedMarks,
-    /// Read at the start.
-    past: Option<Past>,
+    /// What the journal held when it was opened; read once.
+    past: Arc<Mutex<Option<Past>>>,
+    /// That was read: from then on the journal hears what is needed.
+    is_rebuilt: bool,
     /// Replicas may have taken spans while we were away.
     has_peers: bool,
     /// At the end open traces stay in the journal, and are not judged.
@@ -54,14 +58,17 @@ impl KeptTraces {
     pub(super) fn new(
         log: JournalLog,
         marks: JudgedMarks,
-        past: Past,
         has_peers: bool,
         keeps_open: bool,
     ) -> Self {
+        let past = Arc::new(Mutex::new(None));
+        let slot = Arc::clone(&past);
+        log.when_open(Box::new(move |opened| *slot.lock() = Some(opened.past())));
         Self {
             log,
             marks,
-            past: Some(past),
+            past,
+            is_rebuilt: false,
             has_peers,
             keeps_open,
             need_at: None,
@@ -69,7 +76,8 @@ impl KeptTraces {
         }
     }
 
-    /// Rebuilds the open traces. They settle as if their spans had come now.
+    /// Rebuilds the open traces, once the journal is open. They settle as if their spans had come
+    /// now. Until then every request was refused, so that none is ahead of them.
     pub(super) fn rebuild<C: CrossTraceAccess>(
         &mut self,
         pipeline: &mut Pipeline<C>,
@@ -78,16 +86,17 @@ impl KeptTraces {
         telemetry: &Telemetry,
         mut beat: impl FnMut(),
     ) {
-        let Some(mut past) = self.past.take() else {
+        if self.is_rebuilt {
+            return;
+        }
+        let Some(mut past) = self.past.lock().take() else {
             return;
         };
+        self.is_rebuilt = true;
         pipeline.mark_judged();
         let begun = now();
-        let silence = past.whole_until.map(|until| {
-            // A clock that ran backwards proves nothing.
-            let nanos = started.unix_nanos.checked_sub(until);
-            nanos.map_or(Duration::MAX, Duration::from_nanos)
-        });
+        // However late this thread comes to it.
+        let silence = past.silence;
         let is_whole = silence.is_some_and(|silence| silence <= SENDERS_PATIENCE);
         if is_whole && !self.has_peers {
             pipeline.restore_memory(past.needed.since_unix_nanos);
@@ -108,7 +117,7 @@ impl KeptTraces {
         let n_open = pipeline.stats().n_open;
         let is_whole = is_whole && !rebuilt.is_damaged;
         if !is_whole {
-            pipeline.restore_memory(started.unix_nanos);
+            pipeline.restore_memory(past.opened_unix_nanos);
             pipeline.mark_restored_incomplete();
             if let Some(silence) = silence.filter(|silence| *silence > SENDERS_PATIENCE)
                 && n_open > 0
@@ -137,7 +146,7 @@ impl KeptTraces {
         taken_below: u64,
         now: Instant,
     ) {
-        if self.need_at.is_some_and(|at| now < at) {
+        if !self.is_rebuilt || self.need_at.is_some_and(|at| now < at) {
             return;
         }
         self.need_at = Some(now + NEED_INTERVAL);

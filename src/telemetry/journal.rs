@@ -222,6 +222,35 @@ impl JournalOpened {
     }
 }
 
+/// The log of scores was opened.
+#[derive(Debug)]
+pub struct JournaledScoresFound {
+    /// The journal's folder.
+    pub folder: String,
+    /// Bytes that wait in it.
+    pub n_bytes: u64,
+    /// When the oldest of them were made, in Unix nanoseconds.
+    pub oldest: Option<u64>,
+}
+
+impl JournaledScoresFound {
+    /// Logs it, if there are any.
+    pub fn emit(self) {
+        let Self {
+            folder,
+            n_bytes,
+            oldest,
+        } = self;
+        if let Some(since) = oldest.map(rfc3339) {
+            tracing::info!(
+                folder,
+                n_bytes,
+                "scores wait in the journal since {since}; they are sent first"
+            );
+        }
+    }
+}
+
 /// The open traces were rebuilt from the journal.
 #[derive(Debug)]
 pub struct TracesRestored {

@@ -55,8 +55,7 @@ pub struct Delivery<P = Client> {
     refusals: BTreeMap<&'static str, RateLimitedLog>,
     /// The stage of the queue as last seen.
     stage: QueueStage,
-    /// Reads what the queue has only in its journal; away while it reads.
-    reader: Option<LogReader>,
+    /// Reads what the queue has only in its journal.
     reading: JoinSet<(LogReader, io::Result<Stretch>)>,
     /// Not read before then: the last attempt failed.
     unread_until: Option<Instant>,
@@ -96,18 +95,10 @@ impl<P: Recipient> Delivery<P> {
             hold_ups: RateLimitedLog::default(),
             refusals: BTreeMap::new(),
             stage: QueueStage::Open,
-            reader: None,
             reading: JoinSet::new(),
             unread_until: None,
             unread: RateLimitedLog::default(),
         }
-    }
-
-    /// Reads what the queue has only in its journal.
-    #[must_use]
-    pub fn reading(mut self, reader: LogReader) -> Self {
-        self.reader = Some(reader);
-        self
     }
 
     /// Delivers until the queue is closed and empty, or its deadline has passed. Drops the rest as
@@ -172,17 +163,11 @@ impl<P: Recipient> Delivery<P> {
         let Some(to_read) = self.queue.to_read() else {
             return;
         };
-        if let Some(mut reader) = self.reader.take() {
-            self.reading.spawn_blocking(move || {
-                let sequences = to_read.sequences;
-                let stretch = reader.read(sequences.start, sequences.end, to_read.max_bytes);
-                (reader, stretch)
-            });
-        }
+        self.reading.spawn_blocking(move || to_read.read());
     }
 
     fn take_read(&mut self, (reader, read): (LogReader, io::Result<Stretch>)) {
-        self.reader = Some(reader);
+        self.queue.return_reader(reader);
         match read {
             Ok(stretch) => {
                 for (_, damage) in &stretch.damage {

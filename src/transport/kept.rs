@@ -1,6 +1,7 @@
 //! Which requests of a queue are only in its journal, and how a request's own headers are written
 //! there. Knows nothing of files.
 
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::{Buf, BufMut, Bytes};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::journal::JournalLog;
+use crate::journal::{JournalLog, LogReader, OpenedLog, Stretch};
 
 /// Most bytes read from the journal at once.
 const MAX_READ: usize = 4 << 20;
@@ -22,15 +23,26 @@ pub(super) struct OnDisk {
     next: u64,
     /// Behind the last record.
     end: u64,
+    /// `None` before the log is open, and while it reads.
+    reader: Option<LogReader>,
 }
 
 impl OnDisk {
-    pub(super) fn new(log: JournalLog, waiting: Range<u64>) -> Self {
+    /// A log that may not be open yet.
+    pub(super) fn new(log: JournalLog) -> Self {
         Self {
             log,
-            next: waiting.start,
-            end: waiting.end,
+            next: 0,
+            end: 0,
+            reader: None,
         }
+    }
+
+    /// The log is open. Nothing was appended yet.
+    pub(super) fn opened(&mut self, log: &OpenedLog) {
+        let waiting = log.waiting();
+        (self.next, self.end) = (waiting.start, waiting.end);
+        self.reader = Some(log.reader());
     }
 
     /// Everything that waits is in memory.
@@ -49,14 +61,20 @@ impl OnDisk {
     }
 
     /// What to read next, if memory has become half empty.
-    pub(super) fn to_read(&self, n_bytes: usize, capacity: usize) -> Option<ToRead> {
+    pub(super) fn begin_read(&mut self, n_bytes: usize, capacity: usize) -> Option<ToRead> {
         if self.is_empty() || n_bytes > capacity / 2 {
             return None;
         }
         Some(ToRead {
+            reader: self.reader.take()?,
             sequences: self.next..self.end,
             max_bytes: MAX_READ.min(capacity - n_bytes),
         })
+    }
+
+    /// The reader is done.
+    pub(super) fn return_reader(&mut self, reader: LogReader) {
+        self.reader = Some(reader);
     }
 
     /// Everything below `next` was read.
@@ -66,10 +84,20 @@ impl OnDisk {
 }
 
 /// A stretch of the journal to read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct ToRead {
-    pub(super) sequences: Range<u64>,
-    pub(super) max_bytes: usize,
+    reader: LogReader,
+    sequences: Range<u64>,
+    max_bytes: usize,
+}
+
+impl ToRead {
+    /// Reads it. Blocks.
+    pub(super) fn read(mut self) -> (LogReader, io::Result<Stretch>) {
+        let Range { start, end } = self.sequences;
+        let stretch = self.reader.read(start, end, self.max_bytes);
+        (self.reader, stretch)
+    }
 }
 
 /// The record of a request, shared by the parts that it was split into.

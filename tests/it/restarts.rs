@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 use rustix::process::Signal;
 use spanscore::span::ScopeHash;
 
 use crate::support::backend::Backend;
-use crate::support::program::{Running, is_acknowledged, metric};
+use crate::support::program::{Running, http, is_acknowledged, metric};
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
 const CRITERIA: &str = r#"
@@ -101,6 +102,16 @@ fn scores(backend: &Backend) -> BTreeMap<Vec<u8>, Vec<Vec<u8>>> {
         }
     }
     scores
+}
+
+/// How complete the trace of a score was.
+fn completeness(score: &Span) -> &str {
+    let mut attributes = score.attributes.iter();
+    let found = attributes.find(|attribute| attribute.key == "spanscore.completeness");
+    match found.unwrap().value.as_ref().unwrap().value.as_ref() {
+        Some(Value::StringValue(text)) => text,
+        other => panic!("{other:?}"),
+    }
 }
 
 async fn wait_for_scores(backend: &Backend, n_scores: usize) {
@@ -219,12 +230,7 @@ async fn open_traces_that_are_kept_at_a_stop_go_on_at_the_next_start() {
     assert_eq!(second.ended().0, 0);
     for seen in scores(&backend).values() {
         let score = Span::decode(&seen[0][..]).unwrap();
-        let completeness = score
-            .attributes
-            .iter()
-            .find(|attribute| attribute.key == "spanscore.completeness");
-        let text = format!("{:?}", completeness.unwrap().value);
-        assert!(text.contains("root_ended"), "{text}");
+        assert_eq!(completeness(&score), "root_ended");
     }
 }
 
@@ -266,4 +272,86 @@ async fn scores_that_wait_at_a_kill_arrive_after_the_restart() {
     third.signal(Signal::TERM);
     assert_eq!(third.ended().0, 0);
     assert!(scores(&backend).values().all(|seen| seen.len() == 1));
+}
+
+/// A file system on which nobody can make a folder, not even root.
+const UNUSABLE: &str = "/proc/self";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_without_its_disk_refuses_until_the_disk_is_back() {
+    let backend = Backend::start().await;
+    let endpoint = format!("http://{}", backend.address);
+    let folder = tempfile::tempdir().unwrap();
+    let [disk, mount] = ["disk", "mount"].map(|name| folder.path().join(name));
+    std::fs::create_dir(&disk).unwrap();
+    let mount_to = |target: &Path| {
+        let new = folder.path().join("new");
+        std::os::unix::fs::symlink(target, &new).unwrap();
+        std::fs::rename(&new, &mount).unwrap();
+    };
+    mount_to(&disk);
+    let journal = mount.join("journal");
+    let mut first = start(folder.path(), &endpoint, Some(&journal), &[]);
+    let [otlp, _] = first.addresses();
+    let mut spans = run_of(1);
+    at_present(&mut spans, unix_nanos());
+    send(&otlp, &spans[1..]);
+    first.signal(Signal::KILL);
+    first.child.wait().unwrap();
+
+    mount_to(Path::new(UNUSABLE));
+    let mut second = start(folder.path(), &endpoint, Some(&journal), &[]);
+    let [otlp, admin] = second.addresses();
+    let root = request(spans[..1].to_vec());
+    assert!(!is_acknowledged(&otlp, &root), "nothing could keep it");
+    for path in ["/livez", "/readyz"] {
+        let answer = http(&admin, &format!("GET {path}"), &[]);
+        assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+    }
+    let state = "spanscore_journal_state{log=\"requests\",state=\"disk_error\"}";
+    assert_eq!(metric(&admin, state), 1.0);
+    let refused =
+        "spanscore_receiver_refused_requests_total{signal=\"traces\",reason=\"disk_error\"}";
+    assert_eq!(metric(&admin, refused), 1.0);
+
+    mount_to(&disk);
+    while !is_acknowledged(&otlp, &root) {
+        tokio::task::yield_now().await;
+    }
+    // The open trace was rebuilt before its root was taken.
+    wait_for_scores(&backend, N_CRITERIA).await;
+    assert_eq!(metric(&admin, state), 0.0);
+    assert_eq!(
+        metric(&admin, "spanscore_journal_restored_traces_total"),
+        1.0
+    );
+    second.signal(Signal::TERM);
+    assert_eq!(second.ended().0, 0);
+    for seen in scores(&backend).values() {
+        let score = Span::decode(&seen[0][..]).unwrap();
+        assert_eq!(completeness(&score), "root_ended");
+    }
+}
+
+#[test]
+fn a_start_on_a_disk_that_stays_away_can_be_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = Path::new(UNUSABLE).join("journal");
+    let mut sidecar = start(folder.path(), "http://127.0.0.1:1", Some(&journal), &[]);
+    sidecar.addresses();
+    sidecar.signal(Signal::TERM);
+    assert_eq!(sidecar.ended().0, 0);
+}
+
+#[test]
+fn a_file_in_place_of_the_journal_is_a_wrong_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    for journal in [&file, &file.join("journal")] {
+        let sidecar = start(folder.path(), "http://127.0.0.1:1", Some(journal), &[]);
+        let (code, messages) = sidecar.failed();
+        assert_eq!(code, 4, "{messages}");
+        assert!(messages.contains("cannot be used"), "{messages}");
+    }
 }

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::journal::{JournalFolder, Keeping, LogSettings, OpenLog};
+use crate::journal::{JournalFolder, Keeping, LogSettings};
 
 /// A plane with a journal.
 struct KeptPlane {
@@ -41,14 +41,7 @@ impl KeptPlane {
     ) -> Self {
         let telemetry = Arc::new(Telemetry::default());
         let rng = fastrand::Rng::with_seed(7);
-        let OpenLog {
-            log,
-            reader,
-            low,
-            end,
-            keeping,
-            ..
-        } = JournalFolder::lock(folder)
+        let (log, keeping) = JournalFolder::lock(folder)
             .unwrap()
             .expect("nobody else has it")
             .open_requests(log, clock, rng.clone(), &telemetry)
@@ -57,11 +50,7 @@ impl KeptPlane {
             destination: Some(destination),
             signals: Signal::ALL.to_vec(),
             capacity: capacity.into(),
-            journal: Some(KeptRequests {
-                log,
-                reader,
-                waiting: low..end,
-            }),
+            journal: Some(log),
         };
         let (handle, delivery) = start(settings, &telemetry, rng).unwrap();
         let plane = Plane {

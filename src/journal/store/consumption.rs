@@ -4,10 +4,10 @@
 use std::io;
 use std::sync::Arc;
 
-use super::{MAX_SPARES, NEEDED_SHARE, Store};
+use super::{LostRecord, MAX_SPARES, NEEDED_SHARE, Store};
 use crate::journal::cursor::{CURSOR, Progress};
 use crate::journal::format::Needed;
-use crate::journal::segment::{FileFault, Segment};
+use crate::journal::segment::{FileFault, Segment, heads_of};
 
 impl Store {
     /// Writes the cursor if anything moved, and removes segments that are consumed.
@@ -82,6 +82,37 @@ impl Store {
         self.remove(vec![oldest]);
         self.drop_spares();
         true
+    }
+
+    /// Gives up the oldest segment, whether its records are delivered or not.
+    pub(super) fn drop_oldest(&mut self, unix_nanos: u64) -> bool {
+        let oldest = self.index.lock().first().cloned();
+        let Some(oldest) = oldest else {
+            return false;
+        };
+        let heads = heads_of(&*self.storage, &oldest).unwrap_or_default();
+        let shared = Arc::clone(&self.progress);
+        let mut progress = shared.lock();
+        let waiting = heads.iter().map(|(_, head)| head);
+        let waiting = waiting.filter(|head| !progress.consumed().contains(head.sequence));
+        self.lost.extend(waiting.map(|head| LostRecord {
+            sequence: head.sequence,
+            lane: head.signal,
+            n_items: head.n_items,
+        }));
+        progress.consume(oldest.head.first..oldest.next);
+        // A start would take the missing segment for damage, unless the cursor is past it.
+        let _ = progress.write(unix_nanos).and_then(|()| progress.sync());
+        drop(progress);
+        self.remove(vec![oldest]);
+        // A reader may be in it: its file must not be written again.
+        self.drop_spares();
+        true
+    }
+
+    /// What was given up since the last call.
+    pub(in crate::journal) fn take_lost(&mut self) -> Vec<LostRecord> {
+        std::mem::take(&mut self.lost)
     }
 
     fn remove(&mut self, done: Vec<Segment>) {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{ALL_KEPT, SETTINGS};
+use super::{ALL_KEPT, SETTINGS, reader_of, reads};
 use crate::journal::format::{CursorSlot, Needed};
 use crate::journal::model::ModelDisk;
+use crate::journal::reader::Wanted;
 use crate::journal::reopen::Recovered;
 use crate::journal::resent::LastRecords;
 use crate::journal::segment::RecordKind;
@@ -26,7 +27,7 @@ fn open_scored(disk: &ModelDisk) -> (Store, Recovered) {
 /// The numbers of all requests, delivered or not.
 fn past(store: &Store) -> Vec<u64> {
     let requests = &[RecordKind::Request];
-    let mut reader = store.past_reader(Arc::new(ModelDisk::default()), requests);
+    let mut reader = reads(store, Wanted::Kinds(requests));
     let from = store.needed().from;
     let stretch = reader
         .read(from, store.next_sequence(), usize::MAX)
@@ -116,8 +117,7 @@ fn marks_are_read_back_and_never_delivered() {
             true => open_scored(&disk.after_kill()),
             false => open_scored(&disk),
         };
-        let damaged: Arc<ModelDisk> = Arc::default();
-        let waiting = store.reader(damaged.clone()).read(0, 4, 1 << 20).unwrap();
+        let waiting = reader_of(&store).read(0, 4, 1 << 20).unwrap();
         let bodies: Vec<_> = waiting
             .records
             .iter()
@@ -126,10 +126,8 @@ fn marks_are_read_back_and_never_delivered() {
         assert_eq!(bodies, [b"request", b"request"]);
         assert_eq!(waiting.passed, [1, 2], "they count as delivered");
         let judged = &[RecordKind::Judged];
-        let judged = store
-            .past_reader(damaged, judged)
-            .read(0, 4, 1 << 20)
-            .unwrap();
+        let mut judged = reads(&store, Wanted::Kinds(judged));
+        let judged = judged.read(0, 4, 1 << 20).unwrap();
         assert_eq!(judged.records.len(), 1);
         assert_eq!(judged.records[0].body, "marks");
     }

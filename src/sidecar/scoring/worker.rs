@@ -89,10 +89,7 @@ impl Worker {
             missing: Vec::new(),
         };
         if let Some(kept) = &mut kept {
-            let rules = Arc::clone(&output.rules);
-            kept.rebuild(&mut pipeline, &rules, time, &shared.telemetry, || {
-                output.beat()
-            });
+            output.rebuild(kept, &mut pipeline, time);
         }
         loop {
             let first = wait(&inbox, pipeline.next_deadline());
@@ -102,6 +99,9 @@ impl Worker {
             output.beat();
             let rules = shared.rules.load_full();
             output.rules = Arc::clone(&rules);
+            if let Some(kept) = &mut kept {
+                output.rebuild(kept, &mut pipeline, now());
+            }
             if !is_draining && shared.draining.load(Ordering::Relaxed) {
                 is_draining = true;
                 pipeline.shorten_settle(DRAINING_SETTLE);
@@ -248,6 +248,12 @@ impl JudgementSink for Output<'_> {
 }
 
 impl Output<'_> {
+    /// Takes in what the journal held, if it has been opened since.
+    fn rebuild(&mut self, kept: &mut KeptTraces, pipeline: &mut Pipeline<SharedAccess>, now: Now) {
+        let (rules, telemetry) = (Arc::clone(&self.rules), self.telemetry);
+        kept.rebuild(pipeline, &rules, now, telemetry, || self.beat());
+    }
+
     fn report_halves(&mut self, halves: &[HalfArrived]) {
         for HalfArrived { service, missing } in halves {
             let is_first = !self.missing.contains(missing);

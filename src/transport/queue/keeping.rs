@@ -1,21 +1,26 @@
 //! A queue whose requests are kept in a journal. Memory holds the oldest of them, as many as fit;
 //! the others are read when their turn comes. Knows nothing of files.
 
-use std::ops::Range;
-
 use bytes::Bytes;
 
 use super::{KeepOutcome, OutboundRequest, Queue, QueueRefusal, QueueStage, Route};
 use crate::config::Signal;
-use crate::journal::{JournalLog, Record, Stretch};
+use crate::journal::{JournalLog, LogReader, Record, Stretch};
 use crate::transport::kept::{KeptRecord, OnDisk, ToRead, decode_headers, encode_headers};
 
 impl Queue {
-    /// Keeps the requests in `log`, from now on and beginning with what `waiting` there. They are
-    /// given up only for a final answer of the destination.
+    /// Keeps the requests in `log`, from now on and beginning with what waits there. They are given
+    /// up only for a final answer of the destination.
     #[must_use]
-    pub fn kept_in(self, log: JournalLog, waiting: Range<u64>) -> Self {
-        self.state().on_disk = Some(OnDisk::new(log, waiting));
+    pub fn kept_in(self, log: &JournalLog) -> Self {
+        self.state().on_disk = Some(OnDisk::new(log.clone()));
+        let queue = self.clone();
+        log.when_open(Box::new(move |opened| {
+            if let Some(on_disk) = &mut queue.state().on_disk {
+                on_disk.opened(opened);
+            }
+            queue.shared.changed.notify_one();
+        }));
         self
     }
 
@@ -75,9 +80,17 @@ impl Queue {
 
     /// What to read from the journal, if requests wait there and memory has room for some.
     pub(in crate::transport) fn to_read(&self) -> Option<ToRead> {
-        let state = self.state();
-        let on_disk = state.on_disk.as_ref()?;
-        on_disk.to_read(state.n_bytes, self.capacity())
+        let mut state = self.state();
+        let n_bytes = state.n_bytes;
+        let on_disk = state.on_disk.as_mut()?;
+        on_disk.begin_read(n_bytes, self.capacity())
+    }
+
+    /// Takes the reader back that [`Self::to_read`] gave.
+    pub(in crate::transport) fn return_reader(&self, reader: LogReader) {
+        if let Some(on_disk) = &mut self.state().on_disk {
+            on_disk.return_reader(reader);
+        }
     }
 
     /// Takes what was read.

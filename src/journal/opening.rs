@@ -1,0 +1,404 @@
+//! The folder of a journal: its lock, and its logs as a start finds them. Opening may fail and be
+//! tried again, since a disk that cannot be used now may be usable later. Knows no threads.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::cursor::Consumed;
+use super::format::Needed;
+use super::reader::{LogReader, Wanted};
+use super::reopen::{OpenError, Recovered};
+use super::resent::LastRecords;
+use super::segment::{Index, RecordKind, heads_of};
+use super::storage::{Folder, Storage, is_in_memory};
+use super::store::{AppendError, LogSettings, Store};
+use crate::sync::Mutex;
+use crate::telemetry::{
+    ItemsDropped, JournalCursorLost, JournalDamaged, JournalInMemory, JournalOpened,
+    JournalTailTorn, JournalTooNew, JournaledScoresFound, Telemetry,
+};
+
+/// Reads both clocks: the moment, and Unix time in nanoseconds.
+pub type Clock = fn() -> (Instant, u64);
+
+/// The folder of what could not be read.
+const DAMAGED: &str = "damaged";
+
+/// Why the journal cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// Another process has it.
+    #[error(
+        "journal.directory: `{folder}` is in use by process {process}; give each instance a \
+         folder of its own"
+    )]
+    InUse {
+        /// The folder.
+        folder: String,
+        /// The process that has it.
+        process: String,
+    },
+    /// The folder cannot be used.
+    #[error("journal.directory: `{file}` cannot be used: {error}")]
+    Folder {
+        /// The folder or file.
+        file: String,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl JournalError {
+    /// A disk that is freed, repaired or mounted makes the folder usable. Otherwise the
+    /// configuration is wrong.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::InUse { .. } => false,
+            Self::Folder { error, .. } => !matches!(
+                error.kind(),
+                // A file has the name of the folder, or of one above it.
+                io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists
+            ),
+        }
+    }
+
+    pub(super) fn refusal(&self) -> AppendError {
+        match self {
+            Self::Folder { error, .. } => AppendError::of(error),
+            Self::InUse { .. } => AppendError::DiskFailed,
+        }
+    }
+}
+
+/// The journal's folder. Once it is locked, no other process has it while this value lives.
+#[derive(Debug)]
+pub struct JournalFolder {
+    path: PathBuf,
+    lock: Mutex<Option<File>>,
+}
+
+impl JournalFolder {
+    /// A folder that is made and locked when a log of it is opened.
+    pub fn unlocked(path: &Path) -> Arc<Self> {
+        Arc::new(Self {
+            path: path.to_owned(),
+            lock: Mutex::default(),
+        })
+    }
+
+    /// Makes the folder unless it exists, and locks it. `None` if another process has it.
+    ///
+    /// # Errors
+    /// The folder cannot be made or written.
+    pub fn lock(path: &Path) -> Result<Option<Arc<Self>>, JournalError> {
+        let folder = Self::unlocked(path);
+        Ok(folder.acquire()?.then_some(folder))
+    }
+
+    /// Locks the folder, unless that is done. Says whether it is ours.
+    fn acquire(&self) -> Result<bool, JournalError> {
+        let mut held = self.lock.lock();
+        if held.is_some() {
+            return Ok(true);
+        }
+        Folder::make(&self.path).map_err(|error| unusable(&self.path, error))?;
+        let name = self.path.join("lock");
+        let mut options = OpenOptions::new();
+        let mut lock = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&name)
+            .map_err(|error| unusable(&name, error))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Error(error)) => return Err(unusable(&name, error)),
+        }
+        // For whoever finds it locked. It locks as well without.
+        let _ = lock.set_len(0);
+        let _ = write!(lock, "{}", std::process::id());
+        *held = Some(lock);
+        Ok(true)
+    }
+
+    /// The error for a folder that another process keeps.
+    pub fn in_use(path: &Path) -> JournalError {
+        let process = fs::read_to_string(path.join("lock")).unwrap_or_default();
+        JournalError::InUse {
+            folder: path.display().to_string(),
+            process: match process.trim() {
+                "" => "unknown".to_owned(),
+                process => process.to_owned(),
+            },
+        }
+    }
+
+    pub(super) fn unusable(&self, error: io::Error) -> JournalError {
+        unusable(&self.path, error)
+    }
+
+    fn folder(&self, name: &str) -> Result<Folder, JournalError> {
+        let path = self.path.join(name);
+        Folder::make(&path).map_err(|error| unusable(&path, error))
+    }
+}
+
+fn unusable(file: &Path, error: io::Error) -> JournalError {
+    JournalError::Folder {
+        file: file.display().to_string(),
+        error,
+    }
+}
+
+/// A log as its readers find it at the start.
+#[derive(Debug)]
+pub struct OpenedLog {
+    storage: Arc<dyn Storage>,
+    damaged: Arc<dyn Storage>,
+    index: Index,
+    consumed: Consumed,
+    end: u64,
+    needed: Needed,
+    /// See [`Past::silence`].
+    silence: Option<Duration>,
+    opened_unix_nanos: u64,
+}
+
+impl OpenedLog {
+    /// The records that wait for delivery lie in this range.
+    pub fn waiting(&self) -> Range<u64> {
+        self.consumed.low..self.end
+    }
+
+    /// Reads what waits, from the oldest record on.
+    pub fn reader(&self) -> LogReader {
+        self.reads(Wanted::Waiting(self.consumed.clone()))
+    }
+
+    /// Reads the scores of a lane that wait. One lane reports what is damaged.
+    pub fn lane_reader(&self, lane: u8, reports_damage: bool) -> LogReader {
+        self.reads(Wanted::Lane {
+            consumed: self.consumed.clone(),
+            lane,
+            reports_damage,
+        })
+    }
+
+    /// How many scores of a lane wait.
+    pub fn n_waiting(&self, lane: u8) -> u64 {
+        let segments = self.index.lock().clone();
+        let heads = segments
+            .iter()
+            .filter(|segment| segment.next > self.consumed.low);
+        let heads = heads.flat_map(|segment| heads_of(&*self.storage, segment).unwrap_or_default());
+        let waiting = heads.filter(|(_, head)| {
+            head.kind == RecordKind::Score as u8
+                && head.signal == lane
+                && !self.consumed.contains(head.sequence)
+        });
+        waiting.map(|(_, head)| head.n_items).sum()
+    }
+
+    /// What it holds for the score plane.
+    pub fn past(&self) -> Past {
+        let requests = &[RecordKind::Request, RecordKind::Scored];
+        Past {
+            marks: self.reads(Wanted::Kinds(&[RecordKind::Judged])),
+            requests: self.reads(Wanted::Kinds(requests)),
+            needed: self.needed,
+            end: self.end,
+            silence: self.silence,
+            opened_unix_nanos: self.opened_unix_nanos,
+        }
+    }
+
+    fn reads(&self, wanted: Wanted) -> LogReader {
+        let (storage, damaged) = (Arc::clone(&self.storage), Arc::clone(&self.damaged));
+        LogReader::new(storage, damaged, Arc::clone(&self.index), wanted)
+    }
+}
+
+/// What a log holds for the score plane, from before the start.
+#[derive(Debug)]
+pub struct Past {
+    /// Reads marks.
+    pub marks: LogReader,
+    /// Reads requests.
+    pub requests: LogReader,
+    /// Its records.
+    pub needed: Needed,
+    /// Behind the last of them.
+    pub end: u64,
+    /// From when the log was last known to be kept until it was opened, if nothing of it is missing
+    /// since [`Needed::since_unix_nanos`].
+    pub silence: Option<Duration>,
+    /// When it was opened. No request was taken before.
+    pub opened_unix_nanos: u64,
+}
+
+/// Opens one log of a folder, as often as it takes.
+#[derive(Debug)]
+pub(super) struct Opener {
+    pub(super) folder: Arc<JournalFolder>,
+    /// The folder of the log in it.
+    pub(super) name: &'static str,
+    pub(super) settings: LogSettings,
+    pub(super) clock: Clock,
+    pub(super) rng: fastrand::Rng,
+    pub(super) telemetry: Arc<Telemetry>,
+    /// Its records are requests, not scores: their items are in the books of the telemetry.
+    pub(super) holds_requests: bool,
+}
+
+/// A log that was opened.
+#[derive(Debug)]
+pub(super) struct OpenedStore {
+    pub(super) store: Store,
+    pub(super) log: OpenedLog,
+    pub(super) last: LastRecords,
+}
+
+impl Opener {
+    /// Locks the folder, opens the log and reports what is in it. What was written by a newer
+    /// version is set aside.
+    pub(super) fn open(&mut self) -> Result<OpenedStore, JournalError> {
+        if !self.folder.acquire()? {
+            return Err(JournalFolder::in_use(&self.folder.path));
+        }
+        let (begun, _) = (self.clock)();
+        let path = self.folder.path.join(self.name);
+        let damaged: Arc<dyn Storage> = Arc::new(self.folder.folder(DAMAGED)?);
+        let (store, recovered) = match self.open_store(&damaged)? {
+            Ok(opened) => opened,
+            Err(version) => {
+                self.set_newer_aside(&path, version)?;
+                match self.open_store(&damaged)? {
+                    Ok(opened) => opened,
+                    Err(_) => return Err(unusable(&path, io::ErrorKind::InvalidData.into())),
+                }
+            }
+        };
+        let folder = self.folder.path.display().to_string();
+        if self.holds_requests && is_in_memory(&path) {
+            JournalInMemory {
+                folder: folder.clone(),
+            }
+            .emit();
+        }
+        let (now, unix_nanos) = (self.clock)();
+        report(&recovered, &path, &self.telemetry, self.holds_requests);
+        if self.holds_requests {
+            JournalOpened {
+                folder,
+                n_restored: recovered.counts,
+                n_bytes: recovered.n_bytes,
+                oldest: recovered.oldest,
+                took: now.saturating_duration_since(begun),
+            }
+            .emit(&self.telemetry);
+        } else {
+            JournaledScoresFound {
+                folder,
+                n_bytes: recovered.n_bytes,
+                oldest: recovered.oldest,
+            }
+            .emit();
+        }
+        let (storage, index) = store.segments();
+        let progress = store.progress();
+        let consumed = progress.lock().consumed().clone();
+        let last = LastRecords::find(Arc::clone(&storage), &index);
+        let log = OpenedLog {
+            storage,
+            damaged,
+            index,
+            consumed,
+            end: store.next_sequence(),
+            needed: store.needed(),
+            silence: recovered
+                .stopped
+                .filter(|_| recovered.is_past_whole)
+                // A clock that ran backwards proves nothing.
+                .map(|stopped| match unix_nanos.checked_sub(stopped) {
+                    Some(nanos) => Duration::from_nanos(nanos),
+                    None => Duration::MAX,
+                }),
+            opened_unix_nanos: unix_nanos,
+        };
+        Ok(OpenedStore { store, log, last })
+    }
+
+    /// The version, if a newer program wrote the log.
+    fn open_store(
+        &mut self,
+        damaged: &Arc<dyn Storage>,
+    ) -> Result<Result<(Store, Recovered), u32>, JournalError> {
+        let storage: Arc<dyn Storage> = Arc::new(self.folder.folder(self.name)?);
+        match Store::open(storage, &**damaged, self.settings, self.rng.fork()) {
+            Ok(opened) => Ok(Ok(opened)),
+            Err(OpenError::Newer(version)) => Ok(Err(version)),
+            Err(OpenError::FileFault(fault)) => {
+                let file = self.folder.path.join(self.name).join(fault.file);
+                Err(unusable(&file, fault.error))
+            }
+        }
+    }
+
+    fn set_newer_aside(&self, path: &Path, version: u32) -> Result<(), JournalError> {
+        let (_, unix_nanos) = (self.clock)();
+        let name = format!("{}-{}", self.name, unix_nanos / 1_000_000_000);
+        let aside = self.folder.path.join(DAMAGED).join(name);
+        fs::rename(path, &aside).map_err(|error| unusable(path, error))?;
+        JournalTooNew {
+            folder: path.display().to_string(),
+            moved_to: aside.display().to_string(),
+            version,
+        }
+        .emit(&self.telemetry);
+        Ok(())
+    }
+}
+
+fn report(recovered: &Recovered, path: &Path, telemetry: &Telemetry, holds_requests: bool) {
+    if recovered.is_cursor_lost {
+        JournalCursorLost {
+            folder: path.display().to_string(),
+        }
+        .emit();
+    }
+    if let Some(name) = &recovered.torn {
+        JournalTailTorn {
+            file: path.join(name).display().to_string(),
+        }
+        .emit();
+    }
+    for damage in &recovered.damage {
+        JournalDamaged {
+            file: path.join(&damage.file).display().to_string(),
+            offset: damage.offset,
+            n_bytes: damage.n_bytes,
+            n_records: damage.n_records,
+            copy: damage.copy.clone(),
+        }
+        .emit(telemetry);
+        if !holds_requests {
+            continue;
+        }
+        for (signal, n_items) in ["traces", "logs", "metrics"].into_iter().zip(damage.counts) {
+            ItemsDropped {
+                signal,
+                n_items,
+                reason: "damaged",
+            }
+            .emit(telemetry);
+        }
+    }
+}

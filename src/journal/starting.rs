@@ -1,0 +1,163 @@
+//! The start of a log's threads. A folder that cannot be used does not stop the start: the log
+//! refuses requests and tries again, since a restart repairs no disk.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::keeper::{
+    CursorKeeper, JournalLog, LogKeeper, LogShared, MAX_WAITING, Message, Refusals, retry_after,
+};
+use super::opening::{JournalError, OpenedStore, Opener};
+use super::resent::AFTER_START;
+use super::store::AppendError;
+use crate::telemetry::{JournalMetrics, JournalRefuses, JournalResumes};
+
+/// The threads of a log before it is open.
+struct LogStart {
+    opener: Opener,
+    /// The first attempt.
+    outcome: Result<OpenedStore, JournalError>,
+    inbox: Receiver<Message>,
+    wakes: Receiver<()>,
+    sender: SyncSender<Message>,
+    shared: Arc<LogShared>,
+    refusals: Refusals,
+}
+
+/// Opens a log and starts its thread. If the folder cannot be used now, the thread tries again.
+pub(super) fn start(mut opener: Opener) -> Result<(JournalLog, JoinHandle<()>), JournalError> {
+    let outcome = match opener.open() {
+        Err(error) if !error.may_pass() => return Err(error),
+        outcome => outcome,
+    };
+    let metrics = JournalMetrics::new(opener.name, opener.settings.max_size);
+    let shared = Arc::new(LogShared::new(metrics));
+    let (sender, inbox) = sync_channel(MAX_WAITING);
+    let (consumed, wakes) = sync_channel(1);
+    let clock = opener.clock;
+    let log = JournalLog::new(sender.clone(), consumed, Arc::clone(&shared), clock);
+    let (folder, name) = (Arc::clone(&opener.folder), opener.name);
+    let start = Box::new(LogStart {
+        opener,
+        outcome,
+        inbox,
+        wakes,
+        sender,
+        shared,
+        refusals: Refusals::default(),
+    });
+    // What waits is known when this returns, if the folder can be used.
+    let start = start.try_begin();
+    let thread = thread::Builder::new()
+        .name(format!("journal-{name}"))
+        .spawn(move || match start {
+            Ok((keeper, cursor_keeper)) => run(keeper, cursor_keeper),
+            Err(start) => start.run(),
+        })
+        .map_err(|error| folder.unusable(error))?;
+    Ok((log, thread))
+}
+
+fn run(keeper: LogKeeper, cursor_keeper: CursorKeeper) {
+    // Without its thread the cursor is written between groups.
+    let _ = thread::Builder::new()
+        .name("journal-cursor".to_owned())
+        .spawn(move || cursor_keeper.run());
+    keeper.run();
+}
+
+impl LogStart {
+    /// Tries to open the log until that succeeds or the process ends.
+    fn run(mut self: Box<Self>) {
+        loop {
+            self = match self.try_begin() {
+                Ok((keeper, cursor_keeper)) => return run(keeper, cursor_keeper),
+                Err(start) => start,
+            };
+            let Err(error) = &self.outcome else { continue };
+            let refusal = error.refusal();
+            let (now, _) = (self.opener.clock)();
+            self.refuse(refusal, now);
+            if self.wait(refusal, now + retry_after(refusal)) {
+                return;
+            }
+            self.outcome = self.opener.open();
+        }
+    }
+
+    /// What follows, if the log is open.
+    fn try_begin(self: Box<Self>) -> Result<(LogKeeper, CursorKeeper), Box<Self>> {
+        let Self {
+            opener,
+            outcome,
+            inbox,
+            wakes,
+            sender,
+            shared,
+            mut refusals,
+        } = *self;
+        let clock = opener.clock;
+        let (now, _) = clock();
+        let OpenedStore { store, log, last } = match outcome {
+            Ok(opened) => opened,
+            Err(error) => {
+                return Err(Box::new(Self {
+                    opener,
+                    outcome: Err(error),
+                    inbox,
+                    wakes,
+                    sender,
+                    shared,
+                    refusals,
+                }));
+            }
+        };
+        if let Some(after) = refusals.end(now) {
+            JournalResumes { after }.emit();
+        }
+        let cursor_keeper = CursorKeeper {
+            wakes,
+            progress: store.progress(),
+            shared: Arc::clone(&shared),
+            clock,
+            keeper: sender,
+        };
+        // Whoever waits for it hears of it before the first request is taken.
+        shared.opened(log, (last, now + AFTER_START), store.room());
+        let keeper = LogKeeper::new(store, inbox, shared, clock, refusals);
+        Ok((keeper, cursor_keeper))
+    }
+
+    fn refuse(&mut self, refusal: AppendError, now: Instant) {
+        self.shared.refuses(refusal);
+        let Err(error) = &self.outcome else { return };
+        if self.refusals.begin(refusal, now) {
+            JournalRefuses {
+                state: refusal.as_str(),
+                why: Some(error.to_string()),
+                size: 0,
+                capacity: self.opener.settings.max_size,
+            }
+            .emit();
+        }
+    }
+
+    /// Refuses what comes until `until`. Says whether the process ends.
+    fn wait(&self, refusal: AppendError, until: Instant) -> bool {
+        loop {
+            let (now, _) = (self.opener.clock)();
+            let left = until.saturating_duration_since(now);
+            match self.inbox.recv_timeout(left) {
+                Ok(Message::Append(waiting)) => waiting.refuse(refusal),
+                Ok(Message::Consumed) => {}
+                Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return true,
+                Err(RecvTimeoutError::Timeout) => return false,
+            }
+            if left == Duration::ZERO {
+                return false;
+            }
+        }
+    }
+}
