@@ -220,8 +220,10 @@ fn call_of(
         })
     };
     // OpenAI, and everybody who copies it: `{"id": …, "function": {"name": …, "arguments": "…"}}`.
+    // Without content capture, OpenTelemetry's instrumentations leave the arguments out; outside of
+    // a list of calls, that is how tools are declared.
     if let Some(Json::Object(function)) = map.get("function")
-        && function.get("arguments").is_some()
+        && (in_list_of_calls || function.get("arguments").is_some())
     {
         return make(
             function

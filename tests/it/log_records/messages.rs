@@ -194,6 +194,36 @@ fn a_plain_loop_is_read_from_the_records_of_its_models() {
     assert_eq!(judged.evaluations[0].verdict, Verdict::Pass);
 }
 
+/// openai-v2 2.3b0 (Python), recorded: without content capture, the arguments and the answers have
+/// no key at all.
+#[test]
+fn without_content_capture_the_calls_have_their_names_and_their_order() {
+    let choice = |n, id: &str, name: &str| {
+        let call = json!({ "id": id, "type": "function", "function": { "name": name } });
+        let message = json!({ "role": "assistant", "tool_calls": [call] });
+        let body = json!({ "index": 0, "finish_reason": "tool_calls", "message": message });
+        let system = json!({ "gen_ai.system": "openai" });
+        event(n, "gen_ai.choice", false, system, body)
+    };
+    let answer = |n, id| {
+        let system = json!({ "gen_ai.system": "openai" });
+        event(n, "gen_ai.tool.message", false, system, json!({ "id": id }))
+    };
+    let records = [
+        choice(0, "c1", "Read"),
+        answer(1, "c1"),
+        choice(1, "c2", "Edit"),
+        answer(2, "c1"),
+        answer(2, "c2"),
+    ];
+    let judged = replay([spans(&loop_of(3)), logs(&records)]);
+    let expected = [
+        "Read c1 - - step 0 group None gen_ai.messages",
+        "Edit c2 - - step 1 group None gen_ai.messages",
+    ];
+    assert_eq!(told(&judged), expected);
+}
+
 #[test]
 fn order_and_batching_do_not_matter() {
     let one = |record: &Value| logs(std::slice::from_ref(record));
