@@ -28,8 +28,8 @@ use std::time::{Duration, Instant};
 use foldhash::fast::FixedState;
 
 use crate::assemble::{
-    CloseReason, Closed, Inserted, Partition, Settings, Sizes, Stats, TornTraces, Trace,
-    TraceBuffer, TraceIdFilter,
+    CloseReason, Closed, Inserted, Partition, SenderHeld, Settings, Sizes, Stats, TornTraces,
+    Trace, TraceBuffer, TraceIdFilter,
 };
 use crate::evaluate;
 use crate::extract::{self, PlacedRecord, Trajectory};
@@ -233,9 +233,19 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.buffer.resize(sizes, now);
     }
 
-    /// Leaves room for what the pipelines of the other partitions hold.
-    pub fn make_room(&mut self, others: &Stats, now: Now) {
-        self.buffer.make_room(others, now);
+    /// How much of the budget of open traces each sender holds.
+    pub fn senders(&self) -> impl Iterator<Item = SenderHeld> {
+        self.buffer.senders()
+    }
+
+    /// Leaves room for what the pipelines of the other partitions hold, and their senders.
+    pub fn make_room(
+        &mut self,
+        others: &Stats,
+        senders: impl IntoIterator<Item = SenderHeld>,
+        now: Now,
+    ) {
+        self.buffer.make_room(others, senders, now);
     }
 
     /// Opens the traces again that traces of other partitions complete.

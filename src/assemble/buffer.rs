@@ -6,6 +6,7 @@ mod rebuilding;
 use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
+use foldhash::fast::FixedState;
 use hashbrown::{DefaultHashBuilder, HashMap};
 
 use super::buffered_trace::BufferedTrace;
@@ -13,7 +14,7 @@ use super::fifo_timers::Tick;
 use super::node::Arrival;
 use super::recent::RecentlyClosed;
 use super::resources::SharedResources;
-use super::shares::{BudgetShare, Excess, Shares, TraceSender};
+use super::shares::{BudgetShare, OpenBudget, SenderHeld, Shares, TraceSender};
 use super::slab::{Slab, Slot};
 use super::span_tree::{SpanTree, Upserted};
 use super::timers::{Due, Timers, ticks};
@@ -46,9 +47,8 @@ pub struct TraceBuffer<M> {
     /// Open traces that no limit is closing, and their bytes, by sender: both count against the
     /// budget of open traces.
     shares: Shares,
-    /// The budget of open traces: what the other partitions leave of it.
-    max_open_traces: usize,
-    max_open_size: usize,
+    /// Keyed alike in all partitions.
+    service_hasher: FixedState,
     /// Traces that were opened before this may be split by a change of the replicas.
     split_until: Tick,
     /// Bytes of the traces that a limit is closing.
@@ -75,8 +75,7 @@ impl<M: Memo> TraceBuffer<M> {
             timers: Timers::new(&settings),
             resources: SharedResources::default(),
             shares: Shares::default(),
-            max_open_traces: settings.max_open_traces,
-            max_open_size: settings.max_open_size,
+            service_hasher: FixedState::with_seed(settings.sender_key),
             split_until: ticks(settings.warm_up),
             closing_size: 0,
             recent: RecentlyClosed::new(
@@ -263,18 +262,29 @@ impl<M: Memo> TraceBuffer<M> {
         self.settings.size_limit = sizes.trace;
         self.settings.max_open_size = sizes.open;
         self.settings.max_recent_size = sizes.recent;
-        self.make_room(&Stats::default(), now);
+        self.make_room(&Stats::default(), [], now);
     }
 
-    /// Leaves room for what the other partitions hold. The budgets are common, so that one trace
-    /// may take as much of them as if there were one partition; but each partition may hold its
-    /// equal share. What is held beyond the budgets is closed, or forgotten, at once.
-    pub fn make_room(&mut self, others: &Stats, now: Now) {
+    /// How much of the budget of open traces each sender holds.
+    pub fn senders(&self) -> impl Iterator<Item = SenderHeld> {
+        self.shares.senders()
+    }
+
+    /// Leaves room for what the other partitions hold, and their [senders](Self::senders). The
+    /// budgets are common, so that one trace may take as much of them as if there were one
+    /// partition, and of the open traces those give way whose sender holds the most in all
+    /// partitions. Of the closed ones, each partition may hold its equal share. What is held beyond
+    /// the budgets is closed, or forgotten, at once.
+    pub fn make_room(
+        &mut self,
+        others: &Stats,
+        senders: impl IntoIterator<Item = SenderHeld>,
+        now: Now,
+    ) {
         let n_partitions = self.settings.partition.n_partitions();
         let left =
             |budget: usize, held: usize| budget.saturating_sub(held).max(budget / n_partitions);
-        self.max_open_traces = left(self.settings.max_open_traces, others.n_open);
-        self.max_open_size = left(self.settings.max_open_size, others.open_size);
+        self.shares.note_others(senders);
         self.recent.make_room(
             left(self.settings.max_recent_traces, others.n_recent),
             left(self.settings.max_recent_size, others.recent_size),
@@ -440,7 +450,7 @@ impl<M: Memo> TraceBuffer<M> {
                 trace_id,
                 sender: TraceSender {
                     peer,
-                    service: self.hasher.hash_one(&*arrival.resource.service) as u32,
+                    service: self.service_hasher.hash_one(&*arrival.resource.service) as u32,
                 },
                 has_several_senders: false,
                 share: BudgetShare::default(),
@@ -539,25 +549,19 @@ impl<M: Memo> TraceBuffer<M> {
     /// Makes room where the most is held: of that service of that peer, closes the settling traces
     /// first, then those that have been idle for longest.
     fn evict(&mut self, tick: Tick) {
-        while let Some(measure) = self.excess()
-            && let Some((slot, due)) = self.timers.victim(self.shares.heaviest(measure))
+        let budget = OpenBudget {
+            n_traces: self.settings.max_open_traces,
+            size: self.settings.max_open_size,
+            n_partitions: self.settings.partition.n_partitions(),
+        };
+        while let Some(share) = self.shares.to_give_way(&budget)
+            && let Some((slot, due)) = self.timers.victim(share)
         {
             let reason = match due {
                 Due::Settled => CloseReason::RootEnded,
                 Due::Inactive | Due::Closing => CloseReason::Evicted,
             };
             self.start_closing(slot, reason, tick);
-        }
-    }
-
-    /// The budget of open traces that is exceeded.
-    fn excess(&self) -> Option<Excess> {
-        if self.shares.n_traces() > self.max_open_traces {
-            Some(Excess::Traces)
-        } else if self.shares.size() > self.max_open_size {
-            Some(Excess::Size)
-        } else {
-            None
         }
     }
 

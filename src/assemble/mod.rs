@@ -32,6 +32,7 @@ use crate::span::{LogRecord, Span, SpanClass, TraceId};
 pub use buffer::TraceBuffer;
 pub use partition::Partition;
 pub use settings::{Settings, Sizes};
+pub use shares::SenderHeld;
 pub use torn::TornServices;
 pub use trace_id_filter::TraceIdFilter;
 

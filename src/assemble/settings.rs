@@ -22,6 +22,9 @@ pub struct Settings {
     /// others hold is an argument of
     /// [`TraceBuffer::make_room`](super::TraceBuffer::make_room).
     pub partition: Partition,
+    /// Keys the hashes by which services share the budget of open traces, the same for all
+    /// partitions: with a random one, no service can choose a name that shares another's part.
+    pub sender_key: u64,
     /// Quiet time after a top span has ended.
     pub settle: Duration,
     /// Longest time for which new spans can put off the settling. A longer `settle` still applies
@@ -65,6 +68,7 @@ impl Settings {
     pub fn replay() -> Self {
         Self {
             partition: Partition::WHOLE,
+            sender_key: 0,
             settle: Duration::MAX,
             max_settle: Duration::MAX,
             settle_remote: Duration::MAX,

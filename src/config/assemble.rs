@@ -161,6 +161,7 @@ impl Config {
         let sizes = self.assemble.sizes(budgets.open, budgets.recent);
         assemble::Settings {
             partition: assemble::Partition::WHOLE,
+            sender_key: 0,
             settle: settle.0,
             max_settle: max_settle.0,
             settle_remote: settle_remote.0,

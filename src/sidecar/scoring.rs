@@ -8,6 +8,7 @@ mod shared_traces;
 
 mod worker;
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -84,12 +85,14 @@ impl ScoringQueue {
         // The memory of traces begins here, before a port is open, and not when the threads first
         // run: a trace that begins in between is complete.
         let started = now();
+        let sender_key = RandomState::new().hash_one(());
         let (mut senders, mut workers) = (Vec::new(), Vec::new());
         for (partition, judge) in Partition::all(n_threads).zip(judges) {
             let index = partition.index();
             let (sender, inbox) = sync_channel(MAX_BATCHES);
             let settings = Settings {
                 partition,
+                sender_key,
                 ..settings.clone()
             };
             let access = shared.traces.access(index);

@@ -28,6 +28,7 @@ impl Memo for Reported {
 pub(super) fn settings() -> Settings {
     Settings {
         partition: Partition::WHOLE,
+        sender_key: 0,
         settle: Duration::from_secs(5),
         max_settle: Duration::from_secs(15),
         settle_remote: Duration::from_secs(15),
@@ -107,6 +108,13 @@ pub(super) fn span(id: u64) -> Sent {
 impl Sent {
     pub(super) fn of(mut self, trace: u64) -> Self {
         self.span.trace_id = trace_id(trace);
+        self
+    }
+
+    pub(super) fn of_service(mut self, service: &str) -> Self {
+        let mut resource = (*self.span.resource).clone();
+        resource.service = service.into();
+        self.span.resource = resource.into();
         self
     }
 

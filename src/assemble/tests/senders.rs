@@ -11,13 +11,6 @@ fn open(trace: u64) -> Sent {
     span(2).under(1).of(trace)
 }
 
-fn of_service(service: &str, mut sent: Sent) -> Sent {
-    let mut resource = (*sent.span.resource).clone();
-    resource.service = service.into();
-    sent.span.resource = resource.into();
-    sent
-}
-
 #[test]
 fn a_flood_of_open_traces_evicts_no_long_run_of_another_peer() {
     let mut buffer = Fixture::new(Settings {
@@ -78,18 +71,18 @@ fn of_the_services_of_one_peer_the_one_that_holds_the_most_gives_way() {
         max_open_traces: 4,
         ..settings()
     });
-    buffer.send(of_service("shop", open(1)));
-    buffer.send(of_service("flood", open(2)));
-    buffer.send(of_service("flood", open(3)));
-    buffer.send(of_service("flood", span(1).of(4)));
-    buffer.send(of_service("shop", open(5)));
+    buffer.send(open(1).of_service("shop"));
+    buffer.send(open(2).of_service("flood"));
+    buffer.send(open(3).of_service("flood"));
+    buffer.send(span(1).of(4).of_service("flood"));
+    buffer.send(open(5).of_service("shop"));
     let told = buffer.wait(0);
     assert_eq!(
         (traces(&told), reasons(&told)),
         (vec![trace_id(4)], vec![RootEnded]),
         "its settling trace first"
     );
-    buffer.send(of_service("flood", open(6)));
+    buffer.send(open(6).of_service("flood"));
     let told = buffer.wait(0);
     assert_eq!(
         (traces(&told), reasons(&told)),

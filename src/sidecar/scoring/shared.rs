@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use arc_swap::ArcSwap;
 
 use super::shared_traces::SharedTraces;
-use crate::assemble::{Sizes, Stats, TraceIdFilter};
+use crate::assemble::{SenderHeld, Sizes, Stats, TraceIdFilter};
 use crate::config::Bound;
 use crate::pipeline::Rules;
 use crate::span::{Batch, Now, TraceId};
@@ -81,6 +81,8 @@ pub(super) struct OfThread {
     /// read it.
     pub(super) peers_changed: Mutex<Option<(Now, Now)>>,
     held: Held,
+    /// How much each sender held in it after its last round.
+    senders: Mutex<Vec<SenderHeld>>,
 }
 
 /// How much a thread held after its last round.
@@ -160,6 +162,21 @@ impl ScoringState {
         let others = self.threads.iter().enumerate();
         let others = others.filter(|(other, _)| *other != index);
         others.fold(Stats::default(), |sum, (_, thread)| thread.held.add_to(sum))
+    }
+
+    /// How much each sender holds in the threads but one.
+    pub(super) fn senders_beside(&self, index: usize) -> Vec<SenderHeld> {
+        let others = self.threads.iter().enumerate();
+        let others = others.filter(|(other, _)| *other != index);
+        let held = others.map(|(_, thread)| thread.senders.lock().clone());
+        held.flatten().collect()
+    }
+
+    /// Notes how much each sender holds in a thread.
+    pub(super) fn note_senders(&self, index: usize, held: impl Iterator<Item = SenderHeld>) {
+        let mut senders = self.threads[index].senders.lock();
+        senders.clear();
+        senders.extend(held);
     }
 
     /// Notes how much a thread holds. Returns how much all of them do.

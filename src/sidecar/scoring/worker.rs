@@ -2,12 +2,11 @@
 //! clock whenever a batch or a deadline is due. Must not decide anything about traces.
 
 use std::collections::BTreeMap;
-use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{iter, mem, thread};
 
 use super::shared::{Arrived, ScoringState};
 use super::shared_traces::{Round, SharedAccess};
@@ -112,7 +111,8 @@ impl Worker {
                 pipeline.resize(changed, time);
             }
             if shared.threads.len() > 1 {
-                pipeline.make_room(&shared.held_beside(index), time);
+                let (others, senders) = (shared.held_beside(index), shared.senders_beside(index));
+                pipeline.make_room(&others, senders, time);
                 pipeline.reopen_changed(time);
             }
             let of_thread = &shared.threads[index];
@@ -200,6 +200,9 @@ impl Place<'_> {
     fn report_held(&self, pipeline: &Pipeline<SharedAccess>) {
         let Self { shared, index } = *self;
         let held = shared.hold(index, &pipeline.stats());
+        if shared.threads.len() > 1 {
+            shared.note_senders(index, pipeline.senders());
+        }
         let cross_traces_size = shared.traces.end_round(index, pipeline.next_deadline());
         TracesHeld {
             n_open: held.n_open,
@@ -214,6 +217,7 @@ impl Place<'_> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         self.shared.hold(self.index, &Stats::default());
+        self.shared.note_senders(self.index, iter::empty());
         self.shared.traces.leave(self.index);
     }
 }

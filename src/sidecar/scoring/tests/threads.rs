@@ -122,6 +122,20 @@ fn each_thread_is_told_what_the_others_hold() {
     drop(workers);
 }
 
+/// The traces of one service have one name on all threads, so that they add up.
+#[test]
+fn each_thread_is_told_which_senders_hold_it() {
+    let (queue, mut workers) = two(1 << 20, [silent(), silent()]);
+    for (worker, trace) in workers.iter_mut().zip(of_each()) {
+        let taken = batch(vec![span(trace, 2, "a")]);
+        worker.pipeline.accept(&rules(), taken, now());
+        let senders = worker.pipeline.senders();
+        queue.shared.note_senders(worker.index, senders);
+    }
+    let [first, second] = [1, 0].map(|beside| queue.shared.senders_beside(beside));
+    assert_eq!((first.len(), &first), (1, &second));
+}
+
 /// Each ends only because the other goes on: otherwise the test would last until patience ends, and
 /// what was noted would not be there.
 #[test]
