@@ -254,7 +254,7 @@ fn parts(name: &str) -> Vec<(&str, bool)> {
         let word = rest
             .find(|c: char| !c.is_alphanumeric())
             .unwrap_or(rest.len());
-        let (len, is_id) = match (uuid_len(rest), word) {
+        let (len, is_id) = match (uuid_len(rest).or_else(|| time_len(rest)), word) {
             (Some(len), _) => (len, true),
             (None, 0) => (first.len_utf8(), false),
             (None, word) => (word, is_id(&rest[..word])),
@@ -279,16 +279,51 @@ fn uuid_len(text: &str) -> Option<usize> {
     (is_uuid && groups.next().is_none() && ends).then_some(LEN)
 }
 
-/// Is this word an id rather than a word of a name? A long number, a long hexadecimal number, or a
-/// long mix of digits and letters, such as a ULID. A year or a version (`2024`, `v2`) is none.
+/// The length of the date and time at the start of a text, such as `2026-03-20T12:36:00Z`. A date
+/// alone may be a version (`gpt-4o-2024-08-06`).
+fn time_len(text: &str) -> Option<usize> {
+    const SHAPE: &[u8] = b"0000-00-00T00:00";
+    let shape = SHAPE.iter().zip(text.as_bytes().get(..SHAPE.len())?);
+    let mut shape = shape.map(|(shape, byte)| match shape {
+        b'0' => byte.is_ascii_digit(),
+        b'T' => matches!(byte, b'T' | b' ' | b'_'),
+        _ => byte == shape,
+    });
+    let is_rest = |c: char| c.is_ascii_digit() || matches!(c, ':' | '.' | ',' | 'Z');
+    shape.all(|fits| fits).then(|| {
+        let rest = &text[SHAPE.len()..];
+        SHAPE.len() + rest.find(|c| !is_rest(c)).unwrap_or(rest.len())
+    })
+}
+
+/// Is this word an id rather than a word of a name? A long number, a long hexadecimal number, a
+/// long mix of digits and letters, such as a ULID, or letters of changing case with a digit. A year
+/// or a version (`2024`, `v2`) is none.
 fn is_id(word: &str) -> bool {
     let n_digits = word.bytes().filter(u8::is_ascii_digit).count();
     let is = |is: fn(&u8) -> bool| word.bytes().all(|byte| is(&byte));
     match word.len() {
         len if n_digits == len => len >= 5,
         len if n_digits > 0 && is(u8::is_ascii_hexdigit) => len >= 8,
-        len => n_digits >= 3 && len >= 12 && is(u8::is_ascii_alphanumeric),
+        len if n_digits >= 3 => len >= 12 && is(u8::is_ascii_alphanumeric),
+        len => {
+            let is_long = n_digits > 0 && len >= 20 && is(u8::is_ascii_alphanumeric);
+            is_long && n_words(word) * 5 >= len * 2
+        }
     }
+}
+
+/// The number of words in a name in camel case. Those of a random name are short.
+fn n_words(name: &str) -> usize {
+    let bytes = name.as_bytes();
+    let begins = |at: &usize| {
+        let (before, byte, next) = (bytes[at - 1], bytes[*at], bytes.get(at + 1));
+        match byte.is_ascii_uppercase() {
+            true => !before.is_ascii_uppercase() || next.is_some_and(u8::is_ascii_lowercase),
+            false => byte.is_ascii_digit() != before.is_ascii_digit(),
+        }
+    };
+    1 + (1..bytes.len()).filter(begins).count()
 }
 
 /// The name of a criterion about the runs of `slug`.
@@ -340,6 +375,18 @@ mod tests {
             ("gpt-4o-2024 v2", "gpt-4o-2024 v2"),
             ("what * is", "what ? is"),
             ("décade 12345é", "décade 12345é"),
+            ("thread_7SIftRutlZfOjUStEkUdfMI7", "thread_*"),
+            ("run_FrGYJ3GxeYYXwSLQcWtxJTQr execute", "run_* execute"),
+            ("agent Q7AtNJX3OrUbmkLCNPloW", "agent *"),
+            ("GetUserByIdAndRoleV2Api", "GetUserByIdAndRoleV2Api"),
+            (
+                "MicrosoftAgentFramework2Workflow",
+                "MicrosoftAgentFramework2Workflow",
+            ),
+            ("batch 2026-03-20T12:36:00.125Z of shop", "batch * of shop"),
+            ("batch 2026-03-20 12:36:00", "batch *"),
+            ("batch 2026-03-20Té12:36", "batch 2026-03-20Té12:36"),
+            ("gpt-4o-2024-08-06 loop", "gpt-4o-2024-08-06 loop"),
             ("", ""),
         ] {
             assert_eq!(glob(name), expected, "{name}");
