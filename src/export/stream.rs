@@ -43,6 +43,15 @@ pub(super) struct ScoreStream {
     telemetry: Arc<Telemetry>,
 }
 
+/// Why a listener is not added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NotHeard {
+    /// There are [`MAX_LISTENERS`] already.
+    Full,
+    /// The stream has ended.
+    Ended,
+}
+
 #[derive(Debug, Default)]
 struct State {
     listeners: Vec<Arc<ListenerQueue>>,
@@ -131,16 +140,19 @@ impl ScoreStream {
         }
     }
 
-    /// Adds a listener, which first receives the last `n_last` recent lines that it wants. `None`
-    /// if there are [`MAX_LISTENERS`] already.
+    /// Adds a listener, which first receives the last `n_last` recent lines that it wants. Once the
+    /// stream has ended, there are no others.
     pub(super) fn listen(
         self: &Arc<Self>,
         filter: ScoreFilter,
         n_last: usize,
-    ) -> Option<ScoreListener> {
+    ) -> Result<ScoreListener, NotHeard> {
         let mut state = self.state();
         if state.listeners.len() >= MAX_LISTENERS {
-            return None;
+            return Err(NotHeard::Full);
+        }
+        if state.is_closed && n_last == 0 {
+            return Err(NotHeard::Ended);
         }
         let mut waiting = Waiting {
             is_closed: state.is_closed,
@@ -168,7 +180,7 @@ impl ScoreStream {
         });
         state.listeners.push(listener.clone());
         drop(state);
-        Some(ScoreListener {
+        Ok(ScoreListener {
             stream: self.clone(),
             listener,
         })

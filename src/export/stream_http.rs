@@ -19,7 +19,9 @@ use percent_encoding::percent_decode_str;
 use serde_json::json;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use super::stream::{MAX_LISTENERS, MAX_RECENT, NextLine, ScoreFilter, ScoreListener, ScoreStream};
+use super::stream::{
+    MAX_LISTENERS, MAX_RECENT, NextLine, NotHeard, ScoreFilter, ScoreListener, ScoreStream,
+};
 use crate::evaluate::Verdict;
 use crate::text::truncated;
 
@@ -48,11 +50,17 @@ async fn scores(
         Ok(query) => query,
         Err(detail) => return problem(StatusCode::BAD_REQUEST, &detail),
     };
-    let Some(listener) = stream.listen(filter, n_last) else {
-        return problem(
-            StatusCode::SERVICE_UNAVAILABLE,
-            &format!("all {MAX_LISTENERS} listeners are taken: stop one and retry"),
-        );
+    let listener = match stream.listen(filter, n_last) {
+        Ok(listener) => listener,
+        Err(reason) => {
+            let detail = match reason {
+                NotHeard::Full => {
+                    format!("all {MAX_LISTENERS} listeners are taken: stop one and retry")
+                }
+                NotHeard::Ended => "the sidecar is stopping and judges nothing more".to_owned(),
+            };
+            return problem(StatusCode::SERVICE_UNAVAILABLE, &detail);
+        }
     };
     let accepts_events = |accept: &HeaderValue| {
         accept

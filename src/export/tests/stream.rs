@@ -11,7 +11,8 @@ use super::fixture::{fail, pass, saying, with};
 use crate::evaluate::{Evaluation, Verdict};
 use crate::export::score_line;
 use crate::export::stream::{
-    MAX_LISTENERS, MAX_QUEUED_BYTES, MAX_RECENT, NextLine, ScoreFilter, ScoreListener, ScoreStream,
+    MAX_LISTENERS, MAX_QUEUED_BYTES, MAX_RECENT, NextLine, NotHeard, ScoreFilter, ScoreListener,
+    ScoreStream,
 };
 use crate::telemetry::Telemetry;
 
@@ -178,7 +179,21 @@ fn who_leaves_makes_room_for_others() {
     let mut listener: Vec<ScoreListener> = (0..MAX_LISTENERS)
         .map(|_| stream.listen(ScoreFilter::default(), 0).unwrap())
         .collect();
-    assert!(stream.listen(ScoreFilter::default(), 0).is_none());
+    let refused = stream.listen(ScoreFilter::default(), 0);
+    assert_eq!(refused.err(), Some(NotHeard::Full));
     listener.pop();
-    assert!(stream.listen(ScoreFilter::default(), 0).is_some());
+    assert!(stream.listen(ScoreFilter::default(), 0).is_ok());
+}
+
+/// A sidecar that stops may take long to deliver what waits. A listener that was told to come again
+/// would do so all the time.
+#[test]
+fn an_ended_stream_has_recent_lines_and_no_others() {
+    let (stream, _) = stream();
+    stream.push(&[numbered(pass(), 1)], SECOND);
+    stream.close();
+    let refused = stream.listen(ScoreFilter::default(), 0);
+    assert_eq!(refused.err(), Some(NotHeard::Ended));
+    let recent = stream.listen(ScoreFilter::default(), 9).unwrap();
+    assert_eq!(got(&recent), ["agent 1", "end"]);
 }
