@@ -93,6 +93,40 @@ fn ids_come_from_the_raw_answer_below_a_request() {
     assert_ne!(alone(whole).completeness, CloseReason::SizeLimit);
 }
 
+/// `OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT` cuts a reply in the middle of its text, before the first word
+/// that speaks of a call.
+#[test]
+fn a_reply_that_its_sdk_has_cut_may_have_held_calls_whatever_is_left_of_it() {
+    let messages =
+        r#"[{"role": "assistant", "parts": [{"type": "text", "content": "Let us see"}]}]"#;
+    let python = "[{'role': 'assistant', 'content': 'Let us see'}]";
+    let choice = r#" {"role": "assistant", "content": "Let us see"} "#;
+    let completeness = |key, reply: &str| {
+        let reply = model(2, 1, 1, 9).with(key, reply);
+        taken(&[agent(1, 0, "desk", 0, 99), reply]).completeness
+    };
+    let keys = [
+        "gen_ai.output.messages",
+        "output.value",
+        "gen_ai.completion",
+    ];
+    for (key, whole) in keys
+        .into_iter()
+        .flat_map(|key| [messages, python, choice].map(|whole| (key, whole)))
+    {
+        assert_ne!(completeness(key, whole), CloseReason::SizeLimit, "{whole}");
+        let cut = &whole[..whole.find("us").unwrap()];
+        assert_eq!(completeness(key, cut), CloseReason::SizeLimit, "{cut}");
+    }
+    for text in ["[1] is the source", "{name}, hello", "{", "\"a\"", "[]"] {
+        assert_ne!(
+            completeness(keys[0], text),
+            CloseReason::SizeLimit,
+            "{text}"
+        );
+    }
+}
+
 #[test]
 fn a_result_may_stand_in_parts_beside_its_call_id() {
     let answered = |parts: &str| {

@@ -64,11 +64,23 @@ pub(crate) struct ConversationResult {
     pub(crate) failed: bool,
 }
 
-/// Could there be a call in this text? A search that saves parsing.
+/// Could there be a call in this text, or behind its end, where an attribute limit of the SDK has
+/// cut it? A search that saves parsing.
 pub(crate) fn may_announce(text: &str) -> bool {
-    ["tool", "function", "Tool"]
-        .iter()
-        .any(|word| memchr::memmem::find(text.as_bytes(), word.as_bytes()).is_some())
+    let mut words = ["tool", "function", "Tool"].iter();
+    words.any(|word| memchr::memmem::find(text.as_bytes(), word.as_bytes()).is_some())
+        || is_unfinished(text)
+}
+
+/// Does this text begin like a message or a list of messages, and not end like one?
+fn is_unfinished(text: &str) -> bool {
+    let text = text.trim();
+    let (begins, end) = match text.strip_prefix('[') {
+        Some(first) => (first.trim_start(), ']'),
+        None => (text, '}'),
+    };
+    let mut begins = begins.chars().filter(|c| !c.is_whitespace());
+    begins.next() == Some('{') && matches!(begins.next(), Some('"' | '\'')) && !text.ends_with(end)
 }
 
 /// The messages after the model's last answer; `None` for text that is no list. Reads the list
