@@ -11,9 +11,6 @@ use crate::export::score_line::{self, Clean, Look};
 use crate::extract::Trajectory;
 use crate::text::wrapped;
 
-/// Narrower than this, the table is a list.
-const MIN_TABLE_WIDTH: usize = 60;
-
 /// The totals of one criterion.
 #[derive(Debug, Default)]
 struct Row {
@@ -128,7 +125,10 @@ pub(super) fn write_table(
         None => "matched".to_owned(),
     };
     let words = [&matched, "pass", "fail", "not evaluated", "error", "mean"];
-    if width.is_some_and(|width| width < MIN_TABLE_WIDTH) {
+    let widest = table.iter().map(|row| row[0].chars().count()).max();
+    let first = widest.unwrap_or_default().max("criterion".len());
+    let table_width = first + words.iter().map(|word| 2 + word.len()).sum::<usize>();
+    if width.is_some_and(|width| width < table_width) {
         for row in &table {
             let cells: Vec<String> = row[1..]
                 .iter()
@@ -140,8 +140,6 @@ pub(super) fn write_table(
         }
         return writeln!(out);
     }
-    let widest = table.iter().map(|row| row[0].chars().count()).max();
-    let first = widest.unwrap_or_default().max("criterion".len());
     write!(out, "{:first$}", "criterion")?;
     for word in words {
         write!(out, "  {word}")?;
@@ -186,5 +184,38 @@ impl Row {
     fn mean(&self) -> Option<f64> {
         let n = self.n_pass + self.n_fail + self.n_error;
         (n > 0).then(|| self.score_sum / n as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_table_that_is_wider_than_the_terminal_is_a_list() {
+        let criterion = json!({
+            "name": "a-name-that-takes-28-columns",
+            "evaluate": { "tool_calls": { "disallowed": ["x"] } },
+        });
+        let mut coverage = Coverage::default();
+        coverage.follow(
+            &[Arc::new(serde_json::from_value(criterion).unwrap())],
+            None,
+        );
+        let table = |width| {
+            let mut out = Vec::new();
+            write_table(&coverage, &[], Some(width), &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let width = |text: &str| text.lines().map(|line| line.chars().count()).max();
+        let is_list = |text: &str| text.contains("not evaluated: 0");
+        for columns in [40, 60, 80, 81] {
+            let text = table(columns);
+            assert!(is_list(&text) && width(&text) <= Some(columns), "{text}");
+        }
+        assert!(!is_list(&table(82)));
+        assert_eq!(width(&table(82)), Some(82));
     }
 }
