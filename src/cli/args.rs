@@ -42,7 +42,7 @@ impl Cli {
         let Global { config, set } = &self.global;
         let subcommand = match &self.command {
             Some(Command::Demo(_)) => "demo",
-            Some(Command::Init(_)) => "init",
+            Some(Command::Init(args)) if args.from.is_empty() => "init",
             Some(Command::Schema) => "schema",
             Some(Command::Completions(_)) => "completions",
             Some(Command::Drain(_)) => "drain",
@@ -361,7 +361,7 @@ pub struct Init {
     #[arg(long)]
     pub force: bool,
     /// Propose criteria from the tool calls in these recordings, in the formats that `replay`
-    /// reads.
+    /// reads; with the `tools` of the configuration, if there is one.
     #[arg(long, num_args = 1.., value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub from: Vec<PathBuf>,
 }

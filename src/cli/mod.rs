@@ -172,16 +172,23 @@ fn dispatch(
         Command::Schema => return schema::schema(streams.out),
         Command::Completions(args) => return completions::completions(args, streams.out),
         Command::Init(args) => {
-            // There is no configuration yet, so recordings are read by the default rules.
-            let replayed =
-                match replayed::judge_files(&args.from, Signal::Traces, &rules(&Config::default()))
-                {
-                    Ok(replayed) => replayed,
-                    Err(unreadable) => {
-                        streams.complain(&unreadable.to_string())?;
-                        return Ok(Exit::Unreadable.code());
-                    }
-                };
+            // Recordings may need the conventions of a configuration that is there already. It need
+            // not be there, nor be right, where nothing is read.
+            let config = match args.from.as_slice() {
+                [] => Config::default(),
+                _ => match load(global, environment, streams)? {
+                    Some((loaded, _)) => loaded.config,
+                    None => return Ok(Exit::Usage.code()),
+                },
+            };
+            let replayed = match replayed::judge_files(&args.from, Signal::Traces, &rules(&config))
+            {
+                Ok(replayed) => replayed,
+                Err(unreadable) => {
+                    streams.complain(&unreadable.to_string())?;
+                    return Ok(Exit::Unreadable.code());
+                }
+            };
             let trajectories = || {
                 replayed
                     .judged

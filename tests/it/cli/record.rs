@@ -92,6 +92,11 @@ fn a_trace_that_looks_like_an_agents_is_reported_once_and_can_be_recorded() {
         out.contains("MyTool.invoke: not recognised") && out.contains("try this in spanscore.yaml"),
         "{out}"
     );
+    // What the configuration recognises can be proposed.
+    let names = ["--set", "tools.name_attributes=[acme.tool]"];
+    let (code, out, err) = run(&[&["init", "-o", "-", "--from", records], &names[..]].concat());
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(out.contains("tool_calls_order: [search]"), "{out}");
 }
 
 #[test]
