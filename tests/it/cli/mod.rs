@@ -687,6 +687,15 @@ fn a_drain_closes_what_can_be_closed_sooner() {
     );
 }
 
+/// Most tests run the program without `--config`.
+#[test]
+fn tests_read_no_configuration_of_the_repository() {
+    let folder = spanscore(&[]).get_current_dir().unwrap().to_owned();
+    let is_within = |path: &str| folder.join(path).canonicalize().is_ok();
+    assert!(is_within(RECORDING[0]));
+    assert!(!is_within("Cargo.toml") && !is_within("spanscore.yaml"));
+}
+
 /// SIGUSR1 ends a program that has no handler for it.
 #[test]
 fn a_drain_leaves_other_programs_alone() {

@@ -1,9 +1,13 @@
 //! The program under test: how to run it, and how to talk to a running one.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -21,9 +25,25 @@ pub(crate) fn spanscore(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spanscore"));
     command
         .args(arguments)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(working_folder())
         .env_clear();
     command
+}
+
+/// A folder with links to the folders of the repository, and without a configuration: a developer
+/// may have a `spanscore.yaml` in the repository, which the program would read.
+pub(crate) fn working_folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("working-folder");
+        fs::create_dir_all(&folder).unwrap();
+        // Other test processes may use it at the same time.
+        for shared in ["examples", "tests"] {
+            let _ = symlink(root.join(shared), folder.join(shared));
+        }
+        folder
+    })
 }
 
 pub(crate) fn run(arguments: &[&str]) -> (i32, String, String) {
