@@ -92,12 +92,11 @@ fn human(group: &GroupDrift, min_runs: usize, streams: &mut Streams<'_>) -> io::
         group.n_baseline
     )?;
     if group.measurements.iter().all(|m| m.value.is_none()) {
-        let why = match (group.n_baseline, group.n_runs) {
-            (0, _) => "the baseline does not have this agent",
-            (_, 0) => "no run of this agent",
-            _ => "too few runs",
+        return match (group.n_baseline, group.n_runs) {
+            (0, _) => writeln!(out, "  not compared: not in the baseline"),
+            (_, 0) => writeln!(out, "  not compared: no such run in this window"),
+            _ => writeln!(out, "  not compared: too few runs (--min-runs {min_runs})"),
         };
-        return writeln!(out, "  not compared: {why} (--min-runs {min_runs})");
     }
     for measurement in &group.measurements {
         let mark = match measurement.has_drifted() {
@@ -122,10 +121,11 @@ fn remarks(group: &GroupDrift, measure: Measure) -> String {
     let mut remarks = String::new();
     match measure {
         Measure::ToolUse => {
-            if let Some((tool, [old, new])) = &group.tool_use {
+            let differs = |(_, [old, new]): &&(String, [f64; 2])| old != new;
+            if let Some((tool, [old, new])) = group.tool_use.as_ref().filter(differs) {
                 let (old, new) = (old * 100.0, new * 100.0);
                 remarks.push_str(&format!(
-                    "  {tool}: from {old:.1} to {new:.1} % of the runs"
+                    "  {tool}: from {old:.1} % to {new:.1} % of the runs"
                 ));
             }
         }

@@ -11,7 +11,7 @@ use crate::config::{self, LearnedGroup};
 use crate::evaluate::Verdict;
 use crate::export::score_line::Clean;
 use crate::extract::Trajectory;
-use crate::learn::{self, Baseline};
+use crate::learn::{self, Baseline, GroupKey};
 use crate::pipeline::Rules;
 use crate::text::counted;
 
@@ -44,6 +44,10 @@ pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> i
         .iter()
         .map(|run| &**run)
         .filter(|run: &&Trajectory| !run.cut_short && !bad.contains(&run.arrival));
+    let all: BTreeSet<GroupKey> = trajectories
+        .iter()
+        .map(|run| config::group_of_run(run))
+        .collect();
     let (groups, small): (Vec<_>, Vec<_>) = learn::group_runs(good, config::group_of_run)
         .into_iter()
         .partition(|(_, runs)| runs.len() >= args.min_runs);
@@ -108,7 +112,7 @@ pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> i
         .collect();
     let baseline = Baseline::new(&groups.into_iter().collect());
     let baseline = baseline.to_json().map_err(io::Error::other)?;
-    let criteria = config::learned_criteria(&learned);
+    let criteria = config::learned_criteria(&learned, &all);
     let (to_stdout, files): (Vec<_>, Vec<_>) =
         [(&args.output, &criteria), (&args.baseline, &baseline)]
             .into_iter()
@@ -151,6 +155,6 @@ pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> i
     for (path, _) in files {
         writeln!(streams.err, "wrote {}", path.display())?;
     }
-    writeln!(streams.err, "read the rules before you use them")?;
+    writeln!(streams.err, "review the rules before you use them")?;
     Ok(Exit::Fine)
 }

@@ -1,20 +1,21 @@
 //! Writes a criteria file from rules that were learned, with the support of each as a comment. Does
 //! not know how they were learned.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use super::starter::{glob, named, select, slug, unused};
+use super::starter::{self, named, select, slug, unused};
 use crate::extract::Trajectory;
 use crate::learn::{GroupKey, LearnedRule};
 use crate::located::{flow, to_yaml};
 use crate::text::counted;
 
 const HEAD: &str = "\
-# Learned by `spanscore learn` from runs that were taken to be good. Each rule held in the runs that
-# its comment counts; that it should hold is for a person to say. Take out what is an accident.
+# Learned by `spanscore learn` from runs that are assumed to be good. The comment behind a rule
+# counts the runs that kept it. Whether it ought to hold is for a person to decide: delete a rule
+# that is an accident of these runs.
 # Use it with `criteria_files: [learned.yaml]` in spanscore.yaml, or with `replay --config`.
 criteria:
 ";
@@ -32,13 +33,14 @@ pub struct LearnedGroup {
     pub limits: Vec<(&'static str, u64)>,
 }
 
-/// The file: two criteria for each group, and no values of arguments or results.
-pub fn learned_criteria(groups: &[LearnedGroup]) -> String {
+/// The file: two criteria for each group, and no values of arguments or results. `all` holds the
+/// keys of all recorded runs, also of those that nothing was learned from.
+pub fn learned_criteria(groups: &[LearnedGroup], all: &BTreeSet<GroupKey>) -> String {
     let mut text = HEAD.to_owned();
     let mut taken = BTreeMap::new();
     for group in groups {
         let GroupKey { root, agent } = &group.key;
-        let select = select(root, agent.as_deref());
+        let select = select(&group.key, all);
         let slug = slug(agent.as_deref().unwrap_or(root));
         let runs = counted(group.n_runs, "run", "runs");
         let mut head = |about: &str, description: String| {
@@ -51,7 +53,7 @@ pub fn learned_criteria(groups: &[LearnedGroup]) -> String {
         if !group.rules.is_empty() {
             text.push_str(&indented(&to_yaml(&head(
                 "rules",
-                format!("what {runs} kept to"),
+                format!("rules that {runs} kept"),
             ))));
             text.push_str("    evaluate:\n      constraints:\n        rules:\n");
             for rule in &group.rules {
@@ -75,7 +77,7 @@ pub fn learned_criteria(groups: &[LearnedGroup]) -> String {
                 .collect();
             text.push_str(&indented(&to_yaml(&head(
                 "effort",
-                format!("the most that any of {runs} took"),
+                format!("the most effort that any of {runs} took"),
             ))));
             let _ = writeln!(
                 text,
@@ -117,16 +119,17 @@ fn support(rule: &LearnedRule, n_runs: usize) -> String {
 
 /// The group of a run: its root and agent, as a proposal would select them.
 pub fn group_of_run(run: &Trajectory) -> GroupKey {
-    GroupKey {
-        root: glob(&run.root),
-        agent: run.agent.as_deref().map(glob),
-    }
+    starter::key(run)
 }
 
 /// A group, for people.
 pub fn group_text(key: &GroupKey) -> String {
     match (&key.agent, key.root.as_str()) {
-        (Some(agent), _) => format!("agent `{agent}`"),
+        (Some(agent), "") => format!("agent `{agent}`"),
+        (Some(agent), root) if root.strip_prefix("invoke_agent ").unwrap_or(root) == agent => {
+            format!("agent `{agent}`")
+        }
+        (Some(agent), root) => format!("agent `{agent}` under root `{root}`"),
         (None, "") => "runs without an agent or a root".to_owned(),
         (None, root) => format!("root `{root}`"),
     }

@@ -1,13 +1,13 @@
 //! Writes a first configuration, on request with criteria proposed from recorded runs. Does not
 //! know whether the recorded runs were good ones, and says so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
 use crate::evaluate::lcs;
 use crate::extract::Trajectory;
-use crate::learn::limits;
+use crate::learn::{GroupKey, limits};
 use crate::located::to_yaml;
 
 const HEAD: &str = "\
@@ -43,6 +43,10 @@ criteria:
   #     tool_call_order: { tool_calls_order: [validate_user, check_inventory, create_order] }
   #   threshold: 0.8                        \
 # the share of the order that is enough to pass; 1.0 if left out
+  # - name: authenticate-first
+  #   description: each transfer comes after an authentication that had finished
+  #   evaluate:
+  #     constraints: { rules: [{ precedence: { a: \"^authenticate$\", b: \"^transfer$\" } }] }
 ";
 
 const PROPOSED: &str = "\
@@ -50,6 +54,7 @@ const PROPOSED: &str = "\
 which need not be what should be done.
 # Take out the calls that do not matter, and check that names and selectors are not narrower \
 than you mean.
+# Rules that good runs keep, such as what comes before what, are found by `spanscore learn`.
 ";
 
 const NOTHING_TO_PROPOSE: &str = "\
@@ -64,12 +69,12 @@ pub fn starter(trajectories: Option<&[Trajectory]>) -> String {
     let Some(trajectories) = trajectories else {
         return format!("{HEAD}{EXAMPLE}");
     };
-    let kinds = kinds(trajectories);
-    let mut criteria = proposed(&kinds);
+    let (kinds, all) = (kinds(trajectories), keys(trajectories));
+    let mut criteria = proposed(&kinds, &all);
     if criteria.is_empty() {
         return format!("{HEAD}{NOTHING_TO_PROPOSE}{EXAMPLE}");
     }
-    criteria.extend(proposed_limits(&kinds));
+    criteria.extend(proposed_limits(&kinds, &all));
     format!(
         "{HEAD}{PROPOSED}{}",
         to_yaml(&json!({ "criteria": criteria }))
@@ -79,14 +84,13 @@ pub fn starter(trajectories: Option<&[Trajectory]>) -> String {
 /// The proposed criteria about the order alone, ready to be pasted into a configuration; `None`
 /// where there is nothing to propose.
 pub fn proposal(trajectories: &[Trajectory]) -> Option<String> {
-    let criteria = proposed(&kinds(trajectories));
+    let criteria = proposed(&kinds(trajectories), &keys(trajectories));
     (!criteria.is_empty()).then(|| to_yaml(&json!({ "criteria": criteria })))
 }
 
 /// Runs of one kind, and the calls that all of them made in one order.
 struct Kind<'a> {
-    root: String,
-    agent: Option<String>,
+    key: GroupKey,
     shared: Vec<&'a str>,
     runs: Vec<&'a Trajectory>,
 }
@@ -97,10 +101,7 @@ fn kinds(trajectories: &[Trajectory]) -> Vec<Kind<'_>> {
         .iter()
         .filter(|trajectory| !trajectory.tool_calls.is_empty())
     {
-        let (root, agent) = (
-            glob(&trajectory.root),
-            trajectory.agent.as_deref().map(glob),
-        );
+        let key = key(trajectory);
         // Retries and loops are rarely part of the rule: repeated calls of one tool count once. A
         // name that holds an id is never called again.
         let mut names: Vec<&str> = trajectory
@@ -110,17 +111,13 @@ fn kinds(trajectories: &[Trajectory]) -> Vec<Kind<'_>> {
             .filter(|name| !holds_id(name))
             .collect();
         names.dedup();
-        match kinds
-            .iter_mut()
-            .find(|kind| kind.root == root && kind.agent == agent)
-        {
+        match kinds.iter_mut().find(|kind| kind.key == key) {
             Some(kind) => {
                 kind.shared = common(&names, &kind.shared);
                 kind.runs.push(trajectory);
             }
             None => kinds.push(Kind {
-                root,
-                agent,
+                key,
                 shared: names,
                 runs: vec![trajectory],
             }),
@@ -129,7 +126,19 @@ fn kinds(trajectories: &[Trajectory]) -> Vec<Kind<'_>> {
     kinds
 }
 
-fn proposed(kinds: &[Kind<'_>]) -> Vec<Value> {
+/// The root and agent of a run, as globs.
+pub(super) fn key(run: &Trajectory) -> GroupKey {
+    GroupKey {
+        root: glob(&run.root),
+        agent: run.agent.as_deref().map(glob),
+    }
+}
+
+fn keys(trajectories: &[Trajectory]) -> BTreeSet<GroupKey> {
+    trajectories.iter().map(key).collect()
+}
+
+fn proposed(kinds: &[Kind<'_>], all: &BTreeSet<GroupKey>) -> Vec<Value> {
     let mut taken = BTreeMap::new();
     let with_shared = kinds.iter().filter(|kind| !kind.shared.is_empty());
     let criterion = |kind: &Kind<'_>| {
@@ -138,6 +147,7 @@ fn proposed(kinds: &[Kind<'_>]) -> Vec<Value> {
             unused(&kind.name("order"), &mut taken),
             format!("what {} did, in this order", kind.n_recorded()),
             json!({ "tool_call_order": expected }),
+            all,
         )
     };
     with_shared.map(criterion).collect()
@@ -145,7 +155,7 @@ fn proposed(kinds: &[Kind<'_>]) -> Vec<Value> {
 
 /// Limits that the recorded runs keep with room to spare, so that they stop only runs that are out
 /// of hand.
-fn proposed_limits(kinds: &[Kind<'_>]) -> Vec<Value> {
+fn proposed_limits(kinds: &[Kind<'_>], all: &BTreeSet<GroupKey>) -> Vec<Value> {
     const LEAST_REPEATS: u64 = 2;
     let mut taken = BTreeMap::new();
     let criterion = |kind: &Kind<'_>| {
@@ -163,7 +173,7 @@ fn proposed_limits(kinds: &[Kind<'_>]) -> Vec<Value> {
             n_runs => format!("any of {n_runs} recorded runs"),
         };
         let loops = match fields.contains_key("max_repeats") {
-            true => ", and no longer loop",
+            true => ", and few repeats",
             false => "",
         };
         (!fields.is_empty()).then(|| {
@@ -171,6 +181,7 @@ fn proposed_limits(kinds: &[Kind<'_>]) -> Vec<Value> {
                 unused(&kind.name("effort"), &mut taken),
                 format!("at most twice as many calls as {runs} made{loops}"),
                 json!({ "efficiency": fields }),
+                all,
             )
         })
     };
@@ -179,7 +190,8 @@ fn proposed_limits(kinds: &[Kind<'_>]) -> Vec<Value> {
 
 impl Kind<'_> {
     fn name(&self, about: &str) -> String {
-        named(&slug(self.agent.as_deref().unwrap_or(&self.root)), about)
+        let GroupKey { root, agent } = &self.key;
+        named(&slug(agent.as_deref().unwrap_or(root)), about)
     }
 
     fn n_recorded(&self) -> String {
@@ -189,11 +201,17 @@ impl Kind<'_> {
         }
     }
 
-    fn criterion(&self, name: String, description: String, evaluate: Value) -> Value {
+    fn criterion(
+        &self,
+        name: String,
+        description: String,
+        evaluate: Value,
+        all: &BTreeSet<GroupKey>,
+    ) -> Value {
         json!({
             "name": name,
             "description": description,
-            "select": select(&self.root, self.agent.as_deref()),
+            "select": select(&self.key, all),
             "evaluate": evaluate,
         })
     }
@@ -217,14 +235,25 @@ fn common<'a>(names: &[&'a str], shared: &[&'a str]) -> Vec<&'a str> {
         .collect()
 }
 
-/// The selector of the runs with this root and agent. A glob that matches everything selects
-/// nothing.
-pub(super) fn select(root: &str, agent: Option<&str>) -> Map<String, Value> {
-    [("root", Some(root)), ("agent", agent)]
+/// The selector of the runs with this root and agent, among runs of all these. A glob that matches
+/// everything is left out, and so is an empty name, unless the criterion would then also judge runs
+/// that do have a name there.
+pub(super) fn select(key: &GroupKey, all: &BTreeSet<GroupKey>) -> Map<String, Value> {
+    let agent = key.agent.as_deref().unwrap_or_default();
+    let fits = |glob: &str, other: &str| glob.is_empty() || glob == other;
+    let beside = |other: &&GroupKey| {
+        fits(&key.root, &other.root) && fits(agent, other.agent.as_deref().unwrap_or_default())
+    };
+    let others = || all.iter().filter(beside);
+    let hides = [
+        others().any(|other| !other.root.is_empty()),
+        others().any(|other| other.agent.as_ref().is_some_and(|agent| !agent.is_empty())),
+    ];
+    [("root", key.root.as_str()), ("agent", agent)]
         .into_iter()
-        .filter_map(|(key, glob)| Some((key, glob?)))
-        .filter(|(_, glob)| !glob.is_empty() && *glob != "*")
-        .map(|(key, glob)| (key.to_owned(), glob.into()))
+        .zip(hides)
+        .filter(|((_, glob), hides)| *glob != "*" && (*hides || !glob.is_empty()))
+        .map(|((field, glob), _)| (field.to_owned(), glob.into()))
         .collect()
 }
 

@@ -41,6 +41,7 @@ pub(super) struct BaselineGroup {
 
 /// One run: the position of its sequence, its failed calls, its duration in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(expecting = "`[position in sequences, failed calls, milliseconds or null]`")]
 pub(super) struct RunRow(pub(super) usize, pub(super) usize, pub(super) Option<u64>);
 
 /// A baseline that cannot be used, and why.

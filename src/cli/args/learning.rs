@@ -25,6 +25,7 @@ pub struct Learn {
     pub min_runs: usize,
     /// Also learn rules that this share of the runs breaks (0 to below 0.5).
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = zero_to_half)]
+    #[arg(allow_negative_numbers = true)]
     pub noise: f64,
     /// Overwrite existing files.
     #[arg(long)]

@@ -221,7 +221,7 @@ fn criteria_are_proposed_from_what_all_runs_share() {
           efficiency:
             max_calls: 10
       - name: post-refund-effort
-        description: "at most twice as many calls as the recorded run made, and no longer loop"
+        description: "at most twice as many calls as the recorded run made, and few repeats"
         select:
           root: "POST /refund ?"
         evaluate:
@@ -243,6 +243,24 @@ fn criteria_are_proposed_from_what_all_runs_share() {
     assert_eq!(selected, [2, 1, 2, 1]);
     let text = starter(Some(&trajectories[3..]));
     assert!(text.contains("nothing to propose") && messages(&text).is_empty());
+}
+
+#[test]
+fn runs_without_an_agent_are_not_judged_with_those_that_have_one() {
+    let trajectories = [
+        trajectory("session", None, &["plan"]),
+        trajectory("session", Some("shop"), &["order"]),
+        trajectory("", Some("shop"), &["ask"]),
+    ];
+    let config = config(&starter(Some(&trajectories)));
+    let selected = config.criteria.iter().map(|criterion| {
+        let runs = trajectories.iter().enumerate();
+        runs.filter(|(_, run)| criterion.select.matches(run))
+            .map(|(at, _)| at)
+            .collect::<Vec<_>>()
+    });
+    let each = [[0], [1], [2]];
+    assert_eq!(selected.collect::<Vec<_>>(), [each, each].concat());
 }
 
 fn trajectory(root: &str, agent: Option<&str>, names: &[&str]) -> Trajectory {

@@ -257,6 +257,44 @@ fn good_runs_keep_the_rules_and_each_planted_change_breaks_the_right_one() {
     assert_eq!(failed, ["max_repeats"]);
 }
 
+/// Rules learned from runs without an agent are not held against those of an agent below the same
+/// root, which keep other rules.
+#[test]
+fn runs_without_an_agent_are_not_mixed_with_those_of_one() {
+    let learned = Learned {
+        folder: TempDir::new().unwrap(),
+    };
+    let of_agent = recording(&good_runs(12)).replace("invoke_agent shop", "session");
+    let reversed: Vec<Vec<Call>> = good_runs(12)
+        .into_iter()
+        .map(|calls| calls.into_iter().rev().collect())
+        .collect();
+    let of_none = recording(&reversed)
+        .replace("abcd", "abce")
+        .replace("invoke_agent shop", "session")
+        .replace("\"invoke_agent\"", "\"task\"")
+        .replace("gen_ai.agent.name", "team");
+    let path = learned.path("good.jsonl");
+    std::fs::write(&path, of_agent + &of_none).unwrap();
+    let file = path.display().to_string();
+    let (code, _, err) = learned.learn(&[&file]);
+    assert_eq!(code, 0, "{err}");
+    assert!(
+        err.starts_with(
+            "root `session`: 11 rules from 12 runs\n\
+             agent `shop` under root `session`: 11 rules from 12 runs\n"
+        ),
+        "{err}"
+    );
+    let config = learned.path("learned.yaml").display().to_string();
+    let (code, out, err) = run(&["replay", "--config", &config, &file]);
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(
+        out.ends_with("48 evaluations of 24 traces: 48 passed\n"),
+        "{out}"
+    );
+}
+
 #[test]
 fn the_order_of_files_changes_no_byte() {
     let runs = good_runs(24);
