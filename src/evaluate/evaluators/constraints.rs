@@ -64,29 +64,30 @@ use crate::text::counted;
 /// | `coexistence` | each a, each b | there is one of the other kind | `b`, `within`, `same` |
 /// | `not_coexistence` | each a, each b | there is none of the other kind | `b`, `within`, `same` |
 /// | `response` | each a | a b comes after it | `b`, `within`, `same`, `overlap` |
-/// | `alternate_response` | each a | a b comes after it, before the next a | the same |
-/// | `chain_response` | each a | the next call is a b | the same |
-/// | `precedence` | each b | an a came before it | the same |
-/// | `alternate_precedence` | each b | an a came before it, after the b before | the same |
-/// | `chain_precedence` | each b | the call right before it is an a | the same |
-/// | `succession` | each a, each b | `response` and `precedence` | the same |
-/// | `alternate_succession`, `chain_succession` | each a, each b | both of that kind | the same |
-/// | `not_succession` | each b | no a came before it | the same |
-/// | `not_chain_succession` | each b | the call right before it is no a | the same |
+/// | `alternate_response` | each a | a b comes after it, before the next a | as above |
+/// | `chain_response` | each a | the next call is a b | as above |
+/// | `precedence` | each b | an a came before it | as above |
+/// | `alternate_precedence` | each b | an a came before it, after the b before | as above |
+/// | `chain_precedence` | each b | the call right before it is an a | as above |
+/// | `succession` | each a, each b | `response` and `precedence` | as above |
+/// | `alternate_succession`, `chain_succession` | each a, each b | both of that kind | as above |
+/// | `not_succession` | each b | no a came before it | as above |
+/// | `not_chain_succession` | each b | the call right before it is no a | as above |
 ///
 /// - `a`, `b`: patterns of calls as in `tool_calls`: `name`, `error`, `command`, `path`, `args`,
 ///   `result`; a text is the name's pattern. A call is never its own partner.
 /// - `within`: only partners count whose gap, from the end of the earlier call to the start of the
-///   later, is at most that long; where partners are barred, only those are.
+///   later, is at most this long; a rule that bars partners bars only those.
 /// - `same`: both calls must agree on every path, `args` or `result` with keys, indices or `*`
 ///   (every element), such as `args.path`; `{ a: result.items.*.id, b: args.id }` has one path
 ///   each. They agree if they share a value, equal as JSON. What is absent or null agrees with
 ///   nothing. The text of a result is read as JSON if it is JSON (`7` is a number), else it is one
 ///   text: `result` is the whole of it, and a path into it leads to nothing. In `alternate_…` only
-///   calls that agree with the one that asks get in between.
-/// - `overlap`: what it comes to where the rule is kept in some of the orders that overlapping
-///   calls could have had, and in others not: `fail`, `pass` or `not_evaluated`. Left out, it is
-///   `fail` where a rule asks for an order and `pass` where it bars one.
+///   calls that agree with the one that asks get in between. The explanation names a path that none
+///   of the run's calls has, since it may be misspelt.
+/// - `overlap`: the verdict where overlapping calls could have run in several orders and only some
+///   of these keep the rule: `fail`, `pass` or `not_evaluated`. Left out, it is `fail` where a rule
+///   asks for an order and `pass` where it bars one.
 ///
 /// A call that has not ended is before nothing and nobody's partner, but it can ask, bar, and get
 /// in between. Calls taken from model messages have no times and no failures of their own: those of
@@ -194,7 +195,11 @@ impl Evaluate for Constraints {
             .filter_map(|(rule, found)| words::violation(rule, found, calls))
             .collect();
         if sentences.is_empty() {
-            return Explanation::from(self.kept_text(found));
+            let nowhere = (self.rules.iter().zip(found))
+                .filter_map(|(rule, found)| words::nowhere(rule, found))
+                .take(MAX_DESCRIBED);
+            let texts: Vec<String> = [self.kept_text(found)].into_iter().chain(nowhere).collect();
+            return Explanation::from(texts.join("; "));
         }
         if sentences.len() > MAX_DESCRIBED {
             let n_more = sentences.len() - MAX_DESCRIBED;
@@ -229,7 +234,10 @@ impl Evaluate for Constraints {
             match words::violation(rule, found, &trajectory.tool_calls) {
                 Some(sentence) => row.noting(sentence),
                 None if found.n_activations == 0 => row.noting(words::asking(rule)),
-                None => row,
+                None => match words::nowhere(rule, found) {
+                    Some(sentence) => row.noting(sentence),
+                    None => row,
+                },
             }
         };
         self.rules.iter().zip(found).map(row).collect()
@@ -258,14 +266,21 @@ impl Evaluate for Constraints {
 
     fn warnings(&self) -> Vec<String> {
         let rules = self.rules.iter().enumerate();
-        let never = rules.filter(|(_, rule)| is_never_kept(rule));
-        never
-            .map(|(at, rule)| {
-                format!(
-                    "`rules[{at}].{}` has one pattern as `a` and `b`: it is never kept once such a \
-                     call is made, since none comes before the first or after the last",
-                    rule.template()
-                )
+        rules
+            .flat_map(|(at, rule)| {
+                let place = format!("rules[{at}].{}", rule.template());
+                let never = is_never_kept(rule).then(|| {
+                    format!(
+                        "`{place}` has one pattern as `a` and `b`: it is never kept once such a \
+                         call is made, since none comes before the first or after the last"
+                    )
+                });
+                let shape = rule.shape();
+                let kinds = [("a", Some(shape.a)), ("b", shape.b)].into_iter();
+                let doubts = kinds
+                    .filter_map(|(key, pattern)| Some((key, pattern?)))
+                    .flat_map(|(key, pattern)| pattern.doubts(&format!("{place}.{key}")));
+                never.into_iter().chain(doubts).collect::<Vec<_>>()
             })
             .collect()
     }
@@ -302,6 +317,6 @@ impl Constraints {
         let mut nothing: Vec<String> = self.rules.iter().map(words::asking).collect();
         nothing.dedup();
         nothing.truncate(MAX_NAMED);
-        format!("nothing to hold against: {}", nothing.join(", "))
+        format!("nothing to check: {}", nothing.join(", "))
     }
 }

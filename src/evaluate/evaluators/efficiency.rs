@@ -42,7 +42,7 @@ use crate::text::{code, counted, duration_text};
 ///   name and agent run, the one that ended last before it began, had failed.
 /// - `max_repeats`: how many times in a row a call, or a block of 2 to 6 calls, came again at once,
 ///   with the same names and arguments.
-/// - `max_duplicates`: calls whose name and arguments another call before had, anywhere.
+/// - `max_duplicates`: calls with the name and arguments of an earlier call, anywhere in the run.
 /// - `max_duration`: from start to end of the evaluated span, such as `2m`; of log records, from
 ///   the first start to the last end.
 /// - `ignore`: patterns of names; such calls are left out first.

@@ -50,7 +50,8 @@ use crate::text::code;
 ///   name, before the arguments.
 /// - `command`, `path`: patterns of the argument of that name. A call whose name matches but which
 ///   has no such string argument makes the evaluation an `error`.
-/// - `args`: patterns of further string arguments; a call that lacks one does not match.
+/// - `args`: patterns of further string arguments; a call that lacks one does not match. A number
+///   or a boolean is never matched: compare such values with `tool_call_args`.
 /// - `result`: pattern of the result's text; not in `sequence`.
 /// - `min_count` (1), `final`, `at_step`, `before_step`: only in `required`. They ask for at least
 ///   this many matching calls; for the trajectory's last call; for exactly this step, counted from
@@ -350,19 +351,12 @@ impl Evaluate for ToolCalls {
     }
 
     fn warnings(&self) -> Vec<String> {
-        let never = self
-            .required
-            .iter()
-            .filter(|entry| entry.pattern.is_final && entry.pattern.min_count.0 > 1);
-        never
-            .map(|entry| {
-                format!(
-                    "{}: only one call can be the last, so `final` with `min_count` above 1 is \
-                     never satisfied",
-                    &entry.pattern
-                )
-            })
-            .collect()
+        [
+            Entry::doubts("required", &self.required),
+            Entry::doubts("disallowed", &self.disallowed),
+            Entry::doubts("sequence", &self.sequence),
+        ]
+        .concat()
     }
 }
 

@@ -214,6 +214,33 @@ impl CallPattern {
         Fit::Known(fit)
     }
 
+    /// Fields by which no call can match; `place` is the path of this pattern. No value but a text
+    /// matches a pattern, so one that reads as a number, a boolean or null was meant for a value.
+    pub(crate) fn doubts(&self, place: &str) -> Vec<String> {
+        let is_value = |text: &str| {
+            serde_json::from_str::<Value>(text)
+                .is_ok_and(|value| value.is_number() || value.is_boolean() || value.is_null())
+        };
+        let args = self.args.iter();
+        let values = args
+            .map(|(argument, pattern)| (argument, pattern.as_str()))
+            .filter(|(_, pattern)| is_value(pattern))
+            .map(|(argument, pattern)| {
+                format!(
+                    "`{place}.args.{argument}` is a pattern, which matches only text, never the \
+                     JSON value {pattern}: compare values with `tool_call_args`, or write \
+                     `^{pattern}$` if the argument is a text"
+                )
+            });
+        let never = (self.is_final && self.min_count.0 > 1).then(|| {
+            format!(
+                "{self}: only one call can be the last, so `final` with `min_count` above 1 is \
+                 never satisfied"
+            )
+        });
+        never.into_iter().chain(values).collect()
+    }
+
     /// Can a call be at fault for lacking an argument?
     pub(crate) fn reads_shortcut(&self) -> bool {
         self.shortcuts().next().is_some()
@@ -411,6 +438,16 @@ impl<L> From<CallPattern> for Entry<L> {
             pattern,
             list: PhantomData,
         }
+    }
+}
+
+impl<L> Entry<L> {
+    /// Fields of the entries of a list by which no call can match.
+    pub(crate) fn doubts(list: &str, entries: &[Self]) -> Vec<String> {
+        let entries = entries.iter().enumerate();
+        entries
+            .flat_map(|(at, entry)| entry.pattern.doubts(&format!("{list}[{at}]")))
+            .collect()
     }
 }
 

@@ -331,8 +331,8 @@ fn sum_of_states(asts: &[Ast]) -> u64 {
 fn refusal(source: &str, error: &ast::Error) -> String {
     match error.kind() {
         ErrorKind::UnsupportedLookAround => format!(
-            "`{source}` uses look-around, which is not supported: {LINEAR}; \
-             split it over `required` and `disallowed`"
+            "`{source}` uses look-around, which is not supported: {LINEAR}; use two patterns, such \
+             as one under `required` and one under `disallowed`, or in two rules"
         ),
         ErrorKind::UnsupportedBackreference => no_back_reference(source),
         ErrorKind::EscapeUnrecognized if source[error.span().start.offset..].starts_with("\\k") => {

@@ -13,6 +13,7 @@ use super::limits::{Period, whole_number};
 use super::optional::written;
 use super::pattern::PlacedPattern;
 use super::same::{Same, at_least_one_path};
+use crate::text::nearest;
 
 /// Defines the rules from the one list of templates.
 macro_rules! templates {
@@ -358,21 +359,21 @@ const REWRITES: &[(&str, &str)] = &[
     ),
     (
         "not_response",
-        "write `not_succession`, where no a comes before a b",
+        "write `not_succession`, which forbids an a before a b",
     ),
     (
         "not_precedence",
-        "write `not_succession`, where no a comes before a b",
+        "write `not_succession`, which forbids an a before a b",
     ),
     ("not_chain", "write `not_chain_succession`"),
     ("chain_not_succession", "write `not_chain_succession`"),
     (
         "alternate_not_succession",
-        "write `not_succession`, where no a comes before a b",
+        "write `not_succession`, which forbids an a before a b",
     ),
     (
         "not_alternate_succession",
-        "write `not_succession`, where no a comes before a b",
+        "write `not_succession`, which forbids an a before a b",
     ),
     ("not_existence", "write `absence`"),
     ("nonsuccession", "write `not_succession`"),
@@ -392,23 +393,31 @@ const REWRITES: &[(&str, &str)] = &[
     ("not_co_existence", "write `not_coexistence`"),
     (
         "before",
-        "write `precedence: { a, b }`, where before each b came an a",
+        "write `precedence: { a, b }`, which asks for an a before each b",
     ),
     (
         "after",
-        "write `response: { a, b }`, where after each a comes a b",
+        "write `response: { a, b }`, which asks for a b after each a",
     ),
     (
         "requires",
-        "write `precedence: { a, b }`, where before each b came an a",
+        "write `precedence: { a, b }`, which asks for an a before each b",
     ),
     (
         "next",
-        "write `chain_response: { a, b }`, where the next call after each a is a b",
+        "write `chain_response: { a, b }`, which asks for a b right after each a",
     ),
     ("first", "write `init`"),
     ("last", "write `end`"),
     ("never", "write `absence`"),
+    ("eventually", "write `existence`"),
+    ("participation", "write `existence`"),
+    ("at_least_one", "write `existence`"),
+    ("at_most_one", "write `absence` with `max: 1`"),
+    (
+        "not_before",
+        "write `not_succession`, which forbids an a before a b",
+    ),
     ("forbidden", "write `absence`"),
     ("required", "write `existence`"),
     ("at_least", "write `existence` with `min`"),
@@ -418,6 +427,11 @@ const REWRITES: &[(&str, &str)] = &[
         "write `exactly`, whose `count` is 1 if left out",
     ),
 ];
+
+/// The templates that forbid something of two kinds of calls.
+const BANS: [&str; 3] = ["not_coexistence", "not_succession", "not_chain_succession"];
+const BANS_REMEDY: &str = "rules that forbid something are `absence`, `not_coexistence`, \
+                           `not_succession` and `not_chain_succession`";
 
 /// A deserializer that refuses templates which are none with what to write instead.
 struct Templates<D>(D);
@@ -490,12 +504,16 @@ impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for Word<S> {
     }
 
     fn visit_str<E: de::Error>(self, word: &str) -> Result<S::Value, E> {
-        match REWRITES.iter().find(|(known, _)| *known == word) {
-            Some((_, rewrite)) => Err(E::custom(format_args!(
-                "`{word}` is no template of a rule: {rewrite}"
-            ))),
-            None => self.0.deserialize(de::value::StrDeserializer::new(word)),
-        }
+        let known = REWRITES.iter().find(|(known, _)| *known == word);
+        let is_new_ban = || word.starts_with("not_") && nearest(word, BANS).is_none();
+        let rewrite = match known {
+            Some((_, rewrite)) => *rewrite,
+            None if is_new_ban() => BANS_REMEDY,
+            None => return self.0.deserialize(de::value::StrDeserializer::new(word)),
+        };
+        Err(E::custom(format_args!(
+            "`{word}` is not a rule template: {rewrite}"
+        )))
     }
 }
 

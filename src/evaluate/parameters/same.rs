@@ -77,6 +77,11 @@ impl ValuePath {
         })
     }
 
+    /// As it was written.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+
     /// The values it leads to; null is none.
     pub(crate) fn values<'v>(&self, value: &'v Value) -> SmallVec<[&'v Value; 1]> {
         let mut values = SmallVec::from_buf([value]);

@@ -1,6 +1,8 @@
 //! Pure. What became of the calls that a rule asks something of, as far as that is known, and what
 //! is kept of it as evidence. Knows no template.
 
+use std::mem;
+
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::comparison::partners::Lack;
 
@@ -34,6 +36,8 @@ pub(crate) struct Tally {
     violating: Vec<u32>,
     /// The first violations: of a call, or of the run.
     told: Vec<(Option<usize>, Breach)>,
+    /// The paths of `same` that lead to no value in any call.
+    pub(crate) nowhere: Vec<(bool, usize)>,
 }
 
 /// Activations, and those of them that are kept.
@@ -109,6 +113,9 @@ pub(in crate::evaluate) struct RuleFound {
     pub(crate) first: Option<(Option<usize>, Breach)>,
     /// How many calls violate it beside those that the first violation is about.
     pub(crate) n_others: usize,
+    /// The paths of `same` that lead to no value in any call of their kind: whether it is the
+    /// second kind, and the position in `same`.
+    pub(crate) nowhere: Vec<(bool, usize)>,
 }
 
 /// A share of kept activations, and how far what is not known could still move it.
@@ -141,6 +148,7 @@ impl RuleFound {
             because: Vec::new(),
             first: tally.told.first().cloned(),
             n_others: tally.n_beside_first(),
+            nowhere: mem::take(&mut tally.nowhere),
         };
         for (call, breach) in &tally.told {
             let mut because = breach.because();

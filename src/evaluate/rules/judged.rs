@@ -285,6 +285,7 @@ impl<'a> RuleJudge<'a> {
             tally.extend(answers.tally);
         }
         self.too_much |= keys.too_many;
+        tally.nowhere = keys.nowhere;
         tally
     }
 

@@ -18,6 +18,9 @@ pub(crate) struct PairKeys {
     keys: Option<Keys>,
     /// There were too many values to compare.
     pub(crate) too_many: bool,
+    /// The paths that lead to no value in any call of their kind: whether it is the second kind,
+    /// and the position in `same`.
+    pub(crate) nowhere: Vec<(bool, usize)>,
 }
 
 struct Keys {
@@ -138,14 +141,24 @@ impl PairKeys {
             |side: usize, path: usize, call: usize| path_of(side, path).found[call].as_ref();
         let mut is_read = vec![[false; 2]; same.len()];
         let (mut has_unknown, mut too_many) = (false, false);
+        let mut nowhere = Vec::new();
         for side in 0..2 {
             for (path, is_read) in is_read.iter_mut().enumerate() {
                 too_many |= path_of(side, path).too_many;
                 let fitting = (0..fits[side].len()).filter(|call| fits[side][*call] > Tri::No);
+                let (mut n_fitting, mut n_without) = (0, 0);
                 for call in fitting {
-                    let is_known = matches!(found(side, path, call), Some(Found::Known(_)));
+                    let found = found(side, path, call);
+                    let is_known = matches!(found, Some(Found::Known(_)));
                     is_read[side] |= is_known;
                     has_unknown |= !is_known;
+                    n_fitting += 1;
+                    let has_none =
+                        matches!(found, Some(Found::Known(of_path)) if of_path.is_empty());
+                    n_without += usize::from(has_none);
+                }
+                if n_fitting > 0 && n_without == n_fitting {
+                    nowhere.push((side == 1, path));
                 }
             }
         }
@@ -189,6 +202,7 @@ impl PairKeys {
                 has_dropped: has_unknown && is_dropped.contains(&true),
             }),
             too_many,
+            nowhere,
         }
     }
 

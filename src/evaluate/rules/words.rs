@@ -21,15 +21,36 @@ pub(crate) fn violation(rule: &Rule, found: &RuleFound, calls: &[ToolCall]) -> O
     if found.n_others > 0 {
         sentence.push_str(&format!(", and {} more", found.n_others));
     }
+    if let Some(nowhere) = nowhere(rule, found) {
+        sentence.push_str(&format!(" ({nowhere})"));
+    }
     Some(sentence)
 }
 
-/// The calls of which a rule asks something: where there are none, nothing can be held against.
+/// The paths of `same` that none of a rule's calls has, which may be misspelt: "no call of
+/// `^charge$` has `args.ordr`".
+pub(crate) fn nowhere(rule: &Rule, found: &RuleFound) -> Option<String> {
+    let RuleShape { a, b, same, .. } = rule.shape();
+    let mut texts: Vec<String> = Vec::new();
+    for (of_b, at) in &found.nowhere {
+        let (Some(same), kind) = (same.get(*at), if *of_b { b.unwrap_or(a) } else { a }) else {
+            continue;
+        };
+        let path = if *of_b { &same.b } else { &same.a };
+        let text = format!("no call of {kind} has {}", code(path.as_str()));
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    (!texts.is_empty()).then(|| texts.join(", "))
+}
+
+/// The calls of which a rule asks something: where there are none, there is nothing to check.
 pub(crate) fn asking(rule: &Rule) -> String {
     let (RuleShape { a, b, .. }, questions) = (rule.shape(), questions(rule));
     let asks = |of_b: bool| questions.iter().any(|question| question.of_b == of_b);
     match (rule, b) {
-        (Rule::Init(_) | Rule::End(_), _) => "no call".to_owned(),
+        (Rule::Init(_) | Rule::End(_), _) => "no calls".to_owned(),
         (_, Some(b)) if asks(false) && asks(true) && a != b => format!("no call of {a} or {b}"),
         (_, Some(b)) if asks(true) => format!("no call of {b}"),
         _ => format!("no call of {a}"),
