@@ -126,7 +126,8 @@ pub fn group_of_run(run: &Trajectory) -> GroupKey {
 pub fn group_text(key: &GroupKey) -> String {
     match (&key.agent, key.root.as_str()) {
         (Some(agent), "") => format!("agent `{agent}`"),
-        (Some(agent), root) if root.strip_prefix("invoke_agent ").unwrap_or(root) == agent => {
+        // The conventions name the span of a run after its agent.
+        (Some(agent), root) if root.strip_prefix("invoke_agent ") == Some(agent.as_str()) => {
             format!("agent `{agent}`")
         }
         (Some(agent), root) => format!("agent `{agent}` under root `{root}`"),
