@@ -541,9 +541,7 @@ impl Check<'_> {
         else {
             return;
         };
-        let written = items
-            .iter()
-            .filter(|item| !matches!(item.value, NodeValue::Gone));
+        let written = written(items);
         let mut seen = BTreeMap::new();
         for (criterion, item) in self.config.criteria.iter().zip(written) {
             let place = item.find(&["name"]).map_or(item.place, |name| name.place);
@@ -570,6 +568,13 @@ impl Check<'_> {
             }
         }
     }
+}
+
+/// The criteria of a list that are in the configuration.
+pub(super) fn written(items: &[Node]) -> impl Iterator<Item = &Node> {
+    items
+        .iter()
+        .filter(|item| !matches!(item.value, NodeValue::Gone))
 }
 
 /// The field of a criterion that a warning names first, such as `threshold` or `rules[1].response`.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Deserialize;
 
@@ -12,7 +13,7 @@ use super::expectations::read_cases;
 use super::hints::{read_criterion, read_sections};
 use super::secrets::{SECRETS, read_key_files};
 use super::variables;
-use crate::evaluate::{PatternCompiler, PatternLimits};
+use crate::evaluate::{Criterion, PatternCompiler, PatternLimits};
 use crate::located::{
     Extent, Files, Interpolation, Map, MapEntry, Node, NodeValue, Place, Problem, Problems, Reader,
     TextKind, Texts, parse,
@@ -43,9 +44,12 @@ pub struct Loaded {
     pub files: Vec<PathBuf>,
 }
 
-/// Where each value came from, by dotted key.
+/// Where each value came from, by dotted key, and the file of each criterion, by name.
 #[derive(Debug, Clone, Default)]
-pub struct Origins(BTreeMap<String, Origin>);
+pub struct Origins {
+    values: BTreeMap<String, Origin>,
+    criteria: Arc<BTreeMap<String, Arc<str>>>,
+}
 
 #[derive(Debug, Clone)]
 struct Origin {
@@ -140,7 +144,7 @@ impl Config {
             interpolation.read.extend(cases);
             variables::mention_unread(&config, sources.environment, &mut warnings);
             if problems.is_empty() {
-                config.origins = Origins::of(&root, &texts);
+                config.origins = Origins::of(&config.criteria, &root, &texts);
                 return Ok(Loaded {
                     config,
                     warnings: warnings.sorted(),
@@ -155,7 +159,7 @@ impl Config {
     /// Where a value came from, for messages: the variable's name, `forward.endpoint
     /// (spanscore.yaml:12)`, or the key alone.
     pub fn origin_of(&self, key: &str) -> String {
-        match self.origins.0.get(key) {
+        match self.origins.values.get(key) {
             Some(Origin {
                 name,
                 is_file: false,
@@ -168,9 +172,17 @@ impl Config {
         }
     }
 
+    /// The file of each criterion that came from a file, by name, as the configuration knows it.
+    pub fn criterion_files(&self) -> &Arc<BTreeMap<String, Arc<str>>> {
+        &self.origins.criteria
+    }
+
     /// The source of a value without its key: `spanscore.yaml:12`; `None` for a default.
     pub(super) fn source_of(&self, key: &str) -> Option<&str> {
-        self.origins.0.get(key).map(|origin| origin.name.as_str())
+        self.origins
+            .values
+            .get(key)
+            .map(|origin| origin.name.as_str())
     }
 }
 
@@ -260,10 +272,33 @@ fn empty_section(root: &mut Node, key: &str) {
 // === impl Origins ===
 
 impl Origins {
-    fn of(root: &Node, texts: &Texts) -> Self {
+    fn of(criteria: &[Criterion], root: &Node, texts: &Texts) -> Self {
         let mut origins = Self::default();
         origins.walk(root, "", texts);
+        let items = match root.find(&["criteria"]).map(|node| &node.value) {
+            Some(NodeValue::List(items)) => &items[..],
+            _ => &[],
+        };
+        let mut files: BTreeMap<usize, Arc<str>> = BTreeMap::new();
+        let written = criteria.iter().zip(check::written(items));
+        let written = written.filter(|(_, item)| texts.is_file(item.place.source));
+        let file_of = |(criterion, item): (&Criterion, &Node)| {
+            let source = item.place.source;
+            let file = files
+                .entry(source)
+                .or_insert_with(|| texts.name(source).into());
+            (criterion.name.clone(), Arc::clone(file))
+        };
+        origins.criteria = Arc::new(written.map(file_of).collect());
         origins
+    }
+
+    /// These, with the criteria's of others.
+    pub(super) fn with_criteria_of(&self, others: &Self) -> Self {
+        Self {
+            values: self.values.clone(),
+            criteria: Arc::clone(&others.criteria),
+        }
     }
 
     fn walk(&mut self, node: &Node, path: &str, texts: &Texts) {
@@ -283,7 +318,7 @@ impl Origins {
             };
             self.walk(value, &path, texts);
             if !matches!(&value.value, NodeValue::Map(map) if !map.entries.is_empty()) {
-                self.0.insert(
+                self.values.insert(
                     path,
                     Origin {
                         name: texts.short(*key_place),

@@ -41,9 +41,11 @@ impl Config {
             explain,
             forward,
             scores,
+            origins,
             ..
         } = new;
         let mut next = Self {
+            origins: self.origins.with_criteria_of(&origins),
             criteria,
             criteria_files,
             expectations,

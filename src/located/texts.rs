@@ -205,6 +205,11 @@ impl Texts {
         }
     }
 
+    /// The path of a file, as it was given, or the name of a variable.
+    pub(crate) fn name(&self, source: usize) -> &str {
+        &self.0[source].name
+    }
+
     pub(crate) fn is_file(&self, source: usize) -> bool {
         self.0[source].kind == TextKind::File
     }

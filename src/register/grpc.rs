@@ -279,6 +279,7 @@ impl TryFrom<RegistrationView> for Registration {
             criterion: Some(criterion(&view.criterion)?),
             revision: view.revision,
             source: view.source.to_owned(),
+            file: view.file.as_deref().unwrap_or_default().to_owned(),
             expires_at: view.expires_at.map(timestamp),
             shadows: view.shadows.map(|shadowed| Shadowed {
                 source: shadowed.source.to_owned(),

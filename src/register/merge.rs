@@ -44,6 +44,8 @@ pub struct Registration {
 #[derive(Debug, Clone, Default)]
 pub struct CriteriaSet {
     file: Arc<[Arc<Criterion>]>,
+    /// By the names of the files' criteria, the file of each.
+    paths: Arc<BTreeMap<String, Arc<str>>>,
     api: BTreeMap<String, Registration>,
 }
 
@@ -56,6 +58,8 @@ pub struct EntryInForce<'a> {
     pub source: CriterionSource,
     /// When it expires, in Unix nanoseconds.
     pub expires_unix_nanos: Option<u64>,
+    /// The file that holds a criterion of this name.
+    pub file: Option<&'a Arc<str>>,
     /// The file's criterion of this name that it replaces.
     pub shadowed: Option<&'a Arc<Criterion>>,
 }
@@ -87,21 +91,22 @@ pub fn rules(config: &Config, criteria: Vec<Criterion>, previous: Option<&Rules>
 impl CriteriaSet {
     /// Merges the criteria of the files with the registrations of the API.
     pub fn new(file: Vec<Criterion>, api: impl IntoIterator<Item = Registration>) -> Self {
-        let api = api
-            .into_iter()
-            .map(|registration| (registration.criterion.name.clone(), registration))
-            .collect();
-        Self {
-            file: file.into_iter().map(Arc::new).collect(),
-            api,
-        }
+        Self::default().with_file(file).with_all(api)
     }
 
     /// This set with other criteria of the files.
     pub fn with_file(&self, file: Vec<Criterion>) -> Self {
         Self {
             file: file.into_iter().map(Arc::new).collect(),
-            api: self.api.clone(),
+            ..self.clone()
+        }
+    }
+
+    /// This set, told which file holds which criterion.
+    pub fn read_from(self, paths: &Arc<BTreeMap<String, Arc<str>>>) -> Self {
+        Self {
+            paths: Arc::clone(paths),
+            ..self
         }
     }
 
@@ -127,8 +132,8 @@ impl CriteriaSet {
             .map(|registration| (registration.criterion.name.clone(), registration))
             .collect();
         Self {
-            file: self.file.clone(),
             api,
+            ..self.clone()
         }
     }
 
@@ -199,12 +204,14 @@ impl CriteriaSet {
                 criterion,
                 source: CriterionSource::Api,
                 expires_unix_nanos: *expires_unix_nanos,
+                file: self.paths.get(name),
                 shadowed: from_file,
             }),
             None => from_file.map(|criterion| EntryInForce {
                 criterion,
                 source: CriterionSource::File,
                 expires_unix_nanos: None,
+                file: self.paths.get(name),
                 shadowed: None,
             }),
         }
@@ -219,6 +226,7 @@ impl CriteriaSet {
                     criterion,
                     source: CriterionSource::File,
                     expires_unix_nanos: None,
+                    file: self.paths.get(&criterion.name),
                     shadowed: None,
                 },
             )
@@ -237,6 +245,7 @@ impl CriteriaSet {
                 criterion,
                 source: CriterionSource::Api,
                 expires_unix_nanos: *expires_unix_nanos,
+                file: self.paths.get(name),
                 shadowed,
             };
             entries.insert(name, entry);
@@ -307,16 +316,18 @@ impl EntryInForce<'_> {
             criterion,
             source,
             expires_unix_nanos,
+            file,
             shadowed,
         } = self;
         let shadowed = shadowed
             .map(|criterion| criterion.revision())
             .unwrap_or_default();
         let text = format!(
-            "{}\0{}\0{}\0{expires_unix_nanos:?}\0{shadowed}",
+            "{}\0{}\0{}\0{expires_unix_nanos:?}\0{shadowed}\0{}",
             criterion.name,
             criterion.revision(),
-            source.as_str()
+            source.as_str(),
+            file.map_or("", |file| &**file),
         );
         hex(&Sha256::digest(text)[..6])
     }

@@ -112,7 +112,8 @@ pub fn open(
         }
         .emit(telemetry);
     }
-    let set = CriteriaSet::new(config.criteria.clone(), restored.registrations);
+    let set = CriteriaSet::new(config.criteria.clone(), restored.registrations)
+        .read_from(config.criterion_files());
     let set = set.expired(clock().unix_nanos).unwrap_or(set);
     let (reloads, requests) = mpsc::channel(1);
     let interval = config.reload.interval.0;

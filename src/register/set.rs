@@ -336,7 +336,9 @@ impl Register {
         let mut config = self.config();
         let (next_config, needs_restart) = config.reloaded(loaded);
         let before = self.0.set.load_full();
-        let next = before.with_file(next_config.criteria.clone());
+        let next = before
+            .with_file(next_config.criteria.clone())
+            .read_from(next_config.criterion_files());
         let rules = self.rules_for(&next_config, &next);
         check_keys(&rules)?;
         let mut settings = next_config.changed_settings(&config);

@@ -18,6 +18,9 @@ pub(super) struct RegistrationView {
     pub(super) criterion: Arc<Criterion>,
     pub(super) revision: String,
     pub(super) source: &'static str,
+    /// The file that holds a criterion of this name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) file: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_rfc3339")]
     pub(super) expires_at: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,6 +79,7 @@ impl From<EntryInForce<'_>> for RegistrationView {
             criterion: Arc::clone(entry.criterion),
             revision: entry.criterion.revision().to_owned(),
             source: entry.source.as_str(),
+            file: entry.file.cloned(),
             expires_at: entry.expires_unix_nanos,
             shadows: entry.shadowed.map(|shadowed| ShadowedView {
                 source: CriterionSource::File.as_str(),

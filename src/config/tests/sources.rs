@@ -468,6 +468,12 @@ fn criteria_come_from_the_files_beside_the_main_one_too() {
         .map(|criterion| criterion.name.as_str())
         .collect();
     assert_eq!(names, ["main", "a", "b"]);
+    let file_of = |name: &&str| &*loaded.config.criterion_files()[*name];
+    let files: Vec<&str> = names.iter().map(file_of).collect();
+    assert_eq!(
+        files,
+        ["spanscore.yaml", "criteria/a.yaml", "criteria/b.yaml"]
+    );
     assert_eq!(loaded.files.len(), 2);
 }
 

@@ -47,6 +47,11 @@ async fn a_criterion_is_registered_read_replaced_and_taken_out() {
         (status, front["shadows"]["source"].as_str()),
         (200, Some("file"))
     );
+    assert_eq!(
+        (&front["source"], &front["file"]),
+        (&"api".into(), &"spanscore.yaml".into())
+    );
+    assert_eq!(made.get("file"), None);
     let (_, _, shown) = call(&register, "GET", "/v1/status", &[], "").await;
     assert_eq!(shown["criteria"]["shadowing"], json!(["a"]));
     let (status, _, gone) = call(&register, "DELETE", "/v1/criteria/a", &[], "").await;
@@ -440,6 +445,13 @@ async fn the_openapi_document_lists_every_route_and_explains_every_status() {
         of_page.iter().any(|start| path.starts_with(start))
     };
     assert_eq!(paths.len(), 13);
+    const PAGE: &str = include_str!("../../../docs/criteria-api.md");
+    for path in paths.keys() {
+        let goes_on =
+            |rest: &str| rest.starts_with(|c: char| c.is_alphanumeric() || "/-_".contains(c));
+        let is_there = PAGE.split(path.as_str()).skip(1).any(|rest| !goes_on(rest));
+        assert!(is_there, "docs/criteria-api.md says nothing of {path}");
+    }
     for (path, operations) in paths.iter().filter(|(path, _)| !is_of_page(path)) {
         for method in ["get", "put", "post", "delete"] {
             let path_of_a = path.replace("{name}", "a");
