@@ -63,7 +63,7 @@ pub use scores::{
     Batching, EventScores, MetricScores, OnRevision, Scores, SpanScores, StatusOnFail, Temporality,
 };
 pub use spelling::Spelling;
-pub use starter::{proposal, starter};
+pub use starter::{proposal, starter, starter_criteria};
 pub use units::{Amount, ByteSize, Duration, Secret, Threads};
 pub use writers::{DatadogWriter, LangfuseWriter, TokenWriter, Writer, WriterPeer};
 

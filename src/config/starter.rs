@@ -69,16 +69,22 @@ pub fn starter(trajectories: Option<&[Trajectory]>) -> String {
     let Some(trajectories) = trajectories else {
         return format!("{HEAD}{EXAMPLE}");
     };
+    match starter_criteria(trajectories) {
+        Some(criteria) => format!("{HEAD}{PROPOSED}{criteria}"),
+        None => format!("{HEAD}{NOTHING_TO_PROPOSE}{EXAMPLE}"),
+    }
+}
+
+/// What [`starter`] has below its comments, byte for byte: the criteria about the order and those
+/// about the effort; `None` where there is nothing to propose.
+pub fn starter_criteria(trajectories: &[Trajectory]) -> Option<String> {
     let (kinds, all) = (kinds(trajectories), keys(trajectories));
     let mut criteria = proposed(&kinds, &all);
     if criteria.is_empty() {
-        return format!("{HEAD}{NOTHING_TO_PROPOSE}{EXAMPLE}");
+        return None;
     }
     criteria.extend(proposed_limits(&kinds, &all));
-    format!(
-        "{HEAD}{PROPOSED}{}",
-        to_yaml(&json!({ "criteria": criteria }))
-    )
+    Some(to_yaml(&json!({ "criteria": criteria })))
 }
 
 /// The proposed criteria about the order alone, ready to be pasted into a configuration; `None`

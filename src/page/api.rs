@@ -73,12 +73,19 @@ async fn one(State(page): State<Page>, id: Id, uri: Uri) -> Result<Response, Api
     Ok(json_response(detail.to_string()))
 }
 
-/// A criterion that this run passes: the proposal of `spanscore init --from`.
+/// Criteria that this run passes: those that `spanscore init --from` would write.
 async fn criterion(State(page): State<Page>, id: Id, uri: Uri) -> Result<Response, ApiError> {
     Query::read(&uri, &[])?;
     let run = remembered(&page, id)?;
     let trajectory = Trajectory::clone(&run.trajectory);
-    let yaml = config::proposal(std::slice::from_ref(&trajectory)).ok_or_else(|| {
+    if trajectory.tool_calls.len() < run.n_calls {
+        return Err(ApiError::Forbidden(
+            "only the first calls of this run are remembered, and its criteria would be about \
+             those: `spanscore init --from` reads a recording of the whole run"
+                .to_owned(),
+        ));
+    }
+    let yaml = config::starter_criteria(std::slice::from_ref(&trajectory)).ok_or_else(|| {
         ApiError::Forbidden("this run made no call that a criterion could ask for".to_owned())
     })?;
     Ok(([(header::CONTENT_TYPE, "application/yaml")], yaml).into_response())

@@ -1,8 +1,10 @@
 //! Criteria that are proposed from a run judge that run and the next one: for every capture,
-//! criteria are proposed and then judge the same run with other ids. Proves nothing about which
-//! criteria should be proposed.
+//! criteria are proposed and then judge the same run with other ids. The page proposes what `init`
+//! writes. Proves nothing about which criteria should be proposed.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,8 +15,11 @@ use spanscore::evaluate::{Explain, Verdict, judge};
 use spanscore::extract::{Tools, Trajectory};
 use spanscore::pipeline::Rules;
 
+use tempfile::TempDir;
+
 use super::load::{self, Scenario};
 use super::{items, trajectories};
+use crate::support::program::{Running, http, is_acknowledged, run};
 
 /// The same run at another time: every id in its texts is replaced by one of the same length.
 fn next_run(scenario: &Scenario) -> Scenario {
@@ -116,4 +121,70 @@ fn what_is_proposed_judges_the_run_it_came_from_and_the_next_one() {
         n_renamed > 0,
         "no capture holds an id: the test proves nothing"
     );
+}
+
+/// The trace id of a scenario's only run, if that made calls, and its root ended.
+fn only_run(scenario: &Scenario) -> Option<String> {
+    let is_sent = |(file, _): &(String, Vec<u8>)| file.ends_with(".traces.pb");
+    let runs = read(scenario);
+    let [run] = &runs[..] else {
+        return None;
+    };
+    let is_whole = run.completeness.as_str() == "root_ended" && !run.tool_calls.is_empty();
+    (is_whole && scenario.requests.iter().all(is_sent)).then(|| run.trace_id.to_string())
+}
+
+/// Reads the stream of judged runs until it names a trace.
+fn wait_until_judged(admin: &str, trace_id: &str) {
+    // What the sidecar says in ten minutes of silence.
+    const MOST_LINES: usize = 80;
+    let mut stream = TcpStream::connect(admin).unwrap();
+    write!(
+        stream,
+        "GET /v1/runs/events?since=0 HTTP/1.0\r\nhost: {admin}\r\n\r\n"
+    )
+    .unwrap();
+    let mut lines = BufReader::new(stream).lines().take(MOST_LINES);
+    let is_named = lines.any(|line| line.unwrap().contains(trace_id));
+    assert!(is_named, "{trace_id} is judged");
+}
+
+#[test]
+fn the_page_proposes_what_init_writes_of_the_same_trace() {
+    const FRAMEWORKS: [&str; 3] = ["langgraph-openinference/", "pydantic-ai/", "agno/"];
+    let values = ["--set", "explain.values=true"];
+    let mut sidecar = Running::start(&values);
+    let [otlp, admin] = sidecar.addresses();
+    let scenarios = load::scenarios();
+    for framework in FRAMEWORKS {
+        let of_framework = scenarios
+            .iter()
+            .filter(|one| one.name.starts_with(framework));
+        let (scenario, trace_id) = of_framework
+            .filter_map(|scenario| Some((scenario, only_run(scenario)?)))
+            .next()
+            .unwrap_or_else(|| panic!("{framework} has a scenario of one run"));
+
+        let folder = TempDir::new().unwrap();
+        let mut files = Vec::new();
+        for (file, body) in &scenario.requests {
+            let path = folder.path().join(file);
+            std::fs::write(&path, body).unwrap();
+            files.push(path.to_str().unwrap().to_owned());
+        }
+        let files: Vec<&str> = files.iter().map(String::as_str).collect();
+        let (code, written, err) = run(&[&["init", "-o", "-", "--from"], &files[..]].concat());
+        assert_eq!((code, err.as_str()), (0, ""));
+        let start = written.find("\ncriteria:").expect(&written) + 1;
+
+        // Requests one after the other are one request.
+        let requests = scenario.requests.iter().map(|(_, body)| &body[..]);
+        let whole: Vec<u8> = requests.collect::<Vec<_>>().concat();
+        assert!(is_acknowledged(&otlp, &whole), "{}", scenario.name);
+        wait_until_judged(&admin, &trace_id);
+        let answer = http(&admin, &format!("GET /v1/runs/{trace_id}/criterion"), &[]);
+        let (_, proposed) = answer.split_once("\r\n\r\n").expect(&answer);
+        assert_eq!(proposed, &written[start..], "{}", scenario.name);
+        assert!(proposed.contains("max_calls:"), "{proposed}");
+    }
 }
