@@ -396,6 +396,9 @@ async fn a_run_of_many_calls_is_kept_with_its_first_ones() {
     let (_, run) = sight.get(&format!("/v1/runs/{}", id(1))).await;
     assert_eq!(run["n_calls"], 5_000);
     assert_eq!(run["tool_calls"].as_array().unwrap().len(), 500);
+    let (status, problem) = sight.get(&format!("/v1/runs/{}/criterion", id(1))).await;
+    let is_refused = problem["detail"].as_str().unwrap().contains("first calls");
+    assert!(status == 403 && is_refused, "{status} {problem}");
     let evaluation = &run["evaluations"][0];
     assert_eq!(evaluation["label"], "fail");
     assert!(!evaluation["explanation"].as_str().unwrap().is_empty());
@@ -417,6 +420,26 @@ async fn too_many_runs_at_once_are_counted_and_failed_ones_have_places_of_their_
     assert_eq!(list["runs"][0]["trace_id"], id(3_000));
     let (_, history) = sight.get("/v1/history").await;
     assert_eq!(history["criteria"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_failure_does_not_hide_behind_many_criteria_that_pass() {
+    let criterion = |number: usize| {
+        let most = if number == 99 { 0 } else { 30 };
+        format!("  - {{ name: c{number}, evaluate: {{ efficiency: {{ max_calls: {most} }} }} }}\n")
+    };
+    let criteria: String = (0..100).map(criterion).collect();
+    let mut sight = Sight::new(&format!("criteria:\n{criteria}"), 1 << 20);
+    sight.judge(&[(1, &["validate"])]);
+    let (_, list) = sight.get("/v1/runs").await;
+    let run = &list["runs"][0];
+    let listed = run["evaluations"].as_array().unwrap();
+    assert_eq!((listed.len(), &run["n_evaluations"]), (64, &100.into()));
+    assert_eq!(
+        (&listed[0]["criterion"], &listed[0]["label"]),
+        (&"c99".into(), &"fail".into())
+    );
+    assert_eq!(listed[1]["criterion"], "c0");
 }
 
 #[tokio::test]

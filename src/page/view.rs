@@ -35,8 +35,14 @@ pub(super) fn summary(run: &RememberedRun) -> Value {
         }
         shown
     });
-    let evaluations = run.evaluations.iter().take(MAX_LISTED_EVALUATIONS);
-    let evaluations = evaluations.map(|evaluation| {
+    let mut evaluations: Vec<&Evaluation> = run.evaluations.iter().collect();
+    let n_evaluations = evaluations.len();
+    if n_evaluations > MAX_LISTED_EVALUATIONS {
+        // A failure must not hide behind those that are listed.
+        evaluations.sort_by_key(|evaluation| goodness(evaluation.verdict));
+        evaluations.truncate(MAX_LISTED_EVALUATIONS);
+    }
+    let evaluations = evaluations.into_iter().map(|evaluation| {
         let mut shown = json!({
             "criterion": evaluation.criterion.name(),
             "label": evaluation.verdict.as_str(),
@@ -54,12 +60,23 @@ pub(super) fn summary(run: &RememberedRun) -> Value {
     let mut line = facts(run, MAX_LISTED_NAME);
     line.insert("calls".to_owned(), calls.collect());
     line.insert("evaluations".to_owned(), evaluations.collect());
+    line.insert("n_evaluations".to_owned(), json!(n_evaluations));
     if let Some(why) = why {
         let why = unrendered(why);
         let text = abbreviated(why.explanation(), 240);
         line.insert("why".to_owned(), json!(text));
     }
     Value::Object(line)
+}
+
+/// The worst verdict has the smallest.
+fn goodness(verdict: Verdict) -> u8 {
+    match verdict {
+        Verdict::Fail => 0,
+        Verdict::Error => 1,
+        Verdict::NotEvaluated => 2,
+        Verdict::Pass => 3,
+    }
 }
 
 /// Everything about one run.

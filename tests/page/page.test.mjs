@@ -57,6 +57,10 @@ test("live rows arrive, are filtered, and a failed run shows where it parted", a
   const [grpc, http] = sidecar.ports;
   assert.match(endpoints, new RegExp(`PROTOCOL=grpc\\n.*ENDPOINT=http://127.0.0.1:${grpc}\\b[\\s\\S]*PROTOCOL=http/protobuf\\n.*ENDPOINT=http://127.0.0.1:${http}$`));
   assert.deepEqual(await violations(page), []);
+  // All of each line is in sight on a telephone, too.
+  await page.setViewportSize({ width: 390, height: 844 });
+  assert.ok(await page.locator(".endpoints").evaluate((box) => box.scrollWidth <= box.clientWidth), "the lines wrap");
+  await page.setViewportSize({ width: 1280, height: 800 });
 
   await send(sidecar.otlp, [session({ turns: GOOD }), session({ turns: BAD, agent: "billing_agent", service: "billing" })]);
   await shown(page, 2);
@@ -121,7 +125,7 @@ test("a criterion of a run is tried with a mistake, then rightly, saved and chan
   await page.getByRole("button", { name: "Make a criterion of this run" }).click();
   await page.getByRole("dialog").getByText("tool_calls_order").waitFor();
   assert.deepEqual(await violations(page), []);
-  await page.getByRole("link", { name: "Try it" }).click();
+  await page.getByRole("link", { name: "Try checkout-agent-order" }).click();
   await page.getByRole("heading", { name: "Against 2 remembered runs" }).waitFor();
   const tally = page.locator(".tally");
   await until(async () => /1 pass\s+1 fail/.test((await tally.innerText()).replaceAll("✓", "").replaceAll("✕", "").replace(/\n+/g, " ").replace(/ +/g, " ")), "one passes, one fails");
@@ -170,6 +174,87 @@ test("a criterion of a run is tried with a mistake, then rightly, saved and chan
   await page.getByRole("heading", { name: "stock-before-order" }).waitFor();
   await page.getByText("50 % of 2 passed").first().waitFor();
   assert.deepEqual(await violations(page), []);
+  clean(page);
+});
+
+test("each criterion has its badge while there is room, and then failed ones come first", async (t) => {
+  const limits = Array.from({ length: 30 }, (_, at) => `  - { name: "at-most-${at}-calls", evaluate: { efficiency: { max_calls: ${at} } } }\n`);
+  const few = `criteria:\n${limits.slice(0, 8).join("")}`;
+  const { sidecar, page } = await opened(t, few);
+  await send(sidecar.otlp, [session({ turns: GOOD })]);
+  await shown(page, 1);
+  const row = rows(page).first();
+  const badges = row.locator(".badge:not(.more)");
+  // Five calls: three limits are kept, and five are not.
+  assert.equal(await badges.count(), 8);
+  assert.equal(await row.locator(".badge.more").count(), 0);
+  const labels = await badges.evaluateAll((all) => all.map((badge) => badge.className));
+  assert.deepEqual(labels, [...Array(5).fill("badge fail"), ...Array(3).fill("badge pass")]);
+  // Word, not colour alone.
+  assert.match(await badges.first().textContent(), /fail: at-most-0-calls/);
+  assert.equal(await row.locator(".completeness").innerText(), "complete");
+
+  const many = await Sidecar.start(`criteria:\n${limits.join("")}`);
+  t.after(() => many.stop());
+  await send(many.otlp, [session({ turns: GOOD })]);
+  for (const width of [1280, 800, 390]) {
+    await page.setViewportSize({ width, height: 800 });
+    await page.goto(`${many.address}/?${width}`);
+    await shown(page, 1);
+    const n = await badges.count();
+    assert.ok(n >= 4, `${n} badges at ${width}`);
+    assert.match(await badges.nth(3).getAttribute("title"), /: fail/);
+    const more = row.locator(".badge.more");
+    assert.match(await more.innerText(), new RegExp(`^\\+${30 - n}`));
+    // What is folded is named to whoever points at it, and to screen readers.
+    assert.match(await more.getAttribute("title"), /at-most-29-calls: pass/);
+    assert.match(await more.locator(".hidden").textContent(), /at-most-29-calls: pass/);
+    // Nothing is cut off, and nothing overflows the row.
+    const box = await row.locator(".badges").evaluate((box) => box.scrollHeight - box.clientHeight);
+    assert.ok(box <= 1, `${box} pixels are hidden at ${width}`);
+    assert.ok(await row.evaluate((row) => row.scrollHeight <= row.clientHeight), `the row overflows at ${width}`);
+    assert.deepEqual(await violations(page), []);
+  }
+  clean(page);
+});
+
+test("a thousand criteria", async (t) => {
+  const limits = Array.from({ length: 1_000 }, (_, at) => `  - { name: "at-most-${at}-calls", evaluate: { efficiency: { max_calls: ${at} } } }\n`);
+  const { sidecar, page } = await opened(t, `criteria:\n${limits.join("")}`, { path: "#/criteria" });
+  await page.getByText("1,000 of 1,000 criteria").waitFor();
+  await send(sidecar.otlp, Array.from({ length: 5 }, () => session({ turns: GOOD })));
+  assert.equal(await page.locator(".criterion").count(), 40);
+  assert.match(await page.locator(".criterion").first().innerText(), /from \S+spanscore\.yaml since/);
+  await page.getByRole("button", { name: "Show 40 more of 960" }).click();
+  assert.equal(await page.locator(".criterion").count(), 80);
+  await page.getByRole("searchbox").fill("at-most-3-");
+  await page.getByText("1 of 1,000 criteria").waitFor();
+  assert.match(page.url(), /#\/criteria\?text=at-most-3-$/);
+  assert.deepEqual(await violations(page), []);
+  // The failures of a run stand before its other verdicts, of which the list has 64.
+  await page.locator(".criterion .failures li").first().waitFor();
+  await page.getByRole("link", { name: "All its runs" }).click();
+  await shown(page, 5);
+  assert.match(await rows(page).first().locator(".badge.more").innerText(), /^\+9\d\d/);
+  await rows(page).first().click();
+  await page.getByRole("heading", { name: "Verdicts" }).waitFor();
+  await page.getByRole("button", { name: /Show \d+ more/ }).waitFor();
+  assert.ok((await page.locator(".verdict").count()) <= 50);
+  clean(page);
+});
+
+test("invisible characters in a criterion are named beside the editor", async (t) => {
+  const { page } = await opened(t, CRITERIA, { path: "#/try" });
+  const editor = page.getByRole("textbox", { name: "Criterion, as YAML" });
+  await editor.fill("name: mine\nevaluate:\n  tool_calls: { disallowed: [pay\u200bment, \u202epayment] }\n");
+  const named = page.getByRole("list", { name: "Invisible characters" });
+  await named.getByText("U+200B").waitFor();
+  assert.match(await named.innerText(), /line 3, column 33 holds an invisible character: U\+200B\s+line 3, column 40 holds an invisible character that turns the writing direction: U\+202E/);
+  await named.getByRole("button", { name: "line 3, column 33" }).click();
+  assert.equal(await editor.evaluate((area) => area.value.slice(area.selectionStart, area.selectionEnd)), "\u200b");
+  assert.deepEqual(await violations(page), []);
+  await editor.fill("name: mine\nevaluate:\n  tool_calls: { disallowed: [payment] }\n");
+  await until(async () => (await named.getByRole("listitem").count()) === 0, "nothing is named");
   clean(page);
 });
 

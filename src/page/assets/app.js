@@ -28,7 +28,7 @@ function App({ source }) {
     view === "run" && id
       ? html`<${RunView} key=${id} source=${source} id=${id} query=${query} />`
       : view === "criteria"
-        ? html`<${Criteria} source=${source} />`
+        ? html`<${Criteria} source=${source} query=${query} />`
         : view === "try" && !source.isReport
           ? html`<${Try} key=${id ?? ""} source=${source} name=${id} />`
           : view === "health" && !source.isReport

@@ -2,7 +2,7 @@
 // ever given to the view library as text, never as markup.
 
 const { h, render, Fragment } = preact;
-const { useState, useEffect, useRef, useMemo, useCallback } = preactHooks;
+const { useState, useEffect, useLayoutEffect, useRef, useMemo, useCallback } = preactHooks;
 const html = htm.bind(h);
 
 const LABELS = {
@@ -20,9 +20,28 @@ const SEVERITY = ["pass", "not_evaluated", "error", "fail"];
 const HIDDEN =
   /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
 
+function codePoint(c) {
+  return `U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+}
+
 function clean(text) {
-  const shown = (c) => `⟨U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
-  return String(text ?? "").replace(HIDDEN, shown);
+  return String(text ?? "").replace(HIDDEN, (c) => `⟨${codePoint(c)}⟩`);
+}
+
+// Those of them that change the direction in which a text is written.
+const TURNS = /^[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]$/;
+
+// Where a text holds such characters, lines and columns counted from 1. Line ends and tabs are none.
+function hiddenIn(text) {
+  const found = [];
+  for (const [at, line] of text.split("\n").entries()) {
+    for (const match of line.matchAll(HIDDEN)) {
+      if (match[0] === "\t") continue;
+      const column = [...line.slice(0, match.index)].length + 1;
+      found.push({ line: at + 1, column, offset: match.index, code: codePoint(match[0]), isTurn: TURNS.test(match[0]) });
+    }
+  }
+  return found;
 }
 
 // A longer text of ours may have line ends and tabs.

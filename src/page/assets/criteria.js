@@ -12,7 +12,28 @@ function usePolled(ask, keys) {
   return useAsked(ask, [...keys, tick]);
 }
 
-function Criteria({ source }) {
+// So many cards are drawn at once: each has plots, and a team may have a thousand criteria.
+const CARDS = 40;
+
+// What the remembered runs say about each criterion, by name: how many it judged, and its last failures. Read once for
+// all cards.
+function judgedBy(runs) {
+  const known = new Map();
+  for (const run of runs) {
+    for (const { criterion, label } of run.evaluations) {
+      if (!known.has(criterion)) known.set(criterion, { n: 0, last: null, failures: [] });
+      const judged = known.get(criterion);
+      // A criterion may judge each agent of a run.
+      if (judged.last !== run) judged.n += 1;
+      judged.last = run;
+      const { failures } = judged;
+      if (label === "fail" && failures.length < 4 && failures[failures.length - 1] !== run) failures.push(run);
+    }
+  }
+  return known;
+}
+
+function Criteria({ source, query }) {
   useSource(source);
   const { value: criteria, failure } = usePolled(() => source.criteria(), [source.state]);
   const { value: verdicts } = usePolled(
@@ -23,10 +44,21 @@ function Criteria({ source }) {
     () => (source.isReport ? Promise.resolve(null) : source.status()),
     [source.state],
   );
+  const [most, setMost] = useState(CARDS);
+  const judged = useMemo(() => judgedBy(source.runs.newestFirst()), [source.runs.version]);
+  const counts = useMemo(() => new Map((verdicts?.criteria ?? []).map((series) => [series.criterion, series])), [verdicts]);
+  const coverage = useMemo(() => new Map((status?.coverage ?? []).map((found) => [found.criterion, found])), [status]);
+  const wanted = query.text?.toLowerCase() ?? "";
+  const found = useMemo(() => {
+    const has = (text) => text?.toLowerCase().includes(wanted);
+    return (criteria ?? []).filter((entry) => !wanted || has(entry.name) || has(entry.criterion.description) || has(entry.file));
+  }, [criteria, wanted]);
   if (failure && !criteria) return html`<main><${Failure} failure=${failure} /></main>`;
   if (!criteria) return html`<main><p class="dim">Loading …</p></main>`;
-  const counts = new Map((verdicts?.criteria ?? []).map((series) => [series.criterion, series]));
-  const coverage = new Map((status?.coverage ?? []).map((found) => [found.criterion, found]));
+  const search = (event) => {
+    setMost(CARDS);
+    replaceAddress(["criteria"], { text: event.target.value });
+  };
   return html`<main class="criteria">
     <div class="head">
       <h1>${source.isReport ? "Criteria" : "Criteria in force"}</h1>
@@ -36,50 +68,48 @@ function Criteria({ source }) {
     html`<${Empty} title="No criterion is in force">
       <p>Open a run and make a criterion of it, or write one here.</p>
     <//>`}
-    ${criteria.map(
+    ${(criteria.length > CARDS || wanted) &&
+    html`<form class="filters" onSubmit=${(event) => event.preventDefault()}>
+      <label class="search">
+        <span class="hidden">Search names, descriptions and files of criteria</span>
+        <input type="search" placeholder="Search names, descriptions, files" maxlength="200" value=${query.text ?? ""} onInput=${search} />
+      </label>
+      <span class="dim" role="status">${number(found.length)} of ${counted(criteria.length, "criterion", "criteria")}</span>
+    </form>`}
+    ${found.slice(0, most).map(
       (entry) => html`<${CriterionCard}
         key=${entry.name}
         source=${source}
         entry=${entry}
         series=${counts.get(entry.name)}
-        minute=${verdicts?.minute}
+        judged=${judged.get(entry.name)}
         coverage=${coverage.get(entry.name)}
       />`,
     )}
+    ${found.length > most &&
+    html`<button type="button" onClick=${() => setMost(most + CARDS)}>Show ${number(Math.min(CARDS, found.length - most))} more of ${number(found.length - most)}</button>`}
   </main>`;
 }
 
-function originOf(entry, coverage) {
-  const from = entry.source === "api" ? "registered by the API" : "from a file";
-  const over = entry.shadows ? ", in place of the file's" : "";
-  const until = entry.expires_at
-    ? html`, until <${Time} at=${entry.expires_at} />`
-    : "";
-  const since = coverage?.since ? html` since <${Time} at=${coverage.since} />` : "";
-  return html`${from}${over}${since}${until}`;
+// Where a criterion comes from, and since when it is in force.
+function Origin({ entry, coverage }) {
+  const file = entry.file && html`<code class="named"><${Name} text=${entry.file} max=${80} /></code>`;
+  return html`<${Fragment}>
+    ${entry.source === "api" ? "registered by the API" : html`from ${file || "the configuration"}`}${entry.shadows && html`, in place of the one in ${file || "the configuration"}`}
+    ${coverage?.since && html` since <${Time} at=${coverage.since} />`}${entry.expires_at && html`, until <${Time} at=${entry.expires_at} />`}
+  <//>`;
 }
 
-function CriterionCard({ source, entry, series, minute, coverage }) {
+function CriterionCard({ source, entry, series, judged, coverage }) {
   const { criterion } = entry;
   const evaluator = Object.keys(criterion.evaluate)[0];
-  const failures = useMemo(
-    () =>
-      source.runs
-        .newestFirst()
-        .filter(runFilter({ criterion: entry.name, label: "fail" }))
-        .slice(0, 4),
-    [source.runs.version],
-  );
-  const nSelected = useMemo(
-    () => source.runs.newestFirst().filter(runFilter({ criterion: entry.name })).length,
-    [source.runs.version],
-  );
+  const failures = judged?.failures ?? [];
   return html`<article class="criterion">
     <div class="about">
       <h2><${Name} text=${entry.name} max=${80} /></h2>
       ${criterion.description && html`<p>${clean(criterion.description)}</p>`}
       <p class="dim">
-        <span class="evaluator">${evaluator}</span> · threshold ${score(criterion.threshold)} · ${source.isReport ? `judged ${counted(nSelected, "run")}` : originOf(entry, coverage)}
+        <span class="evaluator">${evaluator}</span> · threshold ${score(criterion.threshold)} · ${source.isReport ? `judged ${counted(judged?.n ?? 0, "run")}` : html`<${Origin} entry=${entry} coverage=${coverage} />`}
       </p>
       ${(entry.warnings ?? []).map((warning) => html`<p class="warning">${clean(warning)}</p>`)}
       ${coverage?.problem && html`<p class="warning">${clean(coverage.problem)}</p>`}

@@ -29,6 +29,23 @@ function marked(text, errors) {
 // megabyte.
 const MAX_TEXT = 256 * 1024;
 
+// Most hidden characters that are named one by one.
+const MAX_NAMED = 8;
+
+// A text area shows some characters as nothing, and lets others turn what stands beside them around: they are named.
+function HiddenCharacters({ text, goTo }) {
+  const found = useMemo(() => hiddenIn(text), [text]);
+  return html`<ul class="hidden-characters" aria-live="polite" aria-label="Invisible characters">
+    ${found.slice(0, MAX_NAMED).map(
+      (one) => html`<li>
+        <button type="button" class="plain" onClick=${() => goTo(one.line, one.offset, 1)}>line ${one.line}, column ${one.column}</button>${" "}
+        ${one.isTurn ? "holds an invisible character that turns the writing direction:" : "holds an invisible character:"} <code>${one.code}</code>
+      </li>`,
+    )}
+    ${found.length > MAX_NAMED && html`<li>and ${counted(found.length - MAX_NAMED, "more invisible character")}</li>`}
+  </ul>`;
+}
+
 function Editor({ text, setText, errors, label }) {
   const area = useRef(null);
   const behind = useRef(null);
@@ -49,10 +66,10 @@ function Editor({ text, setText, errors, label }) {
   // Tab moves on to the next field, as everywhere: nobody is caught in the editor.
   const nLines = text.split("\n").length;
   const isWrong = new Set(errors.map((error) => error.line));
-  const toError = ({ line, column }) => {
+  const goTo = (line, offset, length = 0) => {
     const before = text.split("\n").slice(0, line - 1).reduce((n, part) => n + part.length + 1, 0);
     area.current.focus();
-    area.current.setSelectionRange(before + column - 1, before + column - 1);
+    area.current.setSelectionRange(before + offset, before + offset + length);
   };
   return html`<div class="editor-box">
     <div class="editor">
@@ -82,13 +99,14 @@ function Editor({ text, setText, errors, label }) {
       ${errors.map(
         (error) => html`<li>
           ${error.line
-            ? html`<button type="button" class="plain" onClick=${() => toError(error)}>line ${error.line}, column ${error.column}</button>`
+            ? html`<button type="button" class="plain" onClick=${() => goTo(error.line, error.column - 1)}>line ${error.line}, column ${error.column}</button>`
             : html`<span class="dim">criterion</span>`}
           <span class="message"><${Sentence} text=${error.message} /></span>
           ${error.remedy && html`<span class="remedy"><${Sentence} text=${error.remedy} /></span>`}
         </li>`,
       )}
     </ul>
+    <${HiddenCharacters} text=${text} goTo=${goTo} />
   </div>`;
 }
 

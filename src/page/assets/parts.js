@@ -1,9 +1,13 @@
 // The small parts that views are made of.
 
 // A name from a span: text whatever it holds, and cut where it is very long.
+function shortened(shown, max) {
+  return shown.length > max ? `${shown.slice(0, max - 1)}…` : shown;
+}
+
 function Name({ text, max = 64, class: className }) {
   const shown = clean(text);
-  const short = shown.length > max ? `${shown.slice(0, max - 1)}…` : shown;
+  const short = shortened(shown, max);
   return html`<bdi class=${className} title=${short === shown ? undefined : shown.slice(0, 1000)}
     >${short}</bdi
   >`;
@@ -33,18 +37,127 @@ function Sign({ label }) {
   >`;
 }
 
-function Badge({ evaluation, href }) {
+// One badge for each criterion, the worst verdict first. A criterion that judges each agent run gave many verdicts: its
+// badge shows the worst.
+function badgesOf(run) {
+  const severity = (found) => SEVERITY.indexOf(found.label);
+  const badges = new Map();
+  for (const found of run.evaluations) {
+    const known = badges.get(found.criterion);
+    if (!known) badges.set(found.criterion, { ...found, n: 1 });
+    else Object.assign(known, severity(found) > severity(known) ? found : {}, { n: known.n + 1 });
+  }
+  return [...badges.values()].sort((a, b) => severity(b) - severity(a));
+}
+
+const BADGE_NAME = 32;
+
+// What a badge says in full, for whoever points at it.
+function badgeWords({ criterion, label, score: value, revision, n }) {
+  const { word } = LABELS[label] ?? LABELS.error;
+  const scored = label === "pass" ? "" : score(value);
+  return `${clean(criterion)}: ${word}${scored && `, score ${scored}`}${revision > 0 ? `, revision ${revision}` : ""}${n > 1 ? `, the worst of ${n} verdicts` : ""}`;
+}
+
+function Badge({ evaluation, hasScore }) {
   const { word, sign } = LABELS[evaluation.label] ?? LABELS.error;
-  const value = evaluation.label === "pass" ? "" : score(evaluation.score);
-  const revised = evaluation.revision > 0 ? `, revision ${evaluation.revision}` : "";
-  const title = `${word}${value ? `, score ${value}` : ""}${revised}`;
-  const inside = html`<span class="shape" aria-hidden="true">${sign}</span
-    ><span class="hidden">${word}: </span><${Name} text=${evaluation.criterion} max=${32} />${
-      value && html`<span class="value">${value}</span>`
-    }`;
-  return href
-    ? html`<a class=${`badge ${evaluation.label}`} title=${title} href=${href}>${inside}</a>`
-    : html`<span class=${`badge ${evaluation.label}`} title=${title}>${inside}</span>`;
+  const value = hasScore && evaluation.label !== "pass" ? score(evaluation.score) : "";
+  return html`<span class=${`badge ${evaluation.label}`} title=${badgeWords(evaluation)}
+    ><span class="shape" aria-hidden="true">${sign}</span><span class="hidden">${word}: </span
+    ><bdi>${shortened(clean(evaluation.criterion), BADGE_NAME)}</bdi>${value && html`<span class="value">${value}</span>`}</span
+  >`;
+}
+
+// The widths of texts in the font of badges, in pixels. Thousands of rows are scrolled through: to lay them out for
+// their sizes would take too long.
+const textWidths = new Map();
+let pen;
+function textWidth(text, isBold) {
+  if (!pen) {
+    pen = document.createElement("canvas").getContext("2d");
+    pen.family = getComputedStyle(document.body).fontFamily;
+  }
+  const key = `${isBold ? "b" : ""} ${text}`;
+  let width = textWidths.get(key);
+  if (width === undefined) {
+    pen.font = `${isBold ? 600 : 400} 12px ${pen.family}`;
+    width = Math.ceil(pen.measureText(text).width) + 1;
+    if (textWidths.size > 10_000) textWidths.clear();
+    textWidths.set(key, width);
+  }
+  return width;
+}
+
+// As in the style: the space inside and between badges.
+const BADGE_SPACE = 19;
+const BADGE_GAP = 4;
+// What badges show: as much as leaves every badge room, and at least the last of these.
+const BADGE_FORMS = [
+  { name: 210, hasScore: true },
+  { name: 130, hasScore: true },
+  { name: 130, hasScore: false },
+  { name: 90, hasScore: false },
+  { name: 66, hasScore: false },
+];
+
+// On how many lines do badges of these widths stand?
+function linesOf(widths, room) {
+  let lines = 1;
+  let at = 0;
+  for (const own of widths) {
+    const width = Math.min(own, room);
+    const isNext = at > 0 && at + BADGE_GAP + width > room;
+    if (isNext) lines += 1;
+    at = isNext || at === 0 ? width : at + BADGE_GAP + width;
+  }
+  return lines;
+}
+
+function moreWords(folded, nUnlisted) {
+  const nFailed = folded.filter((found) => found.label === "fail").length;
+  return `+${number(folded.length + nUnlisted)}${nFailed > 0 ? ` · ${number(nFailed)} fail` : ""}`;
+}
+
+// How many badges have room on these lines, and in which form.
+function fitBadges(badges, nUnlisted, room, lines) {
+  const parts = badges.map((found) => {
+    const isBold = found.label === "fail" || found.label === "error";
+    const value = found.label === "pass" ? "" : score(found.score);
+    return {
+      name: textWidth(shortened(clean(found.criterion), BADGE_NAME), isBold),
+      sign: BADGE_SPACE + textWidth((LABELS[found.label] ?? LABELS.error).sign, true),
+      score: value ? 5 + textWidth(value, true) : 0,
+    };
+  });
+  const widths = (form, n) => parts.slice(0, n).map((part) => part.sign + Math.min(part.name, form.name) + (form.hasScore ? part.score : 0));
+  const best = nUnlisted === 0 && BADGE_FORMS.find((form) => linesOf(widths(form), room) <= lines);
+  if (best) return { form: best, n: badges.length };
+  const form = BADGE_FORMS[BADGE_FORMS.length - 1];
+  let n = badges.length;
+  for (; n > 1; n -= 1) {
+    const more = 16 + textWidth(moreWords(badges.slice(n), nUnlisted), true);
+    if (linesOf([...widths(form, n), more], room) <= lines) break;
+  }
+  return { form, n };
+}
+
+// The badges of a run within `room` pixels. What has no room is counted, and named to whoever points at the count and to
+// screen readers.
+function Badges({ run, room, lines }) {
+  const badges = useMemo(() => badgesOf(run), [run]);
+  const nUnlisted = (run.n_evaluations ?? run.evaluations.length) - run.evaluations.length;
+  const { form, n } = useMemo(() => fitBadges(badges, nUnlisted, room, lines), [badges, nUnlisted, room, lines]);
+  const folded = badges.slice(n);
+  const hints = folded.map(badgeWords);
+  if (nUnlisted > 0) hints.push(`${counted(nUnlisted, "more verdict")}: the run's own page has them`);
+  return html`<span class="badges" style=${{ "--name-width": `${form.name}px` }}>
+    ${badges.slice(0, n).map((found) => html`<${Badge} evaluation=${found} hasScore=${form.hasScore} />`)}
+    ${hints.length > 0 &&
+    html`<span class=${`badge more ${folded[0]?.label === "fail" ? "fail" : ""}`} title=${hints.join("\n")}
+      ><span aria-hidden="true">${moreWords(folded, nUnlisted)}</span><span class="hidden">${hints.join(", ")}</span></span
+    >`}
+    ${badges.length === 0 && html`<span class="dim">no criterion applies</span>`}
+  </span>`;
 }
 
 // The calls of a run in order: repeats folded, parallel groups side by side, failed calls marked. What has no
@@ -136,12 +249,14 @@ function Empty({ title, children }) {
 // A list of which only the rows in sight are drawn. All rows have one height.
 function VirtualList({ items, height, keyOf, row, label }) {
   const box = useRef(null);
-  const [view, setView] = useState({ top: 0, height: 800 });
-  useEffect(() => {
+  const [view, setView] = useState({ top: 0, height: 800, width: 0 });
+  // Measured before anything is painted: rows that depend on the width must not jump.
+  useLayoutEffect(() => {
     const measure = () =>
       setView((before) => {
-        const next = { top: box.current.scrollTop, height: box.current.clientHeight };
-        return next.top === before.top && next.height === before.height ? before : next;
+        const { scrollTop: top, clientHeight: height, clientWidth: width } = box.current;
+        const isSame = top === before.top && height === before.height && width === before.width;
+        return isSame ? before : { top, height, width };
       });
     const observer = new ResizeObserver(measure);
     observer.observe(box.current);
@@ -177,7 +292,7 @@ function VirtualList({ items, height, keyOf, row, label }) {
           aria-setsize=${items.length}
           aria-posinset=${start + at + 1}
         >
-          ${row(item)}
+          ${row(item, view.width)}
         </li>`,
       )}
     </ul>

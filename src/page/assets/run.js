@@ -33,7 +33,7 @@ function RunView({ source, id, query }) {
     <section aria-labelledby="verdicts">
       <h2 id="verdicts">Verdicts</h2>
       ${evaluations.length === 0 && html`<p class="dim">No criterion in force selects this run.</p>`}
-      ${evaluations.map((found, at) => html`<${Verdict} key=${at} run=${run} evaluation=${found} />`)}
+      <${Verdicts} run=${run} evaluations=${evaluations} />
     </section>
     <section aria-labelledby="timeline">
       <h2 id="timeline">Timeline</h2>
@@ -105,6 +105,18 @@ function Uncertain({ run }) {
 }
 
 // --- verdicts
+
+// So many are drawn at once, the worst first.
+const MANY_VERDICTS = 50;
+
+function Verdicts({ run, evaluations }) {
+  const [most, setMost] = useState(MANY_VERDICTS);
+  const n = evaluations.length - most;
+  return html`<${Fragment}>
+    ${evaluations.slice(0, most).map((found, at) => html`<${Verdict} key=${at} run=${run} evaluation=${found} />`)}
+    ${n > 0 && html`<button type="button" onClick=${() => setMost(most + MANY_VERDICTS)}>Show ${number(Math.min(MANY_VERDICTS, n))} more of ${counted(n, "verdict")}</button>`}
+  <//>`;
+}
 
 function Verdict({ run, evaluation }) {
   const { label, alignment } = evaluation;
@@ -377,17 +389,14 @@ function Calls({ run }) {
 
 // --- a criterion from a run
 
-// The list of one criterion, as `init --from` writes it, as that criterion alone.
-function firstCriterion(yaml) {
-  const lines = yaml.split("\n");
-  const start = lines.findIndex((line) => line.startsWith("  - "));
-  if (start < 0) return yaml;
-  const own = [lines[start].slice(4)];
-  for (const line of lines.slice(start + 1)) {
-    if (line.startsWith("  - ")) break;
-    own.push(line.slice(4));
+// The criteria of a list, as `init --from` writes it, each as a text of its own.
+function criteriaIn(yaml) {
+  const texts = [];
+  for (const line of yaml.split("\n")) {
+    if (line.startsWith("  - ")) texts.push([]);
+    texts[texts.length - 1]?.push(line.slice(4));
   }
-  return `${own.join("\n").trimEnd()}\n`;
+  return texts.map((lines) => `${lines.join("\n").trimEnd()}\n`);
 }
 
 function Propose({ source, run }) {
@@ -403,11 +412,12 @@ function Propose({ source, run }) {
     html`<${Dialog} title="A criterion of this run" close=${close}>
       ${failure
         ? html`<${Failure} failure=${failure} />`
-        : html`<p>This is what the run did, which need not be what it should do. Take out the calls that do not matter.</p>
+        : html`<p>This is what the run did, which need not be what it should do. Take out the calls that do not matter.
+              <code>spanscore init --from</code> writes the same of a recording.</p>
             <pre class="yaml" tabindex="0">${cleanLines(yaml)}</pre>
             <div class="dialog-actions">
               <${Copy} text=${yaml} label="Copy as YAML" />
-              <a class="button primary" href="#/try" onClick=${() => setDraft(firstCriterion(yaml))}>Try it</a>
+              ${criteriaIn(yaml).map((text) => html`<a class="button primary" href="#/try" onClick=${() => setDraft(text)}>Try <${Name} text=${nameIn(text)} max=${36} /></a>`)}
             </div>`}
     <//>`}`;
 }

@@ -1,7 +1,15 @@
 // The list of runs: live, the newest first, with a filter that stands in the address.
 
 const ROW_HEIGHT = 88;
-const NARROW_ROW_HEIGHT = 114;
+const NARROW_ROW_HEIGHT = 132;
+// Lines of badges in a row.
+const BADGE_LINES = 3;
+const NARROW_BADGE_LINES = 2;
+// As in the style: what a row has around its cells, and the share of the badges in the rest.
+const ROW_SPACE = 32;
+const NARROW_ROW_SPACE = 25;
+const BADGES_SHARE = 0.32;
+const BADGES_LEAST = 180;
 
 // The worst verdict of a run.
 function verdictOf(run) {
@@ -103,7 +111,7 @@ function Runs({ source, query }) {
           height=${isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT}
           keyOf=${(run) => run.trace_id}
           label="Runs, the newest first"
-          row=${(run) => html`<${RunRow} run=${run} query=${query} isNarrow=${isNarrow} />`}
+          row=${(run, width) => html`<${RunRow} run=${run} query=${query} isNarrow=${isNarrow} width=${width} />`}
         />`}
     <${Remembered} source=${source} nShown=${runs.length} />
   </main>`;
@@ -162,42 +170,36 @@ function FilterBar({ runs, counts, nAll, query, set, isNarrow, children }) {
   </form>`;
 }
 
-function RunRow({ run, query, isNarrow }) {
+function RunRow({ run, query, isNarrow, width }) {
   const verdict = verdictOf(run);
-  // The badges that matter most come first: room is short.
-  const sorted = useMemo(
-    () =>
-      [...run.evaluations].sort(
-        (a, b) => SEVERITY.indexOf(b.label) - SEVERITY.indexOf(a.label),
-      ),
-    [run],
-  );
-  const max = isNarrow ? 2 : 3;
-  const badges = sorted.slice(0, max);
-  const more = sorted.slice(max);
-  const hint = more.map((found) => `${LABELS[found.label].word}: ${clean(found.criterion)}`);
+  const room = isNarrow
+    ? width - NARROW_ROW_SPACE
+    : Math.max(BADGES_LEAST, Math.floor((width - ROW_SPACE) * BADGES_SHARE));
   return html`<a
     class=${`run-row ${verdict ?? "unjudged"}`}
     href=${address(["run", run.trace_id], query)}
+    style=${isNarrow ? undefined : { "--badges-width": `${room}px` }}
   >
-    <span class="when"><${Time} at=${run.time ?? run.judged} /></span>
+    <span class="when"><${Time} at=${run.time ?? run.judged} />${!isNarrow && html` <${Completeness} run=${run} />`}</span>
     <span class="what">
       <span class="title">
         <${Name} text=${run.agent ?? run.root} class="strong" max=${48} />
         ${run.agent && !isNarrow && !run.root.endsWith(run.agent) && html`<${Name} text=${run.root} class="dim" max=${40} />`}
         <${Name} text=${run.service || "(no service)"} class="service" max=${36} />
-        ${run.cut_short && html`<span class="flag" title=${completenessWords(run.completeness)}>${run.completeness.replace("_", " ")}</span>`}
+        ${isNarrow && html`<${Completeness} run=${run} />`}
         ${run.revision > 0 && html`<span class="flag" title="late spans changed a verdict">revision ${run.revision}</span>`}
       </span>
       <${Chips} calls=${run.calls} total=${run.n_calls} max=${isNarrow ? 5 : 12} />
       <span class="why">${run.why && html`<${Sentence} text=${explanationOf(run.why)} />`}</span>
     </span>
-    <span class="badges">
-      ${badges.map((found) => html`<${Badge} evaluation=${found} />`)}
-      ${more.length > 0 && html`<span class="badge more" title=${hint.join("\n")}><span aria-hidden="true">+${more.length}</span><span class="hidden">${hint.join(", ")}</span></span>`}
-      ${sorted.length === 0 && html`<span class="dim">no criterion applies</span>`}
-    </span>
+    <${Badges} run=${run} room=${room} lines=${isNarrow ? NARROW_BADGE_LINES : BADGE_LINES} />
   </a>`;
+}
+
+// How much of the run was seen, in one word; the whole sentence on hover.
+function Completeness({ run: { completeness, cut_short } }) {
+  const word = completeness === "root_ended" ? "complete" : completeness.replaceAll("_", " ");
+  return html`<span class=${cut_short ? "flag" : "completeness"} title=${completenessWords(completeness)}>${word}</span>`;
 }
 
 function NoRuns({ source, isFiltered, clear }) {
