@@ -27,8 +27,8 @@ pub use criterion::{
 pub use evaluators::{Evaluator, ExpectedTool, WrittenEvaluator, evaluator_named};
 pub use judge::{
     Coverage, CriterionCoverage, Evaluation, EvaluationText, Expectations, Findings, FromSpans,
-    JudgedBy, Previous, SpanExpectations, judge, judge_run, no_longer_expected, searched_size,
-    withdraw,
+    JudgedBy, Previous, SearchBudget, SpanExpectations, judge, judge_run, judge_within,
+    no_longer_expected, searched_size, withdraw,
 };
 pub use parameters::field_aliases::stands_for;
 pub use parameters::names::Names;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::memory::RememberedRun;
-use crate::evaluate::{self, Criterion, Evaluation, Explain, Verdict};
+use crate::evaluate::{self, Criterion, Evaluation, Explain, SearchBudget, Verdict};
 use crate::text::abbreviated;
 
 /// Most work: the bytes of the criterion times the calls that it judges. Older runs are left out
@@ -19,6 +19,9 @@ const MAX_LISTED: usize = 200;
 
 /// Judges the runs, the newest first, by a criterion.
 pub(super) fn attempt(criterion: &Arc<Criterion>, runs: &[Arc<RememberedRun>]) -> Value {
+    let criteria = std::slice::from_ref(criterion);
+    // One for all runs, as if they were one trace.
+    let mut budget = SearchBudget::default();
     let size = json!(criterion).to_string().len();
     let (mut cost, mut searched) = (0_usize, 0_usize);
     let mut labels = [0_u64; 4];
@@ -45,8 +48,7 @@ pub(super) fn attempt(criterion: &Arc<Criterion>, runs: &[Arc<RememberedRun>]) -
         let before = run.evaluations.iter();
         let before = before.filter(|before| before.criterion.name() == criterion.name);
         let before = before.max_by_key(|before| severity(before.verdict));
-        let evaluations =
-            evaluate::judge(std::slice::from_ref(criterion), &run.trajectory, &explain);
+        let evaluations = evaluate::judge_within(criteria, &run.trajectory, &explain, &mut budget);
         // With `scope: agent` a run can have many; the worst one stands for it.
         let Some(worst) = evaluations
             .iter()

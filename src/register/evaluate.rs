@@ -14,7 +14,9 @@ use super::set::Register;
 use super::view::EvaluationsView;
 use crate::assemble::{CloseReason, Settings};
 use crate::config::{self, Problems};
-use crate::evaluate::{self, Criterion, FieldError, PatternCompiler, WrittenCriterion};
+use crate::evaluate::{
+    self, Criterion, FieldError, PatternCompiler, SearchBudget, WrittenCriterion,
+};
 use crate::export::score_line;
 use crate::extract::{
     AgentRun, CallUncertainty, CapturedParts, Payload, Subject, ToolCall, Trajectory,
@@ -177,15 +179,16 @@ fn evaluate(
     let trajectories = match (trajectory, traces, protobuf) {
         (Some(written), None, None) => vec![Arc::new(written.trajectory()?)],
         (None, Some(traces), None) => {
-            let body = otlp_json::traces(traces.to_string().as_bytes()).map_err(|error| {
-                ApiError::Argument {
-                    name: "traces",
-                    detail: error.to_string(),
-                }
+            let text = traces.to_string();
+            drop(traces);
+            let body = otlp_json::traces(text.as_bytes()).map_err(|error| ApiError::Argument {
+                name: "traces",
+                detail: error.to_string(),
             })?;
-            trajectories(&body, &rules, now)?
+            drop(text);
+            trajectories(body, &rules, now)?
         }
-        (None, None, Some(body)) => trajectories(&body, &rules, now)?,
+        (None, None, Some(body)) => trajectories(body, &rules, now)?,
         (None, None, None) => {
             return Err(ApiError::Argument {
                 name: "trajectory",
@@ -227,9 +230,13 @@ fn evaluate(
         );
         return Err(ApiError::TooLarge(detail));
     }
+    // One for all, as if they were one trace: a request may have many.
+    let mut budget = SearchBudget::default();
     let evaluations = trajectories
         .iter()
-        .flat_map(|trajectory| evaluate::judge(&rules.criteria, trajectory, &rules.explain))
+        .flat_map(|trajectory| {
+            evaluate::judge_within(&rules.criteria, trajectory, &rules.explain, &mut budget)
+        })
         .map(|evaluation| {
             let mut line = score_line::json(&evaluation);
             line.insert(
@@ -275,11 +282,12 @@ fn chosen(
 }
 
 /// The trajectories of a trace request, assembled like a recording: all traces end with the input.
-fn trajectories(body: &[u8], rules: &Rules, now: Now) -> Result<Vec<Arc<Trajectory>>, ApiError> {
-    let scanned = scan::scan(body, Some(rules.keys())).map_err(|error| ApiError::Argument {
+fn trajectories(body: Vec<u8>, rules: &Rules, now: Now) -> Result<Vec<Arc<Trajectory>>, ApiError> {
+    let scanned = scan::scan(&body, Some(rules.keys())).map_err(|error| ApiError::Argument {
         name: "traces",
         detail: format!("not an OTLP trace request: {error}"),
     })?;
+    drop(body);
     let settings = Settings::replay();
     let mut pipeline = Pipeline::new(settings, now);
     pipeline.accept(rules, scanned.batch, now);

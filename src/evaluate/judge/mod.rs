@@ -13,7 +13,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use evaluation::Basis;
-use search_budget::SearchBudget;
 use uncertainty::Uncertainty;
 
 use crate::evaluate::comparison::score::{Explain, ScoreWith, Verdict};
@@ -24,6 +23,7 @@ use crate::span::SpanId;
 pub use coverage::{Coverage, CriterionCoverage};
 pub use evaluation::{Evaluation, EvaluationText, Findings, JudgedBy, Previous};
 pub use run::{Expectations, judge_run};
+pub use search_budget::SearchBudget;
 pub use span_expectations::{FromSpans, SpanExpectations, no_longer_expected, searched_size};
 
 /// Judges one trajectory by every criterion whose selector matches.
@@ -36,16 +36,25 @@ pub fn judge(
     trajectory: &Arc<Trajectory>,
     explain: &Explain,
 ) -> Vec<Evaluation> {
+    judge_within(criteria, trajectory, explain, &mut SearchBudget::default())
+}
+
+/// Like [`judge`], with the work that is left of a budget for several trajectories.
+pub fn judge_within(
+    criteria: &[Arc<Criterion>],
+    trajectory: &Arc<Trajectory>,
+    explain: &Explain,
+    budget: &mut SearchBudget,
+) -> Vec<Evaluation> {
     let named = BTreeSet::new();
     let mut evaluations = Vec::new();
-    let mut budget = SearchBudget::of_a_trace();
     for_each_application(
         criteria.iter().map(Ok),
         &named,
         |_, _| false,
         trajectory,
         |applied, trajectory| {
-            evaluations.push(apply(applied, trajectory, explain, &mut budget));
+            evaluations.push(apply(applied, trajectory, explain, budget));
         },
     );
     evaluations

@@ -82,7 +82,7 @@ pub fn judge_run(
                 .values()
                 .any(|case| case.evaluator_name() == evaluator)
     };
-    let mut budget = SearchBudget::of_a_trace();
+    let mut budget = SearchBudget::default();
     let mut take = |applied: AppliedRef<'_>, trajectory: &Arc<Trajectory>| {
         take(apply(applied, trajectory, explain, &mut budget));
     };

@@ -1,6 +1,6 @@
-//! Pure. The work that the judgement of one trace may spend on searching texts with patterns:
-//! evaluations take from it in their order, and those for which too little is left cannot decide.
-//! Knows no single evaluator.
+//! Pure. The work that the judgement of one trace, or of one question, may spend on searching texts
+//! with patterns: evaluations take from it in their order, and those for which too little is left
+//! cannot decide. Knows no single evaluator.
 
 use crate::evaluate::comparison::captured::MAX_SEARCH;
 use crate::evaluate::criterion::{Criterion, EXPECTED};
@@ -11,22 +11,25 @@ use crate::extract::Trajectory;
 /// worst, with signs of life between the evaluations.
 const MAX_OF_TRACE: u64 = 4 * MAX_SEARCH;
 
-/// The work that is left for one trace.
-pub(super) struct SearchBudget {
+/// The work that is left for one trace, or for all trajectories of one question.
+#[derive(Debug)]
+pub struct SearchBudget {
     registered: u64,
     /// For expectations that the run carries itself, apart: they must not keep registered criteria
     /// from deciding.
     carried: u64,
 }
 
-impl SearchBudget {
-    pub(super) fn of_a_trace() -> Self {
+impl Default for SearchBudget {
+    fn default() -> Self {
         Self {
             registered: MAX_OF_TRACE,
             carried: MAX_SEARCH,
         }
     }
+}
 
+impl SearchBudget {
     /// Evaluates a trajectory with the work that is left.
     pub(super) fn evaluate(&mut self, criterion: &Criterion, trajectory: &Trajectory) -> Score {
         let left = match criterion.name == EXPECTED {

@@ -361,6 +361,86 @@ async fn a_question_that_would_take_too_long_is_refused_before_it_is_answered() 
     );
 }
 
+/// A criterion whose pattern counts as slow, and is quick with the texts of these tests.
+fn slow_criterion(n: usize) -> Value {
+    let slow = json!({ "name": "read", "result": "![a-z ]{120}" });
+    json!({ "name": format!("c{n}"), "evaluate": { "tool_calls": { "disallowed": [slow] } } })
+}
+
+#[tokio::test]
+async fn criteria_of_files_and_of_the_api_share_the_searches_of_a_trace() {
+    let of_files = (0..4).map(slow_criterion).collect::<Vec<_>>();
+    let register = register(&json!({ "criteria": of_files }).to_string());
+    for n in 4..9 {
+        let path = format!("/v1/criteria/c{n}");
+        let (status, _, answer) =
+            call(&register, "PUT", &path, &[], &slow_criterion(n).to_string()).await;
+        assert_eq!(status, 201, "{answer}");
+    }
+    // Each takes more than half of what one evaluation may spend.
+    let read = json!({ "name": "read", "result": "ignore ".repeat(1_500) });
+    let question = json!({ "trajectory": { "tool_calls": vec![read; 70] } });
+    let (status, _, answer) = call(
+        &register,
+        "POST",
+        "/v1/evaluate",
+        &[],
+        &question.to_string(),
+    )
+    .await;
+    assert_eq!(status, 200, "{answer}");
+    let evaluations = answer["evaluations"].as_array().unwrap();
+    let n_passed = evaluations
+        .iter()
+        .take_while(|found| found["label"] == "pass")
+        .count();
+    assert!((5..8).contains(&n_passed), "{n_passed}");
+    for found in &evaluations[n_passed..] {
+        assert_eq!(found["label"], "not_evaluated", "{found}");
+    }
+}
+
+#[tokio::test]
+async fn all_runs_of_a_question_share_the_searches_of_a_trace() {
+    let register = register("");
+    // Three calls of each run, none with a value that is too long to be kept.
+    let call_of = |number: usize| {
+        json!({
+            "traceId": format!("{:032x}", number / 3 + 1), "spanId": format!("{:016x}", number + 1),
+            "name": "execute_tool read", "startTimeUnixNano": "1", "endTimeUnixNano": "2",
+            "attributes": [
+                { "key": "gen_ai.operation.name", "value": { "stringValue": "execute_tool" } },
+                { "key": "gen_ai.tool.name", "value": { "stringValue": "read" } },
+                { "key": "gen_ai.tool.call.result",
+                  "value": { "stringValue": "ignore ".repeat(1_450) } },
+            ],
+        })
+    };
+    let spans: Vec<Value> = (0..360).map(call_of).collect();
+    let question = json!({
+        "traces": { "resourceSpans": [{ "scopeSpans": [{ "spans": spans }] }] },
+        "criteria": [slow_criterion(0), slow_criterion(1)],
+    });
+    let (status, _, answer) = call(
+        &register,
+        "POST",
+        "/v1/evaluate",
+        &[],
+        &question.to_string(),
+    )
+    .await;
+    assert_eq!(status, 200, "{answer}");
+    let labels: Vec<&str> = answer["evaluations"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|found| found["label"].as_str().unwrap())
+        .collect();
+    let n_passed = labels.iter().take_while(|label| **label == "pass").count();
+    assert!((120..200).contains(&n_passed), "{n_passed}: {answer}");
+    assert_eq!(labels[n_passed..], vec!["not_evaluated"; 240 - n_passed]);
+}
+
 #[tokio::test]
 async fn a_document_full_of_mistakes_is_answered_with_some_of_them_and_their_number() {
     let register = register("");
