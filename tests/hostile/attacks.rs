@@ -14,11 +14,12 @@ use tokio::time::{sleep, timeout};
 
 use crate::downstream::Behaviour;
 use crate::payloads::{
-    alias_bomb, all_but_a_byte, begun_handshake, bomb, continuations, empty_data, large_headers,
-    late_calls, long_results, long_run, nested, nested_json, rapid_reset, short_runs,
-    slow_criterion, smuggled, stalled_window, unfinished_frame, unfinished_headers, waiting_traces,
+    alias_bomb, all_but_a_byte, begun_handshake, bomb, closing_traces, continuations, empty_data,
+    large_headers, large_question, late_calls, long_results, long_run, nested, nested_json,
+    rapid_reset, short_runs, slow_criterion, smuggled, stalled_window, unfinished_frame,
+    unfinished_headers, waiting_traces,
 };
-use crate::sidecar::{Setup, Target};
+use crate::sidecar::{LongRunExport, Setup, Target};
 use crate::wire::{PING, SETTINGS, frame, post, preface, spans};
 
 type Doing = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -94,10 +95,19 @@ pub(crate) fn cases() -> Vec<Case> {
         case(
             "open traces",
             Setup {
-                has_long_run: true,
+                long_run: Some(LongRunExport::AsSpansEnd),
                 ..Setup::default()
             },
             |to| many(&to, 2, to.http, each(waiting_traces())),
+        ),
+        case(
+            "closing traces",
+            Setup {
+                long_run: Some(LongRunExport::AtTheEnd),
+                settings: &["assemble.settle=100ms"],
+                ..Setup::default()
+            },
+            |to| many(&to, 2, to.http, each(closing_traces())),
         ),
         case(
             "idle, 1,024 descriptors",
@@ -217,6 +227,9 @@ const PLAIN: &[(&str, Attack)] = &[
     }),
     ("window stall", |to| {
         many(&to, 30, to.grpc, stuck(stalled_window()))
+    }),
+    ("large questions to the API", |to| {
+        many(&to, 4, to.admin, each(vec![large_question()]))
     }),
     ("alias bomb by the API", |to| {
         many(&to, 4, to.admin, each(vec![alias_bomb()]))

@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -17,8 +17,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
-use crate::sidecar::Target;
-use crate::wire::{Ids, call, post, request, root, spans};
+use crate::sidecar::{LongRunExport, Target};
+use crate::wire::{Ids, call, lasting, post, request, root_lasting, spans};
 
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -124,19 +124,37 @@ impl Innocent {
 pub(crate) struct LongRun {
     http: SocketAddr,
     ids: Ids,
+    /// Spans that are sent at its end.
+    spans: Vec<Vec<u8>>,
+    start_nanos: u64,
 }
 
 impl LongRun {
-    pub(crate) async fn begin(http: SocketAddr) -> io::Result<Self> {
+    pub(crate) async fn begin(http: SocketAddr, export: LongRunExport) -> io::Result<Self> {
         let ids = Ids::new(1, 1);
-        ask(http, None, &mut None, &request(&[call(ids, 2, "a", "")])).await?;
-        Ok(Self { http, ids })
+        let mut spans = vec![call(ids, 2, "a", "")];
+        if export == LongRunExport::AsSpansEnd {
+            ask(http, None, &mut None, &request(&std::mem::take(&mut spans))).await?;
+        }
+        Ok(Self {
+            http,
+            ids,
+            spans,
+            start_nanos: unix_nanos(),
+        })
     }
 
     /// Ends it, and waits until it has been judged in full.
     pub(crate) async fn end(self, admin: SocketAddr) -> Result<(), String> {
-        let Self { http, ids } = self;
-        let ended = ask(http, None, &mut None, &request(&[root(ids, &[])])).await;
+        let Self {
+            http,
+            ids,
+            mut spans,
+            start_nanos,
+        } = self;
+        let times = lasting(start_nanos, unix_nanos());
+        spans.push(root_lasting(ids, times, &[]));
+        let ended = ask(http, None, &mut None, &request(&spans)).await;
         ended.map_err(|error| format!("the long run could not end: {error}"))?;
         let mut seen = String::new();
         for _ in 0..100 {
@@ -150,6 +168,15 @@ impl LongRun {
         }
         Err(format!("the long run was not judged in full: {seen}"))
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the sidecar compares a run's start with its own clock"
+)]
+fn unix_nanos() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |now| now.as_nanos() as u64)
 }
 
 /// The answer with this page.

@@ -8,7 +8,7 @@ use rustls::pki_types::ServerName;
 
 use crate::wire::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Ids, RST_STREAM, SETTINGS, asked, call,
-    field, frame, headers, open_traces, post, preface, request, root,
+    ended_traces, field, frame, headers, open_traces, post, preface, request, root,
 };
 
 pub(crate) fn unfinished_headers() -> Vec<u8> {
@@ -142,6 +142,35 @@ pub(crate) fn alias_bomb() -> Vec<u8> {
     )
 }
 
+/// Runs of 3.8 MB to be judged by the API.
+pub(crate) fn large_question() -> Vec<u8> {
+    let text = "ignore ".repeat(1_400);
+    let span = |number: usize| {
+        format!(
+            r#"{{"traceId":"{:032x}","spanId":"{:016x}","name":"read","startTimeUnixNano":"1",
+            "endTimeUnixNano":"2","attributes":[
+            {{"key":"gen_ai.operation.name","value":{{"stringValue":"execute_tool"}}}},
+            {{"key":"gen_ai.tool.name","value":{{"stringValue":"read"}}}},
+            {{"key":"gen_ai.tool.call.result","value":{{"stringValue":"{text}"}}}}]}}"#,
+            number + 1,
+            number + 1,
+        )
+    };
+    let spans: Vec<String> = (0..370).map(span).collect();
+    let question = format!(
+        r#"{{"traces":{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{}]}}]}}]}},"criteria":[
+        {{"name":"a","evaluate":{{"tool_calls":{{"disallowed":["x"]}}}}}}]}}"#,
+        spans.join(",")
+    );
+    asked(
+        "POST",
+        "/v1/evaluate",
+        "application/json",
+        "",
+        question.as_bytes(),
+    )
+}
+
 /// A handshake of TLS that ends after the client's first message, or within it.
 pub(crate) fn begun_handshake(config: &Arc<ClientConfig>, whole: bool) -> Vec<u8> {
     let name = ServerName::try_from("localhost").expect("a name");
@@ -157,6 +186,13 @@ pub(crate) fn begun_handshake(config: &Arc<ClientConfig>, whole: bool) -> Vec<u8
 pub(crate) fn waiting_traces() -> Vec<Vec<u8>> {
     (0..8)
         .map(|nth| post("/v1/traces", "", &open_traces(nth * 50_000, 50_000)))
+        .collect()
+}
+
+/// Requests of 5,000 traces each, which settle: 400,000 in all.
+pub(crate) fn closing_traces() -> Vec<Vec<u8>> {
+    (0..80)
+        .map(|nth| post("/v1/traces", "", &ended_traces(nth * 5_000, 5_000)))
         .collect()
 }
 

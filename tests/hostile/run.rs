@@ -97,9 +97,9 @@ async fn run(case: &Case, size: Size, innocents: &Handle) -> Vec<String> {
     };
     let target = sidecar.target.clone();
     let innocent = Innocent::start(&target, innocents);
-    let long_run = match setup.has_long_run {
-        true => LongRun::begin(target.http).await.ok(),
-        false => None,
+    let long_run = match setup.long_run {
+        Some(export) => LongRun::begin(target.http, export).await.ok(),
+        None => None,
     };
     sleep(Duration::from_millis(300)).await;
     let attacking = tokio::spawn(attack(target));
@@ -144,7 +144,7 @@ async fn run(case: &Case, size: Size, innocents: &Handle) -> Vec<String> {
         problems.push("service was not back within 5 s".to_owned());
     }
     problems.extend(sidecar.books_balance(setup.may_queue).await.err());
-    if setup.has_long_run {
+    if setup.long_run.is_some() {
         let ended = match long_run {
             Some(run) => run.end(sidecar.target.admin).await,
             None => Err("the long run could not begin".to_owned()),

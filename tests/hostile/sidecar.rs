@@ -30,9 +30,18 @@ pub(crate) struct Setup {
     pub(crate) n_descriptors: Option<u32>,
     pub(crate) settings: &'static [&'static str],
     /// A run of the innocent client must outlast the attack.
-    pub(crate) has_long_run: bool,
+    pub(crate) long_run: Option<LongRunExport>,
     /// What the downstream does not take may still wait at the end.
     pub(crate) may_queue: bool,
+}
+
+/// When the innocent client sends the spans of its long run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum LongRunExport {
+    /// Its call before the attack, its root after it.
+    AsSpansEnd,
+    /// All of it after the attack.
+    AtTheEnd,
 }
 
 impl Default for Setup {
@@ -43,7 +52,7 @@ impl Default for Setup {
             tls: false,
             n_descriptors: None,
             settings: &[],
-            has_long_run: false,
+            long_run: None,
             may_queue: false,
         }
     }

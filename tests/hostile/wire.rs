@@ -99,6 +99,16 @@ pub(crate) fn open_traces(first: u64, n: u64) -> Vec<u8> {
     field(1, &field(2, &all))
 }
 
+/// Like [`open_traces`], of spans that have ended and have no parents.
+pub(crate) fn ended_traces(first: u64, n: u64) -> Vec<u8> {
+    let mut all = Vec::new();
+    for number in first..first + n {
+        let ids = Ids::new(14, number);
+        all.extend(field(2, &[ids.fields(1), timed(0)].concat()));
+    }
+    field(1, &field(2, &all))
+}
+
 /// A trace's id, and numbers for its spans.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ids {
@@ -137,12 +147,17 @@ pub(crate) fn call(ids: Ids, span: u64, name: &str, result: &str) -> Vec<u8> {
 
 /// The agent's run, span 1, which ends its trace.
 pub(crate) fn root(ids: Ids, attributes: &[(&str, &str)]) -> Vec<u8> {
+    root_lasting(ids, timed(0), attributes)
+}
+
+/// Like [`root`], with the fields of its start and end.
+pub(crate) fn root_lasting(ids: Ids, times: Vec<u8>, attributes: &[(&str, &str)]) -> Vec<u8> {
     let named = [
         ("gen_ai.operation.name", "invoke_agent"),
         ("gen_ai.agent.name", "agent"),
     ];
     let all = [&named, attributes].concat();
-    field(2, &[ids.fields(1), timed(0), stated(&all)].concat())
+    field(2, &[ids.fields(1), times, stated(&all)].concat())
 }
 
 /// A request of these spans.
@@ -152,10 +167,15 @@ pub(crate) fn request(spans: &[Vec<u8>]) -> Vec<u8> {
 
 /// Start and end, later for later spans.
 fn timed(number: u64) -> Vec<u8> {
-    let fixed = |tag: u8, nanos: u64| [&[tag << 3 | 1], nanos.to_le_bytes().as_slice()].concat();
     // A day in 2026, long before any test: no guard takes the trace for one that began elsewhere.
     let start = 1_767_225_600_000_000_000 + number * 2_000;
-    [fixed(7, start), fixed(8, start + 1_000)].concat()
+    lasting(start, start + 1_000)
+}
+
+/// Start and end, in Unix time.
+pub(crate) fn lasting(start_nanos: u64, end_nanos: u64) -> Vec<u8> {
+    let fixed = |tag: u8, nanos: u64| [&[tag << 3 | 1], nanos.to_le_bytes().as_slice()].concat();
+    [fixed(7, start_nanos), fixed(8, end_nanos)].concat()
 }
 
 fn stated(attributes: &[(&str, &str)]) -> Vec<u8> {
