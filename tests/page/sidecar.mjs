@@ -42,7 +42,9 @@ ${own ? "" : "assemble: { settle: 100ms, restart_guard: 0s }\n"}${text}`,
     );
     sidecar.otlp = `http://127.0.0.1:${http}`;
     sidecar.address = `http://127.0.0.1:${page}`;
-    sidecar.child = spawn(program, ["run", "--config", file], { stdio: ["ignore", "ignore", "pipe"] });
+    // The page shows the path as it was given: it must not differ from picture to picture.
+    const options = { cwd: sidecar.temporary.folder, stdio: ["ignore", "ignore", "pipe"] };
+    sidecar.child = spawn(program, ["run", "--config", "spanscore.yaml"], options);
     sidecar.log = "";
     sidecar.child.stderr.on("data", (data) => (sidecar.log += data));
     await until(async () => {
