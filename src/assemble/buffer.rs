@@ -1,6 +1,7 @@
 //! Pure. The buffer: which traces are open, when and why each is closed, and what happens to late
 //! spans, by the rules of docs/design.md#when-is-a-trace-done. Its parts count, time and remember.
 
+mod marking;
 mod rebuilding;
 
 use std::hash::BuildHasher;
@@ -18,7 +19,6 @@ use super::shares::{BudgetShare, OpenBudget, SenderHeld, Shares, TraceSender};
 use super::slab::{Slab, Slot};
 use super::span_tree::{SpanTree, Upserted};
 use super::timers::{Due, Timers, ticks};
-use super::trace_id_filter::TraceIdFilter;
 use super::unscored::UnscoredTraces;
 use super::{CloseReason, Closed, Inserted, Memo, Settings, Sizes, SpanClass, Stats};
 use crate::span::{LogRecord, Now, PeerId, Span, TraceId};
@@ -172,34 +172,6 @@ impl<M: Memo> TraceBuffer<M> {
         inserted
     }
 
-    /// Marks traces as incomplete, open or not yet open: spans of them were forwarded unscored. A
-    /// closed one is opened again, since its reported results may be wrong.
-    pub fn mark_unscored(&mut self, trace_ids: &[TraceId], now: Now) {
-        let tick = self.tick(now);
-        self.forget(now);
-        for trace_id in trace_ids {
-            if let Some(trace) = self
-                .index
-                .get(trace_id)
-                .and_then(|&slot| self.open.get_mut(slot))
-            {
-                trace.unscored = true;
-                continue;
-            }
-            let Some(recent) = self.recent.find(self.hasher.hash_one(trace_id), trace_id) else {
-                self.unscored.insert(*trace_id, tick);
-                continue;
-            };
-            if self.recent.get(recent).is_some_and(|trace| !trace.unscored)
-                && let Some(mut trace) = self.recent.take(recent)
-            {
-                trace.unscored = true;
-                self.open(trace, tick);
-            }
-        }
-        self.evict(tick);
-    }
-
     /// Opens a closed trace again, to settle, if its spans are still there: another trace completes
     /// one of its calls. Returns whether they were dropped because the memory of closed traces was
     /// full.
@@ -216,22 +188,6 @@ impl<M: Memo> TraceBuffer<M> {
             self.evict(tick);
         }
         false
-    }
-
-    /// Like [`Self::mark_unscored`], for more traces than can be listed. It may mark others, too,
-    /// and opens no closed trace again.
-    pub fn mark_many_unscored(&mut self, trace_ids: TraceIdFilter, now: Now) {
-        let tick = self.tick(now);
-        self.forget(now);
-        let slots: Vec<Slot> = self.open.slots().collect();
-        for slot in slots {
-            if let Some(trace) = self.open.get_mut(slot)
-                && trace_ids.contains(trace.trace_id)
-            {
-                trace.unscored = true;
-            }
-        }
-        self.unscored.insert_all(trace_ids, tick);
     }
 
     /// Begins our memory of traces anew: replicas came or went at some time after `since`, so a

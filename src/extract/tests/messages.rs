@@ -93,8 +93,8 @@ fn ids_come_from_the_raw_answer_below_a_request() {
     assert_ne!(alone(whole).completeness, CloseReason::SizeLimit);
 }
 
-/// `OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT` cuts a reply in the middle of its text, before the first word
-/// that speaks of a call.
+/// `OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT` cuts a reply in the middle of its text, before the first
+/// word that speaks of a call.
 #[test]
 fn a_reply_that_its_sdk_has_cut_may_have_held_calls_whatever_is_left_of_it() {
     let messages =
