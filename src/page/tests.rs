@@ -398,7 +398,7 @@ async fn a_run_of_many_calls_is_kept_with_its_first_ones() {
     assert_eq!(run["tool_calls"].as_array().unwrap().len(), 500);
     let (status, problem) = sight.get(&format!("/v1/runs/{}/criterion", id(1))).await;
     let is_refused = problem["detail"].as_str().unwrap().contains("first calls");
-    assert!(status == 403 && is_refused, "{status} {problem}");
+    assert!(status == 409 && is_refused, "{status} {problem}");
     let evaluation = &run["evaluations"][0];
     assert_eq!(evaluation["label"], "fail");
     assert!(!evaluation["explanation"].as_str().unwrap().is_empty());
