@@ -45,7 +45,7 @@ pub use reader::{LogReader, Stored, Stretch};
 pub use segment::RecordKind;
 pub use store::{AppendError, LogSettings, LostRecord, Record};
 pub use survey::{
-    JournalSurvey, SegmentRequest, SurveyedSegment, is_segment, segment_requests, survey,
+    JournalSurvey, LogSurvey, SegmentRequest, SurveyedSegment, is_segment, segment_requests, survey,
 };
 
 use crate::telemetry::Telemetry;

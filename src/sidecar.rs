@@ -176,7 +176,7 @@ pub struct Sidecar {
     scoring: Vec<JoinHandle<()>>,
     recording: Recording,
     forwarding: JoinSet<Undelivered>,
-    journal: Option<Keeping>,
+    journal: Vec<Keeping>,
     exporting: export::ExportTasks,
     /// Reports silence, follows the memory limit and the peers.
     background: JoinSet<()>,
@@ -230,6 +230,7 @@ impl Sidecar {
             log: journal_log,
             requests,
             marks,
+            scores: scores_log,
             traces,
             metrics: journal_metrics,
             keeping,
@@ -258,6 +259,7 @@ impl Sidecar {
             budget: bounds.scores.clone(),
             print,
             marks,
+            journal: scores_log,
         };
         let (exporter, exporting) = Exporter::start(exporting, &telemetry, &mut rng)?;
 
@@ -475,10 +477,8 @@ impl Sidecar {
         // A delivery that died was reported, and is no reason for a disorderly stop.
         let forwarded = async { while forwarding.join_next().await.is_some() {} };
         let ((), scores_left) = tokio::join!(forwarded, exporting.drain(deadline_at));
-        let is_kept = journal.is_some();
-        if let Some(journal) = journal {
-            write_down(journal).await;
-        }
+        let is_kept = !journal.is_empty();
+        write_down(journal).await;
         admin.close(Duration::from_millis(200)).await;
         drop(end_watching);
         while watching.join_next().await.is_some() {}
@@ -494,6 +494,11 @@ impl Sidecar {
             n_undelivered: n_queued - n_kept + n_dropped + telemetry.n_left_for_kafka(),
             n_kept,
             n_undelivered_scores: scores_left.values().sum(),
+            n_kept_scores: if is_kept {
+                export::n_queued(&telemetry)
+            } else {
+                0
+            },
         }
     }
 }

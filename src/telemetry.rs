@@ -160,7 +160,8 @@ pub(crate) fn metric_names() -> impl Iterator<Item = String> {
     let table: Vec<String> = metrics
         .map(|(_, family)| family.name().to_owned())
         .collect();
-    let journal: MetricsSource = Arc::new(|page| JournalMetrics::new("requests", 0).write(0, page));
+    let journal: MetricsSource =
+        Arc::new(|page| JournalMetrics::write(&[&JournalMetrics::new("requests", 0)], 0, page));
     let with_journal = telemetry.metrics_text(0, &[journal]);
     let samples = with_journal
         .lines()

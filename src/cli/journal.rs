@@ -1,12 +1,12 @@
 //! `spanscore journal`: shows what waits in a journal's folder, since when, and what is damaged.
 //! Changes nothing.
 
-use std::io;
+use std::io::{self, Write};
 
 use super::args::JournalReport;
 use super::{Exit, Streams};
 use crate::config::Signal;
-use crate::journal::{JournalSurvey, survey};
+use crate::journal::{JournalSurvey, LogSurvey, survey};
 use crate::text::{counted, rfc3339};
 
 /// Runs the command.
@@ -32,7 +32,8 @@ pub(super) fn journal(args: &JournalReport, streams: &mut Streams<'_>) -> io::Re
         return Ok(Exit::Unreadable);
     }
     print(&survey, &folder.to_string(), streams)?;
-    Ok(match survey.damage.is_empty() {
+    let is_whole = survey.requests.damage.is_empty() && survey.scores.damage.is_empty();
+    Ok(match is_whole {
         true => Exit::Fine,
         false => Exit::Unreadable,
     })
@@ -40,66 +41,62 @@ pub(super) fn journal(args: &JournalReport, streams: &mut Streams<'_>) -> io::Re
 
 fn print(survey: &JournalSurvey, folder: &str, streams: &mut Streams<'_>) -> io::Result<()> {
     let out = &mut *streams.out;
-    let n_waiting: usize = survey
-        .segments
-        .iter()
-        .map(|segment| segment.n_waiting)
-        .sum();
-    let n_bytes: u64 = survey
-        .segments
-        .iter()
-        .map(|segment| segment.n_waiting_bytes)
-        .sum();
-    let oldest = survey
-        .segments
-        .iter()
-        .filter_map(|segment| segment.oldest)
-        .min();
-    match oldest {
-        None => writeln!(out, "{folder}: nothing waits")?,
-        Some(oldest) => {
-            let mut items = [0_u64; 3];
-            for segment in &survey.segments {
-                for (sum, n_items) in items.iter_mut().zip(segment.waiting) {
-                    *sum += n_items;
-                }
+    let requests = waiting(&survey.requests, ["request", "requests"], |log| {
+        let mut items = [0_u64; 3];
+        for segment in &log.segments {
+            for (sum, n_items) in items.iter_mut().zip(segment.waiting) {
+                *sum += n_items;
             }
-            writeln!(
-                out,
-                "{folder}: {} ({}; {n_bytes} bytes) since {}",
-                waiting(n_waiting),
-                items_text(items),
-                rfc3339(oldest)
-            )?;
         }
-    }
-    for segment in &survey.segments {
-        let requests = counted(segment.n_requests, "request", "requests");
-        writeln!(
-            out,
-            "  {}  {} bytes, {requests}, {} waiting",
-            segment.name, segment.size, segment.n_waiting
-        )?;
+        items_text(items)
+    });
+    writeln!(out, "{folder}: {requests}")?;
+    print_segments(&survey.requests, ["request", "requests"], out)?;
+    if !survey.scores.segments.is_empty() {
+        let scores = waiting(&survey.scores, ["batch", "batches"], |log| {
+            let n_scores = log.segments.iter().map(|segment| segment.n_waiting_items);
+            let n_scores = usize::try_from(n_scores.sum::<u64>()).unwrap_or(usize::MAX);
+            counted(n_scores, "score", "scores")
+        });
+        writeln!(out, "{folder}/scores: {scores}")?;
+        print_segments(&survey.scores, ["batch", "batches"], out)?;
     }
     if let Some(process) = &survey.in_use_by {
         writeln!(out, "process {process} has the folder; these numbers move")?;
     }
-    for damage in &survey.damage {
-        let requests = counted(
-            usize::try_from(damage.n_records).unwrap_or(usize::MAX),
-            "request",
-            "requests",
-        );
+    print_damage(&survey.requests, "", ["request", "requests"], out)?;
+    print_damage(&survey.scores, "scores/", ["batch", "batches"], out)
+}
+
+fn print_segments(log: &LogSurvey, word: [&str; 2], out: &mut dyn Write) -> io::Result<()> {
+    for segment in &log.segments {
+        writeln!(
+            out,
+            "  {}  {} bytes, {}, {} waiting",
+            segment.name,
+            segment.size,
+            counted(segment.n_requests, word[0], word[1]),
+            segment.n_waiting
+        )?;
+    }
+    Ok(())
+}
+
+fn print_damage(
+    log: &LogSurvey,
+    folder: &str,
+    word: [&str; 2],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    for damage in &log.damage {
+        let n_records = usize::try_from(damage.n_records).unwrap_or(usize::MAX);
+        let records = counted(n_records, word[0], word[1]);
+        let file = &damage.file;
         match damage.n_bytes {
-            0 => writeln!(
-                out,
-                "damage: {requests} missing in front of {}",
-                damage.file
-            )?,
+            0 => writeln!(out, "damage: {records} missing in front of {folder}{file}")?,
             n_bytes => writeln!(
                 out,
-                "damage: {} at byte {}, {n_bytes} bytes: {requests} lost ({})",
-                damage.file,
+                "damage: {folder}{file} at byte {}, {n_bytes} bytes: {records} lost ({})",
                 damage.offset,
                 items_text(damage.counts)
             )?,
@@ -108,11 +105,21 @@ fn print(survey: &JournalSurvey, folder: &str, streams: &mut Streams<'_>) -> io:
     Ok(())
 }
 
-fn waiting(n_requests: usize) -> String {
-    match n_requests {
-        1 => "1 request waits".to_owned(),
-        n => format!("{n} requests wait"),
-    }
+/// What waits in a log, and since when.
+fn waiting(log: &LogSurvey, word: [&str; 2], items: fn(&LogSurvey) -> String) -> String {
+    let segments = || log.segments.iter();
+    let Some(oldest) = segments().filter_map(|segment| segment.oldest).min() else {
+        return "nothing waits".to_owned();
+    };
+    let n_waiting: usize = segments().map(|segment| segment.n_waiting).sum();
+    let n_bytes: u64 = segments().map(|segment| segment.n_waiting_bytes).sum();
+    let verb = if n_waiting == 1 { "waits" } else { "wait" };
+    format!(
+        "{} {verb} ({}; {n_bytes} bytes) since {}",
+        counted(n_waiting, word[0], word[1]),
+        items(log),
+        rfc3339(oldest)
+    )
 }
 
 fn items_text(items: [u64; 3]) -> String {

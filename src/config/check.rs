@@ -187,6 +187,13 @@ impl Check<'_> {
                 "set `journal.directory`, or write `judge`",
             );
         }
+        if journal.has_small_scores() {
+            self.wrong(
+                &["journal.max_scores_size"],
+                format!("`journal.max_scores_size` is {}", journal.max_scores_size),
+                "expected 16MiB or more",
+            );
+        }
         let (largest, request) = (journal.largest_request(), receivers.otlp.max_request_size);
         if journal.directory.is_some() && largest < request.0 {
             self.doubtful(

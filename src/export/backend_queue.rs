@@ -11,11 +11,14 @@ use std::sync::{Arc, MutexGuard, Weak};
 
 use tokio::sync::Notify;
 
+use super::lanes::decode_meta;
 use super::queues::ScoreAccounting;
 use crate::config::{Bound, Signal, Writer};
+use crate::journal::{AppendError, JournalLog, LogReader, LostRecord, OpenedLog, Stretch};
 use crate::span::TraceId;
 use crate::sync::Mutex;
-use crate::transport::queue::{Accounting, CompletionGuard, OutboundRequest, Queue};
+use crate::transport::queue::{Accounting, CompletionGuard, OutboundRequest, Queue, Route};
+use crate::transport::{OnDisk, ToRead};
 
 /// Stands for an open batch of score spans, and is dropped when all parts of the batch are
 /// delivered or dropped.
@@ -47,6 +50,8 @@ pub(super) struct BackendQueue {
     pub(super) queue: Queue,
     pub(super) accounting: Arc<WaitingAccounting>,
     pub(super) waiting: Mutex<WaitingScores>,
+    /// A journal has its requests.
+    pub(super) kept: Option<JournalLog>,
 }
 
 #[derive(Debug, Default)]
@@ -54,9 +59,22 @@ pub(super) struct WaitingScores {
     /// In order of arrival; their score spans are not delivered yet.
     for_spans: VecDeque<WaitingRequest>,
     /// Traces with a request in the queue, and the requests that wait behind it.
-    for_trace: HashMap<TraceId, VecDeque<OutboundRequest>>,
+    for_trace: HashMap<TraceId, VecDeque<HeldRequest>>,
     /// Cost of all waiting requests.
     n_bytes: usize,
+    /// With a journal: what memory has no room for.
+    pub(super) on_disk: Option<OnDisk>,
+    /// Cost of requests that the journal is writing.
+    n_keeping: usize,
+    /// With a journal: a request is ready, and the queue was full.
+    is_blocked: bool,
+}
+
+/// A request, and the record that has it.
+#[derive(Debug)]
+pub(super) struct HeldRequest {
+    pub(super) request: OutboundRequest,
+    pub(super) record: Option<u64>,
 }
 
 /// A request whose score spans are not delivered yet.
@@ -64,9 +82,12 @@ pub(super) struct WaitingScores {
 pub(super) struct WaitingRequest {
     pub(super) trace_id: TraceId,
     /// The batches that contain its score spans.
-    pub(super) batches: Vec<Weak<BatchGuard>>,
-    pub(super) request: OutboundRequest,
+    pub(super) batches: Batches,
+    pub(super) held: HeldRequest,
 }
+
+/// Batches of score spans that a request waits for.
+pub(super) type Batches = Arc<[Weak<BatchGuard>]>;
 
 /// Reports that a trace's request is done.
 struct TraceGuard {
@@ -88,7 +109,7 @@ impl BackendQueue {
     /// Lets a request wait; drops the oldest ones if there is no room for it.
     pub(super) fn hold(&self, waiting_request: WaitingRequest) {
         let mut waiting = self.waiting();
-        let request = &waiting_request.request;
+        let request = &waiting_request.held.request;
         let (cost, n_items) = (request.cost(), request.n_items);
         self.accounting.0.queued(Signal::Traces, n_items);
         let capacity = self.capacity.get();
@@ -96,8 +117,11 @@ impl BackendQueue {
             && waiting.n_bytes + cost > capacity
             && let Some(oldest) = waiting.for_spans.pop_front()
         {
-            waiting.n_bytes -= oldest.request.cost();
-            self.count_dropped(oldest.request.n_items, "queue_full");
+            waiting.n_bytes -= oldest.held.request.cost();
+            self.count_dropped(oldest.held.request.n_items, "queue_full");
+            if let (Some(log), Some(record)) = (&self.kept, oldest.held.record) {
+                log.consume([record]);
+            }
         }
         if waiting.n_bytes + cost > capacity {
             return self.count_dropped(n_items, "queue_full");
@@ -118,16 +142,16 @@ impl BackendQueue {
         for trace_id in finished {
             let behind = waiting.for_trace.get_mut(&trace_id);
             match behind.and_then(VecDeque::pop_front) {
-                Some(request) => {
-                    waiting.n_bytes -= request.cost();
-                    self.send(trace_id, request, wakeup);
+                Some(held) => {
+                    waiting.n_bytes -= held.request.cost();
+                    self.send(trace_id, held, wakeup);
                 }
                 None => {
                     waiting.for_trace.remove(&trace_id);
                 }
             }
         }
-        if !is_batch_done {
+        if !is_batch_done && !std::mem::take(&mut waiting.is_blocked) {
             return;
         }
         // Earlier requests about a trace go first, even if their batch takes longer.
@@ -135,47 +159,61 @@ impl BackendQueue {
         let mut rest = VecDeque::with_capacity(waiting.for_spans.len());
         for waiting_request in std::mem::take(&mut waiting.for_spans) {
             let trace_id = waiting_request.trace_id;
-            if !are_done(&waiting_request.batches) || blocked_traces.contains(&trace_id) {
+            let cost = waiting_request.held.request.cost();
+            let is_blocked = self.kept.is_some() && !self.queue.has_room(cost);
+            waiting.is_blocked |= is_blocked;
+            if is_blocked
+                || !are_done(&waiting_request.batches)
+                || blocked_traces.contains(&trace_id)
+            {
                 blocked_traces.insert(trace_id);
                 rest.push_back(waiting_request);
             } else if let Some(behind) = waiting.for_trace.get_mut(&trace_id) {
-                behind.push_back(waiting_request.request);
+                behind.push_back(waiting_request.held);
             } else {
                 waiting.for_trace.insert(trace_id, VecDeque::new());
-                waiting.n_bytes -= waiting_request.request.cost();
-                self.send(trace_id, waiting_request.request, wakeup);
+                waiting.n_bytes -= cost;
+                self.send(trace_id, waiting_request.held, wakeup);
             }
         }
         waiting.for_spans = rest;
     }
 
     /// Moves a request to the queue, which drops its oldest when it is full.
-    fn send(&self, trace_id: TraceId, request: OutboundRequest, wakeup: &Arc<Wakeup>) {
+    fn send(&self, trace_id: TraceId, held: HeldRequest, wakeup: &Arc<Wakeup>) {
+        let HeldRequest { request, record } = held;
         let guard = TraceGuard {
             backend_idx: self.backend_idx,
             trace_id,
             wakeup: wakeup.clone(),
             _completion: request.completion,
         };
-        // A queue that drops its oldest refuses nothing, and counts a request that cannot fit.
-        let _ = self.queue.offer(OutboundRequest {
+        let request = OutboundRequest {
             completion: Some(CompletionGuard(Arc::new(guard))),
             ..request
-        });
-    }
-
-    /// Drops all waiting requests.
-    pub(super) fn abandon(&self) {
-        let abandoned = std::mem::take(&mut *self.waiting());
-        let n_items = abandoned.n_items();
-        if n_items > 0 {
-            self.count_dropped(n_items, "shutdown");
+        };
+        match record {
+            Some(record) => self.queue.take_recorded(record, request),
+            // A queue that drops its oldest refuses nothing, and counts a request that cannot fit.
+            None => drop(self.queue.offer(request)),
         }
     }
 
-    /// How many scores wait.
-    pub(super) fn n_waiting(&self) -> u64 {
-        self.waiting().n_items()
+    /// Drops all waiting requests that no journal has, and returns how many scores these are.
+    pub(super) fn abandon(&self) -> u64 {
+        let abandoned = std::mem::take(&mut *self.waiting());
+        let unkept = abandoned.held().filter(|held| held.record.is_none());
+        let n_items = unkept.map(|held| held.request.n_items).sum();
+        if n_items > 0 {
+            self.count_dropped(n_items, "shutdown");
+        }
+        n_items
+    }
+
+    /// Nothing waits here, nor for the journal.
+    pub(super) fn is_empty(&self) -> bool {
+        let waiting = self.waiting();
+        waiting.held().next().is_none() && waiting.n_keeping == 0
     }
 
     fn count_dropped(&self, n_items: u64, reason: &'static str) {
@@ -188,12 +226,166 @@ impl BackendQueue {
 }
 
 impl WaitingScores {
-    fn n_items(&self) -> u64 {
-        let for_spans = self.for_spans.iter().map(|waiting| &waiting.request);
-        for_spans
-            .chain(self.for_trace.values().flatten())
-            .map(|request| request.n_items)
-            .sum()
+    fn held(&self) -> impl Iterator<Item = &HeldRequest> {
+        let for_spans = self.for_spans.iter().map(|waiting| &waiting.held);
+        for_spans.chain(self.for_trace.values().flatten())
+    }
+}
+
+// === with a journal ===
+
+impl BackendQueue {
+    /// Reserves room for a request that the journal is to write. Without room its scores are
+    /// dropped, and counted: the disk is slower than they come.
+    pub(super) fn reserve(&self, request: &OutboundRequest) -> bool {
+        let mut waiting = self.waiting();
+        let has_room = waiting.n_keeping + request.cost() <= self.capacity.get();
+        match has_room {
+            true => waiting.n_keeping += request.cost(),
+            false => {
+                self.accounting.0.queued(Signal::Traces, request.n_items);
+                self.count_dropped(request.n_items, "queue_full");
+            }
+        }
+        has_room
+    }
+
+    /// The journal has a request, or cannot have it: then memory alone holds it. `leaving` is
+    /// dropped once it is kept, or else when it is done.
+    pub(super) fn written(
+        &self,
+        appended: Result<u64, AppendError>,
+        waiting_request: WaitingRequest,
+        leaving: Option<CompletionGuard>,
+    ) {
+        let mut waiting = self.waiting();
+        let cost = waiting_request.held.request.cost();
+        waiting.n_keeping -= cost;
+        let mut held = waiting_request.held;
+        let Ok(record) = appended else {
+            drop(waiting);
+            held.request.completion = leaving;
+            return self.hold(WaitingRequest {
+                held,
+                ..waiting_request
+            });
+        };
+        self.accounting
+            .0
+            .queued(Signal::Traces, held.request.n_items);
+        held.record = Some(record);
+        let has_room = waiting.n_bytes == 0 || waiting.n_bytes + cost <= self.capacity.get();
+        let on_disk = waiting.on_disk.as_mut();
+        if on_disk.is_some_and(|on_disk| on_disk.appended(record, has_room)) {
+            waiting.n_bytes += cost;
+            waiting.for_spans.push_back(WaitingRequest {
+                held,
+                ..waiting_request
+            });
+        }
+    }
+
+    /// What to read from the journal, if memory has room for it.
+    pub(super) fn to_read(&self) -> Option<ToRead> {
+        let mut waiting = self.waiting();
+        let n_bytes = waiting.n_bytes;
+        let on_disk = waiting.on_disk.as_mut()?;
+        on_disk.begin_read(n_bytes, self.capacity.get())
+    }
+
+    /// Takes what was read. Its score spans are among `batches`.
+    pub(super) fn take_read(&self, stretch: Stretch, batches: &Batches) {
+        let mut waiting = self.waiting();
+        let waiting = &mut *waiting;
+        let (Some(on_disk), Some(log)) = (&mut waiting.on_disk, &self.kept) else {
+            return;
+        };
+        for (lost, _) in stretch.damage {
+            log.consume(lost);
+        }
+        for record in stretch.records {
+            // The log may have given it up since.
+            if !on_disk.has(record.sequence) {
+                continue;
+            }
+            let Some((trace_id, targets)) = decode_meta(record.meta) else {
+                log.consume([record.sequence]);
+                self.count_dropped(record.n_items, "damaged");
+                continue;
+            };
+            let request = OutboundRequest {
+                route: Route::Api { targets },
+                ..OutboundRequest::otlp(Signal::Traces, record.body, record.n_items)
+            };
+            waiting.n_bytes += request.cost();
+            waiting.for_spans.push_back(WaitingRequest {
+                trace_id,
+                batches: Arc::clone(batches),
+                held: HeldRequest {
+                    request,
+                    record: Some(record.sequence),
+                },
+            });
+        }
+        on_disk.read_up_to(stretch.next);
+    }
+
+    /// Takes the reader back that [`Self::to_read`] gave.
+    pub(super) fn return_reader(&self, reader: LogReader) {
+        if let Some(on_disk) = &mut self.waiting().on_disk {
+            on_disk.return_reader(reader);
+        }
+    }
+
+    /// The journal is open; `n_items` scores wait in it.
+    pub(super) fn opened(&self, log: &OpenedLog, n_items: u64) {
+        if n_items > 0 {
+            self.accounting.0.queued(Signal::Traces, n_items);
+        }
+        if let Some(on_disk) = &mut self.waiting().on_disk {
+            on_disk.opened(log);
+        }
+    }
+
+    /// The journal has given up its oldest records: so do we, unless they are on their way.
+    pub(super) fn lose(&self, lost: &[LostRecord], lane: u8) {
+        let lost: Vec<&LostRecord> = lost.iter().filter(|record| record.lane == lane).collect();
+        let Some(last) = lost.last().map(|last| last.sequence) else {
+            return;
+        };
+        let mut n_items = 0;
+        let mut gone = Vec::new();
+        let mut waiting = self.waiting();
+        if let Some(on_disk) = &mut waiting.on_disk {
+            let unread = lost.iter().filter(|record| on_disk.has(record.sequence));
+            n_items += unread.map(|record| record.n_items).sum::<u64>();
+            on_disk.give_up(last);
+        }
+        let is_gone = |held: &HeldRequest| held.record.is_some_and(|record| record <= last);
+        for waiting_request in std::mem::take(&mut waiting.for_spans) {
+            match is_gone(&waiting_request.held) {
+                true => gone.push(waiting_request.held),
+                false => waiting.for_spans.push_back(waiting_request),
+            }
+        }
+        // In any order: they are only counted.
+        waiting.for_trace.retain(|_, behind| {
+            for held in std::mem::take(behind) {
+                match is_gone(&held) {
+                    true => gone.push(held),
+                    false => behind.push_back(held),
+                }
+            }
+            true
+        });
+        for held in &gone {
+            waiting.n_bytes -= held.request.cost();
+            n_items += held.request.n_items;
+        }
+        drop(waiting);
+        if n_items > 0 {
+            self.count_dropped(n_items, "queue_full");
+        }
     }
 }
 

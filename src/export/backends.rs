@@ -5,6 +5,7 @@
 //! overwritten by the score that it corrects.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -15,20 +16,22 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::backend_queue::{
-    BackendQueue, BatchGuard, WaitingAccounting, WaitingRequest, Wakeup, are_done,
+    BackendQueue, BatchGuard, Batches, HeldRequest, WaitingAccounting, WaitingRequest,
+    WaitingScores, Wakeup, are_done,
 };
+use super::lanes::{KeptLanes, encode_meta, lane_of};
 use super::queues::ScoreAccounting;
 use super::writer;
 use super::writer_score::WriterRequest;
 use crate::config::{Bound, Config, Signal};
 use crate::evaluate::Evaluation;
-use crate::journal::JudgedMarks;
+use crate::journal::{JudgedMarks, LogReader, Record, Stretch};
 use crate::sync::Mutex;
-use crate::telemetry::{Heartbeat, Telemetry};
+use crate::telemetry::{Heartbeat, JournalDamaged, JournalUnread, Telemetry};
 use crate::transport::queue::{
     ApiTarget, CompletionGuard, OutboundRequest, Queue, Route, WhenFull,
 };
-use crate::transport::{Client, Delivery, SentHeaders, TransportError, Undelivered};
+use crate::transport::{Client, Delivery, OnDisk, SentHeaders, TransportError, Undelivered};
 
 /// All backends. Clones share them.
 #[derive(Debug, Clone)]
@@ -37,7 +40,13 @@ pub(super) struct Backends {
     /// Of each queue.
     headers: Arc<[SentHeaders]>,
     wakeup: Arc<Wakeup>,
+    /// With a journal: the batches of score spans that may not be delivered yet, and what stands
+    /// for those from before the start.
+    live: Option<Arc<Mutex<Vec<Weak<BatchGuard>>>>>,
 }
+
+/// A queue, and what was read of its lane.
+type QueueRead = (usize, LogReader, io::Result<Stretch>);
 
 /// The tasks that deliver to the backends.
 #[derive(Debug)]
@@ -56,6 +65,8 @@ impl Backends {
     pub(super) fn start(
         config: &Config,
         share: &Bound,
+        journal: Option<&KeptLanes>,
+        wakeup: Arc<Wakeup>,
         telemetry: &Arc<Telemetry>,
         rng: &mut fastrand::Rng,
     ) -> Result<Option<(Self, BackendTasks)>, TransportError> {
@@ -67,13 +78,19 @@ impl Backends {
             headers.push(client.headers().clone());
             let accounting = ScoreAccounting::new(name, telemetry.clone());
             let accounting = Arc::new(WaitingAccounting(accounting));
-            let queue = Queue::new(
+            let mut queue = Queue::new(
                 name,
                 share.share(2),
                 WhenFull::DropOldest,
                 accounting.clone(),
                 telemetry,
             );
+            let mut waiting = WaitingScores::default();
+            if let Some(KeptLanes { log, .. }) = journal {
+                queue = queue.consuming(log);
+                let lane = journal.map(|journal| journal.lane(name));
+                waiting.on_disk = lane.map(|lane| OnDisk::of_lane(log.clone(), lane, None));
+            }
             let delivery = Delivery::new(queue.clone(), client, telemetry.clone(), rng.fork());
             deliveries.spawn(async move { (name, delivery.run().await) });
             queues.push(BackendQueue {
@@ -83,7 +100,8 @@ impl Backends {
                 capacity: share.share(2),
                 queue,
                 accounting,
-                waiting: Mutex::default(),
+                waiting: Mutex::new(waiting),
+                kept: journal.map(|journal| journal.log.clone()),
             });
         }
         if queues.is_empty() {
@@ -92,13 +110,21 @@ impl Backends {
         let backends = Self {
             queues: queues.into(),
             headers: headers.into(),
-            wakeup: Arc::default(),
+            wakeup,
+            live: journal.map(|_| Arc::default()),
         };
+        if let Some(journal) = journal {
+            backends.follow(journal);
+        }
         let (stop, stopped) = watch::channel(());
         let heartbeat =
             telemetry.heartbeat("score writers", tokio::time::Instant::now().into_std());
         let mut dispatcher = JoinSet::new();
-        dispatcher.spawn(backends.clone().dispatch(stopped, heartbeat));
+        dispatcher.spawn(
+            backends
+                .clone()
+                .dispatch(stopped, heartbeat, telemetry.clone()),
+        );
         let tasks = BackendTasks {
             backends: backends.clone(),
             dispatcher,
@@ -119,9 +145,109 @@ impl Backends {
 
     /// A guard for a new batch of score spans.
     pub(super) fn batch_guard(&self) -> Arc<BatchGuard> {
-        Arc::new(BatchGuard {
+        let guard = Arc::new(BatchGuard {
             wakeup: self.wakeup.clone(),
-        })
+        });
+        self.wait_for(&guard);
+        guard
+    }
+
+    /// Waits for a batch of score spans that was made elsewhere.
+    pub(super) fn wait_for(&self, guard: &Arc<BatchGuard>) {
+        if let Some(live) = &self.live {
+            let mut live = live.lock();
+            // Now and then: most are done soon.
+            if live.len().is_power_of_two() {
+                live.retain(|batch| batch.strong_count() > 0);
+            }
+            live.push(Arc::downgrade(guard));
+        }
+    }
+
+    /// Begins with what waits in the journal, once it is open.
+    fn follow(&self, journal: &KeptLanes) {
+        for (idx, queue) in self.queues.iter().enumerate() {
+            let lane = journal.lane(queue.name).number;
+            let backends = self.clone();
+            journal.log.when_open(Box::new(move |opened| {
+                backends.queues[idx].opened(opened, opened.n_waiting(lane));
+                backends.wakeup.notify.notify_one();
+            }));
+            let backends = self.clone();
+            journal.log.when_lost(Box::new(move |lost| {
+                let queue = &backends.queues[idx];
+                queue.lose(lost, lane);
+                queue.queue.lose(lost, lane);
+            }));
+        }
+    }
+
+    /// Lets a request wait, in the journal if there is one. `leaving` is dropped once it is kept,
+    /// or else when it is done.
+    fn hold(&self, idx: usize, mut waiting: WaitingRequest, leaving: Option<CompletionGuard>) {
+        let queue = &self.queues[idx];
+        let Some(log) = &queue.kept else {
+            waiting.held.request.completion = leaving;
+            return queue.hold(waiting);
+        };
+        let request = &waiting.held.request;
+        if !queue.reserve(request) {
+            return;
+        }
+        let meta = match &request.route {
+            Route::Api { targets } => encode_meta(waiting.trace_id, targets),
+            Route::Otlp { .. } => Bytes::new(),
+        };
+        let lane = lane_of(queue.name);
+        let (body, written) = (request.body.clone(), log.unix_nanos());
+        let record = Record::score(lane, request.n_items, written, meta, body);
+        let backends = self.clone();
+        log.append(
+            record,
+            Box::new(move |appended| {
+                backends.queues[idx].written(appended, waiting, leaving);
+                // Its batch may have been delivered in the meantime.
+                backends.wakeup.is_batch_done.store(true, Ordering::Release);
+                backends.wakeup.notify.notify_one();
+            }),
+        );
+    }
+
+    /// Begins to read what memory has room for.
+    fn read(&self, reading: &mut JoinSet<QueueRead>) {
+        for (idx, queue) in self.queues.iter().enumerate() {
+            if let Some(to_read) = queue.to_read() {
+                reading.spawn_blocking(move || {
+                    let (reader, read) = to_read.read();
+                    (idx, reader, read)
+                });
+            }
+        }
+    }
+
+    /// Takes what was read.
+    fn take_read(&self, (idx, reader, read): QueueRead, telemetry: &Telemetry) -> io::Result<()> {
+        let queue = &self.queues[idx];
+        queue.return_reader(reader);
+        let stretch = read?;
+        for (_, damage) in &stretch.damage {
+            JournalDamaged {
+                file: damage.file.clone(),
+                offset: damage.offset,
+                n_bytes: damage.n_bytes,
+                n_records: damage.n_records,
+                copy: damage.copy.clone(),
+            }
+            .emit(telemetry);
+        }
+        // Its score spans are in a batch that is not done, or were delivered.
+        let batches = self.live.as_ref().map(|live| {
+            let mut live = live.lock();
+            live.retain(|batch| batch.strong_count() > 0);
+            Batches::from(&live[..])
+        });
+        queue.take_read(stretch, &batches.unwrap_or_default());
+        Ok(())
     }
 
     /// Takes evaluations, grouped by trace, each with the guard of the batch that contains its
@@ -140,19 +266,21 @@ impl Backends {
             let guards = guards.get(start..start + chunk.len()).unwrap_or_default();
             let mut batches: Vec<Weak<BatchGuard>> = guards.iter().flatten().cloned().collect();
             batches.dedup_by(|left, right| left.ptr_eq(right));
+            let batches = Batches::from(batches);
             start += chunk.len();
             let evaluations: Vec<&Evaluation> = chunk.iter().collect();
-            for queue in self.queues.iter() {
+            for (idx, queue) in self.queues.iter().enumerate() {
                 for request in writer::requests(&queue.writer, &evaluations, now_unix_nanos) {
                     let leaving = marks.map(|marks| CompletionGuard(marks.leaving()));
-                    queue.hold(WaitingRequest {
+                    let waiting = WaitingRequest {
                         trace_id: chunk[0].trajectory.trace_id,
-                        batches: batches.clone(),
-                        request: OutboundRequest {
-                            completion: leaving,
-                            ..outbound(request)
+                        batches: Arc::clone(&batches),
+                        held: HeldRequest {
+                            request: outbound(request),
+                            record: None,
                         },
-                    });
+                    };
+                    self.hold(idx, waiting, leaving);
                 }
             }
             // Checked after the requests wait: a batch that ends later wakes the dispatcher.
@@ -177,12 +305,37 @@ impl Backends {
     }
 
     /// Queues requests whenever some may have become ready.
-    async fn dispatch(self, mut stopped: watch::Receiver<()>, heartbeat: Heartbeat) {
+    async fn dispatch(
+        self,
+        mut stopped: watch::Receiver<()>,
+        heartbeat: Heartbeat,
+        telemetry: Arc<Telemetry>,
+    ) {
+        let mut reading = JoinSet::new();
+        // Not read before then: the last attempt failed.
+        let mut unread_until = tokio::time::Instant::now();
+        let (mut has_read, mut is_unread) = (false, false);
         loop {
             let now = tokio::time::Instant::now();
             heartbeat.beat(now.into_std());
-            self.advance(false);
+            self.advance(std::mem::take(&mut has_read));
+            if unread_until <= now {
+                self.read(&mut reading);
+            }
             tokio::select! {
+                Some(Ok(read)) = reading.join_next() => {
+                    let taken = self.take_read(read, &telemetry);
+                    has_read = taken.is_ok();
+                    if let Err(error) = taken {
+                        unread_until = now + Heartbeat::INTERVAL;
+                        if !std::mem::replace(&mut is_unread, true) {
+                            let why = error.to_string();
+                            JournalUnread { why }.emit();
+                        }
+                    } else {
+                        is_unread = false;
+                    }
+                }
                 () = self.wakeup.notify.notified() => {}
                 () = tokio::time::sleep_until(now + Heartbeat::INTERVAL) => {}
                 _ = stopped.changed() => return heartbeat.finish(),
@@ -228,7 +381,7 @@ impl BackendTasks {
         // A revision waits for the score that it corrects, which is still in the queue.
         let queues = self.backends.queues.clone();
         self.backends.advance(true);
-        while queues.iter().any(|queue| queue.n_waiting() > 0)
+        while queues.iter().any(|queue| !queue.is_empty())
             && tokio::time::Instant::now().into_std() < deadline
         {
             let woken = self.backends.wakeup.notify.notified();
@@ -237,11 +390,10 @@ impl BackendTasks {
         }
         let mut left: BTreeMap<&'static str, u64> = BTreeMap::new();
         for queue in queues.iter() {
-            let n_waiting = queue.n_waiting();
-            if n_waiting > 0 {
-                left.insert(queue.name, n_waiting);
+            let n_left = queue.abandon();
+            if n_left > 0 {
+                left.insert(queue.name, n_left);
             }
-            queue.abandon();
             queue.queue.close(deadline);
         }
         while let Some(ended) = self.deliveries.join_next().await {

@@ -20,6 +20,8 @@ mod writer_score;
 
 mod writer;
 
+mod lanes;
+
 mod backend_queue;
 mod backends;
 mod metrics_page;
@@ -43,14 +45,19 @@ use tokio::task::JoinSet;
 
 use crate::config::{self, Bound, Config, Off, Shape};
 use crate::evaluate::{Evaluation, Explain};
-use crate::journal::JudgedMarks;
+use crate::journal::{JournalLog, JudgedMarks};
 use crate::sync::Mutex;
 use crate::telemetry::{
     Heartbeat, MetricsPage, ScoreLabelsFolded, ScoreShapeOff, ScoresUnprinted, Telemetry,
 };
+use crate::transport::queue::CompletionGuard;
 use crate::transport::{SentHeaders, TransportError};
 
+pub use lanes::n_queued;
+
+use backend_queue::{BatchGuard, Wakeup};
 use backends::{BackendTasks, Backends};
+use lanes::KeptLanes;
 use print::Printer;
 use queues::{ScoreQueue, ScoreQueues};
 use score_line::Look;
@@ -75,6 +82,8 @@ pub struct ExportPlan<'a> {
     pub print: Option<Print>,
     /// Where it is noted which traces were judged.
     pub marks: Option<JudgedMarks>,
+    /// Where scores are kept until they are delivered.
+    pub journal: Option<JournalLog>,
 }
 
 /// Where evaluations are printed.
@@ -158,6 +167,7 @@ impl Exporter {
             budget,
             print,
             marks,
+            journal,
         } = plan;
         let scores = &config.scores;
         let mut destinations = Vec::new();
@@ -180,10 +190,25 @@ impl Exporter {
             quarter_of_queue: share.share(4),
         };
 
-        let mut queues = ScoreQueues::new(share.clone(), telemetry.clone());
+        let wakeup: Arc<Wakeup> = Arc::default();
+        let restored = Arc::new(BatchGuard {
+            wakeup: wakeup.clone(),
+        });
+        let spans = lanes::queue_name(Shape::Span);
+        let has_spans = destinations.iter().any(|(shape, _)| *shape == Shape::Span);
+        let first = destinations
+            .first()
+            .map(|(shape, _)| lanes::queue_name(*shape));
+        let first = first.or_else(|| scores.writers.first().map(writer::queue_name));
+        let journal = journal.map(|log| KeptLanes {
+            log,
+            reporter: first.unwrap_or(spans),
+            restored: has_spans.then(|| CompletionGuard(restored.clone())),
+        });
+        let mut queues = ScoreQueues::new(share.clone(), journal.clone(), telemetry.clone());
         let (mut signals, mut headers, mut metrics_queue) = (Vec::new(), Vec::new(), None);
         for (shape, destination) in destinations {
-            let name = signals::queue_name(shape);
+            let name = lanes::queue_name(shape);
             let (queue, sent) = queues.open(name, shape.signal(), &destination, rng.fork())?;
             headers.push((shape, sent));
             match signals::encoder(shape, scores) {
@@ -203,7 +228,11 @@ impl Exporter {
             })
             .transpose()
             .map_err(ExportError::Print)?;
-        let (backends, backend_tasks) = Backends::start(config, &share, telemetry, rng)?.unzip();
+        let (backends, backend_tasks) =
+            Backends::start(config, &share, journal.as_ref(), wakeup, telemetry, rng)?.unzip();
+        if let Some(backends) = &backends {
+            backends.wait_for(&restored);
+        }
 
         let shared = Arc::new(Shared {
             signals,
@@ -351,7 +380,7 @@ impl Shared {
         if let Some(queue) = &self.metrics_queue
             && let Some((body, n_points)) = self.metrics.request()
         {
-            queue.send(n_points, body, None);
+            queue.send(n_points, body, None, None);
         }
     }
 

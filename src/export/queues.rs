@@ -9,7 +9,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
-use crate::config::{Bound, Destination, Signal};
+use super::lanes::{KeptLanes, queue_name};
+use crate::config::{Bound, Destination, Shape, Signal};
 use crate::telemetry::{ScoresDropped, ScoresOverflow, ScoresQueued, ScoresSent, Telemetry};
 use crate::transport::queue::{Accounting, CompletionGuard, OutboundRequest, Queue, WhenFull};
 use crate::transport::{Client, Delivery, SentHeaders, TransportError, Undelivered};
@@ -19,6 +20,8 @@ use crate::transport::{Client, Delivery, SentHeaders, TransportError, Undelivere
 pub(super) struct ScoreQueue {
     signal: Signal,
     queue: Queue,
+    /// A journal has its requests.
+    is_kept: bool,
 }
 
 /// The queues of all shapes, and the tasks that deliver from them.
@@ -28,6 +31,8 @@ pub(super) struct ScoreQueues {
     capacity: Bound,
     telemetry: Arc<Telemetry>,
     queues: Vec<Queue>,
+    /// Keeps what waits.
+    journal: Option<KeptLanes>,
     /// Shapes that go to the same place share its connections.
     clients: Vec<(Destination, Client)>,
     deliveries: JoinSet<(&'static str, Undelivered)>,
@@ -35,11 +40,26 @@ pub(super) struct ScoreQueues {
 
 impl ScoreQueue {
     /// Queues a request; a full queue drops its oldest. The guard is dropped when the request was
-    /// delivered or dropped.
-    pub(super) fn send(&self, n_items: usize, body: Vec<u8>, guard: Option<CompletionGuard>) {
+    /// delivered or dropped, and `leaving` then or when the journal has it.
+    pub(super) fn send(
+        &self,
+        n_items: usize,
+        body: Vec<u8>,
+        guard: Option<CompletionGuard>,
+        leaving: Option<CompletionGuard>,
+    ) {
+        let request = OutboundRequest::otlp(self.signal, Bytes::from(body), n_items as u64);
+        if self.is_kept {
+            let request = OutboundRequest {
+                completion: guard,
+                ..request
+            };
+            return self.queue.keep_scores(request, leaving);
+        }
+        let is_held = guard.is_some() || leaving.is_some();
         let request = OutboundRequest {
-            completion: guard,
-            ..OutboundRequest::otlp(self.signal, Bytes::from(body), n_items as u64)
+            completion: is_held.then(|| CompletionGuard(Arc::new((guard, leaving)))),
+            ..request
         };
         // A queue that drops its oldest refuses nothing, and counts a request that cannot fit.
         let _ = self.queue.offer(request);
@@ -47,9 +67,14 @@ impl ScoreQueue {
 }
 
 impl ScoreQueues {
-    pub(super) fn new(capacity: Bound, telemetry: Arc<Telemetry>) -> Self {
+    pub(super) fn new(
+        capacity: Bound,
+        journal: Option<KeptLanes>,
+        telemetry: Arc<Telemetry>,
+    ) -> Self {
         Self {
             capacity,
+            journal,
             telemetry,
             queues: Vec::new(),
             clients: Vec::new(),
@@ -81,18 +106,31 @@ impl ScoreQueues {
         };
         let headers = client.headers().clone();
         let accounting = Arc::new(ScoreAccounting::new(name, self.telemetry.clone()));
-        let queue = Queue::new(
+        let mut queue = Queue::new(
             name,
             self.capacity.clone(),
             WhenFull::DropOldest,
             accounting,
             &self.telemetry,
         );
+        if let Some(journal) = &mut self.journal {
+            // Backends wait for the score spans from before the start, too.
+            let restored = match name == queue_name(Shape::Span) {
+                true => journal.restored.take(),
+                false => None,
+            };
+            queue = queue.kept_in_lane(&journal.log, journal.lane(name), restored);
+        }
         let delivery = Delivery::new(queue.clone(), client, self.telemetry.clone(), rng);
         self.queues.push(queue.clone());
         self.deliveries
             .spawn(async move { (name, delivery.run().await) });
-        Ok((ScoreQueue { signal, queue }, headers))
+        let queue = ScoreQueue {
+            signal,
+            queue,
+            is_kept: self.journal.is_some(),
+        };
+        Ok((queue, headers))
     }
 
     /// Delivers until `deadline`; returns how many items were left in each queue.

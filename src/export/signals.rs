@@ -37,15 +37,6 @@ pub(super) fn encoder(shape: Shape, scores: &config::Scores) -> Option<Encode> {
     }
 }
 
-/// The name of a shape's queue, and the `shape` label of its metrics.
-pub(super) fn queue_name(shape: Shape) -> &'static str {
-    match shape {
-        Shape::Span => "score_spans",
-        Shape::Event => "score_events",
-        Shape::Metrics => "score_metrics",
-    }
-}
-
 /// A batch is sent when it has grown to this many bytes: gRPC peers take 4 MiB by default.
 const MAX_BATCH_SIZE: usize = 2 << 20;
 
@@ -131,11 +122,9 @@ impl BatchedSignal {
 
     fn send(&self, open: &mut OpenBatch, marks: Option<&JudgedMarks>) {
         let n_items = open.batch.n_items();
-        let batch = open.guard.take();
-        let marks = marks.map(JudgedMarks::leaving);
-        let is_held = batch.is_some() || marks.is_some();
-        let guard = is_held.then(|| CompletionGuard(Arc::new((batch, marks))));
-        self.queue.send(n_items, open.batch.take(), guard);
+        let batch = open.guard.take().map(|batch| CompletionGuard(batch as _));
+        let leaving = marks.map(|marks| CompletionGuard(marks.leaving()));
+        self.queue.send(n_items, open.batch.take(), batch, leaving);
     }
 }
 

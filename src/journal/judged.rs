@@ -1,5 +1,6 @@
-//! Gathers the marks of judged traces until their scores are delivered, and appends them to the
-//! log. A trace whose mark is missing is judged again after a restart, so its scores are not lost.
+//! Gathers the marks of judged traces until their scores are kept or delivered, and appends them to
+//! the log. A trace whose mark is missing is judged again after a restart, so its scores are not
+//! lost.
 //! The records that a mark is about must not go before it is durable.
 
 use std::collections::BTreeMap;
@@ -45,8 +46,8 @@ struct Marks {
     oldest: u64,
 }
 
-/// Held by the scores of a group of marks. The marks are written when the last of them is delivered
-/// or given up.
+/// Held by the scores of a group of marks. The marks are written when the last of them is kept,
+/// delivered or given up.
 #[derive(Debug)]
 pub struct ScoresLeaving {
     group: u64,

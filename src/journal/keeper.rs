@@ -242,10 +242,11 @@ impl JournalLog {
         let _ = self.sender.send(Message::End);
     }
 
-    /// Writes its metrics.
-    pub fn write_metrics(&self, page: &mut MetricsPage) {
-        let (_, unix_nanos) = (self.clock)();
-        self.shared.metrics.write(unix_nanos / 1_000_000_000, page);
+    /// Writes the metrics of a journal's logs, that of the requests first.
+    pub fn write_metrics(logs: &[Self], page: &mut MetricsPage) {
+        let Some(first) = logs.first() else { return };
+        let metrics: Vec<&JournalMetrics> = logs.iter().map(|log| &log.shared.metrics).collect();
+        JournalMetrics::write(&metrics, first.unix_nanos() / 1_000_000_000, page);
     }
 }
 
@@ -486,6 +487,7 @@ impl LogKeeper {
         };
         if self.refusals.begin(error, now) {
             JournalRefuses {
+                log: self.shared.metrics.log(),
                 state: error.as_str(),
                 why: fault.map(|fault| fault.to_string()),
                 size: self.store.used(),
@@ -499,7 +501,8 @@ impl LogKeeper {
     fn resumed(&mut self, now: Instant) {
         self.probe_at = None;
         if let Some(after) = self.refusals.end(now) {
-            JournalResumes { after }.emit();
+            let log = self.shared.metrics.log();
+            JournalResumes { log, after }.emit();
         }
     }
 

@@ -115,7 +115,8 @@ impl LogStart {
             }
         };
         if let Some(after) = refusals.end(now) {
-            JournalResumes { after }.emit();
+            let log = opener.name;
+            JournalResumes { log, after }.emit();
         }
         let cursor_keeper = CursorKeeper {
             wakes,
@@ -135,6 +136,7 @@ impl LogStart {
         let Err(error) = &self.outcome else { return };
         if self.refusals.begin(refusal, now) {
             JournalRefuses {
+                log: self.opener.name,
                 state: refusal.as_str(),
                 why: Some(error.to_string()),
                 size: 0,

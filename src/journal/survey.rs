@@ -12,13 +12,22 @@ use super::reopen::Damage;
 use super::segment::{RecordKind, first_of, read_head, read_leniently};
 use super::storage::{Folder, Storage, StoredFile};
 
-/// What a log's folder holds.
+/// What a journal's folder holds.
 #[derive(Debug, Default)]
 pub struct JournalSurvey {
     /// The process that has the folder now. Its numbers move.
     pub in_use_by: Option<String>,
     /// The version of its files, if it is newer than ours. Nothing else is known then.
     pub newer: Option<u32>,
+    /// The log of requests.
+    pub requests: LogSurvey,
+    /// The log of scores.
+    pub scores: LogSurvey,
+}
+
+/// What a log holds.
+#[derive(Debug, Default)]
+pub struct LogSurvey {
     /// Its segments, oldest first.
     pub segments: Vec<SurveyedSegment>,
     /// What cannot be read and was not delivered.
@@ -40,6 +49,8 @@ pub struct SurveyedSegment {
     pub n_waiting_bytes: u64,
     /// Their spans, log records and metric points.
     pub waiting: SignalCounts,
+    /// Their items, whatever these are.
+    pub n_waiting_items: u64,
     /// When the oldest of them arrived, in Unix nanoseconds.
     pub oldest: Option<u64>,
 }
@@ -53,7 +64,32 @@ pub fn survey(directory: &Path) -> io::Result<JournalSurvey> {
         in_use_by: process_with(&directory.join("lock")),
         ..JournalSurvey::default()
     };
-    let storage = Folder::read_only(&directory.join(super::REQUESTS));
+    let is_in_use = survey.in_use_by.is_some();
+    let requests = survey_log(directory, super::REQUESTS, RecordKind::Request, is_in_use)?;
+    let scores = match survey_log(directory, super::SCORES, RecordKind::Score, is_in_use) {
+        // An older spanscore made the folder, or one that makes no scores.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(LogSurvey::default()),
+        scores => scores?,
+    };
+    match (requests, scores) {
+        (Ok(requests), Ok(scores)) => {
+            survey.requests = requests;
+            survey.scores = scores;
+        }
+        (Err(version), _) | (_, Err(version)) => survey.newer = Some(version),
+    }
+    Ok(survey)
+}
+
+/// The version, if a newer program wrote the log.
+fn survey_log(
+    directory: &Path,
+    folder: &str,
+    kind: RecordKind,
+    is_in_use: bool,
+) -> io::Result<Result<LogSurvey, u32>> {
+    let mut survey = LogSurvey::default();
+    let storage = Folder::read_only(&directory.join(folder));
     // Before the cursor: what is missing from a later list is consumed by a later cursor.
     let mut names: Vec<(u64, String)> = storage
         .names()?
@@ -64,14 +100,11 @@ pub fn survey(directory: &Path) -> io::Result<JournalSurvey> {
     let (_, cursor) = CursorFile::open(&storage)?;
     let first = names.first().map_or(0, |(first, _)| *first);
     let (consumed, durable) = match cursor {
-        CursorRead::Newer(version) => {
-            survey.newer = Some(version);
-            return Ok(survey);
-        }
+        CursorRead::Newer(version) => return Ok(Err(version)),
         CursorRead::Slot(slot) => (Consumed::new(slot.low, &slot.ranges), slot.durable),
         CursorRead::Absent | CursorRead::Damaged => (Consumed::new(first, &[]), 0),
     };
-    if survey.in_use_by.is_none() && consumed.low < first {
+    if !is_in_use && consumed.low < first {
         let n_lost = count(&consumed, consumed.low..first);
         if n_lost > 0 {
             survey.damage.push(Damage {
@@ -92,12 +125,15 @@ pub fn survey(directory: &Path) -> io::Result<JournalSurvey> {
             |end: Option<u64>| end.is_some_and(|end| count(&consumed, *first..end) == 0);
         match read_head(&*file) {
             Ok(head) if head.first == *first => {
-                look_into(&mut survey, name, &*file, &head, next, &consumed, durable)?;
+                let log = LogState {
+                    kind,
+                    is_in_use,
+                    consumed: &consumed,
+                    durable,
+                };
+                log.look_into(&mut survey, name, &*file, &head, next)?;
             }
-            Err(UnusableHead::Newer(version)) => {
-                survey.newer = Some(version);
-                return Ok(survey);
-            }
+            Err(UnusableHead::Newer(version)) => return Ok(Err(version)),
             _ if is_consumed(next) || consumed.contains(*first) => {}
             _ => survey.damage.push(Damage {
                 file: name.clone(),
@@ -107,67 +143,77 @@ pub fn survey(directory: &Path) -> io::Result<JournalSurvey> {
             }),
         }
     }
-    Ok(survey)
+    Ok(Ok(survey))
 }
 
-fn look_into(
-    survey: &mut JournalSurvey,
-    name: &str,
-    file: &dyn StoredFile,
-    head: &SegmentHead,
-    next: Option<u64>,
-    consumed: &Consumed,
+/// What is known of a log before its segments are read.
+struct LogState<'a> {
+    kind: RecordKind,
+    is_in_use: bool,
+    consumed: &'a Consumed,
     durable: u64,
-) -> io::Result<()> {
-    let size = file.n_bytes()?;
-    let n_bytes = usize::try_from(size.saturating_sub(RECORDS_AT)).unwrap_or(0);
-    let bytes = read_leniently(file, RECORDS_AT, n_bytes);
-    let scan = scan(&bytes, head, next, durable);
-    let mut segment = SurveyedSegment {
-        name: name.to_owned(),
-        size,
-        n_requests: scan
-            .records
-            .iter()
-            .filter(|found| is_request(found))
-            .count(),
-        ..SurveyedSegment::default()
-    };
-    for found in &scan.records {
-        if !is_request(found) || consumed.contains(found.head.sequence) {
-            continue;
-        }
-        segment.n_waiting += 1;
-        segment.n_waiting_bytes += found.head.n_bytes() as u64;
-        segment.oldest = segment.oldest.or(Some(found.head.arrived));
-        if let Some(count) = segment.waiting.get_mut(usize::from(found.head.signal)) {
-            *count += found.head.n_items;
-        }
-    }
-    survey.segments.push(segment);
-    let is_written = survey.in_use_by.is_some() && next.is_none();
-    for hole in scan
-        .holes
-        .iter()
-        .filter(|hole| !hole.is_torn && !is_written)
-    {
-        let n_lost = count(consumed, hole.sequences.clone());
-        if n_lost > 0 {
-            survey.damage.push(Damage {
-                file: name.to_owned(),
-                offset: RECORDS_AT + hole.at as u64,
-                n_bytes: hole.n_bytes as u64,
-                n_records: n_lost,
-                counts: hole.counts,
-                copy: None,
-            });
-        }
-    }
-    Ok(())
 }
 
-fn is_request(found: &Found) -> bool {
-    RecordKind::of(found.head.kind) == Some(RecordKind::Request)
+impl LogState<'_> {
+    fn is_wanted(&self, found: &Found) -> bool {
+        RecordKind::of(found.head.kind) == Some(self.kind)
+    }
+
+    fn look_into(
+        &self,
+        survey: &mut LogSurvey,
+        name: &str,
+        file: &dyn StoredFile,
+        head: &SegmentHead,
+        next: Option<u64>,
+    ) -> io::Result<()> {
+        let size = file.n_bytes()?;
+        let n_bytes = usize::try_from(size.saturating_sub(RECORDS_AT)).unwrap_or(0);
+        let bytes = read_leniently(file, RECORDS_AT, n_bytes);
+        let scan = scan(&bytes, head, next, self.durable);
+        let mut segment = SurveyedSegment {
+            name: name.to_owned(),
+            size,
+            n_requests: scan
+                .records
+                .iter()
+                .filter(|found| self.is_wanted(found))
+                .count(),
+            ..SurveyedSegment::default()
+        };
+        for found in &scan.records {
+            if !self.is_wanted(found) || self.consumed.contains(found.head.sequence) {
+                continue;
+            }
+            segment.n_waiting += 1;
+            segment.n_waiting_bytes += found.head.n_bytes() as u64;
+            segment.oldest = segment.oldest.or(Some(found.head.arrived));
+            segment.n_waiting_items += found.head.n_items;
+            if let Some(count) = segment.waiting.get_mut(usize::from(found.head.signal)) {
+                *count += found.head.n_items;
+            }
+        }
+        survey.segments.push(segment);
+        let is_written = self.is_in_use && next.is_none();
+        for hole in scan
+            .holes
+            .iter()
+            .filter(|hole| !hole.is_torn && !is_written)
+        {
+            let n_lost = count(self.consumed, hole.sequences.clone());
+            if n_lost > 0 {
+                survey.damage.push(Damage {
+                    file: name.to_owned(),
+                    offset: RECORDS_AT + hole.at as u64,
+                    n_bytes: hole.n_bytes as u64,
+                    n_records: n_lost,
+                    counts: hole.counts,
+                    copy: None,
+                });
+            }
+        }
+        Ok(())
+    }
 }
 
 fn count(consumed: &Consumed, range: std::ops::Range<u64>) -> u64 {

@@ -13,6 +13,13 @@ use crate::telemetry::{MetricsSource, Telemetry};
 /// How long a start waits for another process to leave the folder, and a stop for the disk.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The logs of a journal, and their threads.
+pub(super) struct OpenJournal {
+    requests: (JournalLog, Keeping),
+    /// Where scores are made.
+    scores: Option<(JournalLog, Keeping)>,
+}
+
 /// The parts of a journal; none without one.
 #[derive(Default)]
 pub(super) struct JournalParts {
@@ -22,19 +29,24 @@ pub(super) struct JournalParts {
     pub(super) requests: Option<JournalLog>,
     /// For the exporter.
     pub(super) marks: Option<JudgedMarks>,
+    /// For the exporter.
+    pub(super) scores: Option<JournalLog>,
     /// For the scoring thread.
     pub(super) traces: Option<KeptTraces>,
     pub(super) metrics: Option<MetricsSource>,
-    pub(super) keeping: Option<Keeping>,
+    /// In the order in which they end: what happens to scores is noted beside the requests.
+    pub(super) keeping: Vec<Keeping>,
 }
 
 impl JournalParts {
-    pub(super) fn of(opened: Option<(JournalLog, Keeping)>, config: &Config) -> Self {
-        let Some((log, keeping)) = opened else {
+    pub(super) fn of(opened: Option<OpenJournal>, config: &Config) -> Self {
+        let Some(OpenJournal { requests, scores }) = opened else {
             return Self::default();
         };
-        let metrics_log = log.clone();
-        let metrics: MetricsSource = Arc::new(move |page| metrics_log.write_metrics(page));
+        let (log, keeping) = requests;
+        let (scores, scores_keeping) = scores.unzip();
+        let logs: Vec<JournalLog> = [&log].into_iter().chain(&scores).cloned().collect();
+        let metrics: MetricsSource = Arc::new(move |page| JournalLog::write_metrics(&logs, page));
         let marks = JudgedMarks::new(log.clone());
         let traces = config.scoring.enabled.then(|| {
             KeptTraces::new(
@@ -48,9 +60,10 @@ impl JournalParts {
             log: config.scoring.enabled.then(|| log.clone()),
             requests: Some(log),
             marks: config.scoring.enabled.then_some(marks),
+            scores,
             traces,
             metrics: Some(metrics),
-            keeping: Some(keeping),
+            keeping: scores_keeping.into_iter().chain([keeping]).collect(),
         }
     }
 }
@@ -59,9 +72,9 @@ impl JournalParts {
 /// and it is tried again: a restart repairs no disk.
 pub(super) async fn open_journal(
     config: &Config,
-    rng: fastrand::Rng,
+    mut rng: fastrand::Rng,
     telemetry: &Arc<Telemetry>,
-) -> Result<Option<(JournalLog, Keeping)>, StartError> {
+) -> Result<Option<OpenJournal>, StartError> {
     let journal = &config.journal;
     let Some(directory) = &journal.directory else {
         return Ok(None);
@@ -88,11 +101,20 @@ pub(super) async fn open_journal(
         let now = now();
         (now.instant, now.unix_nanos)
     };
-    Ok(Some(folder.open_requests(settings, clock, rng, telemetry)?))
+    let requests = folder.open_requests(settings, clock, rng.fork(), telemetry)?;
+    let scores = match config.scoring.enabled {
+        true => {
+            let max_size = journal.max_scores_size.0 as u64;
+            let settings = LogSettings::of_scores(max_size, journal.sync);
+            Some(folder.open_scores(settings, clock, rng, telemetry)?)
+        }
+        false => None,
+    };
+    Ok(Some(OpenJournal { requests, scores }))
 }
 
 /// Writes down what was delivered. A disk that hangs must not keep the process.
-pub(super) async fn write_down(journal: Keeping) {
-    let ended = tokio::task::spawn_blocking(move || journal.end());
+pub(super) async fn write_down(journal: Vec<Keeping>) {
+    let ended = tokio::task::spawn_blocking(move || journal.into_iter().for_each(Keeping::end));
     let _ = tokio::time::timeout(PATIENCE, ended).await;
 }

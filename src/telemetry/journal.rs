@@ -48,6 +48,11 @@ impl JournalMetrics {
         self.oldest.store(oldest.unwrap_or(0), Ordering::Relaxed);
     }
 
+    /// `requests` or `scores`.
+    pub fn log(&self) -> &'static str {
+        self.log
+    }
+
     /// Whether requests are taken, or why not: `ok`, `full`, `disk_full` or `disk_error`.
     pub fn set_state(&self, state: &'static str) {
         let idx = STATES.iter().position(|known| *known == state);
@@ -70,61 +75,69 @@ impl JournalMetrics {
         self.n_resent.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Writes all metrics of the log.
-    pub fn write(&self, now_unix_secs: u64, page: &mut MetricsPage) {
-        let gauge = |page: &mut MetricsPage, name: &str, help: &str, value: u64| {
+    /// Writes the metrics of a journal's logs, that of the requests first.
+    pub fn write(logs: &[&Self], now_unix_secs: u64, page: &mut MetricsPage) {
+        let gauge = |page: &mut MetricsPage, name: &str, help: &str, value: fn(&Self) -> u64| {
             page.metric(name, MetricKind::Gauge, help);
-            page.sample(name, [("log", self.log)], value);
+            for log in logs {
+                page.sample(name, [("log", log.log)], value(log));
+            }
         };
         gauge(
             page,
             "spanscore_journal_size_bytes",
             "Bytes of the journal's files, by log",
-            self.size.load(Ordering::Relaxed),
+            |log| log.size.load(Ordering::Relaxed),
         );
         gauge(
             page,
             "spanscore_journal_capacity_bytes",
             "Most bytes of the journal's files, by log",
-            self.capacity,
+            |log| log.capacity,
         );
         gauge(
             page,
             "spanscore_journal_segments",
             "Files of the journal that hold records, by log",
-            self.n_segments.load(Ordering::Relaxed),
+            |log| log.n_segments.load(Ordering::Relaxed),
         );
-        let oldest = match self.oldest.load(Ordering::Relaxed) {
-            0 => 0,
-            secs => now_unix_secs.saturating_sub(secs),
-        };
-        gauge(
-            page,
-            "spanscore_journal_oldest_seconds",
+        let name = "spanscore_journal_oldest_seconds";
+        page.metric(
+            name,
+            MetricKind::Gauge,
             "Age of the oldest record that waits, by log; 0 if none waits",
-            oldest,
         );
+        for log in logs {
+            let oldest = match log.oldest.load(Ordering::Relaxed) {
+                0 => 0,
+                secs => now_unix_secs.saturating_sub(secs),
+            };
+            page.sample(name, [("log", log.log)], oldest);
+        }
         let name = "spanscore_journal_state";
         page.metric(
             name,
             MetricKind::Gauge,
             "1 for the journal's state: ok, or why it refuses",
         );
-        let current = self.state_idx.load(Ordering::Relaxed);
-        for (idx, state) in (0..).zip(STATES) {
-            let labels = [("log", self.log), ("state", state)];
-            page.sample(name, labels, u8::from(idx == current));
+        for log in logs {
+            let current = log.state_idx.load(Ordering::Relaxed);
+            for (idx, state) in (0..).zip(STATES) {
+                let labels = [("log", log.log), ("state", state)];
+                page.sample(name, labels, u8::from(idx == current));
+            }
         }
+        let Some(requests) = logs.first() else { return };
         let name = "spanscore_journal_resent_requests";
         let help = "Requests sent again after a restart that the journal had";
         page.metric(name, MetricKind::Counter, help);
-        page.total(name, [], self.n_resent.load(Ordering::Relaxed));
-        self.syncs.write(
+        page.total(name, [], requests.n_resent.load(Ordering::Relaxed));
+        requests.syncs.write(
             "spanscore_journal_sync_seconds",
-            "Time to write and sync a group of records",
+            "Time to write and sync a group of requests",
             page,
         );
-        self.acknowledgements.write(
+        requests.acknowledgements.write(
             "spanscore_journal_ack_seconds",
             "Time from handing a request to the journal until it is durable",
             page,
@@ -479,6 +492,8 @@ impl JournalTooNew {
 /// The journal takes no requests.
 #[derive(Debug)]
 pub struct JournalRefuses {
+    /// `requests` or `scores`.
+    pub log: &'static str,
     /// `full`, `disk_full` or `disk_error`.
     pub state: &'static str,
     /// The file and the error, if the disk is the cause.
@@ -493,6 +508,7 @@ impl JournalRefuses {
     /// Logs it, with the remedy.
     pub fn emit(self) {
         let Self {
+            log,
             state,
             why,
             size,
@@ -500,6 +516,12 @@ impl JournalRefuses {
         } = self;
         let why = why.unwrap_or_default();
         match state {
+            _ if log == "scores" => tracing::error!(
+                state,
+                size,
+                "the journal takes no scores: new ones wait in memory alone; check the disk of \
+                 `journal.directory`: {why}"
+            ),
             "full" => tracing::warn!(
                 size,
                 capacity,
@@ -523,6 +545,8 @@ impl JournalRefuses {
 /// The journal takes requests again.
 #[derive(Debug)]
 pub struct JournalResumes {
+    /// `requests` or `scores`.
+    pub log: &'static str,
     /// How long it refused them.
     pub after: Duration,
 }
@@ -530,8 +554,8 @@ pub struct JournalResumes {
 impl JournalResumes {
     /// Logs it.
     pub fn emit(self) {
-        let refused_secs = self.after.as_secs();
-        tracing::info!(refused_secs, "the journal takes requests again");
+        let (log, refused_secs) = (self.log, self.after.as_secs());
+        tracing::info!(refused_secs, "the journal takes {log} again");
     }
 }
 

@@ -508,6 +508,8 @@ pub struct Stopped {
     pub n_kept: u64,
     /// Scores that could not be delivered.
     pub n_undelivered_scores: u64,
+    /// Scores that the journal keeps for the next start.
+    pub n_kept_scores: u64,
 }
 
 impl Stopped {
@@ -517,10 +519,13 @@ impl Stopped {
             n_undelivered,
             n_kept,
             n_undelivered_scores,
+            n_kept_scores,
         } = self;
-        if n_kept > 0 {
+        let is_kept = n_kept + n_kept_scores > 0;
+        if is_kept {
             tracing::info!(
                 n_kept,
+                n_kept_scores,
                 "kept in the journal; sent at the next start on this folder"
             );
         }
@@ -530,9 +535,10 @@ impl Stopped {
                 n_undelivered_scores,
                 "stopped; not everything could be delivered before shutdown.deadline"
             );
-        } else if n_kept > 0 {
+        } else if is_kept {
             tracing::info!(
                 n_kept,
+                n_kept_scores,
                 "stopped; the journal keeps what was not delivered and sends it at the next start"
             );
         } else {

@@ -404,11 +404,16 @@ impl<P: Recipient> Delivery<P> {
             self.settle(ended);
         }
         self.attempts.abort_all();
-        if self.queue.is_kept() {
-            return Undelivered::new();
-        }
-        let mut left = self.queue.drain();
+        let mut left = match self.queue.is_kept() {
+            true => self.queue.drain_unkept(),
+            false => self.queue.drain(),
+        };
         for InFlight { entry, .. } in self.in_flight.drain(..) {
+            if entry.is_kept() {
+                // Whoever waits for its end must not take this for one.
+                self.queue.put_back(entry, now());
+                continue;
+            }
             self.queue.finish(&entry);
             left.push(entry);
         }

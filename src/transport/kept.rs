@@ -1,6 +1,7 @@
 //! Which requests of a queue are only in its journal, and how a request's own headers are written
 //! there. Knows nothing of files.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,13 +12,24 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::journal::{JournalLog, LogReader, OpenedLog, Stretch};
 
+use super::completion::CompletionGuard;
+
 /// Most bytes read from the journal at once.
 const MAX_READ: usize = 4 << 20;
+
+/// The place of a queue in a log of scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptLane {
+    /// Its number.
+    pub number: u8,
+    /// It reports what is damaged; one lane of a log does.
+    pub reports_damage: bool,
+}
 
 /// The part of a queue that is on the disk and not in memory: everything behind the requests in
 /// memory.
 #[derive(Debug)]
-pub(super) struct OnDisk {
+pub struct OnDisk {
     pub(super) log: JournalLog,
     /// The first record that is not in memory.
     next: u64,
@@ -25,6 +37,12 @@ pub(super) struct OnDisk {
     end: u64,
     /// `None` before the log is open, and while it reads.
     reader: Option<LogReader>,
+    /// The queue has a lane of a log of scores.
+    lane: Option<KeptLane>,
+    /// Of records that are not in memory.
+    completions: BTreeMap<u64, CompletionGuard>,
+    /// Of the records from before the start, and how far they go.
+    restored: Option<(u64, CompletionGuard)>,
 }
 
 impl OnDisk {
@@ -35,23 +53,43 @@ impl OnDisk {
             next: 0,
             end: 0,
             reader: None,
+            lane: None,
+            completions: BTreeMap::new(),
+            restored: None,
+        }
+    }
+
+    /// A lane of a log of scores.
+    pub fn of_lane(log: JournalLog, lane: KeptLane, restored: Option<CompletionGuard>) -> Self {
+        Self {
+            lane: Some(lane),
+            // How far they go is known when the log is open.
+            restored: restored.map(|restored| (u64::MAX, restored)),
+            ..Self::new(log)
         }
     }
 
     /// The log is open. Nothing was appended yet.
-    pub(super) fn opened(&mut self, log: &OpenedLog) {
+    pub fn opened(&mut self, log: &OpenedLog) {
         let waiting = log.waiting();
         (self.next, self.end) = (waiting.start, waiting.end);
-        self.reader = Some(log.reader());
+        self.reader = Some(match self.lane {
+            Some(lane) => log.lane_reader(lane.number, lane.reports_damage),
+            None => log.reader(),
+        });
+        if let Some((below, _)) = &mut self.restored {
+            *below = self.end;
+        }
+        self.forget_restored();
     }
 
     /// Everything that waits is in memory.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.next >= self.end
     }
 
     /// A record was appended. Returns whether it comes next, so that it may stay in memory.
-    pub(super) fn appended(&mut self, sequence: u64, has_room: bool) -> bool {
+    pub fn appended(&mut self, sequence: u64, has_room: bool) -> bool {
         let stays = self.is_empty() && has_room;
         self.end = sequence + 1;
         if stays {
@@ -61,7 +99,7 @@ impl OnDisk {
     }
 
     /// What to read next, if memory has become half empty.
-    pub(super) fn begin_read(&mut self, n_bytes: usize, capacity: usize) -> Option<ToRead> {
+    pub fn begin_read(&mut self, n_bytes: usize, capacity: usize) -> Option<ToRead> {
         if self.is_empty() || n_bytes > capacity / 2 {
             return None;
         }
@@ -73,19 +111,60 @@ impl OnDisk {
     }
 
     /// The reader is done.
-    pub(super) fn return_reader(&mut self, reader: LogReader) {
+    pub fn return_reader(&mut self, reader: LogReader) {
         self.reader = Some(reader);
     }
 
     /// Everything below `next` was read.
-    pub(super) fn read_up_to(&mut self, next: u64) {
+    pub fn read_up_to(&mut self, next: u64) {
         self.next = self.next.max(next);
+        self.forget_restored();
+    }
+
+    fn forget_restored(&mut self) {
+        if matches!(&self.restored, Some((below, _)) if self.next >= *below) {
+            self.restored = None;
+        }
+    }
+
+    /// The records up to `last` are gone.
+    pub fn give_up(&mut self, last: u64) {
+        self.completions.retain(|sequence, _| *sequence > last);
+        if self.next <= last {
+            self.read_up_to((last + 1).min(self.end.max(self.next)));
+        }
+    }
+
+    /// Whether a record is on the disk and not in memory.
+    pub fn has(&self, sequence: u64) -> bool {
+        (self.next..self.end).contains(&sequence)
+    }
+
+    /// Holds the completion of a record that is not in memory.
+    pub(super) fn hold(&mut self, sequence: u64, completion: CompletionGuard) {
+        self.completions.insert(sequence, completion);
+    }
+
+    /// The completion of a record that was read.
+    pub(super) fn completion_of(&mut self, sequence: u64) -> Option<CompletionGuard> {
+        let restored = self.restored.as_ref();
+        let restored = restored.filter(|(below, _)| sequence < *below);
+        let restored = restored.map(|(_, completion)| completion.clone());
+        self.completions.remove(&sequence).or(restored)
+    }
+
+    pub(super) fn lane(&self) -> Option<KeptLane> {
+        self.lane
+    }
+
+    pub(super) fn lane_number(&self) -> u8 {
+        self.lane.map_or(u8::MAX, |lane| lane.number)
     }
 }
 
 /// A stretch of the journal to read.
 #[derive(Debug)]
-pub(super) struct ToRead {
+pub struct ToRead {
     reader: LogReader,
     sequences: Range<u64>,
     max_bytes: usize,
@@ -93,7 +172,7 @@ pub(super) struct ToRead {
 
 impl ToRead {
     /// Reads it. Blocks.
-    pub(super) fn read(mut self) -> (LogReader, io::Result<Stretch>) {
+    pub fn read(mut self) -> (LogReader, io::Result<Stretch>) {
         let Range { start, end } = self.sequences;
         let stretch = self.reader.read(start, end, self.max_bytes);
         (self.reader, stretch)
@@ -118,6 +197,11 @@ impl KeptRecord {
     /// A part became two.
     pub(super) fn split(&self) {
         self.n_parts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The record's number.
+    pub(super) fn sequence(&self) -> u64 {
+        self.sequence
     }
 
     /// A part is done. Returns the record's number after the last one.

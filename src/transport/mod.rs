@@ -4,6 +4,7 @@
 
 mod answer_limit;
 mod api;
+mod completion;
 mod connect;
 mod deliver;
 mod grpc;
@@ -35,6 +36,7 @@ use crate::telemetry::Telemetry;
 use crate::tls::TlsError;
 
 pub use deliver::{Delivery, Undelivered};
+pub use kept::{OnDisk, ToRead};
 pub use outcome::DeliveryOutcome;
 pub use queue::{
     ApiTarget, CompletionGuard, KeepOutcome, OutboundRequest, Queue, QueueRefusal, Route,

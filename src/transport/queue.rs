@@ -4,10 +4,10 @@
 //! clocks.
 
 mod keeping;
+mod score_keeping;
 
-use std::any::Any;
 use std::collections::VecDeque;
-use std::fmt::{self, Debug};
+use std::fmt::Debug;
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
@@ -22,6 +22,9 @@ use crate::sync::Mutex;
 use crate::telemetry::{QueueOpened, QueueResized, QueueSize, Telemetry};
 
 use super::kept::{KeptRecord, OnDisk};
+
+pub use super::completion::CompletionGuard;
+pub use super::kept::KeptLane;
 
 /// Bytes that a request costs beyond its body and route.
 const OVERHEAD: usize = 256;
@@ -63,16 +66,6 @@ pub struct ApiTarget {
     pub method: Method,
     /// Path and query, below the endpoint's base path; begins with `/`.
     pub path: String,
-}
-
-/// Dropped once the request and all parts it was split into are done, delivered or not.
-#[derive(Clone)]
-pub struct CompletionGuard(pub Arc<dyn Any + Send + Sync>);
-
-impl Debug for CompletionGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CompletionGuard")
-    }
 }
 
 impl OutboundRequest {
@@ -216,6 +209,8 @@ struct State {
     destination_is_down: bool,
     /// The rest of a queue that is kept in a journal.
     on_disk: Option<OnDisk>,
+    /// Cost of scores that the journal is writing.
+    n_keeping: usize,
 }
 
 /// A request in the queue, or taken from it for an attempt.
@@ -308,6 +303,7 @@ impl Queue {
                     && let Some(oldest) = state.pop_oldest()
                 {
                     accounting.dropped(oldest.request.signal, oldest.request.n_items, "queue_full");
+                    state.consume(&oldest);
                 }
             }
             (state.n_bytes + cost > capacity).then_some((QueueRefusal::Full, "queue_full"))
@@ -412,7 +408,7 @@ impl Queue {
     pub(super) fn is_empty(&self) -> bool {
         let state = self.state();
         let is_read = state.on_disk.as_ref().is_none_or(OnDisk::is_empty);
-        state.fresh.is_empty() && state.tried.is_empty() && is_read
+        state.fresh.is_empty() && state.tried.is_empty() && is_read && state.n_keeping == 0
     }
 
     /// Returns a failed request, to be retried at `due`.
@@ -424,9 +420,7 @@ impl Queue {
     pub(super) fn finish(&self, entry: &QueuedRequest) {
         let mut state = self.state();
         state.release(entry.cost);
-        if let (Some(kept), Some(on_disk)) = (&entry.kept, &state.on_disk) {
-            on_disk.log.consume(kept.finish());
-        }
+        state.consume(entry);
         self.moved(&state);
     }
 
@@ -502,6 +496,13 @@ impl State {
             unknown_since: None,
             kept,
         });
+    }
+
+    /// A request is done: the journal need not keep it.
+    fn consume(&self, entry: &QueuedRequest) {
+        if let (Some(kept), Some(on_disk)) = (&entry.kept, &self.on_disk) {
+            on_disk.log.consume(kept.finish());
+        }
     }
 
     /// Whether memory takes a request. An empty queue takes any.

@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use spanscore::span::ScopeHash;
 
 use crate::support::backend::Backend;
-use crate::support::program::{Running, http, is_acknowledged, metric};
+use crate::support::program::{Running, http, is_acknowledged, metric, run};
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
 const CRITERIA: &str = r#"
@@ -48,6 +48,15 @@ fn start(folder: &Path, endpoint: &str, journal: Option<&Path>, more: &[&str]) -
         arguments.extend(["--set", setting]);
     }
     Running::start(&arguments)
+}
+
+/// A number of this test: the usual one, unless more are asked for (`.ci/extended restarts`).
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how this run of the tests was asked for"
+)]
+fn number(name: &str, usual: u64) -> u64 {
+    std::env::var(name).map_or(usual, |text| text.parse().unwrap())
 }
 
 /// The spans of a run that happens now, root first.
@@ -135,8 +144,8 @@ async fn wait_until_delivered(admin: &str, n_scores: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn traces_that_are_open_at_a_kill_are_judged_once_and_in_full() {
-    const N_KILLS: u64 = 6;
-    const N_TRACES: u64 = 20;
+    let n_kills = number("SPANSCORE_TEST_KILLS", 6);
+    let n_traces = number("SPANSCORE_TEST_TRACES", 20);
     let folder = tempfile::tempdir().unwrap();
     let backend = Backend::start().await;
     let endpoint = format!("http://{}", backend.address);
@@ -148,7 +157,7 @@ async fn traces_that_are_open_at_a_kill_are_judged_once_and_in_full() {
     // Its memory begins before the runs do.
     let present = unix_nanos();
     let runs_of = |round: u64| {
-        let traces = round * N_TRACES + 1..=(round + 1) * N_TRACES;
+        let traces = round * n_traces + 1..=(round + 1) * n_traces;
         traces.map(|trace| {
             let mut spans = run_of(trace);
             at_present(&mut spans, present);
@@ -163,18 +172,18 @@ async fn traces_that_are_open_at_a_kill_are_judged_once_and_in_full() {
         &["assemble.restart_guard=0"],
     );
     let [otlp, _] = other.addresses();
-    for spans in (0..N_KILLS).flat_map(runs_of) {
+    for spans in (0..n_kills).flat_map(runs_of) {
         send(&otlp, &spans[1..]);
         send(&otlp, &spans[..1]);
     }
-    let n_scores = N_CRITERIA * (N_KILLS * N_TRACES) as usize;
+    let n_scores = N_CRITERIA * (n_kills * n_traces) as usize;
     wait_for_scores(&undisturbed, n_scores).await;
     other.signal(Signal::TERM);
     assert_eq!(other.ended().0, 0);
     let expected = scores(&undisturbed);
     assert!(expected.values().all(|seen| seen.len() == 1));
 
-    for round in 0..N_KILLS {
+    for round in 0..n_kills {
         for spans in runs_of(round) {
             send(&addresses[0], &spans[1..]);
         }
@@ -186,8 +195,8 @@ async fn traces_that_are_open_at_a_kill_are_judged_once_and_in_full() {
         for spans in runs_of(round) {
             send(&addresses[0], &spans[..1]);
         }
-        wait_for_scores(&backend, N_CRITERIA * ((round + 1) * N_TRACES) as usize).await;
-        wait_until_delivered(&addresses[1], N_CRITERIA * N_TRACES as usize).await;
+        wait_for_scores(&backend, N_CRITERIA * ((round + 1) * n_traces) as usize).await;
+        wait_until_delivered(&addresses[1], N_CRITERIA * n_traces as usize).await;
     }
     wait_for_scores(&backend, n_scores).await;
     sidecar.signal(Signal::TERM);
@@ -234,44 +243,94 @@ async fn open_traces_that_are_kept_at_a_stop_go_on_at_the_next_start() {
     }
 }
 
+/// Waits until so many scores wait for each destination and are on the disk. A request that the
+/// sidecar acknowledges after that is in the journal behind the note of their judgements.
+async fn wait_until_kept(admin: &str, n_scores: usize) {
+    let shapes = ["score_spans", "score_events"];
+    let is_due = |shape: &&str| {
+        let name = format!("spanscore_scores_queued{{shape=\"{shape}\"}}");
+        metric(admin, &name) < n_scores as f64
+    };
+    while shapes.iter().any(is_due) {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn scores_that_wait_at_a_kill_arrive_after_the_restart() {
+async fn scores_whose_backend_is_away_over_kills_arrive_once_and_unchanged() {
+    const N_KILLS: usize = 3;
     const N_TRACES: usize = 10;
     let folder = tempfile::tempdir().unwrap();
     let journal = folder.path().join("journal");
+    let downstream = Backend::start().await;
+    let endpoint = format!("http://{}", downstream.address);
     // Nothing listens there yet.
     let address = Backend::start_apart().await.address.to_string();
-    let endpoint = format!("http://{address}");
-    let mut first = start(folder.path(), &endpoint, Some(&journal), &[]);
-    let [otlp, admin] = first.addresses();
+    let scores_to = format!("scores.endpoint=http://{address}");
+    let start_kept = || start(folder.path(), &endpoint, Some(&journal), &[&scores_to]);
+    let mut sidecar = start_kept();
+    let mut addresses = sidecar.addresses();
+
+    let undisturbed = Backend::start().await;
+    let mut other = start(
+        folder.path(),
+        &format!("http://{}", undisturbed.address),
+        None,
+        &["assemble.restart_guard=0"],
+    );
+    let [otlp, _] = other.addresses();
     let present = unix_nanos();
-    for trace in 1..=N_TRACES as u64 {
-        let mut spans = run_of(trace);
-        at_present(&mut spans, present);
-        send(&otlp, &spans);
+    let runs_of = |round: usize| {
+        let traces = round * N_TRACES + 1..=(round + 1) * N_TRACES;
+        traces.map(|trace| {
+            let mut spans = run_of(trace as u64);
+            at_present(&mut spans, present);
+            spans
+        })
+    };
+    for round in 0..N_KILLS {
+        for spans in runs_of(round) {
+            send(&otlp, &spans);
+            send(&addresses[0], &spans);
+        }
+        wait_until_kept(&addresses[1], N_CRITERIA * N_TRACES * (round + 1)).await;
+        // Stays open: its parent never comes.
+        let filler = Span {
+            trace_id: vec![200 + round as u8; 16],
+            span_id: vec![1; 8],
+            parent_span_id: vec![2; 8],
+            ..Span::default()
+        };
+        send(&addresses[0], &[filler]);
+        sidecar.signal(Signal::KILL);
+        sidecar.child.wait().unwrap();
+        let (_, text, _) = run(&["journal", journal.to_str().unwrap()]);
+        assert!(text.contains("/scores: "), "{text}");
+        sidecar = start_kept();
+        addresses = sidecar.addresses();
     }
-    let n_scores = N_CRITERIA * N_TRACES;
-    while metric(&admin, "spanscore_judgements_total") < n_scores as f64 {
-        tokio::task::yield_now().await;
-    }
-    first.signal(Signal::KILL);
-    first.child.wait().unwrap();
+    let n_scores = N_CRITERIA * N_TRACES * N_KILLS;
+    wait_for_scores(&undisturbed, n_scores).await;
+    other.signal(Signal::TERM);
+    assert_eq!(other.ended().0, 0);
+    let expected = scores(&undisturbed);
 
     let backend = Backend::start_at(&address).await;
-    let mut second = start(folder.path(), &endpoint, Some(&journal), &[]);
-    let [_, admin] = second.addresses();
     wait_for_scores(&backend, n_scores).await;
-    // Their delivery is noted, so that a third start has nothing to judge.
-    while metric(&admin, "spanscore_exporter_queue_spans") > 0.0 {
-        tokio::task::yield_now().await;
-    }
-    second.signal(Signal::TERM);
-    assert_eq!(second.ended().0, 0);
-    let mut third = start(folder.path(), &endpoint, Some(&journal), &[]);
+    wait_until_delivered(&addresses[1], n_scores).await;
+    sidecar.signal(Signal::TERM);
+    assert_eq!(sidecar.ended().0, 0);
+    let mut third = start_kept();
     third.addresses();
     third.signal(Signal::TERM);
     assert_eq!(third.ended().0, 0);
-    assert!(scores(&backend).values().all(|seen| seen.len() == 1));
+    let mut received = scores(&backend);
+    // Those of the fillers are judged at a stop.
+    received.retain(|id, _| expected.contains_key(id));
+    for (id, expected) in &expected {
+        assert_eq!(received[id].len(), 1, "a score came twice");
+        assert_eq!(&received[id], expected, "a score differs");
+    }
 }
 
 /// A file system on which nobody can make a folder, not even root.

@@ -36,7 +36,7 @@ fn writer(config: &mut Config, kind: &str, address: SocketAddr, keys: Value) {
 }
 
 /// Writes to Phoenix alone, and retries within milliseconds.
-fn to_phoenix(address: SocketAddr) -> Config {
+pub(super) fn to_phoenix(address: SocketAddr) -> Config {
     let mut config = config();
     config.forward.retry.initial_interval.0 = Duration::from_millis(2);
     config.forward.retry.max_interval.0 = Duration::from_millis(20);
@@ -53,31 +53,31 @@ fn body(received: &PeerRequest) -> Value {
     serde_json::from_slice(&received.body).unwrap()
 }
 
-fn label(received: &PeerRequest) -> String {
+pub(super) fn label(received: &PeerRequest) -> String {
     body(received)["data"][0]["result"]["label"]
         .as_str()
         .unwrap()
         .to_owned()
 }
 
-fn of_trace(evaluation: Evaluation, id: u8) -> Evaluation {
+pub(super) fn of_trace(evaluation: Evaluation, id: u8) -> Evaluation {
     with(evaluation, |trajectory| {
         trajectory.trace_id = TraceId::try_new(&[id; 16]).unwrap()
     })
 }
 
-fn dropped(telemetry: &Telemetry, shape: &'static str, reason: &'static str) -> u64 {
+pub(super) fn dropped(telemetry: &Telemetry, shape: &'static str, reason: &'static str) -> u64 {
     telemetry.counter(
         "spanscore_scores_dropped_total",
         &[("shape", shape), ("reason", reason)],
     )
 }
 
-fn sent(telemetry: &Telemetry, shape: &'static str) -> u64 {
+pub(super) fn sent(telemetry: &Telemetry, shape: &'static str) -> u64 {
     telemetry.counter("spanscore_scores_sent_total", &[("shape", shape)])
 }
 
-fn queued(telemetry: &Telemetry, shape: &'static str) -> i64 {
+pub(super) fn queued(telemetry: &Telemetry, shape: &'static str) -> i64 {
     telemetry.gauge("spanscore_scores_queued", &[("shape", shape)])
 }
 

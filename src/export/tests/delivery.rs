@@ -144,6 +144,7 @@ pub(super) fn start(
     let (exporter, running) = Exporter::start(
         ExportPlan {
             marks: None,
+            journal: None,
             config,
             budget: budget.into(),
             print,

@@ -61,7 +61,7 @@ impl Queue {
         );
     }
 
-    fn take_kept(&self, sequence: u64, request: OutboundRequest) {
+    pub(super) fn take_kept(&self, sequence: u64, request: OutboundRequest) {
         self.shared
             .accounting
             .queued(request.signal, request.n_items);
@@ -73,6 +73,8 @@ impl Queue {
         if on_disk.appended(sequence, has_room) {
             state.push(sequence, request, Some(KeptRecord::new(sequence)));
             self.moved(&state);
+        } else if let Some(completion) = request.completion {
+            on_disk.hold(sequence, completion);
         }
         drop(state);
         self.shared.changed.notify_one();
@@ -106,8 +108,11 @@ impl Queue {
             on_disk.log.consume(passed);
         }
         for (lost, damage) in damage {
+            let lane = state.on_disk.as_ref().and_then(OnDisk::lane);
             for (signal, n_items) in Signal::ALL.into_iter().zip(damage.counts) {
-                if n_items > 0 {
+                // The other lanes' scores are not ours.
+                let is_ours = lane.is_none_or(|lane| lane.number == signal.number());
+                if n_items > 0 && is_ours {
                     self.shared.accounting.dropped(signal, n_items, "damaged");
                 }
             }
@@ -116,7 +121,15 @@ impl Queue {
             }
         }
         for record in records {
+            let on_disk = state.on_disk.as_mut();
+            let completion = match on_disk {
+                // The log has given it up since.
+                Some(on_disk) if !on_disk.has(record.sequence) => continue,
+                Some(on_disk) => on_disk.completion_of(record.sequence),
+                None => None,
+            };
             let request = OutboundRequest {
+                completion,
                 route: Route::Otlp {
                     headers: decode_headers(record.meta),
                 },

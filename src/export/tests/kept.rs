@@ -1,0 +1,235 @@
+//! Scores that a journal keeps: what a restart with a backend that was away, an orderly stop and a
+//! full log leave of them. Every restart here is orderly; `tests/it/kept_scores.rs` kills.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use prost::Message;
+
+use super::backends::{dropped, label, of_trace, queued, sent, to_phoenix};
+use super::delivery::{PLENTY, config, export};
+use super::fixture::{fail, pass};
+use crate::config::Config;
+use crate::export::{ExportPlan, ExportTasks, Exporter, n_queued};
+use crate::journal::{JournalFolder, Keeping, LogSettings};
+use crate::sidecar;
+use crate::telemetry::Telemetry;
+use crate::transport::peer::{Peer, Reply};
+
+/// An exporter with a log of scores.
+struct KeptExport {
+    exporter: Exporter,
+    running: ExportTasks,
+    keeping: Keeping,
+    telemetry: Arc<Telemetry>,
+}
+
+impl KeptExport {
+    fn start(folder: &Path, config: &Config, memory: usize, max_size: u64) -> Self {
+        let telemetry: Arc<Telemetry> = Arc::default();
+        let mut rng = fastrand::Rng::with_seed(7);
+        let clock = || {
+            let now = sidecar::now();
+            (now.instant, now.unix_nanos)
+        };
+        let (log, keeping) = JournalFolder::lock(folder)
+            .unwrap()
+            .expect("nobody else has it")
+            .open_scores(
+                LogSettings::of_scores(max_size, false),
+                clock,
+                rng.fork(),
+                &telemetry,
+            )
+            .unwrap();
+        let plan = ExportPlan {
+            config,
+            budget: memory.into(),
+            print: None,
+            marks: None,
+            journal: Some(log),
+        };
+        let (exporter, running) = Exporter::start(plan, &telemetry, &mut rng).unwrap();
+        Self {
+            exporter,
+            running,
+            keeping,
+            telemetry,
+        }
+    }
+
+    /// Delivers for so long, and ends the log. Gives what was left undelivered, and what is kept.
+    async fn stop(self, within: Duration) -> (BTreeMap<&'static str, u64>, u64) {
+        let deadline = tokio::time::Instant::now().into_std() + within;
+        let left = self.running.drain(deadline).await;
+        tokio::task::spawn_blocking(|| self.keeping.end())
+            .await
+            .unwrap();
+        (left, n_queued(&self.telemetry))
+    }
+}
+
+const LONG: Duration = Duration::from_secs(30);
+const LARGE: u64 = 64 << 20;
+
+/// The score spans that a peer received, each as often as it came.
+fn spans_at(peer: &Peer) -> Vec<Vec<u8>> {
+    let requests = peer.received().into_iter();
+    let requests = requests.map(|received| {
+        let body = received.body;
+        ExportTraceServiceRequest::decode(&body[..]).unwrap()
+    });
+    let groups = requests.flat_map(|request| request.resource_spans);
+    let scopes = groups.flat_map(|group| group.scope_spans);
+    let mut spans: Vec<Vec<u8>> = scopes
+        .flat_map(|scope| scope.spans)
+        .map(|span| span.encode_to_vec())
+        .collect();
+    spans.sort();
+    spans
+}
+
+fn spans_to(address: std::net::SocketAddr) -> Config {
+    let mut config = config();
+    config.forward.retry.initial_interval.0 = Duration::from_millis(2);
+    config.forward.retry.max_interval.0 = Duration::from_millis(20);
+    config.scores.span.peer.endpoint = Some(format!("http://{address}"));
+    config
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scores_that_a_stop_leaves_behind_are_sent_at_the_next_start() {
+    let evaluations: Vec<_> = (1..=40).map(|id| of_trace(fail(), id)).collect();
+    let undisturbed = Peer::willing().await;
+    let folder = tempfile::tempdir().unwrap();
+    let kept = KeptExport::start(folder.path(), &spans_to(undisturbed.address), PLENTY, LARGE);
+    export(&kept.exporter, &evaluations);
+    let telemetry = kept.telemetry.clone();
+    assert_eq!(kept.stop(LONG).await, (BTreeMap::new(), 0));
+    assert_eq!(sent(&telemetry, "score_spans"), 40, "an orderly stop waits");
+    let expected = spans_at(&undisturbed);
+    assert_eq!(expected.len(), 40);
+
+    let away = Peer::start(|_, _| Reply::http(503)).await;
+    let folder = tempfile::tempdir().unwrap();
+    for evaluations in evaluations.chunks(10) {
+        let kept = KeptExport::start(folder.path(), &spans_to(away.address), PLENTY, LARGE);
+        export(&kept.exporter, evaluations);
+        let (left, _) = kept.stop(Duration::from_millis(20)).await;
+        assert_eq!(left, BTreeMap::new(), "the journal keeps them");
+    }
+    let back = Peer::willing().await;
+    let kept = KeptExport::start(folder.path(), &spans_to(back.address), PLENTY, LARGE);
+    let telemetry = kept.telemetry.clone();
+    assert_eq!(kept.stop(LONG).await, (BTreeMap::new(), 0));
+    assert_eq!(sent(&telemetry, "score_spans"), 40);
+    assert_eq!(spans_at(&back), expected, "each once, to the byte");
+    let kept = KeptExport::start(folder.path(), &spans_to(back.address), PLENTY, LARGE);
+    assert_eq!(queued(&kept.telemetry, "score_spans"), 0);
+    kept.stop(LONG).await;
+    assert_eq!(spans_at(&back), expected, "nothing was sent again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_is_only_a_cache_of_the_scores_that_wait() {
+    let is_back = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let seen = is_back.clone();
+    let peer = Peer::start(
+        move |_, _| match seen.load(std::sync::atomic::Ordering::Relaxed) {
+            true => Reply::taken(),
+            false => Reply::http(503),
+        },
+    )
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = spans_to(peer.address);
+    config.scores.batch.max_evaluations = 1;
+    let kept = KeptExport::start(folder.path(), &config, 20_000, LARGE);
+    for id in 1..=200 {
+        export(&kept.exporter, &[of_trace(fail(), id)]);
+        // As fast as the disk takes them.
+        while queued(&kept.telemetry, "score_spans") < i64::from(id) {
+            assert_eq!(dropped(&kept.telemetry, "score_spans", "queue_full"), 0);
+            tokio::task::yield_now().await;
+        }
+    }
+    is_back.store(true, std::sync::atomic::Ordering::Relaxed);
+    let telemetry = kept.telemetry.clone();
+    assert_eq!(kept.stop(LONG).await, (BTreeMap::new(), 0));
+    assert_eq!(sent(&telemetry, "score_spans"), 200);
+    let mut spans = spans_at(&peer);
+    spans.dedup();
+    assert_eq!(spans.len(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_log_drops_the_oldest_scores_and_counts_them() {
+    let away = Peer::start(|_, _| Reply::http(503)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let config = spans_to(away.address);
+    let kept = KeptExport::start(folder.path(), &config, 200_000, 8 << 20);
+    let mut n_exported = 0;
+    while dropped(&kept.telemetry, "score_spans", "queue_full") == 0 {
+        let evaluations: Vec<_> = (1..=200).map(|id| of_trace(fail(), id)).collect();
+        export(&kept.exporter, &evaluations);
+        n_exported += 200;
+        // As fast as the disk takes them.
+        while queued(&kept.telemetry, "score_spans")
+            + dropped(&kept.telemetry, "score_spans", "queue_full").cast_signed()
+            < n_exported - 400
+        {
+            tokio::task::yield_now().await;
+        }
+    }
+    let telemetry = kept.telemetry.clone();
+    let (left, n_kept) = kept.stop(Duration::from_millis(20)).await;
+    assert_eq!(left, BTreeMap::new());
+    let n_dropped = dropped(&telemetry, "score_spans", "queue_full");
+    assert_eq!(n_dropped + n_kept, n_exported.cast_unsigned());
+    let back = Peer::willing().await;
+    let kept = KeptExport::start(folder.path(), &spans_to(back.address), PLENTY, 8 << 20);
+    assert_eq!(kept.stop(LONG).await, (BTreeMap::new(), 0));
+    assert_eq!(spans_at(&back).len() as u64, n_kept);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backends_own_scores_wait_for_their_spans_over_a_restart() {
+    let away = Peer::start(|_, _| Reply::http(503)).await;
+    let phoenix = Peer::willing().await;
+    let config_to = |otlp: &Peer| {
+        let mut config = to_phoenix(phoenix.address);
+        config.scores.span.peer.endpoint = Some(format!("http://{}", otlp.address));
+        config
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let kept = KeptExport::start(folder.path(), &config_to(&away), PLENTY, LARGE);
+    export(&kept.exporter, &[of_trace(fail(), 1), of_trace(pass(), 2)]);
+    export(&kept.exporter, &[of_trace(pass(), 1)]);
+    let (left, n_kept) = kept.stop(Duration::from_millis(20)).await;
+    assert_eq!((left, n_kept), (BTreeMap::new(), 6));
+
+    assert!(phoenix.received().is_empty(), "its span was not there");
+    let kept = KeptExport::start(folder.path(), &config_to(&away), PLENTY, LARGE);
+    let (left, n_kept) = kept.stop(Duration::from_millis(20)).await;
+    assert_eq!((left, n_kept), (BTreeMap::new(), 6));
+    assert!(phoenix.received().is_empty(), "its span is not there");
+
+    let back = Peer::willing().await;
+    let kept = KeptExport::start(folder.path(), &config_to(&back), PLENTY, LARGE);
+    let telemetry = kept.telemetry.clone();
+    while sent(&telemetry, "writer_phoenix") < 3 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(kept.stop(LONG).await, (BTreeMap::new(), 0));
+    let labels: Vec<String> = phoenix.received().iter().map(label).collect();
+    assert_eq!(labels.len(), 3, "{labels:?}");
+    // Two are about one trace: in the order in which they were made.
+    let fail_at = labels.iter().position(|label| label == "fail").unwrap();
+    assert!(
+        labels[fail_at + 1..].contains(&"pass".to_owned()),
+        "{labels:?}"
+    );
+}

@@ -1,0 +1,197 @@
+//! A queue of scores whose requests are kept in a lane of a journal. What memory has no room for
+//! waits on the disk; while the disk fails, memory alone has it. Knows nothing of files.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{CompletionGuard, KeptLane, OutboundRequest, Queue, QueuedRequest, State};
+use crate::config::Signal;
+use crate::journal::{AppendError, JournalLog, LostRecord, Record};
+use crate::transport::kept::{KeptRecord, OnDisk};
+
+impl Queue {
+    /// Keeps the requests in a lane of `log`, from now on and beginning with what waits there.
+    /// `restored` is dropped when all that waited there is done.
+    #[must_use]
+    pub fn kept_in_lane(
+        self,
+        log: &JournalLog,
+        lane: KeptLane,
+        restored: Option<CompletionGuard>,
+    ) -> Self {
+        self.state().on_disk = Some(OnDisk::of_lane(log.clone(), lane, restored));
+        let queue = self.clone();
+        log.when_open(Box::new(move |opened| {
+            let n_waiting = opened.n_waiting(lane.number);
+            if n_waiting > 0 {
+                let accounting = &queue.shared.accounting;
+                accounting.queued(Signal::Traces, n_waiting);
+            }
+            if let Some(on_disk) = &mut queue.state().on_disk {
+                on_disk.opened(opened);
+            }
+            queue.shared.changed.notify_one();
+        }));
+        let queue = self.clone();
+        log.when_lost(Box::new(move |lost| queue.lose(lost, lane.number)));
+        self
+    }
+
+    /// Its requests are in `log`, whose records it consumes; someone else reads them.
+    #[must_use]
+    pub fn consuming(self, log: &JournalLog) -> Self {
+        self.state().on_disk = Some(OnDisk::new(log.clone()));
+        self
+    }
+
+    /// Keeps scores in the queue's lane. Never waits. `leaving` is dropped once they are kept, or
+    /// else when they are done.
+    pub fn keep_scores(&self, request: OutboundRequest, leaving: Option<CompletionGuard>) {
+        let cost = request.cost();
+        let kept_in = {
+            let mut state = self.state();
+            let has_room = state.n_keeping + cost <= self.capacity();
+            let on_disk = state.on_disk.as_ref().filter(|_| has_room);
+            let kept_in = on_disk.map(|on_disk| (on_disk.log.clone(), on_disk.lane_number()));
+            state.n_keeping += kept_in.as_ref().map_or(0, |_| cost);
+            kept_in
+        };
+        let Some((log, lane)) = kept_in else {
+            // The disk is slower than the scores come.
+            let accounting = &self.shared.accounting;
+            accounting.queued(request.signal, request.n_items);
+            return accounting.dropped(request.signal, request.n_items, "queue_full");
+        };
+        let (body, written) = (request.body.clone(), log.unix_nanos());
+        let record = Record::score(lane, request.n_items, written, Bytes::new(), body);
+        let queue = self.clone();
+        log.append(
+            record,
+            Box::new(move |appended| {
+                queue.take_scores(appended, request, leaving);
+                queue.state().n_keeping -= cost;
+                queue.shared.changed.notify_one();
+            }),
+        );
+    }
+
+    fn take_scores(
+        &self,
+        appended: Result<u64, AppendError>,
+        request: OutboundRequest,
+        leaving: Option<CompletionGuard>,
+    ) {
+        match appended {
+            Ok(sequence) => {
+                drop(leaving);
+                self.take_kept(sequence, request);
+            }
+            Err(_) => {
+                let guards = (request.completion.clone(), leaving);
+                let request = OutboundRequest {
+                    completion: Some(CompletionGuard(Arc::new(guards))),
+                    ..request
+                };
+                // A queue that drops its oldest refuses nothing.
+                let _ = self.offer(request);
+            }
+        }
+    }
+
+    /// Takes a request that the record has, and which was accounted for.
+    pub fn take_recorded(&self, sequence: u64, request: OutboundRequest) {
+        let mut state = self.state();
+        state.push(sequence, request, Some(KeptRecord::new(sequence)));
+        self.moved(&state);
+        drop(state);
+        self.shared.changed.notify_one();
+    }
+
+    /// Whether memory takes a request. An empty queue takes any.
+    pub fn has_room(&self, cost: usize) -> bool {
+        self.state().has_room(cost, self.capacity())
+    }
+
+    /// The log has given up its oldest records: so do we, unless they are on their way.
+    pub fn lose(&self, lost: &[LostRecord], lane: u8) {
+        let lost = lost.iter().filter(|record| record.lane == lane);
+        let Some(last) = lost.clone().next_back() else {
+            return;
+        };
+        let mut state = self.state();
+        let mut n_items = 0;
+        if let Some(on_disk) = &mut state.on_disk {
+            for record in lost.filter(|record| on_disk.has(record.sequence)) {
+                n_items += record.n_items;
+            }
+            on_disk.give_up(last.sequence);
+        }
+        let gone = state.remove_recorded(last.sequence);
+        n_items += gone.iter().map(|entry| entry.request.n_items).sum::<u64>();
+        if n_items > 0 {
+            let accounting = &self.shared.accounting;
+            accounting.dropped(Signal::Traces, n_items, "queue_full");
+        }
+        self.moved(&state);
+        drop(state);
+        drop(gone);
+    }
+
+    /// Removes and returns what no journal has.
+    pub(in crate::transport) fn drain_unkept(&self) -> Vec<QueuedRequest> {
+        let mut state = self.state();
+        let mut unkept = Vec::new();
+        let fresh = std::mem::take(&mut state.fresh);
+        for entry in fresh {
+            match entry.is_kept() {
+                true => state.fresh.push_back(entry),
+                false => unkept.push(entry),
+            }
+        }
+        let tried = std::mem::take(&mut state.tried);
+        for (due, entry) in tried {
+            match entry.is_kept() {
+                true => state.tried.push((due, entry)),
+                false => unkept.push(entry),
+            }
+        }
+        state.release(unkept.iter().map(|entry| entry.cost).sum());
+        self.moved(&state);
+        unkept
+    }
+}
+
+impl QueuedRequest {
+    /// A journal has it.
+    pub(in crate::transport) fn is_kept(&self) -> bool {
+        self.kept.is_some()
+    }
+}
+
+impl State {
+    /// Removes what waits of the records up to `last`.
+    fn remove_recorded(&mut self, last: u64) -> Vec<QueuedRequest> {
+        let is_gone = |entry: &QueuedRequest| {
+            let kept = entry.kept.as_ref();
+            kept.is_some_and(|kept| kept.sequence() <= last)
+        };
+        let mut gone = Vec::new();
+        let fresh = std::mem::take(&mut self.fresh);
+        for entry in fresh {
+            match is_gone(&entry) {
+                true => gone.push(entry),
+                false => self.fresh.push_back(entry),
+            }
+        }
+        let tried = std::mem::take(&mut self.tried);
+        for (due, entry) in tried {
+            match is_gone(&entry) {
+                true => gone.push(entry),
+                false => self.tried.push((due, entry)),
+            }
+        }
+        self.release(gone.iter().map(|entry| entry.cost).sum());
+        gone
+    }
+}
