@@ -17,8 +17,8 @@ pub struct Journal {
     pub directory: Option<PathBuf>,
     /// Most bytes on the disk. When they are used up, requests are refused and senders try again.
     pub max_size: ByteSize,
-    /// Most bytes on the disk of scores that wait for their destinations. When they are used up, the
-    /// oldest scores are dropped.
+    /// Most bytes on the disk of scores that wait for their destinations. When they are used up,
+    /// the oldest scores are dropped.
     pub max_scores_size: ByteSize,
     /// Sync the disk before a request is acknowledged. Without it, requests survive the end of the
     /// process and not the end of the machine.

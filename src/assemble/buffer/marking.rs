@@ -1,4 +1,5 @@
-//! Pure. Marks traces as incomplete whose spans were forwarded unscored. Must not know why they were.
+//! Pure. Marks traces as incomplete whose spans were forwarded unscored. Must not know why they
+//! were.
 
 use std::hash::BuildHasher;
 
