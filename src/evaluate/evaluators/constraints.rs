@@ -118,6 +118,26 @@ pub struct Constraints {
 
 read_with_hints!(Constraints);
 
+/// Most rules that an explanation describes.
+const MAX_DESCRIBED: usize = 8;
+
+/// Forgets the paths without a value that no explanation would name: it names those of violated
+/// rules, or, where no rule is violated, those of all. A change that nobody sees is no revision.
+fn forget_untold(found: &mut [RuleFound]) {
+    let is_violated = found.iter().any(|found| found.first.is_some());
+    let mut n_told = 0;
+    for found in found {
+        let is_told = match is_violated {
+            true => found.first.is_some(),
+            false => !found.nowhere.is_empty(),
+        };
+        n_told += usize::from(is_told);
+        if !is_told || n_told > MAX_DESCRIBED {
+            found.nowhere.clear();
+        }
+    }
+}
+
 fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Rule>, D::Error> {
     let rules = Vec::<Rule>::deserialize(deserializer)?;
     match rules.is_empty() {
@@ -148,6 +168,7 @@ impl Evaluate for Constraints {
             }
             found.push(of_rule);
         }
+        forget_untold(&mut found);
         // 9 of 10 as a sum of tenths would not reach 0.9.
         let rounded = |mean: f64| (mean * 1e12).round() / 1e12;
         let [value, least, most] = sums.map(|sum| rounded(sum / self.rules.len() as f64));
@@ -186,7 +207,6 @@ impl Evaluate for Constraints {
     }
 
     fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
-        const MAX_DESCRIBED: usize = 8;
         let Evidence::Constraints(found) = evidence else {
             return Explanation::default();
         };
@@ -196,8 +216,7 @@ impl Evaluate for Constraints {
             .collect();
         if sentences.is_empty() {
             let nowhere = (self.rules.iter().zip(found))
-                .filter_map(|(rule, found)| words::nowhere(rule, found))
-                .take(MAX_DESCRIBED);
+                .filter_map(|(rule, found)| words::nowhere(rule, found));
             let texts: Vec<String> = [self.kept_text(found)].into_iter().chain(nowhere).collect();
             return Explanation::from(texts.join("; "));
         }
