@@ -27,7 +27,7 @@ use crate::config::{Bound, Config, Signal};
 use crate::evaluate::Evaluation;
 use crate::journal::{JudgedMarks, LogReader, Record, Stretch};
 use crate::sync::Mutex;
-use crate::telemetry::{Heartbeat, JournalDamaged, JournalUnread, Telemetry};
+use crate::telemetry::{Heartbeat, JournalUnread, Telemetry};
 use crate::transport::queue::{
     ApiTarget, CompletionGuard, OutboundRequest, Queue, Route, WhenFull,
 };
@@ -231,14 +231,7 @@ impl Backends {
         queue.return_reader(reader);
         let stretch = read?;
         for (_, damage) in &stretch.damage {
-            JournalDamaged {
-                file: damage.file.clone(),
-                offset: damage.offset,
-                n_bytes: damage.n_bytes,
-                n_records: damage.n_records,
-                copy: damage.copy.clone(),
-            }
-            .emit(telemetry);
+            damage.emit(damage.file.clone(), telemetry);
         }
         // Its score spans are in a batch that is not done, or were delivered.
         let batches = self.live.as_ref().map(|live| {

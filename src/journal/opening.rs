@@ -19,8 +19,8 @@ use super::storage::{Folder, Storage, is_in_memory};
 use super::store::{AppendError, LogSettings, Store};
 use crate::sync::Mutex;
 use crate::telemetry::{
-    ItemsDropped, JournalCursorLost, JournalDamaged, JournalInMemory, JournalOpened,
-    JournalTailTorn, JournalTooNew, JournaledScoresFound, Telemetry,
+    ItemsDropped, JournalCursorLost, JournalInMemory, JournalOpened, JournalTailTorn,
+    JournalTooNew, JournaledScoresFound, Telemetry,
 };
 
 /// Reads both clocks: the moment, and Unix time in nanoseconds.
@@ -381,14 +381,7 @@ fn report(recovered: &Recovered, path: &Path, telemetry: &Telemetry, holds_reque
         .emit();
     }
     for damage in &recovered.damage {
-        JournalDamaged {
-            file: path.join(&damage.file).display().to_string(),
-            offset: damage.offset,
-            n_bytes: damage.n_bytes,
-            n_records: damage.n_records,
-            copy: damage.copy.clone(),
-        }
-        .emit(telemetry);
+        damage.emit(path.join(&damage.file).display().to_string(), telemetry);
         if !holds_requests {
             continue;
         }

@@ -8,6 +8,7 @@ use super::format::{CursorSlot, Needed, RECORDS_AT, SegmentHead, SignalCounts, U
 use super::recover::{Hole, Scan, scan};
 use super::segment::{FileFault, Segment, first_of, read_head, read_leniently, read_seal, seal};
 use super::storage::{Storage, StoredFile};
+use crate::telemetry::{JournalDamaged, Telemetry};
 
 /// Why a log cannot be opened.
 #[derive(Debug)]
@@ -33,6 +34,20 @@ pub struct Damage {
     pub counts: SignalCounts,
     /// The copy of the bytes in `damaged/`.
     pub copy: Option<String>,
+}
+
+impl Damage {
+    /// Counts and logs it, with this path of the segment.
+    pub fn emit(&self, file: String, telemetry: &Telemetry) {
+        JournalDamaged {
+            file,
+            offset: self.offset,
+            n_bytes: self.n_bytes,
+            n_records: self.n_records,
+            copy: self.copy.clone(),
+        }
+        .emit(telemetry);
+    }
 }
 
 /// What a start found.

@@ -13,8 +13,8 @@ use crate::config::Signal;
 use crate::journal::{LogReader, Stretch};
 use crate::telemetry::{
     Answer, AttemptEnded, DestinationAnswers, DestinationDown, DestinationOpened,
-    DestinationRecovered, DestinationStillDown, Heartbeat, JournalDamaged, JournalUnread,
-    PartlyRejected, RequestHeldUp, RequestRefused, RequestRetried, RequestSplit, Telemetry,
+    DestinationRecovered, DestinationStillDown, Heartbeat, JournalUnread, PartlyRejected,
+    RequestHeldUp, RequestRefused, RequestRetried, RequestSplit, Telemetry,
 };
 
 use super::outcome::DeliveryOutcome;
@@ -171,14 +171,7 @@ impl<P: Recipient> Delivery<P> {
         match read {
             Ok(stretch) => {
                 for (_, damage) in &stretch.damage {
-                    JournalDamaged {
-                        file: damage.file.clone(),
-                        offset: damage.offset,
-                        n_bytes: damage.n_bytes,
-                        n_records: damage.n_records,
-                        copy: damage.copy.clone(),
-                    }
-                    .emit(&self.telemetry);
+                    damage.emit(damage.file.clone(), &self.telemetry);
                 }
                 self.queue.take_read(stretch);
             }
