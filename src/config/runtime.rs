@@ -198,72 +198,39 @@ pub struct Budgets<T = usize> {
 impl Budgets {
     /// These numbers as bounds, to be changed while they are used.
     pub fn bounds(&self) -> Budgets<Bound> {
-        let Self {
-            limit,
-            forward_queue,
-            kafka,
-            in_flight,
-            open,
-            recent,
-            scores,
-            scoring_queue,
-            connections,
-            admin_connections,
-            page,
-        } = *self;
-        Budgets {
-            limit: limit.into(),
-            forward_queue: forward_queue.into(),
-            kafka: kafka.into(),
-            in_flight: in_flight.into(),
-            open: open.into(),
-            recent: recent.into(),
-            scores: scores.into(),
-            scoring_queue: scoring_queue.into(),
-            connections: connections.into(),
-            admin_connections: admin_connections.into(),
-            page: page.into(),
-        }
+        self.map(|bytes| Bound::from(*bytes))
     }
 }
 
 impl Budgets<Bound> {
     /// Puts other numbers into force.
     pub fn set(&self, budgets: &Budgets) {
-        for (bound, now) in self.each().into_iter().zip(budgets.bounds().each()) {
-            bound.bytes.store(now.get(), Ordering::Relaxed);
-        }
+        let mut now = Vec::new();
+        budgets.map(|bytes| now.push(*bytes));
+        let mut now = now.into_iter();
+        self.map(|bound| {
+            now.next()
+                .map(|now| bound.bytes.store(now, Ordering::Relaxed))
+        });
     }
 }
 
 impl<T> Budgets<T> {
-    fn each(&self) -> [&T; 11] {
-        let Self {
-            limit,
-            forward_queue,
-            kafka,
-            in_flight,
-            open,
-            recent,
-            scores,
-            scoring_queue,
-            connections,
-            admin_connections,
-            page,
-        } = self;
-        [
-            limit,
-            forward_queue,
-            kafka,
-            in_flight,
-            open,
-            recent,
-            scores,
-            scoring_queue,
-            connections,
-            admin_connections,
-            page,
-        ]
+    /// Something for each number, in the order in which they stand here.
+    fn map<U>(&self, mut of: impl FnMut(&T) -> U) -> Budgets<U> {
+        Budgets {
+            limit: of(&self.limit),
+            forward_queue: of(&self.forward_queue),
+            kafka: of(&self.kafka),
+            in_flight: of(&self.in_flight),
+            open: of(&self.open),
+            recent: of(&self.recent),
+            scores: of(&self.scores),
+            scoring_queue: of(&self.scoring_queue),
+            connections: of(&self.connections),
+            admin_connections: of(&self.admin_connections),
+            page: of(&self.page),
+        }
     }
 }
 
