@@ -9,7 +9,7 @@ use crate::loaded::wait_for;
 use crate::loader;
 use crate::payload::Profile;
 use crate::report::{heading, line, spread};
-use crate::target::{Target, Variant};
+use crate::target::{Target, Variant, numbers};
 
 const SPANS_PER_REQUEST: u64 = 512;
 
@@ -31,13 +31,7 @@ pub(crate) fn judging(plan: &Plan) -> io::Result<()> {
                     target.port,
                     Wire::Grpc.word()
                 ))?;
-                let numbers: Vec<u64> = answer
-                    .split(' ')
-                    .filter_map(|word| word.parse().ok())
-                    .collect();
-                let [n_taken, _, digest, _, nanos] = numbers[..] else {
-                    return Err(io::Error::other(answer));
-                };
+                let [n_taken, _, digest, _, nanos] = numbers(&answer)?;
                 let n_spans = n_taken * SPANS_PER_REQUEST;
                 wait_for(&mut target, n_spans, digest)?;
                 let unscored = target.metrics()?.sum("spanscore_unscored_spans_total");

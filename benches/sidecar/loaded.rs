@@ -11,7 +11,7 @@ use crate::loader;
 use crate::payload::Profile;
 use crate::process::Process;
 use crate::report::{goal, heading, line, ratio, spread};
-use crate::target::{Target, Variant};
+use crate::target::{Target, Variant, numbers};
 
 const MIB: f64 = 1_048_576.0;
 
@@ -84,13 +84,7 @@ pub(crate) fn overload(plan: &Plan) -> io::Result<()> {
             target.port,
             Wire::Grpc.word()
         ))?;
-        let numbers: Vec<u64> = answer
-            .split(' ')
-            .filter_map(|word| word.parse().ok())
-            .collect();
-        let [n_taken, _, digest, n_refused, nanos] = numbers[..] else {
-            return Err(io::Error::other(answer));
-        };
+        let [n_taken, _, digest, n_refused, nanos] = numbers(&answer)?;
         target.sink.ask("delay 0")?;
         wait_for(&mut target, n_taken * 512, digest)?;
         let offered = (n_taken + n_refused) as f64 / (nanos as f64 / 1e9);

@@ -556,7 +556,8 @@ impl Metrics {
     }
 }
 
-fn numbers<const N: usize>(line: &str) -> io::Result<[u64; N]> {
+/// The first numbers of a line.
+pub(crate) fn numbers<const N: usize>(line: &str) -> io::Result<[u64; N]> {
     let numbers: Vec<u64> = line
         .split(' ')
         .filter_map(|word| word.parse().ok())

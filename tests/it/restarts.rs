@@ -132,9 +132,14 @@ async fn wait_for_scores(backend: &Backend, n_scores: usize) {
 /// Waits until the sidecar knows that all its scores are delivered. A request that it acknowledges
 /// after that is in the journal behind the note of it.
 async fn wait_until_delivered(admin: &str, n_scores: usize) {
+    wait_for_both_shapes(admin, "spanscore_scores_sent_total", n_scores).await;
+}
+
+/// Waits until so many score spans, and as many events, are counted by this metric.
+async fn wait_for_both_shapes(admin: &str, name: &str, n_scores: usize) {
     let shapes = ["score_spans", "score_events"];
     let is_due = |shape: &&str| {
-        let name = format!("spanscore_scores_sent_total{{shape=\"{shape}\"}}");
+        let name = format!("{name}{{shape=\"{shape}\"}}");
         metric(admin, &name) < n_scores as f64
     };
     while shapes.iter().any(is_due) {
@@ -246,14 +251,7 @@ async fn open_traces_that_are_kept_at_a_stop_go_on_at_the_next_start() {
 /// Waits until so many scores wait for each destination and are on the disk. A request that the
 /// sidecar acknowledges after that is in the journal behind the note of their judgements.
 async fn wait_until_kept(admin: &str, n_scores: usize) {
-    let shapes = ["score_spans", "score_events"];
-    let is_due = |shape: &&str| {
-        let name = format!("spanscore_scores_queued{{shape=\"{shape}\"}}");
-        metric(admin, &name) < n_scores as f64
-    };
-    while shapes.iter().any(is_due) {
-        tokio::task::yield_now().await;
-    }
+    wait_for_both_shapes(admin, "spanscore_scores_queued", n_scores).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -92,17 +92,24 @@ pub(super) async fn deliver(client: &Client, body: Bytes) {
     );
 }
 
-async fn start(path: &std::path::Path, scores: &Scores) -> Sidecar {
-    let set = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-    let flags = vec![
-        set("receivers.otlp.grpc.listen", "127.0.0.1:0"),
-        set("receivers.otlp.http.enabled", "false"),
-        set("admin.listen", "127.0.0.1:0"),
-        set("assemble.settle", "1ms"),
-        set("reload.interval", "0"),
-        set("shutdown.quiet", "0s"),
-        set("shutdown.deadline", "60s"),
+/// A sidecar with this file, on ports of its own. It reloads only when it is told to.
+pub(super) async fn start(
+    path: &std::path::Path,
+    more: &[(&str, &str)],
+    observer: Option<Observer>,
+) -> Sidecar {
+    let flags = [
+        ("receivers.otlp.grpc.listen", "127.0.0.1:0"),
+        ("receivers.otlp.http.enabled", "false"),
+        ("admin.listen", "127.0.0.1:0"),
+        ("assemble.settle", "1ms"),
+        ("reload.interval", "0"),
+        ("shutdown.quiet", "0s"),
     ];
+    let flags = flags.iter().chain(more);
+    let flags: Vec<(String, String)> = flags
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect();
     let text = std::fs::read_to_string(path).unwrap();
     let config = Config::load(&Sources {
         file: Some((path, &text)),
@@ -122,8 +129,22 @@ async fn start(path: &std::path::Path, scores: &Scores) -> Sidecar {
         files: Arc::new(Disk),
         settle_time: Duration::ZERO,
     };
+    let rules = register::merge::rules(&config, config.criteria.clone(), None);
+    let plan = Plan {
+        config,
+        origin: Some(origin),
+        rules,
+        cgroup_limit: || None,
+        print: None,
+        observer,
+        record: None,
+    };
+    Sidecar::start(plan).await.unwrap()
+}
+
+fn noting(scores: &Scores) -> Observer {
     let scores = scores.clone();
-    let observer: Observer = Box::new(move |judged, _| {
+    Box::new(move |judged, _| {
         for evaluation in &judged.evaluations {
             assert_eq!(evaluation.revision, 0);
             let mut scores = scores.lock().unwrap();
@@ -135,18 +156,7 @@ async fn start(path: &std::path::Path, scores: &Scores) -> Sidecar {
                 evaluation.criterion.revision().to_owned(),
             ));
         }
-    });
-    let rules = register::merge::rules(&config, config.criteria.clone(), None);
-    let plan = Plan {
-        config,
-        origin: Some(origin),
-        rules,
-        cgroup_limit: || None,
-        print: None,
-        observer: Some(observer),
-        record: None,
-    };
-    Sidecar::start(plan).await.unwrap()
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -155,7 +165,12 @@ async fn a_thousand_reloads_under_load_refuse_no_request_lose_no_trace_and_mix_n
     let path = folder.path().join("spanscore.yaml");
     std::fs::write(&path, file(0)).unwrap();
     let scores = Scores::default();
-    let sidecar = start(&path, &scores).await;
+    let sidecar = start(
+        &path,
+        &[("shutdown.deadline", "60s")],
+        Some(noting(&scores)),
+    )
+    .await;
     let mut config = Config::default();
     config.forward.endpoint = Some(format!("http://{}", sidecar.addresses.grpc.unwrap()));
     config.forward.protocol = Some(Protocol::Grpc);

@@ -1,61 +1,12 @@
 //! A key in a file is replaced while a sidecar runs: requests carry the new one from the next
 //! reload on, to every destination. Does not prove how soon the kubelet writes the file.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-
 use super::super::*;
-use super::reloads::{deliver, request};
-use crate::cli::configuration::Disk;
-use crate::config::{Config, Protocol, Sources};
-use crate::register::{ConfigOrigin, ReloadOutcome, Start};
+use super::reloads::{deliver, request, start};
+use crate::config::{Config, Protocol};
+use crate::register::ReloadOutcome;
 use crate::transport::Client;
 use crate::transport::peer::{Peer, Reply};
-
-async fn start(path: &Path, text: &str) -> Sidecar {
-    std::fs::write(path, text).unwrap();
-    let set = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-    let flags = vec![
-        set("receivers.otlp.grpc.listen", "127.0.0.1:0"),
-        set("receivers.otlp.http.enabled", "false"),
-        set("admin.listen", "127.0.0.1:0"),
-        set("assemble.settle", "1ms"),
-        set("reload.interval", "0"),
-        set("scores.batch.max_delay", "1ms"),
-        set("scores.metrics.enabled", "false"),
-        set("scores.event.enabled", "false"),
-        set("shutdown.quiet", "0s"),
-    ];
-    let config = Config::load(&Sources {
-        file: Some((path, text)),
-        environment: &BTreeMap::new(),
-        flags: &flags,
-        files: &Disk,
-    });
-    let config = config
-        .unwrap_or_else(|problems| panic!("{problems}"))
-        .config;
-    let origin = ConfigOrigin {
-        path: path.to_owned(),
-        may_be_absent: false,
-        start: Start::Sound,
-        environment: BTreeMap::new(),
-        flags,
-        files: Arc::new(Disk),
-        settle_time: Duration::ZERO,
-    };
-    let rules = register::merge::rules(&config, config.criteria.clone(), None);
-    let plan = Plan {
-        config,
-        origin: Some(origin),
-        rules,
-        cgroup_limit: || None,
-        print: None,
-        observer: None,
-        record: None,
-    };
-    Sidecar::start(plan).await.unwrap()
-}
 
 /// The key that a destination was last sent, once it has had so many requests.
 async fn last_key(peer: &Peer, n_requests: usize) -> String {
@@ -85,7 +36,13 @@ async fn a_key_that_is_replaced_in_its_file_is_sent_from_the_next_reload_on() {
         backend.address,
         key = key.display(),
     );
-    let sidecar = start(&path, &text).await;
+    std::fs::write(&path, &text).unwrap();
+    let more = [
+        ("scores.batch.max_delay", "1ms"),
+        ("scores.metrics.enabled", "false"),
+        ("scores.event.enabled", "false"),
+    ];
+    let sidecar = start(&path, &more, None).await;
     let mut config = Config::default();
     config.forward.endpoint = Some(format!("http://{}", sidecar.addresses.grpc.unwrap()));
     config.forward.protocol = Some(Protocol::Grpc);

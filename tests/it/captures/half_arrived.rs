@@ -2,27 +2,14 @@
 //! pipeline says what is missing, and of whole sessions nothing. Does not prove which of the two a
 //! router sends where; `tests/kubernetes` tries that.
 
-use spanscore::assemble::Settings;
 use spanscore::evaluate::Explain;
 use spanscore::extract::{MissingHalf, Tools};
-use spanscore::pipeline::{Pipeline, Rules};
-use spanscore::sidecar;
-use spanscore::span::Batch;
+use spanscore::pipeline::Rules;
 
-use super::{Item, items, load};
+use super::{Item, items, judged, load};
 
 fn missing(items: Vec<Item>, rules: &Rules) -> Vec<MissingHalf> {
-    let now = sidecar::now();
-    let mut pipeline = Pipeline::new(Settings::replay(), now);
-    for item in items {
-        let mut batch = Batch::default();
-        match item {
-            Item::Span(span) => batch.spans.push(span),
-            Item::LogRecord(record) => batch.log_records.push(record),
-        }
-        pipeline.accept(rules, batch, now);
-    }
-    let judged = pipeline.end_of_input(rules, now, |_| ());
+    let judged = judged(items, rules);
     let halves = judged.half_arrived.iter();
     halves.map(|half| half.missing).collect()
 }
