@@ -104,6 +104,9 @@ pub(super) struct Progress {
     /// Every record below is durable.
     durable: u64,
     needed: Needed,
+    /// The last sign of life of the process before, until the score plane has said what it needs:
+    /// a process that ends earlier has rebuilt nothing, and the silence before it goes on.
+    stopped: Option<u64>,
     cursor: CursorFile,
     /// Something moved since the cursor was written.
     has_moved: bool,
@@ -119,12 +122,14 @@ impl Progress {
         consumed: Consumed,
         durable: u64,
         needed: Needed,
+        stopped: Option<u64>,
     ) -> Self {
         Self {
             storage,
             consumed,
             durable,
             needed,
+            stopped,
             cursor,
             has_moved: true,
         }
@@ -143,9 +148,14 @@ impl Progress {
         self.needed
     }
 
-    /// The score plane needs no older records, and its memory begins no earlier. Neither moves
-    /// back.
-    pub(super) fn set_needed(&mut self, needed: Needed) {
+    /// The score plane has rebuilt its traces and says what it needs.
+    pub(super) fn need(&mut self, needed: Needed) {
+        self.stopped = None;
+        self.release(needed);
+    }
+
+    /// The score plane has no older records, and its memory begins no earlier. Neither moves back.
+    pub(super) fn release(&mut self, needed: Needed) {
         let Needed {
             from,
             since_unix_nanos,
@@ -183,7 +193,7 @@ impl Progress {
             number: 0,
             low: self.consumed.low,
             durable: self.durable,
-            written: unix_nanos,
+            written: self.stopped.unwrap_or(unix_nanos),
             ranges: self.consumed.oldest_ranges(),
             needed: Some(self.needed),
         }

@@ -300,7 +300,7 @@ impl LogShared {
         }
         let needed = self.needed.lock().take();
         if let Some(needed) = needed {
-            progress.set_needed(needed);
+            progress.need(needed);
         }
         !consumed.is_empty() || needed.is_some()
     }

@@ -314,7 +314,19 @@ impl Opener {
         }
         let (storage, index) = store.segments();
         let progress = store.progress();
-        let consumed = progress.lock().consumed().clone();
+        let consumed = {
+            let mut progress = progress.lock();
+            if !recovered.is_past_whole {
+                progress.release(Needed {
+                    from: 0,
+                    since_unix_nanos: unix_nanos,
+                });
+            }
+            // Before the first request: should we be killed after it, the next start knows since
+            // when nothing is missing. A failure is reported where something moved.
+            let _ = progress.write(unix_nanos);
+            progress.consumed().clone()
+        };
         let last = LastRecords::find(Arc::clone(&storage), &index);
         let log = OpenedLog {
             storage,

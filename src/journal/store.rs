@@ -225,6 +225,7 @@ impl Store {
             consumed,
             next_sequence,
             needed,
+            recovered.stopped.filter(|_| settings.is_scored),
         );
         let store = Self {
             storage,

@@ -4,6 +4,7 @@
 
 mod dropping;
 mod needed;
+mod opening;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

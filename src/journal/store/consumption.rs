@@ -38,7 +38,7 @@ impl Store {
             return Ok(());
         }
         if released.from > 0 {
-            progress.set_needed(released);
+            progress.release(released);
             progress.write(unix_nanos).map_err(cursor_fault)?;
         }
         // A start takes a segment that is missing for damage, unless the cursor is past it.
@@ -71,7 +71,7 @@ impl Store {
         let Some((oldest, next_oldest)) = self.delivered(&progress).into_iter().next() else {
             return false;
         };
-        progress.set_needed(Needed {
+        progress.release(Needed {
             from: oldest.next,
             since_unix_nanos: next_oldest.unwrap_or(unix_nanos),
         });

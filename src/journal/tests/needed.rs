@@ -50,7 +50,7 @@ fn what_is_delivered_is_kept_while_it_is_needed() {
         store.append(&[&record]).unwrap();
         store.progress().lock().consume(n..n + 1);
         let from = n.saturating_sub(20);
-        store.progress().lock().set_needed(Needed {
+        store.progress().lock().need(Needed {
             from,
             since_unix_nanos: n,
         });

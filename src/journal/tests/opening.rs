@@ -1,0 +1,68 @@
+//! Which silence a start finds before it, on a real folder.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::journal::format::Needed;
+use crate::journal::opening::{Clock, JournalFolder, OpenedStore, Opener};
+use crate::journal::store::LogSettings;
+use crate::telemetry::Telemetry;
+
+const SECOND: u64 = 1_000_000_000;
+
+#[expect(clippy::disallowed_methods, reason = "an `Instant` cannot be made up")]
+fn at_second(second: u64) -> (Instant, u64) {
+    (Instant::now(), second * SECOND)
+}
+
+fn open(folder: &Path, clock: Clock) -> OpenedStore {
+    let mut opener = Opener {
+        folder: JournalFolder::unlocked(folder),
+        name: "requests",
+        settings: LogSettings::new(1 << 20, false, true),
+        clock,
+        rng: fastrand::Rng::with_seed(1),
+        telemetry: Arc::new(Telemetry::default()),
+        holds_requests: true,
+    };
+    opener.open().unwrap()
+}
+
+#[test]
+fn a_process_that_is_killed_after_its_start_leaves_a_proof_of_what_it_heard() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = open(folder.path(), || at_second(100));
+    assert_eq!(first.log.past().silence, None, "nothing is known of before");
+    drop(first);
+    let second = open(folder.path(), || at_second(103));
+    let past = second.log.past();
+    assert_eq!(past.silence, Some(Duration::from_secs(3)));
+    assert_eq!(past.needed.since_unix_nanos, 100 * SECOND);
+}
+
+#[test]
+fn a_process_that_has_rebuilt_nothing_does_not_end_a_silence() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(open(folder.path(), || at_second(100)));
+    let second = open(folder.path(), || at_second(200));
+    let progress = second.store.progress();
+    progress.lock().touch(201 * SECOND).unwrap();
+    drop((second, progress));
+
+    let third = open(folder.path(), || at_second(202));
+    let past = third.log.past();
+    assert_eq!(past.silence, Some(Duration::from_secs(102)));
+    let progress = third.store.progress();
+    progress.lock().need(Needed {
+        from: 0,
+        since_unix_nanos: 202 * SECOND,
+    });
+    progress.lock().write(203 * SECOND).unwrap();
+    drop((third.store, progress));
+
+    let fourth = open(folder.path(), || at_second(204));
+    let past = fourth.log.past();
+    assert_eq!(past.silence, Some(Duration::from_secs(1)));
+    assert_eq!(past.needed.since_unix_nanos, 202 * SECOND);
+}
