@@ -264,11 +264,7 @@ impl Sidecar {
         let (exporter, exporting) = Exporter::start(exporting, &telemetry, &mut rng)?;
 
         let rules = Arc::new(ArcSwap::from_pointee(rules));
-        // The journal hears from one thread which records are needed.
-        let n_threads = match traces {
-            Some(_) => 1,
-            None => config.scoring.threads.or(n_cpus()),
-        };
+        let n_threads = config.scoring.threads.or(n_cpus());
         let coverage = Arc::new(Mutex::new(Coverage::of_pipelines(n_threads)));
         let setup = register::RegisterSetup {
             config: config.clone(),

@@ -21,8 +21,7 @@ pub struct Scoring {
     /// Most bytes waiting to be scored.
     pub queue: Amount,
     /// Threads that judge: traces are divided among them by trace id. `auto` is one for each CPU
-    /// that the process may use (its cgroup's quota counts, rounded down), at most 8. With a
-    /// journal one thread judges.
+    /// that the process may use (its cgroup's quota counts, rounded down), at most 8.
     pub threads: Threads,
 }
 

@@ -1,12 +1,13 @@
 //! Pure. Rebuilds the pipeline from a journal after a restart: the requests go in again, and marks
-//! close the traces that were judged before. Does not know where records come from.
+//! close the traces that were judged before. Of both, a pipeline takes those of its partition. Does
+//! not know where records come from.
 
 use std::iter::Peekable;
 use std::sync::Arc;
 use std::{slice, vec};
 
 use super::cross_traces::{CrossTraceAccess, CrossTraces, Extracted};
-use super::{Pipeline, Rules, TraceMark};
+use super::{Pipeline, Rules, TraceMark, split};
 use crate::extract;
 use crate::span::{Batch, Now};
 
@@ -22,13 +23,14 @@ pub struct Rebuilding<'a, C = CrossTraces> {
 
 impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
     /// Begins to rebuild a pipeline that is empty. Everything comes as if it came `now`; no timer
-    /// fires. `marks` are in any order.
+    /// fires. `marks` are in any order, and may be of any partition.
     pub fn new(
         pipeline: &'a mut Pipeline<C>,
         rules: &'a Rules,
         mut marks: Vec<TraceMark>,
         now: Now,
     ) -> Self {
+        marks.retain(|mark| pipeline.partition.holds(mark.trace_id));
         // Of two marks of a trace the later one says all.
         marks.sort_by_key(|mark| (mark.trace_id, mark.judged_below));
         marks.reverse();
@@ -42,15 +44,28 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         }
     }
 
-    /// Takes in the next record. Nothing is judged.
-    pub fn take(&mut self, batch: Batch, record: u64) {
+    /// How many traces have marks that are not applied yet.
+    pub fn n_marks(&self) -> usize {
+        self.marks.len()
+    }
+
+    /// Takes in what is ours of the next record, and says how many spans and log records that is.
+    /// Nothing is judged.
+    pub fn take(&mut self, batch: Batch, record: u64) -> usize {
         let judged_before = |mark: &TraceMark| mark.judged_below <= record;
         while let Some(mark) = self.marks.next_if(judged_before) {
             self.pipeline.restore_mark(self.rules, mark, self.now);
         }
+        let partition = self.pipeline.partition;
+        let mut parts = split(batch, partition.n_partitions()).into_iter();
+        let Some((_, own)) = parts.find(|(index, _)| *index == partition.index()) else {
+            return 0;
+        };
+        let n_items = own.spans.len() + own.log_records.len();
         self.pipeline.begin_record(record);
-        self.pipeline.accept(self.rules, batch, self.now);
+        self.pipeline.accept(self.rules, own, self.now);
         self.pipeline.next_record = record + 1;
+        n_items
     }
 
     /// All records were taken in.

@@ -31,7 +31,7 @@ pub(super) struct JournalParts {
     pub(super) marks: Option<JudgedMarks>,
     /// For the exporter.
     pub(super) scores: Option<JournalLog>,
-    /// For the scoring thread.
+    /// For the scoring threads.
     pub(super) traces: Option<KeptTraces>,
     pub(super) metrics: Option<MetricsSource>,
     /// In the order in which they end: what happens to scores is noted beside the requests.

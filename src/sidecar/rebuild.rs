@@ -1,10 +1,10 @@
-//! What the journal means to the scoring thread, of which there is one then: rebuilds the open
-//! traces at the start, tells the journal which records are still needed, and keeps open traces at
-//! the end. Must not know files.
+//! What the journal means to the scoring threads: each rebuilds the open traces of its partition at
+//! the start; together they tell the journal which records are still needed, and keep open traces
+//! at the end. Must not know files.
 
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::now;
@@ -25,33 +25,72 @@ const SENDERS_PATIENCE: Duration = Duration::from_secs(10);
 /// How often the journal hears which records are needed.
 const NEED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Most bytes of records read at once.
+/// Most bytes of records read at once, by each thread.
 const MAX_READ: usize = 4 << 20;
 
-/// The journal of a scoring thread.
+/// How often a thread that waits for the others gives a sign of life.
+const BEAT: Duration = Duration::from_millis(200);
+
+/// The journal of all scoring threads.
 #[derive(Debug)]
 pub(super) struct KeptTraces {
     log: JournalLog,
     marks: JudgedMarks,
-    /// What the journal held when it was opened; read once.
-    past: Arc<Mutex<Option<Past>>>,
-    /// That was read: from then on the journal hears what is needed.
-    is_rebuilt: bool,
     /// Replicas may have taken spans while we were away.
     has_peers: bool,
     /// At the end open traces stay in the journal, and are not judged.
     keeps_open: bool,
-    need_at: Option<Instant>,
-    last_need: Needed,
 }
+
+/// The journal of one scoring thread. Dropped, also by a panic, nobody waits for the thread any
+/// more; what it needed last stays in the journal.
+#[derive(Debug)]
+pub(super) struct KeptPartition {
+    index: usize,
+    all: Arc<SharedKept>,
+    /// What the journal held was read: from then on it hears what is needed.
+    is_rebuilt: bool,
+    need_at: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct SharedKept {
+    kept: KeptTraces,
+    state: Mutex<State>,
+    /// A thread has rebuilt its traces.
+    progress: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    /// What the journal held when it was opened, for each thread; read once.
+    past: Vec<Option<Past>>,
+    needs: Needs,
+    last_need: Needed,
+    /// Threads that have not rebuilt their traces.
+    n_rebuilding: usize,
+    /// What the others have rebuilt.
+    rebuilt: Rebuilt,
+    begun: Option<Instant>,
+    /// Threads that have not ended.
+    n_running: usize,
+    n_kept_open: usize,
+}
+
+/// What each thread needs of the journal.
+#[derive(Debug)]
+struct Needs(Vec<Option<Needed>>);
 
 /// What was rebuilt.
 #[derive(Debug, Default)]
 struct Rebuilt {
+    n_open: usize,
     n_spans: usize,
     n_marks: usize,
     /// Records could not be read.
     is_damaged: bool,
+    /// Why none could be read any further.
+    error: Option<io::Error>,
 }
 
 impl KeptTraces {
@@ -61,23 +100,51 @@ impl KeptTraces {
         has_peers: bool,
         keeps_open: bool,
     ) -> Self {
-        let past = Arc::new(Mutex::new(None));
-        let slot = Arc::clone(&past);
-        log.when_open(Box::new(move |opened| *slot.lock() = Some(opened.past())));
         Self {
             log,
             marks,
-            past,
-            is_rebuilt: false,
             has_peers,
             keeps_open,
-            need_at: None,
-            last_need: Needed::default(),
         }
     }
 
-    /// Rebuilds the open traces, once the journal is open. They settle as if their spans had come
-    /// now. Until then every request was refused, so that none is ahead of them.
+    /// The parts of so many threads, in the order of their partitions.
+    pub(super) fn divide(self, n_threads: usize) -> Vec<KeptPartition> {
+        let log = self.log.clone();
+        let all = Arc::new(SharedKept {
+            kept: self,
+            state: Mutex::new(State {
+                past: (0..n_threads).map(|_| None).collect(),
+                needs: Needs(vec![None; n_threads]),
+                last_need: Needed::default(),
+                n_rebuilding: n_threads,
+                rebuilt: Rebuilt::default(),
+                begun: None,
+                n_running: n_threads,
+                n_kept_open: 0,
+            }),
+            progress: Condvar::new(),
+        });
+        let opening = Arc::clone(&all);
+        log.when_open(Box::new(move |opened| {
+            let mut state = opening.state.lock();
+            state.past.fill_with(|| Some(opened.past()));
+        }));
+        let partition = |index| KeptPartition {
+            index,
+            all: Arc::clone(&all),
+            is_rebuilt: false,
+            need_at: None,
+        };
+        (0..n_threads).map(partition).collect()
+    }
+}
+
+impl KeptPartition {
+    /// Rebuilds the open traces of this thread, once the journal is open, and waits until the
+    /// others have rebuilt theirs, since a trace can complete another one. Traces settle as if
+    /// their spans had come now. Until then every request was refused, so that none is ahead of
+    /// them.
     pub(super) fn rebuild<C: CrossTraceAccess>(
         &mut self,
         pipeline: &mut Pipeline<C>,
@@ -89,54 +156,32 @@ impl KeptTraces {
         if self.is_rebuilt {
             return;
         }
-        let Some(mut past) = self.past.lock().take() else {
+        let all = Arc::clone(&self.all);
+        let Some(mut past) = all.take_past(self.index) else {
             return;
         };
-        self.is_rebuilt = true;
         pipeline.mark_judged();
-        let begun = now();
         // However late this thread comes to it.
         let silence = past.silence;
         let is_whole = silence.is_some_and(|silence| silence <= SENDERS_PATIENCE);
-        if is_whole && !self.has_peers {
+        if is_whole && !all.kept.has_peers {
             pipeline.restore_memory(past.needed.since_unix_nanos);
         }
-        let rebuilt = match restore(&mut past, pipeline, rules, started, &mut beat) {
-            Ok(rebuilt) => rebuilt,
-            Err(error) => {
-                JournalTracesUnread {
-                    why: error.to_string(),
-                }
-                .emit();
-                Rebuilt {
-                    is_damaged: true,
-                    ..Rebuilt::default()
-                }
-            }
-        };
-        let n_open = pipeline.stats().n_open;
-        let is_whole = is_whole && !rebuilt.is_damaged;
-        if !is_whole {
+        let mut rebuilt = restore(&mut past, pipeline, rules, started, &mut beat);
+        rebuilt.n_open = pipeline.stats().n_open;
+        if !is_whole || rebuilt.is_damaged {
             pipeline.restore_memory(past.opened_unix_nanos);
             pipeline.mark_restored_incomplete();
-            if let Some(silence) = silence.filter(|silence| *silence > SENDERS_PATIENCE)
-                && n_open > 0
-            {
-                JournalSilence { silence, n_open }.emit();
-            }
         }
+        self.is_rebuilt = true;
+        all.rebuilt(rebuilt, silence, telemetry);
         // Should we be killed before long, the next start knows when memory began.
-        self.log.need(Needed {
+        let needed = Needed {
             from: past.needed.from,
             since_unix_nanos: pipeline.memory_unix_nanos(),
-        });
-        TracesRestored {
-            n_open,
-            n_judged: rebuilt.n_marks,
-            n_spans: rebuilt.n_spans,
-            took: now().instant.saturating_duration_since(begun.instant),
-        }
-        .emit(telemetry);
+        };
+        all.need(self.index, needed);
+        all.wait_for_others(&mut beat);
     }
 
     /// Tells the journal which records are needed. Everything below `taken_below` was taken in.
@@ -150,26 +195,128 @@ impl KeptTraces {
             return;
         }
         self.need_at = Some(now + NEED_INTERVAL);
-        let oldest = [pipeline.oldest_record(), self.marks.oldest()];
-        let from = oldest.into_iter().flatten().fold(taken_below, u64::min);
+        let from = pipeline
+            .oldest_record()
+            .map_or(taken_below, |oldest| oldest.min(taken_below));
         let needed = Needed {
             from,
             since_unix_nanos: pipeline.memory_unix_nanos(),
         };
-        if needed != self.last_need {
-            self.last_need = needed;
-            self.log.need(needed);
-        }
+        self.all.need(self.index, needed);
     }
 
     pub(super) fn keeps_open_traces(&self) -> bool {
-        self.keeps_open
+        self.all.kept.keeps_open
     }
 
     /// The open traces stay in the journal.
-    pub(super) fn report_open<C: CrossTraceAccess>(&self, pipeline: &Pipeline<C>) {
-        let n_traces = pipeline.stats().n_open;
-        TracesKeptOpen { n_traces }.emit();
+    pub(super) fn keep_open<C: CrossTraceAccess>(&self, pipeline: &Pipeline<C>) {
+        self.all.state.lock().n_kept_open += pipeline.stats().n_open;
+    }
+}
+
+impl Drop for KeptPartition {
+    fn drop(&mut self) {
+        let mut state = self.all.state.lock();
+        if !self.is_rebuilt {
+            state.n_rebuilding -= 1;
+        }
+        state.n_running -= 1;
+        let n_traces = state.n_kept_open;
+        let is_last = state.n_running == 0;
+        drop(state);
+        self.all.progress.notify_all();
+        if is_last && self.all.kept.keeps_open {
+            TracesKeptOpen { n_traces }.emit();
+        }
+    }
+}
+
+impl SharedKept {
+    fn take_past(&self, index: usize) -> Option<Past> {
+        let mut state = self.state.lock();
+        let past = state.past[index].take()?;
+        state.begun.get_or_insert_with(|| now().instant);
+        Some(past)
+    }
+
+    /// A thread has rebuilt its traces. The last one reports on all.
+    fn rebuilt(&self, rebuilt: Rebuilt, silence: Option<Duration>, telemetry: &Telemetry) {
+        let mut state = self.state.lock();
+        state.rebuilt.add(rebuilt);
+        state.n_rebuilding -= 1;
+        let is_last = state.n_rebuilding == 0;
+        let all = match is_last {
+            true => std::mem::take(&mut state.rebuilt),
+            false => return,
+        };
+        let begun = state.begun;
+        drop(state);
+        self.progress.notify_all();
+        if let Some(error) = all.error {
+            JournalTracesUnread {
+                why: error.to_string(),
+            }
+            .emit();
+        }
+        if let Some(silence) = silence.filter(|silence| *silence > SENDERS_PATIENCE)
+            && all.n_open > 0
+        {
+            JournalSilence {
+                silence,
+                n_open: all.n_open,
+            }
+            .emit();
+        }
+        TracesRestored {
+            n_open: all.n_open,
+            n_judged: all.n_marks,
+            n_spans: all.n_spans,
+            took: begun.map_or(Duration::ZERO, |begun| {
+                now().instant.saturating_duration_since(begun)
+            }),
+        }
+        .emit(telemetry);
+    }
+
+    fn wait_for_others(&self, beat: &mut impl FnMut()) {
+        let mut state = self.state.lock();
+        while state.n_rebuilding > 0 {
+            let waited = self.progress.wait_timeout(state, BEAT);
+            drop(waited.unwrap_or_else(PoisonError::into_inner).0);
+            beat();
+            state = self.state.lock();
+        }
+    }
+
+    fn need(&self, index: usize, needed: Needed) {
+        let mut state = self.state.lock();
+        state.needs.0[index] = Some(needed);
+        let Some(needed) = state.needs.of_all() else {
+            return;
+        };
+        // Looked up behind what the threads need: whoever judged a trace had added its mark before
+        // it needed the trace no more.
+        let from = self.kept.marks.oldest();
+        let needed = Needed {
+            from: from.map_or(needed.from, |oldest| oldest.min(needed.from)),
+            ..needed
+        };
+        if needed != state.last_need {
+            state.last_need = needed;
+            self.kept.log.need(needed);
+        }
+    }
+}
+
+impl Needs {
+    /// What all threads need; unknown until each has rebuilt its traces.
+    fn of_all(&self) -> Option<Needed> {
+        let all: Option<Vec<Needed>> = self.0.iter().copied().collect();
+        all?.into_iter().reduce(|one, other| Needed {
+            from: one.from.min(other.from),
+            since_unix_nanos: one.since_unix_nanos.max(other.since_unix_nanos),
+        })
     }
 }
 
@@ -180,36 +327,60 @@ fn restore<C: CrossTraceAccess>(
     rules: &Rules,
     started: Now,
     beat: &mut impl FnMut(),
-) -> io::Result<Rebuilt> {
-    let Past {
-        marks,
-        requests,
-        needed,
-        end,
-        ..
-    } = past;
+) -> Rebuilt {
     let mut rebuilt = Rebuilt::default();
-    let mut judged = Vec::new();
-    rebuilt.read(marks, needed.from..*end, |record| {
-        beat();
-        judged.extend(TraceMark::decode_all(&record.body, rules));
-    })?;
-    rebuilt.n_marks = judged.len();
-    let mut rebuilding = Rebuilding::new(pipeline, rules, judged, started);
-    let mut n_spans = 0;
-    rebuilt.read(requests, needed.from..*end, |record| {
-        beat();
-        let sequence = record.sequence;
-        let batch = batch_of(record, rules.keys());
-        n_spans += batch.spans.len() + batch.log_records.len();
-        rebuilding.take(batch, sequence);
-    })?;
-    rebuilding.finish();
-    rebuilt.n_spans = n_spans;
-    Ok(rebuilt)
+    if let Err(error) = rebuilt.restore(past, pipeline, rules, started, beat) {
+        rebuilt = Rebuilt {
+            is_damaged: true,
+            error: Some(error),
+            ..Rebuilt::default()
+        };
+    }
+    rebuilt
 }
 
 impl Rebuilt {
+    fn restore<C: CrossTraceAccess>(
+        &mut self,
+        past: &mut Past,
+        pipeline: &mut Pipeline<C>,
+        rules: &Rules,
+        started: Now,
+        beat: &mut impl FnMut(),
+    ) -> io::Result<()> {
+        let Past {
+            marks,
+            requests,
+            needed,
+            end,
+            ..
+        } = past;
+        let mut judged = Vec::new();
+        self.read(marks, needed.from..*end, |record| {
+            beat();
+            judged.extend(TraceMark::decode_all(&record.body, rules));
+        })?;
+        let mut rebuilding = Rebuilding::new(pipeline, rules, judged, started);
+        self.n_marks = rebuilding.n_marks();
+        let mut n_spans = 0;
+        self.read(requests, needed.from..*end, |record| {
+            beat();
+            let sequence = record.sequence;
+            n_spans += rebuilding.take(batch_of(record, rules.keys()), sequence);
+        })?;
+        rebuilding.finish();
+        self.n_spans = n_spans;
+        Ok(())
+    }
+
+    fn add(&mut self, other: Self) {
+        self.n_open += other.n_open;
+        self.n_spans += other.n_spans;
+        self.n_marks += other.n_marks;
+        self.is_damaged |= other.is_damaged;
+        self.error = self.error.take().or(other.error);
+    }
+
     /// Reads a stretch of the log.
     fn read(
         &mut self,
@@ -238,4 +409,25 @@ fn batch_of(record: Stored, keys: &KeySet) -> Batch {
     };
     // It was valid when it was acknowledged.
     batch.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_slowest_thread_needs_is_kept_and_all_must_have_said_so() {
+        let needed = |from, since_unix_nanos| Needed {
+            from,
+            since_unix_nanos,
+        };
+        let mut needs = Needs(vec![None; 3]);
+        needs.0[0] = Some(needed(7, 20));
+        needs.0[2] = Some(needed(5, 10));
+        assert_eq!(needs.of_all(), None, "one has not rebuilt its traces");
+        needs.0[1] = Some(needed(9, 30));
+        assert_eq!(needs.of_all(), Some(needed(5, 30)));
+        needs.0[2] = Some(needed(11, 10));
+        assert_eq!(needs.of_all(), Some(needed(7, 30)));
+    }
 }

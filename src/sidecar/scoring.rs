@@ -64,16 +64,18 @@ impl ScoringQueue {
         Ok((queue, threads))
     }
 
-    /// The queue, and the work of each thread. With a journal there is one.
+    /// The queue, and the work of each thread.
     fn prepare(
         settings: Settings,
         bounds: impl Into<ScoringBounds>,
         rules: Arc<ArcSwap<Rules>>,
         telemetry: Arc<Telemetry>,
         judges: Vec<Judge>,
-        mut kept: Option<KeptTraces>,
+        kept: Option<KeptTraces>,
     ) -> (Self, Vec<Worker>) {
         let n_threads = judges.len();
+        let kept = kept.map(|kept| kept.divide(n_threads));
+        let mut kept = kept.into_iter().flatten();
         let traces = SharedTraces::new(CrossTraces::new(&settings), n_threads);
         let shared = Arc::new(ScoringState::new(
             bounds.into(),
@@ -104,7 +106,7 @@ impl ScoringQueue {
                 shared: Arc::clone(&shared),
                 pipeline: Pipeline::of_partition(settings, access, started),
                 judge,
-                kept: kept.take(),
+                kept: kept.next(),
                 heartbeat: shared.telemetry.heartbeat(name, started.instant),
             });
         }

@@ -155,8 +155,12 @@ async fn traces_that_are_open_at_a_kill_are_judged_once_and_in_full() {
     let backend = Backend::start().await;
     let endpoint = format!("http://{}", backend.address);
     let journal = folder.path().join("journal");
-    let start_kept = || start(folder.path(), &endpoint, Some(&journal), &[]);
-    let mut sidecar = start_kept();
+    // Traces move to other threads at each start.
+    let start_kept = |round: u64| {
+        let threads = format!("scoring.threads={}", 1 + (round + 2) % 4);
+        start(folder.path(), &endpoint, Some(&journal), &[&threads])
+    };
+    let mut sidecar = start_kept(0);
     let mut addresses = sidecar.addresses();
 
     // Its memory begins before the runs do.
@@ -194,7 +198,7 @@ async fn traces_that_are_open_at_a_kill_are_judged_once_and_in_full() {
         }
         sidecar.signal(Signal::KILL);
         sidecar.child.wait().unwrap();
-        sidecar = start_kept();
+        sidecar = start_kept(round + 1);
         addresses = sidecar.addresses();
         // The roots of the runs that the kill has cut off.
         for spans in runs_of(round) {
@@ -223,7 +227,7 @@ async fn open_traces_that_are_kept_at_a_stop_go_on_at_the_next_start() {
     let endpoint = format!("http://{}", backend.address);
     let folder = tempfile::tempdir().unwrap();
     let journal = folder.path().join("journal");
-    let keep = ["shutdown.open_traces=keep"];
+    let keep = ["shutdown.open_traces=keep", "scoring.threads=3"];
     let mut first = start(folder.path(), &endpoint, Some(&journal), &keep);
     let [otlp, _] = first.addresses();
     let mut spans = run_of(1);

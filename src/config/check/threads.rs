@@ -14,12 +14,6 @@ impl Check<'_> {
                 format!("`scoring.threads` is {n_threads}"),
                 "expected `auto`, or a number from 1 to 64",
             );
-        } else if n_threads > 1 && self.config.journal.directory.is_some() {
-            self.doubtful(
-                &["scoring.threads", "journal.directory"],
-                format!("`scoring.threads` is {n_threads}, but with a journal one thread judges"),
-                "leave it out, or the journal",
-            );
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::assemble::{Stats, TornService, TornTraces};
 use crate::extract::{HalfArrived, MissingHalf};
 use crate::pipeline::{Judged, JudgementSink, Pipeline, Rules};
 use crate::sidecar::now;
-use crate::sidecar::rebuild::KeptTraces;
+use crate::sidecar::rebuild::KeptPartition;
 use crate::span::Now;
 use crate::telemetry::{
     Heartbeat, RevisionsLost, ServiceTorn, SpansLate, SpansWithoutIds, Telemetry, TraceHalfArrived,
@@ -46,7 +46,7 @@ pub(super) struct Worker {
     pub(super) pipeline: Pipeline<SharedAccess>,
     pub(super) judge: Judge,
     /// With a journal.
-    pub(super) kept: Option<KeptTraces>,
+    pub(super) kept: Option<KeptPartition>,
     pub(super) heartbeat: Heartbeat,
 }
 
@@ -173,7 +173,7 @@ impl Worker {
             if ended {
                 pipeline.cross_traces_mut().round = Round::Last;
                 match &kept {
-                    Some(kept) if kept.keeps_open_traces() => kept.report_open(&pipeline),
+                    Some(kept) if kept.keeps_open_traces() => kept.keep_open(&pipeline),
                     _ => pipeline.drain_into(&rules, time, &mut output),
                 }
             } else {
@@ -253,7 +253,12 @@ impl JudgementSink for Output<'_> {
 
 impl Output<'_> {
     /// Takes in what the journal held, if it has been opened since.
-    fn rebuild(&mut self, kept: &mut KeptTraces, pipeline: &mut Pipeline<SharedAccess>, now: Now) {
+    fn rebuild(
+        &mut self,
+        kept: &mut KeptPartition,
+        pipeline: &mut Pipeline<SharedAccess>,
+        now: Now,
+    ) {
         let (rules, telemetry) = (Arc::clone(&self.rules), self.telemetry);
         kept.rebuild(pipeline, &rules, now, telemetry, || self.beat());
     }
