@@ -27,6 +27,8 @@ pub(super) struct MemoryBudget {
 #[derive(Debug, Default)]
 struct State {
     taken: usize,
+    /// Bytes beside them that requests which gave way still hold.
+    ending: usize,
     next: u64,
     requests: BTreeMap<u64, Share>,
 }
@@ -36,9 +38,11 @@ struct State {
 struct Share {
     peer: IpAddr,
     taken: usize,
+    /// What it held when it gave way, unless it notices at once.
+    ending: usize,
     /// When it last advanced.
     advanced: Instant,
-    /// Still waits for bytes of its peer; only such a request can give way.
+    /// Still waits for bytes of its peer.
     is_arriving: bool,
     /// It gave way and is to end.
     is_revoked: bool,
@@ -55,7 +59,8 @@ impl MemoryBudget {
 
     /// Bytes taken, and most bytes that may be.
     pub(super) fn state(&self) -> (usize, usize) {
-        (self.state.lock().taken, self.max.get())
+        let state = self.state.lock();
+        (state.taken + state.ending, self.max.get())
     }
 
     /// A permit for no bytes yet, of nobody in particular.
@@ -74,6 +79,7 @@ impl MemoryBudget {
             Share {
                 peer,
                 taken: 0,
+                ending: 0,
                 advanced: Instant::now(),
                 is_arriving: true,
                 is_revoked: false,
@@ -135,7 +141,7 @@ impl MemoryPermit {
 
     /// Takes bytes up to this size of the message, or up to the whole budget if that is less. If
     /// the budget lacks them, slower requests give way; if that is not enough, the permit keeps its
-    /// present size.
+    /// present size. Fails also once the request has given way itself.
     pub(super) fn grow_to(&mut self, message: usize) -> Result<(), RequestError> {
         self.take(message + message.min(self.window) + self.fixed)
     }
@@ -154,7 +160,8 @@ impl MemoryPermit {
         if more == 0 {
             return Ok(());
         }
-        while state.taken + more > max {
+        let ending = state.ending_of(peer);
+        while state.taken + ending + more > max {
             let Some(victim) = state.slowest(self.number, peer, more) else {
                 return Err(RequestError::InFlightFull);
             };
@@ -183,7 +190,8 @@ impl MemoryPermit {
         self.change(|share| share.advanced = Instant::now());
     }
 
-    /// The message has arrived; from now on the request does not give way. Fails if it has.
+    /// The message has arrived; from now on the request gives way only to other peers, and notices
+    /// when it next takes bytes. Fails if it has given way.
     pub(super) fn arrived(&self) -> Result<(), RequestError> {
         let mut is_revoked = true;
         self.change(|share| {
@@ -219,13 +227,25 @@ impl Drop for MemoryPermit {
         let mut state = self.budget.state.lock();
         if let Some(own) = state.requests.remove(&self.number) {
             state.taken -= own.taken;
+            state.ending -= own.ending;
         }
     }
 }
 
 impl State {
+    /// Bytes that this peer cannot take again yet, since requests of it that gave way hold them.
+    fn ending_of(&self, peer: IpAddr) -> usize {
+        if self.ending == 0 {
+            return 0;
+        }
+        let requests = self.requests.values();
+        let of_peer = requests.filter(|share| share.peer == peer);
+        of_peer.map(|share| share.ending).sum()
+    }
+
     /// The request that gives way to one of this peer: the slowest of the peer that takes the most,
-    /// if that would still be more than this one's, else the slowest of all that are stalled.
+    /// if that would still be more than this one's, one that still arrives before one that is being
+    /// decompressed or read; else the slowest of all that are stalled.
     fn slowest(&self, number: u64, peer: IpAddr, more: usize) -> Option<u64> {
         let mut by_peer: BTreeMap<IpAddr, usize> = BTreeMap::new();
         for share in self.requests.values() {
@@ -237,20 +257,27 @@ impl State {
         let now = Instant::now();
         let gives_way = |share: &Share| match heavier {
             Some((heavier, _)) => share.peer == *heavier,
-            None => now - share.advanced >= STALLED_AFTER,
+            None => share.is_arriving && now - share.advanced >= STALLED_AFTER,
         };
-        let candidates = self.requests.iter().filter(|(other, share)| {
-            **other != number && share.is_arriving && share.taken > 0 && gives_way(share)
-        });
+        let candidates = self
+            .requests
+            .iter()
+            .filter(|(other, share)| **other != number && share.taken > 0 && gives_way(share));
         candidates
-            .min_by_key(|(number, share)| (share.advanced, **number))
+            .min_by_key(|(number, share)| (!share.is_arriving, share.advanced, **number))
             .map(|(number, _)| *number)
     }
 
-    /// Takes the bytes back at once. The request ends as soon as it notices, within a moment.
+    /// Takes the bytes back at once. The request ends as soon as it notices: within a moment if it
+    /// waits for bytes; else until then its own peer cannot take as many again.
     fn revoke(&mut self, number: u64) {
         if let Some(share) = self.requests.get_mut(&number) {
-            self.taken -= std::mem::take(&mut share.taken);
+            let taken = std::mem::take(&mut share.taken);
+            self.taken -= taken;
+            if !share.is_arriving {
+                share.ending = taken;
+                self.ending += taken;
+            }
             share.is_revoked = true;
             share.revoked.notify_one();
         }
@@ -328,6 +355,25 @@ mod tests {
         next.grow_to(10).unwrap();
         assert_eq!((is_revoked(&stalled), is_revoked(&steady)), (true, false));
         stalled.revoked().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_is_decompressed_gives_way_to_another_peer_but_keeps_its_own_out() {
+        let budget = MemoryBudget::new(100);
+        let mut bomb = permit(&budget, CROWD, 95);
+        bomb.arrived().unwrap();
+        tokio::time::advance(STALLED_AFTER).await;
+        let mut next = budget.permit_of(CROWD);
+        assert_eq!(next.grow_to(10), Err(RequestError::InFlightFull));
+        let agent = permit(&budget, AGENT, 10);
+        assert!(is_revoked(&bomb));
+        assert_eq!(next.grow_to(10), Err(RequestError::InFlightFull));
+        assert_eq!(bomb.grow_to(96), Err(RequestError::InFlightFull));
+        assert_eq!(budget.state().0, 105, "until it ends");
+        drop(bomb);
+        next.grow_to(90).unwrap();
+        drop((next, agent));
+        assert_eq!(budget.state().0, 0);
     }
 
     #[tokio::test]
