@@ -1,10 +1,14 @@
 //! Compiles the definitions in `proto/`: OTLP's to descriptors for `receive/json.rs`, our own to
-//! descriptors and messages for `register/grpc.rs`. Pure Rust: no `protoc` is needed.
+//! descriptors and messages for `register/grpc.rs`. Pure Rust: no `protoc` is needed. Compresses
+//! files that the program contains.
 
 use std::error::Error;
+use std::io::Write;
 use std::path::Path;
 use std::{env, fs};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use protox::prost_reflect::prost_types::{DescriptorProto, FileDescriptorSet};
 
 const OTLP_SERVICES: [&str; 3] = [
@@ -15,6 +19,27 @@ const OTLP_SERVICES: [&str; 3] = [
 
 /// The services of the admin port.
 const OWN_SERVICES: [&str; 2] = ["spanscore/v1/criteria.proto", "grpc/health/v1/health.proto"];
+
+/// The libraries and then our own scripts, in the order in which they need each other.
+const SCRIPTS: [&str; 13] = [
+    "src/page/assets/vendor/preact.umd.js",
+    "src/page/assets/vendor/hooks.umd.js",
+    "src/page/assets/vendor/htm.umd.js",
+    "src/page/assets/vendor/uPlot.iife.min.js",
+    "src/page/assets/base.js",
+    "src/page/assets/source.js",
+    "src/page/assets/parts.js",
+    "src/page/assets/runs.js",
+    "src/page/assets/run.js",
+    "src/page/assets/editor.js",
+    "src/page/assets/criteria.js",
+    "src/page/assets/health.js",
+    "src/page/assets/app.js",
+];
+const STYLES: [&str; 2] = [
+    "src/page/assets/vendor/uPlot.min.css",
+    "src/page/assets/style.css",
+];
 
 const OWN_PACKAGE: &str = "spanscore.v1";
 
@@ -46,6 +71,30 @@ fn main() -> Result<(), Box<dyn Error>> {
         own.encode_file_descriptor_set(),
     )?;
     generate_messages(own.file_descriptor_set(), out_dir)?;
+    pack(&["src/config/schema.json"], &out_dir.join("schema.json.gz"))?;
+    pack(
+        &["src/register/openapi.yaml"],
+        &out_dir.join("openapi.yaml.gz"),
+    )?;
+    pack(
+        &["src/page/assets/index.html"],
+        &out_dir.join("index.html.gz"),
+    )?;
+    pack(&["src/page/assets/icon.svg"], &out_dir.join("icon.svg.gz"))?;
+    pack(&SCRIPTS, &out_dir.join("page.js.gz"))?;
+    pack(&STYLES, &out_dir.join("page.css.gz"))
+}
+
+/// Compresses files, one behind the other: the program has them as small as they can be.
+fn pack(files: &[&str], packed: &Path) -> Result<(), Box<dyn Error>> {
+    let mut encoder = GzEncoder::new(fs::File::create(packed)?, Compression::best());
+    for file in files {
+        println!("cargo::rerun-if-changed={file}");
+        encoder.write_all(&fs::read(file)?)?;
+        // A released file may end in a comment without a line end.
+        encoder.write_all(b"\n")?;
+    }
+    encoder.finish()?;
     Ok(())
 }
 

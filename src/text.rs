@@ -5,9 +5,11 @@ mod did_you_mean;
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
+use std::io::Read;
 use std::time::Duration;
 
 use data_encoding::HEXLOWER;
+use flate2::read::GzDecoder;
 use prost_reflect::prost_types::Timestamp;
 
 pub(crate) use did_you_mean::nearest;
@@ -28,6 +30,17 @@ pub(crate) fn abbreviated(text: &str, max_chars: usize) -> Cow<'_, str> {
     } else {
         Cow::Owned(format!("{start}…"))
     }
+}
+
+/// A text that the build script compressed with gzip.
+///
+/// # Panics
+/// It is no such text.
+pub(crate) fn unpacked(gzip: &[u8]) -> String {
+    let mut text = String::new();
+    let read = GzDecoder::new(gzip).read_to_string(&mut text);
+    read.expect("the build script wrote it");
+    text
 }
 
 /// Breaks lines so that none is longer than `width` characters: at spaces, and within a word that

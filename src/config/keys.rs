@@ -1,11 +1,12 @@
 //! The JSON Schema of the configuration, and the list of all keys made from it. Knows no key by
-//! name, so this list cannot drift apart from the keys that serde accepts.
+//! name. A test makes the schema from the types that serde reads, so that the two cannot drift
+//! apart; the program has it as a file, since the code that makes it would be 4 % of the program.
 
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-use super::Config;
+use crate::text::unpacked;
 
 /// A key, as the path of names that leads to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub(super) struct Key {
 /// The JSON Schema of the configuration (draft 2020-12), with descriptions. Every number, boolean
 /// and text may also be a `${env:…}`.
 pub fn schema() -> Value {
-    let mut schema = schemars::schema_for!(Config).to_value();
+    let mut schema = of_types();
     if let Some(object) = schema.as_object_mut() {
         object.insert("title".to_owned(), "configuration of spanscore".into());
         // Values for anchors; nothing reads them.
@@ -31,11 +32,17 @@ pub fn schema() -> Value {
     schema
 }
 
+/// The schema as the types give it.
+pub(crate) fn of_types() -> Value {
+    let packed = include_bytes!(concat!(env!("OUT_DIR"), "/schema.json.gz"));
+    serde_json::from_str(&unpacked(packed)).expect("a test reads the checked-in schema")
+}
+
 /// Every key outside lists, sections included, in the order of the schema. Made on first use: it
 /// occupies a quarter of a megabyte, which a sidecar without variables and flags does not need.
 pub(super) fn known() -> &'static [Key] {
     static KNOWN: LazyLock<Vec<Key>> = LazyLock::new(|| {
-        let schema = schemars::schema_for!(Config).to_value();
+        let schema = of_types();
         let mut keys = Vec::new();
         walk(&schema, "", &mut Vec::new(), &mut keys);
         keys
@@ -132,5 +139,25 @@ fn find_optional_sections(schema: &Value, pointer: &str, found: &mut Vec<String>
             found.push(property.clone());
             find_optional_sections(schema, &property, found);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{env, fs};
+
+    use crate::config::Config;
+
+    #[test]
+    fn the_checked_in_schema_is_that_of_the_types() {
+        let schema = schemars::schema_for!(Config).to_value();
+        let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+        if include_str!("schema.json") == text {
+            return;
+        }
+        let current = env::temp_dir().join("spanscore-schema.json");
+        fs::write(&current, text).unwrap();
+        let current = current.display();
+        panic!("src/config/schema.json is not current: copy {current} over it");
     }
 }

@@ -48,6 +48,7 @@ pub use kafka::{
     Kafka, KafkaCompression, KafkaPartitioner, KafkaRecords, KafkaTls, KafkaWrite, Sasl,
     SaslMechanism,
 };
+pub(crate) use keys::of_types as schema_of_types;
 pub use keys::schema;
 pub use learned::{LearnedGroup, group_of_run, group_text, learned_criteria};
 pub use load::{Loaded, Origins, Sources};

@@ -4,10 +4,12 @@
 
 use std::sync::LazyLock;
 
-use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use crate::evaluate::Criterion;
+use crate::config;
+use crate::text::unpacked;
+
+const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/openapi.yaml.gz"));
 
 /// The document, made at its first use.
 pub(super) fn document() -> &'static Value {
@@ -16,8 +18,8 @@ pub(super) fn document() -> &'static Value {
 }
 
 fn build() -> Value {
-    let mut document: Value = serde_saphyr::from_str(include_str!("openapi.yaml"))
-        .expect("a test reads the checked-in document");
+    let mut document: Value =
+        serde_saphyr::from_str(&unpacked(PACKED)).expect("a test reads the checked-in document");
     document["info"]["version"] = json!(env!("CARGO_PKG_VERSION"));
     if let Some(schemas) = document["components"]["schemas"].as_object_mut() {
         schemas.extend(criterion_schemas());
@@ -26,11 +28,9 @@ fn build() -> Value {
 }
 
 fn criterion_schemas() -> Map<String, Value> {
-    let mut generator = SchemaSettings::draft2020_12()
-        .with(|settings| settings.definitions_path = "/components/schemas".into())
-        .into_generator();
-    generator.subschema_for::<Criterion>();
-    let mut schemas: Map<String, Value> = generator.take_definitions(true);
+    let mut all = config::schema_of_types();
+    let mut schemas = Map::new();
+    take("Criterion", &mut all["$defs"], &mut schemas);
     // The path holds the name, so the body may leave it out.
     if let Some(mut unnamed) = schemas.get("Criterion").cloned() {
         if let Some(required) = unnamed.get_mut("required").and_then(Value::as_array_mut) {
@@ -40,6 +40,46 @@ fn criterion_schemas() -> Map<String, Value> {
     }
     schemas.values_mut().for_each(allow_scalars);
     schemas
+}
+
+/// Moves a definition, and those that it refers to, from `all`.
+fn take(name: &str, all: &mut Value, taken: &mut Map<String, Value>) {
+    let Some(mut schema) = all.get_mut(name).map(Value::take) else {
+        return;
+    };
+    if schema.is_null() {
+        return;
+    }
+    let mut names = Vec::new();
+    refer_to_components(&mut schema, &mut names);
+    taken.insert(name.to_owned(), schema);
+    for name in names {
+        take(&name, all, taken);
+    }
+}
+
+fn refer_to_components(node: &mut Value, names: &mut Vec<String>) {
+    match node {
+        Value::Array(items) => {
+            for item in items {
+                refer_to_components(item, names);
+            }
+        }
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                let name = value
+                    .as_str()
+                    .and_then(|text| text.strip_prefix("#/$defs/"));
+                if let Some(name) = name.filter(|_| key == "$ref").map(str::to_owned) {
+                    *value = format!("#/components/schemas/{name}").into();
+                    names.push(name);
+                } else {
+                    refer_to_components(value, names);
+                }
+            }
+        }
+        _ => {}
+    }
 }
 
 /// A text may also be written without quotes, as `1.10` or `false`: in YAML as in JSON it is read
@@ -59,5 +99,31 @@ fn allow_scalars(node: &mut Value) {
             fields.values_mut().for_each(allow_scalars);
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemars::generate::SchemaSettings;
+    use serde_json::{Map, Value};
+
+    use super::take;
+    use crate::config;
+    use crate::evaluate::Criterion;
+
+    #[test]
+    fn the_schemas_are_those_of_a_criterion() {
+        let mut generator = SchemaSettings::draft2020_12()
+            .with(|settings| settings.definitions_path = "/components/schemas".into())
+            .into_generator();
+        generator.subschema_for::<Criterion>();
+        let expected: Map<String, Value> = generator.take_definitions(true);
+        let mut schemas = Map::new();
+        take(
+            "Criterion",
+            &mut config::schema_of_types()["$defs"],
+            &mut schemas,
+        );
+        assert_eq!(schemas, expected);
     }
 }
