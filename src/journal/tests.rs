@@ -3,6 +3,7 @@
 //! other file systems are not tried.
 
 mod dropping;
+mod judged;
 mod needed;
 mod opening;
 
@@ -503,4 +504,42 @@ fn a_real_folder_keeps_what_it_was_given() {
     let stretch = reader.read(30, 60, usize::MAX).unwrap();
     assert_eq!((stretch.records.len(), stretch.next), (30, 60));
     assert!(stretch.records.iter().all(|record| record.body == body));
+}
+
+#[test]
+fn ten_thousand_requests_of_one_span_survive_a_power_cut_in_order() {
+    const N_REQUESTS: u64 = 10_000;
+    let settings = LogSettings {
+        max_size: 4 << 20,
+        ..SETTINGS
+    };
+    let disk = ModelDisk::default();
+    let open = |disk: &ModelDisk| {
+        let rng = fastrand::Rng::with_seed(1);
+        let damaged = ModelDisk::default();
+        Store::open(Arc::new(disk.clone()), &damaged, settings, rng).unwrap()
+    };
+    let records: Vec<Record> = (0..N_REQUESTS)
+        .map(|n| {
+            let body = Bytes::from(n.to_le_bytes().to_vec());
+            Record::new(0, 1, n, Bytes::new(), body)
+        })
+        .collect();
+    let (mut store, _) = open(&disk);
+    let mut rng = fastrand::Rng::with_seed(2);
+    let mut rest: Vec<&Record> = records.iter().collect();
+    while !rest.is_empty() {
+        let group = rest.len().min(rng.usize(1..100));
+        let appended = store.append(&rest[..group]).unwrap();
+        rest.drain(..(appended.end - appended.start) as usize);
+    }
+    let (store, recovered) = open(&disk.after_power_cut(Survival::Nothing, &mut rng));
+    assert_eq!(
+        (recovered.damage.len(), recovered.counts[0]),
+        (0, N_REQUESTS)
+    );
+    let mut reader = reader_of(&store);
+    let stretch = reader.read(0, N_REQUESTS, usize::MAX).unwrap();
+    let numbers = stretch.records.iter().map(|record| record.arrived);
+    assert!(numbers.eq(0..N_REQUESTS));
 }

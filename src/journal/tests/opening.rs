@@ -66,3 +66,16 @@ fn a_process_that_has_rebuilt_nothing_does_not_end_a_silence() {
     assert_eq!(past.silence, Some(Duration::from_secs(1)));
     assert_eq!(past.needed.since_unix_nanos, 202 * SECOND);
 }
+
+#[test]
+fn a_clock_that_was_set_back_or_forward_proves_nothing_and_stops_no_start() {
+    const HOUR: u64 = 3_600;
+    let folder = tempfile::tempdir().unwrap();
+    drop(open(folder.path(), || at_second(10 * HOUR)));
+    let set_back = open(folder.path(), || at_second(9 * HOUR));
+    assert_eq!(set_back.log.past().silence, Some(Duration::MAX));
+    drop(set_back);
+    let set_forward = open(folder.path(), || at_second(11 * HOUR));
+    let silence = set_forward.log.past().silence;
+    assert!(silence.is_some_and(|silence| silence >= Duration::from_secs(HOUR)));
+}
