@@ -2,6 +2,8 @@
 //! those of an undisturbed run to the byte. Every kill is one of the process; a pipeline that
 //! crashes at any moment is in `tests/it/rebuilt_traces.rs`.
 
+mod disks;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -28,6 +30,17 @@ const N_CRITERIA: usize = 2;
 
 /// Starts the program. Traces settle quickly, so that a test need not wait.
 fn start(folder: &Path, endpoint: &str, journal: Option<&Path>, more: &[&str]) -> Running {
+    start_tampered(None, folder, endpoint, journal, more)
+}
+
+/// Like [`start`], with system calls that `strace` tampers with.
+fn start_tampered(
+    tampering: Option<&str>,
+    folder: &Path,
+    endpoint: &str,
+    journal: Option<&Path>,
+    more: &[&str],
+) -> Running {
     let config = folder.join("spanscore.yaml");
     std::fs::write(&config, CRITERIA).unwrap();
     let mut settings = vec![
@@ -47,7 +60,7 @@ fn start(folder: &Path, endpoint: &str, journal: Option<&Path>, more: &[&str]) -
     for setting in &settings {
         arguments.extend(["--set", setting]);
     }
-    Running::start(&arguments)
+    Running::start_tampered(tampering, &arguments)
 }
 
 /// A number of this test: the usual one, unless more are asked for (`.ci/extended restarts`).

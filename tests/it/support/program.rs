@@ -22,7 +22,10 @@ pub(crate) const RECORDING: [&str; 6] = [
 ];
 
 pub(crate) fn spanscore(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_spanscore"));
+    in_working_folder(Command::new(env!("CARGO_BIN_EXE_spanscore")), arguments)
+}
+
+fn in_working_folder(mut command: Command, arguments: &[&str]) -> Command {
     command
         .args(arguments)
         .current_dir(working_folder())
@@ -89,7 +92,28 @@ impl Running {
     }
 
     pub(crate) fn start_printing_to(stdout: Stdio, more: &[&str]) -> Self {
-        let mut child = spanscore(&[&["run"], &FREE_PORTS[..], more].concat())
+        let command = spanscore(&[&["run"], &FREE_PORTS[..], more].concat());
+        Self::spawn(command, stdout)
+    }
+
+    /// Starts under `strace`, which tampers with some system calls (`CALLS:HOW`), if it is to. It
+    /// is our child all the same.
+    pub(crate) fn start_tampered(tampering: Option<&str>, more: &[&str]) -> Self {
+        let Some(tampering) = tampering else {
+            return Self::start(more);
+        };
+        let calls = tampering.split_once(':').map_or("", |(calls, _)| calls);
+        let mut command = Command::new("strace");
+        command.args(["--daemonize", "--follow-forks", "--output=/dev/null"]);
+        command.arg(format!("--trace={calls}"));
+        command.arg(format!("--inject={tampering}"));
+        command.arg(env!("CARGO_BIN_EXE_spanscore"));
+        let arguments = [&["run"], &FREE_PORTS[..], more].concat();
+        Self::spawn(in_working_folder(command, &arguments), Stdio::piped())
+    }
+
+    fn spawn(mut command: Command, stdout: Stdio) -> Self {
+        let mut child = command
             .stdout(stdout)
             .stderr(Stdio::piped())
             .spawn()
@@ -107,9 +131,22 @@ impl Running {
     /// The addresses of OTLP/HTTP and of the admin port, once all three ports listen. Their log
     /// lines may come in any order.
     pub(crate) fn addresses(&mut self) -> [String; 2] {
+        let addresses = self.addresses_unless_ended();
+        addresses.expect("it listens")
+    }
+
+    /// Like [`Self::addresses`]; `None` if it has ended before.
+    pub(crate) fn addresses_unless_ended(&mut self) -> Option<[String; 2]> {
         let mut addresses = BTreeMap::new();
         while addresses.len() < 3 {
-            let line = self.line();
+            let mut line = String::new();
+            self.log.read_line(&mut line).unwrap();
+            // Also what was cut off.
+            if !line.ends_with('\n') {
+                return None;
+            }
+            let line: Value =
+                serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
             if line["message"] == "listening" {
                 addresses.insert(
                     line["setting"].as_str().unwrap().to_owned(),
@@ -117,7 +154,8 @@ impl Running {
                 );
             }
         }
-        ["receivers.otlp.http.listen", "admin.listen"].map(|setting| addresses[setting].clone())
+        let settings = ["receivers.otlp.http.listen", "admin.listen"];
+        Some(settings.map(|setting| addresses[setting].clone()))
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

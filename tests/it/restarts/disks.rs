@@ -1,0 +1,550 @@
+//! The real program on real disks: killed at its Nth system call, with system calls that fail, on a
+//! full tmpfs, and on an ext4 whose power is cut. `.ci/extended disks` asks for them, since they
+//! need `strace`, root and minutes; what cannot run here says so. Proves nothing about hardware
+//! that lies about its writes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message;
+use rustix::process::Signal;
+use spanscore::span::ScopeHash;
+
+use super::{N_CRITERIA, at_present, number, run_of, start_tampered, unix_nanos};
+use crate::support::backend::Backend;
+use crate::support::program::{Running, http, is_acknowledged, metric};
+use crate::support::spans::request;
+
+/// Runs whose traces are judged.
+const N_RUNS: u64 = 5;
+
+/// Large requests, so that segments are finished, freed and written again.
+const N_FILLERS: u64 = 10;
+const FILLER_SIZE: usize = 1_500_000;
+
+/// Whether `.ci/extended disks` asked for these tests, and what they need is here.
+fn is_asked_for(test: &str, programs: &[&str], needs_root: bool) -> bool {
+    let why = if number("SPANSCORE_TEST_DISKS", 0) == 0 {
+        "`.ci/extended disks` runs it".to_owned()
+    } else if needs_root && !rustix::process::geteuid().is_root() {
+        "only root can mount".to_owned()
+    } else {
+        let is_there = |program: &&&str| {
+            let mut command = Command::new(program);
+            let silent = command.stdout(Stdio::null()).stderr(Stdio::null());
+            silent.arg("--version").status().is_ok()
+        };
+        match programs.iter().find(|program| !is_there(program)) {
+            Some(program) => format!("`{program}` is not installed"),
+            None => return true,
+        }
+    };
+    skip(test, &why);
+    false
+}
+
+/// Past the test runner, which shows no output of a test that passes.
+fn skip(test: &str, why: &str) {
+    let line = format!("\nSKIPPED restarts::disks::{test}: {why}\n");
+    io::stderr().write_all(line.as_bytes()).unwrap();
+}
+
+fn say(text: &str) {
+    io::stderr()
+        .write_all(format!("{text}\n").as_bytes())
+        .unwrap();
+}
+
+/// A request that is only forwarded: its span has no ids.
+fn filler(n: u64, size: usize) -> Vec<u8> {
+    request(vec![Span {
+        name: format!("filler {n}"),
+        trace_state: "x".repeat(size),
+        ..Span::default()
+    }])
+}
+
+/// Requests with the names of the spans in them: some fillers, then runs between fillers.
+fn requests(present: u64) -> Vec<(Vec<String>, Vec<u8>)> {
+    let mut requests = Vec::new();
+    let add_filler = |requests: &mut Vec<_>, n: u64| {
+        requests.push((vec![format!("filler {n}")], filler(n, FILLER_SIZE)));
+    };
+    for n in 0..N_FILLERS - N_RUNS {
+        add_filler(&mut requests, n);
+    }
+    for run in 1..=N_RUNS {
+        let mut spans = run_of(run);
+        at_present(&mut spans, present);
+        for part in [&spans[1..], &spans[..1]] {
+            let ids = part.iter().map(span_id).collect();
+            requests.push((ids, request(part.to_vec())));
+        }
+        add_filler(&mut requests, N_FILLERS - N_RUNS + run);
+    }
+    requests
+}
+
+/// What names a span of a run.
+fn span_id(span: &Span) -> String {
+    format!("{:?} {:?}", span.trace_id, span.span_id)
+}
+
+/// What a backend has received, read once.
+#[derive(Default)]
+struct Received {
+    n_requests: usize,
+    /// How often each span came.
+    spans: BTreeMap<String, usize>,
+    /// Every copy of each score span.
+    scores: BTreeMap<Vec<u8>, Vec<Span>>,
+}
+
+impl Received {
+    fn update(&mut self, backend: &Backend) -> &Self {
+        let arrived = backend.arrived();
+        for arrived in &arrived[self.n_requests..] {
+            if arrived.signal == "traces" {
+                self.take(ExportTraceServiceRequest::decode(arrived.body.clone()).unwrap());
+            }
+        }
+        self.n_requests = arrived.len();
+        self
+    }
+
+    fn take(&mut self, request: ExportTraceServiceRequest) {
+        let groups = request.resource_spans.into_iter();
+        for scope in groups.flat_map(|resource| resource.scope_spans) {
+            let name = scope.scope.as_ref().map_or("", |scope| &scope.name);
+            let is_score = name.as_bytes() == ScopeHash::OWN_NAME.as_bytes();
+            for span in scope.spans {
+                if is_score {
+                    let id = [&span.trace_id[..], &span.span_id].concat();
+                    self.scores.entry(id).or_default().push(span);
+                } else if span.name.starts_with("filler") {
+                    *self.spans.entry(span.name).or_default() += 1;
+                } else {
+                    *self.spans.entry(span_id(&span)).or_default() += 1;
+                }
+            }
+        }
+    }
+
+    fn has(&self, names: &[String]) -> bool {
+        names.iter().all(|name| self.spans.contains_key(name))
+    }
+}
+
+/// One life and afterlife of the program.
+struct Case<'a> {
+    folder: &'a Path,
+    journal: PathBuf,
+    requests: &'a [(Vec<String>, Vec<u8>)],
+}
+
+impl Case<'_> {
+    fn start(&self, endpoint: &str, tampering: Option<&str>) -> Running {
+        let more = ["assemble.restart_guard=0", "journal.max_size=128MiB"];
+        start_tampered(tampering, self.folder, endpoint, Some(&self.journal), &more)
+    }
+
+    /// Sends all from the first on that was not acknowledged, until the program ends. Returns how
+    /// many were acknowledged; `is_patient` sends again what was refused.
+    fn send(&self, sidecar: &mut Running, otlp: &str, from: usize, is_patient: bool) -> usize {
+        let mut n_acknowledged = from;
+        while let Some((_, body)) = self.requests.get(n_acknowledged) {
+            if is_acknowledged(otlp, body) {
+                n_acknowledged += 1;
+            } else if !is_patient || ended(sidecar).is_some() {
+                break;
+            }
+        }
+        n_acknowledged
+    }
+
+    /// Waits until everything has arrived, or the program has ended.
+    async fn wait(&self, sidecar: &mut Running, backend: &Backend, received: &mut Received) {
+        let n_scores = N_CRITERIA * N_RUNS as usize;
+        while ended(sidecar).is_none() {
+            let received = received.update(backend);
+            let mut requests = self.requests.iter();
+            if requests.all(|(names, _)| received.has(names)) && received.scores.len() >= n_scores {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+fn ended(sidecar: &mut Running) -> Option<ExitStatus> {
+    sidecar.child.try_wait().unwrap()
+}
+
+/// The scores of a run without a journal and without a fault.
+async fn undisturbed(requests: &[(Vec<String>, Vec<u8>)]) -> BTreeMap<Vec<u8>, Vec<Span>> {
+    let folder = tempfile::tempdir().unwrap();
+    let backend = Backend::start().await;
+    let case = Case {
+        folder: folder.path(),
+        journal: folder.path().join("journal"),
+        requests,
+    };
+    let mut sidecar = case.start(&format!("http://{}", backend.address), None);
+    let [otlp, _] = sidecar.addresses();
+    let mut received = Received::default();
+    assert_eq!(case.send(&mut sidecar, &otlp, 0, false), requests.len());
+    case.wait(&mut sidecar, &backend, &mut received).await;
+    sidecar.signal(Signal::TERM);
+    assert_eq!(sidecar.ended().0, 0);
+    received.update(&backend);
+    assert!(received.scores.values().all(|copies| copies.len() == 1));
+    assert_eq!(received.scores.len(), N_CRITERIA * N_RUNS as usize);
+    received.scores
+}
+
+/// Every acknowledged span has arrived, and each score as in the undisturbed run. Returns how many
+/// spans and scores came more than once.
+fn check(
+    what: &str,
+    acknowledged: &[(Vec<String>, Vec<u8>)],
+    received: &Received,
+    expected: &BTreeMap<Vec<u8>, Vec<Span>>,
+) -> [usize; 2] {
+    for (names, _) in acknowledged {
+        assert!(received.has(names), "{what}: {names:?} are lost");
+    }
+    let ids = |scores: &BTreeMap<Vec<u8>, Vec<Span>>| -> BTreeSet<Vec<u8>> {
+        scores.keys().cloned().collect()
+    };
+    assert_eq!(ids(&received.scores), ids(expected), "{what}: scores");
+    for (id, copies) in &received.scores {
+        for copy in copies {
+            assert_eq!(copy, &expected[id][0], "{what}: a score differs");
+        }
+        assert!(copies.len() <= 2, "{what}: a score came thrice");
+    }
+    let twice = received.spans.values().filter(|n| **n > 1).count();
+    let scores_twice = received.scores.values().filter(|copies| copies.len() > 1);
+    [twice, scores_twice.count()]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_at_any_system_call_loses_nothing() {
+    if !is_asked_for(
+        "a_kill_at_any_system_call_loses_nothing",
+        &["strace"],
+        false,
+    ) {
+        return;
+    }
+    let requests = requests(unix_nanos());
+    let expected = undisturbed(&requests).await;
+    let calls = [
+        ("pwritev", 24),
+        ("fdatasync", 20),
+        ("?fsync,?fdatasync", 6),
+        ("?rename,?renameat,?renameat2", 2),
+        ("?unlink,?unlinkat", 2),
+        ("fallocate", 4),
+        ("ftruncate", 2),
+    ];
+    let most = number("SPANSCORE_TEST_KILLS", 24);
+    let (mut n_cases, mut n_killed, mut twice) = (0, 0, [0, 0]);
+    for (calls, n_usual) in calls {
+        for n in 1..=most.min(n_usual) {
+            let folder = tempfile::tempdir().unwrap();
+            let backend = Backend::start().await;
+            let endpoint = format!("http://{}", backend.address);
+            let case = Case {
+                folder: folder.path(),
+                journal: folder.path().join("journal"),
+                requests: &requests,
+            };
+            let what = format!("{calls} {n}");
+            let inject = format!("{calls}:signal=KILL:when={n}");
+            let mut received = Received::default();
+            let mut first = case.start(&endpoint, Some(&inject));
+            // It may be killed before it listens.
+            let mut n_acknowledged = 0;
+            if let Some([otlp, _]) = first.addresses_unless_ended() {
+                n_acknowledged = case.send(&mut first, &otlp, 0, false);
+                case.wait(&mut first, &backend, &mut received).await;
+            }
+            n_killed += usize::from(ended(&mut first).is_some());
+            if ended(&mut first).is_none() {
+                first.signal(Signal::TERM);
+            }
+            first.child.wait().unwrap();
+
+            let mut second = case.start(&endpoint, None);
+            let [otlp, _] = second.addresses();
+            let n_sent = case.send(&mut second, &otlp, n_acknowledged, false);
+            assert_eq!(n_sent, requests.len(), "{what}: it takes requests again");
+            case.wait(&mut second, &backend, &mut received).await;
+            second.signal(Signal::TERM);
+            assert_eq!(second.ended().0, 0, "{what}");
+            received.update(&backend);
+            let of_case = check(&what, &requests, &received, &expected);
+            twice = [twice[0] + of_case[0], twice[1] + of_case[1]];
+            n_cases += 1;
+        }
+    }
+    say(&format!(
+        "{n_cases} kills asked for, {n_killed} happened, {} spans each: 0 lost; {} requests' spans \
+         and {} scores came twice",
+        requests.iter().map(|(names, _)| names.len()).sum::<usize>(),
+        twice[0],
+        twice[1]
+    ));
+    assert!(n_killed > n_cases / 2, "{n_killed} of {n_cases}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn system_calls_that_fail_refuse_requests_and_lose_nothing() {
+    let test = "system_calls_that_fail_refuse_requests_and_lose_nothing";
+    if !is_asked_for(test, &["strace"], false) {
+        return;
+    }
+    let requests = requests(unix_nanos());
+    let expected = undisturbed(&requests).await;
+    for inject in [
+        "fdatasync:error=EIO:when=3..6",
+        "fdatasync:error=EROFS:when=4",
+        "pwritev:error=ENOSPC:when=5..9",
+        "pwritev:error=EIO:when=7",
+        "fallocate:error=ENOSPC:when=1..3",
+        "fsync:error=EIO:when=2..4",
+        "?rename,?renameat,?renameat2:error=EIO:when=1",
+        "?unlink,?unlinkat:error=EROFS:when=1..2",
+        "fdatasync:delay_exit=300000:when=2+3",
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let backend = Backend::start().await;
+        let case = Case {
+            folder: folder.path(),
+            journal: folder.path().join("journal"),
+            requests: &requests,
+        };
+        let endpoint = format!("http://{}", backend.address);
+        let mut sidecar = case.start(&endpoint, Some(inject));
+        let [otlp, admin] = sidecar.addresses();
+        let n_acknowledged = case.send(&mut sidecar, &otlp, 0, true);
+        assert_eq!(n_acknowledged, requests.len(), "{inject}");
+        let answer = http(&admin, "GET /livez", &[]);
+        assert!(answer.starts_with("HTTP/1.1 200"), "{inject}: {answer}");
+        let mut received = Received::default();
+        case.wait(&mut sidecar, &backend, &mut received).await;
+        sidecar.signal(Signal::TERM);
+        assert_eq!(sidecar.ended().0, 0, "{inject}");
+        received.update(&backend);
+        let [_, n_twice] = check(inject, &requests, &received, &expected);
+        assert_eq!(n_twice, 0, "{inject}: nothing was killed");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn starts_that_are_killed_while_they_read_the_journal_lose_nothing() {
+    let test = "starts_that_are_killed_while_they_read_the_journal_lose_nothing";
+    if !is_asked_for(test, &["strace"], false) {
+        return;
+    }
+    let requests = requests(unix_nanos());
+    let expected = undisturbed(&requests).await;
+    let folder = tempfile::tempdir().unwrap();
+    // Nothing listens there yet.
+    let address = Backend::start_apart().await.address.to_string();
+    let endpoint = format!("http://{address}");
+    let case = Case {
+        folder: folder.path(),
+        journal: folder.path().join("journal"),
+        requests: &requests,
+    };
+    let mut first = case.start(&endpoint, None);
+    let [otlp, _] = first.addresses();
+    assert_eq!(case.send(&mut first, &otlp, 0, false), requests.len());
+    first.signal(Signal::KILL);
+    first.child.wait().unwrap();
+    let mut n_killed = 0;
+    for n in 1..=20 {
+        let inject = format!("pread64:signal=KILL:when={n}");
+        let mut killed = case.start(&endpoint, Some(&inject));
+        if killed.addresses_unless_ended().is_some() && ended(&mut killed).is_none() {
+            killed.signal(Signal::KILL);
+        }
+        n_killed += usize::from(!killed.child.wait().unwrap().success());
+    }
+    assert_eq!(n_killed, 20);
+    let backend = Backend::start_at(&address).await;
+    let mut last = case.start(&endpoint, None);
+    last.addresses();
+    let mut received = Received::default();
+    case.wait(&mut last, &backend, &mut received).await;
+    last.signal(Signal::TERM);
+    assert_eq!(last.ended().0, 0);
+    received.update(&backend);
+    check(test, &requests, &received, &expected);
+}
+
+/// A file system that is unmounted when dropped.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn mount(path: &Path, arguments: &[&str]) -> Option<Self> {
+        std::fs::create_dir_all(path).unwrap();
+        let mut command = Command::new("mount");
+        let mounted = command.args(arguments).arg(path).output().unwrap();
+        mounted.status.success().then(|| Self(path.to_owned()))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Lazily: a test that failed may have a process on it.
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_takes_requests_within_a_second_of_having_room() {
+    let test = "a_full_disk_takes_requests_within_a_second_of_having_room";
+    if !is_asked_for(test, &["mount", "umount"], true) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let size = ["-t", "tmpfs", "-o", "size=24m", "tmpfs"];
+    let Some(disk) = Mounted::mount(&folder.path().join("disk"), &size) else {
+        return skip(test, "a tmpfs cannot be mounted here");
+    };
+    let address = Backend::start_apart().await.address.to_string();
+    let case = Case {
+        folder: folder.path(),
+        journal: disk.0.join("journal"),
+        requests: &[],
+    };
+    let mut sidecar = case.start(&format!("http://{address}"), None);
+    let [otlp, admin] = sidecar.addresses();
+    let ballast = disk.0.join("ballast");
+    std::fs::write(&ballast, vec![1; 8 << 20]).unwrap();
+    let mut acknowledged = BTreeSet::new();
+    let mut next = 0;
+    let mut send = |acknowledged: &mut BTreeSet<String>| {
+        let is_taken = is_acknowledged(&otlp, &filler(next, 300_000));
+        if is_taken {
+            acknowledged.insert(format!("filler {next}"));
+        }
+        next += 1;
+        is_taken
+    };
+    while send(&mut acknowledged) {}
+    assert!(acknowledged.len() > 10, "{}", acknowledged.len());
+    let state = "spanscore_journal_state{log=\"requests\",state=\"disk_full\"}";
+    assert_eq!(metric(&admin, state), 1.0);
+    for path in ["/livez", "/readyz"] {
+        let answer = http(&admin, &format!("GET {path}"), &[]);
+        assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+    }
+    let now = || -> Instant { spanscore::sidecar::now().instant };
+    std::fs::remove_file(&ballast).unwrap();
+    let freed = now();
+    while !send(&mut acknowledged) {}
+    let after = now().saturating_duration_since(freed);
+    say(&format!("{test}: {} ms", after.as_millis()));
+    assert!(after < Duration::from_secs(1), "{after:?}");
+
+    // Full again, and this time the downstream makes the room.
+    while send(&mut acknowledged) {}
+    let backend = Backend::start_at(&address).await;
+    while !send(&mut acknowledged) {}
+    let mut received = Received::default();
+    let is_missing = |received: &Received| {
+        let mut names = acknowledged.iter();
+        names.any(|name| !received.spans.contains_key(name))
+    };
+    while is_missing(received.update(&backend)) {
+        tokio::task::yield_now().await;
+    }
+    sidecar.signal(Signal::TERM);
+    assert_eq!(sidecar.ended().0, 0);
+}
+
+/// Cuts the power of a file system: nothing is written any more, not even what waits
+/// (`EXT4_IOC_SHUTDOWN` without a flush). Every access fails from then on.
+const CUT_POWER: &str = "import fcntl, os, struct, sys
+fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', 2))";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ext4_whose_power_is_cut_has_everything_acknowledged() {
+    let test = "an_ext4_whose_power_is_cut_has_everything_acknowledged";
+    let programs = ["mount", "umount", "python3", "mkfs.ext4", "truncate"];
+    if !is_asked_for(test, &programs, true) {
+        return;
+    }
+    let succeeds = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        let silent = command.args(arguments).stdout(Stdio::null());
+        silent.status().unwrap().success()
+    };
+    let requests = requests(unix_nanos());
+    let expected = undisturbed(&requests).await;
+    for n_before in [1, 8, requests.len()] {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("image");
+        let image = image.to_str().unwrap();
+        assert!(succeeds("truncate", &["--size=96M", image]));
+        assert!(succeeds("mkfs.ext4", &["-q", "-F", image]));
+        let path = folder.path().join("disk");
+        let Some(disk) = Mounted::mount(&path, &["-o", "loop", image]) else {
+            return skip(test, "a loop device cannot be mounted here");
+        };
+        // Nothing listens there yet, so that all depends on the disk.
+        let address = Backend::start_apart().await.address.to_string();
+        let endpoint = format!("http://{address}");
+        let case = Case {
+            folder: folder.path(),
+            journal: path.join("journal"),
+            requests: &requests,
+        };
+        let mut first = case.start(&endpoint, None);
+        let [otlp, admin] = first.addresses();
+        let before = Case {
+            requests: &requests[..n_before],
+            journal: case.journal.clone(),
+            ..case
+        };
+        assert_eq!(before.send(&mut first, &otlp, 0, false), n_before);
+        assert!(succeeds(
+            "python3",
+            &["-c", CUT_POWER, path.to_str().unwrap()]
+        ));
+        // The disk is away, the process is not.
+        assert!(!is_acknowledged(&otlp, &filler(999, 10)));
+        let answer = http(&admin, "GET /livez", &[]);
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        let state = "spanscore_journal_state{log=\"requests\",state=\"disk_error\"}";
+        assert_eq!(metric(&admin, state), 1.0);
+        first.signal(Signal::KILL);
+        first.child.wait().unwrap();
+        drop(disk);
+
+        let Some(_disk) = Mounted::mount(&path, &["-o", "loop", image]) else {
+            panic!("the file system does not come back");
+        };
+        let backend = Backend::start_at(&address).await;
+        let mut second = case.start(&endpoint, None);
+        let [otlp, _] = second.addresses();
+        let n_sent = case.send(&mut second, &otlp, n_before, false);
+        assert_eq!(n_sent, requests.len());
+        let mut received = Received::default();
+        case.wait(&mut second, &backend, &mut received).await;
+        second.signal(Signal::TERM);
+        assert_eq!(second.ended().0, 0);
+        received.update(&backend);
+        let what = format!("power cut after {n_before} requests");
+        check(&what, &requests, &received, &expected);
+    }
+}
