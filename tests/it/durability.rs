@@ -3,6 +3,7 @@
 //! simulated in `src/journal/tests.rs`. Proves nothing about a machine that loses power.
 
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,6 +19,10 @@ use crate::support::program::{RECORDING, Running, is_acknowledged, metric, run};
 use crate::support::spans::request;
 
 fn sidecar(folder: &Path, endpoint: &str) -> Running {
+    sidecar_with(folder, endpoint, &[])
+}
+
+fn sidecar_with(folder: &Path, endpoint: &str, more: &[&str]) -> Running {
     let set = |key: &str, value: &str| ["--set".to_owned(), format!("{key}={value}")];
     let arguments: Vec<String> = [
         set("journal.directory", &folder.display().to_string()),
@@ -28,7 +33,8 @@ fn sidecar(folder: &Path, endpoint: &str) -> Running {
         set("shutdown.quiet", "0"),
     ]
     .concat();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    arguments.extend(more.iter().flat_map(|setting| ["--set", *setting]));
     Running::start(&arguments)
 }
 
@@ -257,4 +263,142 @@ async fn a_request_that_is_sent_again_after_a_kill_arrives_once() {
     let mut names = arrived_names(&backend);
     names.sort();
     assert_eq!(names, ["a", "b", "c"]);
+}
+
+/// Writes another version of the format into the heads of a segment.
+fn set_version(segment: &Path, version: u32) {
+    const HEAD: usize = 48;
+    let mut bytes = std::fs::read(segment).unwrap();
+    for head in [0, 2_048] {
+        let head = &mut bytes[head..head + HEAD];
+        head[8..12].copy_from_slice(&version.to_le_bytes());
+        let crc = crc32fast::hash(&head[..HEAD - 4]);
+        head[HEAD - 4..].copy_from_slice(&crc.to_le_bytes());
+    }
+    std::fs::write(segment, bytes).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_program_sets_a_newer_journal_aside_and_the_newer_one_delivers_it_later() {
+    const SEGMENT: &str = "0000000000000000.seg";
+    let folder = tempfile::tempdir().unwrap();
+    let requests = folder.path().join("requests");
+    // Nothing listens there yet.
+    let address = Backend::start_apart().await.address.to_string();
+    let endpoint = format!("http://{address}");
+    let mut newer = sidecar(folder.path(), &endpoint);
+    let [otlp, _] = newer.addresses();
+    assert!(is_acknowledged(&otlp, &request_named("of the newer")));
+    newer.signal(Signal::KILL);
+    newer.child.wait().unwrap();
+    set_version(&requests.join(SEGMENT), 99);
+
+    let mut older = sidecar(folder.path(), &endpoint);
+    let [otlp, admin] = older.addresses();
+    assert_eq!(metric(&admin, "spanscore_journal_too_new_total"), 1.0);
+    assert!(is_acknowledged(&otlp, &request_named("of the older")));
+    let backend = Backend::start_at(&address).await;
+    while metric(&admin, "spanscore_exporter_sent_spans_total") < 1.0 {
+        tokio::task::yield_now().await;
+    }
+    older.signal(Signal::TERM);
+    let mut messages = String::new();
+    older.log.read_to_string(&mut messages).unwrap();
+    assert_eq!(older.ended().0, 0, "{messages}");
+    assert_eq!(arrived_names(&backend), ["of the older"]);
+
+    // What was set aside is untouched, and delivered where it is read.
+    let mut damaged = std::fs::read_dir(folder.path().join("damaged")).unwrap();
+    let aside = damaged.next().unwrap().unwrap().path();
+    let name = aside.file_name().unwrap().to_str().unwrap();
+    assert!(name.starts_with("requests-"), "{name}");
+    set_version(&aside.join(SEGMENT), 2);
+    std::fs::remove_dir_all(&requests).unwrap();
+    std::fs::rename(&aside, &requests).unwrap();
+    let mut newer = sidecar(folder.path(), &endpoint);
+    let [_, admin] = newer.addresses();
+    while metric(&admin, "spanscore_exporter_sent_spans_total") < 1.0 {
+        tokio::task::yield_now().await;
+    }
+    newer.signal(Signal::TERM);
+    assert_eq!(newer.ended().0, 0);
+    assert_eq!(arrived_names(&backend), ["of the older", "of the newer"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_above_a_smaller_cap_is_delivered_and_takes_requests_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let address = Backend::start_apart().await.address.to_string();
+    let endpoint = format!("http://{address}");
+    let large = |n: u64| {
+        let name = format!("{n} {}", "x".repeat(1_000_000));
+        request_named(&name)
+    };
+    let mut first = sidecar(folder.path(), &endpoint);
+    let [otlp, _] = first.addresses();
+    for n in 0..12 {
+        assert!(is_acknowledged(&otlp, &large(n)));
+    }
+    first.signal(Signal::KILL);
+    first.child.wait().unwrap();
+
+    let cap = [
+        "journal.max_size=8MiB",
+        "receivers.otlp.max_request_size=2MiB",
+    ];
+    let mut second = sidecar_with(folder.path(), &endpoint, &cap);
+    let [otlp, admin] = second.addresses();
+    assert!(!is_acknowledged(&otlp, &large(12)), "it is over its cap");
+    let refused =
+        "spanscore_receiver_refused_requests_total{signal=\"traces\",reason=\"journal_full\"}";
+    assert_eq!(metric(&admin, refused), 1.0);
+    let backend = Backend::start_at(&address).await;
+    while !is_acknowledged(&otlp, &large(12)) {
+        tokio::task::yield_now().await;
+    }
+    while metric(&admin, "spanscore_exporter_sent_spans_total") < 13.0 {
+        tokio::task::yield_now().await;
+    }
+    second.signal(Signal::TERM);
+    assert_eq!(second.ended().0, 0);
+    let names = arrived_names(&backend);
+    let first_words = names.iter().map(|name| name.split(' ').next().unwrap());
+    let numbers: BTreeSet<u64> = first_words.map(|word| word.parse().unwrap()).collect();
+    assert_eq!(numbers, (0..13).collect());
+}
+
+/// What `validate` says of a configuration with this journal.
+fn validate(journal: &str) -> (i32, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("spanscore.yaml");
+    std::fs::write(&config, format!("journal: {journal}\n")).unwrap();
+    let (code, _, messages) = run(&["validate", config.to_str().unwrap()]);
+    (code, messages)
+}
+
+#[test]
+fn validate_warns_of_a_journal_that_one_request_fills_and_refuses_one_for_hardly_any_score() {
+    let (code, messages) = validate("{ directory: journal, max_size: 4MiB }");
+    assert_eq!(code, 0, "{messages}");
+    let expected = "`journal.max_size` is less than twice `receivers.otlp.max_request_size`";
+    assert!(messages.contains(expected), "{messages}");
+    let (code, messages) = validate("{ directory: journal }");
+    assert_eq!((code, messages.as_str()), (0, ""));
+    let (code, messages) = validate("{ directory: journal, max_scores_size: 1MiB }");
+    assert_eq!(code, 2, "{messages}");
+    assert!(messages.contains("expected 16MiB or more"), "{messages}");
+}
+
+#[test]
+fn validate_warns_of_a_journal_in_memory() {
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+    let mut mounts = mounts.lines().map(|line| line.split(' ').collect());
+    if !mounts.any(|mount: Vec<&str>| mount[1..3] == ["/dev/shm", "tmpfs"]) {
+        let line = b"\nSKIPPED validate_warns_of_a_journal_in_memory: /dev/shm is no tmpfs here\n";
+        return std::io::stderr().write_all(line).unwrap();
+    }
+    // The folder need not exist.
+    let (code, messages) = validate("{ directory: /dev/shm/no-such-folder/journal }");
+    assert_eq!(code, 0, "{messages}");
+    assert!(messages.contains("is on a tmpfs here"), "{messages}");
 }
