@@ -447,11 +447,21 @@ impl Target {
                 )));
             }
         }
-        let closed_otherwise = metrics.sum("spanscore_traces_closed_total")
-            - metrics.one("spanscore_traces_closed_total{reason=\"root_ended\"}");
-        if closed_otherwise > 0.0 {
+        let closed = |reason: &str| {
+            metrics.one(&format!(
+                "spanscore_traces_closed_total{{reason=\"{reason}\"}}"
+            ))
+        };
+        // Among more traces than are remembered, so many may be taken for forgotten ones: see
+        // docs/design.md#late-spans-and-revisions.
+        let n_incomplete = closed("incomplete");
+        let closed_otherwise =
+            metrics.sum("spanscore_traces_closed_total") - closed("root_ended") - n_incomplete;
+        if closed_otherwise > 0.0 || n_incomplete > self.n_roots as f64 / 5_000.0 {
             return Err(io::Error::other(format!(
-                "{closed_otherwise} traces were closed for other reasons than their root's end"
+                "{closed_otherwise} traces were closed for other reasons than their root's end, \
+                 {n_incomplete} of {} as incomplete",
+                self.n_roots
             )));
         }
         let n_expected = if *expects_scores {

@@ -8,9 +8,9 @@ use super::fifo_timers::Tick;
 const MAX_WORDS: usize = 1 << 16;
 
 /// Bits that stand for a hash.
-const N_PROBES: u64 = 4;
+const N_PROBES: u64 = 10;
 
-/// Bits for each hash: one of a thousand others is claimed by a full filter.
+/// Bits for each hash: a full filter claims one of 11,000 others, a half-full one of 3 million.
 const BITS_PER_HASH: usize = 20;
 
 /// A bounded set of hashes that may claim one which was not inserted, and never denies one that
@@ -142,7 +142,8 @@ mod tests {
         assert_eq!(forgotten.size(), 1 << 16);
         assert!((0..n_taken).all(|n| forgotten.contains(hash(n))));
         let claimed = (n_taken..1_000_000).filter(|&n| forgotten.contains(hash(n)));
-        assert!(claimed.count() < 2_000);
+        // 87 are expected.
+        assert!(claimed.count() < 180);
     }
 
     #[test]
