@@ -20,9 +20,12 @@ const FIRST_CHUNK_SIZE: usize = 4 << 10;
 /// cost more than an allocation.
 const LARGE: usize = 1 << 10;
 
-/// The text of a trace grows by at least this many bytes: the first spans of each trace would
-/// otherwise move it again and again.
-const MIN_GROWTH: usize = 1 << 10;
+/// Capacity of a trace's text at first, in bytes: the first spans of each trace would otherwise
+/// move it again and again, and more would be unused in most traces.
+const FIRST_CAPACITY: usize = 512;
+
+/// It then grows by at least this many bytes.
+const MIN_GROWTH: usize = 256;
 
 /// A text of a trace larger than this, in bytes, grows by at most an eighth: unused capacity counts
 /// against the budget like used one. It never grows by a fixed step: moving the text would then
@@ -205,10 +208,11 @@ impl TraceArena {
             // By a half, not by doubling: with many open traces, unused capacity would be most of
             // the memory.
             let size = self.text.len();
-            self.text.reserve_exact(
-                text.len()
-                    .max((size / 2).clamp(MIN_GROWTH, LARGE_GROWTH.max(size / 8))),
-            );
+            let growth = match size {
+                0 => FIRST_CAPACITY,
+                _ => (size / 2).clamp(MIN_GROWTH, LARGE_GROWTH.max(size / 8)),
+            };
+            self.text.reserve_exact(text.len().max(growth));
         }
         self.text.push_str(text);
         Some(place)

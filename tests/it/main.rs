@@ -42,5 +42,6 @@ mod rules_page;
 mod span_expectations;
 mod tidy;
 mod timed_conformance;
+mod trace_sizes;
 mod untimed_calls;
 mod verdict_stability;

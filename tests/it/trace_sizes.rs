@@ -1,0 +1,58 @@
+//! What an open trace is counted with, for the requests that the benchmarks send: so many traces
+//! fit into the memory of a sidecar. Proves nothing about what the allocator takes for them.
+
+#[expect(dead_code, reason = "benchmarks read more of a request than its bytes")]
+#[path = "../../benches/support/payload.rs"]
+mod payload;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use spanscore::assemble::{Settings, Stats};
+    use spanscore::evaluate::Explain;
+    use spanscore::extract::Tools;
+    use spanscore::pipeline::{Pipeline, Rules};
+    use spanscore::receive::scan;
+    use spanscore::sidecar;
+
+    use super::payload::{Profile, Recipe, Ring};
+
+    /// The statistics while `n_open` traces of 12 spans are open, which have half of them on
+    /// average.
+    fn open(profile: Profile, n_open: usize) -> Stats {
+        let ring = Ring::new(Recipe {
+            profile,
+            n_open,
+            spans_per_request: 512,
+            min_requests: 1,
+            seed: 7,
+        });
+        let rules = Rules::new(Vec::new(), &Tools::default(), Explain::default(), &[]);
+        let settings = Settings {
+            settle: Duration::ZERO,
+            ..Settings::replay()
+        };
+        let now = sidecar::now();
+        let mut pipeline = Pipeline::new(settings, now);
+        for position in 0..ring.len() as u64 {
+            let body = ring.fill(0, position).body;
+            let scanned = scan::scan(&body, Some(rules.keys())).unwrap();
+            pipeline.accept(&rules, scanned.batch, now);
+            pipeline.advance(&rules, now);
+        }
+        pipeline.stats()
+    }
+
+    #[test]
+    fn an_open_trace_is_counted_with_at_most_so_many_bytes() {
+        for (profile, most) in [(Profile::Lean, 2_000), (Profile::Genai, 9_200)] {
+            let Stats {
+                n_open, open_size, ..
+            } = open(profile, 1_024);
+            assert!(n_open > 900, "{n_open}");
+            let size = open_size / n_open;
+            assert!(size <= most, "{profile:?}: {size} bytes");
+        }
+    }
+}
