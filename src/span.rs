@@ -24,7 +24,7 @@ use std::time::Instant;
 
 pub(crate) use arena::{ArenaPlace, LentText, RequestArena, TraceArena};
 pub use attribute::{Attribute, Bytes, Value};
-pub use builder::{KeptAttributesBuilder, cut_at_char};
+pub use builder::{KeptAttributesBuilder, cut_at_char, is_unfinished_json};
 pub use class::{Recognition, SpanClass};
 pub use index::IndexedAttributes;
 pub use kept_attributes::{Event, KeptAttributes};

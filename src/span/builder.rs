@@ -203,6 +203,19 @@ pub fn cut_at_char(text: &[u8], size: usize) -> &[u8] {
     &text[..end]
 }
 
+/// Does this text begin like a map or a list of maps, in JSON or Python, and not end like one?
+pub fn is_unfinished_json(text: &[u8]) -> bool {
+    let text = text.trim_ascii();
+    let (begins, end) = match text.strip_prefix(b"[") {
+        Some(first) => (first, b']'),
+        None => (text, b'}'),
+    };
+    let mut begins = begins.iter().filter(|byte| !byte.is_ascii_whitespace());
+    begins.next() == Some(&b'{')
+        && matches!(begins.next(), Some(b'"' | b'\''))
+        && text.last() != Some(&end)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -41,10 +41,10 @@ pub(crate) fn announcement(span: &View<'_>, max_size: usize) -> Announcement {
     let replies = keys::REPLIES.iter().map(|&key| {
         let attribute = span.attribute(key);
         let cut = attribute.is_some_and(|attribute| attribute.cut && !keys::is_result(key));
-        let mut reply = match attribute.and_then(|attribute| json_text(attribute.value)) {
-            Some(text) if !cut => read_reply(text, max_size),
-            _ => Announcement::default(),
-        };
+        // Of a result, the scan only cuts a text that speaks of no call.
+        let whole = attribute.filter(|attribute| !attribute.cut);
+        let reply = whole.and_then(|attribute| json_text(attribute.value));
+        let mut reply = reply.map_or_else(Announcement::default, |text| read_reply(text, max_size));
         reply.cut |= cut || is_lost(span, key);
         reply.cut &= !(is_flattened && keys::is_result(key));
         reply

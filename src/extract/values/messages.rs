@@ -9,6 +9,7 @@ use serde_json::{Map, Value as Json};
 
 use super::payload;
 use crate::extract::tool_call::Payload;
+use crate::span::is_unfinished_json;
 
 /// The calls that a model's reply asks for, in its order.
 #[derive(Debug, Clone, Default)]
@@ -69,18 +70,7 @@ pub(crate) struct ConversationResult {
 pub(crate) fn may_announce(text: &str) -> bool {
     let mut words = ["tool", "function", "Tool"].iter();
     words.any(|word| memchr::memmem::find(text.as_bytes(), word.as_bytes()).is_some())
-        || is_unfinished(text)
-}
-
-/// Does this text begin like a message or a list of messages, and not end like one?
-fn is_unfinished(text: &str) -> bool {
-    let text = text.trim();
-    let (begins, end) = match text.strip_prefix('[') {
-        Some(first) => (first.trim_start(), ']'),
-        None => (text, '}'),
-    };
-    let mut begins = begins.chars().filter(|c| !c.is_whitespace());
-    begins.next() == Some('{') && matches!(begins.next(), Some('"' | '\'')) && !text.ends_with(end)
+        || is_unfinished_json(text.as_bytes())
 }
 
 /// The messages after the model's last answer; `None` for text that is no list. Reads the list

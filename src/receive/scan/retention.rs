@@ -11,7 +11,7 @@ use super::shorten::shorten;
 use super::value::{ScannedValue, VALUE, ValueKind};
 use crate::span::{
     Attribute, Keep, Kept, KeptAttributes, KeptAttributesBuilder, KeyId, KeySet, RequestArena,
-    Span, TraceId, Value, cut_at_char,
+    Span, TraceId, Value, cut_at_char, is_unfinished_json,
 };
 use crate::wire::number_of;
 
@@ -118,14 +118,21 @@ impl<'k> Keeper<'k> {
         }
         let holds_call = || may_hold_call(kept.suffix, value, encoded, number_of(VALUE));
         let kept = match kept.keep {
-            Keep::Reply if !holds_call() => return,
+            Keep::Reply if !holds_call() => return self.lose_calls_behind(kept, value),
             // The fields of a message are texts.
             Keep::Reply if value.kind == ValueKind::Nested && !kept.suffix.is_empty() => return,
             // A result is cut to the size of a value; a reply is needed whole.
-            Keep::Output if self.is_long(value, encoded) && holds_call() => Kept {
-                keep: Keep::Reply,
-                ..kept
-            },
+            Keep::Output if self.is_long(value, encoded) => {
+                if holds_call() {
+                    Kept {
+                        keep: Keep::Reply,
+                        ..kept
+                    }
+                } else {
+                    self.lose_calls_behind(kept, value);
+                    kept
+                }
+            }
             _ => kept,
         };
         let bits = value.bits;
@@ -180,7 +187,7 @@ impl<'k> Keeper<'k> {
             suffix: b"",
         };
         if keep == Keep::Reply && !may_hold_call(b"", value, record, field) {
-            return;
+            return self.lose_calls_behind(kept, value);
         }
         match value.kind {
             ValueKind::Str => self.text(kept, value.bytes),
@@ -471,6 +478,15 @@ impl<'k> Keeper<'k> {
             Keep::Reply | Keep::Output => self.lose(kept.key),
             Keep::Request => self.lost_request = true,
             _ => {}
+        }
+    }
+
+    /// Notes a reply that speaks of no call and was cut before it arrived, by an attribute limit of
+    /// the SDK: calls may have been behind its end.
+    fn lose_calls_behind(&mut self, kept: Kept<'_>, value: ScannedValue<'_>) {
+        let is_text = matches!(value.kind, ValueKind::Str | ValueKind::Bytes);
+        if is_text && kept.suffix.is_empty() && is_unfinished_json(value.bytes) {
+            self.lose(kept.key);
         }
     }
 

@@ -285,6 +285,34 @@ fn a_reply_that_the_sdk_has_cut_does_not_pass() {
     );
 }
 
+/// Wherever `OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT` cuts a reply, a call may have been behind its end.
+/// A reply that only we cut spoke of none.
+#[test]
+fn a_reply_without_calls_is_whole_however_long_unless_the_sdk_has_cut_it() {
+    for ((marks, key, _), kib) in spellings()
+        .iter()
+        .flat_map(|spelling| [1, 20, 100].map(|kib| (spelling, kib)))
+    {
+        let message = json!({ "role": "assistant", "content": prose(kib) });
+        let choice = json!({ "choices": [{ "message": message }] });
+        for reply in [json!([message]), message, choice].map(|reply| reply.to_string()) {
+            let cut = &reply[..reply.len() - 40];
+            for (reply, verdict) in [(&*reply, Verdict::Pass), (cut, Verdict::NotEvaluated)] {
+                let model = with(marks.clone(), json!({ *key: reply }));
+                let judged = judge(&never_delete(), [run(&[model])]);
+                let found = only(&judged);
+                assert_eq!(found.verdict, verdict, "{key}, {kib} KiB: {}", &reply[..30]);
+            }
+        }
+    }
+    let body = json!({ "message": { "content": prose(20) } }).to_string();
+    let body = json!(&body[..body.len() - 40]);
+    let record = record(1, 1, "gen_ai.choice", &json!({}), &body);
+    let requests = [Request::Records(vec![record]), run(&[chat(json!({}))])];
+    let judged = judge(&never_delete(), requests);
+    assert_eq!(only(&judged).verdict, Verdict::NotEvaluated);
+}
+
 #[test]
 fn an_event_behind_a_long_history_is_read() {
     let text = |key: &str, text: &str| json!({ "key": key, "value": typed(&json!(text)) });
