@@ -292,7 +292,8 @@ fn parts(name: &str) -> Vec<(&str, bool)> {
         let (len, is_id) = match (uuid_len(rest).or_else(|| time_len(rest)), word) {
             (Some(len), _) => (len, true),
             (None, 0) => (first.len_utf8(), false),
-            (None, word) => (word, is_id(&rest[..word])),
+            (None, word) if is_id(&rest[..word]) => (word, true),
+            (None, word) => (word - counter_len(&rest[..word]), false),
         };
         parts.push((&rest[..len], is_id));
         rest = &rest[len..];
@@ -331,14 +332,33 @@ fn time_len(text: &str) -> Option<usize> {
     })
 }
 
-/// Is this word an id rather than a word of a name? A long number, a long hexadecimal number, a
-/// long mix of digits and letters, such as a ULID, or letters of changing case with a digit. A year
-/// or a version (`2024`, `v2`) is none.
+/// The length of the counter at the end of a word (`order6332`).
+fn counter_len(word: &str) -> usize {
+    let name = word.trim_end_matches(|c: char| c.is_ascii_digit());
+    let counter = &word[name.len()..];
+    if is_counter(counter) {
+        counter.len()
+    } else {
+        0
+    }
+}
+
+/// Is this number, of digits alone, one that counts? Fewer digits may be a version or a code
+/// (`v2`, `error 404`), and four a year.
+fn is_counter(number: &str) -> bool {
+    match number.len() {
+        4 => !number.starts_with("19") && !number.starts_with("20"),
+        n_digits => n_digits >= 5,
+    }
+}
+
+/// Is this word an id rather than a word of a name? A counter, a long hexadecimal number, a long
+/// mix of digits and letters, such as a ULID, or letters of changing case with a digit.
 fn is_id(word: &str) -> bool {
     let n_digits = word.bytes().filter(u8::is_ascii_digit).count();
     let is = |is: fn(&u8) -> bool| word.bytes().all(|byte| is(&byte));
     match word.len() {
-        len if n_digits == len => len >= 5,
+        len if n_digits == len => is_counter(word),
         len if n_digits > 0 && is(u8::is_ascii_hexdigit) => len >= 8,
         len if n_digits >= 3 => len >= 12 && is(u8::is_ascii_alphanumeric),
         len => {
@@ -408,6 +428,10 @@ mod tests {
             ("agent_7f3a21bc_9c0d11ee", "agent_*_*"),
             ("invoke_agent billing_agent", "invoke_agent billing_agent"),
             ("gpt-4o-2024 v2", "gpt-4o-2024 v2"),
+            ("task-6332", "task-*"),
+            ("task 0017 of 1999", "task * of 1999"),
+            ("order6332.refund", "order*.refund"),
+            ("error 404 in room101", "error 404 in room101"),
             ("what * is", "what ? is"),
             ("décade 12345é", "décade 12345é"),
             ("thread_7SIftRutlZfOjUStEkUdfMI7", "thread_*"),
