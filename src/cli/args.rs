@@ -1,5 +1,6 @@
 //! Parses the command line. Knows every subcommand and flag; knows nothing of what they do.
 
+mod global;
 mod learning;
 
 use std::ffi::OsString;
@@ -9,6 +10,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
+pub use global::{Global, NoConfiguration};
 pub use learning::{Drift, DriftFormat, Learn};
 
 /// A sidecar for AI agents: forwards OpenTelemetry untouched and scores every trace's tool calls.
@@ -43,7 +45,7 @@ impl Cli {
         let subcommand = match &self.command {
             Some(Command::Demo(_)) => "demo",
             Some(Command::Init(args)) if args.from.is_empty() => "init",
-            Some(Command::Schema) => "schema",
+            Some(Command::Schema(_)) => "schema",
             Some(Command::Completions(_)) => "completions",
             Some(Command::Drain(_)) => "drain",
             Some(Command::Journal(_)) => "journal",
@@ -75,26 +77,6 @@ Exit codes: 0 success, 1 a criterion failed or runs drifted, 2 usage or configur
 error, 3 unreadable input, 4 startup failed, 5 stopped before everything was delivered
 (shutdown.exit_undelivered).";
 
-/// Options of every subcommand.
-#[derive(Debug, Clone, Default, Args)]
-pub struct Global {
-    /// Configuration file, YAML or JSON [default: ./spanscore.yaml if it exists].
-    #[arg(short, long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub config: Option<PathBuf>,
-    /// Override a configuration key, e.g. --set forward.endpoint=http://localhost:4319.
-    #[arg(long = "set", global = true, value_name = "KEY=VALUE", value_parser = key_and_value)]
-    pub set: Vec<(String, String)>,
-}
-
-fn key_and_value(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.trim().is_empty() => {
-            Ok((key.trim().to_owned(), value.to_owned()))
-        }
-        _ => Err("expected KEY=VALUE, such as `forward.endpoint=http://localhost:4319`".to_owned()),
-    }
-}
-
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -119,7 +101,7 @@ pub enum Command {
     /// Write a commented starter configuration.
     Init(Init),
     /// Print the JSON Schema of the configuration.
-    Schema,
+    Schema(NoConfiguration),
     /// Print a shell completion script.
     Completions(Completions),
     /// Exit 0 if the running sidecar is ready, else 1 (for probes).
@@ -225,6 +207,9 @@ pub struct Demo {
     /// Stay up after the session and print the address of the page; Ctrl+C ends it.
     #[arg(long)]
     pub keep: bool,
+    /// It uses no configuration.
+    #[command(flatten)]
+    pub no_configuration: NoConfiguration,
 }
 
 fn zero_to_one(text: &str) -> Result<f64, String> {
@@ -251,6 +236,9 @@ pub struct JournalReport {
     /// The folder (`journal.directory`). Exit code 3 if anything in it is damaged.
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
+    /// It uses no configuration.
+    #[command(flatten)]
+    pub no_configuration: NoConfiguration,
 }
 
 /// `inspect`.
@@ -371,6 +359,9 @@ pub struct Init {
 pub struct Completions {
     /// The shell.
     pub shell: Shell,
+    /// It uses no configuration.
+    #[command(flatten)]
+    pub no_configuration: NoConfiguration,
 }
 
 /// `health`.
@@ -455,6 +446,9 @@ pub struct Drain {
     /// Process id of the sidecar; in a container, it is 1. Other programs are left alone.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: i32,
+    /// It uses no configuration.
+    #[command(flatten)]
+    pub no_configuration: NoConfiguration,
 }
 
 #[cfg(test)]
@@ -588,6 +582,10 @@ mod tests {
                     }
                 }
             }
+            let help = Cli::try_parse_from(["spanscore", words[0], "--help"]).unwrap_err();
+            // `init` reads a configuration with `--from`.
+            let offers = reads_configuration || words[0] == "init";
+            assert_eq!(help.to_string().contains("--set"), offers, "{help}");
         }
         let subcommands = Cli::command();
         let subcommands = subcommands

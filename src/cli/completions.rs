@@ -22,6 +22,7 @@ pub(super) fn completions(args: &Completions, out: &mut dyn Write) -> io::Result
 mod tests {
     use clap_complete::Shell;
 
+    use super::super::args::NoConfiguration;
     use super::*;
 
     #[test]
@@ -34,7 +35,17 @@ mod tests {
             Shell::Elvish,
         ] {
             let mut out = Vec::new();
-            assert_eq!(completions(&Completions { shell }, &mut out).unwrap(), 0);
+            assert_eq!(
+                completions(
+                    &Completions {
+                        shell,
+                        no_configuration: NoConfiguration
+                    },
+                    &mut out
+                )
+                .unwrap(),
+                0
+            );
             let script = String::from_utf8(out).unwrap();
             assert!(
                 script.contains("replay") && script.contains("validate"),

@@ -169,7 +169,7 @@ fn dispatch(
                 streams.err_look,
             );
         }
-        Command::Schema => return schema::schema(streams.out),
+        Command::Schema(_) => return schema::schema(streams.out),
         Command::Completions(args) => return completions::completions(args, streams.out),
         Command::Init(args) => {
             // Recordings may need the conventions of a configuration that is there already. It need

@@ -1,0 +1,56 @@
+//! The options of every subcommand, and which subcommands do without them. Knows nothing of what a
+//! configuration says.
+
+use std::path::PathBuf;
+
+use clap::{ArgMatches, Args, FromArgMatches, ValueHint};
+
+/// Options of every subcommand.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Global {
+    /// Configuration file, YAML or JSON [default: ./spanscore.yaml if it exists].
+    #[arg(short, long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+    /// Override a configuration key, e.g. --set forward.endpoint=http://localhost:4319.
+    #[arg(long = "set", global = true, value_name = "KEY=VALUE", value_parser = key_and_value)]
+    pub set: Vec<(String, String)>,
+}
+
+fn key_and_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => {
+            Ok((key.trim().to_owned(), value.to_owned()))
+        }
+        _ => Err("expected KEY=VALUE, such as `forward.endpoint=http://localhost:4319`".to_owned()),
+    }
+}
+
+/// Leaves the options of every subcommand out of the help of one that refuses them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoConfiguration;
+
+impl Args for NoConfiguration {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        // A subcommand's own argument takes the place of the global one with its id.
+        let global = Global::augment_args(clap::Command::new("global"));
+        command.args(
+            global
+                .get_arguments()
+                .map(|option| option.clone().hide(true)),
+        )
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for NoConfiguration {
+    fn from_arg_matches(_: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Self)
+    }
+
+    fn update_from_arg_matches(&mut self, _: &ArgMatches) -> Result<(), clap::Error> {
+        Ok(())
+    }
+}
