@@ -388,12 +388,10 @@ impl<C: CrossTraceAccess> Pipeline<C> {
                 self.judged.half_arrived.extend(half);
             }
             match extracted.trajectory {
-                // Spans report all calls of this group of records.
-                Some(trajectory)
-                    if trajectory.subject.is_none() && trajectory.tool_calls.is_empty() =>
-                {
-                    if closed.first {
-                        self.judged.n_no_trajectory += 1;
+                Some(trajectory) if trajectory.is_taken_over() => {
+                    match closed.first {
+                        true => self.judged.n_no_trajectory += 1,
+                        false => self.judged.revised.push(Arc::clone(&trajectory)),
                     }
                     let memo = &mut closed.memo;
                     let revising = memo.revise(&rules.criteria, &trajectory, &self.hasher);
@@ -402,9 +400,12 @@ impl<C: CrossTraceAccess> Pipeline<C> {
                     }
                 }
                 Some(trajectory) => {
-                    if closed.first {
-                        self.judged.trajectories.push(Arc::clone(&trajectory));
-                    }
+                    let judged = &mut self.judged;
+                    let list = match closed.first {
+                        true => &mut judged.trajectories,
+                        false => &mut judged.revised,
+                    };
+                    list.push(Arc::clone(&trajectory));
                     self.judge_one(rules, &trajectory, &mut closed.memo, sink);
                 }
                 None if closed.first => {

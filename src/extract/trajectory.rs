@@ -122,6 +122,11 @@ impl Subject {
 }
 
 impl Trajectory {
+    /// Do spans report all calls of this group of log records? Then it is no run.
+    pub fn is_taken_over(&self) -> bool {
+        self.subject.is_none() && self.tool_calls.is_empty()
+    }
+
     /// The runs that `scope: agent` judges: all but those that have no calls of their own and
     /// contain another run.
     pub fn judged_agent_runs(&self) -> Vec<usize> {

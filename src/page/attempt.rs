@@ -29,7 +29,7 @@ pub(super) fn attempt(criterion: &Arc<Criterion>, runs: &[Arc<RememberedRun>]) -
     let (mut n_in_part, mut n_unselected) = (0_u64, 0_u64);
     // Runs that would change come first, then those that do not pass.
     let mut lists: [Vec<Value>; 3] = Default::default();
-    for run in runs {
+    for run in runs.iter().filter(|run| !run.trajectory.is_taken_over()) {
         let calls = &run.trajectory.tool_calls;
         cost = cost.saturating_add(size.saturating_mul(calls.len() + 1));
         searched = searched.saturating_add(evaluate::searched_size(calls) + calls.len() * 16);

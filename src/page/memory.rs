@@ -109,6 +109,11 @@ impl RunMemory {
         unix_nanos: u64,
     ) {
         let mut first = judged.trajectories.iter().peekable();
+        let mut revised: HashMap<TraceId, &Arc<Trajectory>> = judged
+            .revised
+            .iter()
+            .map(|trajectory| (trajectory.trace_id, trajectory))
+            .collect();
         let trace_id = |evaluation: &Evaluation| evaluation.trajectory.trace_id;
         let groups = judged
             .evaluations
@@ -122,7 +127,7 @@ impl RunMemory {
             // Trajectories and evaluations come in one order. A group without a new trajectory
             // revises a run that was judged before.
             if !first.clone().any(|trajectory| trajectory.trace_id == id) {
-                self.revise(group, copy, unix_nanos);
+                self.revise(id, revised.remove(&id), group, copy, unix_nanos);
                 continue;
             }
             for trajectory in first.by_ref() {
@@ -136,6 +141,13 @@ impl RunMemory {
         }
         for trajectory in first {
             self.take(trajectory, &[], copy, is_watched, unix_nanos);
+        }
+        // Late spans changed these runs, and no verdict.
+        for trajectory in &judged.revised {
+            let id = trajectory.trace_id;
+            if revised.remove(&id).is_some() {
+                self.revise(id, Some(trajectory), &[], copy, unix_nanos);
+            }
         }
     }
 
@@ -177,27 +189,36 @@ impl RunMemory {
         self.shrink();
     }
 
-    /// Late spans changed judgements. A run that is forgotten stays so.
-    fn revise(&mut self, evaluations: &[Evaluation], copy: CopyRules, unix_nanos: u64) {
-        let Some(idx) = self.idx_of(evaluations[0].trajectory.trace_id) else {
+    /// Late spans changed a run, or judgements of it. A run that is forgotten stays so.
+    fn revise(
+        &mut self,
+        trace_id: TraceId,
+        revised: Option<&Arc<Trajectory>>,
+        evaluations: &[Evaluation],
+        copy: CopyRules,
+        unix_nanos: u64,
+    ) {
+        let Some(idx) = self.idx_of(trace_id) else {
             return;
         };
         let before = &self.oldest_first[idx];
-        let whole = evaluations.iter().map(|evaluation| &evaluation.trajectory);
-        // An evaluation of one agent run has only the calls of that run.
-        let whole = whole.max_by_key(|trajectory| trajectory.tool_calls.len());
-        let whole = whole.filter(|whole| whole.tool_calls.len() >= before.n_calls);
+        let whole = revised.unwrap_or(&before.trajectory);
         let mut all: Vec<Evaluation> = before.evaluations.clone();
         for evaluation in evaluations {
             all.retain(|earlier| !replaces(evaluation, earlier));
             all.push(evaluation.clone());
         }
-        let mut run = RememberedRun::new(whole.unwrap_or(&before.trajectory), &all, copy);
+        if whole.is_taken_over() {
+            all.clear();
+        }
+        let mut run = RememberedRun::new(whole, &all, copy);
         self.totals.n_changes += 1;
         run.number = before.number;
         run.change = self.totals.n_changes;
         run.judged_unix_nanos = unix_nanos;
-        run.n_calls = run.n_calls.max(before.n_calls);
+        if revised.is_none() {
+            run.n_calls = before.n_calls;
+        }
         self.size = self.size + run.size - before.size;
         self.oldest_first[idx] = Arc::new(run);
         self.shrink();

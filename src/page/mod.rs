@@ -155,13 +155,14 @@ impl Page {
         let Judged {
             evaluations,
             trajectories,
+            revised,
             unrecognised,
             ..
         } = judged;
         if let Some(unrecognised) = unrecognised {
             self.note_unrecognised(unrecognised);
         }
-        if evaluations.is_empty() && trajectories.is_empty() {
+        if evaluations.is_empty() && trajectories.is_empty() && revised.is_empty() {
             return;
         }
         self.0.history.lock().note(evaluations, unix_nanos);

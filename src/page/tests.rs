@@ -2,6 +2,8 @@
 //! browser. Time is an argument. They do not prove that the page can be looked at: tests/page opens
 //! it in a browser.
 
+mod late_spans;
+
 use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};

@@ -157,6 +157,7 @@ fn facts(run: &RememberedRun, max_name: usize) -> Map<String, Value> {
     put("case_id", case_id.as_deref().map_or(Value::Null, name));
     put("completeness", json!(trajectory.completeness.as_str()));
     put("cut_short", json!(trajectory.cut_short));
+    put("withdrawn", json!(trajectory.is_taken_over()));
     put("n_calls", json!(run.n_calls));
     let revision = run.evaluations.iter().map(|found| found.revision).max();
     put("revision", json!(revision.unwrap_or_default()));

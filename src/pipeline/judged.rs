@@ -28,6 +28,9 @@ pub struct Judged {
     /// The trajectories of the agents, whether a criterion applies or not. In slices, a trajectory
     /// comes with the first of its evaluations.
     pub trajectories: Vec<Arc<Trajectory>>,
+    /// Those of runs that were judged before, as late spans left them. One that is
+    /// [taken over](Trajectory::is_taken_over) is no run any more.
+    pub revised: Vec<Arc<Trajectory>>,
     /// Why each trace was closed. A trace that is closed again after late spans does not count
     /// again.
     pub reasons: Vec<CloseReason>,
@@ -71,15 +74,18 @@ impl Judged {
     pub(super) fn clear(&mut self) {
         self.evaluations.clear();
         self.trajectories.clear();
+        self.revised.clear();
         self.reasons.clear();
-        let (evaluations, trajectories, reasons) = (
+        let (evaluations, trajectories, revised, reasons) = (
             mem::take(&mut self.evaluations),
             mem::take(&mut self.trajectories),
+            mem::take(&mut self.revised),
             mem::take(&mut self.reasons),
         );
         *self = Self {
             evaluations,
             trajectories,
+            revised,
             reasons,
             ..Self::default()
         };
@@ -91,6 +97,7 @@ impl JudgementSink for Judged {
     fn take(&mut self, slice: &mut Judged) {
         self.evaluations.append(&mut slice.evaluations);
         self.trajectories.append(&mut slice.trajectories);
+        self.revised.append(&mut slice.revised);
         self.reasons.append(&mut slice.reasons);
         self.half_arrived.append(&mut slice.half_arrived);
         self.n_no_trajectory += slice.n_no_trajectory;

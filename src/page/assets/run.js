@@ -32,7 +32,7 @@ function RunView({ source, id, query }) {
     <${RunHead} source=${source} run=${run} />
     <section aria-labelledby="verdicts">
       <h2 id="verdicts">Verdicts</h2>
-      ${evaluations.length === 0 && html`<p class="dim">No criterion in force selects this run.</p>`}
+      ${evaluations.length === 0 && html`<p class="dim">${run.withdrawn ? `Withdrawn. ${WITHDRAWN}` : "No criterion in force selects this run."}</p>`}
       <${Verdicts} run=${run} evaluations=${evaluations} />
     </section>
     <section aria-labelledby="timeline">

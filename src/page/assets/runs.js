@@ -187,10 +187,11 @@ function RunRow({ run, query, isNarrow, width }) {
         ${run.agent && !isNarrow && !run.root.endsWith(run.agent) && html`<${Name} text=${run.root} class="dim" max=${40} />`}
         <${Name} text=${run.service || "(no service)"} class="service" max=${36} />
         ${isNarrow && html`<${Completeness} run=${run} />`}
+        ${run.withdrawn && html`<span class="flag" title=${WITHDRAWN}>withdrawn</span>`}
         ${run.revision > 0 && html`<span class="flag" title="late spans changed a verdict">revision ${run.revision}</span>`}
       </span>
       <${Chips} calls=${run.calls} total=${run.n_calls} max=${isNarrow ? 5 : 12} />
-      <span class="why">${run.why && html`<${Sentence} text=${explanationOf(run.why)} />`}</span>
+      <span class="why">${run.withdrawn ? WITHDRAWN : run.why && html`<${Sentence} text=${explanationOf(run.why)} />`}</span>
     </span>
     <${Badges} run=${run} room=${room} lines=${isNarrow ? NARROW_BADGE_LINES : BADGE_LINES} />
   </a>`;
@@ -264,6 +265,9 @@ function Remembered({ source, nShown }) {
 function explanationOf(text) {
   return text.replace(/\.? Alignment \(\+ called.*$/s, "");
 }
+
+// Log records and spans of a coding agent can report the same calls, each under an id of its own.
+const WITHDRAWN = "Spans report the calls of these log records: they are judged there.";
 
 const COMPLETENESS = {
   root_ended: "The root span ended and no span followed: spanscore saw the whole run.",

@@ -1,0 +1,136 @@
+//! Runs that late spans change after they were judged: the page shows each as it is now.
+
+use std::time::Duration;
+
+use super::*;
+use crate::receive::{scan, scan_logs};
+use crate::span::Batch;
+
+const ONLY_READ: &str = r#"
+criteria:
+  - name: only-read
+    evaluate: { tool_calls: { disallowed: [Edit] } }
+"#;
+
+/// Log records of one prompt: a call of each tool, whose name is also its id.
+fn records(sight: &Sight, tools: &[&str]) -> Batch {
+    let records = tools.iter().zip(1..).map(|(tool, at)| {
+        serde_json::json!({
+            "timeUnixNano": (1_000 + at * 10).to_string(),
+            "attributes": [
+                text("event.name", "tool_result"),
+                text("prompt.id", "p1"),
+                text("tool_name", tool),
+                text("tool_use_id", tool),
+            ],
+        })
+    });
+    let request = serde_json::json!({ "resourceLogs": [{
+        "scopeLogs": [{ "logRecords": records.collect::<Vec<_>>() }],
+    }] });
+    let body = json::logs(request.to_string().as_bytes()).unwrap();
+    let scanned = scan_logs::scan(&body, Some(sight.rules.keys())).unwrap();
+    scanned.batch
+}
+
+/// Spans of a trace, which report these calls.
+fn reports(sight: &Sight, id: u64, tools: &[&str]) -> Batch {
+    let mut spans = spans(id, tools);
+    for (span, tool) in spans.iter_mut().skip(1).zip(tools) {
+        let attributes = span["attributes"].as_array_mut().unwrap();
+        attributes.push(text("gen_ai.tool.call.id", tool));
+    }
+    let request = serde_json::json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": spans }] }] });
+    let body = json::traces(request.to_string().as_bytes()).unwrap();
+    let scanned = scan::scan(&body, Some(sight.rules.keys())).unwrap();
+    scanned.batch
+}
+
+/// Judges what comes minute by minute, hands it to the page, and waits for what it changes.
+fn judge_in_turn(sight: &Sight, batches: Vec<Batch>) {
+    let settings = Settings {
+        settle: Duration::from_secs(1),
+        inactive: Duration::from_secs(10),
+        ..Settings::replay()
+    };
+    let mut now = sidecar::now();
+    let mut pipeline = Pipeline::new(settings, now);
+    for batch in batches.into_iter().chain([Batch::default()]) {
+        pipeline.accept(&sight.rules, batch, now);
+        now.instant += Duration::from_secs(60);
+        let judged = pipeline.advance(&sight.rules, now);
+        sight.page.note(&judged, &sight.rules, sight.unix_nanos);
+    }
+}
+
+/// The run of the log records in the list, and all runs with this label.
+async fn seen(sight: &Sight, label: &str) -> (Value, usize) {
+    let (_, list) = sight.get("/v1/runs").await;
+    let runs = list["runs"].as_array().unwrap();
+    let of_records = runs.iter().find(|run| run["span_id"] == "").unwrap();
+    let (_, labelled) = sight.get(&format!("/v1/runs?label={label}")).await;
+    let n_labelled = labelled["runs"].as_array().unwrap().len();
+    (of_records.clone(), n_labelled)
+}
+
+#[tokio::test]
+async fn log_records_whose_calls_spans_report_are_withdrawn() {
+    for criteria in [ONLY_READ, ""] {
+        let sight = Sight::new(criteria, 1 << 20);
+        let batches = vec![
+            records(&sight, &["Read", "Edit"]),
+            reports(&sight, 1, &["Read", "Edit"]),
+        ];
+        judge_in_turn(&sight, batches);
+        let (run, n_failed) = seen(&sight, "fail").await;
+        assert_eq!(
+            (&run["withdrawn"], &run["n_calls"], &run["evaluations"]),
+            (&true.into(), &0.into(), &serde_json::json!([])),
+            "{run}"
+        );
+        assert_eq!(
+            n_failed,
+            usize::from(!criteria.is_empty()),
+            "only the spans'"
+        );
+        let (_, run) = sight.get(&format!("/v1/runs/{}", id(1))).await;
+        assert_eq!(run["withdrawn"], false);
+        let (_, attempt) = sight
+            .attempt("name: any\nevaluate: { tool_calls: { disallowed: [Edit] } }")
+            .await;
+        assert_eq!(attempt["judged"], 1, "{attempt}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_loses_the_calls_that_another_reports() {
+    let sight = Sight::new(ONLY_READ, 1 << 20);
+    let batches = vec![
+        records(&sight, &["Read", "Edit"]),
+        reports(&sight, 1, &["Edit"]),
+    ];
+    judge_in_turn(&sight, batches);
+    let (run, n_failed) = seen(&sight, "fail").await;
+    assert_eq!(
+        (&run["withdrawn"], &run["calls"], n_failed),
+        (
+            &false.into(),
+            &serde_json::json!([{ "name": "Read" }]),
+            1 // that of the spans
+        ),
+        "{run}"
+    );
+    assert_eq!(run["evaluations"][0]["label"], "pass");
+}
+
+#[tokio::test]
+async fn late_calls_are_shown_though_no_criterion_judges_them() {
+    let sight = Sight::new("", 1 << 20);
+    let batches = vec![
+        reports(&sight, 1, &["Read"]),
+        reports(&sight, 1, &["Read", "Edit"]),
+    ];
+    judge_in_turn(&sight, batches);
+    let (_, run) = sight.get(&format!("/v1/runs/{}", id(1))).await;
+    assert_eq!(run["n_calls"], 2, "{run}");
+}
