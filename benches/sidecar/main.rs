@@ -5,9 +5,9 @@
 //! everything runs on one machine's loopback.
 //!
 //! `cargo bench --bench sidecar`, or with some of its parts: `cargo bench --bench sidecar -- lean
-//! genai small gzip http latency memory pages overload saturation scaling judging`, and by hand
-//! `soak` and `peers` (see `benches/peers.sh`). `--rounds N` (odd) changes the number of rounds
-//! from seven, `--minutes N` sets the length of the soak, `--program PATH` measures another
+//! genai small gzip http latency memory pages overload saturation scaling judging journal`, and by
+//! hand `soak` and `peers` (see `benches/peers.sh`). `--rounds N` (odd) changes the number of
+//! rounds from seven, `--minutes N` sets the length of the soak, `--program PATH` measures another
 //! spanscore than the one built with the benchmark (whose tokio has the features of the tests), and
 //! `--against PATH` adds one more to the same rounds of `lean`, `genai` and `small`. Without
 //! `--bench` (as `cargo test --benches` calls it) one short round of `lean` runs.
@@ -19,6 +19,7 @@ mod payload;
 mod clock;
 #[path = "../support/group.rs"]
 mod group;
+mod journal;
 mod judging;
 mod load;
 mod loaded;
@@ -38,7 +39,7 @@ use payload::{Profile, Recipe};
 use process::ROLE;
 
 /// The default parts: all that need no other program and end within a few minutes.
-const DEFAULT_PARTS: [&str; 12] = [
+const DEFAULT_PARTS: [&str; 13] = [
     "lean",
     "genai",
     "small",
@@ -51,6 +52,7 @@ const DEFAULT_PARTS: [&str; 12] = [
     "saturation",
     "scaling",
     "judging",
+    "journal",
 ];
 
 /// The rounds and minutes to run.
@@ -120,6 +122,7 @@ fn main() -> io::Result<()> {
             "http" => throughput::http(plan)?,
             "scaling" => throughput::scaling(plan)?,
             "judging" => judging::judging(plan)?,
+            "journal" => journal::journal(plan)?,
             "pages" => pages::pages(plan)?,
             "peers" => throughput::peers(plan)?,
             "latency" => loaded::latency(plan)?,

@@ -46,6 +46,8 @@ pub(crate) struct Variant {
     pub(crate) program: PathBuf,
     /// Threads that answer requests, instead of one for each core.
     pub(crate) workers: Option<usize>,
+    /// Whether it keeps requests in a journal, in the folder for temporary files.
+    pub(crate) journal: bool,
     /// Limit of its control group in bytes, if it is to have one of its own.
     pub(crate) container: Option<u64>,
 }
@@ -159,7 +161,10 @@ impl Target {
             "shutdown.quiet=0s".to_owned(),
             "log.format=json".to_owned(),
         ];
-        for setting in settings.iter().chain(&variant.set) {
+        let journal = config.path().join("journal");
+        let journal = format!("journal.directory={}", journal.display());
+        let journal = variant.journal.then_some(&journal);
+        for setting in settings.iter().chain(journal).chain(&variant.set) {
             command.args(["--set", setting]);
         }
         if let Some(workers) = variant.workers {

@@ -17,22 +17,27 @@ use crate::target::{Dose, Target, Turn, Variant};
 use crate::{Plan, loader};
 
 const SPANS_PER_REQUEST: u64 = 512;
-const N_OPEN: usize = 64;
+pub(crate) const N_OPEN: usize = 64;
 /// A large limit, so that no budget closes a trace: the memory benchmarks measure the budgets.
-const ROOMY: &str = "memory.limit=3GiB";
+pub(crate) const ROOMY: &str = "memory.limit=3GiB";
 
 /// One variant in the rounds of a table.
-struct Row {
-    name: &'static str,
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
     target: Target,
     /// The index of the load generator.
     load: usize,
-    dose: Dose,
+    pub(crate) dose: Dose,
     turns: Vec<Turn>,
 }
 
 impl Row {
-    fn new(name: &'static str, target: Target, load: usize, per_connection: u64) -> Self {
+    pub(crate) fn new(
+        name: &'static str,
+        target: Target,
+        load: usize,
+        per_connection: u64,
+    ) -> Self {
         Self {
             name,
             target,
@@ -51,7 +56,7 @@ impl Row {
         self
     }
 
-    fn nanos_per_span(&self) -> Series {
+    pub(crate) fn nanos_per_span(&self) -> Series {
         let n_spans = self.dose.spans_per_request as f64;
         self.turns
             .iter()
@@ -59,7 +64,7 @@ impl Row {
             .collect()
     }
 
-    fn micros_per_request(&self) -> Series {
+    pub(crate) fn micros_per_request(&self) -> Series {
         self.turns
             .iter()
             .map(|turn| turn.cpu_nanos / turn.n_requests / 1e3)
@@ -76,7 +81,12 @@ impl Row {
 
 /// Measures all rows in turn, in every round; the first turns fill caches and allocators and do not
 /// count.
-fn rounds(rows: &mut [Row], loads: &mut [Process], plan: &Plan, warm_up: &[u64]) -> io::Result<()> {
+pub(crate) fn rounds(
+    rows: &mut [Row],
+    loads: &mut [Process],
+    plan: &Plan,
+    warm_up: &[u64],
+) -> io::Result<()> {
     for row in rows.iter_mut() {
         if plan.is_short {
             row.dose.per_connection = row.dose.per_connection.div_ceil(20);
