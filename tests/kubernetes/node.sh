@@ -24,6 +24,7 @@ socket=$run/containerd.sock
 kubeconfig=$run/kubeconfig
 api=127.0.0.1:26443
 pods=10.245.0
+services=10.96.0.0/16
 etcd=http://127.0.0.1:22379
 
 kube() { kubectl --kubeconfig "$kubeconfig" "$@"; }
@@ -118,7 +119,7 @@ up() {
   launch apiserver kube-apiserver --etcd-servers "$etcd" --bind-address "${api%:*}" --secure-port "${api#*:}" --cert-dir "$run/certificates" \
     --service-account-key-file accounts.pub --service-account-signing-key-file accounts.key --service-account-issuer https://kubernetes.default.svc \
     --token-auth-file tokens.csv --authorization-mode RBAC --feature-gates MutatingAdmissionPolicy=true \
-    --runtime-config admissionregistration.k8s.io/v1beta1=true --service-cluster-ip-range 10.96.0.0/16 --kubelet-preferred-address-types Hostname
+    --runtime-config admissionregistration.k8s.io/v1beta1=true --service-cluster-ip-range $services --kubelet-preferred-address-types Hostname
   cat >"$kubeconfig" <<YAML
 apiVersion: v1
 kind: Config
@@ -194,6 +195,9 @@ hostnameOverride: localhost
 mode: iptables
 conntrack: { maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s }
 YAML
+  # Nothing leaves this machine for an address that no pod or Service has (any more): behind the default route somebody may answer.
+  ip route replace unreachable "$pods.0/24"
+  local chain; for chain in OUTPUT FORWARD; do iptables -I "$chain" -d "$services" -j REJECT; done
   launch proxy kube-proxy --config proxy.yaml
   launch names python3 "$here/names.py" "${api#*:}" "$pods.1"
   kube wait --for=condition=Ready node/localhost --timeout=60s >/dev/null
@@ -214,6 +218,8 @@ down() {
   # What the kubelet leaves behind.
   local chain table
   for chain in INPUT OUTPUT; do iptables -D "$chain" -j KUBE-FIREWALL 2>/dev/null || true; done
+  for chain in OUTPUT FORWARD; do iptables -D "$chain" -d "$services" -j REJECT 2>/dev/null || true; done
+  ip route del unreachable "$pods.0/24" 2>/dev/null || true
   for table in filter nat mangle; do
     for chain in KUBE-FIREWALL KUBE-KUBELET-CANARY KUBE-IPTABLES-HINT; do iptables -t "$table" -F "$chain" 2>/dev/null && iptables -t "$table" -X "$chain" || true; done
   done

@@ -146,7 +146,7 @@ begin_sdk_job() { # NAMESPACE: until its first run is over
   kustomize_build "$here/overlays/job" | k -n "$1" apply --server-side -f - >/dev/null
   k -n "$1" delete job recorded flood --wait >/dev/null
   k -n "$1" patch job sdk --type=merge -p '{"spec":{"suspend":false}}' >/dev/null
-  until_true 90 "the agent's first run" said "$1" sdk "run 1 of 3"
+  until_true 90 "the agent's first run" said "$1" sdk "run 1 of 3 is"
 }
 said() { k -n "$1" logs "job/$2" -c agent 2>/dev/null | grep -q "$3"; }
 
@@ -169,7 +169,9 @@ scenario_pod_end() {
 
 scenario_kill() {
   begin_sdk_job killed
-  sleep 4
+  until_true 30 "the second run's first call" said killed sdk "run 2 of 3 called validate_user"
+  # The exporter's batch.
+  sleep 0.5
   local id; id=$(sidecar_status killed job-name=sdk .containerID)
   "$node" ctr task kill --signal SIGKILL "${id#containerd://}"
   complete killed sdk

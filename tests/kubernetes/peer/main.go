@@ -132,6 +132,7 @@ func agent(address string, runs, seconds int) {
 			call.SetAttributes(operation("execute_tool", "gen_ai.tool.name", tool)...)
 			time.Sleep(time.Duration(seconds) * time.Second / 2)
 			call.End()
+			log.Printf("run %d of %d called %s", idx+1, runs, tool)
 		}
 		root.End()
 		log.Printf("run %d of %d is trace %s", idx+1, runs, root.SpanContext().TraceID())
