@@ -16,6 +16,7 @@ use hyper::body::Body;
 use tokio::time;
 
 use super::decompress::{Decoder, Encoding};
+use super::mapped::MappedMessage;
 use super::memory_permit::{MemoryBudget, MemoryPermit};
 use super::pace::{Pace, chunk};
 use super::request_error::RequestError;
@@ -43,6 +44,11 @@ const RESERVED_AT_ONCE: usize = 4 << 20;
 
 /// A sender that has sent fewer decompressed bytes is not trusted with the length it announces.
 const TRUSTED_FROM: usize = 32 << 10;
+
+/// An uncompressed message of at least this announced length is mapped: like those that are
+/// validated on another thread. Few requests are as large, and a mapped page costs more than one
+/// that the allocator still has.
+const MAPPED_FROM: usize = 4 << 20;
 
 /// Most bytes of a body that are read and discarded after a refusal, so that its sender reads our
 /// answer instead of a broken pipe and can keep using the connection.
@@ -277,8 +283,10 @@ struct MessageBuffer<'a> {
     /// The first piece of an uncompressed message. If it is the only one, it is passed on without a
     /// copy.
     first: Bytes,
-    /// The message, once there is more than one piece.
+    /// The message, once there is more than one piece, unless it is mapped.
     bytes: Vec<u8>,
+    /// The message, if it is large, once there is more than one piece.
+    mapped: Option<MappedMessage>,
     /// The length it may grow to under the permit.
     granted: usize,
 }
@@ -306,6 +314,7 @@ impl<'a> MessageBuffer<'a> {
             n_fed: 0,
             first: Bytes::new(),
             bytes: Vec::new(),
+            mapped: None,
             granted: 0,
         })
     }
@@ -354,6 +363,23 @@ impl<'a> MessageBuffer<'a> {
             return Ok(());
         }
         let first = std::mem::take(&mut self.first);
+        if self.bytes.is_empty() && self.mapped.is_none() {
+            let large = self.announced.filter(|len| *len >= MAPPED_FROM);
+            self.mapped = large.and_then(MappedMessage::try_new);
+        }
+        if let Some(mapped) = &mut self.mapped {
+            if self.n_received > self.granted {
+                let doubled = (self.granted * 2).min(self.announced.unwrap_or_default());
+                self.granted = self.n_received.max(doubled);
+                self.permit.grow_to(self.granted)?;
+            }
+            return match mapped.push(&first) && mapped.push(&chunk) {
+                true => Ok(()),
+                false => Err(RequestError::Malformed(
+                    "the body is longer than announced".to_owned(),
+                )),
+            };
+        }
         for piece in [first, chunk] {
             if self.granted.saturating_sub(self.bytes.len()) < piece.len() {
                 self.granted = grow(
@@ -462,6 +488,7 @@ impl<'a> MessageBuffer<'a> {
             decoder,
             first,
             mut bytes,
+            mapped,
             limits,
             ..
         } = self;
@@ -472,17 +499,18 @@ impl<'a> MessageBuffer<'a> {
             permit.remove_fixed(encoding.decoder_size());
             permit.set_window(0);
         }
-        let bytes = match first.len() {
-            0 if bytes.len() > limits.max_size() => return Err(limits.too_large()),
-            0 => {
+        let bytes = match (mapped, first.len()) {
+            (Some(mapped), _) => mapped.into_bytes(),
+            (None, 0) if bytes.len() > limits.max_size() => return Err(limits.too_large()),
+            (None, 0) => {
                 // Later stages count only the bytes, so spare capacity would be unaccounted memory.
                 if bytes.capacity() - bytes.len() > bytes.len() / 8 {
                     bytes.shrink_to_fit();
                 }
                 Bytes::from(bytes)
             }
-            1..COPY_BELOW => Bytes::copy_from_slice(&first),
-            _ => first,
+            (None, 1..COPY_BELOW) => Bytes::copy_from_slice(&first),
+            (None, _) => first,
         };
         permit.shrink_to(bytes.len());
         Ok(BufferedMessage { bytes, permit })

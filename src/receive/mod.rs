@@ -7,6 +7,7 @@ mod decompress;
 mod grpc;
 mod http;
 pub mod json;
+mod mapped;
 mod memory_permit;
 mod pace;
 mod request_error;
