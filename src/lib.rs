@@ -93,6 +93,8 @@ pub mod learn;
 pub mod config;
 
 // === shell: sockets, files, signals ===
+mod heap;
+
 pub mod receive;
 
 #[doc(hidden)]

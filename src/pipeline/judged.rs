@@ -66,7 +66,7 @@ impl Judged {
     }
 
     /// Bytes that the evaluations are counted with.
-    pub(super) fn size(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.size
     }
 

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::request_error::RequestError;
 use crate::config::Bound;
+use crate::heap;
 use crate::span::PeerId;
 use crate::sync::Mutex;
 
@@ -171,6 +172,8 @@ impl MemoryPermit {
             own.taken += more;
             state.taken += more;
         }
+        drop(guard);
+        heap::took(more);
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::assemble;
 use crate::config::{Bound, Budgets, Config};
+use crate::heap;
 use crate::telemetry::{MemoryLimitChanged, MemoryShared, Telemetry};
 
 /// The memory limit, and the shares of it that are in force.
@@ -27,6 +28,7 @@ impl MemoryWatch {
     ) -> Self {
         let limit = read();
         let budgets = config.budgets(limit);
+        heap::set_limit(budgets.limit / 4 * 3);
         MemoryShared {
             n_bytes: budgets.limit,
         }
@@ -71,6 +73,7 @@ impl MemoryWatch {
         }
         let budgets = self.config.budgets(limit);
         self.bounds.set(&budgets);
+        heap::set_limit(budgets.limit / 4 * 3);
         MemoryShared {
             n_bytes: budgets.limit,
         }

@@ -219,6 +219,13 @@ impl Unscored {
     }
 }
 
+impl WaitingBytes {
+    /// The bytes of the whole request.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+}
+
 impl Drop for WaitingBytes {
     fn drop(&mut self) {
         self.shared.waiting.fetch_sub(self.size, Ordering::Relaxed);

@@ -12,6 +12,7 @@ use super::shared::{Arrived, ScoringState};
 use super::shared_traces::{Round, SharedAccess};
 use crate::assemble::{Stats, TornService, TornTraces};
 use crate::extract::{HalfArrived, MissingHalf};
+use crate::heap;
 use crate::pipeline::{Judged, JudgementSink, Pipeline, Rules};
 use crate::sidecar::now;
 use crate::sidecar::rebuild::KeptPartition;
@@ -144,6 +145,7 @@ impl Worker {
                     record,
                 } = *arrived;
                 n_taken += 1;
+                heap::took(waiting.size());
                 drop(waiting);
                 time = later(time, at);
                 let intake = match record {
@@ -240,6 +242,7 @@ impl JudgementSink for Output<'_> {
         report(slice, self.telemetry);
         self.report_halves(&slice.half_arrived);
         (self.judge)(slice, &self.rules);
+        heap::took(slice.size());
     }
 
     fn beat(&mut self) {

@@ -76,8 +76,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     (
         "receive",
-        &["span", "config", "listen", "transport", "telemetry"],
+        &["span", "config", "listen", "transport", "telemetry", "heap"],
     ),
+    ("heap", &[]),
     ("journal::format", &[]),
     ("journal::recover", &[]),
     ("journal", &["telemetry"]),

@@ -1,0 +1,102 @@
+//! Has the allocator return freed memory to the system while the process holds much of it. Knows no
+//! budget but one number, and nothing of what is allocated.
+//!
+//! mimalloc keeps freed memory for 10 to 100 ms, and memory that one thread allocated and another
+//! freed until the first has allocated a hundred times more: a sender of large requests can fill a
+//! container with memory that is in no use and in no book. Returning everything at once would make
+//! every span with prompts cost almost twice as much, so it is returned only while the process
+//! holds more than [`set_limit`] says. Each thread can return what it allocated, so each looks for
+//! itself.
+
+use std::cell::Cell;
+use std::fs;
+use std::hint;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A thread looks how much the process holds whenever it has taken so many bytes: a look costs
+/// 12 µs, and no request brings as many bytes in less than a hundred times that.
+const LOOK_EVERY: usize = 1 << 20;
+
+/// 256 TiB less 4 GiB: no system has as much room for a process. mimalloc refuses larger sizes
+/// before it looks for room. 0 with 32 bits, where nothing is returned early.
+const IMPOSSIBLE_SIZE: usize = 0xffff_0000_0000_u64 as usize;
+
+/// One number for the process, as there is one heap.
+static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+thread_local! {
+    /// Bytes that this thread took since it last looked.
+    static TAKEN: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Freed memory is to be returned while the process holds more than this. It never is before the
+/// first call.
+pub(crate) fn set_limit(n_bytes: usize) {
+    LIMIT.store(n_bytes, Ordering::Relaxed);
+}
+
+/// The calling thread takes memory for so many bytes, or just took it. Returns what it freed if it
+/// is time to and the process holds too much.
+pub(crate) fn took(n_bytes: usize) {
+    let taken = TAKEN.get().saturating_add(n_bytes);
+    let is_time = taken >= LOOK_EVERY;
+    TAKEN.set(if is_time { 0 } else { taken });
+    if is_time {
+        look();
+    }
+}
+
+#[cold]
+fn look() {
+    let limit = LIMIT.load(Ordering::Relaxed);
+    if limit < usize::MAX && held().is_some_and(|held| held > limit) {
+        return_freed();
+    }
+}
+
+/// Bytes of memory that the process holds for itself, without files that are mapped; `None` where
+/// the system does not say.
+fn held() -> Option<usize> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"))?;
+    let kib: usize = line.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
+    Some(kib << 10)
+}
+
+/// mimalloc refuses an allocation only after it has returned all that the calling thread freed, and
+/// what was allocated by this thread and freed by others. The call that does just that is not to be
+/// had without `unsafe`. Other allocators refuse at once.
+fn return_freed() {
+    let mut nothing: Vec<u8> = Vec::new();
+    let size = hint::black_box(IMPOSSIBLE_SIZE);
+    // The compiler would drop an allocation that nobody uses.
+    hint::black_box(nothing.try_reserve_exact(size).is_err());
+    hint::black_box(&nothing);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_the_process_holds_grows_with_what_it_writes() {
+        let before = held().unwrap();
+        let written = hint::black_box(vec![1_u8; 64 << 20]);
+        let after = held().unwrap();
+        // Other tests free memory at the same time.
+        assert!(
+            after > before.saturating_sub(32 << 20) + (32 << 20),
+            "{before} {after}"
+        );
+        drop(written);
+    }
+
+    #[test]
+    fn what_cannot_be_allocated_is_refused_and_harms_nothing() {
+        return_freed();
+        assert_eq!(vec![1_u8; 10].len(), 10);
+    }
+}
