@@ -351,6 +351,12 @@ scenario_inject() {
   metadata='annotations: { spanscore/config: other, spanscore/memory-limit: 256Mi, spanscore/cpu-request: 50m }'
   [ "$(injected "$(agent_pod "$metadata" '')" '{.spec.volumes[?(@.name=="spanscore")].configMap.name} {.spec.initContainers[0].resources.limits.memory} {.spec.initContainers[0].resources.requests.cpu}')" = "other 256Mi 50m" ] || fail "annotations are not read"
 
+  # The SDKs' variable for spans alone wins over the one that is set here.
+  [ "$(injected "$(agent_pod "$metadata" '{ name: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, value: "https://collector/v1/traces" }')" '{.spec.initContainers[0].env[?(@.name=="SENDERS_ELSEWHERE")].value}')" = "agent: https://collector/v1/traces" ] ||
+    fail "the sidecar does not know that spans pass it by"
+  [ "$(injected "$(agent_pod "$metadata" '{ name: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, value: "http://localhost:4318/v1/traces" }')" '{.spec.initContainers[0].env[?(@.name=="SENDERS_ELSEWHERE")].value}')" = "" ] ||
+    fail "an endpoint of this pod is taken for one elsewhere"
+
   # A missing ConfigMap and an endpoint elsewhere: the pod starts, and the log says both.
   agent_pod "$metadata" '{ name: OTEL_EXPORTER_OTLP_ENDPOINT, value: "http://collector:4317" }' | k -n inject apply -f - >/dev/null
   k -n inject wait --for=condition=Ready pod/agent --timeout=60s >/dev/null

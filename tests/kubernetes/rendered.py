@@ -115,6 +115,24 @@ if sidecar["spec"] != in_cron_job["spec"]["jobTemplate"]["spec"]:
 journal, in_cron_job = (load(REPOSITORY / f"deploy/kustomize/components/journal/{name}.yaml")[0] for name in ("journal", "journal-cronjob"))
 if journal["spec"] != in_cron_job["spec"]["jobTemplate"]["spec"]:
     wrong.append("journal.yaml and journal-cronjob.yaml differ")
+
+
+def leaves(value):
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else []:
+        yield from leaves(inner)
+    if not isinstance(value, (dict, list)):
+        yield value
+
+
+# The policy writes the container in another language: whatever the component says in it, the policy says, too.
+policy = (REPOSITORY / "deploy/kustomize/inject/v1beta1/policy.yaml").read_text()
+container = sidecar["spec"]["template"]["spec"]["initContainers"][0]
+for key, value in container.items():
+    # The ConfigMap's name is made from the pod's.
+    for leaf in leaves(value) if key != "envFrom" else []:
+        spelt = f"'{leaf}'" if isinstance(leaf, str) else f": {str(leaf).lower()}"
+        if spelt not in policy:
+            wrong.append(f"the injected container lacks {spelt} ({key}), which sidecar.yaml has")
 chart = load(REPOSITORY / "deploy/helm/spanscore/Chart.yaml")[0]
 version = next(line.split('"')[1] for line in (REPOSITORY / "Cargo.toml").read_text().splitlines() if line.startswith("version"))
 images = {container["image"] for container in sidecar["spec"]["template"]["spec"]["initContainers"]}
