@@ -6,6 +6,12 @@
 use std::path::Path;
 use std::process::Command;
 
+use opentelemetry_proto::tonic::trace::v1::Status;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::spans::{SpanCall, request, spans_of_run};
+
 const README: &str = include_str!("../../README.md");
 const CI: &str = include_str!("../../.ci/run");
 
@@ -79,15 +85,75 @@ fn every_other_command_works_as_it_stands() {
     }
 }
 
-#[test]
-fn the_criterion_and_the_flags_it_shows_are_valid() {
+/// A folder with the configuration that it shows.
+fn shown_configuration() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let yaml = README
         .split("```yaml\n")
         .nth(1)
         .and_then(|rest| rest.split("```").next())
-        .expect("the README shows a criterion");
+        .expect("the README shows criteria");
     std::fs::write(folder.path().join("spanscore.yaml"), yaml).unwrap();
+    folder
+}
+
+/// It asks first: was `authenticate` called before `transfer`? Was `delete` never called?
+#[test]
+fn the_criteria_it_shows_answer_the_questions_it_asks() {
+    let folder = shown_configuration();
+    for (calls, failed) in [
+        (&["authenticate", "transfer", "transfer"][..], &[][..]),
+        (&["transfer", "authenticate"], &["authenticate-first"]),
+        (
+            &["transfer", "authenticate", "transfer"],
+            &["authenticate-first"],
+        ),
+        (
+            &["authenticate failed", "transfer"],
+            &["authenticate-first"],
+        ),
+        (&["delete"], &["never-delete"]),
+        (&["search"], &[]),
+    ] {
+        let named = calls.iter().map(|call| SpanCall {
+            name: call.trim_end_matches(" failed").to_owned(),
+            ..SpanCall::default()
+        });
+        let mut spans = spans_of_run(1, &[], &named.collect::<Vec<_>>());
+        for (span, call) in spans.iter_mut().skip(1).zip(calls) {
+            let code = if call.ends_with(" failed") { 2 } else { 0 };
+            span.status = Some(Status {
+                code,
+                ..Status::default()
+            });
+        }
+        std::fs::write(folder.path().join("run.traces.pb"), request(spans)).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_spanscore"))
+            .args([
+                "replay",
+                "--exit-zero",
+                "--format",
+                "jsonl",
+                "run.traces.pb",
+            ])
+            .current_dir(folder.path())
+            .env_clear()
+            .output()
+            .unwrap();
+        let lines = String::from_utf8(output.stdout).unwrap();
+        let scores = lines
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let found = scores.filter(|score| score["label"] == "fail");
+        let found: Vec<_> = found.map(|score| score["criterion"].clone()).collect();
+        assert_eq!(found, failed, "{calls:?}: {lines}");
+        assert!(lines.lines().count() > 0, "{calls:?} is judged");
+    }
+}
+
+#[test]
+fn the_criteria_and_the_flags_it_shows_are_valid() {
+    let folder = shown_configuration();
     let shown = [
         "forward.endpoint=http://my-collector:4317",
         "scores.event.enabled=false",
@@ -108,6 +174,6 @@ fn the_criterion_and_the_flags_it_shows_are_valid() {
     );
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
-        "spanscore.yaml: ok, 1 criterion\n"
+        "spanscore.yaml: ok, 2 criteria\n"
     );
 }
