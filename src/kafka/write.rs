@@ -121,18 +121,18 @@ impl TopicWriter {
         } = &*self.shared;
         for (name, help, value) in [
             (
-                "spanscore_kafka_produced_records_total",
+                "spanscore_kafka_produced_records",
                 "Records that the brokers have acknowledged",
                 n_records,
             ),
             (
-                "spanscore_kafka_produced_bytes_total",
+                "spanscore_kafka_produced_bytes",
                 "Bytes of the records that the brokers have acknowledged, before compression",
                 n_bytes,
             ),
         ] {
             page.metric(name, MetricKind::Counter, help);
-            page.sample(name, [], value.load(Ordering::Relaxed));
+            page.total(name, [], value.load(Ordering::Relaxed));
         }
     }
 

@@ -239,7 +239,7 @@ impl Page {
             let name = "spanscore_page_passed_over_runs";
             let help = "Judged runs that the page does not remember, since too many came at once";
             metrics.metric(name, MetricKind::Counter, help);
-            metrics.sample(&format!("{name}_total"), [], n_passed_over);
+            metrics.total(name, [], n_passed_over);
             metrics.gauge(
                 "spanscore_page_runs",
                 "Runs that the page remembers",

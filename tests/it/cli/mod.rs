@@ -630,6 +630,11 @@ fn run_scores_what_it_receives_and_stops_in_good_order() {
         metrics.contains("spanscore_receiver_accepted_spans_total 10"),
         "{metrics}"
     );
+    let series = metrics.lines().filter_map(|line| line.rsplit_once(' '));
+    for (total, _) in series.filter(|(series, _)| series.contains("_total")) {
+        let created = total.replacen("_total", "_created", 1);
+        assert!(metrics.contains(&format!("\n{created} ")), "{created}");
+    }
     assert_eq!(
         run(&["health", "--set", &format!("admin.listen={admin}")]).0,
         0
