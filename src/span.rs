@@ -187,7 +187,8 @@ impl Span {
     /// Set in `flags` when the parent is in another process.
     pub const IS_REMOTE: u32 = 0x200;
     /// The key under which the scan notes a reply of a model that is not kept whole: the number of
-    /// the reply's own key. No sender can set it: its rule is [`Keep::Own`].
+    /// the reply's own key, or an empty text if parts of any may never have arrived. No sender can
+    /// set it: its rule is [`Keep::Own`].
     pub const LOST_REPLY: &str = "spanscore.lost.reply";
     /// The key under which the scan notes that messages which a model was asked with are missing.
     pub const LOST_REQUEST: &str = "spanscore.lost.request";

@@ -76,6 +76,7 @@ pub(crate) fn announcement(span: &View<'_>, max_size: usize) -> Announcement {
         let id = call.call_id.as_ref();
         id.is_none_or(|id| seen.insert(id.clone()))
     });
+    found.cut |= is_torn(span);
     if found.cut {
         for call in &mut found.calls {
             call.args.get_or_insert_with(Payload::lost);
@@ -119,6 +120,14 @@ fn is_lost(span: &View<'_>, key: KeyId) -> bool {
         && span
             .attributes()
             .any(|attribute| attribute.key == keys::LOST_REPLY && attribute.value == lost)
+}
+
+/// Did the SDK drop attributes or events, among which parts of the reply may have been?
+fn is_torn(span: &View<'_>) -> bool {
+    span.has(keys::LOST_REPLY)
+        && span
+            .attributes()
+            .any(|attribute| attribute.key == keys::LOST_REPLY && attribute.value == Value::Str(""))
 }
 
 /// The tool results among the messages that this model span was asked with.

@@ -274,7 +274,7 @@ const COMPLETENESS = {
   no_root: "The recording was over before a root span had ended.",
   inactive: "No span came for a while, and no root span had ended.",
   span_limit: "The trace has more spans than assemble.span_limit: it was cut short.",
-  size_limit: "The trace is larger than assemble.size_limit: it was cut short.",
+  size_limit: "The trace is larger than assemble.size_limit, or a model's reply did not arrive whole: it was cut short.",
   evicted: "The memory for open traces was full: the run was judged early.",
   expired: "The trace was open for too long: it was judged as it was.",
   shutdown: "spanscore was stopped while the run was open.",

@@ -65,6 +65,11 @@ pub(super) struct Keeper<'k> {
     lost_replies: SmallVec<[KeyId; 4]>,
     /// Messages that the model of the current span was asked with are missing.
     lost_request: bool,
+    /// The current span has a reply under a key of its own, whole or noted as lost.
+    has_reply: bool,
+    /// Some of the current span's attributes or events never arrived, and any may have been a part
+    /// of a reply.
+    lost_any: bool,
 }
 
 impl<'k> Keeper<'k> {
@@ -83,6 +88,8 @@ impl<'k> Keeper<'k> {
             n_expectations: 0,
             lost_replies: SmallVec::new(),
             lost_request: false,
+            has_reply: false,
+            lost_any: false,
         };
         keeper.reset_budgets();
         keeper
@@ -117,6 +124,7 @@ impl<'k> Keeper<'k> {
             return;
         }
         let holds_call = || may_hold_call(kept.suffix, value, encoded, number_of(VALUE));
+        self.has_reply |= matches!(kept.keep, Keep::Reply | Keep::Output) && kept.suffix.is_empty();
         let kept = match kept.keep {
             Keep::Reply if !holds_call() => return self.lose_calls_behind(kept, value),
             // The fields of a message are texts.
@@ -244,7 +252,7 @@ impl<'k> Keeper<'k> {
     /// [`Self::finish`].
     #[inline]
     pub(super) fn take(&mut self) -> KeptAttributes {
-        if self.lost_request || !self.lost_replies.is_empty() {
+        if self.lost_request || self.lost_any || !self.lost_replies.is_empty() {
             self.note_losses();
         }
         self.reset_budgets();
@@ -273,6 +281,7 @@ impl<'k> Keeper<'k> {
     }
 
     fn reset_budgets(&mut self) {
+        self.has_reply = false;
         self.small_budget = SMALL_BUDGET;
         self.large_budget = LARGE_BUDGET
             .max(self.keys.max_value_size.saturating_mul(4))
@@ -490,6 +499,14 @@ impl<'k> Keeper<'k> {
         }
     }
 
+    /// Notes that the SDK has dropped attributes or events, beyond its limits of how many there may
+    /// be: a message is often spread over dozens.
+    #[cold]
+    pub(super) fn lose_dropped(&mut self) {
+        self.lost_any = !self.has_reply;
+        self.lost_request = true;
+    }
+
     fn lose(&mut self, key: KeyId) {
         if !self.lost_replies.contains(&key) && self.lost_replies.len() < MAX_LOST_REPLIES {
             self.lost_replies.push(key);
@@ -509,6 +526,9 @@ impl<'k> Keeper<'k> {
             for lost in &self.lost_replies {
                 self.builder.attribute(note(id, Value::Int(lost.0.into())));
             }
+            if self.lost_any {
+                self.builder.attribute(note(id, Value::Str("")));
+            }
         }
         if self.lost_request
             && let Some(id) = self.keys.id(Span::LOST_REQUEST)
@@ -521,6 +541,7 @@ impl<'k> Keeper<'k> {
     fn forget_losses(&mut self) {
         self.lost_replies.clear();
         self.lost_request = false;
+        self.lost_any = false;
     }
 }
 

@@ -90,6 +90,8 @@ struct Fields<'b> {
     n_attributes: u32,
     status_code: i32,
     names: Names<'b>,
+    /// The SDK has dropped some of its attributes or events.
+    has_dropped: bool,
     /// A name was read after names had been kept.
     late_name: bool,
 }
@@ -185,6 +187,9 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         if !self.requests.is_empty() {
             keeper.requests(&self.requests);
         }
+        if fields.has_dropped {
+            keeper.lose_dropped();
+        }
         if batch.spans.len() == batch.spans.capacity() && !grow(&mut batch.spans, self.has_room) {
             return Err(Fault::new(FaultKind::NoRoom, bytes));
         }
@@ -256,8 +261,11 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
                 START => fields.start_unix_nanos = cursor.fixed64()?,
                 END => fields.end_unix_nanos = cursor.fixed64()?,
                 FLAGS => fields.flags = cursor.fixed32()?,
-                KIND | DROPPED_ATTRIBUTES_COUNT | DROPPED_EVENTS_COUNT | DROPPED_LINKS_COUNT => {
+                KIND | DROPPED_LINKS_COUNT => {
                     cursor.varint()?;
+                }
+                DROPPED_ATTRIBUTES_COUNT | DROPPED_EVENTS_COUNT => {
+                    fields.has_dropped |= cursor.varint()? != 0;
                 }
                 STATUS => {
                     let status = cursor.delimited()?;

@@ -313,6 +313,57 @@ fn a_reply_without_calls_is_whole_however_long_unless_the_sdk_has_cut_it() {
     assert_eq!(only(&judged).verdict, Verdict::NotEvaluated);
 }
 
+/// SDKs keep 128 attributes and events of a span unless told otherwise, and count the others.
+#[test]
+fn a_reply_of_many_attributes_may_be_among_those_that_the_sdk_dropped() {
+    let flattened = json!({
+        "openinference.span.kind": "LLM", "llm.input_messages.0.message.role": "user",
+    });
+    let called = with(
+        flattened.clone(),
+        json!({
+            "llm.output_messages.0.message.tool_calls.0.tool_call.function.name": "search",
+        }),
+    );
+    let parts = json!([{ "role": "assistant", "parts": [{ "type": "text", "content": "Hi" }] }]);
+    let whole = chat(json!({ "gen_ai.output.messages": parts.to_string() }));
+    let tool = json!({ "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search" });
+    for (steps, dropped, verdict) in [
+        (std::slice::from_ref(&flattened), None, Verdict::Pass),
+        (
+            std::slice::from_ref(&flattened),
+            Some("droppedAttributesCount"),
+            Verdict::NotEvaluated,
+        ),
+        (
+            &[called],
+            Some("droppedAttributesCount"),
+            Verdict::NotEvaluated,
+        ),
+        (
+            &[chat(json!({}))],
+            Some("droppedEventsCount"),
+            Verdict::NotEvaluated,
+        ),
+        (&[whole], Some("droppedAttributesCount"), Verdict::Pass),
+        // Where spans report calls, they report all of them.
+        (
+            &[flattened.clone(), tool],
+            Some("droppedAttributesCount"),
+            Verdict::Pass,
+        ),
+    ] {
+        let Request::Spans(mut spans) = run(steps) else {
+            unreachable!()
+        };
+        if let Some(dropped) = dropped {
+            spans[0][dropped] = json!(3);
+        }
+        let judged = judge(&never_delete(), [Request::Spans(spans)]);
+        assert_eq!(only(&judged).verdict, verdict, "{steps:?}, {dropped:?}");
+    }
+}
+
 #[test]
 fn an_event_behind_a_long_history_is_read() {
     let text = |key: &str, text: &str| json!({ "key": key, "value": typed(&json!(text)) });
