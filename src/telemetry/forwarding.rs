@@ -368,7 +368,8 @@ impl SendersElsewhere<'_> {
         tracing::warn!(
             senders,
             "containers of this pod export to another endpoint, so their telemetry is not judged: \
-             remove OTEL_EXPORTER_OTLP_ENDPOINT from them, and set it as \
+             remove OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT and \
+             OTEL_EXPORTER_OTLP_LOGS_ENDPOINT from them, and name the endpoint in \
              SPANSCORE_FORWARD__ENDPOINT for the sidecar"
         );
     }

@@ -188,7 +188,8 @@ impl ConfigurationReloaded {
     }
 }
 
-/// Configuration files cannot be used; the last good set of criteria stays in force.
+/// Configuration files cannot be used; the last good set of criteria stays in force, or the part of
+/// them that a start could use.
 #[derive(Debug)]
 pub struct ConfigurationRefused {
     /// Every mistake, as `validate` prints them.
@@ -202,7 +203,8 @@ impl ConfigurationRefused {
         telemetry.metrics.config_reload_failed.set([], 1);
         tracing::error!(
             problems = self.problems,
-            "the configuration was not reloaded; the last good one stays in force"
+            "the configuration has mistakes and was not loaded: what was in force stays; after a \
+             start with reload.at_start: forward, that is the part of it that can be used"
         );
     }
 }
