@@ -6,6 +6,7 @@
 #   kill        SIGKILL of the sidecar: it is restarted, the agent's exporter recovers, the trace it touched is incomplete
 #   fallback    a Job without native sidecars, whose agent ends the sidecar, as the documentation says
 #   reload      an edit of the ConfigMap is loaded once and without a restart, a broken one keeps what was in force
+#   criteria    a ConfigMap that appears after the pod is read; with a mistake in it, a new pod starts, forwards and judges by what is sound
 #   memory      an overload within 128Mi: refusals, and nobody is killed
 #   overlays    every overlay and component is taken by the API server, strictly; what has its images here runs
 #   inject      a pod of a labelled namespace gets the sidecar, whoever made it, and its agent's run is judged; opting out; what keeps a pod from
@@ -21,7 +22,7 @@
 . "$here/gateway.sh"
 node=$here/node.sh
 k() { "$node" kubectl "$@"; }
-scenarios=("$@"); [ $# -gt 0 ] || scenarios=(jobs pod-end kill memory fallback overlays inject docs charts reload resize gateway)
+scenarios=("$@"); [ $# -gt 0 ] || scenarios=(jobs pod-end kill memory fallback overlays inject docs charts reload criteria resize gateway)
 sent=$out/sent.jsonl
 host_sink=127.0.0.1:34317
 MAX_SECONDS_TO_COMPLETE=5
@@ -522,6 +523,36 @@ scenario_reload() {
   metric_is reloaded "$pod" "$applied" 1 || fail "the edit was loaded $(metric reloaded "$pod" "$applied") times"
   [ "$(sidecar_status reloaded app=deployment .restartCount)" = 0 ] || fail "the sidecar was restarted"
   say "one edit was loaded once and without a restart, a broken one kept what was in force"
+}
+
+scored() { k -n backend logs sink | grep -q '"evaluation checkout"'; }
+
+scenario_criteria() {
+  namespace criteria; namespace backend; criterion
+  peer_pod backend sink sink 0.0.0.0:4317
+  k -n criteria create configmap spanscore-env "--from-literal=SPANSCORE_FORWARD__ENDPOINT=http://$address:4317" --from-literal=SPANSCORE_ASSEMBLE__SETTLE=500ms >/dev/null
+  k -n criteria apply -k "$here/overlays/workloads" --server-side >/dev/null
+  k -n criteria wait --for=condition=available deployment/deployment --timeout=90s >/dev/null
+  local pod created
+  pod=$(k -n criteria get pods -l app=deployment -o jsonpath='{.items[0].metadata.name}')
+  created=$(date +%s.%N)
+  k -n criteria create configmap spanscore --from-file="spanscore.yaml=$out/checkout.yaml" >/dev/null
+  until_true 90 "the ConfigMap that appears" metric_is criteria "$pod" 'spanscore_config_reloads_total{result="applied"}' 1
+  say "a ConfigMap that appeared after the pod was in force after $(seconds "$created") s"
+
+  echo '  - { name: broken, evaluate: { tool_call_ordr: {} } }' >>"$out/checkout.yaml"
+  k -n criteria create configmap spanscore --from-file="spanscore.yaml=$out/checkout.yaml" --dry-run=client -o yaml | k -n criteria replace -f - >/dev/null
+  until_true 90 "the mistake" metric_is criteria "$pod" spanscore_config_reload_failed 1
+  k -n criteria delete pod "$pod" --wait --timeout=90s >/dev/null
+  k -n criteria rollout status deployment/deployment --timeout=90s >/dev/null
+  pod=$(k -n criteria get pods -l app=deployment -o jsonpath='{.items[0].metadata.name}')
+  metric_is criteria "$pod" spanscore_config_reload_failed 1 || fail "the new pod does not report the mistake as a metric"
+  k -n criteria logs "$pod" -c spanscore | grep -q 'tool_call_ordr' || fail "the log of the new pod does not name the mistake"
+  k -n criteria exec "$pod" -c agent -- /bin/sh -c "$(cat "$root/deploy/kustomize/base/agent.sh")" >/dev/null
+  until_true 30 "a score by the sound criterion" scored
+  k -n backend logs sink | grep -q '"execute_tool validate_user"' || fail "the new pod does not forward"
+  [ "$(sidecar_status criteria app=deployment .restartCount)" = 0 ] || fail "the new sidecar was restarted"
+  say "a new pod with a mistake in its ConfigMap started, forwarded and judged by what is sound"
 }
 
 for scenario in "${scenarios[@]}"; do
