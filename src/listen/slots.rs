@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -50,9 +49,8 @@ pub struct ConnectionLimits {
 pub struct ConnectionSlots {
     pub(super) limits: ConnectionLimits,
     state: Mutex<State>,
+    /// Connections that wait for a place, to be read without a lock.
     n_waiting: AtomicUsize,
-    /// A place became free, or a connection idle.
-    changed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -60,6 +58,16 @@ struct State {
     taken: usize,
     next: u64,
     slots: BTreeMap<u64, Arc<ConnectionSlot>>,
+    /// Connections that wait for a place, in the order in which they came.
+    waiting: BTreeMap<u64, Waiter>,
+}
+
+/// A connection that waits for a place.
+#[derive(Debug)]
+struct Waiter {
+    peer: IpAddr,
+    /// It may be its turn, or it was turned away.
+    called: Arc<Notify>,
 }
 
 /// One connection's place.
@@ -105,30 +113,27 @@ impl ConnectionSlots {
             limits,
             state: Mutex::default(),
             n_waiting: AtomicUsize::new(0),
-            changed: Notify::new(),
         })
     }
 
     /// A place for a connection of this peer. If all are taken, another connection is asked to end:
     /// an idle one of the peer that has the most, or a busy one if that peer has more than this
-    /// one or none becomes idle. `None` if too many wait already, or none becomes free.
+    /// one or none becomes idle. Of those that wait, the one whose peer has the fewest connections
+    /// is first. `None` if too many wait, most of them of this peer, or none becomes free.
     pub(super) async fn admit(self: &Arc<Self>, peer: IpAddr, tls: bool) -> Option<SlotGuard> {
         let peer = origin(peer);
         let begun = Instant::now();
-        if let Some(guard) = self.try_admit(peer, tls, begun) {
+        if let Some(guard) = self.try_admit(peer, tls, begun, None) {
             return Some(guard);
         }
-        let _waiting = Waiting::try_new(&self.n_waiting)?;
+        let waiting = Waiting::try_new(self, peer)?;
         loop {
-            // Registered before the look, so that no change goes unnoticed in between.
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable();
             let now = Instant::now();
-            if let Some(guard) = self.try_admit(peer, tls, now) {
+            if let Some(guard) = self.try_admit(peer, tls, now, Some(waiting.number)) {
                 return Some(guard);
             }
             let waited = now - begun;
-            if waited >= LONGEST_WAIT {
+            if waited >= LONGEST_WAIT || waiting.is_turned_away() {
                 return None;
             }
             self.evict(peer, waited >= PATIENCE);
@@ -136,13 +141,27 @@ impl ConnectionSlots {
                 true => PATIENCE,
                 false => LONGEST_WAIT,
             };
-            let _ = time::timeout_at(begun + next, changed).await;
+            // A call that comes before this is kept.
+            let _ = time::timeout_at(begun + next, waiting.called.notified()).await;
         }
     }
 
-    fn try_admit(self: &Arc<Self>, peer: IpAddr, tls: bool, now: Instant) -> Option<SlotGuard> {
+    /// A place, if there is one and nobody who waits comes first. `waiting` is the number of a
+    /// connection that waits itself.
+    fn try_admit(
+        self: &Arc<Self>,
+        peer: IpAddr,
+        tls: bool,
+        now: Instant,
+        waiting: Option<u64>,
+    ) -> Option<SlotGuard> {
         let (memory, connections) = (self.limits.memory.get(), self.limits.connections);
         let mut state = self.state.lock();
+        if let Some((n_of_first, first)) = state.first_waiting()
+            && (n_of_first, first) < (state.n_slots_of(peer), waiting.unwrap_or(u64::MAX))
+        {
+            return None;
+        }
         let tls = if tls { TLS_SIZE } else { 0 };
         // Half of the memory is for those that come first: an agent opens a handful.
         let size = match state.taken + WIDE_SLOT_SIZE + tls <= memory / 2 {
@@ -172,6 +191,20 @@ impl ConnectionSlots {
             number,
             slot,
         })
+    }
+
+    /// Calls the connection whose turn it is.
+    fn call_first(&self) {
+        if self.n_waiting.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let state = self.state.lock();
+        if let Some(first) = state
+            .first_waiting()
+            .and_then(|(_, number)| state.waiting.get(&number))
+        {
+            first.called.notify_one();
+        }
     }
 
     /// Asks one connection to end. Does nothing if one that was asked has not ended yet.
@@ -217,19 +250,97 @@ pub(super) fn origin(peer: IpAddr) -> IpAddr {
     }
 }
 
+impl State {
+    fn n_slots_of(&self, peer: IpAddr) -> usize {
+        self.slots.values().filter(|slot| slot.peer == peer).count()
+    }
+
+    /// The waiting connection that is first, and the number of places that its peer has.
+    fn first_waiting(&self) -> Option<(usize, u64)> {
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let mut n_slots: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        for slot in self.slots.values() {
+            *n_slots.entry(slot.peer).or_default() += 1;
+        }
+        let places = |waiter: &Waiter| n_slots.get(&waiter.peer).copied().unwrap_or_default();
+        let waiting = self.waiting.iter();
+        waiting
+            .map(|(number, waiter)| (places(waiter), *number))
+            .min()
+    }
+
+    /// Turns away the last waiting connection of the peer of which the most wait, unless that is
+    /// this one.
+    fn turn_one_away(&mut self, newcomer: IpAddr) -> bool {
+        let mut n_waiting: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        for waiter in self.waiting.values() {
+            *n_waiting.entry(waiter.peer).or_default() += 1;
+        }
+        let n_of_newcomer = n_waiting.get(&newcomer).copied().unwrap_or_default();
+        let most = n_waiting.into_iter().max_by_key(|(_, n)| *n);
+        let Some((heaviest, _)) = most.filter(|(_, n)| *n > n_of_newcomer + 1) else {
+            return false;
+        };
+        let last = self
+            .waiting
+            .iter()
+            .rfind(|(_, waiter)| waiter.peer == heaviest);
+        let last = last.map(|(number, _)| *number);
+        let turned_away = last.and_then(|number| self.waiting.remove(&number));
+        turned_away.is_some_and(|waiter| {
+            waiter.called.notify_one();
+            true
+        })
+    }
+}
+
 /// One of the connections that wait for a place.
-struct Waiting<'a>(&'a AtomicUsize);
+struct Waiting<'a> {
+    slots: &'a ConnectionSlots,
+    number: u64,
+    called: Arc<Notify>,
+}
 
 impl<'a> Waiting<'a> {
-    fn try_new(n_waiting: &'a AtomicUsize) -> Option<Self> {
-        let waiting = Self(n_waiting);
-        (n_waiting.fetch_add(1, Ordering::Relaxed) < MAX_WAITING).then_some(waiting)
+    fn try_new(slots: &'a ConnectionSlots, peer: IpAddr) -> Option<Self> {
+        let called = Arc::new(Notify::new());
+        let mut state = slots.state.lock();
+        if state.waiting.len() >= MAX_WAITING && !state.turn_one_away(peer) {
+            return None;
+        }
+        let number = state.next;
+        state.next += 1;
+        let waiter = Waiter {
+            peer,
+            called: Arc::clone(&called),
+        };
+        state.waiting.insert(number, waiter);
+        slots
+            .n_waiting
+            .store(state.waiting.len(), Ordering::Relaxed);
+        Some(Self {
+            slots,
+            number,
+            called,
+        })
+    }
+
+    fn is_turned_away(&self) -> bool {
+        !self.slots.state.lock().waiting.contains_key(&self.number)
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let mut state = self.slots.state.lock();
+        state.waiting.remove(&self.number);
+        let n_waiting = state.waiting.len();
+        self.slots.n_waiting.store(n_waiting, Ordering::Relaxed);
+        drop(state);
+        // It may have been called for more than it took.
+        self.slots.call_first();
     }
 }
 
@@ -266,7 +377,7 @@ impl Drop for SlotGuard {
         state.slots.remove(&self.number);
         state.taken -= self.slot.size;
         drop(state);
-        self.slots.changed.notify_one();
+        self.slots.call_first();
     }
 }
 
@@ -279,9 +390,7 @@ impl Drop for RequestGuard {
         }
         activity.since = Instant::now();
         drop(activity);
-        if self.slots.n_waiting.load(Ordering::Relaxed) > 0 {
-            self.slots.changed.notify_one();
-        }
+        self.slots.call_first();
     }
 }
 

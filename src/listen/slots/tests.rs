@@ -63,7 +63,7 @@ async fn connections_take_no_more_than_the_memory_and_the_first_get_wide_windows
     });
     let mut guards = Vec::new();
     for _ in 0..1_000 {
-        guards.extend(slots.try_admit(AGENT, false, Instant::now()));
+        guards.extend(slots.try_admit(AGENT, false, Instant::now(), None));
     }
     let n_wide = guards.iter().filter(|guard| guard.is_wide()).count();
     assert_eq!((n_wide, guards.len()), (3, 3 + 23));
@@ -71,7 +71,7 @@ async fn connections_take_no_more_than_the_memory_and_the_first_get_wide_windows
     guards.clear();
     assert_eq!(slots.state.lock().taken, 0);
     for _ in 0..1_000 {
-        guards.extend(slots.try_admit(AGENT, true, Instant::now()));
+        guards.extend(slots.try_admit(AGENT, true, Instant::now(), None));
     }
     assert!(guards.len() < 26, "TLS takes more: {}", guards.len());
 }
@@ -139,6 +139,29 @@ async fn a_crowd_that_waits_is_bounded_and_does_not_wait_forever() {
         n_at_once += usize::from(waited < PATIENCE);
     }
     assert_eq!(n_at_once, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_with_fewer_connections_does_not_wait_behind_a_crowd() {
+    let slots = slots(4);
+    let mut crowd = admit(&slots, CROWD, 4).await;
+    let _busy: Vec<_> = crowd.iter().map(SlotGuard::request).collect();
+    let waits = |peer| {
+        let slots = slots.clone();
+        tokio::spawn(async move { slots.admit(peer, false).await })
+    };
+    let waiting: Vec<_> = (0..MAX_WAITING).map(|_| waits(CROWD)).collect();
+    time::sleep(Duration::from_millis(10)).await;
+    let agent = waits(AGENT);
+    time::sleep(Duration::from_millis(10)).await;
+    // One of the crowd is asked to end, and one that waits is turned away.
+    let is_evicted = |guard: &SlotGuard| guard.slot.activity.lock().is_evicted;
+    let at = crowd.iter().position(is_evicted).unwrap();
+    drop(crowd.remove(at));
+    let admitted = time::timeout(Duration::from_millis(10), agent).await;
+    assert!(admitted.unwrap().unwrap().is_some());
+    let turned_away = waiting.iter().filter(|waiting| waiting.is_finished());
+    assert_eq!(turned_away.count(), 1);
 }
 
 #[test]
