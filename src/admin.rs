@@ -97,7 +97,7 @@ async fn readyz(State(admin): State<AdminPort>) -> impl IntoResponse {
         (_, Some(unhealthy)) => (StatusCode::SERVICE_UNAVAILABLE, unhealthy),
         (Phase::Starting, None) => (
             StatusCode::SERVICE_UNAVAILABLE,
-            "starting: not every port is bound yet\n".to_owned(),
+            "starting: a port is not bound yet, or a Kafka group not joined\n".to_owned(),
         ),
         (Phase::Draining, None) => (
             StatusCode::SERVICE_UNAVAILABLE,

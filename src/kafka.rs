@@ -1,14 +1,21 @@
-//! Writes spans to Apache Kafka: those of a trace go into one partition of a topic, so that whoever
-//! reads a partition has whole traces. Knows records and partitions; does not know what is in
-//! a span, but for its trace id.
+//! Writes spans to Apache Kafka and reads them: those of a trace go into one partition of a topic,
+//! so that whoever reads a partition has whole traces. Knows records and partitions; does not know
+//! what is in a span, but for its trace id, nor how it is judged.
 
 mod placement;
+mod progress;
 mod split;
 
 #[cfg(feature = "kafka")]
 mod client;
 #[cfg(feature = "kafka")]
+mod consumer;
+#[cfg(feature = "kafka")]
 mod write;
 
+#[cfg(feature = "kafka")]
+pub use consumer::{CommittedOffset, Polled, ReadRecord, ReaderChange, TopicReader};
+pub use placement::partition_of;
+pub use progress::{ProgressUnread, decode as decode_progress, encode as encode_progress};
 #[cfg(feature = "kafka")]
 pub use write::{TopicWriter, TopicWriterSettings, start};

@@ -22,6 +22,8 @@ mod cross_traces;
 mod rebuilding;
 mod reported;
 
+mod log_judge;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,6 +42,7 @@ use reported::Reported;
 
 pub use cross_traces::{CrossTraceAccess, CrossTraces};
 pub use judged::{Judged, JudgementSink};
+pub use log_judge::{LogBatch, LogJudge, LogLimits, LogMark, LogMoment, LogProgress, LogStart};
 pub use rebuilding::Rebuilding;
 pub use reported::{Marks, TraceMark};
 pub use rules::Rules;

@@ -13,6 +13,8 @@ mod ports;
 mod rebuild;
 mod record;
 mod scoring;
+#[cfg(feature = "kafka")]
+mod topic_judges;
 
 use std::convert::Infallible;
 use std::io;
@@ -32,7 +34,7 @@ use tokio::task::JoinSet;
 use crate::admin::{AdminPort, Guard, OtlpAddresses, TokenError};
 use crate::config::{Bound, Budgets, Config};
 use crate::evaluate::Coverage;
-use crate::export::{self, ExportError, Exporter};
+use crate::export::{self, Deliveries, ExportError, Exporter, Leaving};
 use crate::forward::{self, ForwardError, ForwardHandle};
 use crate::journal::{JournalError, Keeping};
 use crate::listen::BindError;
@@ -54,6 +56,8 @@ use peers::PeerWatch;
 use ports::{Doors, Ports};
 use record::{Recorder, Recording};
 use scoring::{ScoringBounds, ScoringQueue};
+#[cfg(feature = "kafka")]
+use topic_judges::{TopicJudges, TopicJudgesPlan};
 
 pub use cgroup::memory_limit;
 
@@ -174,6 +178,8 @@ pub struct Sidecar {
     doors: Doors,
     admin: Doors,
     scoring: Vec<JoinHandle<()>>,
+    #[cfg(feature = "kafka")]
+    reading: Option<TopicJudges>,
     recording: Recording,
     forwarding: JoinSet<Undelivered>,
     journal: Vec<Keeping>,
@@ -254,11 +260,17 @@ impl Sidecar {
             metrics
         });
 
+        let reads = config.kafka.read.enabled;
+        let deliveries = Deliveries::default();
+        let leaving = match reads {
+            true => Some(Leaving::Log(deliveries.clone())),
+            false => marks.map(Leaving::Marks),
+        };
         let exporting = export::ExportPlan {
             config: &config,
             budget: bounds.scores.clone(),
             print,
-            marks,
+            leaving,
             journal: scores_log,
         };
         let (exporter, exporting) = Exporter::start(exporting, &telemetry, &mut rng)?;
@@ -292,16 +304,18 @@ impl Sidecar {
                 clock: now,
             })
         });
-        let (scoring, threads) = if config.scoring.enabled {
-            let observer = observer.map(|observer| Arc::new(Mutex::new(observer)));
-            let judge = || {
-                judge(
-                    exporter.clone(),
-                    coverage.clone(),
-                    page.clone(),
-                    observer.clone(),
-                )
-            };
+        let observer = observer.map(|observer| Arc::new(Mutex::new(observer)));
+        let judge = || {
+            judge(
+                exporter.clone(),
+                coverage.clone(),
+                page.clone(),
+                observer.clone(),
+            )
+        };
+        // What is read is judged; what is received is only written and forwarded then.
+        let judges_received = config.scoring.enabled && !reads;
+        let (scoring, threads) = if judges_received {
             let (scoring, threads) = ScoringQueue::start(
                 memory_watch.assemble_settings(),
                 scoring_bounds(&config, &bounds),
@@ -313,6 +327,24 @@ impl Sidecar {
             (Some(scoring), threads)
         } else {
             (None, Vec::new())
+        };
+        #[cfg(feature = "kafka")]
+        let (reading, threads) = match reads {
+            true => {
+                let plan = TopicJudgesPlan {
+                    config: config.kafka.clone(),
+                    settings: memory_watch.assemble_settings(),
+                    bounds: scoring_bounds(&config, &bounds),
+                    rules: rules.clone(),
+                    telemetry: telemetry.clone(),
+                    exporter: exporter.clone(),
+                    deliveries,
+                    judges: (0..n_threads).map(|_| judge()).collect(),
+                };
+                let (reading, threads) = TopicJudges::start(plan)?;
+                (Some(reading), threads)
+            }
+            false => (None, threads),
         };
 
         let (recorder, recording) = Recorder::start(record.as_deref())?;
@@ -333,7 +365,9 @@ impl Sidecar {
             millis: intake.last_offer.clone(),
         };
         let mut background = JoinSet::new();
-        background.spawn(last_request.clone().report_silence(SILENCE, addresses));
+        if addresses.grpc.is_some() || addresses.http.is_some() {
+            background.spawn(last_request.clone().report_silence(SILENCE, addresses));
+        }
         background.spawn(memory_watch.run());
         if let (Some(peers), Some(scoring)) = (&config.assemble.peers, &intake.scoring) {
             let watch = PeerWatch::new(peers, scoring.clone(), telemetry.clone(), started);
@@ -356,6 +390,8 @@ impl Sidecar {
         metrics.extend(journal_metrics);
         #[cfg(feature = "kafka")]
         metrics.extend(kafka_metrics);
+        #[cfg(feature = "kafka")]
+        metrics.extend(reading.as_ref().map(TopicJudges::metrics));
         let mut api = register::routes(&register).merge(scores);
         let mut assets = Router::new();
         if let Some(page) = page {
@@ -381,7 +417,10 @@ impl Sidecar {
             TowerToHyperService::new(port.router()),
             &telemetry,
         );
-        telemetry.enter(Phase::Serving);
+        // A judge is ready once the group has taken it in.
+        if !reads || config.kafka.write.enabled {
+            telemetry.enter(Phase::Serving);
+        }
 
         let (deadline, quiet) = (config.shutdown.deadline.0, config.shutdown.quiet.0);
         Ok(Self {
@@ -393,6 +432,8 @@ impl Sidecar {
             doors,
             admin,
             scoring: threads,
+            #[cfg(feature = "kafka")]
+            reading,
             recording,
             forwarding,
             journal: keeping,
@@ -426,6 +467,8 @@ impl Sidecar {
             doors,
             admin,
             scoring,
+            #[cfg(feature = "kafka")]
+            reading,
             recording,
             mut forwarding,
             journal,
@@ -438,6 +481,15 @@ impl Sidecar {
         let deadline_at = begun + deadline;
         intake.forward.begin_drain();
         telemetry.enter(Phase::Draining);
+        #[cfg(feature = "kafka")]
+        if let Some(reading) = &reading {
+            reading.begin_stop();
+        }
+        // Nobody sends to a process that only reads.
+        let quiet = match doors.is_empty() {
+            true => Duration::ZERO,
+            false => quiet,
+        };
         intake
             .fall_quiet(
                 quiet,

@@ -14,6 +14,7 @@ mod memory;
 mod metrics;
 mod metrics_page;
 mod process;
+mod reading;
 mod receiving;
 mod registering;
 mod scoring;
@@ -49,6 +50,10 @@ pub use journal::{
 };
 pub use memory::{MemoryLimitChanged, MemoryShared};
 pub use metrics_page::{MetricKind, MetricsPage};
+pub use reading::{
+    PartitionsMoved, ProgressUnknown, ReadingFailed, ReadingFromKafka, RecordSetAside,
+    SpansMisplaced, StampAhead,
+};
 pub use receiving::{
     AuthorizationNotPassed, IncomingRefused, NothingReceived, RequestMisdirected, ScoresReceived,
 };

@@ -57,7 +57,11 @@ async fn readiness_follows_the_phases_and_liveness_does_not() {
         .telemetry
         .heartbeat("pipeline", Instant::now().into_std());
     let cases = [
-        (None, 503, "starting: not every port is bound yet\n"),
+        (
+            None,
+            503,
+            "starting: a port is not bound yet, or a Kafka group not joined\n",
+        ),
         (Some(Phase::Serving), 200, "ready\n"),
         (Some(Phase::Draining), 503, "draining: told to stop\n"),
     ];

@@ -1,6 +1,7 @@
 //! Checks the values of a configuration against each other. Each value by itself is right already.
 
 mod journal;
+mod kafka;
 mod peers;
 mod threads;
 
@@ -9,7 +10,7 @@ use std::net::SocketAddr;
 
 use super::runtime::OWN_USE;
 use super::units::Amount;
-use super::{Config, Duration, PageLink, SaslMechanism, Signal};
+use super::{Config, Duration, PageLink};
 use crate::located::{MapEntry, Node, NodeValue, Problem, Problems, Spot, Texts};
 
 /// Reports values that contradict each other.
@@ -112,7 +113,8 @@ impl Check<'_> {
 
     fn listeners(&mut self) {
         let otlp = &self.config.receivers.otlp;
-        if !otlp.grpc.enabled && !otlp.http.enabled {
+        let reads = self.config.kafka.read.enabled;
+        if !otlp.grpc.enabled && !otlp.http.enabled && !reads {
             let keys = ["receivers.otlp.http.enabled", "receivers.otlp.grpc.enabled"];
             self.wrong(
                 &keys,
@@ -171,77 +173,6 @@ impl Check<'_> {
                     format!("write `https://{origin}`, or `*` for any"),
                 );
             }
-        }
-    }
-
-    fn kafka(&mut self) {
-        let Config {
-            kafka,
-            journal,
-            forward,
-            ..
-        } = self.config;
-        for broker in kafka.brokers.clone() {
-            let is_address = broker
-                .rsplit_once(':')
-                .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
-            if !is_address || broker.contains("//") {
-                self.wrong(
-                    &["kafka.brokers"],
-                    format!("`{broker}` is not the address of a broker"),
-                    "write `host:port`, without a scheme",
-                );
-            }
-        }
-        if !kafka.write.enabled {
-            return;
-        }
-        let enabled = "kafka.write.enabled";
-        if !cfg!(feature = "kafka") {
-            self.wrong(
-                &[enabled],
-                "this program is built without Kafka",
-                "build it with `cargo build --release --features kafka`",
-            );
-        }
-        if kafka.brokers.is_empty() {
-            self.wrong(
-                &["kafka.brokers", enabled],
-                "`kafka.write` has no brokers",
-                "name at least one: `brokers: [\"kafka:9092\"]`",
-            );
-        }
-        if kafka.write.topic.is_empty() {
-            self.wrong(
-                &["kafka.write.topic"],
-                "`kafka.write.topic` is empty",
-                "expected the name of a topic",
-            );
-        }
-        if journal.directory.is_some() {
-            self.wrong(
-                &["journal.directory", enabled],
-                "`journal` does not keep what waits for Kafka",
-                "remove `journal.directory`, or write to Kafka from a sidecar of its own",
-            );
-        }
-        let sends_password = kafka
-            .sasl
-            .as_ref()
-            .is_some_and(|sasl| sasl.mechanism == SaslMechanism::Plain);
-        if sends_password && kafka.tls.is_none() {
-            self.doubtful(
-                &["kafka.sasl.mechanism"],
-                "the mechanism PLAIN sends the password in clear text",
-                "set `kafka.tls: {}`, or use SCRAM-SHA-512",
-            );
-        }
-        if forward.endpoint.is_some() && !forward.signals.contains(&Signal::Traces) {
-            self.doubtful(
-                &[enabled, "forward.signals"],
-                "`forward.signals` has no `traces`",
-                "spans are written to Kafka only",
-            );
         }
     }
 

@@ -1,5 +1,5 @@
-//! The `kafka` section: the brokers, and what is written to them. Knows nothing of how a record is
-//! made or sent.
+//! The `kafka` section: the brokers, what is written to them and what is read. Knows nothing of how
+//! a record is made, sent or judged.
 
 use std::path::PathBuf;
 
@@ -23,6 +23,8 @@ pub struct Kafka {
     pub client_id: String,
     /// What is written.
     pub write: KafkaWrite,
+    /// What is read and judged.
+    pub read: KafkaRead,
 }
 
 /// TLS to the brokers.
@@ -98,6 +100,39 @@ pub struct KafkaWrite {
     pub queue: QueueLimits,
 }
 
+/// `kafka.read`.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct KafkaRead {
+    /// Judge the spans of the topic, instead of those that are received.
+    pub enabled: bool,
+    /// The topic. It must exist.
+    pub topic: String,
+    /// The consumer group: those who share the topic's partitions.
+    pub group: String,
+    /// Where to begin in a partition of which the group has read nothing.
+    pub start: KafkaStart,
+    /// A name that is this process's alone: a restart within `session_timeout` moves no partition.
+    pub instance_id: Option<String>,
+    /// A reader that is not heard of for so long has ended: others take its partitions.
+    pub session_timeout: Duration,
+    /// Whoever takes a partition reads again from so long before the oldest open trace.
+    pub overlap: Duration,
+    /// A trace that is open for longer is not waited for; after a takeover it is `incomplete`.
+    pub max_replay: Duration,
+}
+
+/// Where to begin in a partition of which nothing was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum KafkaStart {
+    /// With what comes next.
+    #[default]
+    Latest,
+    /// With the oldest record.
+    Earliest,
+}
+
 /// How a trace's partition is computed from the 32 lower-case hex letters of its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -152,6 +187,22 @@ impl Default for Kafka {
             sasl: None,
             client_id: "spanscore".to_owned(),
             write: KafkaWrite::default(),
+            read: KafkaRead::default(),
+        }
+    }
+}
+
+impl Default for KafkaRead {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            topic: "otlp_spans".to_owned(),
+            group: "spanscore".to_owned(),
+            start: KafkaStart::default(),
+            instance_id: None,
+            session_timeout: Duration::from_secs(10),
+            overlap: Duration::from_secs(120),
+            max_replay: Duration::from_secs(600),
         }
     }
 }

@@ -210,6 +210,11 @@ impl BackendQueue {
         n_items
     }
 
+    /// What waits and what is queued takes at most half of its room each.
+    pub(super) fn is_half_empty(&self) -> bool {
+        self.waiting().n_bytes <= self.capacity.get() / 2 && self.queue.is_half_empty()
+    }
+
     /// Nothing waits here, nor for the journal.
     pub(super) fn is_empty(&self) -> bool {
         let waiting = self.waiting();

@@ -20,12 +20,13 @@ use super::backend_queue::{
     WaitingScores, Wakeup, are_done,
 };
 use super::lanes::{KeptLanes, encode_meta, lane_of};
+use super::leaving::Leaving;
 use super::queues::ScoreAccounting;
 use super::writer;
 use super::writer_score::WriterRequest;
 use crate::config::{Bound, Config, Signal};
 use crate::evaluate::Evaluation;
-use crate::journal::{JudgedMarks, LogReader, Record, Stretch};
+use crate::journal::{LogReader, Record, Stretch};
 use crate::sync::Mutex;
 use crate::telemetry::{Heartbeat, JournalUnread, Telemetry};
 use crate::transport::queue::{
@@ -143,6 +144,11 @@ impl Backends {
         Ok(())
     }
 
+    /// Whether all queues are at most half full.
+    pub(super) fn are_half_empty(&self) -> bool {
+        self.queues.iter().all(BackendQueue::is_half_empty)
+    }
+
     /// A guard for a new batch of score spans.
     pub(super) fn batch_guard(&self) -> Arc<BatchGuard> {
         let guard = Arc::new(BatchGuard {
@@ -250,7 +256,7 @@ impl Backends {
         evaluations: &[Evaluation],
         guards: &[Option<Weak<BatchGuard>>],
         now_unix_nanos: u64,
-        marks: Option<&JudgedMarks>,
+        leaving: Option<&Leaving>,
     ) {
         let (mut start, mut is_batch_done) = (0, false);
         for chunk in evaluations
@@ -264,7 +270,7 @@ impl Backends {
             let evaluations: Vec<&Evaluation> = chunk.iter().collect();
             for (idx, queue) in self.queues.iter().enumerate() {
                 for request in writer::requests(&queue.writer, &evaluations, now_unix_nanos) {
-                    let leaving = marks.map(|marks| CompletionGuard(marks.leaving()));
+                    let leaving = leaving.map(Leaving::guard);
                     let waiting = WaitingRequest {
                         trace_id: chunk[0].trajectory.trace_id,
                         batches: Arc::clone(&batches),

@@ -21,6 +21,7 @@ mod writer_score;
 mod writer;
 
 mod lanes;
+mod leaving;
 
 mod backend_queue;
 mod backends;
@@ -45,7 +46,7 @@ use tokio::task::JoinSet;
 
 use crate::config::{self, Bound, Config, Off, Shape};
 use crate::evaluate::{Evaluation, Explain};
-use crate::journal::{JournalLog, JudgedMarks};
+use crate::journal::JournalLog;
 use crate::sync::Mutex;
 use crate::telemetry::{
     Heartbeat, MetricsPage, ScoreLabelsFolded, ScoreShapeOff, ScoresUnprinted, Telemetry,
@@ -54,6 +55,7 @@ use crate::transport::queue::CompletionGuard;
 use crate::transport::{SentHeaders, TransportError};
 
 pub use lanes::n_queued;
+pub use leaving::{Deliveries, Leaving};
 
 use backend_queue::{BatchGuard, Wakeup};
 use backends::{BackendTasks, Backends};
@@ -80,8 +82,8 @@ pub struct ExportPlan<'a> {
     pub budget: Bound,
     /// Where evaluations are printed, if no endpoint is configured.
     pub print: Option<Print>,
-    /// Where it is noted which traces were judged.
-    pub marks: Option<JudgedMarks>,
+    /// Who waits until scores have left.
+    pub leaving: Option<Leaving>,
     /// Where scores are kept until they are delivered.
     pub journal: Option<JournalLog>,
 }
@@ -139,9 +141,9 @@ struct Shared {
     metrics_queue: Option<ScoreQueue>,
     printer: Option<(PrintForm, Printer)>,
     backends: Option<Backends>,
-    /// Written once the scores of the marked traces are delivered.
-    marks: Option<JudgedMarks>,
-    /// With marks: no batch is sent between the scores of a trace and its mark.
+    /// Who waits until scores have left.
+    leaving: Option<Leaving>,
+    /// If somebody waits: no batch is sent between the scores of a trace and its mark.
     marking: Mutex<()>,
     stream: Arc<ScoreStream>,
     /// A batch is no longer empty.
@@ -166,7 +168,7 @@ impl Exporter {
             config,
             budget,
             print,
-            marks,
+            leaving,
             journal,
         } = plan;
         let scores = &config.scores;
@@ -241,7 +243,7 @@ impl Exporter {
             metrics_queue,
             printer,
             backends,
-            marks,
+            leaving,
             marking: Mutex::default(),
             stream: Arc::new(ScoreStream::new(telemetry.clone())),
             batch_opened: Notify::new(),
@@ -279,7 +281,7 @@ impl Exporter {
     pub fn export(&self, evaluations: &[Evaluation], explain: &Explain, now_unix_nanos: u64) {
         let _marking = self
             .shared
-            .marks
+            .leaving
             .as_ref()
             .map(|_| self.shared.marking.lock());
         self.add(evaluations, explain, now_unix_nanos);
@@ -298,7 +300,7 @@ impl Exporter {
         if !evaluations.is_empty() {
             self.add(evaluations, explain, now_unix_nanos);
         }
-        if let Some(judged) = &self.shared.marks {
+        if let Some(Leaving::Marks(judged)) = &self.shared.leaving {
             judged.add(marks, oldest);
             self.shared.batch_opened.notify_one();
         }
@@ -306,8 +308,9 @@ impl Exporter {
 
     fn add(&self, evaluations: &[Evaluation], explain: &Explain, now_unix_nanos: u64) {
         let shared = &*self.shared;
-        let marks = shared.marks.as_ref();
-        for evaluation in evaluations {
+        let leaving = shared.leaving.as_ref();
+        // Those that come again were counted by whoever reported them first.
+        for evaluation in evaluations.iter().filter(|it| !it.replayed) {
             if let Some(folded) = shared.metrics.record(evaluation, now_unix_nanos) {
                 let limit = limit_name(folded);
                 ScoreLabelsFolded { limit }.emit(&shared.telemetry);
@@ -318,14 +321,14 @@ impl Exporter {
             // Backends wait for score spans only.
             let backends = shared.backends.as_ref();
             let backends = backends.filter(|_| signal.shape == Shape::Span);
-            let added = signal.add(evaluations, explain, now_unix_nanos, backends, marks);
+            let added = signal.add(evaluations, explain, now_unix_nanos, backends, leaving);
             guards.extend(added.guards);
             if added.has_opened {
                 shared.batch_opened.notify_one();
             }
         }
         if let Some(backends) = &shared.backends {
-            backends.take(evaluations, &guards, now_unix_nanos, marks);
+            backends.take(evaluations, &guards, now_unix_nanos, leaving);
         }
         shared.stream.push(evaluations, now_unix_nanos);
         if let Some((form, printer)) = &shared.printer {
@@ -334,6 +337,26 @@ impl Exporter {
                 shared.count_unprinted(n_dropped, "queue_full");
             }
         }
+    }
+
+    /// Sends the open batches now.
+    pub fn flush(&self) {
+        self.shared.flush();
+    }
+
+    /// Whether all queues are at most half full, so that none drops what comes next.
+    pub fn has_room(&self) -> bool {
+        let Shared {
+            signals,
+            backends,
+            printer,
+            ..
+        } = &*self.shared;
+        signals.iter().all(|signal| signal.queue.is_half_empty())
+            && backends.as_ref().is_none_or(Backends::are_half_empty)
+            && printer
+                .as_ref()
+                .is_none_or(|(_, printer)| printer.is_half_empty())
     }
 
     /// Sends the headers of this configuration from now on; nothing else of it has changed since
@@ -366,13 +389,13 @@ impl Exporter {
 
 impl Shared {
     fn flush(&self) {
-        let marks = self.marks.as_ref();
-        let _marking = marks.map(|_| self.marking.lock());
+        let leaving = self.leaving.as_ref();
+        let _marking = leaving.map(|_| self.marking.lock());
         for signal in &self.signals {
-            signal.flush(marks);
+            signal.flush(leaving);
         }
-        if let Some(marks) = marks {
-            marks.turn();
+        if let Some(leaving) = leaving {
+            leaving.turn();
         }
     }
 
@@ -410,7 +433,7 @@ async fn run_batcher(
             shared.flush();
         }
         // What the journal refused waits for its next chance.
-        if shared.marks.as_ref().is_some_and(JudgedMarks::is_waiting) {
+        if shared.leaving.as_ref().is_some_and(Leaving::is_waiting) {
             flush_at = flush_at.or(Some(now + max_delay.max(MIN_MARK_DELAY)));
         }
         if metrics_at <= now {
@@ -453,8 +476,8 @@ impl ExportTasks {
         let _ = self.stop.send(());
         while self.batcher.join_next().await.is_some() {}
         self.shared.stream.close();
-        if let Some(marks) = &self.shared.marks {
-            marks.close(deadline);
+        if let Some(leaving) = &self.shared.leaving {
+            leaving.close(deadline);
         }
         self.shared.flush();
         self.shared.send_metrics();

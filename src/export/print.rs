@@ -80,6 +80,11 @@ impl Printer {
         n_dropped
     }
 
+    /// Whether what waits takes at most half of its room.
+    pub(super) fn is_half_empty(&self) -> bool {
+        self.shared.state().n_bytes <= self.shared.capacity.get() / 2
+    }
+
     /// Accepts nothing more and waits until everything is written, or for the deadline. Returns how
     /// many texts were left.
     pub(super) async fn finish(&self, deadline: Instant) -> usize {

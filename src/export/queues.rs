@@ -39,6 +39,11 @@ pub(super) struct ScoreQueues {
 }
 
 impl ScoreQueue {
+    /// Whether it is at most half full.
+    pub(super) fn is_half_empty(&self) -> bool {
+        self.queue.is_half_empty()
+    }
+
     /// Queues a request; a full queue drops its oldest. The guard is dropped when the request was
     /// delivered or dropped, and `leaving` then or when the journal has it.
     pub(super) fn send(

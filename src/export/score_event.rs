@@ -63,6 +63,9 @@ fn record(
     attributes.text("spanscore.evaluator", criterion.evaluator());
     attributes.text("spanscore.completeness", trajectory.completeness.as_str());
     attributes.count("spanscore.revision", evaluation.revision as usize);
+    if evaluation.replayed {
+        attributes.flag("spanscore.replayed", true);
+    }
     copied_attributes(&mut attributes, trajectory, copy_attributes);
     if let Some(subject) = &trajectory.subject {
         write::fixed32(out, log_record::FLAGS, subject.flags & 0xff);

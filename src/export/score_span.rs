@@ -307,6 +307,9 @@ fn attributes(out: &mut Vec<u8>, evaluation: &Evaluation, settings: &Settings, e
     attributes.count("spanscore.revision", evaluation.revision as usize);
     attributes.count("spanscore.calls.observed", trajectory.tool_calls.len());
     attributes.count("spanscore.calls.expected", evaluation.n_expected);
+    if evaluation.replayed {
+        attributes.flag("spanscore.replayed", true);
+    }
     if trajectory.clock_adjusted {
         attributes.flag("spanscore.clock_adjusted", true);
     }

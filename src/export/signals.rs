@@ -6,12 +6,12 @@ use std::sync::{Arc, Weak};
 
 use super::backend_queue::BatchGuard;
 use super::backends::Backends;
+use super::leaving::Leaving;
 use super::queues::ScoreQueue;
 use super::score_wire::ScoreBatch;
 use super::{score_event, score_span};
 use crate::config::{self, Bound, Shape};
 use crate::evaluate::{Evaluation, Explain};
-use crate::journal::JudgedMarks;
 use crate::sync::Mutex;
 use crate::transport::CompletionGuard;
 
@@ -87,7 +87,7 @@ impl BatchedSignal {
         explain: &Explain,
         now_unix_nanos: u64,
         backends: Option<&Backends>,
-        marks: Option<&JudgedMarks>,
+        leaving: Option<&Leaving>,
     ) -> AddedScores {
         let mut guards = Vec::new();
         let mut open = self.open.lock();
@@ -103,7 +103,7 @@ impl BatchedSignal {
             if open.batch.n_items() >= self.limits.max_evaluations
                 || open.batch.size() >= self.limits.max_size()
             {
-                self.send(&mut open, marks);
+                self.send(&mut open, leaving);
             }
         }
         AddedScores {
@@ -112,18 +112,18 @@ impl BatchedSignal {
         }
     }
 
-    /// Sends the open batch, unless it is empty. It holds the open group of `marks`.
-    pub(super) fn flush(&self, marks: Option<&JudgedMarks>) {
+    /// Sends the open batch, unless it is empty. It holds the open group of `leaving`.
+    pub(super) fn flush(&self, leaving: Option<&Leaving>) {
         let mut open = self.open.lock();
         if open.batch.n_items() > 0 {
-            self.send(&mut open, marks);
+            self.send(&mut open, leaving);
         }
     }
 
-    fn send(&self, open: &mut OpenBatch, marks: Option<&JudgedMarks>) {
+    fn send(&self, open: &mut OpenBatch, leaving: Option<&Leaving>) {
         let n_items = open.batch.n_items();
         let batch = open.guard.take().map(|batch| CompletionGuard(batch as _));
-        let leaving = marks.map(|marks| CompletionGuard(marks.leaving()));
+        let leaving = leaving.map(Leaving::guard);
         self.queue.send(n_items, open.batch.take(), batch, leaving);
     }
 }

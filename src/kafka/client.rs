@@ -1,5 +1,5 @@
-//! The Kafka client library, named in this file only: a producer with what we need of its settings,
-//! and its errors in words that say what to do. Knows nothing of spans or queues.
+//! The Kafka client library, named here and in `consumer` only: a producer with what we need of its
+//! settings, and its errors in words that say what to do. Knows nothing of spans or queues.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use rdkafka::client::ClientContext;
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::metadata::Metadata;
 use rdkafka::producer::{DeliveryFuture, FutureProducer, FutureRecord, Producer as _};
 
 use super::split::TopicRecord;
@@ -19,7 +20,7 @@ use crate::text::truncated;
 const RECORD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the brokers may take to describe a topic.
-const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a record costs beside its value: headers of the protocol, and its key.
 const OVERHEAD: usize = 1 << 10;
@@ -52,8 +53,20 @@ pub(super) enum Failure {
 /// Writes records to one topic.
 pub(super) struct Producer {
     inner: FutureProducer<Context>,
-    last_complaint: LastComplaint,
-    config: Kafka,
+    topic: String,
+    words: Words,
+}
+
+/// Puts the library's errors into words.
+pub(super) struct Words {
+    /// The topic.
+    pub(super) topic: String,
+    /// What we do with it: `write`, `read`.
+    pub(super) verb: &'static str,
+    /// The rights that we need for that.
+    pub(super) needs: String,
+    pub(super) sasl: Option<Sasl>,
+    pub(super) last_complaint: LastComplaint,
 }
 
 /// A record on its way.
@@ -61,11 +74,11 @@ pub(super) struct InFlight(DeliveryFuture);
 
 /// Remembers what the library last complained of: its errors alone seldom tell why.
 #[derive(Debug, Default)]
-struct Context {
-    last_complaint: LastComplaint,
+pub(super) struct Context {
+    pub(super) last_complaint: LastComplaint,
 }
 
-type LastComplaint = Arc<Mutex<Option<String>>>;
+pub(super) type LastComplaint = Arc<Mutex<Option<String>>>;
 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
@@ -93,40 +106,36 @@ impl Producer {
         };
         let inner = settings(config, buffer)
             .create_with_context(context)
-            .map_err(|error| match error {
-                KafkaError::ClientConfig(_, text, key, _) => format!("{key}: {text}"),
-                other => other.to_string(),
-            })?;
+            .map_err(unusable)?;
+        let topic = config.write.topic.clone();
         Ok(Self {
             inner,
-            last_complaint,
-            config: config.clone(),
+            topic: topic.clone(),
+            words: Words {
+                topic,
+                verb: "write",
+                needs: "WRITE and DESCRIBE on the topic".to_owned(),
+                sasl: config.sasl.clone(),
+                last_complaint,
+            },
         })
     }
 
     /// The number of the topic's partitions, asked of the brokers. Blocks.
     pub(super) fn n_partitions(&self) -> Result<i32, Failure> {
-        let topic = &self.config.write.topic;
         let metadata = self
             .inner
             .client()
-            .fetch_metadata(Some(topic), METADATA_TIMEOUT)
+            .fetch_metadata(Some(&self.topic), METADATA_TIMEOUT)
             .map_err(|error| self.failure(&error))?;
-        let described = metadata.topics().iter().find(|found| found.name() == topic);
-        let (error, n) =
-            described.map_or((None, 0), |topic| (topic.error(), topic.partitions().len()));
-        match (error.map(RDKafkaErrorCode::from), i32::try_from(n)) {
-            (None | Some(RDKafkaErrorCode::NoError), Ok(n @ 1..)) => Ok(n),
-            (Some(code), _) => Err(self.failure_of(code)),
-            _ => Err(self.failure_of(RDKafkaErrorCode::UnknownTopicOrPartition)),
-        }
+        self.words.n_partitions(&metadata)
     }
 
     /// Hands a record to the library, which copies it.
     pub(super) fn send(&self, record: &TopicRecord) -> Result<InFlight, Failure> {
         let key = record.key.map(|trace_id| trace_id.to_string());
         let out = FutureRecord {
-            topic: &self.config.write.topic,
+            topic: &self.topic,
             partition: Some(record.partition),
             payload: Some(&record.value),
             key: key.as_ref(),
@@ -155,18 +164,38 @@ impl Producer {
             return Failure::Fatal { why };
         }
         match error.rdkafka_error_code() {
-            Some(code) => self.failure_of(code),
+            Some(code) => self.words.failure_of(code),
             None => Failure::Later {
                 why: error.to_string(),
             },
         }
     }
+}
+
+impl Words {
+    /// The number of the topic's partitions.
+    pub(super) fn n_partitions(&self, metadata: &Metadata) -> Result<i32, Failure> {
+        let mut topics = metadata.topics().iter();
+        let described = topics.find(|found| found.name() == self.topic);
+        let (error, n) =
+            described.map_or((None, 0), |topic| (topic.error(), topic.partitions().len()));
+        match (error.map(RDKafkaErrorCode::from), i32::try_from(n)) {
+            (None | Some(RDKafkaErrorCode::NoError), Ok(n @ 1..)) => Ok(n),
+            (Some(code), _) => Err(self.failure_of(code)),
+            _ => Err(self.failure_of(RDKafkaErrorCode::UnknownTopicOrPartition)),
+        }
+    }
 
     /// In words that say what to do.
-    fn failure_of(&self, code: RDKafkaErrorCode) -> Failure {
-        let Kafka { write, sasl, .. } = &self.config;
-        let topic = &write.topic;
-        let complaint = self.last_complaint.lock().clone();
+    pub(super) fn failure_of(&self, code: RDKafkaErrorCode) -> Failure {
+        let Self {
+            topic,
+            verb,
+            needs,
+            sasl,
+            last_complaint,
+        } = self;
+        let complaint = last_complaint.lock().clone();
         let why = match code {
             RDKafkaErrorCode::QueueFull => return Failure::Full,
             RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::InvalidMessageSize => {
@@ -181,13 +210,12 @@ impl Producer {
                  --partitions 48 --config message.timestamp.type=LogAppendTime"
             ),
             RDKafkaErrorCode::TopicAuthorizationFailed
+            | RDKafkaErrorCode::GroupAuthorizationFailed
             | RDKafkaErrorCode::ClusterAuthorizationFailed => {
                 let user = sasl
                     .as_ref()
                     .map_or("this client", |sasl| sasl.username.as_str());
-                format!(
-                    "`{user}` may not write `{topic}`: it needs WRITE and DESCRIBE on the topic"
-                )
+                format!("`{user}` may not {verb} `{topic}`: it needs {needs}")
             }
             RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SaslAuthenticationFailed => {
                 self.login_failed(complaint)
@@ -202,7 +230,7 @@ impl Producer {
     }
 
     fn login_failed(&self, complaint: Option<String>) -> String {
-        let who = match &self.config.sasl {
+        let who = match &self.sasl {
             Some(Sasl {
                 mechanism,
                 username,
@@ -219,26 +247,19 @@ fn is_about_login(complaint: &str) -> bool {
     complaint.contains("SASL") || complaint.contains("uthentication")
 }
 
-/// Names and meanings: librdkafka's CONFIGURATION.md.
+/// Why the library does not take its settings.
+pub(super) fn unusable(error: KafkaError) -> String {
+    match error {
+        KafkaError::ClientConfig(_, text, key, _) => format!("{key}: {text}"),
+        other => other.to_string(),
+    }
+}
+
+/// Those of a producer.
 fn settings(config: &Kafka, buffer: usize) -> ClientConfig {
-    let Kafka {
-        brokers,
-        tls,
-        sasl,
-        client_id,
-        write,
-    } = config;
-    let mut settings = ClientConfig::new();
-    let protocol = match (tls, sasl) {
-        (None, None) => "plaintext",
-        (None, Some(_)) => "sasl_plaintext",
-        (Some(_), None) => "ssl",
-        (Some(_), Some(_)) => "sasl_ssl",
-    };
+    let write = &config.write;
+    let mut settings = connection(config);
     settings
-        .set("bootstrap.servers", brokers.join(","))
-        .set("client.id", client_id)
-        .set("security.protocol", protocol)
         // Every replica in sync has it, once and in order.
         .set("enable.idempotence", "true")
         .set("compression.type", write.compression.as_str())
@@ -251,7 +272,30 @@ fn settings(config: &Kafka, buffer: usize) -> ClientConfig {
             "queue.buffering.max.kbytes",
             (buffer >> 10).max(1).to_string(),
         )
-        .set("message.timeout.ms", RECORD_TIMEOUT.as_millis().to_string())
+        .set("message.timeout.ms", RECORD_TIMEOUT.as_millis().to_string());
+    settings
+}
+
+/// How to reach the brokers. Names and meanings: librdkafka's CONFIGURATION.md.
+pub(super) fn connection(config: &Kafka) -> ClientConfig {
+    let Kafka {
+        brokers,
+        tls,
+        sasl,
+        client_id,
+        ..
+    } = config;
+    let mut settings = ClientConfig::new();
+    let protocol = match (tls, sasl) {
+        (None, None) => "plaintext",
+        (None, Some(_)) => "sasl_plaintext",
+        (Some(_), None) => "ssl",
+        (Some(_), Some(_)) => "sasl_ssl",
+    };
+    settings
+        .set("bootstrap.servers", brokers.join(","))
+        .set("client.id", client_id)
+        .set("security.protocol", protocol)
         // A broker that is away says nothing of use every second.
         .set("log.connection.close", "false");
     if let Some(tls) = tls {

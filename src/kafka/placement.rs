@@ -5,11 +5,7 @@ use crate::config::KafkaPartitioner;
 use crate::span::TraceId;
 
 /// The partition of a trace among `n_partitions`, which is at least 1.
-pub(super) fn partition_of(
-    trace_id: TraceId,
-    partitioner: KafkaPartitioner,
-    n_partitions: i32,
-) -> i32 {
+pub fn partition_of(trace_id: TraceId, partitioner: KafkaPartitioner, n_partitions: i32) -> i32 {
     let key = trace_id.to_string();
     match partitioner {
         // Sarama takes the remainder of the signed number and drops its sign.

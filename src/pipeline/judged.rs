@@ -70,6 +70,14 @@ impl Judged {
         self.size
     }
 
+    /// Leaves out all but these evaluations.
+    pub(super) fn keep_only(&mut self, is_kept: impl Fn(&Evaluation) -> bool) {
+        let mut evaluations = mem::take(&mut self.evaluations);
+        evaluations.retain(is_kept);
+        self.clear();
+        self.evaluations = evaluations;
+    }
+
     /// Empties it, and keeps its memory for the next slice.
     pub(super) fn clear(&mut self) {
         self.evaluations.clear();

@@ -133,6 +133,17 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.buffer.oldest_record()
     }
 
+    /// The oldest record that has spans of an open trace.
+    pub fn oldest_open_record(&self) -> Option<u64> {
+        self.buffer.oldest_open_record()
+    }
+
+    /// Closes the open traces that begin before a record, without judging them: they were reported
+    /// from spans that are not here. Late spans of them come too late.
+    pub(super) fn forget_open_below(&mut self, record: u64, now: Now) {
+        self.buffer.forget_open_below(record, now);
+    }
+
     /// Unix time in nanoseconds at which the memory of traces begins.
     pub fn memory_unix_nanos(&self) -> u64 {
         self.buffer.memory_unix_nanos()

@@ -9,6 +9,9 @@ use crate::kafka::{self, TopicWriter, TopicWriterSettings};
 use crate::telemetry::{MetricsSource, Telemetry, WritingToKafka};
 use crate::transport::Delivery;
 
+/// What delivers to a topic, and its metrics.
+type WrittenToTopic = (Delivery<TopicWriter>, MetricsSource);
+
 /// Puts requests with spans also into a queue for Kafka, if the configuration says so. The caller
 /// runs the delivery.
 pub(super) fn into_kafka(
@@ -17,13 +20,7 @@ pub(super) fn into_kafka(
     budgets: &Budgets<Bound>,
     telemetry: &Arc<Telemetry>,
     rng: &mut fastrand::Rng,
-) -> Result<
-    (
-        ForwardHandle,
-        Option<(Delivery<TopicWriter>, MetricsSource)>,
-    ),
-    StartError,
-> {
+) -> Result<(ForwardHandle, Option<WrittenToTopic>), StartError> {
     let kafka = &config.kafka;
     if !kafka.write.enabled {
         return Ok((forward, None));

@@ -42,14 +42,17 @@ impl Ports {
             .map(|tls| PortTls::try_new(tls, telemetry))
             .transpose()?
             .map(Arc::new);
-        let grpc = match otlp.grpc.enabled {
+        // A judge of a topic that writes none takes nothing in by itself.
+        let kafka = &config.kafka;
+        let receives = !kafka.read.enabled || kafka.write.enabled;
+        let grpc = match receives && otlp.grpc.enabled {
             true => {
                 let setting = "receivers.otlp.grpc.listen";
                 Some(Port::bind(otlp.grpc.listen, setting, tls.clone(), &slots).await?)
             }
             false => None,
         };
-        let http = match otlp.http.enabled {
+        let http = match receives && otlp.http.enabled {
             true => {
                 let setting = "receivers.otlp.http.listen";
                 Some(Port::bind(otlp.http.listen, setting, tls, &slots).await?)
@@ -144,6 +147,11 @@ impl Doors {
         };
         self.serving
             .spawn(port.serve(service, shutdown, heartbeat, telemetry.clone()));
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.serving.is_empty()
     }
 
     /// Accepts no further connections; requests in progress may end within the grace period.

@@ -31,6 +31,8 @@ use worker::Worker;
 
 pub(super) use shared::ScoringBounds;
 pub(super) use worker::Judge;
+#[cfg(feature = "kafka")]
+pub(super) use worker::report;
 
 /// Number of batches that may wait for a thread, whatever their size.
 const MAX_BATCHES: usize = 4096;

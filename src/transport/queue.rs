@@ -277,6 +277,11 @@ impl Queue {
         }
     }
 
+    /// Whether it is at most half full.
+    pub fn is_half_empty(&self) -> bool {
+        self.state().n_bytes <= self.capacity() / 2
+    }
+
     /// Takes a request or refuses it. Never waits. A queue that drops the oldest refuses nothing:
     /// it accounts for a request that it cannot take as dropped.
     pub fn offer(&self, request: OutboundRequest) -> Result<(), QueueRefusal> {

@@ -25,7 +25,10 @@ mod judged_slices;
 mod judging_threads;
 #[cfg(feature = "kafka")]
 mod kafka;
+#[cfg(feature = "kafka")]
+mod kafka_judges;
 mod kept_values;
+mod log_judging;
 mod log_records;
 mod numbers;
 mod readme;

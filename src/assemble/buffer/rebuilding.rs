@@ -17,9 +17,28 @@ impl<M: Memo> TraceBuffer<M> {
 
     /// The oldest record of the journal that has spans of an open or remembered trace.
     pub fn oldest_record(&self) -> Option<u64> {
+        let open = self.oldest_open_record().into_iter();
+        open.chain(self.recent.first_records()).min()
+    }
+
+    /// The oldest record that has spans of an open trace.
+    pub fn oldest_open_record(&self) -> Option<u64> {
         let slots = self.open.slots();
         let open = slots.filter_map(|slot| Some(self.open.get(slot)?.first_record));
-        open.chain(self.recent.first_records()).min()
+        open.min()
+    }
+
+    /// Closes the open traces that begin before a record, and drops their spans: late spans of them
+    /// come too late.
+    pub fn forget_open_below(&mut self, record: u64, now: Now) {
+        let tick = self.tick(now);
+        let slots: Vec<Slot> = self.open.slots().collect();
+        for slot in slots {
+            let trace = self.open.get(slot);
+            if trace.is_some_and(|trace| trace.first_record < record) {
+                drop(self.close(slot, CloseReason::Incomplete, tick));
+            }
+        }
     }
 
     /// Unix time in nanoseconds at which our memory of traces begins.

@@ -166,6 +166,7 @@ fn apply(
         findings: basis.into(),
         revision: 0,
         previous: None,
+        replayed: false,
     }
 }
 
@@ -227,6 +228,7 @@ fn without_score(
         findings: EvaluationText::from(explanation).into(),
         revision: 0,
         previous: None,
+        replayed: false,
     }
 }
 

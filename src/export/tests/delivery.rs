@@ -143,7 +143,7 @@ pub(super) fn start(
     let telemetry = Arc::default();
     let (exporter, running) = Exporter::start(
         ExportPlan {
-            marks: None,
+            leaving: None,
             journal: None,
             config,
             budget: budget.into(),

@@ -151,6 +151,7 @@ pub(super) fn fail() -> Evaluation {
         .into(),
         revision: 0,
         previous: None,
+        replayed: false,
     }
 }
 

@@ -49,7 +49,7 @@ impl KeptExport {
             config,
             budget: memory.into(),
             print: None,
-            marks: None,
+            leaving: None,
             journal: Some(log),
         };
         let (exporter, running) = Exporter::start(plan, &telemetry, &mut rng).unwrap();

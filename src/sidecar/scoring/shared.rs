@@ -33,7 +33,7 @@ pub(in crate::sidecar) type SizesNow = Box<dyn Fn() -> Sizes + Send + Sync>;
 
 impl ScoringBounds {
     /// What traces may take now, if that changes.
-    pub(super) fn sizes(&self) -> Option<Sizes> {
+    pub(in crate::sidecar) fn sizes(&self) -> Option<Sizes> {
         self.traces.as_ref().map(|now| now())
     }
 }

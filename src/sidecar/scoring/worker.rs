@@ -306,7 +306,8 @@ fn later(time: Now, other: Now) -> Now {
     }
 }
 
-fn report(judged: &Judged, telemetry: &Telemetry) {
+/// Counts what was judged.
+pub(in crate::sidecar) fn report(judged: &Judged, telemetry: &Telemetry) {
     let mut by_reason: BTreeMap<&str, u64> = BTreeMap::new();
     for reason in &judged.reasons {
         *by_reason.entry(reason.as_str()).or_default() += 1;

@@ -84,6 +84,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("journal", &["telemetry"]),
     ("forward", &["transport", "journal", "config", "telemetry"]),
     ("kafka::placement", &["span", "config"]),
+    ("kafka::progress", &["pipeline"]),
     ("kafka::split", &["wire", "span", "config"]),
     ("kafka", &["span", "config", "transport", "telemetry"]),
     (

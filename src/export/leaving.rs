@@ -1,0 +1,191 @@
+//! Who waits until scores have left: the marks of a journal, or whoever reads a log. Knows nothing
+//! of scores.
+
+use std::collections::VecDeque;
+use std::fmt::{self, Debug};
+use std::mem;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::journal::JudgedMarks;
+use crate::sync::Mutex;
+use crate::transport::CompletionGuard;
+
+/// Who waits.
+#[derive(Debug, Clone)]
+pub enum Leaving {
+    /// Marks of judged traces, to be written.
+    Marks(JudgedMarks),
+    /// Whoever asked to be told.
+    Log(Deliveries),
+}
+
+impl Leaving {
+    /// To be held by scores until they have left.
+    pub(super) fn guard(&self) -> CompletionGuard {
+        match self {
+            Self::Marks(marks) => CompletionGuard(marks.leaving()),
+            Self::Log(deliveries) => CompletionGuard(deliveries.underway()),
+        }
+    }
+
+    /// Somebody waits for scores that nobody holds yet.
+    pub(super) fn is_waiting(&self) -> bool {
+        match self {
+            Self::Marks(marks) => marks.is_waiting(),
+            Self::Log(deliveries) => deliveries.is_waiting(),
+        }
+    }
+
+    /// All scores so far were handed on.
+    pub(super) fn turn(&self) {
+        match self {
+            Self::Marks(marks) => marks.turn(),
+            Self::Log(deliveries) => deliveries.turn(),
+        }
+    }
+
+    /// Scores that are given up from `deadline` on have not left.
+    pub(super) fn close(&self, deadline: Instant) {
+        match self {
+            Self::Marks(marks) => marks.close(deadline),
+            // Whoever reads a log has ended by now.
+            Self::Log(_) => {}
+        }
+    }
+}
+
+/// Tells whoever asks when all scores that were exported before have been delivered, or refused for
+/// good. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Deliveries {
+    state: Arc<Mutex<State>>,
+}
+
+/// A leaf among locks: scores are done while a queue holds its own.
+#[derive(Default)]
+struct State {
+    /// Gathers scores and those who ask.
+    open: Option<Arc<Underway>>,
+    /// The number of the first group.
+    first: u64,
+    /// Those that are not done, and done ones behind them.
+    groups: VecDeque<Group>,
+}
+
+#[derive(Default)]
+struct Group {
+    is_done: bool,
+    then: Vec<Box<dyn FnOnce() + Send>>,
+}
+
+/// Held by the scores of a group.
+struct Underway {
+    group: u64,
+    state: Arc<Mutex<State>>,
+}
+
+impl Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State")
+            .field("first", &self.first)
+            .field("n_groups", &self.groups.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Deliveries {
+    /// Calls `then` when all scores that were exported before have left. It must return at once and
+    /// take no lock but its own.
+    pub fn after(&self, then: impl FnOnce() + Send + 'static) {
+        let open = self.underway();
+        let mut state = self.state.lock();
+        let index = open.group - state.first;
+        if let Some(group) = state.groups.get_mut(index as usize) {
+            group.then.push(Box::new(then));
+        }
+    }
+
+    fn underway(&self) -> Arc<Underway> {
+        let mut state = self.state.lock();
+        if let Some(open) = &state.open {
+            return Arc::clone(open);
+        }
+        let open = Arc::new(Underway {
+            group: state.first + state.groups.len() as u64,
+            state: Arc::clone(&self.state),
+        });
+        state.groups.push_back(Group::default());
+        state.open = Some(Arc::clone(&open));
+        open
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.state.lock().open.is_some()
+    }
+
+    fn turn(&self) {
+        // Dropped when the lock is free again.
+        let open = self.state.lock().open.take();
+        drop(open);
+    }
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        let mut done = Vec::new();
+        let mut state = self.state.lock();
+        let index = self.group - state.first;
+        if let Some(group) = state.groups.get_mut(index as usize) {
+            group.is_done = true;
+        }
+        while state.groups.front().is_some_and(|group| group.is_done) {
+            let group = state.groups.pop_front();
+            state.first += 1;
+            done.extend(
+                group
+                    .into_iter()
+                    .flat_map(|mut group| mem::take(&mut group.then)),
+            );
+        }
+        drop(state);
+        for then in done {
+            then();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+
+    #[test]
+    fn whoever_asks_is_told_once_all_earlier_scores_have_left() {
+        let deliveries = Deliveries::default();
+        let leaving = Leaving::Log(deliveries.clone());
+        let (told, tells) = sync_channel(8);
+        let ask = |number: u32| {
+            let told = told.clone();
+            deliveries.after(move || told.send(number).unwrap());
+        };
+        let (early, beside) = (leaving.guard(), leaving.guard());
+        ask(1);
+        assert!(leaving.is_waiting());
+        leaving.turn();
+        assert!(!leaving.is_waiting());
+        let late = leaving.guard();
+        ask(2);
+        leaving.turn();
+        drop(late);
+        drop(early);
+        assert_eq!(tells.try_iter().count(), 0, "others are underway");
+        drop(beside);
+        assert_eq!(tells.try_iter().collect::<Vec<_>>(), [1, 2]);
+        ask(3);
+        assert_eq!(tells.try_iter().count(), 0, "scores may still come");
+        leaving.turn();
+        assert_eq!(tells.try_iter().collect::<Vec<_>>(), [3]);
+    }
+}

@@ -1,0 +1,387 @@
+//! The Kafka client library's consumer: a member of a group that is told which partitions it has,
+//! reads them from where it is told, and commits what it is told. Knows nothing of spans, nor of
+//! what is committed.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rdkafka::client::ClientContext;
+use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
+use rdkafka::consumer::{
+    BaseConsumer, CommitMode, Consumer as _, ConsumerContext, RebalanceProtocol,
+};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
+use rdkafka::message::{Message as _, Timestamp};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::types::RDKafkaRespErr;
+
+use super::client::{Context, Failure, METADATA_TIMEOUT, Words, connection, unusable};
+use crate::config::Kafka;
+use crate::sync::Mutex;
+
+/// How long the brokers may take to answer a question about a partition.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A member of a consumer group that reads one topic.
+pub struct TopicReader {
+    inner: Arc<BaseConsumer<ReaderContext>>,
+    words: Words,
+    /// To the thread that commits: the library tells nobody of the end of a commit for which nobody
+    /// waits.
+    commits: SyncSender<TopicPartitionList>,
+    committer: JoinHandle<()>,
+}
+
+/// A record that was read.
+#[derive(Debug)]
+pub struct ReadRecord {
+    /// The partition.
+    pub partition: i32,
+    /// Its place there.
+    pub offset: u64,
+    /// When it was appended, or when its writer says it was made: Unix time in milliseconds.
+    pub unix_millis: Option<u64>,
+    /// The brokers stamped it.
+    pub is_log_append: bool,
+    /// Its content.
+    pub value: Vec<u8>,
+}
+
+/// What [`TopicReader::poll`] found.
+#[derive(Debug)]
+pub enum Polled {
+    /// Nothing yet, or a [change](TopicReader::changes).
+    Nothing,
+    /// A record.
+    Record(ReadRecord),
+    /// Reading failed; it goes on by itself. The reason and its remedy.
+    Failed(String),
+}
+
+/// A change of what this member has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReaderChange {
+    /// These partitions are ours; [`TopicReader::begin`] begins.
+    Assigned(Vec<i32>),
+    /// Others wait for these partitions until [`TopicReader::release`].
+    Revoked {
+        /// Which.
+        partitions: Vec<i32>,
+        /// We were given up for dead: others have them already.
+        is_lost: bool,
+    },
+    /// A commit was answered; whether it was taken.
+    Committed(bool),
+}
+
+/// What the group has committed for a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommittedOffset {
+    /// The next record.
+    pub offset: u64,
+    /// What stands beside it.
+    pub metadata: String,
+}
+
+/// Collects changes; the loop that polls acts on them.
+#[derive(Default)]
+struct ReaderContext {
+    common: Context,
+    changes: Mutex<VecDeque<ReaderChange>>,
+    is_closing: AtomicBool,
+}
+
+impl ClientContext for ReaderContext {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        self.common.log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.common.error(error, reason);
+    }
+}
+
+impl ConsumerContext for ReaderContext {
+    fn rebalance(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        kind: RDKafkaRespErr,
+        partitions: &mut TopicPartitionList,
+    ) {
+        let is_assignment = kind == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+        if self.is_closing.load(Ordering::Acquire) {
+            // Nobody reads any more; the end of the membership waits for this.
+            if !is_assignment {
+                let _ = release(consumer, partitions);
+            }
+            return;
+        }
+        let elements = partitions.elements();
+        let partitions = elements.iter().map(|it| it.partition()).collect();
+        self.changes.lock().push_back(match is_assignment {
+            true => ReaderChange::Assigned(partitions),
+            false => ReaderChange::Revoked {
+                partitions,
+                is_lost: consumer.assignment_lost(),
+            },
+        });
+    }
+}
+
+fn release(
+    consumer: &BaseConsumer<ReaderContext>,
+    partitions: &TopicPartitionList,
+) -> KafkaResult<()> {
+    match consumer.rebalance_protocol() {
+        RebalanceProtocol::Cooperative => consumer.incremental_unassign(partitions),
+        _ => consumer.unassign(),
+    }
+}
+
+impl TopicReader {
+    /// A member that joins the group by itself. `index` is its number in this process, `buffer` the
+    /// most bytes that it reads ahead.
+    ///
+    /// # Errors
+    /// The library does not take a setting.
+    pub fn new(config: &Kafka, index: usize, buffer: usize) -> Result<Self, String> {
+        let read = &config.read;
+        let context = ReaderContext::default();
+        let words = Words {
+            topic: read.topic.clone(),
+            verb: "read",
+            needs: format!(
+                "READ and DESCRIBE on the topic, READ on group `{}`",
+                read.group
+            ),
+            sasl: config.sasl.clone(),
+            last_complaint: Arc::clone(&context.common.last_complaint),
+        };
+        let inner: BaseConsumer<ReaderContext> = settings(config, index, buffer)
+            .create_with_context(context)
+            .map_err(unusable)?;
+        let inner = Arc::new(inner);
+        let (commits, lists) = sync_channel::<TopicPartitionList>(1);
+        let consumer = Arc::clone(&inner);
+        let committer = thread::Builder::new()
+            .name(format!("commit-{}", index + 1))
+            .spawn(move || {
+                for list in lists {
+                    let is_taken = consumer.commit(&list, CommitMode::Sync).is_ok();
+                    let change = ReaderChange::Committed(is_taken);
+                    consumer.context().changes.lock().push_back(change);
+                }
+            })
+            .map_err(|error| error.to_string())?;
+        Ok(Self {
+            inner,
+            words,
+            commits,
+            committer,
+        })
+    }
+
+    /// The number of the topic's partitions, asked of the brokers. Blocks.
+    pub fn n_partitions(&self) -> Result<i32, String> {
+        let metadata = self
+            .inner
+            .fetch_metadata(Some(&self.words.topic), METADATA_TIMEOUT)
+            .map_err(|error| self.why(&error))?;
+        self.words.n_partitions(&metadata).map_err(text_of)
+    }
+
+    /// Joins the group.
+    pub fn join(&self) -> Result<(), String> {
+        let topics = [self.words.topic.as_str()];
+        self.inner
+            .subscribe(&topics)
+            .map_err(|error| self.why(&error))
+    }
+
+    /// Waits for a record or a change, but no longer than `timeout`.
+    pub fn poll(&self, timeout: Duration) -> Polled {
+        match self.inner.poll(timeout) {
+            None => Polled::Nothing,
+            Some(Err(error)) => Polled::Failed(self.why(&error)),
+            Some(Ok(message)) => {
+                let (millis, is_log_append) = match message.timestamp() {
+                    Timestamp::LogAppendTime(millis) => (Some(millis), true),
+                    Timestamp::CreateTime(millis) => (Some(millis), false),
+                    Timestamp::NotAvailable => (None, false),
+                };
+                Polled::Record(ReadRecord {
+                    partition: message.partition(),
+                    offset: message.offset().cast_unsigned(),
+                    unix_millis: millis.and_then(|millis| u64::try_from(millis).ok()),
+                    is_log_append,
+                    value: message.payload().unwrap_or_default().to_vec(),
+                })
+            }
+        }
+    }
+
+    /// The changes since the last call, in their order.
+    pub fn changes(&self) -> Vec<ReaderChange> {
+        mem::take(&mut *self.inner.context().changes.lock()).into()
+    }
+
+    /// What the group has committed for partitions that are ours. Blocks.
+    pub fn committed(&self, partitions: &[i32]) -> Result<Vec<Option<CommittedOffset>>, String> {
+        let list = self.list(partitions);
+        let committed = self
+            .inner
+            .committed_offsets(list, METADATA_TIMEOUT)
+            .map_err(|error| self.why(&error))?;
+        let of = |partition: &i32| {
+            let found = committed.find_partition(&self.words.topic, *partition)?;
+            match found.offset() {
+                Offset::Offset(offset) => Some(CommittedOffset {
+                    offset: u64::try_from(offset).ok()?,
+                    metadata: found.metadata().to_owned(),
+                }),
+                _ => None,
+            }
+        };
+        Ok(partitions.iter().map(of).collect())
+    }
+
+    /// The first record of a partition, and behind the last: the word of its leader. Blocks.
+    pub fn ends(&self, partition: i32) -> Result<(u64, u64), String> {
+        let ends = self
+            .inner
+            .fetch_watermarks(&self.words.topic, partition, ANSWER_TIMEOUT);
+        let (low, high) = ends.map_err(|error| self.why(&error))?;
+        Ok((low.max(0).cast_unsigned(), high.max(0).cast_unsigned()))
+    }
+
+    /// Begins to read assigned partitions, each from a record.
+    pub fn begin(&self, partitions: &[(i32, u64)]) -> Result<(), String> {
+        let mut list = TopicPartitionList::with_capacity(partitions.len());
+        for (partition, offset) in partitions {
+            let offset = Offset::Offset(offset.cast_signed());
+            list.add_partition_offset(&self.words.topic, *partition, offset)
+                .map_err(|error| self.why(&error))?;
+        }
+        let begun = match self.inner.rebalance_protocol() {
+            RebalanceProtocol::Cooperative => self.inner.incremental_assign(&list),
+            _ => self.inner.assign(&list),
+        };
+        begun.map_err(|error| self.why(&error))
+    }
+
+    /// Gives revoked partitions back.
+    pub fn release(&self, partitions: &[i32]) -> Result<(), String> {
+        release(&self.inner, &self.list(partitions)).map_err(|error| self.why(&error))
+    }
+
+    /// Stops fetching partitions, or goes on.
+    pub fn pause(&self, partitions: &[i32], is_paused: bool) -> Result<(), String> {
+        let list = self.list(partitions);
+        let done = match is_paused {
+            true => self.inner.pause(&list),
+            false => self.inner.resume(&list),
+        };
+        done.map_err(|error| self.why(&error))
+    }
+
+    /// Commits for partitions; the answer comes as a [change](Self::changes), or, if `blocks`, at
+    /// once.
+    pub fn commit(
+        &self,
+        partitions: &[(i32, CommittedOffset)],
+        blocks: bool,
+    ) -> Result<(), String> {
+        let mut list = TopicPartitionList::with_capacity(partitions.len());
+        for (partition, CommittedOffset { offset, metadata }) in partitions {
+            let mut element = list.add_partition(&self.words.topic, *partition);
+            element
+                .set_offset(Offset::Offset(offset.cast_signed()))
+                .map_err(|error| self.why(&error))?;
+            element.set_metadata(metadata);
+        }
+        if blocks {
+            let taken = self.inner.commit(&list, CommitMode::Sync);
+            return taken.map_err(|error| self.why(&error));
+        }
+        self.commits
+            .try_send(list)
+            .map_err(|_| "earlier commits are not answered yet".to_owned())
+    }
+
+    /// Leaves the group at once.
+    pub fn leave(self) {
+        self.inner
+            .context()
+            .is_closing
+            .store(true, Ordering::Release);
+        // Dropped, it waits until it has left.
+        let Self {
+            inner,
+            commits,
+            committer,
+            ..
+        } = self;
+        drop(commits);
+        // A panic was reported when it happened.
+        let _ = committer.join();
+        let _ = inner.unassign();
+    }
+
+    fn list(&self, partitions: &[i32]) -> TopicPartitionList {
+        let mut list = TopicPartitionList::with_capacity(partitions.len());
+        for partition in partitions {
+            list.add_partition(&self.words.topic, *partition);
+        }
+        list
+    }
+
+    fn why(&self, error: &KafkaError) -> String {
+        match error.rdkafka_error_code() {
+            Some(RDKafkaErrorCode::UnknownMemberId | RDKafkaErrorCode::IllegalGeneration) => {
+                "the group has given this judge up, and takes it in again".to_owned()
+            }
+            Some(code) => text_of(self.words.failure_of(code)),
+            None => error.to_string(),
+        }
+    }
+}
+
+fn text_of(failure: Failure) -> String {
+    match failure {
+        Failure::TooLarge { why } | Failure::Later { why } | Failure::Fatal { why } => why,
+        Failure::Full => "the Kafka client is full".to_owned(),
+    }
+}
+
+fn settings(config: &Kafka, index: usize, buffer: usize) -> ClientConfig {
+    let read = &config.read;
+    let session = read.session_timeout.0.as_millis();
+    let mut settings = connection(config);
+    settings
+        .set("group.id", &read.group)
+        .set("session.timeout.ms", session.to_string())
+        .set(
+            "heartbeat.interval.ms",
+            // So soon the others hear that one has left.
+            (session / 10).clamp(1, 1_000).to_string(),
+        )
+        .set("partition.assignment.strategy", "cooperative-sticky")
+        .set("enable.auto.commit", "false")
+        .set("enable.auto.offset.store", "false")
+        // Where a record is gone from which we were to read.
+        .set("auto.offset.reset", "earliest")
+        .set(
+            "queued.max.messages.kbytes",
+            (buffer >> 10).max(64).to_string(),
+        )
+        .set("fetch.queue.backoff.ms", "50");
+    if let Some(name) = &read.instance_id {
+        settings.set("group.instance.id", format!("{name}-{index}"));
+    }
+    settings
+}

@@ -1,0 +1,128 @@
+//! Pure. How the progress of a judge is written beside the offset that it commits. Does not know
+//! what the numbers are for.
+
+use crate::pipeline::{LogMark, LogMoment, LogProgress};
+
+/// What stands before the version.
+const NAME: &str = "spanscore/";
+
+/// The version that we write, and the only one that we read.
+const VERSION: &str = "1";
+
+/// Longest text that is read. Ours are shorter, and brokers keep 4 KiB.
+const MAX_LEN: usize = 1 << 10;
+
+/// Why a text says nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProgressUnread {
+    /// Another program committed, or a person did: the offset was set.
+    #[error("it was not committed by spanscore")]
+    Foreign,
+    /// Another version committed.
+    #[error("it was committed in version {0} of its format, and this program reads version 1")]
+    Version(String),
+    /// It is cut short or damaged.
+    #[error("it cannot be read: `{0}` is missing or no number")]
+    Damaged(&'static str),
+}
+
+/// The text to commit.
+pub fn encode(progress: &LogProgress) -> String {
+    let LogProgress {
+        mark,
+        until_unix_nanos,
+    } = progress;
+    let LogMark {
+        replay,
+        open,
+        judged,
+    } = mark;
+    let LogMoment { unix_nanos, offset } = judged;
+    format!(
+        "{NAME}{VERSION} replay={replay} open={open} judged={unix_nanos} at={offset} \
+         until={until_unix_nanos}"
+    )
+}
+
+/// Reads a text that was committed. What a later program adds behind is left out.
+///
+/// # Errors
+/// It is none of ours.
+pub fn decode(text: &str) -> Result<LogProgress, ProgressUnread> {
+    let mut words = text.split(' ');
+    let version = words.next().and_then(|word| word.strip_prefix(NAME));
+    let version = version
+        .filter(|_| text.len() <= MAX_LEN)
+        .ok_or(ProgressUnread::Foreign)?;
+    if version != VERSION {
+        let shown = version.chars().take(16).collect();
+        return Err(ProgressUnread::Version(shown));
+    }
+    let words: Vec<(&str, &str)> = words.filter_map(|word| word.split_once('=')).collect();
+    let number = |key: &'static str| {
+        let word = words.iter().find(|(name, _)| *name == key);
+        let number = word.and_then(|(_, value)| value.parse::<u64>().ok());
+        number.ok_or(ProgressUnread::Damaged(key))
+    };
+    Ok(LogProgress {
+        mark: LogMark {
+            replay: number("replay")?,
+            open: number("open")?,
+            judged: LogMoment {
+                unix_nanos: number("judged")?,
+                offset: number("at")?,
+            },
+        },
+        until_unix_nanos: number("until")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn largest() -> LogProgress {
+        LogProgress {
+            mark: LogMark {
+                replay: u64::MAX,
+                open: u64::MAX - 1,
+                judged: LogMoment {
+                    unix_nanos: u64::MAX - 2,
+                    offset: u64::MAX - 3,
+                },
+            },
+            until_unix_nanos: u64::MAX - 4,
+        }
+    }
+
+    #[test]
+    fn a_progress_is_read_back_and_is_short() {
+        for progress in [largest(), LogProgress::default()] {
+            let text = encode(&progress);
+            assert!(text.len() < 200, "{text}");
+            assert_eq!(decode(&text), Ok(progress));
+            assert_eq!(decode(&format!("{text} later=x")), Ok(progress));
+        }
+    }
+
+    #[test]
+    fn what_another_program_or_version_committed_is_refused() {
+        let text = encode(&largest());
+        for foreign in ["", "checkpoint 7", "spanscore", "replay=1 open=1"] {
+            assert_eq!(decode(foreign), Err(ProgressUnread::Foreign), "{foreign}");
+        }
+        let long = format!("{text} {}", "x".repeat(MAX_LEN));
+        assert_eq!(decode(&long), Err(ProgressUnread::Foreign));
+        let next = text.replacen("spanscore/1", "spanscore/2", 1);
+        assert_eq!(decode(&next), Err(ProgressUnread::Version("2".to_owned())));
+        for end in 12..text.len() - 20 {
+            let cut = decode(&text[..end]);
+            assert!(
+                matches!(cut, Err(ProgressUnread::Damaged(_))),
+                "{end}: {cut:?}"
+            );
+        }
+        let damaged = text.replace("open=", "open=-");
+        assert_eq!(decode(&damaged), Err(ProgressUnread::Damaged("open")));
+    }
+}

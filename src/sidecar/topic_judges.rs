@@ -1,0 +1,224 @@
+//! Judges what is read from Kafka: threads that are members of one consumer group, each with the
+//! partitions that the group gives it, so that a process judges on all its CPUs, and any number of
+//! processes share a topic. Reads the clock; decides nothing about traces.
+
+mod member;
+mod partition;
+mod status;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+
+use super::scoring::{Judge, ScoringBounds, report};
+use super::{StartError, now};
+use crate::assemble::{Settings, Sizes};
+use crate::config::Kafka;
+use crate::export::{Deliveries, Exporter};
+use crate::kafka::TopicReader;
+use crate::pipeline::{Judged, JudgementSink, LogLimits, Rules};
+use crate::sync::Mutex;
+use crate::telemetry::{
+    Heartbeat, MetricsSource, ReadingFailed, ReadingFromKafka, Telemetry, TracesHeld,
+};
+
+use member::Member;
+use status::{JudgesStatus, count};
+
+/// A complaint is repeated after so long.
+const REPEAT_AFTER: Duration = Duration::from_secs(60);
+
+/// Complaints that are remembered.
+const MAX_COMPLAINTS: usize = 64;
+
+/// What the judges of a topic are made of.
+pub(super) struct TopicJudgesPlan {
+    pub(super) config: Kafka,
+    pub(super) settings: Settings,
+    pub(super) bounds: ScoringBounds,
+    pub(super) rules: Arc<ArcSwap<Rules>>,
+    pub(super) telemetry: Arc<Telemetry>,
+    pub(super) exporter: Exporter,
+    pub(super) deliveries: Deliveries,
+    /// One for each thread.
+    pub(super) judges: Vec<Judge>,
+}
+
+/// The threads that judge a topic.
+pub(super) struct TopicJudges {
+    shared: Arc<Shared>,
+}
+
+/// What the threads share.
+struct Shared {
+    config: Kafka,
+    settings: Settings,
+    limits: LogLimits,
+    bounds: ScoringBounds,
+    rules: Arc<ArcSwap<Rules>>,
+    telemetry: Arc<Telemetry>,
+    exporter: Exporter,
+    deliveries: Deliveries,
+    status: JudgesStatus,
+    is_stopping: AtomicBool,
+    /// Of the topic; 0 before it is known.
+    n_partitions: AtomicI32,
+    /// Threads that are not a member of the group yet.
+    n_joining: AtomicUsize,
+    /// What was complained of, and when.
+    complaints: Mutex<BTreeMap<String, Instant>>,
+}
+
+impl TopicJudges {
+    /// Starts a thread for each judge.
+    pub(super) fn start(plan: TopicJudgesPlan) -> Result<(Self, Vec<JoinHandle<()>>), StartError> {
+        let TopicJudgesPlan {
+            config,
+            settings,
+            bounds,
+            rules,
+            telemetry,
+            exporter,
+            deliveries,
+            judges,
+        } = plan;
+        let n_threads = judges.len();
+        ReadingFromKafka {
+            brokers: &config.brokers.join(","),
+            topic: &config.read.topic,
+            group: &config.read.group,
+            n_threads,
+        }
+        .emit();
+        let shared = Arc::new(Shared {
+            limits: LogLimits {
+                overlap: config.read.overlap.0,
+                max_replay: config.read.max_replay.0,
+            },
+            settings: Settings {
+                // What a partition has was all written into it.
+                warm_up: Duration::ZERO,
+                has_peers: false,
+                ..settings
+            },
+            config,
+            bounds,
+            rules,
+            telemetry,
+            exporter,
+            deliveries,
+            status: JudgesStatus::default(),
+            is_stopping: AtomicBool::new(false),
+            n_partitions: AtomicI32::new(0),
+            n_joining: AtomicUsize::new(n_threads),
+            complaints: Mutex::default(),
+        });
+        let buffer = shared.bounds.queue.get() / n_threads.max(1);
+        let mut threads = Vec::new();
+        for (index, judge) in judges.into_iter().enumerate() {
+            let reader =
+                TopicReader::new(&shared.config, index, buffer).map_err(StartError::Kafka)?;
+            let name = format!("judge-{}", index + 1);
+            let heartbeat = shared.telemetry.heartbeat(name.clone(), now().instant);
+            let sink = JudgeSink {
+                judge,
+                rules: shared.rules.load_full(),
+                shared: Arc::clone(&shared),
+                heartbeat,
+            };
+            let member = Member::new(reader, sink, Arc::clone(&shared));
+            let thread = thread::Builder::new().name(name);
+            threads.push(thread.spawn(move || member.run())?);
+        }
+        Ok((Self { shared }, threads))
+    }
+
+    /// Ends the threads, once what they have judged has left.
+    pub(super) fn begin_stop(&self) {
+        self.shared.is_stopping.store(true, Ordering::Release);
+    }
+
+    pub(super) fn metrics(&self) -> MetricsSource {
+        let shared = Arc::clone(&self.shared);
+        Arc::new(move |page| shared.status.write(page))
+    }
+}
+
+impl Shared {
+    fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+
+    fn n_partitions(&self) -> i32 {
+        self.n_partitions.load(Ordering::Relaxed)
+    }
+
+    /// Whether this was not said for a minute.
+    fn may_say(&self, complaint: &str) -> bool {
+        let time = now().instant;
+        let mut complaints = self.complaints.lock();
+        complaints.retain(|_, said| time.saturating_duration_since(*said) < REPEAT_AFTER);
+        if complaints.contains_key(complaint) || complaints.len() >= MAX_COMPLAINTS {
+            return false;
+        }
+        complaints.insert(complaint.to_owned(), time);
+        true
+    }
+
+    fn failed(&self, why: &str) {
+        if self.may_say(why) {
+            ReadingFailed { why }.emit();
+        }
+    }
+
+    /// The share of each partition in what traces may take.
+    fn sizes(&self) -> Option<Sizes> {
+        let n = self.status.partitions.lock().len().max(1);
+        let Sizes {
+            trace,
+            open,
+            recent,
+        } = self.bounds.sizes()?;
+        Some(Sizes {
+            trace,
+            open: open / n,
+            recent: recent / n,
+        })
+    }
+
+    fn report_held(&self) {
+        let mut held = TracesHeld::default();
+        for status in self.status.partitions.lock().values() {
+            held.n_open += status.n_open;
+            held.open_bytes += status.open_size;
+            held.n_recent += status.n_recent;
+            held.recent_bytes += status.recent_size;
+        }
+        held.emit(&self.telemetry);
+    }
+}
+
+/// Where judgements go.
+struct JudgeSink {
+    judge: Judge,
+    rules: Arc<Rules>,
+    shared: Arc<Shared>,
+    heartbeat: Heartbeat,
+}
+
+impl JudgementSink for JudgeSink {
+    fn take(&mut self, slice: &mut Judged) {
+        report(slice, &self.shared.telemetry);
+        let n_replayed = slice.evaluations.iter().filter(|it| it.replayed).count();
+        count(&self.shared.status.n_replayed, n_replayed);
+        (self.judge)(slice, &self.rules);
+    }
+
+    fn beat(&mut self) {
+        self.heartbeat.beat(now().instant);
+    }
+}

@@ -1,0 +1,451 @@
+//! A member of the group, on a thread of its own: polls, judges what it has, commits, and hands
+//! over what others are given. Decides nothing about traces.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+use std::{mem, thread};
+
+use super::partition::JudgedPartition;
+use super::status::count;
+use super::{JudgeSink, Shared};
+use crate::kafka::{CommittedOffset, Polled, ReaderChange, TopicReader};
+use crate::pipeline::JudgementSink;
+use crate::sidecar::now;
+use crate::telemetry::{PartitionsMoved, Phase};
+
+/// How often marks are taken, commits sent, and sizes shared out.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Longest wait for a record.
+const MAX_POLL: Duration = Duration::from_millis(50);
+
+/// Records taken from the library between two looks at everything else.
+const RECORDS_AT_ONCE: usize = 256;
+
+/// A leader's clock may be behind ours by so much.
+const LEADERS_CLOCK: u64 = 500_000_000;
+
+/// How often a leader is asked where its log ends, when something is due, and else.
+const ASK_DUE: Duration = Duration::from_millis(200);
+
+const ASK_IDLE: Duration = Duration::from_secs(5);
+
+/// A question that failed is asked again after so long.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// How long scores may take to leave before partitions are handed over.
+const HANDOVER: Duration = Duration::from_secs(5);
+
+/// A commit that is not answered for so long is sent again.
+const COMMIT_ANSWER: Duration = Duration::from_secs(10);
+
+/// A member of the group, on a thread of its own.
+pub(super) struct Member {
+    reader: TopicReader,
+    sink: JudgeSink,
+    shared: Arc<Shared>,
+    held: BTreeMap<i32, JudgedPartition>,
+    /// Ours, and not begun yet: an assignment waits until all of it is.
+    to_begin: Vec<Vec<i32>>,
+    /// After a failure.
+    retry_at: Instant,
+    commit: Commit,
+    paused: Vec<i32>,
+    has_joined: bool,
+}
+
+/// The commits of a member: one is on its way at a time.
+#[derive(Default)]
+struct Commit {
+    due_at: Option<Instant>,
+    sent_at: Option<Instant>,
+    sent: Vec<(i32, CommittedOffset, u64)>,
+}
+
+impl Member {
+    pub(super) fn new(reader: TopicReader, sink: JudgeSink, shared: Arc<Shared>) -> Self {
+        Self {
+            reader,
+            sink,
+            shared,
+            held: BTreeMap::new(),
+            to_begin: Vec::new(),
+            retry_at: now().instant,
+            commit: Commit::default(),
+            paused: Vec::new(),
+            has_joined: false,
+        }
+    }
+
+    /// Until it is to stop.
+    pub(super) fn run(mut self) {
+        if self.wait_for_topic() {
+            let mut tick_at = now().instant;
+            while !self.shared.is_stopping() {
+                self.sink.beat();
+                self.sink.rules = self.shared.rules.load_full();
+                self.poll();
+                for change in self.reader.changes() {
+                    self.follow(change);
+                }
+                self.begin_assigned();
+                for partition in self.held.values_mut() {
+                    partition.work(&mut self.sink, &self.shared);
+                }
+                self.ask_leaders();
+                if now().instant >= tick_at {
+                    tick_at = now().instant + TICK;
+                    self.tick();
+                }
+                self.commit_if_due();
+                self.pause_or_resume();
+            }
+        }
+        let all: Vec<i32> = self.held.keys().copied().collect();
+        self.hand_over(&all);
+        let Self { reader, sink, .. } = self;
+        reader.leave();
+        sink.heartbeat.finish();
+    }
+
+    /// Until the topic exists and we have asked to join. Returns false if we are to stop before.
+    fn wait_for_topic(&mut self) -> bool {
+        while !self.shared.is_stopping() {
+            self.sink.beat();
+            let found = self.reader.n_partitions();
+            match found.and_then(|n| self.reader.join().map(|()| n)) {
+                Ok(n_partitions) => {
+                    let known = &self.shared.n_partitions;
+                    known.store(n_partitions, Ordering::Relaxed);
+                    return true;
+                }
+                Err(why) => self.shared.failed(&why),
+            }
+            thread::park_timeout(RETRY);
+        }
+        false
+    }
+
+    fn poll(&mut self) {
+        let is_waiting = self.held.values().any(|it| !it.inbox.is_empty());
+        let mut timeout = match is_waiting {
+            true => MAX_POLL / 5,
+            false => MAX_POLL,
+        };
+        for _ in 0..RECORDS_AT_ONCE {
+            match self.reader.poll(timeout) {
+                Polled::Record(record) => {
+                    if let Some(partition) = self.held.get_mut(&record.partition) {
+                        partition.inbox.push_back(record);
+                    }
+                }
+                Polled::Failed(why) => self.shared.failed(&why),
+                Polled::Nothing => return,
+            }
+            timeout = Duration::ZERO;
+        }
+    }
+
+    fn follow(&mut self, change: ReaderChange) {
+        match change {
+            ReaderChange::Assigned(partitions) => {
+                if !mem::replace(&mut self.has_joined, true)
+                    && self.shared.n_joining.fetch_sub(1, Ordering::AcqRel) == 1
+                    && self.shared.telemetry.phase() == Phase::Starting
+                {
+                    self.shared.telemetry.enter(Phase::Serving);
+                }
+                self.to_begin.push(partitions);
+            }
+            ReaderChange::Revoked {
+                partitions,
+                is_lost,
+            } => {
+                self.to_begin.clear();
+                let ours: Vec<i32> = partitions.clone();
+                match is_lost {
+                    // Whoever has them now goes on from the last commit.
+                    true => self.lose(&ours),
+                    false => self.hand_over(&ours),
+                }
+                if let Err(why) = self.reader.release(&partitions) {
+                    self.shared.failed(&why);
+                }
+            }
+            ReaderChange::Committed(is_taken) => {
+                let sent = mem::take(&mut self.commit.sent);
+                self.commit.sent_at = None;
+                let counter = match is_taken {
+                    true => &self.shared.status.n_committed,
+                    false => &self.shared.status.n_commits_failed,
+                };
+                count(counter, 1);
+                if is_taken {
+                    for (partition, commit, until) in sent {
+                        if let Some(partition) = self.held.get_mut(&partition) {
+                            partition.was_committed(commit, until);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Begins with what was assigned, once the brokers have said from where.
+    fn begin_assigned(&mut self) {
+        if self.to_begin.is_empty() || now().instant < self.retry_at {
+            return;
+        }
+        for partitions in mem::take(&mut self.to_begin) {
+            match self.begin(&partitions) {
+                Ok(()) if partitions.is_empty() => {}
+                Ok(()) => {
+                    count(&self.shared.status.n_taken, partitions.len());
+                    PartitionsMoved {
+                        what: "taken",
+                        partitions: &partitions,
+                    }
+                    .emit();
+                }
+                Err(why) => {
+                    self.shared.failed(&why);
+                    self.retry_at = now().instant + RETRY;
+                    self.to_begin.push(partitions);
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, partitions: &[i32]) -> Result<(), String> {
+        let committed = match partitions.is_empty() {
+            true => Vec::new(),
+            false => self.reader.committed(partitions)?,
+        };
+        let (mut begun, mut starts) = (Vec::new(), Vec::new());
+        for (number, committed) in partitions.iter().zip(committed) {
+            self.sink.beat();
+            let ends = self.reader.ends(*number)?;
+            let partition = JudgedPartition::new(*number, committed, ends, &self.shared);
+            starts.push((*number, partition.judge.next_offset()));
+            begun.push(partition);
+        }
+        self.reader.begin(&starts)?;
+        let mut statuses = self.shared.status.partitions.lock();
+        for partition in begun {
+            statuses.insert(partition.number, partition.status(now()));
+            self.held.insert(partition.number, partition);
+        }
+        Ok(())
+    }
+
+    /// Asks the leaders of partitions of which nothing waits where their logs end: the log's time
+    /// passes only on their word.
+    fn ask_leaders(&mut self) {
+        for partition in self.held.values_mut() {
+            let time = now();
+            let asked = time.unix_nanos.saturating_sub(LEADERS_CLOCK) / 1_000_000 * 1_000_000;
+            let is_due = partition.is_due(asked);
+            let soonest = match is_due {
+                true => partition.ask_at,
+                false => partition.ask_at + ASK_IDLE - ASK_DUE,
+            };
+            if time.instant < soonest {
+                continue;
+            }
+            self.sink.beat();
+            match self.reader.ends(partition.number) {
+                Ok((_, end)) => {
+                    partition.ask_at = now().instant + ASK_DUE;
+                    partition.told(end, asked, &mut self.sink, &self.shared);
+                }
+                Err(why) => {
+                    partition.ask_at = now().instant + RETRY;
+                    self.shared.failed(&why);
+                }
+            }
+        }
+    }
+
+    /// Notes what has been judged, and lets the scores leave.
+    fn tick(&mut self) {
+        let sizes = self.shared.sizes();
+        let mut is_new = false;
+        for partition in self.held.values_mut() {
+            if let Some(sizes) = sizes {
+                partition.judge.resize(sizes);
+            }
+            if let Some(mark) = partition.new_mark() {
+                is_new = true;
+                let left = Arc::clone(&partition.left);
+                let note = move || *left.lock() = Some(mark);
+                self.shared.deliveries.after(note);
+            }
+        }
+        if is_new {
+            self.shared.exporter.flush();
+        }
+        let time = now();
+        let mut statuses = self.shared.status.partitions.lock();
+        for (number, partition) in &self.held {
+            statuses.insert(*number, partition.status(time));
+        }
+        drop(statuses);
+        self.shared.report_held();
+    }
+
+    fn commit_if_due(&mut self) {
+        let time = now();
+        let is_unanswered =
+            |sent: Instant| time.instant.saturating_duration_since(sent) < COMMIT_ANSWER;
+        if self.commit.sent_at.is_some_and(is_unanswered) {
+            return;
+        }
+        let is_wanted = self.held.values().any(|it| it.wants_until.is_some());
+        let is_due = self.commit.due_at.is_none_or(|at| time.instant >= at);
+        let is_urgent = is_wanted && time.instant >= self.retry_at;
+        if !is_due && !is_urgent {
+            return;
+        }
+        self.commit.due_at = Some(time.instant + TICK);
+        let mut sent = Vec::new();
+        for (number, partition) in &self.held {
+            let (commit, until) = partition.to_commit(false, time);
+            if partition.is_new(&commit) {
+                sent.push((*number, commit, until));
+            }
+        }
+        if sent.is_empty() {
+            return;
+        }
+        match self.reader.commit(&offsets(&sent), false) {
+            Ok(()) => {
+                self.commit.sent = sent;
+                self.commit.sent_at = Some(time.instant);
+            }
+            Err(why) => {
+                self.retry_at = time.instant + RETRY;
+                self.shared.failed(&why);
+            }
+        }
+    }
+
+    /// While scores or a commit wait, nothing more is fetched for those who wait.
+    fn pause_or_resume(&mut self) {
+        let waiting = self.held.values().filter(|it| !it.inbox.is_empty());
+        let waiting: Vec<i32> = waiting.map(|it| it.number).collect();
+        if waiting == self.paused {
+            return;
+        }
+        let is_held = |number: &&i32| self.held.contains_key(*number);
+        let before = mem::replace(&mut self.paused, waiting);
+        let resumed = before.iter().filter(|it| !self.paused.contains(it));
+        let resumed: Vec<i32> = resumed.filter(is_held).copied().collect();
+        let paused = self.paused.iter().filter(|it| !before.contains(it));
+        let paused: Vec<i32> = paused.copied().collect();
+        for (partitions, is_paused) in [(paused, true), (resumed, false)] {
+            if !partitions.is_empty()
+                && let Err(why) = self.reader.pause(&partitions, is_paused)
+            {
+                self.shared.failed(&why);
+            }
+        }
+    }
+
+    /// Lets the scores of partitions leave, commits, and judges them no more. Their open traces are
+    /// rebuilt by whoever takes them.
+    fn hand_over(&mut self, partitions: &[i32]) {
+        let (told, tells) = sync_channel::<()>(1);
+        let mut given = Vec::new();
+        for number in partitions {
+            let Some(mut partition) = self.held.remove(number) else {
+                continue;
+            };
+            partition.inbox.clear();
+            if let Some(mark) = partition.new_mark() {
+                let left = Arc::clone(&partition.left);
+                let told = told.clone();
+                self.shared.deliveries.after(move || {
+                    *left.lock() = Some(mark);
+                    drop(told);
+                });
+            }
+            given.push(partition);
+        }
+        // Also for marks that were taken before.
+        let last = told.clone();
+        self.shared.deliveries.after(move || drop(last));
+        drop(told);
+        if given.is_empty() {
+            return;
+        }
+        self.shared.exporter.flush();
+        let give_up_at = now().instant + HANDOVER;
+        // Disconnected once all have been told.
+        while tells
+            .recv_timeout(Duration::from_millis(500))
+            .is_err_and(|error| error == RecvTimeoutError::Timeout)
+            && now().instant < give_up_at
+        {
+            self.sink.beat();
+        }
+        let time = now();
+        let last = |partition: &JudgedPartition| {
+            let (commit, until) = partition.to_commit(true, time);
+            (partition.number, commit, until)
+        };
+        let last: Vec<_> = given.iter().map(last).collect();
+        self.commit_last(&offsets(&last));
+        let numbers: Vec<i32> = given.iter().map(|partition| partition.number).collect();
+        count(&self.shared.status.n_handed_over, numbers.len());
+        self.forget(&numbers, "handed over");
+    }
+
+    /// Commits before partitions are handed over. Others may be joining or leaving just then, and
+    /// the group takes no commit for a moment.
+    fn commit_last(&mut self, commits: &[(i32, CommittedOffset)]) {
+        let give_up_at = now().instant + HANDOVER;
+        let status = &self.shared.status;
+        while let Err(why) = self.reader.commit(commits, true) {
+            count(&status.n_commits_failed, 1);
+            if now().instant >= give_up_at {
+                return self.shared.failed(&why);
+            }
+            self.sink.beat();
+            thread::park_timeout(RETRY / 10);
+        }
+        count(&status.n_committed, 1);
+    }
+
+    fn lose(&mut self, partitions: &[i32]) {
+        let mut lost = partitions.to_vec();
+        lost.retain(|number| self.held.remove(number).is_some());
+        count(&self.shared.status.n_lost, lost.len());
+        self.forget(&lost, "lost");
+    }
+
+    fn forget(&mut self, partitions: &[i32], what: &'static str) {
+        if partitions.is_empty() {
+            return;
+        }
+        PartitionsMoved { what, partitions }.emit();
+        self.paused.retain(|number| !partitions.contains(number));
+        let sent = &mut self.commit.sent;
+        sent.retain(|(number, ..)| !partitions.contains(number));
+        let mut statuses = self.shared.status.partitions.lock();
+        for number in partitions {
+            statuses.remove(number);
+        }
+        drop(statuses);
+        self.shared.report_held();
+    }
+}
+
+fn offsets(commits: &[(i32, CommittedOffset, u64)]) -> Vec<(i32, CommittedOffset)> {
+    let offsets = commits.iter();
+    offsets
+        .map(|(partition, commit, _)| (*partition, commit.clone()))
+        .collect()
+}

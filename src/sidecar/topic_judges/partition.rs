@@ -1,0 +1,367 @@
+//! One partition that is judged: its records that wait, its log judge, and what is committed for
+//! it. Decides nothing about traces.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::status::{PartitionStatus, count};
+use super::{JudgeSink, Shared};
+use crate::config::{Kafka, KafkaPartitioner, KafkaStart};
+use crate::kafka::{CommittedOffset, ReadRecord, decode_progress, encode_progress, partition_of};
+use crate::pipeline::{LogBatch, LogJudge, LogMark, LogStart};
+use crate::receive::{json, scan};
+use crate::sidecar::now;
+use crate::span::{Batch, Now, TraceId};
+use crate::sync::Mutex;
+use crate::telemetry::{
+    ProgressUnknown, RecordSetAside, SpansLate, SpansMisplaced, SpansWithoutIds, StampAhead,
+};
+
+const MILLI: u64 = 1_000_000;
+
+/// A stamp of a writer that is further ahead counts as now.
+const MAX_AHEAD: Duration = Duration::from_secs(5);
+
+/// What is read is taken for late if it is older than that.
+const BEHIND: u64 = 10_000 * MILLI;
+
+/// A commit allows for judgements that are due until so much later than the log's time.
+const ALLOWANCE: u64 = 5_000 * MILLI;
+
+/// So much later while old records are read, whose time runs faster.
+const ALLOWANCE_BEHIND: u64 = 60_000 * MILLI;
+
+/// A partition that is ours.
+pub(super) struct JudgedPartition {
+    pub(super) number: i32,
+    pub(super) judge: LogJudge,
+    pub(super) inbox: VecDeque<ReadRecord>,
+    /// Nothing below is committed: a former reader had come so far.
+    floor: u64,
+    /// Taken over then, until the former reader's position is reached.
+    taken_over: Option<Instant>,
+    /// The last mark whose judgements have all left.
+    pub(super) left: Arc<Mutex<Option<LogMark>>>,
+    last_mark: Option<LogMark>,
+    /// What is due later must not be judged yet, in Unix nanoseconds.
+    allowed_until: u64,
+    /// Judging waits for a commit that allows for this time.
+    pub(super) wants_until: Option<u64>,
+    /// Behind the last record, as its leader last said.
+    pub(super) end: u64,
+    /// When to ask its leader next.
+    pub(super) ask_at: Instant,
+    committed: Option<(i32, CommittedOffset)>,
+}
+
+impl JudgedPartition {
+    /// Begins where the group's progress says, within what the log has.
+    pub(super) fn new(
+        number: i32,
+        committed: Option<CommittedOffset>,
+        (low, high): (u64, u64),
+        shared: &Shared,
+    ) -> Self {
+        let time = now();
+        let (start, floor) = start_of(number, committed, (low, high), &shared.config);
+        let allowed_until = start.inherited.map_or(0, |it| it.until_unix_nanos);
+        Self {
+            number,
+            judge: LogJudge::new(shared.settings.clone(), shared.limits, start, time.instant),
+            inbox: VecDeque::new(),
+            floor,
+            taken_over: Some(time.instant),
+            left: Arc::default(),
+            last_mark: None,
+            allowed_until,
+            wants_until: None,
+            end: high,
+            ask_at: time.instant,
+            committed: None,
+        }
+    }
+
+    /// Judges what waits, until it is empty, or room or a commit is waited for.
+    pub(super) fn work(&mut self, sink: &mut JudgeSink, shared: &Shared) {
+        self.wants_until = None;
+        while let Some(record) = self.inbox.front() {
+            let arrival = arrival_of(record, shared);
+            if !self.judge_by(arrival, sink, shared) {
+                return;
+            }
+            let Some(record) = self.inbox.pop_front() else {
+                return;
+            };
+            let (batch, torn) = self.read(&record, sink, shared);
+            SpansWithoutIds {
+                n_spans: batch.n_without_ids,
+            }
+            .emit(&shared.telemetry);
+            let record = LogBatch {
+                offset: record.offset,
+                unix_nanos: arrival,
+                batch,
+                torn,
+            };
+            let rules = Arc::clone(&sink.rules);
+            let intake = self.judge.take(record, &rules, sink);
+            SpansLate {
+                n_taken: intake.n_late,
+                n_refused: intake.n_too_late,
+                n_forgotten: intake.n_forgotten,
+            }
+            .emit(&shared.telemetry);
+            if self.judge.next_offset() >= self.floor
+                && let Some(begun) = self.taken_over.take()
+            {
+                let took = now().instant.saturating_duration_since(begun);
+                let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+                let takeover = &shared.status.takeover_millis;
+                takeover.store(millis, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Judges what is due by a time. Returns whether all of it was, and more may come.
+    fn judge_by(&mut self, unix_nanos: u64, sink: &mut JudgeSink, shared: &Shared) -> bool {
+        let by = unix_nanos.max(self.judge.clock());
+        if by > self.allowed_until {
+            self.wants_until = Some(by);
+            return false;
+        }
+        let rules = Arc::clone(&sink.rules);
+        while self.judge.next_due().is_some_and(|due| due <= by) {
+            if !shared.exporter.has_room() {
+                return false;
+            }
+            self.judge.judge_next(by, &rules, sink);
+        }
+        shared.exporter.has_room()
+    }
+
+    /// The leader said, when it was asked at this time, that the log ends at `end`.
+    pub(super) fn told(&mut self, end: u64, asked: u64, sink: &mut JudgeSink, shared: &Shared) {
+        self.end = end;
+        let is_at_end = self.inbox.is_empty() && end == self.judge.next_offset();
+        if is_at_end && self.is_due(asked) && self.judge_by(asked, sink, shared) {
+            let rules = Arc::clone(&sink.rules);
+            self.judge.advance(asked, &rules, sink);
+        }
+    }
+
+    /// Is something to be judged by then?
+    pub(super) fn is_due(&self, unix_nanos: u64) -> bool {
+        self.inbox.is_empty() && self.judge.next_due().is_some_and(|due| due <= unix_nanos)
+    }
+
+    /// What a successor needs of the log's time, once all that was judged by now has left. `None`
+    /// if that is known, or something is still to be judged.
+    pub(super) fn new_mark(&mut self) -> Option<LogMark> {
+        let clock = self.judge.clock();
+        if self.judge.next_due().is_some_and(|due| due <= clock) {
+            return None;
+        }
+        let mark = self.judge.mark();
+        if mark == self.last_mark {
+            return None;
+        }
+        self.last_mark = mark;
+        mark
+    }
+
+    /// What to commit, and until when it allows to judge.
+    pub(super) fn to_commit(&self, is_last: bool, time: Now) -> (CommittedOffset, u64) {
+        let clock = self.judge.clock();
+        let left = *self.left.lock();
+        let until = match is_last {
+            // All of it has left, and nothing more follows.
+            true if left.is_some_and(|left| left.judged.unix_nanos >= clock) => clock,
+            true => self.allowed_until,
+            false => {
+                let at = clock.max(self.wants_until.unwrap_or(0));
+                match at.saturating_add(BEHIND) < time.unix_nanos {
+                    true => at.saturating_add(ALLOWANCE_BEHIND),
+                    false => at.saturating_add(ALLOWANCE),
+                }
+            }
+        };
+        let progress = self.judge.progress(left, until);
+        let committed = CommittedOffset {
+            offset: self.floor.max(self.judge.next_offset()),
+            metadata: encode_progress(&progress),
+        };
+        (committed, progress.until_unix_nanos)
+    }
+
+    /// Whether a commit says something new.
+    pub(super) fn is_new(&self, commit: &CommittedOffset) -> bool {
+        self.committed
+            .as_ref()
+            .is_none_or(|(_, last)| last != commit)
+    }
+
+    /// The brokers have a commit.
+    pub(super) fn was_committed(&mut self, commit: CommittedOffset, until: u64) {
+        self.allowed_until = self.allowed_until.max(until);
+        self.committed = Some((self.number, commit));
+    }
+
+    pub(super) fn status(&self, time: Now) -> PartitionStatus {
+        let stats = self.judge.stats();
+        let next = self.judge.next_offset();
+        let waiting = self.inbox.front().and_then(|record| record.unix_millis);
+        let behind = waiting.map_or(0, |millis| (time.unix_nanos / MILLI).saturating_sub(millis));
+        let end = self
+            .inbox
+            .back()
+            .map_or(self.end, |last| self.end.max(last.offset + 1));
+        PartitionStatus {
+            n_behind: end.saturating_sub(next),
+            behind_millis: behind,
+            n_open: stats.n_open,
+            open_size: stats.open_size,
+            n_recent: stats.n_recent,
+            recent_size: stats.recent_size,
+            n_replay: self
+                .last_mark
+                .map_or(0, |mark| next.saturating_sub(mark.replay)),
+        }
+    }
+
+    /// The spans of a record, and those traces that should be in another partition. A record that
+    /// cannot be read has none.
+    fn read(
+        &self,
+        record: &ReadRecord,
+        sink: &mut JudgeSink,
+        shared: &Shared,
+    ) -> (Batch, Vec<TraceId>) {
+        let batch = match batch_of(&record.value, sink) {
+            Ok(batch) => batch,
+            Err(why) => {
+                count(&shared.status.n_set_aside, 1);
+                if shared.may_say("set aside") {
+                    RecordSetAside {
+                        topic: &shared.config.read.topic,
+                        partition: self.number,
+                        offset: record.offset,
+                        why: &why,
+                    }
+                    .emit();
+                }
+                return (Batch::default(), Vec::new());
+            }
+        };
+        let torn = self.misplaced(&batch, record.offset, shared);
+        (batch, torn)
+    }
+
+    fn misplaced(&self, batch: &Batch, offset: u64, shared: &Shared) -> Vec<TraceId> {
+        let n_partitions = shared.n_partitions();
+        let partitioner = shared.config.write.partitioner;
+        let is_elsewhere = |trace_id: &TraceId, partitioner| {
+            n_partitions > 0 && partition_of(*trace_id, partitioner, n_partitions) != self.number
+        };
+        let mut ids: Vec<TraceId> = batch.spans.iter().map(|span| span.trace_id).collect();
+        ids.dedup();
+        ids.retain(|trace_id| is_elsewhere(trace_id, partitioner));
+        if let Some(first) = ids.first() {
+            count(&shared.status.n_misplaced, ids.len());
+            let other = match partitioner {
+                KafkaPartitioner::SaramaCompat => (KafkaPartitioner::Murmur2, "murmur2"),
+                KafkaPartitioner::Murmur2 => (KafkaPartitioner::SaramaCompat, "sarama_compat"),
+            };
+            if shared.may_say("misplaced") {
+                SpansMisplaced {
+                    topic: &shared.config.read.topic,
+                    partition: self.number,
+                    offset,
+                    would_fit: (!is_elsewhere(first, other.0)).then_some(other.1),
+                }
+                .emit();
+            }
+        }
+        ids
+    }
+}
+
+/// Where to begin, and what a former reader had read.
+fn start_of(
+    partition: i32,
+    committed: Option<CommittedOffset>,
+    (low, high): (u64, u64),
+    config: &Kafka,
+) -> (LogStart, u64) {
+    let Some(CommittedOffset { offset, metadata }) = committed else {
+        let offset = match config.read.start {
+            KafkaStart::Earliest => low,
+            KafkaStart::Latest => high,
+        };
+        let start = LogStart {
+            offset,
+            is_beginning: offset == 0,
+            inherited: None,
+        };
+        return (start, offset);
+    };
+    match decode_progress(&metadata) {
+        Ok(progress) => {
+            let from = progress.mark.replay.max(low);
+            let start = LogStart {
+                offset: from,
+                is_beginning: from == 0,
+                inherited: Some(progress),
+            };
+            (start, offset)
+        }
+        Err(why) => {
+            ProgressUnknown {
+                partition,
+                offset,
+                why: why.to_string(),
+            }
+            .emit();
+            let from = offset.max(low);
+            let start = LogStart {
+                offset: from,
+                is_beginning: from == 0,
+                inherited: None,
+            };
+            (start, from)
+        }
+    }
+}
+
+/// When a record arrived, in Unix nanoseconds.
+fn arrival_of(record: &ReadRecord, shared: &Shared) -> u64 {
+    let time = now().unix_nanos;
+    let Some(millis) = record.unix_millis else {
+        return time / MILLI * MILLI;
+    };
+    let stamped = millis.saturating_mul(MILLI);
+    let latest = time.saturating_add(MAX_AHEAD.as_nanos() as u64);
+    if !record.is_log_append && stamped > latest {
+        if shared.may_say("stamp") {
+            StampAhead {
+                topic: &shared.config.read.topic,
+            }
+            .emit();
+        }
+        return time / MILLI * MILLI;
+    }
+    stamped
+}
+
+fn batch_of(value: &[u8], sink: &JudgeSink) -> Result<Batch, String> {
+    let keys = Some(&**sink.rules.keys());
+    let scanned = match value.first() {
+        Some(b'{') => {
+            let body = json::traces(value).map_err(|error| error.to_string())?;
+            scan::scan(&body, keys)
+        }
+        _ => scan::scan(value, keys),
+    };
+    let scanned = scanned.map_err(|error| error.to_string())?;
+    Ok(scanned.batch)
+}

@@ -1,0 +1,140 @@
+//! What the judges of a topic have and did, for `/metrics`. Decides nothing.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::sync::Mutex;
+use crate::telemetry::{MetricKind, MetricsPage};
+
+/// Partitions that `/metrics` lists.
+const MAX_LISTED: usize = 1_000;
+
+/// Shared by all threads.
+#[derive(Debug, Default)]
+pub(super) struct JudgesStatus {
+    /// By partition.
+    pub(super) partitions: Mutex<BTreeMap<i32, PartitionStatus>>,
+    pub(super) n_taken: AtomicU64,
+    pub(super) n_handed_over: AtomicU64,
+    pub(super) n_lost: AtomicU64,
+    pub(super) n_committed: AtomicU64,
+    pub(super) n_commits_failed: AtomicU64,
+    pub(super) n_set_aside: AtomicU64,
+    pub(super) n_misplaced: AtomicU64,
+    pub(super) n_replayed: AtomicU64,
+    pub(super) takeover_millis: AtomicU64,
+}
+
+/// One partition.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct PartitionStatus {
+    /// Records that are not taken in yet.
+    pub(super) n_behind: u64,
+    /// Age of the next of them, in milliseconds; 0 at the end.
+    pub(super) behind_millis: u64,
+    /// Open traces.
+    pub(super) n_open: usize,
+    /// Their bytes.
+    pub(super) open_size: usize,
+    pub(super) n_recent: usize,
+    pub(super) recent_size: usize,
+    /// Records that a successor would read again.
+    pub(super) n_replay: u64,
+}
+
+/// Reads a number of a partition.
+type ReadStatus = fn(&PartitionStatus) -> f64;
+
+/// Adds to a counter.
+pub(super) fn count(counter: &AtomicU64, n: usize) {
+    counter.fetch_add(n as u64, Ordering::Relaxed);
+}
+
+impl JudgesStatus {
+    pub(super) fn write(&self, page: &mut MetricsPage) {
+        let partitions = self.partitions.lock().clone();
+        page.gauge(
+            "spanscore_kafka_assigned_partitions",
+            "Partitions that this process judges",
+            partitions.len(),
+        );
+        let gauges: [(&str, &str, ReadStatus); 4] = [
+            (
+                "spanscore_kafka_lag_records",
+                "Records of a partition that were not read yet, by partition",
+                |it| it.n_behind as f64,
+            ),
+            (
+                "spanscore_kafka_lag_seconds",
+                "Age of the next record of a partition; 0 at its end, by partition",
+                |it| it.behind_millis as f64 / 1e3,
+            ),
+            (
+                "spanscore_kafka_open_traces",
+                "Open traces of a partition, by partition",
+                |it| it.n_open as f64,
+            ),
+            (
+                "spanscore_kafka_replay_distance_records",
+                "Records that whoever takes a partition over reads again, by partition",
+                |it| it.n_replay as f64,
+            ),
+        ];
+        for (name, help, read) in gauges {
+            page.metric(name, MetricKind::Gauge, help);
+            for (partition, status) in partitions.iter().take(MAX_LISTED) {
+                let partition = partition.to_string();
+                page.sample(name, [("partition", &*partition)], read(status));
+            }
+        }
+        let millis = self.takeover_millis.load(Ordering::Relaxed);
+        page.gauge(
+            "spanscore_kafka_takeover_seconds",
+            "How long the last takeover took, from the assignment until the former reader's \
+             position was reached",
+            millis as f64 / 1e3,
+        );
+        let commits = [
+            ("failed", &self.n_commits_failed),
+            ("ok", &self.n_committed),
+        ];
+        let name = "spanscore_kafka_commits";
+        let help = "Commits of the reading position, by result";
+        page.metric(name, MetricKind::Counter, help);
+        for (result, counter) in commits {
+            page.total(name, [("result", result)], counter.load(Ordering::Relaxed));
+        }
+        let moves = [
+            ("handed_over", &self.n_handed_over),
+            ("lost", &self.n_lost),
+            ("taken", &self.n_taken),
+        ];
+        let name = "spanscore_kafka_rebalances";
+        let help = "Partitions that were taken over, handed over, or lost because this process was \
+                    taken for dead, by kind";
+        page.metric(name, MetricKind::Counter, help);
+        for (kind, counter) in moves {
+            page.total(name, [("kind", kind)], counter.load(Ordering::Relaxed));
+        }
+        for (name, help, counter) in [
+            (
+                "spanscore_kafka_misplaced_traces",
+                "Traces found in another partition than their id says",
+                &self.n_misplaced,
+            ),
+            (
+                "spanscore_kafka_records_set_aside",
+                "Records that are no OTLP request",
+                &self.n_set_aside,
+            ),
+            (
+                "spanscore_kafka_replayed_evaluations",
+                "Evaluations that may have been sent before by another reader, and say so",
+                &self.n_replayed,
+            ),
+        ] {
+            page.metric(name, MetricKind::Counter, help);
+            page.total(name, [], counter.load(Ordering::Relaxed));
+        }
+    }
+}

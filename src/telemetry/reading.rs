@@ -1,0 +1,176 @@
+//! Events of a judge that reads from Kafka: what it has, what it cannot read, and why.
+
+/// Spans are read from Kafka.
+#[derive(Debug)]
+pub struct ReadingFromKafka<'a> {
+    /// The brokers that are asked for all others.
+    pub brokers: &'a str,
+    /// The topic.
+    pub topic: &'a str,
+    /// The consumer group.
+    pub group: &'a str,
+    /// Threads that judge.
+    pub n_threads: usize,
+}
+
+impl ReadingFromKafka<'_> {
+    /// Logs it.
+    pub fn emit(self) {
+        let Self {
+            brokers,
+            topic,
+            group,
+            n_threads,
+        } = self;
+        tracing::info!(
+            brokers,
+            topic,
+            group,
+            threads = n_threads,
+            "judging spans from Kafka"
+        );
+    }
+}
+
+/// Reading or committing failed; it is tried again.
+#[derive(Debug)]
+pub struct ReadingFailed<'a> {
+    /// The reason and its remedy.
+    pub why: &'a str,
+}
+
+impl ReadingFailed<'_> {
+    /// Logs it.
+    pub fn emit(self) {
+        let Self { why } = self;
+        tracing::warn!(why, "cannot read from Kafka, trying again");
+    }
+}
+
+/// Partitions were taken over or given back.
+#[derive(Debug)]
+pub struct PartitionsMoved<'a> {
+    /// What happened: `taken`, `handed over`, `lost`.
+    pub what: &'static str,
+    /// Their numbers.
+    pub partitions: &'a [i32],
+}
+
+impl PartitionsMoved<'_> {
+    /// Logs it.
+    pub fn emit(self) {
+        let Self { what, partitions } = self;
+        tracing::info!(?partitions, "partitions {what}");
+    }
+}
+
+/// What stands beside a committed offset says nothing: somebody else has set it.
+#[derive(Debug)]
+pub struct ProgressUnknown {
+    /// The partition.
+    pub partition: i32,
+    /// The offset.
+    pub offset: u64,
+    /// Why it says nothing.
+    pub why: String,
+}
+
+impl ProgressUnknown {
+    /// Logs it.
+    pub fn emit(self) {
+        let Self {
+            partition,
+            offset,
+            why,
+        } = self;
+        tracing::warn!(
+            partition,
+            offset,
+            why,
+            "the committed offset has no progress beside it: judging begins there, and traces that \
+             began before are incomplete"
+        );
+    }
+}
+
+/// A record holds no spans that can be read.
+#[derive(Debug)]
+pub struct RecordSetAside<'a> {
+    /// The topic.
+    pub topic: &'a str,
+    /// The partition.
+    pub partition: i32,
+    /// Its place there.
+    pub offset: u64,
+    /// Why.
+    pub why: &'a str,
+}
+
+impl RecordSetAside<'_> {
+    /// Logs it.
+    pub fn emit(self) {
+        let Self {
+            topic,
+            partition,
+            offset,
+            why,
+        } = self;
+        tracing::warn!(
+            topic,
+            partition,
+            offset,
+            why,
+            "a record is no OTLP request and is left out"
+        );
+    }
+}
+
+/// Spans are in another partition than their trace id says.
+#[derive(Debug)]
+pub struct SpansMisplaced<'a> {
+    /// The topic.
+    pub topic: &'a str,
+    /// The partition.
+    pub partition: i32,
+    /// The first such record.
+    pub offset: u64,
+    /// The other partitioner, if that would fit.
+    pub would_fit: Option<&'static str>,
+}
+
+impl SpansMisplaced<'_> {
+    /// Logs it with its remedy.
+    pub fn emit(self) {
+        let Self {
+            topic,
+            partition,
+            offset,
+            would_fit,
+        } = self;
+        let hint = would_fit.map_or(String::new(), |name| format!("; `{name}` would fit"));
+        tracing::warn!(
+            "spans of `{topic}` are not placed by trace id (partition {partition}, offset \
+             {offset}{hint}), so their traces are incomplete: set `partition_traces_by_id: true` \
+             in the Collector's exporter, and one `kafka.write.partitioner` for all"
+        );
+    }
+}
+
+/// Writers' clocks stamp the records, and one is ahead.
+#[derive(Debug)]
+pub struct StampAhead<'a> {
+    /// The topic.
+    pub topic: &'a str,
+}
+
+impl StampAhead<'_> {
+    /// Logs it with its remedy.
+    pub fn emit(self) {
+        let Self { topic } = self;
+        tracing::warn!(
+            "records of `{topic}` are stamped by their writers, and a stamp is ahead of the time: \
+             let the brokers stamp them (kafka-configs --alter --topic {topic} --add-config \
+             message.timestamp.type=LogAppendTime)"
+        );
+    }
+}
