@@ -202,7 +202,11 @@ impl RunMemory {
             return;
         };
         let before = &self.oldest_first[idx];
-        let whole = revised.unwrap_or(&before.trajectory);
+        // Further slices of a run that is kept with its first calls only bring all of its calls.
+        let longest = evaluations.iter().map(|evaluation| &evaluation.trajectory);
+        let longest = longest.max_by_key(|trajectory| trajectory.tool_calls.len());
+        let longest = longest.filter(|longest| longest.tool_calls.len() >= before.n_calls);
+        let whole = revised.or(longest).unwrap_or(&before.trajectory);
         let mut all: Vec<Evaluation> = before.evaluations.clone();
         for evaluation in evaluations {
             all.retain(|earlier| !replaces(evaluation, earlier));
@@ -332,6 +336,8 @@ impl RememberedRun {
         };
         let kept = |trajectory: &Arc<Trajectory>| match copy.has_values && !is_large {
             true => Arc::clone(trajectory),
+            // Evidence that is kept may name any call.
+            false if !is_large => Arc::new(trajectory.without_values(trajectory.tool_calls.len())),
             false => Arc::new(trajectory.without_values(n_kept)),
         };
         let own = kept(trajectory);
