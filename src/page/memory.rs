@@ -330,15 +330,15 @@ impl RememberedRun {
     fn new(trajectory: &Arc<Trajectory>, evaluations: &[Evaluation], copy: CopyRules) -> Self {
         let n_calls = trajectory.tool_calls.len();
         let size = size_of_run(trajectory, evaluations, copy.has_values);
-        let (n_kept, is_large) = match size > copy.max_size {
-            true => (MAX_CALLS_OF_LARGE.min(n_calls), true),
-            false => (n_calls, false),
+        let is_large = size > copy.max_size;
+        // Evidence that is kept may name any call, so all are kept with it.
+        let max_calls = match is_large {
+            true => MAX_CALLS_OF_LARGE,
+            false => usize::MAX,
         };
         let kept = |trajectory: &Arc<Trajectory>| match copy.has_values && !is_large {
             true => Arc::clone(trajectory),
-            // Evidence that is kept may name any call.
-            false if !is_large => Arc::new(trajectory.without_values(trajectory.tool_calls.len())),
-            false => Arc::new(trajectory.without_values(n_kept)),
+            false => Arc::new(trajectory.without_values(max_calls)),
         };
         let own = kept(trajectory);
         let evaluations = evaluations.iter().map(|evaluation| {

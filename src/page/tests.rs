@@ -16,7 +16,7 @@ use super::*;
 use crate::assemble::Settings;
 use crate::cli::configuration::Disk;
 use crate::config::{Config, Sources};
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Judged, Pipeline};
 use crate::receive::json;
 use crate::register::{RegisterSetup, merge};
 use crate::sidecar;
@@ -70,19 +70,11 @@ impl Sight {
     /// Judges runs, each with its trace id and its calls, and hands them to the page.
     fn judge(&mut self, runs: &[(u64, &[&str])]) {
         let spans = runs.iter().flat_map(|(id, calls)| spans(*id, calls));
-        let body = serde_json::json!({ "resourceSpans": [{
-            "resource": { "attributes": [text("service.name", "shop")] },
-            "scopeSpans": [{ "spans": spans.collect::<Vec<_>>() }],
-        }] });
-        self.judge_body(&json::traces(body.to_string().as_bytes()).unwrap());
+        self.judge_body(&request_of(spans.collect()));
     }
 
     fn judge_body(&mut self, body: &[u8]) {
-        let scanned = crate::receive::scan::scan(body, Some(self.rules.keys())).unwrap();
-        let now = sidecar::now();
-        let mut pipeline = Pipeline::new(Settings::replay(), now);
-        pipeline.accept(&self.rules, scanned.batch, now);
-        let judged = pipeline.end_of_input(&self.rules, now, |_| ());
+        let judged = judged(&self.rules, body);
         self.page.note(&judged, &self.rules, self.unix_nanos);
     }
 
@@ -105,6 +97,22 @@ impl Sight {
         let (status, _, body) = self.call("POST", "/v1/runs/evaluate", criterion).await;
         (status, serde_json::from_slice(&body).unwrap())
     }
+}
+
+fn judged(rules: &Rules, body: &[u8]) -> Judged {
+    let scanned = crate::receive::scan::scan(body, Some(rules.keys())).unwrap();
+    let now = sidecar::now();
+    let mut pipeline = Pipeline::new(Settings::replay(), now);
+    pipeline.accept(rules, scanned.batch, now);
+    pipeline.end_of_input(rules, now, |_| ())
+}
+
+fn request_of(spans: Vec<Value>) -> Vec<u8> {
+    let request = serde_json::json!({ "resourceSpans": [{
+        "resource": { "attributes": [text("service.name", "shop")] },
+        "scopeSpans": [{ "spans": spans }],
+    }] });
+    json::traces(request.to_string().as_bytes()).unwrap()
 }
 
 fn text(key: &str, value: &str) -> Value {
@@ -404,6 +412,28 @@ async fn a_run_of_many_calls_is_kept_with_its_first_ones() {
     let evaluation = &run["evaluations"][0];
     assert_eq!(evaluation["label"], "fail");
     assert!(!evaluation["explanation"].as_str().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn further_slices_of_a_run_of_many_calls_name_its_last_calls() {
+    let sight = Sight::new(CRITERIA, 4 << 20);
+    let mut calls = ["search"; 5_000];
+    calls[4_998..].copy_from_slice(&["check", "create"]);
+    let mut slice = judged(&sight.rules, &request_of(spans(1, &calls)));
+    let mut further = Judged::default();
+    further.evaluations = slice.evaluations.drain(..1).collect();
+    for slice in [slice, further] {
+        sight.page.note(&slice, &sight.rules, sight.unix_nanos);
+        let (status, run) = sight.get(&format!("/v1/runs/{}", id(1))).await;
+        assert_eq!((status, &run["n_calls"]), (200, &5_000.into()));
+    }
+    let (_, run) = sight.get(&format!("/v1/runs/{}", id(1))).await;
+    let evaluations = run["evaluations"].as_array().unwrap();
+    let labels: Vec<&str> = evaluations
+        .iter()
+        .filter_map(|evaluation| evaluation["label"].as_str())
+        .collect();
+    assert_eq!(labels, ["pass", "fail"]);
 }
 
 #[tokio::test]
