@@ -1,5 +1,7 @@
 //! The files of the page, as the build script compressed them. Must not know what they show.
 
+use std::sync::OnceLock;
+
 use axum::Router;
 use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -34,6 +36,8 @@ pub(super) fn routes() -> Router {
 struct Asset {
     content_type: &'static str,
     gzip: &'static [u8],
+    /// The entity tag, made when the file is first asked for.
+    etag: OnceLock<HeaderValue>,
 }
 
 /// A file that the build script compressed.
@@ -42,14 +46,15 @@ macro_rules! asset {
         Asset {
             content_type: $content_type,
             gzip: include_bytes!(concat!(env!("OUT_DIR"), "/", $file)),
+            etag: OnceLock::new(),
         }
     };
 }
 
-const INDEX: Asset = asset!("text/html; charset=utf-8", "index.html.gz");
-const SCRIPT: Asset = asset!("text/javascript; charset=utf-8", "page.js.gz");
-const STYLE: Asset = asset!("text/css; charset=utf-8", "page.css.gz");
-const ICON: Asset = asset!("image/svg+xml", "icon.svg.gz");
+static INDEX: Asset = asset!("text/html; charset=utf-8", "index.html.gz");
+static SCRIPT: Asset = asset!("text/javascript; charset=utf-8", "page.js.gz");
+static STYLE: Asset = asset!("text/css; charset=utf-8", "page.css.gz");
+static ICON: Asset = asset!("image/svg+xml", "icon.svg.gz");
 
 async fn index(headers: HeaderMap) -> Response {
     INDEX.response(&headers)
@@ -67,8 +72,13 @@ async fn file(Path(name): Path<String>, headers: HeaderMap) -> Response {
 impl Asset {
     fn response(&self, asked: &HeaderMap) -> Response {
         let text = |name| asked.get(name).and_then(|value| value.to_str().ok());
-        let etag = format!("\"{}\"", hex(&Sha256::digest(self.gzip)[..8]));
-        let is_known = text(header::IF_NONE_MATCH).is_some_and(|tags| tags.contains(&etag));
+        let etag = self.etag.get_or_init(|| {
+            let tag = format!("\"{}\"", hex(&Sha256::digest(self.gzip)[..8]));
+            HeaderValue::from_str(&tag).expect("hexadecimal digits")
+        });
+        let is_known = text(header::IF_NONE_MATCH)
+            .zip(etag.to_str().ok())
+            .is_some_and(|(tags, etag)| tags.contains(etag));
         let takes_gzip = text(header::ACCEPT_ENCODING).is_some_and(|all| all.contains("gzip"));
         let mut response = match (is_known, takes_gzip) {
             (true, _) => StatusCode::NOT_MODIFIED.into_response(),
@@ -87,9 +97,7 @@ impl Asset {
         for (name, value) in fixed {
             headers.insert(name, HeaderValue::from_static(value));
         }
-        if let Ok(etag) = HeaderValue::from_str(&etag) {
-            headers.insert(header::ETAG, etag);
-        }
+        headers.insert(header::ETAG, etag.clone());
         response
     }
 }
