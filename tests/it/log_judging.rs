@@ -8,15 +8,14 @@ use std::time::Duration;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::{Value, json};
 use spanscore::assemble::Settings;
-use spanscore::evaluate::{Criterion, Explain};
 use spanscore::export::score_line;
-use spanscore::extract::Tools;
 use spanscore::pipeline::{
     Judged, LogBatch, LogJudge, LogLimits, LogMark, LogProgress, LogStart, Rules,
 };
 use spanscore::receive::scan::scan;
 use spanscore::sidecar;
 
+use crate::support::records::rules_of;
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
 const MILLI: u64 = 1_000_000;
@@ -30,19 +29,10 @@ const LIMITS: LogLimits = LogLimits {
 };
 
 fn rules() -> Rules {
-    let criteria = [
-        json!({ "name": "no rm", "evaluate": { "tool_calls": { "disallowed": ["^rm$"] } } }),
-        json!({ "name": "one look", "evaluate": { "efficiency": { "max_duplicates": 0 } } }),
-    ];
-    let criteria = criteria
-        .into_iter()
-        .map(|criterion| -> Criterion { serde_json::from_value(criterion).unwrap() });
-    Rules::new(
-        criteria.collect(),
-        &Tools::default(),
-        Explain::default(),
-        &[],
-    )
+    rules_of(json!([
+        { "name": "no rm", "evaluate": { "tool_calls": { "disallowed": ["^rm$"] } } },
+        { "name": "one look", "evaluate": { "efficiency": { "max_duplicates": 0 } } },
+    ]))
 }
 
 fn settings() -> Settings {

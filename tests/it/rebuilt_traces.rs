@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use serde_json::json;
 use spanscore::assemble::Settings;
-use spanscore::evaluate::{Criterion, Explain};
 use spanscore::export::score_line;
-use spanscore::extract::Tools;
 use spanscore::pipeline::{Judged, Pipeline, Rebuilding, Rules, TraceMark};
 use spanscore::receive::scan::scan;
 use spanscore::sidecar;
 use spanscore::span::{Batch, Now};
 
+use crate::support::records::rules_of;
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
 const N_TRACES: u64 = 24;
@@ -46,23 +45,14 @@ enum Record {
 }
 
 fn rules() -> Rules {
-    let criteria = [
-        json!({ "name": "no rm", "evaluate": { "tool_calls": { "disallowed": ["^rm$"] } } }),
-        json!({ "name": "one look", "evaluate": { "efficiency": { "max_duplicates": 0 } } }),
-        json!({
+    rules_of(json!([
+        { "name": "no rm", "evaluate": { "tool_calls": { "disallowed": ["^rm$"] } } },
+        { "name": "one look", "evaluate": { "efficiency": { "max_duplicates": 0 } } },
+        {
             "name": "order of each agent", "scope": "agent",
             "evaluate": { "tool_call_order": { "tool_calls_order": ["look", "rm"] } },
-        }),
-    ];
-    let criteria = criteria
-        .into_iter()
-        .map(|criterion| -> Criterion { serde_json::from_value(criterion).unwrap() });
-    Rules::new(
-        criteria.collect(),
-        &Tools::default(),
-        Explain::default(),
-        &[],
-    )
+        },
+    ]))
 }
 
 fn settings() -> Settings {

@@ -10,13 +10,13 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use proptest::prelude::*;
 use serde_json::json;
 use spanscore::assemble::Settings;
-use spanscore::evaluate::{Evaluation, Expectations, Explain, FromSpans};
-use spanscore::extract::Tools;
+use spanscore::evaluate::{Evaluation, Expectations, FromSpans};
 use spanscore::pipeline::{Pipeline, Rules};
 use spanscore::receive::scan::scan;
 use spanscore::sidecar;
 use spanscore::span::Now;
 
+use crate::support::records::rules_of;
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
 /// The calls of every run in this file.
@@ -31,13 +31,7 @@ fn rules(from_spans: FromSpans, max_size: usize) -> Rules {
         },
         { "name": "of all", "evaluate": { "tool_calls": { "disallowed": ["search"] } } },
     ]);
-    let rules = Rules::new(
-        serde_json::from_value(criteria).expect("they load"),
-        &Tools::default(),
-        Explain::default(),
-        &[],
-    );
-    rules.expecting(Expectations {
+    rules_of(criteria).expecting(Expectations {
         from_spans,
         max_size,
         cases: BTreeMap::new(),

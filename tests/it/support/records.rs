@@ -23,8 +23,13 @@ pub(crate) fn rules() -> Rules {
             "strict": true,
         } },
     });
-    let criterion: Criterion = serde_json::from_value(order).unwrap();
-    Rules::new(vec![criterion], &Tools::default(), Explain::default(), &[])
+    rules_of(json!([order]))
+}
+
+/// Rules of a list of criteria, everything else by default.
+pub(crate) fn rules_of(criteria: Value) -> Rules {
+    let criteria: Vec<Criterion> = serde_json::from_value(criteria).expect("they load");
+    Rules::new(criteria, &Tools::default(), Explain::default(), &[])
 }
 
 pub(crate) fn attributes(values: &Value) -> Value {
