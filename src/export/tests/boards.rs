@@ -29,7 +29,7 @@ const FILES: [(&str, &str); 4] = [
 ];
 
 /// Pages that name metrics, but no recorded series.
-const PAGES: [(&str, &str); 3] = [
+const PAGES: [(&str, &str); 4] = [
     (
         "docs/kubernetes.md",
         include_str!("../../../docs/kubernetes.md"),
@@ -42,7 +42,36 @@ const PAGES: [(&str, &str); 3] = [
         "docs/performance.md",
         include_str!("../../../docs/performance.md"),
     ),
+    ("docs/scale.md", include_str!("../../../docs/scale.md")),
 ];
+
+/// The code that writes the metrics of Kafka, which is not compiled without that feature.
+const KAFKA: [&str; 2] = [
+    include_str!("../../sidecar/topic_judges/status.rs"),
+    include_str!("../../kafka/write.rs"),
+];
+
+/// The names of Kafka's metrics: a name that is quoted in the code is of the kind that is named
+/// next, or of a single gauge.
+fn of_kafka() -> impl Iterator<Item = String> {
+    KAFKA.into_iter().flat_map(|code| {
+        let names = code.match_indices("\"spanscore_kafka_").map(|(at, _)| {
+            let (before, after) = code.split_at(at);
+            let name = after.split('"').nth(1).unwrap();
+            let is_gauge = before.trim_end().ends_with("page.gauge(")
+                || after
+                    .split("MetricKind::")
+                    .nth(1)
+                    .unwrap()
+                    .starts_with("Gauge");
+            match is_gauge {
+                true => name.to_owned(),
+                false => format!("{name}_total"),
+            }
+        });
+        names.collect::<Vec<_>>()
+    })
+}
 
 /// The name of every exported metric: scores and the sidecar's own telemetry.
 fn exported() -> BTreeSet<String> {
@@ -56,7 +85,10 @@ fn exported() -> BTreeSet<String> {
         .lines()
         .filter(|line| !line.starts_with('#'))
         .map(|line| line.split(['{', ' ']).next().unwrap().to_owned());
-    of_page.chain(telemetry::metric_names()).collect()
+    of_page
+        .chain(telemetry::metric_names())
+        .chain(of_kafka())
+        .collect()
 }
 
 fn is_word(c: char) -> bool {
@@ -145,7 +177,7 @@ fn boards_name_only_recorded_series_that_the_rules_record() {
 
 #[test]
 fn boards_and_rules_group_by_labels_that_exist() {
-    const LABELS: [&str; 20] = [
+    const LABELS: [&str; 22] = [
         "criterion",
         "evaluator",
         "label",
@@ -166,6 +198,8 @@ fn boards_and_rules_group_by_labels_that_exist() {
         "version",
         "log",
         "state",
+        "partition",
+        "kind",
     ];
     let mut n_groups = 0;
     for (file, text) in FILES {
