@@ -45,6 +45,11 @@ until_true() { # SECONDS WHAT COMMAND…
   until "$@"; do [ "$SECONDS" -lt "$end" ] || fail "$what: not within the time"; sleep 0.2; done
 }
 
+contains() { # PATTERN COMMAND…: whether what the command prints has it. Never `COMMAND | grep -q`, which ends a command that goes on printing
+  local pattern=$1 printed; shift
+  printed=$("$@") && grep -q -- "$pattern" <<<"$printed"
+}
+
 namespace() { # NAME: a new one, in which only restricted pods may be
   k delete namespace "$1" --ignore-not-found --wait --timeout=120s >/dev/null
   k create namespace "$1" >/dev/null
@@ -67,6 +72,7 @@ spec:
       image: localhost/peer:1
       imagePullPolicy: Never
       args: [$(printf '"%s", ' "$@")]
+      readinessProbe: { tcpSocket: { port: 4317 }, periodSeconds: 1 }
       securityContext: { allowPrivilegeEscalation: false, capabilities: { drop: [ALL] } }
 YAML
   k -n "$namespace" wait --for=condition=Ready "pod/$name" --timeout=60s >/dev/null
@@ -95,7 +101,7 @@ complete() { # NAMESPACE JOB: how many seconds after its agent's last line in $t
   ended=$(k -n "$1" logs "job/$2" -c agent | sed -n 's/^ended //p')
   took=$(awk -v from="$ended" -v to="$completed" 'BEGIN { printf "%.1f", to - from }')
   code=$(sidecar_status "$1" "job-name=$2" .state.terminated.exitCode)
-  [ "$code" = 0 ] || fail "the sidecar of $2 ended with '$code'"
+  [ "$code" = 0 ] || { k -n "$1" logs "job/$2" -c spanscore --tail=20 >&2; fail "the sidecar of $2 ended with '$code'"; }
   say "job $2: Complete $took s after its agent's end, sidecar ended with 0"
 }
 
@@ -149,7 +155,7 @@ begin_sdk_job() { # NAMESPACE: until its first run is over
   k -n "$1" patch job sdk --type=merge -p '{"spec":{"suspend":false}}' >/dev/null
   until_true 90 "the agent's first run" said "$1" sdk "run 1 of 3 is"
 }
-said() { k -n "$1" logs "job/$2" -c agent 2>/dev/null | grep -q "$3"; }
+said() { contains "$3" k -n "$1" logs "job/$2" -c agent 2>/dev/null; }
 
 scenario_pod_end() {
   begin_sdk_job ending
@@ -343,7 +349,7 @@ scenario_inject() {
   [ "$(injected "$namesake" '{.spec.initContainers[*].name}')" = "" ] || fail "a container of the same name"
   k -n inject apply -f - >/dev/null <<<"$namesake"
   k -n inject wait --for=condition=Ready pod/agent --timeout=60s >/dev/null
-  k -n inject describe pod agent | grep -q 'spanscore/not-injected: a container of this pod is named spanscore already' || fail "nothing says why there is no sidecar"
+  contains 'spanscore/not-injected: a container of this pod is named spanscore already' k -n inject describe pod agent || fail "nothing says why there is no sidecar"
   k -n inject delete pod agent --wait --grace-period=1 >/dev/null
   metadata='labels: { app.kubernetes.io/name: shop }'
   [ "$(injected "$(agent_pod "$metadata" '')" '{.spec.volumes[?(@.name=="spanscore")].configMap.name}')" = shop-spanscore ] || fail "the ConfigMap is not named after the workload"
@@ -361,8 +367,8 @@ scenario_inject() {
   # A missing ConfigMap and an endpoint elsewhere: the pod starts, and the log says both.
   agent_pod "$metadata" '{ name: OTEL_EXPORTER_OTLP_ENDPOINT, value: "http://collector:4317" }' | k -n inject apply -f - >/dev/null
   k -n inject wait --for=condition=Ready pod/agent --timeout=60s >/dev/null
-  k -n inject logs agent -c spanscore | grep -q 'agent: http://collector:4317' || fail "the log does not say that the sidecar is passed by"
-  k -n inject logs agent -c spanscore | grep -q 'n_criteria":0' || fail "the log does not say that there is no criterion"
+  until_true 10 "a line of the log that says that the sidecar is passed by" contains 'agent: http://collector:4317' k -n inject logs agent -c spanscore
+  until_true 10 "a line of the log that says that there is no criterion" contains 'n_criteria":0' k -n inject logs agent -c spanscore
 
   # An agent that nobody prepared: its run is forwarded and judged by the ConfigMap of its name.
   namespace backend; criterion
@@ -396,7 +402,7 @@ YAML
   local answer; ! answer=$(k apply -k "$root/deploy/kustomize/inject/v1" 2>&1) || fail "a version that the cluster does not know is applied"
   grep -q 'no matches for kind "MutatingAdmissionPolicy"' <<<"$answer" || fail "a cluster without the feature answers: $answer"
   kustomize_build "$root/deploy/kustomize/inject/v1beta1" | k delete -f - >/dev/null
-  k -n inject get pod agent -o jsonpath='{.spec.initContainers[*].name}' | grep -q spanscore || fail "deleting the policy changed a pod"
+  contains spanscore k -n inject get pod agent -o jsonpath='{.spec.initContainers[*].name}' || fail "deleting the policy changed a pod"
   say "pods of a labelled namespace get the sidecar, and those that opt out do not"
 }
 
@@ -484,7 +490,7 @@ scenario_charts() {
   ! "${helm[@]}" install wrong "$chart" -f "$chart/ci/sidecar-values.yaml" --set-json 'config.criteria=[{"name":"x","evaluate":{"tool_call_ordr":{}}}]' >"$out/helm.log" 2>&1 || fail "a misspelt configuration is installed"
   grep -q "additional properties 'tool_call_ordr' not allowed" "$out/helm.log" || fail "the schema does not say what is wrong: $(cat "$out/helm.log")"
   ! "${helm[@]}" install wrong "$chart" -f "$chart/ci/sidecar-values.yaml" --timeout 60s --set config.forward.endpoint=backend:4317 >"$out/helm.log" 2>&1 || fail "a wrong configuration is installed"
-  k -n charts logs wrong-spanscore-check | grep -q '`backend:4317` has no scheme' || fail "the check does not say what is wrong"
+  contains '`backend:4317` has no scheme' k -n charts logs wrong-spanscore-check || fail "the check does not say what is wrong"
   ! k -n charts get configmap wrong-spanscore >/dev/null 2>&1 || fail "a refused installation left its ConfigMap"
   "${helm[@]}" uninstall wrong >/dev/null 2>&1 || true
   k -n charts delete pod wrong-spanscore-check --ignore-not-found >/dev/null
@@ -499,7 +505,8 @@ judged_by() { # POD CRITERION: runs the example agent in the pod; the last judge
   k -n reloaded exec "$1" -c agent -- /bin/sh -c "$(cat "$root/deploy/kustomize/base/agent.sh")" >/dev/null
   until_true 30 "a judgement by $2" last_judgement_is "$1" "$2"
 }
-last_judgement_is() { k -n reloaded logs "$1" -c spanscore | grep '^{"trace_id"' | tail -n 1 | grep -q "\"criterion\":\"$2\""; }
+last_judgement_is() { contains "\"criterion\":\"$2\"" last_judgement "$1"; }
+last_judgement() { k -n reloaded logs "$1" -c spanscore | grep '^{"trace_id"' | tail -n 1; }
 
 scenario_reload() {
   namespace reloaded; criterion
@@ -525,8 +532,6 @@ scenario_reload() {
   say "one edit was loaded once and without a restart, a broken one kept what was in force"
 }
 
-scored() { k -n backend logs sink | grep -q '"evaluation checkout"'; }
-
 scenario_criteria() {
   namespace criteria; namespace backend; criterion
   peer_pod backend sink sink 0.0.0.0:4317
@@ -547,10 +552,10 @@ scenario_criteria() {
   k -n criteria rollout status deployment/deployment --timeout=90s >/dev/null
   pod=$(k -n criteria get pods -l app=deployment -o jsonpath='{.items[0].metadata.name}')
   metric_is criteria "$pod" spanscore_config_reload_failed 1 || fail "the new pod does not report the mistake as a metric"
-  k -n criteria logs "$pod" -c spanscore | grep -q 'tool_call_ordr' || fail "the log of the new pod does not name the mistake"
+  until_true 10 "a line of the new pod's log that names the mistake" contains tool_call_ordr k -n criteria logs "$pod" -c spanscore
   k -n criteria exec "$pod" -c agent -- /bin/sh -c "$(cat "$root/deploy/kustomize/base/agent.sh")" >/dev/null
-  until_true 30 "a score by the sound criterion" scored
-  k -n backend logs sink | grep -q '"execute_tool validate_user"' || fail "the new pod does not forward"
+  until_true 30 "a score by the sound criterion" contains '"evaluation checkout"' k -n backend logs sink
+  contains '"execute_tool validate_user"' k -n backend logs sink || fail "the new pod does not forward"
   [ "$(sidecar_status criteria app=deployment .restartCount)" = 0 ] || fail "the new sidecar was restarted"
   say "a new pod with a mistake in its ConfigMap started, forwarded and judged by what is sound"
 }

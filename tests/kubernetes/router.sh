@@ -31,7 +31,7 @@ if try "by trace id" 0.160.0 "$overlay/router-config.yaml"; then
   ! all_right || fail "this version places log records as it places spans: name it in the overlay"
 fi
 # What the documentation says for newer ones.
-sed -n '/^```yaml$/,/^```$/{/routing_attributes/p}' "$root/docs/kubernetes.md" | grep -q 'routing_attributes: \[service.name\]' || fail "docs/kubernetes.md says something else"
+grep -q 'routing_attributes: \[service.name\]' <<<"$(sed -n '/^```yaml$/,/^```$/{/routing_attributes/p}' "$root/docs/kubernetes.md")" || fail "docs/kubernetes.md says something else"
 sed 's/^\( *\)routing_key: traceID$/\1routing_key: attributes\n\1routing_attributes: [service.name]/' "$overlay/router-config.yaml" >"$out/router-by-service.yaml"
 if try "by service" 0.160.0 "$out/router-by-service.yaml"; then
   all_right || fail "verdicts are missing or wrong"
