@@ -13,11 +13,11 @@ use super::joins;
 use super::span_roles::{Exclusion, SpanRoles};
 use super::turns::{Owner, TurnScope, Turns};
 use super::uncertainty;
-use crate::extract::spans::{Recogniser, SpanIdx};
+use crate::extract::spans::{Recogniser, SpanIdx, keys};
 use crate::extract::tool_call::{CapturedParts, Payload, ToolCall};
 use crate::extract::uncertainty::CallUncertainty;
 use crate::extract::values::payload;
-use crate::span::Status;
+use crate::span::{Span, Status};
 
 /// The calls of a trace that has tool spans, in order. If it was cut short, each says what could
 /// still change about it.
@@ -139,6 +139,11 @@ struct Duplicate {
     draft: Draft,
 }
 
+/// Did the SDK drop attributes or events of the span?
+fn is_torn(span: &Span) -> bool {
+    span.kept.keys().any(|key| key == keys::LOST_REQUEST)
+}
+
 fn fold(roles: &SpanRoles<'_>, recogniser: &Recogniser, interner: &mut Interner) -> Folded {
     let mut drafts = Vec::with_capacity(roles.n_calls());
     drafts.extend(
@@ -150,7 +155,14 @@ fn fold(roles: &SpanRoles<'_>, recogniser: &Recogniser, interner: &mut Interner)
         let calls = drafts.iter().map(|draft| &draft.call);
         let capturing = Capturing::new(recorders.iter().copied().zip(calls));
         for (draft, recorder) in drafts.iter_mut().zip(&recorders) {
-            draft.call.captured = capturing.parts_of(recorder);
+            let captured = capturing.parts_of(recorder);
+            // What a span lacks may be among the attributes and events that its SDK dropped.
+            let dropped = (captured.args && draft.call.args.is_none()
+                || captured.result && draft.call.result.is_none())
+                && is_torn(&roles.spans[draft.span].0);
+            if !dropped {
+                draft.call.captured = captured;
+            }
         }
     }
     drafts.sort_by_key(|draft| roles.rank(draft.span));

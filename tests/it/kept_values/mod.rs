@@ -365,6 +365,28 @@ fn a_reply_of_many_attributes_may_be_among_those_that_the_sdk_dropped() {
 }
 
 #[test]
+fn values_of_a_call_may_be_among_the_attributes_that_the_sdk_dropped() {
+    let call = json!({ "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "sh" });
+    let part = |name: &str| with(call.clone(), json!({ name: r#"{"cmd":"ls"}"# }));
+    let never_sh_rm =
+        json!({ "tool_calls": { "disallowed": [{ "name": "sh", "args": { "cmd": "rm" } }] } });
+    let sh_printed = output_is("sh", "x");
+    for (captured, rule, whole) in [
+        ("gen_ai.tool.call.arguments", &never_sh_rm, Verdict::Pass),
+        ("gen_ai.tool.call.result", &sh_printed, Verdict::Fail),
+    ] {
+        for (dropped, verdict) in [(0, whole), (2, Verdict::NotEvaluated)] {
+            let Request::Spans(mut spans) = run(&[part(captured), call.clone()]) else {
+                unreachable!()
+            };
+            spans[1]["droppedAttributesCount"] = json!(dropped);
+            let judged = judge(rule, [Request::Spans(spans)]);
+            assert_eq!(only(&judged).verdict, verdict, "{captured}, {dropped}");
+        }
+    }
+}
+
+#[test]
 fn an_event_behind_a_long_history_is_read() {
     let text = |key: &str, text: &str| json!({ "key": key, "value": typed(&json!(text)) });
     let history = |n: usize| {
