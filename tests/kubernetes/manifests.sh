@@ -4,7 +4,9 @@
 #
 #   manifests.sh [BINARY]     the spanscore that validates; target/release or target/debug if not given
 #
-# Does not prove that a cluster takes and runs it; on-node.sh does.
+# A spanscore without Kafka checks the configurations of judges only as far as it can, which is told.
+#
+# Does not prove that a cluster takes and runs it; on-node.sh does, but runs no judge.
 . "$(dirname "$0")/lib.sh"
 spanscore=${1:-}
 for built in "$root/target/release/spanscore" "$root/target/debug/spanscore"; do
@@ -50,8 +52,11 @@ if go_program helm "helm.sh/helm/v3/cmd/helm@v$HELM_VERSION"; then
   refused "additional properties 'periodSecond' not allowed" --set mode=gateway --set image.repository=x --set livenessProbe.periodSecond=1
   refused "terminationGracePeriodSeconds is 20, and shutdown.deadline 20s" --set mode=gateway --set image.repository=x --set terminationGracePeriodSeconds=20
   refused "terminationGracePeriodSeconds is 30, and shutdown.deadline 2m" --set mode=gateway --set image.repository=x --set config.shutdown.deadline=2m
-  refused "podMonitor is for mode" --set mode=gateway --set image.repository=x --set podMonitor.enabled=true
-  refused "mode must be \`sidecar\` or \`gateway\`" --set image.repository=x
+  refused "config.kafka.brokers is empty" --set mode=judge --set image.repository=x
+  refused "a judge needs no journal" --set mode=judge --set image.repository=x --set config.kafka.brokers={kafka:9092} --set journal.enabled=true
+  refused "additional properties 'lagSeconds' not allowed" --set mode=judge --set image.repository=x --set judge.autoscaling.lagSeconds=1
+  refused "podMonitor is for modes" --set mode=gateway --set image.repository=x --set podMonitor.enabled=true
+  refused "mode must be \`sidecar\`, \`gateway\` or \`judge\`" --set image.repository=x
 else
   skip "the chart: no helm, and no go to build one"
 fi
@@ -60,8 +65,8 @@ compgen -G "$rendered/*.yaml" >/dev/null || exit 0
 for version in 1.29 1.37; do
   log=$rendered/schema-$version.log
   "$python" -m kubernetes_validate --quiet --strict -k "$version" "$rendered"/*.yaml >"$log" 2>&1 || { cat "$log" >&2; fail "manifests that Kubernetes $version would not take"; }
-  # Only the Prometheus operator's kinds have no schema; any other is a kind or version that is misspelt or too new.
-  ! grep -v "Couldn't find schema for kind \(PodMonitor\|ServiceMonitor\|PrometheusRule\|MutatingAdmissionPolicy\(Binding\)\?\) " "$log" >&2 || fail "manifests that Kubernetes $version does not know"
+  # Only the kinds of the Prometheus operator and of KEDA have no schema; any other is a kind or version that is misspelt or too new.
+  ! grep -v "Couldn't find schema for kind \(PodMonitor\|ServiceMonitor\|PrometheusRule\|ScaledObject\|MutatingAdmissionPolicy\(Binding\)\?\) " "$log" >&2 || fail "manifests that Kubernetes $version does not know"
 done
 # Injection is newer than 1.29; its stable version is known from 1.36 on.
 if [ -f "$rendered/kustomize-v1.yaml" ]; then

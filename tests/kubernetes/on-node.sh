@@ -258,21 +258,26 @@ scenario_memory() {
 pod_runs() { [ -n "$(sidecar_status "$1" "$2" .state.running.startedAt 2>/dev/null)" ]; }
 
 crds() { # The least that lets the API server check what we make: kinds with any spec.
-  local kind plural
-  for kind in PodMonitor ServiceMonitor PrometheusRule; do
+  local kind plural group version
+  while read -r kind group version <&3; do
     plural=$(tr '[:upper:]' '[:lower:]' <<<"${kind}s")
     k apply -f - >/dev/null <<YAML
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: { name: $plural.monitoring.coreos.com }
+metadata: { name: $plural.$group }
 spec:
-  group: monitoring.coreos.com
+  group: $group
   names: { kind: $kind, plural: $plural }
   scope: Namespaced
-  versions: [{ name: v1, served: true, storage: true, schema: { openAPIV3Schema: { type: object, properties: { spec: { type: object, x-kubernetes-preserve-unknown-fields: true } } } } }]
+  versions: [{ name: $version, served: true, storage: true, schema: { openAPIV3Schema: { type: object, properties: { spec: { type: object, x-kubernetes-preserve-unknown-fields: true } } } } }]
 YAML
-    k wait --for=condition=Established "crd/$plural.monitoring.coreos.com" --timeout=30s >/dev/null
-  done
+    k wait --for=condition=Established "crd/$plural.$group" --timeout=30s >/dev/null
+  done 3<<'KINDS'
+PodMonitor monitoring.coreos.com v1
+ServiceMonitor monitoring.coreos.com v1
+PrometheusRule monitoring.coreos.com v1
+ScaledObject keda.sh v1alpha1
+KINDS
 }
 
 scenario_overlays() {
@@ -474,6 +479,11 @@ scenario_charts() {
   k -n charts create configmap our-spanscore --from-file="spanscore.yaml=$root/examples/demo.yaml" >/dev/null
   for values in "$chart"/ci/*-values.yaml; do
     name=$(basename "$values" -values.yaml)
+    if [[ $name == judge* ]]; then
+      "${helm[@]}" template "$name" "$chart" -f "$values" | k -n charts apply --server-side --validate=strict --dry-run=server -f - >/dev/null || fail "chart with $values"
+      say "chart with $name: taken by the API server; there is no broker here to judge from"
+      continue
+    fi
     # The node has no volumes for the journals of a gateway.
     "${helm[@]}" install "$name" "$chart" -f "$values" --set journal.enabled=false --wait --timeout 120s >"$out/helm.log" 2>&1 || { cat "$out/helm.log" >&2; fail "helm install with $values"; }
     "${helm[@]}" upgrade "$name" "$chart" -f "$values" --set journal.enabled=false --set-json 'config.explain={"values":true}' --wait --timeout 120s >"$out/helm.log" 2>&1 || { cat "$out/helm.log" >&2; fail "helm upgrade with $values"; }

@@ -58,14 +58,14 @@ app.kubernetes.io/component: {{ .Values.mode }}
 {{- toYaml $config }}
 {{- end }}
 
-{{/* Fails where the kubelet would kill the gateway before `shutdown.deadline`. Durations are written as in `30s`, `2m` or `1h`; others cannot be compared here. */}}
+{{/* Fails where the kubelet would kill the pod before `shutdown.deadline`. Durations are written as in `30s`, `2m` or `1h`; others cannot be compared here. */}}
 {{- define "spanscore.checkGrace" -}}
 {{- $deadline := toString (((.Values.config).shutdown).deadline | default "20s") }}
 {{- $unit := dict "s" 1 "m" 60 "h" 3600 }}
 {{- if regexMatch "^[0-9]+[smh]$" $deadline }}
 {{- $seconds := mul (regexFind "^[0-9]+" $deadline | int) (get $unit (regexFind "[smh]$" $deadline)) }}
 {{- if le (int .Values.terminationGracePeriodSeconds) (int $seconds) }}
-{{- fail (printf "terminationGracePeriodSeconds is %d, and shutdown.deadline %s: the kubelet would kill the gateway before it has judged and delivered everything; raise the first above the second" (int .Values.terminationGracePeriodSeconds) $deadline) }}
+{{- fail (printf "terminationGracePeriodSeconds is %d, and shutdown.deadline %s: the kubelet would kill the pod before it has judged and delivered everything; raise the first above the second" (int .Values.terminationGracePeriodSeconds) $deadline) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -96,13 +96,15 @@ envFrom:
 {{- end }}
 
 {{- define "spanscore.probes" -}}
-{{- /* Runs when the pod is told to end: judge what is done, go on taking the rest until SIGTERM. */ -}}
+{{- if ne .Values.mode "judge" -}}
+{{- /* Runs when the pod is told to end: judge what is done, go on taking the rest until SIGTERM. A judge hands its traces over as they are. */ -}}
 lifecycle:
   preStop:
     exec:
       command: [/spanscore, drain]
+{{ end -}}
 startupProbe:
-  httpGet: { path: /readyz, port: spanscore-admin }
+  httpGet: { path: {{ ternary "/livez" "/readyz" (eq .Values.mode "judge") }}, port: spanscore-admin }
   {{- with .Values.startupProbe }}{{ toYaml . | nindent 2 }}{{ end }}
 readinessProbe:
   httpGet: { path: /readyz, port: spanscore-admin }
@@ -132,8 +134,28 @@ resources:
 {{- end }}
 {{- end }}
 
+{{/* The variables of a judge, which its check needs, too. */}}
+{{- define "spanscore.judgeEnv" -}}
+{{- if eq .Values.mode "judge" }}
+- { name: SPANSCORE_KAFKA__READ__ENABLED, value: "true" }
+{{- end }}
+{{- end }}
+
+{{/* What a judge reads: the brokers, the topic and the group. */}}
+{{- define "spanscore.kafka" -}}
+{{- $kafka := .Values.config.kafka | default dict }}
+{{- $read := $kafka.read | default dict }}
+{{- if not $kafka.brokers }}
+{{- fail "config.kafka.brokers is empty: name some brokers of the topic that is to be judged, as `host:port`" }}
+{{- end }}
+{{- dict "brokers" $kafka.brokers "topic" (default "otlp_spans" $read.topic) "group" (default "spanscore" $read.group) "start" (default "latest" $read.start) | toYaml }}
+{{- end }}
+
 {{/* Whether there is a journal: `true`, or nothing. */}}
 {{- define "spanscore.hasJournal" -}}
+{{- if and (eq .Values.mode "judge") .Values.journal.enabled }}
+{{- fail "a judge needs no journal: the topic is its journal; remove journal.enabled" }}
+{{- end }}
 {{- if ternary .Values.journal.enabled (eq .Values.mode "gateway") (kindIs "bool" .Values.journal.enabled) }}true{{ end }}
 {{- end }}
 
