@@ -215,6 +215,15 @@ impl ForwardHandle {
     /// Whether the journal keeps requests of this signal: then [`Self::keep`] takes them, and not
     /// [`Self::offer`].
     pub fn keeps(&self, signal: Signal) -> bool {
+        self.keeps_for_downstream(signal)
+            || self
+                .copies_of(signal)
+                .is_some_and(|copies| copies.queue.is_kept())
+    }
+
+    /// Whether the journal keeps requests of this signal for the downstream. Only then
+    /// [`Self::keep`] tells the number of a record that the score plane can refer to.
+    pub fn keeps_for_downstream(&self, signal: Signal) -> bool {
         self.downstream_for(signal)
             .is_some_and(|downstream| downstream.is_kept)
     }
@@ -230,13 +239,24 @@ impl ForwardHandle {
         arrived_unix_nanos: u64,
         outcome: KeepOutcome,
     ) {
-        match self.downstream_for(signal) {
-            Some(downstream) => downstream.queue.keep(
-                outbound(signal, body, n_items, headers),
-                arrived_unix_nanos,
-                outcome,
-            ),
-            None => outcome(Err(QueueRefusal::Draining)),
+        let copy = OutboundRequest::otlp(signal, body.clone(), n_items);
+        let downstream = self.downstream_for(signal).map(|downstream| {
+            let request = outbound(signal, body, n_items, headers);
+            (downstream.queue.clone(), request)
+        });
+        match (self.copies_of(signal), downstream) {
+            (None, None) => outcome(Err(QueueRefusal::Draining)),
+            (None, Some((queue, request))) => queue.keep(request, arrived_unix_nanos, outcome),
+            (Some(copies), None) => copies.queue.keep(copy, arrived_unix_nanos, outcome),
+            (Some(copies), Some((queue, request))) => {
+                // If the downstream's log refuses it, the sender sends it again: that it is then
+                // written to Kafka twice changes no verdict.
+                let then: KeepOutcome = Box::new(move |kept| match kept {
+                    Ok(_) => queue.keep(request, arrived_unix_nanos, outcome),
+                    Err(refusal) => outcome(Err(refusal)),
+                });
+                copies.queue.keep(copy, arrived_unix_nanos, then);
+            }
         }
     }
 

@@ -49,10 +49,13 @@ pub use survey::{
 };
 
 use crate::telemetry::Telemetry;
-use opening::Opener;
+use opening::{Contents, Opener};
 
 /// The folder of the requests.
 const REQUESTS: &str = "requests";
+
+/// The folder of the requests for a second destination.
+const COPIES: &str = "kafka";
 
 /// The folder of the scores.
 const SCORES: &str = "scores";
@@ -93,7 +96,34 @@ impl JournalFolder {
         rng: fastrand::Rng,
         telemetry: &Arc<Telemetry>,
     ) -> Result<(JournalLog, Keeping), JournalError> {
-        self.open(REQUESTS, settings, clock, rng, telemetry)
+        self.open(
+            REQUESTS,
+            Contents::Requests,
+            settings,
+            clock,
+            rng,
+            telemetry,
+        )
+    }
+
+    /// Opens the log of the requests that wait for Kafka, like [`Self::open_requests`].
+    /// `are_copies` says whether they also wait for a downstream, and are in its books.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_copies(
+        self: &Arc<Self>,
+        are_copies: bool,
+        settings: LogSettings,
+        clock: Clock,
+        rng: fastrand::Rng,
+        telemetry: &Arc<Telemetry>,
+    ) -> Result<(JournalLog, Keeping), JournalError> {
+        let contents = match are_copies {
+            true => Contents::Copies,
+            false => Contents::Requests,
+        };
+        self.open(COPIES, contents, settings, clock, rng, telemetry)
     }
 
     /// Opens the log of scores, like [`Self::open_requests`].
@@ -107,12 +137,13 @@ impl JournalFolder {
         rng: fastrand::Rng,
         telemetry: &Arc<Telemetry>,
     ) -> Result<(JournalLog, Keeping), JournalError> {
-        self.open(SCORES, settings, clock, rng, telemetry)
+        self.open(SCORES, Contents::Scores, settings, clock, rng, telemetry)
     }
 
     fn open(
         self: &Arc<Self>,
         name: &'static str,
+        contents: Contents,
         settings: LogSettings,
         clock: Clock,
         rng: fastrand::Rng,
@@ -125,7 +156,7 @@ impl JournalFolder {
             clock,
             rng,
             telemetry: Arc::clone(telemetry),
-            holds_requests: name == REQUESTS,
+            contents,
         })?;
         let keeping = Keeping {
             log: log.clone(),

@@ -228,18 +228,23 @@ impl Sidecar {
         )
         .map_err(StartError::Receive)?;
 
-        let journal = match destination.is_some() || config.scoring.enabled {
+        let needs_journal =
+            destination.is_some() || config.scoring.enabled || config.kafka.write.enabled;
+        let journal = match needs_journal {
             true => open_journal(&config, rng.fork(), &telemetry).await?,
             false => None,
         };
         let JournalParts {
             log: journal_log,
             requests,
+            #[cfg(feature = "kafka")]
+                copies: copies_log,
             marks,
             scores: scores_log,
             traces,
             metrics: journal_metrics,
             keeping,
+            ..
         } = JournalParts::of(journal, &config);
         let forward = forward::Settings {
             destination,
@@ -249,7 +254,8 @@ impl Sidecar {
         };
         let (forward, delivery) = forward::start(forward, &telemetry, rng.fork())?;
         #[cfg(feature = "kafka")]
-        let (forward, kafka) = copies::into_kafka(forward, &config, &bounds, &telemetry, &mut rng)?;
+        let (forward, kafka) =
+            copies::into_kafka(forward, &config, &bounds, copies_log, &telemetry, &mut rng)?;
         let mut forwarding = JoinSet::new();
         if let Some(delivery) = delivery {
             forwarding.spawn(delivery.run());

@@ -32,7 +32,8 @@ pub(super) fn journal(args: &JournalReport, streams: &mut Streams<'_>) -> io::Re
         return Ok(Exit::Unreadable);
     }
     print(&survey, &folder.to_string(), streams)?;
-    let is_whole = survey.requests.damage.is_empty() && survey.scores.damage.is_empty();
+    let logs = [&survey.requests, &survey.copies, &survey.scores];
+    let is_whole = logs.iter().all(|log| log.damage.is_empty());
     Ok(match is_whole {
         true => Exit::Fine,
         false => Exit::Unreadable,
@@ -41,17 +42,15 @@ pub(super) fn journal(args: &JournalReport, streams: &mut Streams<'_>) -> io::Re
 
 fn print(survey: &JournalSurvey, folder: &str, streams: &mut Streams<'_>) -> io::Result<()> {
     let out = &mut *streams.out;
-    let requests = waiting(&survey.requests, ["request", "requests"], |log| {
-        let mut items = [0_u64; 3];
-        for segment in &log.segments {
-            for (sum, n_items) in items.iter_mut().zip(segment.waiting) {
-                *sum += n_items;
-            }
-        }
-        items_text(items)
-    });
+    const REQUESTS: [&str; 2] = ["request", "requests"];
+    let requests = waiting(&survey.requests, REQUESTS, items_in);
     writeln!(out, "{folder}: {requests}")?;
-    print_segments(&survey.requests, ["request", "requests"], out)?;
+    print_segments(&survey.requests, REQUESTS, out)?;
+    if !survey.copies.segments.is_empty() {
+        let copies = waiting(&survey.copies, REQUESTS, items_in);
+        writeln!(out, "{folder}/kafka: {copies}")?;
+        print_segments(&survey.copies, REQUESTS, out)?;
+    }
     if !survey.scores.segments.is_empty() {
         let scores = waiting(&survey.scores, ["batch", "batches"], |log| {
             let n_scores = log.segments.iter().map(|segment| segment.n_waiting_items);
@@ -64,8 +63,19 @@ fn print(survey: &JournalSurvey, folder: &str, streams: &mut Streams<'_>) -> io:
     if let Some(process) = &survey.in_use_by {
         writeln!(out, "process {process} has the folder; these numbers move")?;
     }
-    print_damage(&survey.requests, "", ["request", "requests"], out)?;
+    print_damage(&survey.requests, "", REQUESTS, out)?;
+    print_damage(&survey.copies, "kafka/", REQUESTS, out)?;
     print_damage(&survey.scores, "scores/", ["batch", "batches"], out)
+}
+
+fn items_in(log: &LogSurvey) -> String {
+    let mut items = [0_u64; 3];
+    for segment in &log.segments {
+        for (sum, n_items) in items.iter_mut().zip(segment.waiting) {
+            *sum += n_items;
+        }
+    }
+    items_text(items)
 }
 
 fn print_segments(log: &LogSurvey, word: [&str; 2], out: &mut dyn Write) -> io::Result<()> {

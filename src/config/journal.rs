@@ -15,7 +15,8 @@ pub struct Journal {
     /// A folder of its own, in which requests are kept until they are delivered. Without it,
     /// acknowledged requests that are not yet sent end with the process.
     pub directory: Option<PathBuf>,
-    /// Most bytes on the disk. When they are used up, requests are refused and senders try again.
+    /// Most bytes on the disk; requests for Kafka may take as many again. When they are used up,
+    /// requests are refused and senders try again.
     pub max_size: ByteSize,
     /// Most bytes on the disk of scores that wait for their destinations. When they are used up,
     /// the oldest scores are dropped.

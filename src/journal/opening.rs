@@ -20,7 +20,7 @@ use super::store::{AppendError, LogSettings, Store};
 use crate::sync::Mutex;
 use crate::telemetry::{
     ItemsDropped, JournalCursorLost, JournalInMemory, JournalOpened, JournalTailTorn,
-    JournalTooNew, JournaledScoresFound, Telemetry,
+    JournalTooNew, JournaledScoresFound, SpansToKafka, Telemetry,
 };
 
 /// Reads both clocks: the moment, and Unix time in nanoseconds.
@@ -254,8 +254,18 @@ pub(super) struct Opener {
     pub(super) clock: Clock,
     pub(super) rng: fastrand::Rng,
     pub(super) telemetry: Arc<Telemetry>,
-    /// Its records are requests, not scores: their items are in the books of the telemetry.
-    pub(super) holds_requests: bool,
+    pub(super) contents: Contents,
+}
+
+/// What the records of a log are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Contents {
+    /// Requests. Their items are in the books of the telemetry.
+    Requests,
+    /// Requests for a second destination, which has books of its own.
+    Copies,
+    /// Scores.
+    Scores,
 }
 
 /// A log that was opened.
@@ -286,31 +296,35 @@ impl Opener {
                 }
             }
         };
-        let folder = self.folder.path.display().to_string();
-        if self.holds_requests && is_in_memory(&path) {
+        let folder = match self.name {
+            super::COPIES => path.display().to_string(),
+            _ => self.folder.path.display().to_string(),
+        };
+        if self.name == super::REQUESTS && is_in_memory(&path) {
             JournalInMemory {
                 folder: folder.clone(),
             }
             .emit();
         }
         let (now, unix_nanos) = (self.clock)();
-        report(&recovered, &path, &self.telemetry, self.holds_requests);
-        if self.holds_requests {
-            JournalOpened {
-                folder,
-                n_restored: recovered.counts,
-                n_bytes: recovered.n_bytes,
-                oldest: recovered.oldest,
-                took: now.saturating_duration_since(begun),
-            }
-            .emit(&self.telemetry);
-        } else {
+        report(&recovered, &path, &self.telemetry, self.contents);
+        if self.contents == Contents::Scores {
             JournaledScoresFound {
                 folder,
                 n_bytes: recovered.n_bytes,
                 oldest: recovered.oldest,
             }
             .emit();
+        } else {
+            JournalOpened {
+                folder,
+                n_restored: recovered.counts,
+                are_copies: self.contents == Contents::Copies,
+                n_bytes: recovered.n_bytes,
+                oldest: recovered.oldest,
+                took: now.saturating_duration_since(begun),
+            }
+            .emit(&self.telemetry);
         }
         let (storage, index) = store.segments();
         let progress = store.progress();
@@ -379,7 +393,7 @@ impl Opener {
     }
 }
 
-fn report(recovered: &Recovered, path: &Path, telemetry: &Telemetry, holds_requests: bool) {
+fn report(recovered: &Recovered, path: &Path, telemetry: &Telemetry, contents: Contents) {
     if recovered.is_cursor_lost {
         JournalCursorLost {
             folder: path.display().to_string(),
@@ -394,7 +408,14 @@ fn report(recovered: &Recovered, path: &Path, telemetry: &Telemetry, holds_reque
     }
     for damage in &recovered.damage {
         damage.emit(path.join(&damage.file).display().to_string(), telemetry);
-        if !holds_requests {
+        if contents == Contents::Copies {
+            SpansToKafka::Dropped {
+                n_items: damage.counts[0],
+                reason: "damaged",
+            }
+            .emit(telemetry);
+        }
+        if contents != Contents::Requests {
             continue;
         }
         for (signal, n_items) in ["traces", "logs", "metrics"].into_iter().zip(damage.counts) {

@@ -21,6 +21,8 @@ pub struct JournalSurvey {
     pub newer: Option<u32>,
     /// The log of requests.
     pub requests: LogSurvey,
+    /// The log of requests that wait for Kafka.
+    pub copies: LogSurvey,
     /// The log of scores.
     pub scores: LogSurvey,
 }
@@ -66,17 +68,22 @@ pub fn survey(directory: &Path) -> io::Result<JournalSurvey> {
     };
     let is_in_use = survey.in_use_by.is_some();
     let requests = survey_log(directory, super::REQUESTS, RecordKind::Request, is_in_use)?;
-    let scores = match survey_log(directory, super::SCORES, RecordKind::Score, is_in_use) {
-        // An older spanscore made the folder, or one that makes no scores.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(LogSurvey::default()),
-        scores => scores?,
+    // An older spanscore made the folder, or one that does not write to Kafka or makes no scores.
+    let if_there = |folder, kind| match survey_log(directory, folder, kind, is_in_use) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ok(LogSurvey::default())),
+        log => log,
     };
-    match (requests, scores) {
-        (Ok(requests), Ok(scores)) => {
+    let copies = if_there(super::COPIES, RecordKind::Request)?;
+    let scores = if_there(super::SCORES, RecordKind::Score)?;
+    match (requests, copies, scores) {
+        (Ok(requests), Ok(copies), Ok(scores)) => {
             survey.requests = requests;
+            survey.copies = copies;
             survey.scores = scores;
         }
-        (Err(version), _) | (_, Err(version)) => survey.newer = Some(version),
+        (Err(version), ..) | (_, Err(version), _) | (.., Err(version)) => {
+            survey.newer = Some(version);
+        }
     }
     Ok(survey)
 }

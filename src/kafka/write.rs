@@ -11,6 +11,7 @@ use bytes::Bytes;
 use super::client::{Failure, InFlight, Producer};
 use super::split::{Placed, TopicRecord, place};
 use crate::config::{Backoff, Bound, Kafka, KafkaWrite, Signal};
+use crate::journal::JournalLog;
 use crate::sync::Mutex;
 use crate::telemetry::{MetricKind, MetricsPage, Telemetry};
 use crate::transport::queue::{Accounting, Queue, WhenFull};
@@ -39,6 +40,8 @@ pub struct TopicWriterSettings {
     pub capacity: Bound,
     /// Accounts for the spans.
     pub accounting: Arc<dyn Accounting>,
+    /// Keeps requests until the brokers have them. The queue is a cache then.
+    pub journal: Option<JournalLog>,
 }
 
 /// The share of the capacity that records on their way may use: their requests are kept beside
@@ -60,17 +63,21 @@ pub fn start(
         backoff,
         capacity,
         accounting,
+        journal,
     } = settings;
     // The client library takes its share at the start, and no other later.
     let for_records = capacity.share(SHARE_OF_RECORDS).get();
     let writer = TopicWriter::new(&config, backoff, for_records)?;
-    let queue = Queue::new(
+    let mut queue = Queue::new(
         "kafka",
         capacity.part(SHARE_OF_RECORDS - 1, SHARE_OF_RECORDS),
         WhenFull::RefuseNewcomer,
         accounting,
         telemetry,
     );
+    if let Some(log) = &journal {
+        queue = queue.kept_in(log);
+    }
     let delivery = Delivery::new(queue.clone(), writer.clone(), telemetry.clone(), rng);
     Ok((queue, delivery, writer))
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::StartError;
 use crate::config::{Bound, Budgets, Config};
 use crate::forward::ForwardHandle;
+use crate::journal::JournalLog;
 use crate::kafka::{self, TopicWriter, TopicWriterSettings};
 use crate::telemetry::{MetricsSource, Telemetry, WritingToKafka};
 use crate::transport::Delivery;
@@ -18,6 +19,7 @@ pub(super) fn into_kafka(
     forward: ForwardHandle,
     config: &Config,
     budgets: &Budgets<Bound>,
+    journal: Option<JournalLog>,
     telemetry: &Arc<Telemetry>,
     rng: &mut fastrand::Rng,
 ) -> Result<(ForwardHandle, Option<WrittenToTopic>), StartError> {
@@ -35,6 +37,7 @@ pub(super) fn into_kafka(
         backoff: config.backoff(),
         capacity: budgets.kafka.clone(),
         accounting: forward.accounting_of_copies(),
+        journal,
     };
     let (queue, delivery, writer) =
         kafka::start(settings, telemetry, rng.fork()).map_err(StartError::Kafka)?;

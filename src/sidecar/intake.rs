@@ -22,6 +22,11 @@ use crate::span::{KeySet, Now};
 use crate::telemetry::{MetricsPage, NothingReceived};
 use crate::transport::QueueRefusal;
 
+/// Whether a request was taken.
+type Taken = Result<(), QueueRefusal>;
+/// Where its sender waits to be told.
+type Answer = oneshot::Sender<Taken>;
+
 /// Who else sees requests that were taken. None of them waits.
 #[derive(Clone)]
 pub(super) struct Onlookers {
@@ -56,6 +61,14 @@ impl receive::RequestSink for RequestIntake {
     }
 
     fn offer(&self, received: Received) -> Result<Acknowledgement, QueueRefusal> {
+        self.last_offer.store(self.millis(), Ordering::Relaxed);
+        let has_facts = !received.batch.spans.is_empty() || !received.batch.log_records.is_empty();
+        if let (Some(journal), Some(scoring)) = (&self.journal, &self.scoring)
+            && has_facts
+            && !self.forward.keeps_for_downstream(received.signal)
+        {
+            return Ok(self.keep_for_scoring(journal.clone(), scoring.clone(), received));
+        }
         let Received {
             signal,
             body,
@@ -63,7 +76,6 @@ impl receive::RequestSink for RequestIntake {
             headers,
             batch,
         } = received;
-        self.last_offer.store(self.millis(), Ordering::Relaxed);
         if self.forward.keeps(signal) {
             let arrived = now().unix_nanos;
             let (answer, answered) = oneshot::channel();
@@ -86,29 +98,6 @@ impl receive::RequestSink for RequestIntake {
                 .keep(signal, body, n_items, headers, arrived, outcome);
             return Ok(Acknowledgement::WhenKept(answered));
         }
-        let has_facts = !batch.spans.is_empty() || !batch.log_records.is_empty();
-        if let (Some(journal), Some(scoring), true) = (&self.journal, &self.scoring, has_facts) {
-            let (journal_log, arrived) = (journal.clone(), now().unix_nanos);
-            let record = Record::scored(signal.number(), arrived, body.clone());
-            if journal.has(&record) {
-                return Ok(Acknowledgement::Now);
-            }
-            let (answer, answered) = oneshot::channel();
-            let (forward, scoring) = (self.forward.clone(), scoring.clone());
-            let onlookers = self.onlookers.clone();
-            let done = move |appended: Result<u64, AppendError>| {
-                let outcome = appended.map_err(QueueRefusal::from).and_then(|record| {
-                    // There is nothing to deliver.
-                    journal_log.consume([record]);
-                    onlookers.see(signal, &body, n_items, arrived);
-                    scoring.offer(batch, Some(record));
-                    forward.offer(signal, body, n_items, headers)
-                });
-                let _ = answer.send(outcome);
-            };
-            journal.append(record, Box::new(done));
-            return Ok(Acknowledgement::WhenKept(answered));
-        }
         // Forward first: a refused request is retried, and must not be scored twice.
         let seen = self.onlookers.need(signal).then(|| body.clone());
         self.forward.offer(signal, body, n_items, headers)?;
@@ -123,6 +112,65 @@ impl receive::RequestSink for RequestIntake {
 }
 
 impl RequestIntake {
+    /// Keeps a request for the score plane: no downstream's log has it. What waits for Kafka is in
+    /// a log of its own.
+    fn keep_for_scoring(
+        &self,
+        journal: JournalLog,
+        scoring: ScoringQueue,
+        received: Received,
+    ) -> Acknowledgement {
+        let Received {
+            signal,
+            body,
+            n_items,
+            headers,
+            batch,
+        } = received;
+        let arrived = now().unix_nanos;
+        let record = Record::scored(signal.number(), arrived, body.clone());
+        let is_known = journal.has(&record);
+        let is_delivered = self.forward.keeps(signal);
+        if is_known && !is_delivered {
+            return Acknowledgement::Now;
+        }
+        let (answer, answered) = oneshot::channel();
+        let (onlookers, seen) = (self.onlookers.clone(), body.clone());
+        let score = move |answer: Answer, then: Box<dyn FnOnce() -> Taken + Send>| {
+            let log = journal.clone();
+            let done = move |appended: Result<u64, AppendError>| {
+                let outcome = appended.map_err(QueueRefusal::from).and_then(|record| {
+                    // There is nothing to deliver.
+                    log.consume([record]);
+                    onlookers.see(signal, &seen, n_items, arrived);
+                    scoring.offer(batch, Some(record));
+                    then()
+                });
+                // A client that has gone needs no answer.
+                let _ = answer.send(outcome);
+            };
+            journal.append(record, Box::new(done));
+        };
+        match is_delivered {
+            false => {
+                let forward = self.forward.clone();
+                let then = move || forward.offer(signal, body, n_items, headers);
+                score(answer, Box::new(then));
+            }
+            true => {
+                let outcome = Box::new(move |kept: Result<Option<u64>, QueueRefusal>| match kept {
+                    Ok(_) if !is_known => score(answer, Box::new(|| Ok(()))),
+                    kept => {
+                        let _ = answer.send(kept.map(|_| ()));
+                    }
+                });
+                self.forward
+                    .keep(signal, body, n_items, headers, arrived, outcome);
+            }
+        }
+        Acknowledgement::WhenKept(answered)
+    }
+
     fn millis(&self) -> u64 {
         u64::try_from(
             now()

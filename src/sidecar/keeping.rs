@@ -16,6 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The logs of a journal, and their threads.
 pub(super) struct OpenJournal {
     requests: (JournalLog, Keeping),
+    /// Where requests wait for Kafka.
+    copies: Option<(JournalLog, Keeping)>,
     /// Where scores are made.
     scores: Option<(JournalLog, Keeping)>,
 }
@@ -27,6 +29,12 @@ pub(super) struct JournalParts {
     pub(super) log: Option<JournalLog>,
     /// For the forward plane.
     pub(super) requests: Option<JournalLog>,
+    /// For the queue to Kafka.
+    #[cfg_attr(
+        not(feature = "kafka"),
+        expect(dead_code, reason = "nothing is written")
+    )]
+    pub(super) copies: Option<JournalLog>,
     /// For the exporter.
     pub(super) marks: Option<JudgedMarks>,
     /// For the exporter.
@@ -40,12 +48,18 @@ pub(super) struct JournalParts {
 
 impl JournalParts {
     pub(super) fn of(opened: Option<OpenJournal>, config: &Config) -> Self {
-        let Some(OpenJournal { requests, scores }) = opened else {
+        let Some(OpenJournal {
+            requests: (log, keeping),
+            copies,
+            scores,
+        }) = opened
+        else {
             return Self::default();
         };
-        let (log, keeping) = requests;
+        let (copies, copies_keeping) = copies.unzip();
         let (scores, scores_keeping) = scores.unzip();
-        let logs: Vec<JournalLog> = [&log].into_iter().chain(&scores).cloned().collect();
+        let others = copies.iter().chain(&scores);
+        let logs: Vec<JournalLog> = [&log].into_iter().chain(others).cloned().collect();
         let metrics: MetricsSource = Arc::new(move |page| JournalLog::write_metrics(&logs, page));
         let marks = JudgedMarks::new(log.clone());
         let traces = config.scoring.enabled.then(|| {
@@ -59,11 +73,16 @@ impl JournalParts {
         Self {
             log: config.scoring.enabled.then(|| log.clone()),
             requests: Some(log),
+            copies,
             marks: config.scoring.enabled.then_some(marks),
             scores,
             traces,
             metrics: Some(metrics),
-            keeping: scores_keeping.into_iter().chain([keeping]).collect(),
+            keeping: scores_keeping
+                .into_iter()
+                .chain(copies_keeping)
+                .chain([keeping])
+                .collect(),
         }
     }
 }
@@ -102,6 +121,15 @@ pub(super) async fn open_journal(
         (now.instant, now.unix_nanos)
     };
     let requests = folder.open_requests(settings, clock, rng.fork(), telemetry)?;
+    let copies = match config.kafka.write.enabled {
+        true => {
+            let settings = LogSettings::new(journal.max_size.0 as u64, journal.sync, false);
+            let are_copies = config.forward_destination().is_some();
+            let rng = rng.fork();
+            Some(folder.open_copies(are_copies, settings, clock, rng, telemetry)?)
+        }
+        false => None,
+    };
     let scores = match config.scoring.enabled {
         true => {
             let max_size = journal.max_scores_size.0 as u64;
@@ -110,7 +138,11 @@ pub(super) async fn open_journal(
         }
         false => None,
     };
-    Ok(Some(OpenJournal { requests, scores }))
+    Ok(Some(OpenJournal {
+        requests,
+        copies,
+        scores,
+    }))
 }
 
 /// Writes down what was delivered. A disk that hangs must not keep the process.

@@ -395,6 +395,11 @@ impl WritingToKafka {
 /// The fate of spans that are written to Kafka beside a downstream.
 #[derive(Debug)]
 pub enum SpansToKafka {
+    /// They waited in the journal at the start.
+    Restored {
+        /// How many.
+        n_items: u64,
+    },
     /// They wait.
     Accepted {
         /// How many.
@@ -419,6 +424,7 @@ impl SpansToKafka {
     pub fn emit(self, telemetry: &Telemetry) {
         let metrics = &telemetry.metrics;
         match self {
+            Self::Restored { n_items } => metrics.kafka_spans.add(["restored"], n_items),
             Self::Accepted { n_items } => metrics.kafka_spans.add(["accepted"], n_items),
             Self::Sent { n_items } => metrics.kafka_spans.add(["sent"], n_items),
             Self::Dropped { n_items, reason } => metrics.kafka_spans_dropped.add([reason], n_items),

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{MetricKind, MetricsPage, Telemetry};
+use super::{MetricKind, MetricsPage, SpansToKafka, Telemetry};
 use crate::text::rfc3339;
 
 /// The states of a log, in the order of [`JournalMetrics::set_state`].
@@ -194,6 +194,8 @@ pub struct JournalOpened {
     pub folder: String,
     /// Spans, log records and metric points that wait in it.
     pub n_restored: [u64; 3],
+    /// They wait for a second destination, and are not in the books of the first.
+    pub are_copies: bool,
     /// Bytes that wait in it.
     pub n_bytes: u64,
     /// When the oldest of them arrived, in Unix nanoseconds.
@@ -208,6 +210,7 @@ impl JournalOpened {
         let Self {
             folder,
             n_restored: [n_spans, n_log_records, n_points],
+            are_copies,
             n_bytes,
             oldest,
             took,
@@ -225,11 +228,12 @@ impl JournalOpened {
             ),
             None => tracing::info!(folder, millis, "journal opened; nothing waits in it"),
         }
-        for (signal, n_items) in
-            ["traces", "logs", "metrics"]
-                .into_iter()
-                .zip([n_spans, n_log_records, n_points])
-        {
+        if are_copies {
+            let n_items = n_spans;
+            return SpansToKafka::Restored { n_items }.emit(telemetry);
+        }
+        let signals = ["traces", "logs", "metrics"].into_iter();
+        for (signal, n_items) in signals.zip([n_spans, n_log_records, n_points]) {
             telemetry.items.signal(signal).restored(n_items);
         }
     }

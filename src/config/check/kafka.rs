@@ -60,12 +60,7 @@ impl Check<'_> {
     }
 
     fn kafka_write(&mut self) {
-        let Config {
-            kafka,
-            journal,
-            forward,
-            ..
-        } = self.config;
+        let Config { kafka, forward, .. } = self.config;
         if !kafka.write.enabled {
             return;
         }
@@ -75,13 +70,6 @@ impl Check<'_> {
                 &["kafka.write.topic"],
                 "`kafka.write.topic` is empty",
                 "expected the name of a topic",
-            );
-        }
-        if journal.directory.is_some() {
-            self.wrong(
-                &["journal.directory", enabled],
-                "`journal` does not keep what waits for Kafka",
-                "remove `journal.directory`, or write to Kafka from a sidecar of its own",
             );
         }
         if forward.endpoint.is_some() && !forward.signals.contains(&Signal::Traces) {

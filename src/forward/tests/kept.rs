@@ -137,6 +137,122 @@ async fn what_was_not_delivered_is_sent_after_the_restart_with_its_headers() {
     assert_eq!(peer.received().len(), 3);
 }
 
+/// A second destination, with a log of its own in the folder.
+struct SecondDestination {
+    delivery: Delivery,
+    keeping: Keeping,
+}
+
+/// Opens both logs of a folder.
+fn open_both(
+    folder: &Path,
+    first: Destination,
+    second: &Destination,
+) -> (KeptPlane, SecondDestination) {
+    let telemetry = Arc::new(Telemetry::default());
+    let rng = fastrand::Rng::with_seed(7);
+    let folder = JournalFolder::lock(folder)
+        .unwrap()
+        .expect("nobody else has it");
+    let log = LogSettings::new(1 << 30, false, false);
+    let (requests, keeping) = folder
+        .open_requests(log, clock, rng.clone(), &telemetry)
+        .unwrap();
+    let (copies, copies_keeping) = folder
+        .open_copies(true, log, clock, rng.clone(), &telemetry)
+        .unwrap();
+    let settings = Settings {
+        destination: Some(first),
+        signals: Signal::ALL.to_vec(),
+        capacity: (1 << 20).into(),
+        journal: Some(requests),
+    };
+    let (handle, delivery) = start(settings, &telemetry, rng.clone()).unwrap();
+    let accounting = handle.accounting_of_copies();
+    let queue = Queue::new(
+        "kafka",
+        1 << 20,
+        WhenFull::RefuseNewcomer,
+        accounting,
+        &telemetry,
+    );
+    let queue = queue.kept_in(&copies);
+    let client = Client::new(second, &telemetry).unwrap();
+    let second = SecondDestination {
+        delivery: Delivery::new(queue.clone(), client, Arc::clone(&telemetry), rng),
+        keeping: copies_keeping,
+    };
+    let plane = Plane {
+        handle: handle.also_into(queue),
+        delivery: delivery.unwrap(),
+        telemetry,
+    };
+    (KeptPlane { plane, keeping }, second)
+}
+
+#[tokio::test]
+async fn each_of_two_destinations_gets_what_it_has_not_had_before_the_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = Peer::willing().await;
+    let first_at = || first.destination(Protocol::Grpc);
+    let (kept, second) = open_both(folder.path(), first_at(), &down());
+    let running = tokio::spawn(second.delivery.run());
+    kept.keep(&b"one"[..], 1).await.unwrap();
+    kept.keep(&b"two"[..], 2).await.unwrap();
+    // A signal that goes to one of them only.
+    let (answer, answered) = oneshot::channel();
+    let outcome = Box::new(move |outcome| answer.send(outcome).unwrap());
+    let handle = &kept.plane.handle;
+    handle.keep(
+        Signal::Logs,
+        (&b"log"[..]).into(),
+        1,
+        Vec::new(),
+        1,
+        outcome,
+    );
+    answered.await.unwrap().unwrap();
+    kept.plane
+        .handle
+        .close((tokio::time::Instant::now() + LONG).into_std());
+    running.abort();
+    let _ = running.await;
+    let books = kept.finish_within(LONG).await;
+    assert_eq!((books.accepted, books.sent, books.queued), (3, 3, 0));
+    tokio::task::spawn_blocking(|| second.keeping.end())
+        .await
+        .unwrap();
+    assert_eq!(first.received().len(), 3);
+
+    let other = Peer::willing().await;
+    let (kept, second) = open_both(
+        folder.path(),
+        first_at(),
+        &other.destination(Protocol::Grpc),
+    );
+    let running = tokio::spawn(second.delivery.run());
+    kept.keep(&b"three"[..], 4).await.unwrap();
+    let page = kept
+        .plane
+        .telemetry
+        .counter("spanscore_kafka_spans_total", &[("outcome", "restored")]);
+    assert_eq!(page, 3);
+    let books = kept.finish_within(LONG).await;
+    assert_eq!((books.restored, books.accepted, books.sent), (0, 4, 4));
+    assert_eq!(running.await.unwrap(), Undelivered::new());
+    tokio::task::spawn_blocking(|| second.keeping.end())
+        .await
+        .unwrap();
+    let mut bodies: Vec<_> = other
+        .received()
+        .into_iter()
+        .map(|received| received.body)
+        .collect();
+    bodies.sort();
+    assert_eq!(bodies, [&b"one"[..], b"three", b"two"]);
+    assert_eq!(first.received().len(), 4, "nothing is sent twice");
+}
+
 #[tokio::test]
 async fn a_backlog_far_larger_than_memory_is_delivered_oldest_first() {
     let folder = tempfile::tempdir().unwrap();

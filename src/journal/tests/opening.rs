@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::journal::format::Needed;
-use crate::journal::opening::{Clock, JournalFolder, OpenedStore, Opener};
+use crate::journal::opening::{Clock, Contents, JournalFolder, OpenedStore, Opener};
 use crate::journal::store::LogSettings;
 use crate::telemetry::Telemetry;
 
@@ -24,7 +24,7 @@ fn open(folder: &Path, clock: Clock) -> OpenedStore {
         clock,
         rng: fastrand::Rng::with_seed(1),
         telemetry: Arc::new(Telemetry::default()),
-        holds_requests: true,
+        contents: Contents::Requests,
     };
     opener.open().unwrap()
 }

@@ -149,7 +149,7 @@ impl Queue {
     }
 
     /// A journal keeps what is not delivered.
-    pub(in crate::transport) fn is_kept(&self) -> bool {
+    pub fn is_kept(&self) -> bool {
         self.state().on_disk.is_some()
     }
 }

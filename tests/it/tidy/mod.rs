@@ -86,7 +86,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("kafka::placement", &["span", "config"]),
     ("kafka::progress", &["pipeline"]),
     ("kafka::split", &["wire", "span", "config"]),
-    ("kafka", &["span", "config", "transport", "telemetry"]),
+    (
+        "kafka",
+        &["span", "config", "transport", "journal", "telemetry"],
+    ),
     (
         "export",
         &[
