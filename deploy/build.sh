@@ -5,6 +5,8 @@
 #   deploy/build.sh            leaves it in target/deploy/spanscore
 #   deploy/build.sh --static   links the C library statically, for an image without one
 #   … --plain                  builds once, without profile guidance: on an emulated machine, or for a repeatable build
+#   FEATURES=kafka deploy/build.sh …   with cargo features. kafka needs make, a C++ compiler and OpenSSL's headers, for --static its archives, too
+#                              (Debian: g++ make libssl-dev)
 # Needs the llvm-profdata of the compiler's own LLVM; rustup installs it if it is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,12 +19,19 @@ for option; do
     *) echo "usage: deploy/build.sh [--static] [--plain]" >&2; exit 2 ;;
   esac
 done
+features=(--features "${FEATURES:-}")
+if [ -n "$static" ] && [[ ${FEATURES:-} == *kafka* ]]; then
+  # The Kafka client's C libraries: OpenSSL from the system's archives, zlib from its crate.
+  archive=$(cc -print-file-name=libssl.a)
+  [ -f "$archive" ] || { echo "there is no libssl.a to link statically (Debian: libssl-dev)" >&2; exit 2; }
+  export OPENSSL_STATIC=1 OPENSSL_LIB_DIR="${archive%/*}" OPENSSL_INCLUDE_DIR=/usr/include LIBZ_SYS_STATIC=1
+fi
 out=$PWD/target/deploy
 mkdir -p "$out"
 
 if [ -n "$plain" ]; then
   # Only the last step gets the flag: procedural macros cannot be static.
-  cargo rustc --profile dist --locked --bin spanscore --target-dir target -- $static
+  cargo rustc --profile dist --locked "${features[@]}" --bin spanscore --target-dir target -- $static
   cp target/dist/spanscore "$out/spanscore"
   exit
 fi
@@ -37,7 +46,7 @@ mkdir "$profile"
 
 build() { # NAME FLAGS
   # With --target the flags are not those of build scripts and macros, which run here.
-  RUSTFLAGS="${RUSTFLAGS:-} $static $2" cargo build --profile dist --locked --bin spanscore --target "$host" --target-dir "$out/build"
+  RUSTFLAGS="${RUSTFLAGS:-} $static $2" cargo build --profile dist --locked "${features[@]}" --bin spanscore --target "$host" --target-dir "$out/build"
   cp "$out/build/$host/dist/spanscore" "$out/$1"
 }
 

@@ -117,3 +117,23 @@ with tempfile.TemporaryDirectory() as folder:
     assert scores == {"/v1/traces", "/v1/logs", "/v1/metrics"}, f"scores arrived at {scores}\n{log}"
     assert "certificate" not in log, log
     print(f"{len(originals)} requests arrived as they were sent, by a name from the search list; spans, events and metrics of scores by /etc/hosts")
+
+    if os.environ.get("FEATURES") == "kafka":
+        # The Kafka client is C: it must find a broker by its name and begin TLS, with the authorities of the image.
+        broker = socket.create_server(("127.0.0.1", 19093))
+        broker.settimeout(MAX_SECONDS_TO_READY)
+        settings = ["--set", "kafka.write.enabled=true", "--set", f'kafka.brokers=["{BY_DNS}:19093"]', "--set", "kafka.tls={}", "--set", "log.level=debug"]
+        asked.clear()
+        writer = subprocess.Popen([*command, "run", *settings], env=variables, stderr=subprocess.PIPE, text=True)
+        try:
+            connection, _ = broker.accept()
+            connection.settimeout(10)
+            first = connection.recv(2)
+        except TimeoutError:
+            writer.kill()
+            sys.exit(f"the writer does not connect to its broker (names asked for: {asked}):\n{writer.communicate()[1]}")
+        writer.terminate()
+        log = writer.communicate(timeout=30)[1]
+        assert first == b"\x16\x03" and WHOLE_NAME in asked, (first, asked, log)
+        assert "ssl.ca.location" not in log and "certificate" not in log, log
+        print("a writer found its broker by a name from the search list, and began TLS")
