@@ -112,16 +112,17 @@ impl Settings {
     ) -> Result<Self, String> {
         // A request that could never fit is refused as too large, since its sender would retry
         // forever if it were refused for lack of memory.
-        let of_downstream = match (forwards, &journal.directory) {
+        let writes_topic = budgets.kafka.get() > 0;
+        let of_destination = match (forwards, &journal.directory) {
             (true, None) => Some((
                 largest_request(&budgets.forward_queue),
                 "half of `forward.queue.max_size`",
             )),
-            (true, Some(_)) => Some((
+            (_, Some(_)) if forwards || writes_topic => Some((
                 journal.largest_request().into(),
                 "half of `journal.max_size`",
             )),
-            (false, _) => None,
+            _ => None,
         };
         let mut sizes = vec![
             (
@@ -133,8 +134,8 @@ impl Settings {
                 "all of `receivers.otlp.max_in_flight`",
             ),
         ];
-        sizes.extend(of_downstream);
-        if budgets.kafka.get() > 0 {
+        sizes.extend(of_destination);
+        if writes_topic {
             // The other quarter is for records.
             sizes.push((
                 largest_request(&budgets.kafka.part(3, 4)),

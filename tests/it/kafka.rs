@@ -274,7 +274,11 @@ async fn what_waits_for_the_brokers_survives_a_kill() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().to_str().unwrap();
         let start = || {
-            let mut more = vec![("journal.directory", folder)];
+            let mut more = vec![
+                ("journal.directory", folder),
+                // Most of it is on the disk alone.
+                ("kafka.write.queue.max_size", "32KiB"),
+            ];
             more.extend(downstream.map(|endpoint| ("forward.endpoint", endpoint)));
             writer(&brokers.bootstrap_servers(), &more)
         };
