@@ -270,7 +270,8 @@ fn settings(config: &Kafka, buffer: usize) -> ClientConfig {
         )
         .set(
             "queue.buffering.max.kbytes",
-            (buffer >> 10).max(1).to_string(),
+            // A record of this size must fit, with its key.
+            ((buffer >> 10) + 1).to_string(),
         )
         .set("message.timeout.ms", RECORD_TIMEOUT.as_millis().to_string());
     settings

@@ -228,7 +228,9 @@ impl TopicWriter {
 
     /// Sends all records at once and waits until the brokers have them.
     async fn send(&self, producer: &Producer, records: Vec<TopicRecord>) -> Sent {
-        let limit = self.shared.config.write.max_message_size.0;
+        let max_message_size = self.shared.config.write.max_message_size.0;
+        // The library is full for ever where a record is larger than all that it may hold.
+        let limit = max_message_size.min(self.shared.buffer);
         let mut in_flight = Vec::with_capacity(records.len());
         let mut outcome = Sent::default();
         for record in records
@@ -237,11 +239,12 @@ impl TopicWriter {
         {
             let handed_over = if record.value.len() > limit {
                 let n_bytes = record.value.len();
+                let setting = match limit == max_message_size {
+                    true => "`kafka.write.max_message_size`",
+                    false => "a quarter of `kafka.write.queue.max_size`",
+                };
                 Err(Failure::TooLarge {
-                    why: format!(
-                        "a span of {n_bytes} bytes is larger than `kafka.write.max_message_size` \
-                         ({limit})"
-                    ),
+                    why: format!("a span of {n_bytes} bytes is larger than {setting} ({limit})"),
                 })
             } else {
                 hand_over(producer, &record).await

@@ -136,10 +136,10 @@ impl Settings {
         ];
         sizes.extend(of_destination);
         if writes_topic {
-            // The other quarter is for records.
+            // The share of its records, one of which may hold all its spans.
             sizes.push((
-                largest_request(&budgets.kafka.part(3, 4)),
-                "three eighths of `kafka.write.queue.max_size`",
+                budgets.kafka.share(4),
+                "a quarter of `kafka.write.queue.max_size`",
             ));
         }
         let pass_headers = forward.pass_headers.iter().map(|name| {

@@ -276,8 +276,8 @@ async fn what_waits_for_the_brokers_survives_a_kill() {
         let start = || {
             let mut more = vec![
                 ("journal.directory", folder),
-                // Most of it is on the disk alone.
-                ("kafka.write.queue.max_size", "32KiB"),
+                // Less than is sent: the rest is on the disk alone.
+                ("kafka.write.queue.max_size", "40KiB"),
             ];
             more.extend(downstream.map(|endpoint| ("forward.endpoint", endpoint)));
             writer(&brokers.bootstrap_servers(), &more)
@@ -310,6 +310,22 @@ async fn what_waits_for_the_brokers_survives_a_kill() {
         let (_, told, _) = run(&["journal", folder]);
         assert!(!told.contains("requests wait"), "{told}");
     }
+}
+
+/// A record larger than the client library may hold waited for ever.
+#[test]
+fn a_record_as_large_as_a_request_may_be_is_written() {
+    let brokers = brokers();
+    let settings = [("kafka.write.queue.max_size", "64KiB")];
+    let mut writer = writer(&brokers.bootstrap_servers(), &settings);
+    let [otlp, _] = writer.addresses();
+    let overhead = named(&["large"], 8 << 10).len() - (8 << 10);
+    let body = named(&["large"], (16 << 10) - overhead);
+    assert_eq!(body.len(), 16 << 10);
+    assert!(send(&otlp, &body).starts_with("HTTP/1.1 200"));
+    writer.signal(Signal::TERM);
+    assert_eq!(writer.ended().0, 0);
+    assert_eq!(records(&brokers.bootstrap_servers()).len(), 1);
 }
 
 #[test]
