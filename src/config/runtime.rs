@@ -171,20 +171,21 @@ impl From<usize> for Bound {
 pub struct Budgets<T = usize> {
     /// The total that is shared out.
     pub limit: T,
-    /// 30 %: the forward queue; 10 % where a journal keeps what does not fit.
+    /// 30 %: the forward queue; 10 % where a journal keeps what does not fit. None where nothing is
+    /// received.
     pub forward_queue: T,
     /// Half of the forward queue's share, or all of it without a downstream: requests to be written
     /// to Kafka, and their records. 0 if none are written.
     pub kafka: T,
-    /// 10 %: requests being received.
+    /// 10 %: requests being received. None in a judge of a topic that writes none.
     pub in_flight: T,
-    /// 20 %: open traces.
+    /// 20 %: open traces; 45 % in such a judge.
     pub open: T,
-    /// 10 %: recently closed traces.
+    /// 10 %: recently closed traces; 15 % in such a judge.
     pub recent: T,
-    /// 10 %: scores to be sent.
+    /// 10 %: scores to be sent; 20 % in such a judge.
     pub scores: T,
-    /// 10 %: spans waiting to be scored.
+    /// 10 %: spans waiting to be scored, or records that were read ahead.
     pub scoring_queue: T,
     /// 7.5 % and 1.5 MiB: connections of senders.
     pub connections: T,
@@ -282,7 +283,14 @@ impl Config {
         } else {
             30
         };
+        // A judge of a topic receives nothing, and has the most of its memory for traces.
+        let only_reads = self.kafka.read.enabled && !self.kafka.write.enabled;
+        let (in_flight, open, recent, scores) = match only_reads {
+            true => (0, 45, 15, 20),
+            false => (10, 20, 10, 10),
+        };
         let (forward, kafka) = match (self.kafka.write.enabled, &self.forward.endpoint) {
+            (false, _) if only_reads => (0, 0),
             (false, _) => (percent(forward_share), 0),
             (true, Some(_)) => (percent(forward_share) / 2, percent(forward_share) / 2),
             (true, None) => (0, percent(forward_share)),
@@ -294,10 +302,10 @@ impl Config {
                 true => self.kafka.write.queue.max_size.or(kafka),
                 false => 0,
             },
-            in_flight: self.receivers.otlp.max_in_flight.or(percent(10)),
-            open: self.assemble.open.max_size.or(percent(20)),
-            recent: self.assemble.recent.max_size.or(percent(10) - page),
-            scores: self.scores.queue.max_size.or(percent(10)),
+            in_flight: self.receivers.otlp.max_in_flight.or(percent(in_flight)),
+            open: self.assemble.open.max_size.or(percent(open)),
+            recent: self.assemble.recent.max_size.or(percent(recent) - page),
+            scores: self.scores.queue.max_size.or(percent(scores)),
             scoring_queue: self.scoring.queue.or(percent(10)),
             connections: connections / 4 * 3,
             admin_connections: connections / 4,

@@ -215,10 +215,12 @@ fn memory_is_divided_by_percent_after_our_own_share() {
 #[test]
 fn the_shares_add_up_to_the_limit() {
     let mib = 1 << 20;
-    for limit in [32, 64, 112, 128, 512, 4096] {
+    let limits = [32, 64, 112, 128, 512, 4096].into_iter();
+    for (limit, only_reads) in limits.flat_map(|limit| [(limit, false), (limit, true)]) {
         let mut config = config(&format!("memory: {{ limit: {limit}MiB }}"));
+        config.kafka.read.enabled = only_reads;
         // A share of the forward queue's, so that the sum stays.
-        config.kafka.write.enabled = limit % 128 == 0;
+        config.kafka.write.enabled = !only_reads && limit % 128 == 0;
         let Budgets {
             limit: shared,
             forward_queue,
@@ -244,6 +246,7 @@ fn the_shares_add_up_to_the_limit() {
             + admin_connections
             + page;
         assert_eq!(shared + OWN_USE, limit * mib);
+        assert_eq!(forward_queue + in_flight == 0, only_reads);
         let spare = (limit * mib).checked_sub(own + counted);
         // Percents are rounded down.
         assert!(
