@@ -4,7 +4,7 @@
 #
 #   manifests.sh [BINARY]     the spanscore that validates; target/release or target/debug if not given
 #
-# A spanscore without Kafka checks the configurations of judges only as far as it can, which is told.
+# A spanscore without Kafka checks configurations for Kafka only as far as it can, which is told.
 #
 # Does not prove that a cluster takes and runs it; on-node.sh does, but runs no judge.
 . "$(dirname "$0")/lib.sh"

@@ -12,7 +12,7 @@ import sys
 import yaml
 
 SPANSCORE, REPOSITORY, FOLDER = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
-# A program without Kafka refuses to judge a topic; it checks everything else.
+# A program without Kafka refuses to read or write a topic; it checks everything else.
 BUILT_WITHOUT = "this program is built without Kafka"
 wrong, n_configurations, n_containers, n_in_part, journals = [], 0, 0, 0, []
 
@@ -38,7 +38,7 @@ def validate(text, environment, what):
     answer = subprocess.run([SPANSCORE, "validate", file], env=environment, capture_output=True, text=True)
     if answer.returncode != 0 and BUILT_WITHOUT in answer.stdout + answer.stderr:
         n_in_part += 1
-        environment = environment | {"SPANSCORE_KAFKA__READ__ENABLED": "false"}
+        environment = environment | {"SPANSCORE_KAFKA__READ__ENABLED": "false", "SPANSCORE_KAFKA__WRITE__ENABLED": "false"}
         answer = subprocess.run([SPANSCORE, "validate", file], env=environment, capture_output=True, text=True)
     file.unlink()
     if answer.returncode != 0:
@@ -171,6 +171,6 @@ for path in sorted(FOLDER.glob("*.yaml")):
         if document["kind"] == "Service" and document["spec"]["selector"].get("app.kubernetes.io/component") == "judge":
             wrong.append(f"{path.name}: Service {document['metadata']['name']} leads to judges, which take nothing")
 if n_in_part:
-    print(f"!!! {SPANSCORE} is built without Kafka: {n_in_part} configurations of judges were checked without `kafka.read`")
+    print(f"!!! {SPANSCORE} is built without Kafka: {n_in_part} configurations were checked without `kafka.read` and `kafka.write`")
 print("\n".join(wrong) or f"{n_containers} spanscore containers are as they should be, {n_configurations} configurations are valid")
 sys.exit(bool(wrong))
