@@ -20,7 +20,12 @@ mod resent;
 
 mod opening;
 
+mod gathering;
+mod refusals;
+
 mod keeper;
+
+mod cursor_keeper;
 
 mod starting;
 

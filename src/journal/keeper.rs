@@ -6,11 +6,14 @@ use std::fmt::{self, Debug};
 use std::mem;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::cursor::SharedProgress;
 use super::format::Needed;
+use super::gathering::Gathering;
 use super::opening::{Clock, OpenedLog};
+use super::refusals::{QUIET, Refusals};
 use super::resent::LastRecords;
 use super::store::{AppendError, AppendFailure, LostRecord, Record, Store};
 use crate::sync::Mutex;
@@ -31,6 +34,10 @@ const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the cursor says that we are alive: a start learns from it how long nobody listened.
 const TOUCH_INTERVAL: Duration = Duration::from_secs(1);
 
+/// What a group and deliveries change is written down at most this often. A kill in between makes
+/// what was delivered arrive twice.
+pub(super) const SETTLE_DELAY: Duration = Duration::from_millis(10);
+
 /// How often a full disk, and one that failed, is tried again.
 const FULL_RETRY: Duration = Duration::from_millis(250);
 const FAILED_RETRY: Duration = Duration::from_secs(1);
@@ -42,9 +49,6 @@ pub(super) fn retry_after(refusal: AppendError) -> Duration {
         AppendError::DiskFailed => FAILED_RETRY,
     }
 }
-
-/// Lines about refusals are at least this far apart.
-const QUIET: Duration = Duration::from_secs(60);
 
 /// A log that takes records. Clones share it.
 #[derive(Debug, Clone)]
@@ -291,7 +295,7 @@ impl LogShared {
     }
 
     /// Moves what was consumed into the log's progress. Says whether there was anything.
-    fn take_consumed(&self, progress: &SharedProgress) -> bool {
+    pub(super) fn take_consumed(&self, progress: &SharedProgress) -> bool {
         // Locked in this order everywhere.
         let mut progress = progress.lock();
         let consumed = mem::take(&mut *self.consumed.lock());
@@ -303,32 +307,6 @@ impl LogShared {
             progress.need(needed);
         }
         !consumed.is_empty() || needed.is_some()
-    }
-}
-
-/// The thread that writes the cursor: at every answer of the destination, however long the disk
-/// takes for records. Ends when all handles of the log are gone.
-pub(super) struct CursorKeeper {
-    pub(super) wakes: Receiver<()>,
-    pub(super) progress: SharedProgress,
-    pub(super) shared: Arc<LogShared>,
-    pub(super) clock: Clock,
-    /// The other thread removes segments and syncs.
-    pub(super) keeper: SyncSender<Message>,
-}
-
-impl CursorKeeper {
-    pub(super) fn run(self) {
-        while self.wakes.recv().is_ok() {
-            if !self.shared.take_consumed(&self.progress) {
-                continue;
-            }
-            let (_, unix_nanos) = (self.clock)();
-            // The other thread tries again, and reports a failure.
-            let _ = self.progress.lock().write(unix_nanos);
-            // If it is full, the thread will look anyway.
-            let _ = self.keeper.try_send(Message::Consumed);
-        }
     }
 }
 
@@ -345,6 +323,9 @@ pub(super) struct LogKeeper {
     probe_at: Option<Instant>,
     /// When the cursor says again that we are alive.
     touch_at: Option<Instant>,
+    /// When the cursor is written and segments are removed.
+    settle_at: Option<Instant>,
+    gathering: Gathering,
     /// Since when the cursor cannot be written.
     unwritten_said_at: Option<Instant>,
 }
@@ -366,28 +347,36 @@ impl LogKeeper {
             sync_at: None,
             probe_at: None,
             touch_at: None,
+            settle_at: None,
+            gathering: Gathering::default(),
             unwritten_said_at: None,
         }
     }
 
     pub(super) fn run(mut self) {
         let mut waiting = VecDeque::new();
+        let mut is_ending = false;
         loop {
-            let mut is_ending = self.wait(&mut waiting);
+            is_ending |= waiting.is_empty() && self.wait(&mut waiting);
             is_ending |= self.gather(&mut waiting);
+            if !is_ending && let Some(pause) = self.gathering.pause(waiting.len()) {
+                let_gather(pause);
+                is_ending |= self.gather(&mut waiting);
+            }
             self.shared.take_consumed(&self.store.progress());
-            self.append(&mut waiting);
+            is_ending |= self.append(&mut waiting);
             self.touch();
-            self.settle(is_ending);
+            let has_ended = is_ending && waiting.is_empty();
+            self.settle(has_ended);
             self.publish();
-            if is_ending {
+            if has_ended {
                 return;
             }
         }
     }
 
     fn wait(&mut self, waiting: &mut VecDeque<WaitingRecord>) -> bool {
-        let due = [self.sync_at, self.probe_at, self.touch_at]
+        let due = [self.sync_at, self.probe_at, self.touch_at, self.settle_at]
             .into_iter()
             .flatten()
             .min();
@@ -402,37 +391,57 @@ impl LogKeeper {
             }
         };
         match message {
-            Ok(message) => take(message, waiting),
+            Ok(message) => self.take(message, waiting),
             Err(RecvTimeoutError::Timeout) => false,
             Err(RecvTimeoutError::Disconnected) => true,
         }
     }
 
-    /// Takes what else waits. The time of the previous sync was the time to gather.
+    /// Takes what else waits.
     fn gather(&mut self, waiting: &mut VecDeque<WaitingRecord>) -> bool {
         let mut is_ending = false;
-        for message in self.inbox.try_iter().take(MAX_WAITING) {
-            is_ending |= take(message, waiting);
+        for _ in 0..MAX_WAITING {
+            let Ok(message) = self.inbox.try_recv() else {
+                break;
+            };
+            is_ending |= self.take(message, waiting);
         }
         is_ending
     }
 
-    fn append(&mut self, waiting: &mut VecDeque<WaitingRecord>) {
+    fn take(&mut self, message: Message, waiting: &mut VecDeque<WaitingRecord>) -> bool {
+        match message {
+            Message::Append(record) => waiting.push_back(*record),
+            Message::Consumed => self.settle_at = Some((self.clock)().0),
+            Message::End => return true,
+        }
+        false
+    }
+
+    /// Appends the oldest of what waits as one group, or refuses all of it.
+    fn append(&mut self, waiting: &mut VecDeque<WaitingRecord>) -> bool {
         self.probe();
-        while !waiting.is_empty() {
-            let refused = match self.refusals.current {
-                Some(error @ (AppendError::DiskFull | AppendError::DiskFailed)) => Some(error),
-                _ => self.append_group(waiting),
-            };
-            let Some(error) = refused else { continue };
+        if waiting.is_empty() {
+            return false;
+        }
+        let (refused, is_ending) = match self.refusals.current {
+            Some(error @ (AppendError::DiskFull | AppendError::DiskFailed)) => (Some(error), false),
+            _ => self.append_group(waiting),
+        };
+        if let Some(error) = refused {
+            self.gathering = Gathering::default();
             // What is smaller than the first may fit, and comes again.
             for WaitingRecord { done, .. } in waiting.drain(..) {
                 done(Err(error));
             }
         }
+        is_ending
     }
 
-    fn append_group(&mut self, waiting: &mut VecDeque<WaitingRecord>) -> Option<AppendError> {
+    fn append_group(
+        &mut self,
+        waiting: &mut VecDeque<WaitingRecord>,
+    ) -> (Option<AppendError>, bool) {
         let (begun, _) = (self.clock)();
         let records: Vec<&Record> = waiting.iter().map(|waiting| &waiting.record).collect();
         let appended = self.store.append(&records);
@@ -442,25 +451,27 @@ impl LogKeeper {
                 when_lost(&lost);
             }
         }
-        match appended {
-            Ok(sequences) => {
-                let (now, _) = (self.clock)();
-                self.shared
-                    .metrics
-                    .synced(now.saturating_duration_since(begun));
-                self.resumed(now);
-                for sequence in sequences {
-                    let Some(WaitingRecord { since, done, .. }) = waiting.pop_front() else {
-                        break;
-                    };
-                    let after = now.saturating_duration_since(since);
-                    self.shared.metrics.acknowledged(after);
-                    done(Ok(sequence));
-                }
-                None
-            }
-            Err(failure) => Some(self.refused(failure)),
+        let sequences = match appended {
+            Ok(sequences) => sequences,
+            Err(failure) => return (Some(self.refused(failure)), false),
+        };
+        let (now, _) = (self.clock)();
+        let took = now.saturating_duration_since(begun);
+        self.shared.metrics.synced(took);
+        self.resumed(now);
+        self.settle_at = self.settle_at.or(Some(now + SETTLE_DELAY));
+        // These came while those of the group waited: of other senders.
+        let is_ending = self.gather(waiting);
+        self.gathering.synced(waiting.len(), took);
+        for sequence in sequences {
+            let Some(WaitingRecord { since, done, .. }) = waiting.pop_front() else {
+                break;
+            };
+            let after = now.saturating_duration_since(since);
+            self.shared.metrics.acknowledged(after);
+            done(Ok(sequence));
         }
+        (None, is_ending)
     }
 
     /// Tries the disk again, if that is due.
@@ -510,6 +521,7 @@ impl LogKeeper {
         let (now, unix_nanos) = (self.clock)();
         if self.touch_at.is_none_or(|at| at <= now) {
             self.touch_at = Some(now + TOUCH_INTERVAL);
+            self.settle_at = Some(now);
             // A failure is reported where something moved.
             let _ = self.store.progress().lock().touch(unix_nanos);
         }
@@ -518,6 +530,11 @@ impl LogKeeper {
     /// Writes down what is consumed, removes segments, and syncs what is due.
     fn settle(&mut self, is_ending: bool) {
         let (now, unix_nanos) = (self.clock)();
+        let due = [self.settle_at, self.sync_at].into_iter().flatten().min();
+        if !is_ending && due.is_none_or(|at| at > now) {
+            return;
+        }
+        self.settle_at = None;
         let used = self.store.used();
         let mut settled = self.store.settle(unix_nanos);
         if self.store.used() < used && self.probe_at.is_some() {
@@ -557,42 +574,11 @@ impl LogKeeper {
     }
 }
 
-fn take(message: Message, waiting: &mut VecDeque<WaitingRecord>) -> bool {
-    match message {
-        Message::Append(record) => waiting.push_back(*record),
-        Message::Consumed => {}
-        Message::End => return true,
-    }
-    false
-}
-
-/// Which refusals are logged: one pair of lines a minute.
-#[derive(Debug, Default)]
-pub(super) struct Refusals {
-    current: Option<AppendError>,
-    since: Option<Instant>,
-    is_logged: bool,
-    logged_at: Option<Instant>,
-}
-
-impl Refusals {
-    pub(super) fn begin(&mut self, error: AppendError, now: Instant) -> bool {
-        self.since = self.since.or(Some(now));
-        let is_new = self.current.replace(error) != Some(error);
-        let is_quiet = self
-            .logged_at
-            .is_some_and(|at| now.saturating_duration_since(at) < QUIET);
-        if !is_new && self.is_logged || is_quiet {
-            return false;
-        }
-        self.is_logged = true;
-        self.logged_at = Some(now);
-        true
-    }
-
-    pub(super) fn end(&mut self, now: Instant) -> Option<Duration> {
-        self.current = None;
-        let since = self.since.take()?;
-        mem::take(&mut self.is_logged).then(|| now.saturating_duration_since(since))
-    }
+/// Sleeps while records or deliveries gather.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "these threads are the journal's own; a message would wake them too early"
+)]
+pub(super) fn let_gather(pause: Duration) {
+    thread::sleep(pause);
 }

@@ -6,10 +6,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::keeper::{
-    CursorKeeper, JournalLog, LogKeeper, LogShared, MAX_WAITING, Message, Refusals, retry_after,
-};
+use super::cursor_keeper::CursorKeeper;
+use super::keeper::{JournalLog, LogKeeper, LogShared, MAX_WAITING, Message, retry_after};
 use super::opening::{JournalError, OpenedStore, Opener};
+use super::refusals::Refusals;
 use super::resent::AFTER_START;
 use super::store::AppendError;
 use crate::telemetry::{JournalMetrics, JournalRefuses, JournalResumes};

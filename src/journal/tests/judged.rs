@@ -11,9 +11,10 @@ use bytes::Bytes;
 
 use super::{SETTINGS, reads};
 use crate::journal::judged::{JudgedMarks, ScoresLeaving};
-use crate::journal::keeper::{JournalLog, LogKeeper, LogShared, Refusals};
+use crate::journal::keeper::{JournalLog, LogKeeper, LogShared};
 use crate::journal::model::{DiskFault, ModelDisk, Survival};
 use crate::journal::reader::Wanted;
+use crate::journal::refusals::Refusals;
 use crate::journal::segment::RecordKind;
 use crate::journal::store::{LogSettings, Record, Store};
 use crate::sync::Mutex;

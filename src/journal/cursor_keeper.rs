@@ -1,0 +1,35 @@
+//! The thread that writes the cursor, however long the disk takes for records. Deliveries do not
+//! wait for it, and those of a short while share one write.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender};
+
+use super::cursor::SharedProgress;
+use super::keeper::{LogShared, Message, SETTLE_DELAY, let_gather};
+use super::opening::Clock;
+
+/// Ends when all handles of the log are gone.
+pub(super) struct CursorKeeper {
+    pub(super) wakes: Receiver<()>,
+    pub(super) progress: SharedProgress,
+    pub(super) shared: Arc<LogShared>,
+    pub(super) clock: Clock,
+    /// The other thread removes segments and syncs.
+    pub(super) keeper: SyncSender<Message>,
+}
+
+impl CursorKeeper {
+    pub(super) fn run(self) {
+        while self.wakes.recv().is_ok() {
+            // What is delivered in the meantime wakes nobody.
+            let_gather(SETTLE_DELAY);
+            self.shared.take_consumed(&self.progress);
+            let (_, unix_nanos) = (self.clock)();
+            // The other thread may have taken something and be held up by the disk since. It tries
+            // again, and reports a failure.
+            let _ = self.progress.lock().write(unix_nanos);
+            // If it is full, the thread will look anyway.
+            let _ = self.keeper.try_send(Message::Consumed);
+        }
+    }
+}

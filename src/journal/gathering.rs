@@ -1,0 +1,56 @@
+//! Pure. How long a group waits for more records. Senders that were answered together come again
+//! together: a group that waits a moment for all of them saves the sync of a second group.
+
+use std::time::Duration;
+
+/// Longest wait.
+const MAX_PAUSE: Duration = Duration::from_millis(1);
+
+/// A shorter wait is not worth going to sleep.
+const MIN_PAUSE: Duration = Duration::from_micros(50);
+
+/// What the last group tells about the next one.
+#[derive(Debug, Default)]
+pub(super) struct Gathering {
+    /// Records of the group and those that came while it was written: so many senders are there.
+    n_senders: usize,
+    /// How long it took.
+    took: Duration,
+}
+
+impl Gathering {
+    /// A group is durable.
+    pub(super) fn synced(&mut self, n_senders: usize, took: Duration) {
+        *self = Self { n_senders, took };
+    }
+
+    /// How long to wait for more than the `n_waiting` records: at most half of a sync, and not at
+    /// all if all senders are there.
+    pub(super) fn pause(&self, n_waiting: usize) -> Option<Duration> {
+        let pause = (self.took / 2).min(MAX_PAUSE);
+        (n_waiting > 0 && n_waiting < self.n_senders && pause >= MIN_PAUSE).then_some(pause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_waits_for_the_senders_of_the_last_one_and_never_for_a_lone_one() {
+        let mut gathering = Gathering::default();
+        assert_eq!(gathering.pause(1), None, "nothing is known yet");
+        let sync = Duration::from_micros(600);
+        gathering.synced(4, sync);
+        assert_eq!(gathering.pause(0), None, "nobody waits");
+        assert_eq!(gathering.pause(1), Some(sync / 2));
+        assert_eq!(gathering.pause(3), Some(sync / 2));
+        assert_eq!(gathering.pause(4), None, "all are there");
+        gathering.synced(1, sync);
+        assert_eq!(gathering.pause(1), None, "the others have gone");
+        gathering.synced(4, Duration::from_secs(1));
+        assert_eq!(gathering.pause(1), Some(MAX_PAUSE), "a disk that hangs");
+        gathering.synced(4, Duration::from_micros(20));
+        assert_eq!(gathering.pause(1), None, "as good as no sync");
+    }
+}

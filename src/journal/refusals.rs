@@ -1,0 +1,40 @@
+//! Pure. Which refusals of a log are logged: one pair of lines a minute.
+
+use std::mem;
+use std::time::{Duration, Instant};
+
+use super::store::AppendError;
+
+/// Lines about refusals are at least this far apart.
+pub(super) const QUIET: Duration = Duration::from_secs(60);
+
+/// What a log refuses at the moment, and what was said of it.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    pub(super) current: Option<AppendError>,
+    since: Option<Instant>,
+    is_logged: bool,
+    logged_at: Option<Instant>,
+}
+
+impl Refusals {
+    pub(super) fn begin(&mut self, error: AppendError, now: Instant) -> bool {
+        self.since = self.since.or(Some(now));
+        let is_new = self.current.replace(error) != Some(error);
+        let is_quiet = self
+            .logged_at
+            .is_some_and(|at| now.saturating_duration_since(at) < QUIET);
+        if !is_new && self.is_logged || is_quiet {
+            return false;
+        }
+        self.is_logged = true;
+        self.logged_at = Some(now);
+        true
+    }
+
+    pub(super) fn end(&mut self, now: Instant) -> Option<Duration> {
+        self.current = None;
+        let since = self.since.take()?;
+        mem::take(&mut self.is_logged).then(|| now.saturating_duration_since(since))
+    }
+}
