@@ -2,6 +2,7 @@
 
     arrived.py all SENT ARRIVED EVALUATIONS     recorded spans complete and once, and each evaluation once as span, as event and in the metric
     arrived.py runs ARRIVED CRITERION TRACE=COMPLETENESS:LABEL…     what was said of each of these traces
+    arrived.py kept ARRIVED CRITERION RUNS          the same runs: no span is lost, and each run has one score, however often it was sent
     arrived.py gateway ARRIVED CRITERION RUNS       runs of two spans and a root each, all of which pass: spans, right, wrong and missing verdicts
 
 SENT and ARRIVED are the lines of `peer sink`, EVALUATIONS those of `spanscore replay --format jsonl`.
@@ -87,4 +88,34 @@ def gateway(arrived, criterion, file):
     assert len(right) > len(expected) / 2, "most runs are judged"
 
 
-{"all": everything, "runs": runs, "gateway": gateway}[sys.argv[1]](*sys.argv[2:])
+def kept(arrived, criterion, file):
+    with open(file) as lines_of_runs:
+        expected = [line.strip() for line in lines_of_runs]
+    spans, ids, labels = collections.Counter(), collections.defaultdict(set), collections.defaultdict(set)
+    n_scores = 0
+    for line in lines(arrived):
+        if line["signal"] != "span":
+            continue
+        if line["name"] == f"evaluation {criterion}":
+            ids[line["trace"]].add(line["span"])
+            labels[line["trace"]].add(line["attributes"]["gen_ai.evaluation.score.label"])
+            n_scores += 1
+        elif not is_ours(line):
+            spans[line["trace"], line["span"]] += 1
+    of_trace = collections.Counter(trace for trace, _ in spans)
+    lost = sum(3 - of_trace[trace] for trace in expected)
+    without = [trace for trace in expected if not ids[trace]]
+    several = [trace for trace in expected if len(ids[trace]) > 1]
+    wrong = [trace for trace in expected if "fail" in labels[trace]]
+    right = sum("pass" in labels[trace] for trace in expected)
+    again = sum(spans.values()) - len(spans)
+    print(
+        f"{len(expected)} acknowledged runs: {3 * len(expected)} spans, {lost} lost, {again} received again; {right} verdicts right, {len(wrong)} wrong, "
+        f"{len(expected) - right - len(wrong)} not given, {len(without)} of these without any score, {len(several)} with several; "
+        f"{n_scores - len(ids)} scores received again"
+    )
+    assert expected and not lost and not without and not several and not wrong, f"lost {lost}, without a score {without[:3]}, several {several[:3]}, wrong {wrong[:3]}"
+    assert right, "some runs are judged"
+
+
+{"all": everything, "runs": runs, "gateway": gateway, "kept": kept}[sys.argv[1]](*sys.argv[2:])

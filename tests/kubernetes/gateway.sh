@@ -2,9 +2,32 @@
 
 GATEWAY_AGENTS=6 GATEWAY_RUNS=50 GATEWAY_SECONDS=4
 
-gateway_pods() { # COUNT: whether so many are ready, and no more are there
-  local ready; ready=$(k -n gateway get pods -l app.kubernetes.io/component=gateway --no-headers | awk '$2 == "1/1" && $3 == "Running"' | wc -l)
-  [ "$ready" = "$1" ] && [ "$(k -n gateway get pods -l app.kubernetes.io/component=gateway --no-headers | wc -l)" = "$1" ]
+gateway_pods() { # NAMESPACE COUNT: whether so many are ready, and no more are there
+  local pods; pods=$(k -n "$1" get pods -l app.kubernetes.io/component=gateway --no-headers 2>/dev/null)
+  [ "$(awk '$2 == "1/1" && $3 == "Running"' <<<"$pods" | wc -l)" = "$2" ] && [ "$(wc -l <<<"$pods")" = "$2" ]
+}
+
+gateway_overlay() { # NAMESPACE BACKEND VARIABLE…: $out/gateway, as the documentation says, with images that are here and the criterion
+  local namespace=$1 backend=$2; shift 2
+  rm -rf "$out/gateway"; mkdir -p "$out/gateway"; cp "$out/checkout.yaml" "$out/gateway/spanscore.yaml"
+  echo 'assemble: { expired: 30m }' >>"$out/gateway/spanscore.yaml"
+  cat >"$out/gateway/kustomization.yaml" <<YAML
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+namespace: $namespace
+resources: [$(realpath --relative-to="$out/gateway" "$root/deploy/kustomize/overlays/gateway")]
+images:
+  - { name: spanscore, newName: localhost/spanscore, newTag: test }
+  - { name: docker.io/otel/opentelemetry-collector-contrib, newName: localhost/otelcol, newTag: "1" }
+configMapGenerator:
+  - name: spanscore
+    behavior: replace
+    files: [spanscore.yaml]
+    options: { disableNameSuffixHash: true }
+  - name: spanscore-env
+    behavior: replace
+    literals: [$(printf '"%s", ' "SPANSCORE_FORWARD__ENDPOINT=http://$backend" "$@")]
+YAML
 }
 
 router_image() { # localhost/otelcol:1, of the version that the overlay names
@@ -17,32 +40,12 @@ router_image() { # localhost/otelcol:1, of the version that the overlay names
 scenario_gateway() {
   namespace gateway; namespace backend; criterion; router_image
   peer_pod backend sink sink 0.0.0.0:4317
-  # As the documentation says, with images that are here.
-  rm -rf "$out/gateway"; mkdir -p "$out/gateway"; cp "$out/checkout.yaml" "$out/gateway/spanscore.yaml"
-  echo 'assemble: { expired: 30m }' >>"$out/gateway/spanscore.yaml"
-  cat >"$out/gateway/kustomization.yaml" <<YAML
-apiVersion: kustomize.config.k8s.io/v1beta1
-kind: Kustomization
-namespace: gateway
-resources: [$(realpath --relative-to="$out/gateway" "$root/deploy/kustomize/overlays/gateway")]
-# The node has no volumes for the journals.
-components: [$(realpath --relative-to="$out/gateway" "$root/deploy/kustomize/components/gateway-without-journal")]
-images:
-  - { name: spanscore, newName: localhost/spanscore, newTag: test }
-  - { name: docker.io/otel/opentelemetry-collector-contrib, newName: localhost/otelcol, newTag: "1" }
-configMapGenerator:
-  - name: spanscore
-    behavior: replace
-    files: [spanscore.yaml]
-    options: { disableNameSuffixHash: true }
-  - name: spanscore-env
-    behavior: replace
-    literals: ["SPANSCORE_FORWARD__ENDPOINT=http://$address:4317"]
-YAML
+  gateway_overlay gateway "$address:4317"
+  echo "components: [$(realpath --relative-to="$out/gateway" "$root/deploy/kustomize/components/gateway-without-journal")]" >>"$out/gateway/kustomization.yaml"
   k apply -k "$out/gateway" --server-side --validate=strict >/dev/null
   k -n gateway scale deployment/spanscore-gateway --replicas=3 >/dev/null
   k -n gateway rollout status deployment/spanscore-gateway deployment/spanscore-router --timeout=180s >/dev/null
-  until_true 60 "three pods of the gateway" gateway_pods 3
+  until_true 60 "three pods of the gateway" gateway_pods gateway 3
   # Warm: its Service is known to all, and the router's interval and `assemble.warm_up` have passed.
   sleep 15
   local router agent; router=$(k -n gateway get service spanscore-router -o jsonpath='{.spec.clusterIP}')
@@ -54,16 +57,16 @@ YAML
   say "rollout of the gateway"
   k -n gateway rollout restart deployment/spanscore-gateway >/dev/null
   k -n gateway rollout status deployment/spanscore-gateway --timeout=180s >/dev/null
-  until_true 60 "the old pods' end" gateway_pods 3
+  until_true 60 "the old pods' end" gateway_pods gateway 3
   sleep 10; say "3 to 5"
   k -n gateway scale deployment/spanscore-gateway --replicas=5 >/dev/null
-  until_true 60 "five pods" gateway_pods 5
+  until_true 60 "five pods" gateway_pods gateway 5
   sleep 20; say "5 to 3"
   k -n gateway scale deployment/spanscore-gateway --replicas=3 >/dev/null
-  until_true 60 "three pods again" gateway_pods 3
+  until_true 60 "three pods again" gateway_pods gateway 3
   sleep 20; say "one is deleted"
   k -n gateway delete "$(k -n gateway get pods -l app.kubernetes.io/component=gateway -o name | head -1)" --wait=false >/dev/null
-  sleep 5; until_true 60 "its successor" gateway_pods 3
+  sleep 5; until_true 60 "its successor" gateway_pods gateway 3
   sleep 10; say "rollout of the router"
   k -n gateway rollout restart deployment/spanscore-router >/dev/null
   k -n gateway rollout status deployment/spanscore-router --timeout=180s >/dev/null

@@ -13,6 +13,7 @@
 #               being judged is said in the log or in an annotation, and the pod runs
 #   resize      the memory limit of a running sidecar is lowered and raised under load: its shares follow, nobody is killed
 #   gateway     three pods behind the router, while agents run: rollout, 3 to 5 to 3, deletion, rollout of the router; no verdict is wrong
+#   journal     a sidecar and a gateway on volumes are killed, deleted, rolled and scaled in while their backend is away: nothing acknowledged is lost
 #   docs        every block of docs/kubernetes.md, word for word, but for the images
 #   charts      helm install, upgrade and uninstall with every ci values file, and a chart that takes the sidecar from ours
 #
@@ -20,9 +21,10 @@
 # Does not prove: NetworkPolicies (nobody enforces them here), the autoscaler's deeds.
 . "$(dirname "$0")/lib.sh"
 . "$here/gateway.sh"
+. "$here/journal.sh"
 node=$here/node.sh
 k() { "$node" kubectl "$@"; }
-scenarios=("$@"); [ $# -gt 0 ] || scenarios=(jobs pod-end kill memory fallback overlays inject docs charts reload criteria resize gateway)
+scenarios=("$@"); [ $# -gt 0 ] || scenarios=(jobs pod-end kill memory fallback overlays inject docs charts reload criteria resize journal gateway)
 sent=$out/sent.jsonl
 host_sink=127.0.0.1:34317
 MAX_SECONDS_TO_COMPLETE=5
@@ -33,7 +35,7 @@ packages python3:python3 go:golang-go || fail "the peer is written in Go"
 begun=$(date +%s.%N)
 started=0
 "$node" kubectl get --raw /readyz >/dev/null 2>&1 || { "$node" up; started=1; }
-finish() { local code=$?; [ -z "${sink_pid:-}" ] || kill "$sink_pid" 2>/dev/null || true; [ "$started" = 0 ] || "$node" down; exit "$code"; }
+finish() { local code=$?; kill ${sink_pid:-} ${load_pid:-} 2>/dev/null || true; [ "$started" = 0 ] || "$node" down; exit "$code"; }
 trap finish EXIT
 "$node" load "$out/spanscore.tar"
 mkdir -p "$out/peer"; cp "$here/peer/Dockerfile" "$out/peer/"
@@ -52,6 +54,7 @@ contains() { # PATTERN COMMAND…: whether what the command prints has it. Never
 
 namespace() { # NAME: a new one, in which only restricted pods may be
   k delete namespace "$1" --ignore-not-found --wait --timeout=120s >/dev/null
+  made+=("$1")
   k create namespace "$1" >/dev/null
   k label namespace "$1" pod-security.kubernetes.io/enforce=restricted pod-security.kubernetes.io/enforce-version=latest >/dev/null
   until_true 30 "its service account" service_account_is_there "$1"
@@ -572,6 +575,9 @@ scenario_criteria() {
 
 for scenario in "${scenarios[@]}"; do
   say "=== $scenario"
+  made=()
   "scenario_${scenario//-/_}"
+  # Whatever comes next has the node to itself; what failed stays, to be looked at.
+  [ ${#made[@]} = 0 ] || k delete namespace "${made[@]}" --ignore-not-found --wait=false >/dev/null
 done
 say "all of ${scenarios[*]} in $(seconds "$begun") s"

@@ -4,6 +4,7 @@
 //	peer send ADDRESS FILE...          sends recorded requests as they are, and ends with the last answer
 //	peer agent ADDRESS RUNS SECONDS    agent runs by the OpenTelemetry SDK, each with two tool calls; on SIGTERM the one that runs is the last
 //	peer flood ADDRESS MEBIBYTES       requests of 1 MiB, each a trace of its own, as fast as they are answered; refused ones are not repeated
+//	peer load ADDRESS PER_SECOND       small runs, each a request that is sent until it is acknowledged, and then printed; ends on SIGTERM
 //	peer sink ADDRESS                  takes OTLP and prints every span, log record and metric as a line of JSON
 //	peer hold ADDRESS                  takes OTLP connections and never answers
 package main
@@ -54,6 +55,8 @@ func main() {
 		agent(address, number(rest[0]), number(rest[1]))
 	case "flood":
 		flood(address, number(rest[0]))
+	case "load":
+		load(address, number(rest[0]))
 	case "sink":
 		sink(address)
 	case "hold":
@@ -72,11 +75,15 @@ func number(text string) int {
 }
 
 func client(address string) traces.TraceServiceClient {
+	return traces.NewTraceServiceClient(connect(address))
+}
+
+func connect(address string) *grpc.ClientConn {
 	connection, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		log.Fatal(err)
 	}
-	return traces.NewTraceServiceClient(connection)
+	return connection
 }
 
 func export(service traces.TraceServiceClient, request *traces.ExportTraceServiceRequest) error {
@@ -206,6 +213,69 @@ func flood(address string, mebibytes int) {
 	workers.Wait()
 	line, _ := json.Marshal(answers)
 	fmt.Println(string(line))
+}
+
+// A run that is over: its root and two calls, in the order of the criterion.
+func smallRun() (*traces.ExportTraceServiceRequest, string) {
+	now := uint64(time.Now().UnixNano())
+	id, root := random(16), random(8)
+	operation := func(name, key, value string) []*common.KeyValue {
+		return []*common.KeyValue{{Key: "gen_ai.operation.name", Value: text(name)}, {Key: key, Value: text(value)}}
+	}
+	all := []*spans.Span{{
+		TraceId: id, SpanId: root, Name: "invoke_agent shop", StartTimeUnixNano: now - 3000, EndTimeUnixNano: now,
+		Attributes: operation("invoke_agent", "gen_ai.agent.name", "shop"),
+	}}
+	for idx, tool := range []string{"validate_user", "create_order"} {
+		begun := now - 2000 + uint64(idx)*1000
+		all = append(all, &spans.Span{
+			TraceId: id, SpanId: random(8), ParentSpanId: root, Name: "execute_tool " + tool, StartTimeUnixNano: begun, EndTimeUnixNano: begun + 500,
+			Attributes: operation("execute_tool", "gen_ai.tool.name", tool),
+		})
+	}
+	return &traces.ExportTraceServiceRequest{ResourceSpans: []*spans.ResourceSpans{{
+		Resource:   &resources.Resource{Attributes: []*common.KeyValue{{Key: "service.name", Value: text("load")}}},
+		ScopeSpans: []*spans.ScopeSpans{{Spans: all}},
+	}}}, hex.EncodeToString(id)
+}
+
+// What was acknowledged is on standard output, and nothing else is. A connection is for a second: what is behind a Service changes.
+func load(address string, perSecond int) {
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGTERM)
+	const atOnce = 8
+	pace := time.Second / time.Duration(perSecond) * atOnce
+	var senders sync.WaitGroup
+	for range atOnce {
+		senders.Go(func() {
+			for len(told) == 0 {
+				connection := connect(address)
+				service := traces.NewTraceServiceClient(connection)
+				for begun := time.Now(); time.Since(begun) < time.Second && len(told) == 0; {
+					next := time.Now().Add(pace)
+					request, id := smallRun()
+					for {
+						err := export(service, request)
+						if err == nil {
+							break
+						}
+						if time.Since(next) > time.Minute {
+							log.Fatalf("not acknowledged for a minute: %v", err)
+						}
+						log.Printf("again: %v", err)
+						time.Sleep(200 * time.Millisecond)
+						connection.Close()
+						connection = connect(address)
+						service = traces.NewTraceServiceClient(connection)
+					}
+					fmt.Printf("acknowledged %s\n", id)
+					time.Sleep(time.Until(next))
+				}
+				connection.Close()
+			}
+		})
+	}
+	senders.Wait()
 }
 
 type backend struct {
