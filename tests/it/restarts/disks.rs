@@ -1,13 +1,14 @@
-//! The real program on real disks: killed at its Nth system call, with system calls that fail, on a
-//! full tmpfs, and on an ext4 whose power is cut. `.ci/extended disks` asks for them, since they
-//! need `strace`, root and minutes; what cannot run here says so. Proves nothing about hardware
-//! that lies about its writes.
+//! The real program on real disks: killed at its Nth system call, with system calls that fail, and
+//! on file systems of its own (`mounted`). `.ci/extended disks` asks for them, since they need
+//! `strace`, root and minutes; what cannot run here says so. Proves nothing about hardware that
+//! lies about its writes.
+
+mod mounted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -17,7 +18,7 @@ use spanscore::span::ScopeHash;
 
 use super::{N_CRITERIA, at_present, number, run_of, start_tampered, unix_nanos};
 use crate::support::backend::Backend;
-use crate::support::program::{Running, http, is_acknowledged, metric};
+use crate::support::program::{Running, http, is_acknowledged};
 use crate::support::spans::request;
 
 /// Runs whose traces are judged.
@@ -26,6 +27,32 @@ const N_RUNS: u64 = 5;
 /// Large requests, so that segments are finished, freed and written again.
 const N_FILLERS: u64 = 10;
 const FILLER_SIZE: usize = 1_500_000;
+
+/// Requests, and the scores of a run with them that nothing disturbs.
+struct Trial {
+    requests: Vec<(Vec<String>, Vec<u8>)>,
+    expected: BTreeMap<Vec<u8>, Vec<Span>>,
+}
+
+impl Trial {
+    /// `None` if the test is skipped.
+    async fn begin(test: &str, programs: &[&str], needs_root: bool) -> Option<Self> {
+        if !is_asked_for(test, programs, needs_root) {
+            return None;
+        }
+        let requests = requests(unix_nanos());
+        let expected = undisturbed(&requests).await;
+        Some(Self { requests, expected })
+    }
+
+    fn case<'a>(&'a self, folder: &'a Path, journal: PathBuf) -> Case<'a> {
+        Case {
+            folder,
+            journal,
+            requests: &self.requests,
+        }
+    }
+}
 
 /// Whether `.ci/extended disks` asked for these tests, and what they need is here.
 fn is_asked_for(test: &str, programs: &[&str], needs_root: bool) -> bool {
@@ -183,6 +210,20 @@ impl Case<'_> {
             tokio::task::yield_now().await;
         }
     }
+
+    /// Waits until everything has arrived, and ends the program, which ends well.
+    async fn finish(
+        &self,
+        mut sidecar: Running,
+        backend: &Backend,
+        received: &mut Received,
+        what: &str,
+    ) {
+        self.wait(&mut sidecar, backend, received).await;
+        sidecar.signal(Signal::TERM);
+        assert_eq!(sidecar.ended().0, 0, "{what}");
+        received.update(backend);
+    }
 }
 
 fn ended(sidecar: &mut Running) -> Option<ExitStatus> {
@@ -202,10 +243,8 @@ async fn undisturbed(requests: &[(Vec<String>, Vec<u8>)]) -> BTreeMap<Vec<u8>, V
     let [otlp, _] = sidecar.addresses();
     let mut received = Received::default();
     assert_eq!(case.send(&mut sidecar, &otlp, 0, false), requests.len());
-    case.wait(&mut sidecar, &backend, &mut received).await;
-    sidecar.signal(Signal::TERM);
-    assert_eq!(sidecar.ended().0, 0);
-    received.update(&backend);
+    case.finish(sidecar, &backend, &mut received, "undisturbed")
+        .await;
     assert!(received.scores.values().all(|copies| copies.len() == 1));
     assert_eq!(received.scores.len(), N_CRITERIA * N_RUNS as usize);
     received.scores
@@ -239,15 +278,11 @@ fn check(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kill_at_any_system_call_loses_nothing() {
-    if !is_asked_for(
-        "a_kill_at_any_system_call_loses_nothing",
-        &["strace"],
-        false,
-    ) {
+    let test = "a_kill_at_any_system_call_loses_nothing";
+    let Some(trial) = Trial::begin(test, &["strace"], false).await else {
         return;
-    }
-    let requests = requests(unix_nanos());
-    let expected = undisturbed(&requests).await;
+    };
+    let requests = &trial.requests;
     let calls = [
         ("pwritev", 24),
         ("fdatasync", 20),
@@ -264,11 +299,7 @@ async fn a_kill_at_any_system_call_loses_nothing() {
             let folder = tempfile::tempdir().unwrap();
             let backend = Backend::start().await;
             let endpoint = format!("http://{}", backend.address);
-            let case = Case {
-                folder: folder.path(),
-                journal: folder.path().join("journal"),
-                requests: &requests,
-            };
+            let case = trial.case(folder.path(), folder.path().join("journal"));
             let what = format!("{calls} {n}");
             let inject = format!("{calls}:signal=KILL:when={n}");
             let mut received = Received::default();
@@ -289,11 +320,8 @@ async fn a_kill_at_any_system_call_loses_nothing() {
             let [otlp, _] = second.addresses();
             let n_sent = case.send(&mut second, &otlp, n_acknowledged, false);
             assert_eq!(n_sent, requests.len(), "{what}: it takes requests again");
-            case.wait(&mut second, &backend, &mut received).await;
-            second.signal(Signal::TERM);
-            assert_eq!(second.ended().0, 0, "{what}");
-            received.update(&backend);
-            let of_case = check(&what, &requests, &received, &expected);
+            case.finish(second, &backend, &mut received, &what).await;
+            let of_case = check(&what, requests, &received, &trial.expected);
             twice = [twice[0] + of_case[0], twice[1] + of_case[1]];
             n_cases += 1;
         }
@@ -311,11 +339,10 @@ async fn a_kill_at_any_system_call_loses_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn system_calls_that_fail_refuse_requests_and_lose_nothing() {
     let test = "system_calls_that_fail_refuse_requests_and_lose_nothing";
-    if !is_asked_for(test, &["strace"], false) {
+    let Some(trial) = Trial::begin(test, &["strace"], false).await else {
         return;
-    }
-    let requests = requests(unix_nanos());
-    let expected = undisturbed(&requests).await;
+    };
+    let requests = &trial.requests;
     for inject in [
         "fdatasync:error=EIO:when=3..6",
         "fdatasync:error=EROFS:when=4",
@@ -329,11 +356,7 @@ async fn system_calls_that_fail_refuse_requests_and_lose_nothing() {
     ] {
         let folder = tempfile::tempdir().unwrap();
         let backend = Backend::start().await;
-        let case = Case {
-            folder: folder.path(),
-            journal: folder.path().join("journal"),
-            requests: &requests,
-        };
+        let case = trial.case(folder.path(), folder.path().join("journal"));
         let endpoint = format!("http://{}", backend.address);
         let mut sidecar = case.start(&endpoint, Some(inject));
         let [otlp, admin] = sidecar.addresses();
@@ -342,11 +365,8 @@ async fn system_calls_that_fail_refuse_requests_and_lose_nothing() {
         let answer = http(&admin, "GET /livez", &[]);
         assert!(answer.starts_with("HTTP/1.1 200"), "{inject}: {answer}");
         let mut received = Received::default();
-        case.wait(&mut sidecar, &backend, &mut received).await;
-        sidecar.signal(Signal::TERM);
-        assert_eq!(sidecar.ended().0, 0, "{inject}");
-        received.update(&backend);
-        let [_, n_twice] = check(inject, &requests, &received, &expected);
+        case.finish(sidecar, &backend, &mut received, inject).await;
+        let [_, n_twice] = check(inject, requests, &received, &trial.expected);
         assert_eq!(n_twice, 0, "{inject}: nothing was killed");
     }
 }
@@ -354,20 +374,15 @@ async fn system_calls_that_fail_refuse_requests_and_lose_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn starts_that_are_killed_while_they_read_the_journal_lose_nothing() {
     let test = "starts_that_are_killed_while_they_read_the_journal_lose_nothing";
-    if !is_asked_for(test, &["strace"], false) {
+    let Some(trial) = Trial::begin(test, &["strace"], false).await else {
         return;
-    }
-    let requests = requests(unix_nanos());
-    let expected = undisturbed(&requests).await;
+    };
+    let requests = &trial.requests;
     let folder = tempfile::tempdir().unwrap();
     // Nothing listens there yet.
     let address = Backend::start_apart().await.address.to_string();
     let endpoint = format!("http://{address}");
-    let case = Case {
-        folder: folder.path(),
-        journal: folder.path().join("journal"),
-        requests: &requests,
-    };
+    let case = trial.case(folder.path(), folder.path().join("journal"));
     let mut first = case.start(&endpoint, None);
     let [otlp, _] = first.addresses();
     assert_eq!(case.send(&mut first, &otlp, 0, false), requests.len());
@@ -387,168 +402,6 @@ async fn starts_that_are_killed_while_they_read_the_journal_lose_nothing() {
     let mut last = case.start(&endpoint, None);
     last.addresses();
     let mut received = Received::default();
-    case.wait(&mut last, &backend, &mut received).await;
-    last.signal(Signal::TERM);
-    assert_eq!(last.ended().0, 0);
-    received.update(&backend);
-    check(test, &requests, &received, &expected);
-}
-
-/// A file system that is unmounted when dropped.
-struct Mounted(PathBuf);
-
-impl Mounted {
-    fn mount(path: &Path, arguments: &[&str]) -> Option<Self> {
-        std::fs::create_dir_all(path).unwrap();
-        let mut command = Command::new("mount");
-        let mounted = command.args(arguments).arg(path).output().unwrap();
-        mounted.status.success().then(|| Self(path.to_owned()))
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        // Lazily: a test that failed may have a process on it.
-        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_takes_requests_within_a_second_of_having_room() {
-    let test = "a_full_disk_takes_requests_within_a_second_of_having_room";
-    if !is_asked_for(test, &["mount", "umount"], true) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let size = ["-t", "tmpfs", "-o", "size=24m", "tmpfs"];
-    let Some(disk) = Mounted::mount(&folder.path().join("disk"), &size) else {
-        return skip(test, "a tmpfs cannot be mounted here");
-    };
-    let address = Backend::start_apart().await.address.to_string();
-    let case = Case {
-        folder: folder.path(),
-        journal: disk.0.join("journal"),
-        requests: &[],
-    };
-    let mut sidecar = case.start(&format!("http://{address}"), None);
-    let [otlp, admin] = sidecar.addresses();
-    let ballast = disk.0.join("ballast");
-    std::fs::write(&ballast, vec![1; 8 << 20]).unwrap();
-    let mut acknowledged = BTreeSet::new();
-    let mut next = 0;
-    let mut send = |acknowledged: &mut BTreeSet<String>| {
-        let is_taken = is_acknowledged(&otlp, &filler(next, 300_000));
-        if is_taken {
-            acknowledged.insert(format!("filler {next}"));
-        }
-        next += 1;
-        is_taken
-    };
-    while send(&mut acknowledged) {}
-    assert!(acknowledged.len() > 10, "{}", acknowledged.len());
-    let state = "spanscore_journal_state{log=\"requests\",state=\"disk_full\"}";
-    assert_eq!(metric(&admin, state), 1.0);
-    for path in ["/livez", "/readyz"] {
-        let answer = http(&admin, &format!("GET {path}"), &[]);
-        assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
-    }
-    let now = || -> Instant { spanscore::sidecar::now().instant };
-    std::fs::remove_file(&ballast).unwrap();
-    let freed = now();
-    while !send(&mut acknowledged) {}
-    let after = now().saturating_duration_since(freed);
-    say(&format!("{test}: {} ms", after.as_millis()));
-    assert!(after < Duration::from_secs(1), "{after:?}");
-
-    // Full again, and this time the downstream makes the room.
-    while send(&mut acknowledged) {}
-    let backend = Backend::start_at(&address).await;
-    while !send(&mut acknowledged) {}
-    let mut received = Received::default();
-    let is_missing = |received: &Received| {
-        let mut names = acknowledged.iter();
-        names.any(|name| !received.spans.contains_key(name))
-    };
-    while is_missing(received.update(&backend)) {
-        tokio::task::yield_now().await;
-    }
-    sidecar.signal(Signal::TERM);
-    assert_eq!(sidecar.ended().0, 0);
-}
-
-/// Cuts the power of a file system: nothing is written any more, not even what waits
-/// (`EXT4_IOC_SHUTDOWN` without a flush). Every access fails from then on.
-const CUT_POWER: &str = "import fcntl, os, struct, sys
-fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', 2))";
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_ext4_whose_power_is_cut_has_everything_acknowledged() {
-    let test = "an_ext4_whose_power_is_cut_has_everything_acknowledged";
-    let programs = ["mount", "umount", "python3", "mkfs.ext4", "truncate"];
-    if !is_asked_for(test, &programs, true) {
-        return;
-    }
-    let succeeds = |program: &str, arguments: &[&str]| {
-        let mut command = Command::new(program);
-        let silent = command.args(arguments).stdout(Stdio::null());
-        silent.status().unwrap().success()
-    };
-    let requests = requests(unix_nanos());
-    let expected = undisturbed(&requests).await;
-    for n_before in [1, 8, requests.len()] {
-        let folder = tempfile::tempdir().unwrap();
-        let image = folder.path().join("image");
-        let image = image.to_str().unwrap();
-        assert!(succeeds("truncate", &["--size=96M", image]));
-        assert!(succeeds("mkfs.ext4", &["-q", "-F", image]));
-        let path = folder.path().join("disk");
-        let Some(disk) = Mounted::mount(&path, &["-o", "loop", image]) else {
-            return skip(test, "a loop device cannot be mounted here");
-        };
-        // Nothing listens there yet, so that all depends on the disk.
-        let address = Backend::start_apart().await.address.to_string();
-        let endpoint = format!("http://{address}");
-        let case = Case {
-            folder: folder.path(),
-            journal: path.join("journal"),
-            requests: &requests,
-        };
-        let mut first = case.start(&endpoint, None);
-        let [otlp, admin] = first.addresses();
-        let before = Case {
-            requests: &requests[..n_before],
-            journal: case.journal.clone(),
-            ..case
-        };
-        assert_eq!(before.send(&mut first, &otlp, 0, false), n_before);
-        assert!(succeeds(
-            "python3",
-            &["-c", CUT_POWER, path.to_str().unwrap()]
-        ));
-        // The disk is away, the process is not.
-        assert!(!is_acknowledged(&otlp, &filler(999, 10)));
-        let answer = http(&admin, "GET /livez", &[]);
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-        let state = "spanscore_journal_state{log=\"requests\",state=\"disk_error\"}";
-        assert_eq!(metric(&admin, state), 1.0);
-        first.signal(Signal::KILL);
-        first.child.wait().unwrap();
-        drop(disk);
-
-        let Some(_disk) = Mounted::mount(&path, &["-o", "loop", image]) else {
-            panic!("the file system does not come back");
-        };
-        let backend = Backend::start_at(&address).await;
-        let mut second = case.start(&endpoint, None);
-        let [otlp, _] = second.addresses();
-        let n_sent = case.send(&mut second, &otlp, n_before, false);
-        assert_eq!(n_sent, requests.len());
-        let mut received = Received::default();
-        case.wait(&mut second, &backend, &mut received).await;
-        second.signal(Signal::TERM);
-        assert_eq!(second.ended().0, 0);
-        received.update(&backend);
-        let what = format!("power cut after {n_before} requests");
-        check(&what, &requests, &received, &expected);
-    }
+    case.finish(last, &backend, &mut received, test).await;
+    check(test, requests, &received, &trial.expected);
 }
