@@ -164,7 +164,10 @@ impl Member {
                 partitions,
                 is_lost,
             } => {
-                self.to_begin.clear();
+                for assigned in &mut self.to_begin {
+                    assigned.retain(|number| !partitions.contains(number));
+                }
+                self.to_begin.retain(|assigned| !assigned.is_empty());
                 let ours: Vec<i32> = partitions.clone();
                 match is_lost {
                     // Whoever has them now goes on from the last commit.
@@ -431,7 +434,17 @@ impl Member {
             return;
         }
         PartitionsMoved { what, partitions }.emit();
-        self.paused.retain(|number| !partitions.contains(number));
+        let is_gone = |number: &i32| partitions.contains(number);
+        let paused: Vec<i32> = self
+            .paused
+            .extract_if(.., |number| is_gone(number))
+            .collect();
+        // The library remembers it, and would fetch none of them when they are ours again.
+        if !paused.is_empty()
+            && let Err(why) = self.reader.pause(&paused, false)
+        {
+            self.shared.failed(&why);
+        }
         let sent = &mut self.commit.sent;
         sent.retain(|(number, ..)| !partitions.contains(number));
         let mut statuses = self.shared.status.partitions.lock();
