@@ -379,7 +379,9 @@ fn settings(config: &Kafka, index: usize, buffer: usize) -> ClientConfig {
             "queued.max.messages.kbytes",
             (buffer >> 10).max(64).to_string(),
         )
-        .set("fetch.queue.backoff.ms", "50");
+        .set("fetch.queue.backoff.ms", "50")
+        // A broker that waits for records answers no question meanwhile.
+        .set("fetch.wait.max.ms", "100");
     if let Some(name) = &read.instance_id {
         settings.set("group.instance.id", format!("{name}-{index}"));
     }

@@ -33,6 +33,9 @@ const ASK_DUE: Duration = Duration::from_millis(200);
 
 const ASK_IDLE: Duration = Duration::from_secs(5);
 
+/// So long is asked before reading goes on.
+const ASK_FOR: Duration = Duration::from_millis(50);
+
 /// A question that failed is asked again after so long.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -245,24 +248,36 @@ impl Member {
     }
 
     /// Asks the leaders of partitions of which nothing waits where their logs end: the log's time
-    /// passes only on their word.
+    /// passes only on their word. An answer may take as long as the library waits for records, so
+    /// those that have waited longest come first, and the others later.
     fn ask_leaders(&mut self) {
-        for partition in self.held.values_mut() {
-            let time = now();
-            let asked = time.unix_nanos.saturating_sub(LEADERS_CLOCK) / 1_000_000 * 1_000_000;
-            let is_due = partition.is_due(asked);
-            let soonest = match is_due {
-                true => partition.ask_at,
-                false => partition.ask_at + ASK_IDLE - ASK_DUE,
+        let begun = now();
+        let by = begun.unix_nanos.saturating_sub(LEADERS_CLOCK);
+        let due = self.held.values().filter_map(|partition| {
+            let wait = match partition.may_be_at_end() && partition.is_due(by) {
+                true => Duration::ZERO,
+                false => ASK_IDLE - ASK_DUE,
             };
-            if time.instant < soonest {
-                continue;
+            let at = partition.ask_at + wait;
+            (begun.instant >= at).then_some((at, partition.number))
+        });
+        let mut due: Vec<(Instant, i32)> = due.collect();
+        due.sort_unstable();
+        for (_, number) in due {
+            let time = now();
+            if time.instant.saturating_duration_since(begun.instant) > ASK_FOR {
+                return;
             }
             self.sink.beat();
-            match self.reader.ends(partition.number) {
+            let ends = self.reader.ends(number);
+            let Some(partition) = self.held.get_mut(&number) else {
+                continue;
+            };
+            match ends {
                 Ok((_, end)) => {
                     partition.ask_at = now().instant + ASK_DUE;
-                    partition.told(end, asked, &mut self.sink, &self.shared);
+                    let asked = time.unix_nanos.saturating_sub(LEADERS_CLOCK) / 1_000_000;
+                    partition.told(end, asked * 1_000_000, &mut self.sink, &self.shared);
                 }
                 Err(why) => {
                     partition.ask_at = now().instant + RETRY;

@@ -155,6 +155,11 @@ impl JudgedPartition {
         self.inbox.is_empty() && self.judge.next_due().is_some_and(|due| due <= unix_nanos)
     }
 
+    /// As far as is known, its log has no more records than were taken in.
+    pub(super) fn may_be_at_end(&self) -> bool {
+        self.judge.next_offset() >= self.end
+    }
+
     /// What a successor needs of the log's time, once all that was judged by now has left. `None`
     /// if that is known, or something is still to be judged.
     pub(super) fn new_mark(&mut self) -> Option<LogMark> {
