@@ -23,7 +23,7 @@ use crate::support::spans::{SpanCall, request, spans_of_run};
 
 const N_PARTITIONS: i32 = 6;
 
-const CRITERIA: &str = r#"
+pub(crate) const CRITERIA: &str = r#"
 criteria:
   - name: no rm
     evaluate: { tool_calls: { disallowed: ["^rm$"] } }
@@ -217,7 +217,7 @@ struct Score {
     n_unmarked: usize,
 }
 
-fn text_of(span: &Span, key: &str) -> String {
+pub(crate) fn text_of(span: &Span, key: &str) -> String {
     let found = span.attributes.iter().find(|it| it.key == key);
     match found.and_then(|it| it.value.as_ref()?.value.clone()) {
         Some(any_value::Value::StringValue(text)) => text,
@@ -226,7 +226,7 @@ fn text_of(span: &Span, key: &str) -> String {
 }
 
 /// The first line of the log with this message.
-fn line_with(program: &mut Running, message: &str) -> serde_json::Value {
+pub(crate) fn line_with(program: &mut Running, message: &str) -> serde_json::Value {
     loop {
         let line = program.line();
         if line["message"]
@@ -239,7 +239,7 @@ fn line_with(program: &mut Running, message: &str) -> serde_json::Value {
 }
 
 /// A run in two parts; the second has the agent's span. Each part has calls that decide.
-fn parts_of(trace: u64) -> [Vec<Span>; 2] {
+pub(crate) fn parts_of(trace: u64) -> [Vec<Span>; 2] {
     let call = |name: &str| SpanCall {
         name: name.to_owned(),
         ..SpanCall::default()

@@ -26,6 +26,8 @@ mod judging_threads;
 #[cfg(feature = "kafka")]
 mod kafka;
 #[cfg(feature = "kafka")]
+mod kafka_faults;
+#[cfg(feature = "kafka")]
 mod kafka_judges;
 mod kept_values;
 mod log_judging;
