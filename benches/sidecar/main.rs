@@ -6,10 +6,11 @@
 //!
 //! `cargo bench --bench sidecar`, or with some of its parts: `cargo bench --bench sidecar -- lean
 //! genai small gzip http latency memory pages overload saturation scaling judging journal`, and by
-//! hand `soak` and `peers` (see `benches/peers.sh`). `--rounds N` (odd) changes the number of
-//! rounds from seven, `--minutes N` sets the length of the soak, `--program PATH` measures another
-//! spanscore than the one built with the benchmark (whose tokio has the features of the tests), and
-//! `--against PATH` adds one more to the same rounds of `lean`, `genai` and `small`. Without
+//! hand `soak`, `peers` (see `benches/peers.sh`) and `kafka` (see `tests/kafka/run`). `--rounds N`
+//! (odd) changes the number of rounds from seven, `--minutes N` sets the length of the soak,
+//! `--program PATH` measures another spanscore than the one built with the benchmark (whose tokio
+//! has the features of the tests), and `--against PATH` adds one more to the same rounds of `lean`,
+//! `genai` and `small`. Without
 //! `--bench` (as `cargo test --benches` calls it) one short round of `lean` runs.
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 
@@ -21,8 +22,10 @@ mod clock;
 mod group;
 mod journal;
 mod judging;
+mod kafka;
 mod load;
 mod loaded;
+mod metrics;
 mod pages;
 mod process;
 mod report;
@@ -123,6 +126,7 @@ fn main() -> io::Result<()> {
             "scaling" => throughput::scaling(plan)?,
             "judging" => judging::judging(plan)?,
             "journal" => journal::journal(plan)?,
+            "kafka" => kafka::kafka(plan)?,
             "pages" => pages::pages(plan)?,
             "peers" => throughput::peers(plan)?,
             "latency" => loaded::latency(plan)?,
@@ -132,7 +136,7 @@ fn main() -> io::Result<()> {
             "saturation" => saturation::saturation(plan)?,
             other => {
                 return Err(io::Error::other(format!(
-                    "there is no part `{other}`; parts are {DEFAULT_PARTS:?}, soak, peers"
+                    "there is no part `{other}`; parts are {DEFAULT_PARTS:?}, kafka, soak, peers"
                 )));
             }
         }

@@ -3,7 +3,7 @@
 //! other end, checks them, and returns the cost.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,10 +15,11 @@ use tempfile::TempDir;
 use crate::clock::{monotonic_nanos, pause};
 use crate::group::Group;
 use crate::load::{N_CONNECTIONS, Wire};
+use crate::metrics::{Metrics, metrics_of};
 use crate::process::Process;
 
 /// One `tool_call_order` and two cheap criteria, as the goals state.
-const CRITERIA: &str = r#"
+pub(crate) const CRITERIA: &str = r#"
 criteria:
   - name: checkout-order
     evaluate:
@@ -29,7 +30,7 @@ criteria:
   - name: no-refund
     evaluate: { tool_calls: { disallowed: [refund_card] } }
 "#;
-const N_CRITERIA: u64 = 3;
+pub(crate) const N_CRITERIA: u64 = 3;
 
 /// How long the delivery of everything may take.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
@@ -502,14 +503,7 @@ impl Target {
         let Measured::Sidecar { admin, .. } = &self.measured else {
             return Ok(Metrics::default());
         };
-        let mut stream = TcpStream::connect(admin)?;
-        write!(
-            stream,
-            "GET /metrics HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n"
-        )?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text)?;
-        Ok(Metrics(text))
+        metrics_of(admin)
     }
 
     fn arrived(&mut self) -> io::Result<Arrived> {
@@ -538,37 +532,6 @@ struct Arrived {
     n_requests: u64,
     n_spans: u64,
     digest: u64,
-}
-
-/// A scrape of `/metrics`.
-#[derive(Default)]
-pub(crate) struct Metrics(String);
-
-impl Metrics {
-    /// The sum of all series of a metric.
-    pub(crate) fn sum(&self, name: &str) -> f64 {
-        let values = self.0.lines().filter_map(|line| {
-            let rest = line.strip_prefix(name)?;
-            let value = if rest.starts_with('{') {
-                rest.rsplit_once("} ")?.1
-            } else {
-                rest.strip_prefix(' ')?
-            };
-            value.parse::<f64>().ok()
-        });
-        // The `sum` of no series would be -0.
-        values.fold(0.0, |sum, value| sum + value)
-    }
-
-    /// One series, in the notation of the text format.
-    pub(crate) fn one(&self, series: &str) -> f64 {
-        let line = self
-            .0
-            .lines()
-            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        line.and_then(|value| value.parse().ok())
-            .unwrap_or_default()
-    }
 }
 
 /// The first numbers of a line.
