@@ -18,6 +18,7 @@ use spanscore::register::{self, RegisterSetup};
 use spanscore::sidecar;
 use tower::ServiceExt;
 
+use crate::corpus;
 use crate::generate::{Dice, mutate};
 
 /// Method, path with query, type and body.
@@ -74,34 +75,36 @@ fn any_call_of_the_api_is_answered() {
     let routes = runtime.block_on(async { routes() });
     // After a panic neither is used again.
     let api = AssertUnwindSafe((runtime, routes));
+    let check_input = |recipe: &[u8]| {
+        let (runtime, routes) = &*api;
+        let mut dice = Dice::new(recipe);
+        let [method, path, content_type, body] = CALLS[dice.up_to(CALLS.len())];
+        let body = mutate(body.as_bytes(), &mut dice);
+        let path = mutate(path.as_bytes(), &mut dice);
+        // The HTTP library refuses the rest.
+        let Ok(uri) = Uri::try_from(path.as_slice()) else {
+            return;
+        };
+        let request = Request::builder()
+            .method(method)
+            .uri(uri)
+            .header("content-type", content_type)
+            .body(Body::from(body))
+            .unwrap();
+        let status = runtime.block_on(async {
+            let response = routes.clone().oneshot(request).await.unwrap();
+            let status = response.status().as_u16();
+            // Answers are short, but for streams, which `CALLS` does not open.
+            to_bytes(response.into_body(), 64 << 20).await.unwrap();
+            status
+        });
+        assert_ne!(status, 500, "{}", String::from_utf8_lossy(&path));
+    };
+    corpus::replay("admin::any_call_of_the_api_is_answered", check_input);
     bolero::check!()
         .with_iterations(1_500)
         .with_max_len(96)
-        .for_each(|recipe: &[u8]| {
-            let (runtime, routes) = &*api;
-            let mut dice = Dice::new(recipe);
-            let [method, path, content_type, body] = CALLS[dice.up_to(CALLS.len())];
-            let body = mutate(body.as_bytes(), &mut dice);
-            let path = mutate(path.as_bytes(), &mut dice);
-            // The HTTP library refuses the rest.
-            let Ok(uri) = Uri::try_from(path.as_slice()) else {
-                return;
-            };
-            let request = Request::builder()
-                .method(method)
-                .uri(uri)
-                .header("content-type", content_type)
-                .body(Body::from(body))
-                .unwrap();
-            let status = runtime.block_on(async {
-                let response = routes.clone().oneshot(request).await.unwrap();
-                let status = response.status().as_u16();
-                // Answers are short, but for streams, which `CALLS` does not open.
-                to_bytes(response.into_body(), 64 << 20).await.unwrap();
-                status
-            });
-            assert_ne!(status, 500, "{}", String::from_utf8_lossy(&path));
-        });
+        .for_each(check_input);
 }
 
 /// The API over one criterion and one judged run.

@@ -10,6 +10,7 @@ use spanscore::journal::{self, JournalFolder, JournalLog, Keeping, LogSettings, 
 use spanscore::sidecar;
 use spanscore::telemetry::Telemetry;
 
+use crate::corpus;
 use crate::generate::{Dice, mutate};
 
 const BODIES: [&str; 5] = ["one", "", "three three three", "four", "five five"];
@@ -22,30 +23,32 @@ fn any_segment_is_read_or_refused() {
         Some(requests.into_iter().map(|request| request.body).collect())
     };
     assert_eq!(bodies(&segment).unwrap(), BODIES, "the fixture");
+    let check_input = |recipe: &[u8]| {
+        let mut dice = Dice::new(recipe);
+        let faulty = moved(&mutate(&segment, &mut dice), &mut dice);
+        journal::is_segment(&faulty);
+        for body in bodies(&faulty).unwrap_or_default() {
+            let text = String::from_utf8_lossy(&body);
+            assert!(BODIES.contains(&&*text), "{text}");
+        }
+        // One in eight: files cost a hundred times as much.
+        if dice.up_to(8) == 0 {
+            let folder = tempfile::tempdir().unwrap();
+            let requests = folder.path().join("requests");
+            fs::create_dir(&requests).unwrap();
+            fs::write(requests.join(&name), &faulty).unwrap();
+            // Either may refuse.
+            drop(journal::survey(folder.path()));
+            if let Some((_, keeping)) = open(folder.path().into()) {
+                keeping.end();
+            }
+        }
+    };
+    corpus::replay("journal::any_segment_is_read_or_refused", check_input);
     bolero::check!()
         .with_iterations(1_500)
         .with_max_len(96)
-        .for_each(|recipe: &[u8]| {
-            let mut dice = Dice::new(recipe);
-            let faulty = moved(&mutate(&segment, &mut dice), &mut dice);
-            journal::is_segment(&faulty);
-            for body in bodies(&faulty).unwrap_or_default() {
-                let text = String::from_utf8_lossy(&body);
-                assert!(BODIES.contains(&&*text), "{text}");
-            }
-            // One in eight: files cost a hundred times as much.
-            if dice.up_to(8) == 0 {
-                let folder = tempfile::tempdir().unwrap();
-                let requests = folder.path().join("requests");
-                fs::create_dir(&requests).unwrap();
-                fs::write(requests.join(&name), &faulty).unwrap();
-                // Either may refuse.
-                drop(journal::survey(folder.path()));
-                if let Some((_, keeping)) = open(folder.path().into()) {
-                    keeping.end();
-                }
-            }
-        });
+        .for_each(check_input);
 }
 
 /// The bytes with a piece moved, repeated or left out.

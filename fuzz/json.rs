@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use spanscore::receive::{json, scan};
 
 use crate::captures::{self, Signal};
+use crate::corpus;
 use crate::generate::{descriptors, request_descriptor};
 
 #[test]
@@ -476,19 +477,21 @@ fn no_json_makes_it_panic() {
         .into_iter()
         .filter(|capture| capture.body.len() < 8 << 10)
         .collect();
+    let check_input = |recipe: &[u8]| {
+        let mut dice = crate::generate::Dice::new(recipe);
+        let capture = &captures[dice.up_to(captures.len())];
+        let body = crate::generate::mutate(&capture.body, &mut dice);
+        // The output is well-formed, whatever the input.
+        if let Ok(transcoded) = json::traces(&body) {
+            assert!(scan::scan(&transcoded, None).is_ok());
+        }
+        if let Ok(transcoded) = json::logs(&body) {
+            assert!(ExportLogsServiceRequest::decode(transcoded.as_slice()).is_ok());
+        }
+    };
+    corpus::replay("json::no_json_makes_it_panic", check_input);
     bolero::check!()
         .with_iterations(1_500)
         .with_max_len(64)
-        .for_each(|recipe: &[u8]| {
-            let mut dice = crate::generate::Dice::new(recipe);
-            let capture = &captures[dice.up_to(captures.len())];
-            let body = crate::generate::mutate(&capture.body, &mut dice);
-            // The output is well-formed, whatever the input.
-            if let Ok(transcoded) = json::traces(&body) {
-                assert!(scan::scan(&transcoded, None).is_ok());
-            }
-            if let Ok(transcoded) = json::logs(&body) {
-                assert!(ExportLogsServiceRequest::decode(transcoded.as_slice()).is_ok());
-            }
-        });
+        .for_each(check_input);
 }

@@ -1,11 +1,13 @@
 //! The decoders of untrusted bytes: OTLP as protobuf and as JSON, the values of attributes, calls
 //! of the API, segments of the journal. `cargo test` runs each target of `wire`, `json`, `text`,
-//! `admin` and `journal` on a few thousand inputs; `fuzz/run` runs it for minutes under libFuzzer.
+//! `admin` and `journal` on its kept inputs and a few thousand others; `fuzz/run` runs it for
+//! minutes under libFuzzer.
 //! `fuzz/README.md` lists them.
 
 #![cfg(test)]
 
 mod captures;
+mod corpus;
 mod generate;
 mod oracle;
 

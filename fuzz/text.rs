@@ -19,6 +19,7 @@ use spanscore::pipeline::{Pipeline, Rules};
 use spanscore::receive::scan::scan;
 use spanscore::sidecar;
 
+use crate::corpus;
 use crate::generate::{Dice, mutate};
 
 /// Attributes that mark a tool call or a model's request, as key and value.
@@ -73,37 +74,39 @@ const VALUES: &[&str] = &[
 #[test]
 fn any_attribute_text_is_judged() {
     let rules = rules();
+    let check_input = |recipe: &[u8]| {
+        let mut dice = Dice::new(recipe);
+        let value = VALUES[dice.up_to(VALUES.len())];
+        let value = String::from_utf8_lossy(&mutate(value.as_bytes(), &mut dice)).into_owned();
+        judge(&rules, &value);
+    };
+    corpus::replay("text::any_attribute_text_is_judged", check_input);
     bolero::check!()
         .with_iterations(1_500)
         .with_max_len(96)
-        .for_each(|recipe: &[u8]| {
-            let mut dice = Dice::new(recipe);
-            let value = VALUES[dice.up_to(VALUES.len())];
-            let value = String::from_utf8_lossy(&mutate(value.as_bytes(), &mut dice)).into_owned();
-            judge(&rules, &value);
-        });
+        .for_each(check_input);
 }
 
 #[test]
 fn any_criteria_body_is_read_or_refused() {
     let bodies = criteria_bodies();
+    let check_input = |recipe: &[u8]| {
+        let mut dice = Dice::new(recipe);
+        let body = bodies[dice.up_to(bodies.len())].as_bytes();
+        let body = String::from_utf8_lossy(&mutate(body, &mut dice)).into_owned();
+        // A refusal names at least one mistake; rendering the mistake must not panic either.
+        if let Err(problems) = config::criteria(&body, PatternLimits::network(100)) {
+            assert!(!problems.to_string().is_empty());
+        }
+        if let Err(problems) = config::criterion(&body, Some("name"), PatternLimits::network(100)) {
+            assert!(!problems.to_string().is_empty());
+        }
+    };
+    corpus::replay("text::any_criteria_body_is_read_or_refused", check_input);
     bolero::check!()
         .with_iterations(1_500)
         .with_max_len(96)
-        .for_each(|recipe: &[u8]| {
-            let mut dice = Dice::new(recipe);
-            let body = bodies[dice.up_to(bodies.len())].as_bytes();
-            let body = String::from_utf8_lossy(&mutate(body, &mut dice)).into_owned();
-            // A refusal names at least one mistake; rendering the mistake must not panic either.
-            if let Err(problems) = config::criteria(&body, PatternLimits::network(100)) {
-                assert!(!problems.to_string().is_empty());
-            }
-            if let Err(problems) =
-                config::criterion(&body, Some("name"), PatternLimits::network(100))
-            {
-                assert!(!problems.to_string().is_empty());
-            }
-        });
+        .for_each(check_input);
 }
 
 /// A span of each kind, with `value` in all the attributes that are parsed.

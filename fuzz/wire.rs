@@ -10,7 +10,7 @@ use spanscore::receive::{scan, scan_logs, scan_metrics};
 use spanscore::span::{Keep, KeyRule, KeySet};
 
 use crate::captures::{self, Signal};
-use crate::{generate, oracle};
+use crate::{corpus, generate, oracle};
 
 /// A key set in which every rule occurs, for keys that the captures and the generator use. Values
 /// are cut early, so that this happens often.
@@ -109,14 +109,16 @@ fn captures_are_read_as_prost_reads_them() {
 #[test]
 fn any_bytes_are_read_as_prost_reads_them() {
     let keys = key_set();
+    let check_input = |body: &[u8]| {
+        check_traces(body, &keys);
+        check_logs(body);
+        check_metrics(body);
+    };
+    corpus::replay("wire::any_bytes_are_read_as_prost_reads_them", check_input);
     bolero::check!()
         .with_iterations(3_000)
         .with_max_len(256)
-        .for_each(|body: &[u8]| {
-            check_traces(body, &keys);
-            check_logs(body);
-            check_metrics(body);
-        });
+        .for_each(check_input);
 }
 
 #[test]
@@ -126,37 +128,47 @@ fn mutated_captures_are_read_as_prost_reads_them() {
         .into_iter()
         .filter(|capture| capture.body.len() < 8 << 10)
         .collect();
+    let check_input = |recipe: &[u8]| {
+        let mut dice = generate::Dice::new(recipe);
+        let capture = &captures[dice.up_to(captures.len())];
+        check(
+            capture.signal,
+            &generate::mutate(&capture.body, &mut dice),
+            &keys,
+        );
+    };
+    corpus::replay(
+        "wire::mutated_captures_are_read_as_prost_reads_them",
+        check_input,
+    );
     bolero::check!()
         .with_iterations(3_000)
         .with_max_len(64)
-        .for_each(|recipe: &[u8]| {
-            let mut dice = generate::Dice::new(recipe);
-            let capture = &captures[dice.up_to(captures.len())];
-            check(
-                capture.signal,
-                &generate::mutate(&capture.body, &mut dice),
-                &keys,
-            );
-        });
+        .for_each(check_input);
 }
 
 #[test]
 fn generated_requests_are_read_as_prost_reads_them() {
     let keys = key_set();
     let generator = generate::Generator::new();
+    let check_input = |recipe: &[u8]| {
+        let mut dice = generate::Dice::new(recipe);
+        let signal = [
+            Signal::Traces,
+            Signal::Traces,
+            Signal::Logs,
+            Signal::Metrics,
+        ][dice.up_to(4)];
+        check(signal, &generator.request(signal, &mut dice), &keys);
+    };
+    corpus::replay(
+        "wire::generated_requests_are_read_as_prost_reads_them",
+        check_input,
+    );
     bolero::check!()
         .with_iterations(4_000)
         .with_max_len(64)
-        .for_each(|recipe: &[u8]| {
-            let mut dice = generate::Dice::new(recipe);
-            let signal = [
-                Signal::Traces,
-                Signal::Traces,
-                Signal::Logs,
-                Signal::Metrics,
-            ][dice.up_to(4)];
-            check(signal, &generator.request(signal, &mut dice), &keys);
-        });
+        .for_each(check_input);
 }
 
 #[test]
