@@ -17,7 +17,7 @@ use crate::telemetry::{
     ItemsAccepted, ItemsDiscarded, ItemsDropped, ItemsSent, SpansToKafka, Telemetry,
 };
 use crate::transport::queue::{
-    Accounting, KeepOutcome, OutboundRequest, Queue, QueueRefusal, Route, WhenFull,
+    Accounting, Holder, KeepOutcome, OutboundRequest, Queue, QueueRefusal, Route, WhenFull,
 };
 use crate::transport::{Client, Delivery, SentHeaders, TransportError};
 
@@ -158,34 +158,43 @@ impl ForwardHandle {
     }
 
     /// Whether a request of at least `n_bytes` would be refused now, asked before it is read.
-    pub fn check_room(&self, signal: Signal, n_bytes: usize) -> Result<(), QueueRefusal> {
+    pub fn check_room(
+        &self,
+        signal: Signal,
+        holder: Holder,
+        n_bytes: usize,
+    ) -> Result<(), QueueRefusal> {
         if let Some(copies) = self.copies_of(signal) {
-            copies.queue.check_room(n_bytes)?;
+            copies.queue.check_room(holder, n_bytes)?;
         }
         match self.downstream_for(signal) {
-            Some(downstream) => downstream.queue.check_room(n_bytes),
+            Some(downstream) => downstream.queue.check_room(holder, n_bytes),
             None => Ok(()),
         }
     }
 
     /// Takes a request, which is then acknowledged, or refuses it; the caller counts a refusal.
     /// Never waits. `n_items` counts its spans, log records or data points; `headers` are those of
-    /// its own headers that are passed on.
+    /// its own headers that are passed on; `holder` is its sender.
     pub fn offer(
         &self,
         signal: Signal,
+        holder: Holder,
         body: Bytes,
         n_items: u64,
         headers: Vec<(HeaderName, HeaderValue)>,
     ) -> Result<(), QueueRefusal> {
         let Some(copies) = self.copies_of(signal) else {
-            return self.offer_downstream(signal, body, n_items, headers);
+            return self.offer_downstream(signal, holder, body, n_items, headers);
         };
-        let copy = OutboundRequest::otlp(signal, body.clone(), n_items);
+        let copy = OutboundRequest {
+            holder,
+            ..OutboundRequest::otlp(signal, body.clone(), n_items)
+        };
         let one = copies.one_at_a_time.lock();
-        copies.queue.check_room(copy.cost())?;
+        copies.queue.check_room(holder, copy.cost())?;
         if self.downstream_for(signal).is_some() {
-            self.offer_downstream(signal, body, n_items, headers)?;
+            self.offer_downstream(signal, holder, body, n_items, headers)?;
         }
         let outcome = copies.queue.offer(copy);
         drop(one);
@@ -195,6 +204,7 @@ impl ForwardHandle {
     fn offer_downstream(
         &self,
         signal: Signal,
+        holder: Holder,
         body: Bytes,
         n_items: u64,
         headers: Vec<(HeaderName, HeaderValue)>,
@@ -207,9 +217,10 @@ impl ForwardHandle {
             .emit(&self.telemetry);
             return Ok(());
         };
-        downstream
-            .queue
-            .offer(outbound(signal, body, n_items, headers))
+        downstream.queue.offer(OutboundRequest {
+            holder,
+            ..outbound(signal, body, n_items, headers)
+        })
     }
 
     /// Whether the journal keeps requests of this signal: then [`Self::keep`] takes them, and not

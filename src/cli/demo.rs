@@ -23,7 +23,7 @@ use crate::extract::Trajectory;
 use crate::listen::{ConnectionLimits, ConnectionSlots, Port};
 use crate::receive::{self, Acknowledgement, Received, Receiver, RequestSink};
 use crate::sidecar::{self, Addresses, Plan, Sidecar, StartError};
-use crate::span::KeySet;
+use crate::span::{KeySet, PeerId};
 use crate::sync::Mutex;
 use crate::telemetry::Telemetry;
 use crate::text::wrapped;
@@ -346,7 +346,7 @@ impl RequestSink for Taken {
         None
     }
 
-    fn check_room(&self, _: Signal, _: usize) -> Result<(), QueueRefusal> {
+    fn check_room(&self, _: Signal, _: PeerId, _: usize) -> Result<(), QueueRefusal> {
         Ok(())
     }
 

@@ -54,7 +54,7 @@ impl Plane {
     fn offer(&self, body: impl Into<Bytes>, n_items: u64) {
         assert_eq!(
             self.handle
-                .offer(Signal::Traces, body.into(), n_items, Vec::new()),
+                .offer(Signal::Traces, Holder(1), body.into(), n_items, Vec::new()),
             Ok(())
         );
     }
@@ -235,6 +235,7 @@ async fn a_requests_own_headers_go_along_even_on_a_second_attempt() {
         .handle
         .offer(
             Signal::Traces,
+            Holder(1),
             Bytes::from_static(b"x"),
             1,
             headers.to_vec(),
@@ -267,7 +268,13 @@ async fn signals_the_backend_does_not_take_are_accepted_and_discarded() {
     plane.offer(&b"x"[..], 2);
     plane
         .handle
-        .offer(Signal::Logs, Bytes::from_static(b"y"), 5, Vec::new())
+        .offer(
+            Signal::Logs,
+            Holder(1),
+            Bytes::from_static(b"y"),
+            5,
+            Vec::new(),
+        )
         .unwrap();
     let telemetry = plane.telemetry.clone();
     assert_eq!(plane.finish().await, books(2, 2, &[]));
@@ -290,7 +297,13 @@ fn without_a_downstream_everything_is_accepted_and_discarded() {
     let (handle, delivery) = start(settings, &telemetry, fastrand::Rng::with_seed(7)).unwrap();
     assert!(delivery.is_none());
     handle
-        .offer(Signal::Traces, vec![0; 1 << 20].into(), 7, Vec::new())
+        .offer(
+            Signal::Traces,
+            Holder(1),
+            vec![0; 1 << 20].into(),
+            7,
+            Vec::new(),
+        )
         .unwrap();
     assert_eq!(
         telemetry.item_counts()["traces"],

@@ -140,7 +140,8 @@ where
         }
     };
     let limits = &inner.settings.limits;
-    let check_room = |n_bytes| inner.check_room(signal, n_bytes);
+    let peer = permit.peer();
+    let check_room = |n_bytes| inner.check_room(signal, peer, n_bytes);
     let message = body::read_if_room(
         body,
         Framing::Prefixed,

@@ -154,9 +154,10 @@ where
     // A client that asks before it sends is refused at once; reading the body would make hyper ask
     // it to continue. JSON is transcoded, mostly to fewer bytes, so its length says nothing about
     // the room it needs.
+    let peer = permit.peer();
     let check_room = |n_bytes| match format {
-        Format::Protobuf => inner.check_room(signal, n_bytes),
-        Format::Json => inner.check_room(signal, 0),
+        Format::Protobuf => inner.check_room(signal, peer, n_bytes),
+        Format::Json => inner.check_room(signal, peer, 0),
     };
     if headers.contains_key(EXPECT) {
         let announced = body.size_hint().lower();

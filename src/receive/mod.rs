@@ -33,7 +33,7 @@ use tokio::sync::oneshot;
 
 use crate::config::{self, Bound, Signal};
 use crate::listen::PeerAddress;
-use crate::span::{self, KeySet, ScopeHash};
+use crate::span::{self, KeySet, PeerId, ScopeHash};
 use crate::telemetry::{
     AuthorizationNotPassed, IncomingRefused, MetricsSource, RequestMisdirected, ScoresReceived,
     Telemetry,
@@ -69,7 +69,7 @@ pub trait RequestSink: Send + Sync + 'static {
 
     /// Whether a request of at least `n_bytes` would be refused now. Asked before a body is read,
     /// so that refusing it is cheap; [`Self::offer`] decides.
-    fn check_room(&self, signal: Signal, n_bytes: usize) -> Result<(), QueueRefusal>;
+    fn check_room(&self, signal: Signal, peer: PeerId, n_bytes: usize) -> Result<(), QueueRefusal>;
 
     /// Takes a request, which is then acknowledged, or refuses it. Never waits.
     fn offer(&self, received: Received) -> Result<Acknowledgement, QueueRefusal>;
@@ -280,9 +280,9 @@ impl ReceiverShared {
     }
 
     /// Whether the intake might take a request of at least `n_bytes`.
-    fn check_room(&self, signal: Signal, n_bytes: usize) -> Result<(), RequestError> {
+    fn check_room(&self, signal: Signal, peer: PeerId, n_bytes: usize) -> Result<(), RequestError> {
         self.intake
-            .check_room(signal, n_bytes)
+            .check_room(signal, peer, n_bytes)
             .map_err(RequestError::Refused)
     }
 

@@ -18,9 +18,9 @@ use crate::journal::{AppendError, JournalLog, Record};
 use crate::page::Page;
 use crate::pipeline::Rules;
 use crate::receive::{self, Acknowledgement, Received};
-use crate::span::{KeySet, Now};
+use crate::span::{KeySet, Now, PeerId};
 use crate::telemetry::{MetricsPage, NothingReceived};
-use crate::transport::QueueRefusal;
+use crate::transport::{Holder, QueueRefusal};
 
 /// Whether a request was taken.
 type Taken = Result<(), QueueRefusal>;
@@ -54,10 +54,10 @@ impl receive::RequestSink for RequestIntake {
             .then(|| self.rules.load().keys().clone())
     }
 
-    fn check_room(&self, signal: Signal, n_bytes: usize) -> Result<(), QueueRefusal> {
+    fn check_room(&self, signal: Signal, peer: PeerId, n_bytes: usize) -> Result<(), QueueRefusal> {
         // A request that is refused is a sign of life, too: its sender still has something to send.
         self.last_offer.store(self.millis(), Ordering::Relaxed);
-        self.forward.check_room(signal, n_bytes)
+        self.forward.check_room(signal, Holder(peer.0), n_bytes)
     }
 
     fn offer(&self, received: Received) -> Result<Acknowledgement, QueueRefusal> {
@@ -76,6 +76,7 @@ impl receive::RequestSink for RequestIntake {
             headers,
             batch,
         } = received;
+        let holder = Holder(batch.peer.0);
         if self.forward.keeps(signal) {
             let arrived = now().unix_nanos;
             let (answer, answered) = oneshot::channel();
@@ -100,7 +101,7 @@ impl receive::RequestSink for RequestIntake {
         }
         // Forward first: a refused request is retried, and must not be scored twice.
         let seen = self.onlookers.need(signal).then(|| body.clone());
-        self.forward.offer(signal, body, n_items, headers)?;
+        self.forward.offer(signal, holder, body, n_items, headers)?;
         if let Some(body) = seen {
             self.onlookers.see(signal, &body, n_items, now().unix_nanos);
         }
@@ -127,6 +128,7 @@ impl RequestIntake {
             headers,
             batch,
         } = received;
+        let holder = Holder(batch.peer.0);
         let arrived = now().unix_nanos;
         let record = Record::scored(signal.number(), arrived, body.clone());
         let is_known = journal.has(&record);
@@ -154,7 +156,7 @@ impl RequestIntake {
         match is_delivered {
             false => {
                 let forward = self.forward.clone();
-                let then = move || forward.offer(signal, body, n_items, headers);
+                let then = move || forward.offer(signal, holder, body, n_items, headers);
                 score(answer, Box::new(then));
             }
             true => {

@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicU64;
 use super::*;
 use crate::config::Signal;
 use crate::receive::{Received, RequestSink as _};
+use crate::span::PeerId;
 use crate::telemetry::MetricsPage;
 
 fn intake() -> RequestIntake {
@@ -110,7 +111,7 @@ async fn the_last_request_is_a_metric() {
         line.unwrap().parse::<f64>().unwrap()
     };
     assert_eq!(metric(), 0.0);
-    intake.check_room(Signal::Traces, 1).unwrap();
+    intake.check_room(Signal::Traces, PeerId(1), 1).unwrap();
     let seconds = now().unix_nanos as f64 / 1e9;
     assert!((metric() - seconds).abs() < 5.0);
 }

@@ -5,6 +5,7 @@
 
 mod keeping;
 mod score_keeping;
+mod shares;
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -25,6 +26,8 @@ use super::kept::{KeptRecord, OnDisk};
 
 pub use super::completion::CompletionGuard;
 pub use super::kept::KeptLane;
+pub use shares::Holder;
+use shares::HolderShares;
 
 /// Bytes that a request costs beyond its body and route.
 const OVERHEAD: usize = 256;
@@ -40,6 +43,8 @@ pub struct OutboundRequest {
     pub n_items: u64,
     /// Where it goes.
     pub route: Route,
+    /// For whom it waits.
+    pub holder: Holder,
     /// Dropped when the request is done.
     pub completion: Option<CompletionGuard>,
 }
@@ -78,6 +83,7 @@ impl OutboundRequest {
             route: Route::Otlp {
                 headers: HeaderMap::new(),
             },
+            holder: Holder::default(),
             completion: None,
         }
     }
@@ -200,9 +206,8 @@ struct State {
     tried: Vec<(Instant, QueuedRequest)>,
     /// Cost of all waiting requests and of those in flight.
     n_bytes: usize,
-    /// Since bytes last left, a request was refused while less than an eighth of the queue was
-    /// free. The next one, whose size is often not known before it is read, would not fit either.
-    is_full: bool,
+    /// Who holds how much of them.
+    shares: HolderShares,
     next_seq: u64,
     stage: QueueStage,
     /// The last attempts failed.
@@ -219,6 +224,8 @@ pub(super) struct QueuedRequest {
     /// Order of arrival.
     seq: u64,
     cost: usize,
+    /// Whose share it counts against.
+    holder: Holder,
     pub(super) request: OutboundRequest,
     pub(super) n_failures: u32,
     /// When the peer first answered that it does not know the request's subject.
@@ -257,8 +264,8 @@ impl Queue {
 
     /// Whether a request of at least `n_bytes` would be refused now. Asked before the request is
     /// read, so that refusing it is cheap; [`Self::offer`] decides.
-    pub fn check_room(&self, n_bytes: usize) -> Result<(), QueueRefusal> {
-        let state = self.state();
+    pub fn check_room(&self, holder: Holder, n_bytes: usize) -> Result<(), QueueRefusal> {
+        let mut state = self.state();
         if self.shared.when_full == WhenFull::DropOldest {
             return Ok(());
         }
@@ -268,10 +275,9 @@ impl Queue {
         if state.must_not_acknowledge() {
             return Err(QueueRefusal::Draining);
         }
-        let n_bytes_after = state
-            .n_bytes
-            .saturating_add(n_bytes.saturating_add(OVERHEAD));
-        match state.is_full || n_bytes_after > self.capacity() {
+        let holder = state.shares.of(holder);
+        let cost = n_bytes.saturating_add(OVERHEAD);
+        match state.shares.is_full(holder) || cost > state.room(holder, self.capacity()) {
             true => Err(QueueRefusal::Full),
             false => Ok(()),
         }
@@ -298,6 +304,7 @@ impl Queue {
         }
         let cost = request.cost();
         let mut state = self.state();
+        let holder = state.shares.of(request.holder);
         let is_closed = matches!(state.stage, QueueStage::Closed { .. });
         let is_refusing = *when_full == WhenFull::RefuseNewcomer && state.must_not_acknowledge();
         let refusal = if is_closed || is_refusing {
@@ -311,12 +318,16 @@ impl Queue {
                     state.consume(&oldest);
                 }
             }
-            (state.n_bytes + cost > capacity).then_some((QueueRefusal::Full, "queue_full"))
+            let room = state.room(holder, capacity);
+            (cost > room).then_some((QueueRefusal::Full, "queue_full"))
         };
         if let Some((refusal, reason)) = refusal {
             if *when_full == WhenFull::RefuseNewcomer {
-                let n_free = capacity.saturating_sub(state.n_bytes);
-                state.is_full |= refusal == QueueRefusal::Full && n_free < capacity / 8;
+                // The next one, whose size is often not known before it is read, would not fit
+                // either.
+                if refusal == QueueRefusal::Full && state.room(holder, capacity) < capacity / 8 {
+                    state.shares.refused(holder);
+                }
                 return Err(refusal);
             }
             accounting.queued(request.signal, request.n_items);
@@ -424,7 +435,7 @@ impl Queue {
     /// Releases the bytes of a request that is done.
     pub(super) fn finish(&self, entry: &QueuedRequest) {
         let mut state = self.state();
-        state.release(entry.cost);
+        state.release(entry);
         state.consume(entry);
         self.moved(&state);
     }
@@ -432,9 +443,10 @@ impl Queue {
     /// Puts the two halves of a request in front of the queue in its place.
     pub(super) fn replace(&self, entry: QueuedRequest, halves: [(Bytes, u64); 2]) {
         let mut state = self.state();
-        state.release(entry.cost);
+        state.release(&entry);
         let QueuedRequest {
             seq,
+            holder,
             request: whole,
             kept,
             ..
@@ -450,9 +462,11 @@ impl Queue {
             };
             let cost = request.cost();
             state.n_bytes += cost;
+            state.shares.add(holder, cost);
             state.fresh.push_front(QueuedRequest {
                 seq,
                 cost,
+                holder,
                 request,
                 n_failures: 0,
                 unknown_since: None,
@@ -471,7 +485,7 @@ impl Queue {
                 .into_iter()
                 .map(|(_, entry)| entry),
         );
-        state.release(entries.iter().map(|entry| entry.cost).sum());
+        entries.iter().for_each(|entry| state.release(entry));
         self.moved(&state);
         entries
     }
@@ -492,10 +506,13 @@ impl Queue {
 impl State {
     fn push(&mut self, seq: u64, request: OutboundRequest, kept: Option<KeptRecord>) {
         let cost = request.cost();
+        let holder = self.shares.of(request.holder);
         self.n_bytes += cost;
+        self.shares.add(holder, cost);
         self.fresh.push_back(QueuedRequest {
             seq,
             cost,
+            holder,
             request,
             n_failures: 0,
             unknown_since: None,
@@ -524,9 +541,15 @@ impl State {
         }
     }
 
-    fn release(&mut self, n_bytes: usize) {
-        self.n_bytes -= n_bytes;
-        self.is_full = false;
+    /// Bytes that this holder may add.
+    fn room(&self, holder: Holder, capacity: usize) -> usize {
+        let n_free = capacity.saturating_sub(self.n_bytes);
+        self.shares.room(holder, n_free)
+    }
+
+    fn release(&mut self, entry: &QueuedRequest) {
+        self.n_bytes -= entry.cost;
+        self.shares.release(entry.holder, entry.cost);
     }
 
     fn earliest(&self) -> Option<usize> {
@@ -541,7 +564,7 @@ impl State {
             }
             _ => self.fresh.pop_front()?,
         };
-        self.release(entry.cost);
+        self.release(&entry);
         Some(entry)
     }
 }

@@ -57,8 +57,7 @@ impl Innocent {
                     let answered =
                         timeout(PATIENCE, ask(http, tls.as_ref(), &mut connection, &request)).await;
                     let failure = match answered {
-                        Ok(Ok(200)) => None,
-                        Ok(Ok(status)) => Some(status.to_string()),
+                        Ok(Ok(())) => None,
                         Ok(Err(error)) => Some(error.to_string()),
                         Err(_) => Some("no answer in time".to_owned()),
                     };
@@ -88,7 +87,7 @@ impl Innocent {
                     let answered = timeout(PATIENCE, ask(admin, None, &mut None, request)).await;
                     let mut report = report.lock().await;
                     report.n_probes += 1;
-                    report.n_live += usize::from(matches!(answered, Ok(Ok(200))));
+                    report.n_live += usize::from(matches!(answered, Ok(Ok(()))));
                     drop(report);
                     sleep(Duration::from_millis(500)).await;
                 }
@@ -194,13 +193,14 @@ trait Connection: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<C: AsyncRead + AsyncWrite + Unpin + Send> Connection for C {}
 
-/// Sends a request on a kept connection, or a new one, and reads the status and all of the answer.
+/// Sends a request on a kept connection, or a new one, and reads all of the answer. An answer other
+/// than 200 is an error that names its reason.
 async fn ask(
     address: SocketAddr,
     tls: Option<&TlsConnector>,
     connection: &mut Option<Box<dyn Connection>>,
     request: &[u8],
-) -> io::Result<u16> {
+) -> io::Result<()> {
     let mut stream: Box<dyn Connection> = match (connection.take(), tls) {
         (Some(stream), _) => stream,
         (None, None) => Box::new(TcpStream::connect(address).await?),
@@ -225,12 +225,13 @@ async fn ask(
             .find_map(|line| line.strip_prefix("content-length: ")?.parse().ok())
             .unwrap_or(0);
         if body.len() >= length {
-            let status = head
-                .split(' ')
-                .nth(1)
-                .and_then(|status| status.parse().ok());
+            let status = head.split(' ').nth(1).unwrap_or_default();
+            if status != "200" {
+                let reason: String = body.chars().filter(|c| matches!(c, ' '..='~')).collect();
+                return Err(io::Error::other(format!("{status} {reason}")));
+            }
             *connection = Some(stream);
-            return status.ok_or_else(|| io::ErrorKind::InvalidData.into());
+            return Ok(());
         }
     }
 }

@@ -322,7 +322,10 @@ async fn a_full_journal_refuses_before_it_acknowledges_and_recovers_by_delivery(
     assert_eq!(refusal, QueueRefusal::JournalFull);
     assert!((10..=16).contains(&n_kept), "{n_kept} of 500 kB in 8 MiB");
     // The next one is refused before its body is read.
-    let room = kept.plane.handle.check_room(Signal::Traces, 500_000);
+    let room = kept
+        .plane
+        .handle
+        .check_room(Signal::Traces, Holder(1), 500_000);
     assert_eq!(room, Err(QueueRefusal::JournalFull));
 
     *is_down.lock().unwrap() = false;
@@ -331,7 +334,10 @@ async fn a_full_journal_refuses_before_it_acknowledges_and_recovers_by_delivery(
     let handle = plane.handle.clone();
     let mut delivering = JoinSet::new();
     delivering.spawn(plane.delivery.run());
-    while handle.check_room(Signal::Traces, 500_000).is_err() {
+    while handle
+        .check_room(Signal::Traces, Holder(1), 500_000)
+        .is_err()
+    {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     handle.close((tokio::time::Instant::now() + LONG).into_std());

@@ -3,6 +3,7 @@
 use super::{Log, Plane, books};
 use crate::config::Protocol;
 use crate::forward::*;
+use crate::transport::Holder;
 use crate::transport::peer::{Peer, Reply};
 
 #[tokio::test]
@@ -69,7 +70,13 @@ async fn keys_are_not_shown_when_things_go_wrong() {
     )];
     plane
         .handle
-        .offer(Signal::Traces, Bytes::from_static(b"x"), 1, headers)
+        .offer(
+            Signal::Traces,
+            Holder(1),
+            Bytes::from_static(b"x"),
+            1,
+            headers,
+        )
         .unwrap();
     assert_eq!(plane.finish().await, books(1, 0, &[("unauthenticated", 1)]));
     let lines = log.lines();

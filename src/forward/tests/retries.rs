@@ -9,8 +9,8 @@ use super::{Log, PROTOCOLS, Plane, books, run_and_check_the_balance};
 use crate::config::Protocol;
 use crate::forward::*;
 use crate::telemetry::ItemCounts;
-use crate::transport::Undelivered;
 use crate::transport::peer::{Peer, Reply};
+use crate::transport::{Holder, Undelivered};
 
 #[tokio::test]
 async fn every_retryable_answer_is_followed_by_another_attempt() {
@@ -219,7 +219,13 @@ async fn a_request_that_always_fails_blocks_no_other_and_is_logged() {
             while told() == 0 {
                 for _ in 0..20 {
                     handle
-                        .offer(Signal::Traces, Bytes::from_static(b"good"), 1, Vec::new())
+                        .offer(
+                            Signal::Traces,
+                            Holder(1),
+                            Bytes::from_static(b"good"),
+                            1,
+                            Vec::new(),
+                        )
                         .unwrap();
                 }
                 n_good += 20;

@@ -6,8 +6,8 @@ use super::{Plane, books, run_and_check_the_balance};
 use crate::config::Protocol;
 use crate::forward::*;
 use crate::telemetry::{ItemCounts, Unhealthy};
-use crate::transport::Undelivered;
 use crate::transport::peer::{Peer, Reply};
+use crate::transport::{Holder, Undelivered};
 
 #[tokio::test]
 async fn a_full_queue_refuses_and_takes_again_when_there_is_room() {
@@ -20,7 +20,13 @@ async fn a_full_queue_refuses_and_takes_again_when_there_is_room() {
     };
     let plane = Plane::with(settings(10_000));
     let offer = |handle: &ForwardHandle, n_bytes: usize| {
-        handle.offer(Signal::Traces, vec![1; n_bytes].into(), 1, Vec::new())
+        handle.offer(
+            Signal::Traces,
+            Holder(1),
+            vec![1; n_bytes].into(),
+            1,
+            Vec::new(),
+        )
     };
     assert_eq!(
         offer(&plane.handle, 5_001),
@@ -70,7 +76,13 @@ async fn requests_undelivered_at_the_deadline_are_dropped_and_logged() {
         }
         plane
             .handle
-            .offer(Signal::Logs, Bytes::from_static(b"y"), 3, Vec::new())
+            .offer(
+                Signal::Logs,
+                Holder(1),
+                Bytes::from_static(b"y"),
+                3,
+                Vec::new(),
+            )
             .unwrap();
         let telemetry = plane.telemetry.clone();
         let (undelivered, books_after) = plane.finish_within(Duration::from_millis(200)).await;
@@ -103,9 +115,10 @@ async fn while_stopping_nothing_is_acknowledged_that_the_downstream_may_not_take
     } = Plane::new(peer.destination(Protocol::Grpc));
     let offer = || {
         let body = Bytes::from_static(b"x");
-        handle.offer(Signal::Traces, body, 1, Vec::new())
+        handle.offer(Signal::Traces, Holder(1), body, 1, Vec::new())
     };
-    let is_refused = || handle.check_room(Signal::Traces, 1) == Err(QueueRefusal::Draining);
+    let is_refused =
+        || handle.check_room(Signal::Traces, Holder(1), 1) == Err(QueueRefusal::Draining);
     offer().unwrap();
     let n_retries =
         || telemetry.counter("spanscore_exporter_retries_total", &[("queue", "forward")]);
@@ -162,7 +175,13 @@ async fn stopping_does_not_wait_for_the_next_interval() {
         telemetry,
     } = Plane::new(destination);
     handle
-        .offer(Signal::Traces, Bytes::from_static(b"x"), 1, Vec::new())
+        .offer(
+            Signal::Traces,
+            Holder(1),
+            Bytes::from_static(b"x"),
+            1,
+            Vec::new(),
+        )
         .unwrap();
     let (undelivered, ()) = tokio::join!(run_and_check_the_balance(delivery, &telemetry), async {
         while telemetry.counter("spanscore_exporter_retries_total", &[("queue", "forward")]) == 0 {

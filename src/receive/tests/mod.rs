@@ -42,7 +42,7 @@ impl RequestSink for Notebook {
         Some(Arc::new(KeySet::default()))
     }
 
-    fn check_room(&self, _: Signal, n_bytes: usize) -> Result<(), QueueRefusal> {
+    fn check_room(&self, _: Signal, _: PeerId, n_bytes: usize) -> Result<(), QueueRefusal> {
         match *self.room.lock().unwrap() {
             Some(room) if n_bytes >= room => Err(QueueRefusal::Full),
             _ => Ok(()),

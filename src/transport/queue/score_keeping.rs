@@ -156,7 +156,7 @@ impl Queue {
                 false => unkept.push(entry),
             }
         }
-        state.release(unkept.iter().map(|entry| entry.cost).sum());
+        unkept.iter().for_each(|entry| state.release(entry));
         self.moved(&state);
         unkept
     }
@@ -191,7 +191,7 @@ impl State {
                 false => self.tried.push((due, entry)),
             }
         }
-        self.release(gone.iter().map(|entry| entry.cost).sum());
+        gone.iter().for_each(|entry| self.release(entry));
         gone
     }
 }

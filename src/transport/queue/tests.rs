@@ -115,19 +115,25 @@ fn room_is_known_before_a_request_is_read() {
     };
     (1..=3).for_each(|n| queue.offer(request(n)).unwrap());
     assert_eq!(
-        [queue.check_room(100), queue.check_room(101)],
+        [
+            queue.check_room(Holder::default(), 100),
+            queue.check_room(Holder::default(), 101)
+        ],
         [Ok(()), Err(QueueRefusal::Full)]
     );
     // A quarter is free: smaller requests may still fit.
     assert_eq!(queue.offer(of_size(101)), Err(QueueRefusal::Full));
-    assert_eq!(queue.check_room(0), Ok(()));
+    assert_eq!(queue.check_room(Holder::default(), 0), Ok(()));
 
     let taken = queue.take(now()).unwrap();
     queue.finish(&taken);
     queue.offer(of_size(400)).unwrap();
     let n_free = queue.capacity() - queue.n_bytes();
     assert!(n_free < queue.capacity() / 8, "{n_free}");
-    assert_eq!(queue.check_room(0), Err(QueueRefusal::Full));
+    assert_eq!(
+        queue.check_room(Holder::default(), 0),
+        Err(QueueRefusal::Full)
+    );
 }
 
 #[test]
@@ -145,14 +151,17 @@ fn a_request_of_unknown_size_is_refused_from_the_first_that_did_not_fit_until_by
     };
     queue.offer(of_size(45_000)).unwrap();
     queue.offer(of_size(45_000)).unwrap();
-    assert_eq!(queue.check_room(0), Ok(()));
+    assert_eq!(queue.check_room(Holder::default(), 0), Ok(()));
     assert_eq!(queue.offer(of_size(20_000)), Err(QueueRefusal::Full));
-    assert_eq!(queue.check_room(0), Err(QueueRefusal::Full));
+    assert_eq!(
+        queue.check_room(Holder::default(), 0),
+        Err(QueueRefusal::Full)
+    );
     // What fits and is offered anyway is accepted.
     queue.offer(of_size(1_000)).unwrap();
     let taken = queue.take(now()).unwrap();
     queue.finish(&taken);
-    assert_eq!(queue.check_room(0), Ok(()));
+    assert_eq!(queue.check_room(Holder::default(), 0), Ok(()));
 }
 
 #[test]
@@ -164,7 +173,7 @@ fn a_draining_queue_refuses_while_its_destination_is_down() {
             queue.set_destination_down(is_down);
         }
         [
-            refusing.check_room(1),
+            refusing.check_room(Holder::default(), 1),
             refusing.offer(request(1)),
             dropping.offer(request(1)),
         ]
@@ -257,4 +266,47 @@ fn a_bound_that_shrinks_keeps_what_waits_and_refuses_until_it_has_left() {
     let waiting = queue.take_probe().unwrap();
     queue.finish(&waiting);
     assert_eq!(queue.offer(of_size(1_000)), Ok(()));
+}
+
+#[test]
+fn who_holds_most_is_refused_while_others_still_find_room() {
+    let (queue, notebook) = queue(WhenFull::RefuseNewcomer);
+    let from = |holder, n_bytes| OutboundRequest {
+        holder: Holder(holder),
+        body: vec![0; n_bytes].into(),
+        ..request(holder)
+    };
+    // Nobody else is known: it may take all.
+    (0..4).for_each(|_| queue.offer(from(1, 100)).unwrap());
+    assert_eq!(queue.offer(from(2, 100)), Err(QueueRefusal::Full));
+    let delivered = queue.take(now()).unwrap();
+    queue.finish(&delivered);
+    assert_eq!(queue.offer(from(1, 100)), Err(QueueRefusal::Full));
+    assert_eq!(queue.check_room(Holder(1), 0), Err(QueueRefusal::Full));
+    assert_eq!(queue.check_room(Holder(2), 0), Ok(()));
+    assert_eq!(queue.offer(from(2, 40)), Ok(()));
+    assert_eq!(notebook.0.lock().last(), Some(&("queued", 2)));
+    // What waits is given up by nobody.
+    let order: Vec<_> = std::iter::from_fn(|| items(queue.take(now()))).collect();
+    assert_eq!(order, [1, 1, 1, 2]);
+}
+
+#[test]
+fn a_request_that_was_split_leaves_its_share_when_both_halves_are_done() {
+    let (queue, _) = queue(WhenFull::RefuseNewcomer);
+    let whole = OutboundRequest {
+        holder: Holder(1),
+        ..request(1)
+    };
+    queue.check_room(Holder(2), 0).unwrap();
+    for _ in 0..3 {
+        queue.offer(whole.clone()).unwrap();
+        let entry = queue.take(now()).unwrap();
+        queue.replace(entry, [(vec![0; 60].into(), 1), (vec![0; 50].into(), 2)]);
+        for half in [queue.take(now()), queue.take(now())] {
+            queue.finish(&half.unwrap());
+        }
+    }
+    assert_eq!(queue.n_bytes(), 0);
+    assert_eq!(queue.offer(whole), Ok(()));
 }

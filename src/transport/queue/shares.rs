@@ -1,0 +1,146 @@
+//! Pure. How a queue that refuses newcomers is shared among those who fill it: what it holds was
+//! acknowledged and cannot be given up, so whoever holds much is refused while there is still room
+//! for whoever holds little. Knows numbers of holders; knows nothing of requests.
+
+use std::collections::BTreeMap;
+
+/// For whom a request waits, by a number; 0 is nobody in particular.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Holder(pub u64);
+
+/// Holders that have shares of their own; further ones have one together. They are remembered
+/// while they hold nothing, as long as there is space.
+const MAX_HOLDERS: usize = 256;
+
+/// Those that have no share of their own.
+const FURTHER: Holder = Holder(u64::MAX);
+
+/// Once there are several holders, each may hold so many times what it leaves free.
+const TIMES_FREE: usize = 7;
+
+/// What each holder has of a queue.
+#[derive(Debug, Default)]
+pub(super) struct HolderShares {
+    by_holder: BTreeMap<Holder, HolderShare>,
+    n_requests: u64,
+    /// How often bytes left.
+    n_releases: u64,
+}
+
+#[derive(Debug, Default)]
+struct HolderShare {
+    n_bytes: usize,
+    /// The number of its last request.
+    last_request: u64,
+    /// When it was last refused although it was almost at its end, in releases.
+    refused_at: Option<u64>,
+}
+
+impl HolderShares {
+    /// The holder whose share a request of this one counts against. It is remembered, so that
+    /// others leave it something from now on.
+    pub(super) fn of(&mut self, holder: Holder) -> Holder {
+        self.n_requests += 1;
+        let mut counted = holder;
+        if self.by_holder.len() >= MAX_HOLDERS && !self.by_holder.contains_key(&holder) {
+            let shares = self.by_holder.iter();
+            let forgettable = shares.filter(|(h, share)| **h != FURTHER && share.n_bytes == 0);
+            let forgotten = forgettable.min_by_key(|(_, share)| share.last_request);
+            match forgotten.map(|(holder, _)| *holder) {
+                Some(forgotten) => {
+                    self.by_holder.remove(&forgotten);
+                }
+                None => counted = FURTHER,
+            }
+        }
+        self.by_holder.entry(counted).or_default().last_request = self.n_requests;
+        counted
+    }
+
+    /// Bytes that may be added to this share while so many are free.
+    pub(super) fn room(&self, holder: Holder, n_free: usize) -> usize {
+        if self.by_holder.len() < 2 {
+            return n_free;
+        }
+        let held = self.by_holder.get(&holder).map_or(0, |share| share.n_bytes);
+        n_free.saturating_mul(TIMES_FREE).saturating_sub(held) / (TIMES_FREE + 1)
+    }
+
+    /// A request was refused: until bytes leave, those whose size is not known are, too.
+    pub(super) fn refused(&mut self, holder: Holder) {
+        if let Some(share) = self.by_holder.get_mut(&holder) {
+            share.refused_at = Some(self.n_releases);
+        }
+    }
+
+    /// Whether a request was refused since bytes last left.
+    pub(super) fn is_full(&self, holder: Holder) -> bool {
+        let share = self.by_holder.get(&holder);
+        share.is_some_and(|share| share.refused_at == Some(self.n_releases))
+    }
+
+    pub(super) fn add(&mut self, holder: Holder, n_bytes: usize) {
+        self.by_holder.entry(holder).or_default().n_bytes += n_bytes;
+    }
+
+    pub(super) fn release(&mut self, holder: Holder, n_bytes: usize) {
+        self.n_releases += 1;
+        if let Some(share) = self.by_holder.get_mut(&holder) {
+            share.n_bytes -= n_bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FREE: usize = 800;
+
+    #[test]
+    fn the_only_holder_may_take_all_and_one_of_several_leaves_an_eighth() {
+        let mut shares = HolderShares::default();
+        let [a, b] = [1, 2].map(Holder);
+        assert_eq!(shares.of(a), a);
+        assert_eq!(shares.room(a, FREE), FREE);
+        shares.of(b);
+        assert_eq!([shares.room(a, FREE), shares.room(b, FREE)], [700, 700]);
+        shares.add(a, 700);
+        assert_eq!([shares.room(a, 100), shares.room(b, 100)], [0, 87]);
+        // The second one that fills it leaves an eighth of what the first one left.
+        shares.add(b, 87);
+        assert_eq!(shares.room(Holder(3), 13), 11);
+        shares.release(a, 700);
+        assert_eq!(shares.room(a, 713), 623);
+    }
+
+    #[test]
+    fn what_was_refused_is_forgotten_when_bytes_leave() {
+        let mut shares = HolderShares::default();
+        let [a, b] = [1, 2].map(|number| shares.of(Holder(number)));
+        shares.add(a, 1);
+        shares.refused(a);
+        assert_eq!([shares.is_full(a), shares.is_full(b)], [true, false]);
+        shares.release(a, 1);
+        assert!(!shares.is_full(a));
+    }
+
+    #[test]
+    fn holders_beyond_the_most_share_one_part_and_the_longest_silent_is_forgotten_first() {
+        let mut shares = HolderShares::default();
+        for number in 0..MAX_HOLDERS as u64 {
+            let holder = shares.of(Holder(number));
+            shares.add(holder, 10);
+        }
+        let further = [1_000, 1_001].map(|number| shares.of(Holder(number)));
+        assert_eq!(further, [FURTHER; 2]);
+        shares.release(Holder(7), 10);
+        shares.release(Holder(5), 10);
+        assert_eq!(shares.of(Holder(1_002)), Holder(1_002), "for 5");
+        assert_eq!(shares.of(Holder(5)), Holder(5), "for 7");
+        shares.add(Holder(1_002), 10);
+        shares.add(Holder(5), 10);
+        assert_eq!(shares.of(Holder(7)), FURTHER);
+        assert!(shares.by_holder.len() <= MAX_HOLDERS + 1);
+    }
+}
