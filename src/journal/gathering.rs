@@ -9,6 +9,9 @@ const MAX_PAUSE: Duration = Duration::from_millis(1);
 /// A shorter wait is not worth going to sleep.
 const MIN_PAUSE: Duration = Duration::from_micros(50);
 
+/// A group of this many bytes gains little from company: its own bytes take longest.
+const MAX_BYTES: usize = 64 << 10;
+
 /// What the last group tells about the next one.
 #[derive(Debug, Default)]
 pub(super) struct Gathering {
@@ -24,11 +27,12 @@ impl Gathering {
         *self = Self { n_senders, took };
     }
 
-    /// How long to wait for more than the `n_waiting` records: at most half of a sync, and not at
-    /// all if all senders are there.
-    pub(super) fn pause(&self, n_waiting: usize) -> Option<Duration> {
+    /// How long to wait for more than the `n_waiting` records of `n_bytes`: at most half of a sync,
+    /// and not at all if all senders are there.
+    pub(super) fn pause(&self, n_waiting: usize, n_bytes: usize) -> Option<Duration> {
         let pause = (self.took / 2).min(MAX_PAUSE);
-        (n_waiting > 0 && n_waiting < self.n_senders && pause >= MIN_PAUSE).then_some(pause)
+        let may_gain = n_bytes < MAX_BYTES && n_waiting < self.n_senders;
+        (n_waiting > 0 && may_gain && pause >= MIN_PAUSE).then_some(pause)
     }
 }
 
@@ -39,18 +43,24 @@ mod tests {
     #[test]
     fn a_group_waits_for_the_senders_of_the_last_one_and_never_for_a_lone_one() {
         let mut gathering = Gathering::default();
-        assert_eq!(gathering.pause(1), None, "nothing is known yet");
+        assert_eq!(gathering.pause(1, 4_800), None, "nothing is known yet");
         let sync = Duration::from_micros(600);
         gathering.synced(4, sync);
-        assert_eq!(gathering.pause(0), None, "nobody waits");
-        assert_eq!(gathering.pause(1), Some(sync / 2));
-        assert_eq!(gathering.pause(3), Some(sync / 2));
-        assert_eq!(gathering.pause(4), None, "all are there");
+        assert_eq!(gathering.pause(0, 4_800), None, "nobody waits");
+        assert_eq!(gathering.pause(1, 4_800), Some(sync / 2));
+        assert_eq!(gathering.pause(3, 4_800), Some(sync / 2));
+        assert_eq!(gathering.pause(4, 4_800), None, "all are there");
+        let large = gathering.pause(1, MAX_BYTES);
+        assert_eq!(large, None, "its own bytes take longest");
         gathering.synced(1, sync);
-        assert_eq!(gathering.pause(1), None, "the others have gone");
+        assert_eq!(gathering.pause(1, 4_800), None, "the others have gone");
         gathering.synced(4, Duration::from_secs(1));
-        assert_eq!(gathering.pause(1), Some(MAX_PAUSE), "a disk that hangs");
+        assert_eq!(
+            gathering.pause(1, 4_800),
+            Some(MAX_PAUSE),
+            "a disk that hangs"
+        );
         gathering.synced(4, Duration::from_micros(20));
-        assert_eq!(gathering.pause(1), None, "as good as no sync");
+        assert_eq!(gathering.pause(1, 4_800), None, "as good as no sync");
     }
 }

@@ -359,7 +359,9 @@ impl LogKeeper {
         loop {
             is_ending |= waiting.is_empty() && self.wait(&mut waiting);
             is_ending |= self.gather(&mut waiting);
-            if !is_ending && let Some(pause) = self.gathering.pause(waiting.len()) {
+            let records = waiting.iter().map(|waiting| &waiting.record);
+            let n_bytes = records.map(Record::n_bytes).sum();
+            if !is_ending && let Some(pause) = self.gathering.pause(waiting.len(), n_bytes) {
                 let_gather(pause);
                 is_ending |= self.gather(&mut waiting);
             }
