@@ -154,6 +154,8 @@ fn judge(program: &Path, broker: &str, group: &str, n_threads: usize) -> io::Res
         "scores.event.enabled=false",
         "assemble.settle=1s",
         "assemble.inactive=1h",
+        // The metrics of scores have nowhere to go.
+        "shutdown.deadline=1s",
     ];
     start(program, broker, CRITERIA, &settings, 1)
 }
