@@ -1,6 +1,6 @@
-//! Compiles the definitions in `proto/`: OTLP's to descriptors for `receive/json.rs`, our own to
-//! descriptors and messages for `register/grpc.rs`. Pure Rust: no `protoc` is needed. Compresses
-//! files that the program contains.
+//! Compiles the definitions in `proto/`: OTLP's to tables for `receive/json.rs` and to descriptors
+//! for its tests, our own to descriptors and messages for `register/grpc.rs`. Pure Rust: no `protoc`
+//! is needed. Compresses files that the program contains.
 
 use std::error::Error;
 use std::io::Write;
@@ -10,6 +10,7 @@ use std::{env, fs};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use protox::prost_reflect::prost_types::{DescriptorProto, FileDescriptorSet};
+use protox::prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor};
 
 const OTLP_SERVICES: [&str; 3] = [
     "opentelemetry/proto/collector/trace/v1/trace_service.proto",
@@ -61,6 +62,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         out_dir.join("otlp_descriptors.bin"),
         otlp.encode_file_descriptor_set(),
     )?;
+    fs::write(
+        out_dir.join("otlp_messages.rs"),
+        tables(&otlp.descriptor_pool()),
+    )?;
 
     let mut own = protox::Compiler::new(["proto"])?;
     own.include_imports(true)
@@ -98,6 +103,58 @@ fn pack(files: &[&str], packed: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Writes messages as the table `MESSAGES` of `receive/json/definitions.rs`.
+fn tables(pool: &DescriptorPool) -> String {
+    let messages: Vec<_> = pool.all_messages().collect();
+    let mut tables = "pub(super) static MESSAGES: &[OtlpMessage] = &[\n".to_owned();
+    for message in &messages {
+        tables += &format!("OtlpMessage {{ name: {:?}, fields: &[\n", message.name());
+        for field in message.fields() {
+            tables += &format!(
+                "OtlpField {{ name: {:?}, json_name: {:?}, number: {}, kind: OtlpKind::{}, is_list: {}, \
+                 has_presence: {} }},\n",
+                field.name(),
+                field.json_name(),
+                field.number(),
+                kind(&field, &messages),
+                field.is_list(),
+                field.supports_presence(),
+            );
+        }
+        tables += "] },\n";
+    }
+    tables + "];\n"
+}
+
+fn kind(field: &FieldDescriptor, messages: &[MessageDescriptor]) -> String {
+    match field.kind() {
+        Kind::Double => "Double".to_owned(),
+        Kind::Int32 => "Int32".to_owned(),
+        Kind::Sint32 => "Sint32".to_owned(),
+        Kind::Int64 => "Int64".to_owned(),
+        Kind::Sfixed64 => "Sfixed64".to_owned(),
+        Kind::Uint32 => "Uint32".to_owned(),
+        Kind::Fixed32 => "Fixed32".to_owned(),
+        Kind::Uint64 => "Uint64".to_owned(),
+        Kind::Fixed64 => "Fixed64".to_owned(),
+        Kind::Bool => "Bool".to_owned(),
+        Kind::String => "String".to_owned(),
+        Kind::Bytes => "Bytes".to_owned(),
+        Kind::Enum(values) => {
+            let values: Vec<_> = values
+                .values()
+                .map(|value| (value.name().to_owned(), value.number()))
+                .collect();
+            format!("Enum(&{values:?})")
+        }
+        Kind::Message(message) => {
+            let place = messages.iter().position(|known| *known == message);
+            format!("Message({})", place.expect("the pool has all messages"))
+        }
+        other => panic!("OTLP has a field of a new type, {other:?}: teach it to receive/json"),
+    }
+}
+
 /// Generates the messages of [`OWN_PACKAGE`]. Those that a document holds, a criterion or a
 /// trajectory, also get the JSON form of configuration files from serde: fields under their names,
 /// without those that have their default.
@@ -107,7 +164,7 @@ fn generate_messages(files: FileDescriptorSet, out_dir: &Path) -> Result<(), Box
         .out_dir(out_dir)
         .btree_map(["."])
         .compile_well_known_types()
-        .extern_path(".google.protobuf", "::prost_reflect::prost_types")
+        .extern_path(".google.protobuf", "::prost_types")
         .extern_path(".opentelemetry.proto", "::opentelemetry_proto::tonic");
     let own = files
         .file

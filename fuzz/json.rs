@@ -17,7 +17,7 @@ use spanscore::receive::{json, scan};
 
 use crate::captures::{self, Signal};
 use crate::corpus;
-use crate::generate::{descriptors, request_descriptor};
+use crate::generate::{Dice, Generator, descriptors, request_descriptor};
 
 #[test]
 fn captures_mean_the_same_as_protobuf() {
@@ -88,6 +88,59 @@ fn ids_to_base64(value: &mut Value) {
             }
         }
         Value::Array(items) => items.iter_mut().for_each(ids_to_base64),
+        _ => {}
+    }
+}
+
+#[test]
+fn messages_of_every_kind_mean_what_prost_reflect_reads() {
+    let generator = Generator::new();
+    bolero::check!()
+        .with_iterations(600)
+        .with_max_len(64)
+        .for_each(|recipe: &[u8]| {
+            let mut dice = Dice::new(recipe);
+            for signal in [Signal::Traces, Signal::Logs, Signal::Metrics] {
+                let message = request_descriptor(&descriptors(), signal);
+                let request = generator.request(signal, &mut dice);
+                let Ok(request) = DynamicMessage::decode(message.clone(), request.as_slice())
+                else {
+                    continue;
+                };
+                let mut value = serde_json::to_value(&request).unwrap();
+                ids_of_right_length(&mut value);
+                let body = value.to_string();
+                let transcoded = match signal {
+                    Signal::Traces => json::traces(body.as_bytes()),
+                    Signal::Logs => json::logs(body.as_bytes()),
+                    Signal::Metrics => json::metrics(body.as_bytes()),
+                };
+                let transcoded = match transcoded {
+                    Ok(transcoded) => transcoded,
+                    // The JSON parser allows fewer levels than protobuf does.
+                    Err(error) if error.to_string().contains("recursion limit") => continue,
+                    Err(error) => panic!("{error}: {body}"),
+                };
+                ids_to_base64(&mut value);
+                let expected = DynamicMessage::deserialize(message.clone(), value).unwrap();
+                let read = DynamicMessage::decode(message, transcoded.as_slice()).unwrap();
+                assert_eq!(read.encode_to_vec(), expected.encode_to_vec(), "{body}");
+            }
+        });
+}
+
+fn ids_of_right_length(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            for (name, member) in members {
+                match name.as_str() {
+                    "traceId" => *member = json!("5b8efff798038103d269b633813fc60c"),
+                    "spanId" | "parentSpanId" => *member = json!("eee19b7ec3c1b174"),
+                    _ => ids_of_right_length(member),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(ids_of_right_length),
         _ => {}
     }
 }

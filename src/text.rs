@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use data_encoding::HEXLOWER;
 use flate2::read::GzDecoder;
-use prost_reflect::prost_types::Timestamp;
+use prost_types::Timestamp;
 
 pub(crate) use did_you_mean::nearest;
 

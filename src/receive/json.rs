@@ -1,38 +1,21 @@
 //! Transcodes OTLP/JSON to protobuf, so that later stages see protobuf only. Follows OTLP's own
-//! descriptors: messages are walked here and written as they are read, and each scalar is left to
-//! prost-reflect, which knows protobuf's JSON mapping. Tolerates the deviations of real SDKs
-//! (nulls, unknown fields, numbers as strings, ids in upper case); knows nothing of the request's
-//! purpose.
+//! definitions: messages are walked here and written as they are read, and `scalar.rs` knows
+//! protobuf's JSON mapping. Tolerates the deviations of real SDKs (nulls, unknown fields, numbers
+//! as strings, ids in upper case); knows nothing of the request's purpose.
 
-mod plain_numbers;
+mod definitions;
+mod scalar;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::LazyLock;
 
 use data_encoding::HEXLOWER_PERMISSIVE;
-use prost::Message as _;
-use prost_reflect::{
-    DescriptorPool, DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor,
-};
-use serde::de::value::{MapAccessDeserializer, StrDeserializer};
-use serde::de::{
-    DeserializeSeed, Deserializer, Error as _, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess,
-    Visitor,
-};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use plain_numbers::PlainNumbers;
+use definitions::{MESSAGES, OtlpField, OtlpKind, OtlpMessage};
 
 use crate::text::truncated;
 use crate::wire::write;
-
-/// OTLP's definitions, as `build.rs` compiled them from `proto/`.
-static DESCRIPTORS: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    DescriptorPool::decode(
-        include_bytes!(concat!(env!("OUT_DIR"), "/otlp_descriptors.bin")).as_slice(),
-    )
-    .expect("build.rs wrote a descriptor set that it had compiled")
-});
 
 /// Longest description of an error, in characters, before it is cut.
 const MAX_ERROR_LEN: usize = 200;
@@ -82,10 +65,7 @@ impl std::error::Error for JsonError {
 /// fit its field. A null field counts as absent, a null among messages as an empty message; a null
 /// among numbers is refused. Ids of spans and links must have their length or be empty.
 pub fn traces(body: &[u8]) -> Result<Vec<u8>, JsonError> {
-    transcode(
-        body,
-        "opentelemetry.proto.collector.trace.v1.ExportTraceServiceRequest",
-    )
+    transcode(body, "ExportTraceServiceRequest")
 }
 
 /// An `ExportLogsServiceRequest` as protobuf.
@@ -93,10 +73,7 @@ pub fn traces(body: &[u8]) -> Result<Vec<u8>, JsonError> {
 /// # Errors
 /// As for [`traces`], but ids may have any length.
 pub fn logs(body: &[u8]) -> Result<Vec<u8>, JsonError> {
-    transcode(
-        body,
-        "opentelemetry.proto.collector.logs.v1.ExportLogsServiceRequest",
-    )
+    transcode(body, "ExportLogsServiceRequest")
 }
 
 /// An `ExportMetricsServiceRequest` as protobuf.
@@ -104,16 +81,14 @@ pub fn logs(body: &[u8]) -> Result<Vec<u8>, JsonError> {
 /// # Errors
 /// As for [`logs`].
 pub fn metrics(body: &[u8]) -> Result<Vec<u8>, JsonError> {
-    transcode(
-        body,
-        "opentelemetry.proto.collector.metrics.v1.ExportMetricsServiceRequest",
-    )
+    transcode(body, "ExportMetricsServiceRequest")
 }
 
 fn transcode(body: &[u8], message: &str) -> Result<Vec<u8>, JsonError> {
-    let message = DESCRIPTORS
-        .get_message_by_name(message)
-        .expect("the services' requests are in the descriptor set");
+    let message = MESSAGES
+        .iter()
+        .find(|known| known.name == message)
+        .expect("the services' requests are among OTLP's messages");
     let body = mend_surrogates(body);
     let mut request = Request {
         protobuf: Vec::with_capacity(body.len() / 2),
@@ -121,7 +96,7 @@ fn transcode(body: &[u8], message: &str) -> Result<Vec<u8>, JsonError> {
     };
     let mut deserializer = serde_json::Deserializer::from_slice(&body);
     match (MessageSeed {
-        message: &message,
+        message,
         request: &mut request,
     })
     .deserialize(&mut deserializer)
@@ -179,10 +154,10 @@ impl Request {
     /// Writes a length-delimited field.
     fn delimited<E>(
         &mut self,
-        field_number: u32,
+        field_number: u64,
         content: impl FnOnce(&mut Self) -> Result<(), E>,
     ) -> Result<(), E> {
-        let content_start = write::begin(&mut self.protobuf, field_number.into());
+        let content_start = write::begin(&mut self.protobuf, field_number);
         content(self)?;
         write::end(&mut self.protobuf, content_start);
         Ok(())
@@ -204,7 +179,7 @@ impl Request {
 // === messages and fields ===
 
 struct MessageSeed<'s> {
-    message: &'s MessageDescriptor,
+    message: &'static OtlpMessage,
     request: &'s mut Request,
 }
 
@@ -220,22 +195,22 @@ impl<'de> Visitor<'de> for MessageSeed<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an object ({})", self.message.name())
+        write!(f, "an object ({})", self.message.name)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Self { message, request } = self;
         while let Some(name) = map.next_key::<Cow<'_, str>>()? {
-            let field = message
-                .get_field_by_json_name(&name)
-                .or_else(|| message.get_field_by_name(&name));
+            let by_json_name = message.fields.iter().find(|field| field.json_name == name);
+            let field =
+                by_json_name.or_else(|| message.fields.iter().find(|field| field.name == name));
             let Some(field) = field else {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };
             if let Err(error) = map.next_value_seed(FieldSeed {
                 message,
-                field: &field,
+                field,
                 request,
             }) {
                 request.path.push(Step::Field(name.into_owned()));
@@ -247,8 +222,8 @@ impl<'de> Visitor<'de> for MessageSeed<'_> {
 }
 
 struct FieldSeed<'s> {
-    message: &'s MessageDescriptor,
-    field: &'s FieldDescriptor,
+    message: &'static OtlpMessage,
+    field: &'static OtlpField,
     request: &'s mut Request,
 }
 
@@ -264,7 +239,7 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a value of {}", self.field.json_name())
+        write!(f, "a value of {}", self.field.json_name)
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {
@@ -281,48 +256,37 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
             field,
             request,
         } = self;
-        match field.kind() {
-            Kind::Message(item) if field.is_list() => deserializer.deserialize_seq(ItemsVisitor {
-                field_number: field.number(),
-                item,
-                request,
-            }),
-            Kind::Message(inner) => request.delimited(field.number(), |request| {
+        match field.kind {
+            OtlpKind::Message(item) if field.is_list => {
+                deserializer.deserialize_seq(ItemsVisitor {
+                    field_number: field.number,
+                    item: &MESSAGES[item],
+                    request,
+                })
+            }
+            OtlpKind::Message(inner) => request.delimited(field.number, |request| {
                 MessageSeed {
-                    message: &inner,
+                    message: &MESSAGES[inner],
                     request,
                 }
                 .deserialize(deserializer)
             }),
-            Kind::Bytes if field.name().ends_with("_id") => {
+            OtlpKind::Bytes if field.name.ends_with("_id") => {
                 let id = deserializer.deserialize_str(IdVisitor {
-                    n_bytes: id_size(field),
+                    n_bytes: id_size(message, field),
                 })?;
-                if !id.is_empty() {
-                    write::bytes(&mut request.protobuf, field.number().into(), &id);
-                }
+                write::bytes(&mut request.protobuf, field.number, &id);
                 Ok(())
             }
-            _ => {
-                let one_field = MapAccessDeserializer::new(OneField {
-                    name: Some(field.json_name()),
-                    value: Some(PlainNumbers(deserializer)),
-                });
-                let options = DeserializeOptions::new().deny_unknown_fields(false);
-                let scalar =
-                    DynamicMessage::deserialize_with_options(message.clone(), one_field, &options)?;
-                scalar
-                    .encode(&mut request.protobuf)
-                    .map_err(D::Error::custom)
-            }
+            _ => scalar::transcode(field, deserializer, &mut request.protobuf),
         }
     }
 }
 
 /// A list of messages.
 struct ItemsVisitor<'s> {
-    field_number: u32,
-    item: MessageDescriptor,
+    field_number: u64,
+    item: &'static OtlpMessage,
     request: &'s mut Request,
 }
 
@@ -330,14 +294,14 @@ impl<'de> Visitor<'de> for ItemsVisitor<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an array ({})", self.item.name())
+        write!(f, "an array ({})", self.item.name)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         for idx in 0.. {
             match items.next_element_seed(ItemSeed {
                 field_number: self.field_number,
-                item: &self.item,
+                item: self.item,
                 request: self.request,
             }) {
                 Ok(Some(())) => {}
@@ -353,8 +317,8 @@ impl<'de> Visitor<'de> for ItemsVisitor<'_> {
 }
 
 struct ItemSeed<'s> {
-    field_number: u32,
-    item: &'s MessageDescriptor,
+    field_number: u64,
+    item: &'static OtlpMessage,
     request: &'s mut Request,
 }
 
@@ -370,7 +334,7 @@ impl<'de> Visitor<'de> for ItemSeed<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an object ({})", self.item.name())
+        write!(f, "an object ({})", self.item.name)
     }
 
     // An item must not vanish: the second value of an array stays its second value if the first is
@@ -399,11 +363,11 @@ impl<'de> Visitor<'de> for ItemSeed<'_> {
     }
 }
 
-// === ids and other scalars ===
+// === ids ===
 
 /// The required length of an id in bytes, if there is one: see `scan.rs` and `scan_logs.rs`.
-fn id_size(field: &FieldDescriptor) -> Option<usize> {
-    match (field.parent_message().name(), field.name()) {
+fn id_size(message: &OtlpMessage, field: &OtlpField) -> Option<usize> {
+    match (message.name, field.name) {
         ("Span" | "Link", "trace_id") => Some(16),
         ("Span" | "Link", _) => Some(8),
         _ => None,
@@ -435,35 +399,6 @@ impl Visitor<'_> for IdVisitor {
     }
 }
 
-/// An object of a single field, whose value is not read yet.
-struct OneField<'s, D> {
-    name: Option<&'s str>,
-    value: Option<D>,
-}
-
-impl<'de, D: Deserializer<'de>> MapAccess<'de> for OneField<'_, D> {
-    type Error = D::Error;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, D::Error> {
-        let Some(name) = self.name.take() else {
-            return Ok(None);
-        };
-        let name: StrDeserializer<'_, D::Error> = name.into_deserializer();
-        seed.deserialize(name).map(Some)
-    }
-
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, D::Error> {
-        let value = self
-            .value
-            .take()
-            .ok_or_else(|| D::Error::custom("the value was read twice"))?;
-        seed.deserialize(value)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -471,6 +406,7 @@ mod tests {
     use opentelemetry_proto::tonic::common::v1::any_value::Value;
     use opentelemetry_proto::tonic::metrics::v1::metric::Data;
     use proptest::prelude::*;
+    use prost::Message as _;
 
     use super::*;
 

@@ -18,7 +18,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use axum::routing::{MethodRouter, any, post};
 use prost::Message;
-use prost_reflect::prost_types::Timestamp;
+use prost_types::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio_stream::wrappers::BroadcastStream;
@@ -262,7 +262,7 @@ fn precondition(if_match: String, create_only: bool) -> Precondition {
     }
 }
 
-fn ttl(ttl: Option<prost_reflect::prost_types::Duration>) -> Result<Option<Duration>, ApiError> {
+fn ttl(ttl: Option<prost_types::Duration>) -> Result<Option<Duration>, ApiError> {
     // A negative duration is as invalid as none at all.
     ttl.map(|ttl| check_ttl(ttl.try_into().unwrap_or_default()))
         .transpose()

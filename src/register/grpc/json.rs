@@ -1,8 +1,8 @@
 //! The JSON form of messages, which is that of configuration files: serde for protobuf's `Value`
 //! and `Struct`, and for `Count`, which files write as a pair (`[">=", 2]`).
 
-use prost_reflect::prost_types::value::Kind;
-use prost_reflect::prost_types::{ListValue, Struct, Value as ProtoValue};
+use prost_types::value::Kind;
+use prost_types::{ListValue, Struct, Value as ProtoValue};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 use serde_json::{Map, Number, Value};
 

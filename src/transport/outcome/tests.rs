@@ -1,7 +1,7 @@
 //! Tests the outcomes of codes, headers and bodies as peers send them. Does not prove that a peer
 //! sends them.
 
-use prost_reflect::prost_types::Any;
+use prost_types::Any;
 
 use super::*;
 
@@ -137,7 +137,7 @@ fn http_statuses_mean_what_otlp_says() {
 fn retry_info_is_read_with_and_without_padding() {
     let info = RetryInfo::new(Some(Duration::from_millis(2_500)));
     let value = tonic_types::pb::RetryInfo {
-        retry_delay: Some(prost_reflect::prost_types::Duration {
+        retry_delay: Some(prost_types::Duration {
             seconds: 2,
             nanos: 500_000_000,
         }),
