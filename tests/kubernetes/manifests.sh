@@ -37,6 +37,7 @@ if go_program helm "helm.sh/helm/v3/cmd/helm@v$HELM_VERSION"; then
   done
   helm template agent "$agent_chart" --namespace test --kube-version 1.29.0 >"$rendered/helm-agent-chart.yaml" || fail "helm template of a chart that takes the sidecar"
   helm template plain "$chart" --namespace test --kube-version 1.29.0 -f "$chart/ci/autoscaling-values.yaml" --set journal.enabled=false >"$rendered/helm-gateway-without-journal.yaml" || fail "helm template of a gateway without a journal"
+  helm template writer "$chart" --namespace test --kube-version 1.29.0 -f "$chart/ci/writer-values.yaml" --set journal.enabled=true >"$rendered/helm-writer-journal.yaml" || fail "helm template of a writer with a journal"
   helm template agent "$agent_chart" --namespace test --kube-version 1.29.0 --set spanscore.journal.enabled=true >"$rendered/helm-agent-journal.yaml" || fail "helm template of a sidecar with a journal"
   # What must not render, and why not.
   refused() { # TEXT ARGUMENT…

@@ -6,6 +6,7 @@ several files must say the same they do.
 """
 
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -14,6 +15,8 @@ import yaml
 SPANSCORE, REPOSITORY, FOLDER = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
 # A program without Kafka refuses to read or write a topic; it checks everything else.
 BUILT_WITHOUT = "this program is built without Kafka"
+# journal.max_scores_size, unless given.
+MAX_SCORES_SIZE = 128 << 20
 wrong, n_configurations, n_containers, n_in_part, journals = [], 0, 0, 0, []
 
 
@@ -28,6 +31,17 @@ def pod_of(document):
     if document["kind"] == "Pod":
         return document
     return spec.get("template")
+
+
+def n_bytes(quantity):
+    number, unit = re.fullmatch(r"(\d+)([KMG]i)B?", quantity).groups()
+    return int(number) << {"Ki": 10, "Mi": 20, "Gi": 30}[unit]
+
+
+def writes_to_kafka(configurations, volumes):
+    names = [volume["configMap"]["name"] for volume in volumes.values() if "configMap" in volume]
+    configured = [yaml.safe_load(configurations[name]) or {} for name in names if name in configurations]
+    return any(((one.get("kafka") or {}).get("write") or {}).get("enabled") for one in configured)
 
 
 def validate(text, environment, what):
@@ -85,10 +99,16 @@ def look_at(container, pod, is_sidecar, what, configurations, variables, claims)
         journals.append(what)
         folder = pathlib.PurePosixPath(environment["SPANSCORE_JOURNAL__DIRECTORY"])
         mounts = [mount["name"] for mount in container["volumeMounts"] if pathlib.PurePosixPath(mount["mountPath"]) in folder.parents]
-        if len(mounts) != 1 or mounts[0] not in volumes | dict.fromkeys(claims):
+        if len(mounts) != 1 or mounts[0] not in volumes | claims:
             wrong.append(f"{what}: its journal is on no volume")
-        elif mounts[0] in volumes and not volumes[mounts[0]]["emptyDir"]["sizeLimit"]:
-            wrong.append(f"{what}: its journal has no limit")
+        else:
+            room = volumes[mounts[0]]["emptyDir"].get("sizeLimit") if mounts[0] in volumes else claims[mounts[0]]
+            # What waits for Kafka is kept in a log of its own.
+            n_logs = 2 if writes_to_kafka(configurations, volumes) else 1
+            if not room:
+                wrong.append(f"{what}: its journal has no limit")
+            elif n_bytes(room) < n_logs * n_bytes(environment["SPANSCORE_JOURNAL__MAX_SIZE"]) + MAX_SCORES_SIZE:
+                wrong.append(f"{what}: a volume of {room} does not hold its journal's logs")
     mounted = [volumes[mount["name"]] for mount in container["volumeMounts"] if mount["mountPath"] == "/etc/spanscore"]
     if len(mounted) != 1:
         wrong.append(f"{what}: /etc/spanscore is mounted {len(mounted)} times")
@@ -108,7 +128,10 @@ for path in sorted(FOLDER.glob("*.yaml")):
         pod = pod_of(document)
         if not pod:
             continue
-        claims = [claim["metadata"]["name"] for claim in document["spec"].get("volumeClaimTemplates", [])]
+        claims = {
+            claim["metadata"]["name"]: claim["spec"]["resources"]["requests"]["storage"]
+            for claim in document["spec"].get("volumeClaimTemplates", [])
+        }
         labels = (document["metadata"].get("labels") or {}) | (pod["metadata"].get("labels") or {})
         containers = [(container, True) for container in pod["spec"].get("initContainers", [])] + [(container, False) for container in pod["spec"]["containers"]]
         ours = [(container, is_init) for container, is_init in containers if container["name"] == "spanscore"]
@@ -152,7 +175,7 @@ images = {container["image"] for container in sidecar["spec"]["template"]["spec"
 if chart["appVersion"] != version or images != {f"spanscore:{version}"} or f"ARG VERSION={version}\n" not in (REPOSITORY / "deploy/Dockerfile").read_text():
     wrong.append(f"the chart's appVersion, the component's image and the Dockerfile are not all of version {version}")
 
-for rendering in ("kustomize-journal.yaml", "kustomize-gateway.yaml", "helm-gateway.yaml", "helm-autoscaling.yaml", "helm-agent-journal.yaml"):
+for rendering in ("kustomize-journal.yaml", "kustomize-gateway.yaml", "helm-gateway.yaml", "helm-autoscaling.yaml", "helm-agent-journal.yaml", "helm-writer-journal.yaml"):
     if (FOLDER / rendering).exists() and not any(name.startswith(rendering) for name in journals):
         wrong.append(f"{rendering}: has no journal")
 for rendering in ("kustomize-components.yaml", "helm-gateway-without-journal.yaml", "helm-agent-chart.yaml"):

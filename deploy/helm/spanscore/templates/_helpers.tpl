@@ -167,8 +167,11 @@ resources:
 {{- end }}
 {{- end }}
 
+{{/* What its volume must hold: the requests, once more those that wait for Kafka, and the scores. */}}
 {{- define "spanscore.journalVolumeSize" -}}
-{{- default (ternary "8Gi" "512Mi" (eq .Values.mode "gateway")) .Values.journal.volumeSize }}
+{{- $writes := ((.Values.config.kafka | default dict).write | default dict).enabled }}
+{{- $default := ternary (ternary "14Gi" "8Gi" (eq $writes true)) (ternary "768Mi" "512Mi" (eq $writes true)) (eq .Values.mode "gateway") }}
+{{- default $default .Values.journal.volumeSize }}
 {{- end }}
 
 {{- define "spanscore.journalMount" -}}
