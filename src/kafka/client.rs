@@ -222,6 +222,9 @@ impl Words {
             }
             _ => match complaint {
                 Some(complaint) if is_about_login(&complaint) => self.login_failed(Some(complaint)),
+                Some(complaint) if is_about_tls(&complaint) => {
+                    format!("TLS with the brokers failed, see `kafka.tls`: {complaint}")
+                }
                 Some(complaint) => format!("{code}: {complaint}"),
                 None => code.to_string(),
             },
@@ -244,7 +247,12 @@ impl Words {
 }
 
 fn is_about_login(complaint: &str) -> bool {
-    complaint.contains("SASL") || complaint.contains("uthentication")
+    // The address begins with `sasl_ssl://`, whatever the complaint is.
+    complaint.contains("SASL ") || complaint.contains("uthentication")
+}
+
+fn is_about_tls(complaint: &str) -> bool {
+    complaint.contains("SSL") || complaint.contains("certificate")
 }
 
 /// Why the library does not take its settings.

@@ -27,6 +27,13 @@ use crate::sync::Mutex;
 /// How long the brokers may take to answer a question about a partition.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Longest wait for the next complaint of the library. Without one, a log line of the library would
+/// hide the complaints behind it.
+const COMPLAINT_WAIT: Duration = Duration::from_millis(20);
+
+/// Complaints of the library that are heard at once.
+const MAX_COMPLAINTS: usize = 100;
+
 /// A member of a consumer group that reads one topic.
 pub struct TopicReader {
     inner: Arc<BaseConsumer<ReaderContext>>,
@@ -186,12 +193,19 @@ impl TopicReader {
         })
     }
 
-    /// The number of the topic's partitions, asked of the brokers. Blocks.
-    pub fn n_partitions(&self) -> Result<i32, String> {
-        let metadata = self
-            .inner
-            .fetch_metadata(Some(&self.words.topic), METADATA_TIMEOUT)
-            .map_err(|error| self.why(&error))?;
+    /// The number of the topic's partitions, asked of the brokers before joining the group. Blocks.
+    pub fn find_topic(&self) -> Result<i32, String> {
+        let topic = Some(&*self.words.topic);
+        let metadata = self.inner.fetch_metadata(topic, METADATA_TIMEOUT);
+        let metadata = metadata.map_err(|error| {
+            // The library says what it complains of only to whoever polls. No record comes yet.
+            for _ in 0..MAX_COMPLAINTS {
+                if self.inner.poll(COMPLAINT_WAIT).is_none() {
+                    break;
+                }
+            }
+            self.why(&error)
+        })?;
         self.words.n_partitions(&metadata).map_err(text_of)
     }
 

@@ -51,14 +51,19 @@ fn send(otlp: &str, body: &[u8]) -> String {
 }
 
 /// A record as a consumer reads it.
-struct Read {
+pub(crate) struct Read {
     partition: i32,
     key: Option<String>,
-    request: ExportTraceServiceRequest,
+    pub(crate) request: ExportTraceServiceRequest,
 }
 
 /// Everything in the topic.
 fn records(brokers: &str) -> Vec<Read> {
+    read_topic(brokers, TOPIC)
+}
+
+/// Everything in a topic of as many partitions.
+pub(crate) fn read_topic(brokers: &str, topic: &str) -> Vec<Read> {
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", brokers)
         .set("group.id", "test")
@@ -68,10 +73,10 @@ fn records(brokers: &str) -> Vec<Read> {
     let mut n_left = 0;
     for partition in 0..N_PARTITIONS {
         let (low, high) = consumer
-            .fetch_watermarks(TOPIC, partition, Duration::from_secs(10))
+            .fetch_watermarks(topic, partition, Duration::from_secs(10))
             .unwrap();
         n_left += high - low;
-        all.add_partition_offset(TOPIC, partition, Offset::Beginning)
+        all.add_partition_offset(topic, partition, Offset::Beginning)
             .unwrap();
     }
     consumer.assign(&all).unwrap();
@@ -90,7 +95,7 @@ fn records(brokers: &str) -> Vec<Read> {
     records
 }
 
-fn spans(request: ExportTraceServiceRequest) -> impl Iterator<Item = Span> {
+pub(crate) fn spans(request: ExportTraceServiceRequest) -> impl Iterator<Item = Span> {
     let resources = request.resource_spans.into_iter();
     resources.flat_map(|resource| {
         resource
@@ -101,7 +106,7 @@ fn spans(request: ExportTraceServiceRequest) -> impl Iterator<Item = Span> {
 }
 
 /// A recorded session, and a request with many traces.
-fn requests() -> Vec<Vec<u8>> {
+pub(crate) fn requests() -> Vec<Vec<u8>> {
     let read = |file| std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
     let span = |idx: u8| Span {
         trace_id: vec![idx % 20 + 1; 16],
@@ -112,7 +117,7 @@ fn requests() -> Vec<Vec<u8>> {
     RECORDING.into_iter().map(read).chain([many]).collect()
 }
 
-fn id(span: &Span) -> (Vec<u8>, Vec<u8>) {
+pub(crate) fn id(span: &Span) -> (Vec<u8>, Vec<u8>) {
     (span.trace_id.clone(), span.span_id.clone())
 }
 

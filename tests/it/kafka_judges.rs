@@ -32,22 +32,22 @@ criteria:
 "#;
 
 /// A topic of its own on the broker, and what is judged of it.
-struct Bench {
-    brokers: String,
-    topic: String,
+pub(crate) struct Bench {
+    pub(crate) brokers: String,
+    pub(crate) topic: String,
     criteria: PathBuf,
-    backend: Backend,
+    pub(crate) backend: Backend,
 }
 
 impl Bench {
-    async fn new(name: &str) -> Self {
+    pub(crate) async fn new(name: &str) -> Self {
         let bench = Self::without_topic(name).await;
         bench.create_topic().await;
         bench
     }
 
     #[expect(clippy::disallowed_methods, reason = "the script names its broker")]
-    async fn without_topic(name: &str) -> Self {
+    pub(crate) async fn without_topic(name: &str) -> Self {
         let criteria = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.yaml"));
         fs::write(&criteria, CRITERIA).unwrap();
         let run = std::process::id();
@@ -59,13 +59,13 @@ impl Bench {
         }
     }
 
-    fn client(&self) -> ClientConfig {
+    pub(crate) fn client(&self) -> ClientConfig {
         let mut client = ClientConfig::new();
         client.set("bootstrap.servers", &self.brokers);
         client
     }
 
-    async fn create_topic(&self) {
+    pub(crate) async fn create_topic(&self) {
         let admin: AdminClient<DefaultClientContext> = self.client().create().unwrap();
         let topic = NewTopic::new(&self.topic, N_PARTITIONS, TopicReplication::Fixed(1));
         let topic = topic.set("message.timestamp.type", "LogAppendTime");
@@ -76,35 +76,39 @@ impl Bench {
 
     fn start(&self, first: &[&str], settings: &[&str]) -> Running {
         let brokers = format!("kafka.brokers=[\"{}\"]", self.brokers);
-        let endpoint = format!("forward.endpoint=http://{}", self.backend.address);
-        let settings = [&[&*brokers, &*endpoint], settings].concat();
+        let settings = [&[&*brokers], settings].concat();
         let settings = settings.iter().flat_map(|it| ["--set", *it]);
         let arguments: Vec<&str> = first.iter().copied().chain(settings).collect();
         Running::start(&arguments)
     }
 
     /// A judge, once the group has taken it in; and its admin port.
-    fn judge(&self) -> (Running, String) {
-        let (mut judge, admin) = self.judge_at_start();
+    pub(crate) fn judge(&self) -> (Running, String) {
+        self.judge_with(&[])
+    }
+
+    pub(crate) fn judge_with(&self, more: &[&str]) -> (Running, String) {
+        let (mut judge, admin) = self.judge_at_start(more);
         line_with(&mut judge, "partitions taken");
         (judge, admin)
     }
 
-    fn judge_at_start(&self) -> (Running, String) {
+    pub(crate) fn judge_at_start(&self, more: &[&str]) -> (Running, String) {
         let topic = format!("kafka.read.topic={}", self.topic);
         let group = format!("kafka.read.group={}", self.topic);
-        let mut judge = self.start(
-            &["--config", self.criteria.to_str().unwrap()],
-            &[
-                "kafka.read.enabled=true",
-                &topic,
-                &group,
-                "kafka.read.start=earliest",
-                "kafka.read.session_timeout=6s",
-                "assemble.settle=300ms",
-                "scoring.threads=2",
-            ],
-        );
+        let endpoint = format!("forward.endpoint=http://{}", self.backend.address);
+        let settings = [
+            &endpoint,
+            "kafka.read.enabled=true",
+            &topic,
+            &group,
+            "kafka.read.start=earliest",
+            "kafka.read.session_timeout=6s",
+            "assemble.settle=300ms",
+            "scoring.threads=2",
+        ];
+        let first = ["--config", self.criteria.to_str().unwrap()];
+        let mut judge = self.start(&first, &[&settings, more].concat());
         let line = line_with(&mut judge, "listening");
         assert_eq!(line["setting"], "admin.listen", "a judge has no other port");
         let admin = line["address"].as_str().unwrap().to_owned();
@@ -112,10 +116,15 @@ impl Bench {
     }
 
     /// A writer, and its OTLP port. It has no criteria.
-    fn writer(&self) -> (Running, String) {
+    pub(crate) fn writer(&self) -> (Running, String) {
+        let endpoint = format!("forward.endpoint=http://{}", self.backend.address);
+        self.writer_with(&[&endpoint])
+    }
+
+    pub(crate) fn writer_with(&self, more: &[&str]) -> (Running, String) {
         let topic = format!("kafka.write.topic={}", self.topic);
         let settings = ["kafka.write.enabled=true", &topic, "shutdown.quiet=0"];
-        let mut writer = self.start(&[], &settings);
+        let mut writer = self.start(&[], &[&settings, more].concat());
         let [otlp, _] = writer.addresses();
         (writer, otlp)
     }
@@ -163,7 +172,11 @@ impl Bench {
     }
 
     /// Waits until every trace has both scores, and checks them. Returns how many came twice.
-    fn all_judged(&self, traces: impl Iterator<Item = u64> + Clone, admins: &[&str]) -> usize {
+    pub(crate) fn all_judged(
+        &self,
+        traces: impl Iterator<Item = u64> + Clone,
+        admins: &[&str],
+    ) -> usize {
         let wanted: BTreeSet<u64> = traces.collect();
         loop {
             // Answers only after a while: the judges work meanwhile.
@@ -263,14 +276,14 @@ fn send(otlp: &str, spans: Vec<Span>) {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
-fn send_parts(otlp: &str, traces: impl Iterator<Item = u64>, part: usize) {
+pub(crate) fn send_parts(otlp: &str, traces: impl Iterator<Item = u64>, part: usize) {
     for trace in traces {
         let [first, second] = parts_of(trace);
         send(otlp, if part == 0 { first } else { second });
     }
 }
 
-fn end(program: Running) {
+pub(crate) fn end(program: Running) {
     program.signal(Signal::TERM);
     assert_eq!(program.ended().0, 0);
 }
@@ -350,7 +363,7 @@ async fn what_is_no_otlp_is_set_aside_and_what_is_misplaced_is_incomplete() {
     for partition in 0..N_PARTITIONS {
         put(partition, b"\xff\xff\xff no protobuf");
     }
-    let (mut judge, admin) = bench.judge_at_start();
+    let (mut judge, admin) = bench.judge_at_start(&[]);
     let line = line_with(&mut judge, "a record is no OTLP request");
     assert_eq!(line["offset"], 0);
     let (writer, otlp) = bench.writer();
@@ -386,7 +399,7 @@ async fn what_is_no_otlp_is_set_aside_and_what_is_misplaced_is_incomplete() {
 #[ignore = "needs a broker: tests/kafka/run starts one"]
 async fn a_missing_topic_is_told_and_waited_for() {
     let bench = Bench::without_topic("missing").await;
-    let (mut judge, admin) = bench.judge_at_start();
+    let (mut judge, admin) = bench.judge_at_start(&[]);
     let line = line_with(&mut judge, "cannot read from Kafka");
     let why = line["why"].as_str().unwrap();
     assert!(

@@ -26,9 +26,13 @@ mod judging_threads;
 #[cfg(feature = "kafka")]
 mod kafka;
 #[cfg(feature = "kafka")]
+mod kafka_collector;
+#[cfg(feature = "kafka")]
 mod kafka_faults;
 #[cfg(feature = "kafka")]
 mod kafka_judges;
+#[cfg(feature = "kafka")]
+mod kafka_logins;
 mod kept_values;
 mod log_judging;
 mod log_records;

@@ -118,7 +118,7 @@ impl Member {
     fn wait_for_topic(&mut self) -> bool {
         while !self.shared.is_stopping() {
             self.sink.beat();
-            let found = self.reader.n_partitions();
+            let found = self.reader.find_topic();
             match found.and_then(|n| self.reader.join().map(|()| n)) {
                 Ok(n_partitions) => {
                     let known = &self.shared.n_partitions;
