@@ -7,6 +7,8 @@ mod progress;
 mod split;
 
 #[cfg(feature = "kafka")]
+mod aside;
+#[cfg(feature = "kafka")]
 mod client;
 #[cfg(feature = "kafka")]
 mod consumer;
@@ -14,8 +16,12 @@ mod consumer;
 mod write;
 
 #[cfg(feature = "kafka")]
+pub use aside::{AsideFailure, AsideInFlight, AsideRecord, AsideWriter};
+#[cfg(feature = "kafka")]
 pub use consumer::{CommittedOffset, Polled, ReadRecord, ReaderChange, TopicReader};
 pub use placement::partition_of;
-pub use progress::{ProgressUnread, decode as decode_progress, encode as encode_progress};
+pub use progress::{
+    ProgressUnread, decode as decode_progress, encode as encode_progress, n_partitions_at_start,
+};
 #[cfg(feature = "kafka")]
 pub use write::{TopicWriter, TopicWriterSettings, start};

@@ -51,8 +51,8 @@ pub use journal::{
 pub use memory::{MemoryLimitChanged, MemoryShared};
 pub use metrics_page::{MetricKind, MetricsPage};
 pub use reading::{
-    PartitionsMoved, ProgressUnknown, ReadingFailed, ReadingFromKafka, RecordSetAside,
-    SpansMisplaced, StampAhead,
+    PartitionsAdded, PartitionsMoved, ProgressUnknown, ReadingFailed, ReadingFromKafka,
+    RecordSetAside, SettingAsideFailed, SpansMisplaced, SpansPlacedBefore, StampAhead,
 };
 pub use receiving::{
     AuthorizationNotPassed, IncomingRefused, NothingReceived, RequestMisdirected, ScoresReceived,

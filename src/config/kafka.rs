@@ -21,6 +21,9 @@ pub struct Kafka {
     pub sasl: Option<Sasl>,
     /// The name by which the brokers' logs and quotas know us.
     pub client_id: String,
+    /// The zone of this process, as brokers call it in `broker.rack`: records are read from a
+    /// replica there.
+    pub rack: Option<String>,
     /// What is written.
     pub write: KafkaWrite,
     /// What is read and judged.
@@ -110,16 +113,35 @@ pub struct KafkaRead {
     pub topic: String,
     /// The consumer group: those who share the topic's partitions.
     pub group: String,
+    /// How the group shares the partitions out.
+    pub protocol: KafkaProtocol,
     /// Where to begin in a partition of which the group has read nothing.
     pub start: KafkaStart,
     /// A name that is this process's alone: a restart within `session_timeout` moves no partition.
     pub instance_id: Option<String>,
-    /// A reader that is not heard of for so long has ended: others take its partitions.
+    /// A reader that is not heard of for so long has ended: others take its partitions. With
+    /// `protocol: consumer` the brokers' `group.consumer.session.timeout.ms` says so instead.
     pub session_timeout: Duration,
     /// Whoever takes a partition reads again from so long before the oldest open trace.
     pub overlap: Duration,
     /// A trace that is open for longer is not waited for; after a takeover it is `incomplete`.
     pub max_replay: Duration,
+    /// Another topic, to which records that are no OTLP are written. It must exist. Without one
+    /// they are left out.
+    pub set_aside_topic: Option<String>,
+}
+
+/// The protocol of a consumer group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum KafkaProtocol {
+    /// The members share the partitions out. All brokers know it.
+    #[default]
+    Classic,
+    /// The brokers share the partitions out (KIP-848): from Kafka 4.0.
+    Consumer,
+    /// `consumer` if the brokers know it, else `classic`.
+    Auto,
 }
 
 /// Where to begin in a partition of which nothing was read.
@@ -186,6 +208,7 @@ impl Default for Kafka {
             tls: None,
             sasl: None,
             client_id: "spanscore".to_owned(),
+            rack: None,
             write: KafkaWrite::default(),
             read: KafkaRead::default(),
         }
@@ -198,11 +221,13 @@ impl Default for KafkaRead {
             enabled: false,
             topic: "otlp_spans".to_owned(),
             group: "spanscore".to_owned(),
+            protocol: KafkaProtocol::default(),
             start: KafkaStart::default(),
             instance_id: None,
             session_timeout: Duration::from_secs(10),
             overlap: Duration::from_secs(120),
             max_replay: Duration::from_secs(600),
+            set_aside_topic: None,
         }
     }
 }

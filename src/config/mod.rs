@@ -45,8 +45,8 @@ pub use expectations::RunExpectations;
 pub use forward::{ClientTls, Compression, Forward, Protocol, QueueLimits, Retry, Signal};
 pub use journal::Journal;
 pub use kafka::{
-    Kafka, KafkaCompression, KafkaPartitioner, KafkaRead, KafkaRecords, KafkaStart, KafkaTls,
-    KafkaWrite, Sasl, SaslMechanism,
+    Kafka, KafkaCompression, KafkaPartitioner, KafkaProtocol, KafkaRead, KafkaRecords, KafkaStart,
+    KafkaTls, KafkaWrite, Sasl, SaslMechanism,
 };
 pub(crate) use keys::of_types as schema_of_types;
 pub use keys::schema;

@@ -1,13 +1,17 @@
 //! The Kafka client library, named here and in `consumer` only: a producer with what we need of its
 //! settings, and its errors in words that say what to do. Knows nothing of spans or queues.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{self, Poll, Waker};
 use std::time::Duration;
 
 use rdkafka::client::ClientContext;
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::metadata::Metadata;
+use rdkafka::producer::future_producer::OwnedDeliveryResult;
 use rdkafka::producer::{DeliveryFuture, FutureProducer, FutureRecord, Producer as _};
 
 use super::split::TopicRecord;
@@ -148,12 +152,44 @@ impl Producer {
         }
     }
 
+    /// Hands a record with headers to the library, which chooses its partition and copies it.
+    pub(super) fn send_with(
+        &self,
+        value: &[u8],
+        headers: [(&str, &str); 4],
+    ) -> Result<InFlight, Failure> {
+        let mut all = OwnedHeaders::new();
+        for (key, value) in headers {
+            let value = Some(value);
+            all = all.insert(Header { key, value });
+        }
+        let out: FutureRecord<'_, [u8], [u8]> =
+            FutureRecord::to(&self.topic).payload(value).headers(all);
+        match self.inner.send_result(out) {
+            Ok(delivery) => Ok(InFlight(delivery)),
+            Err((error, _)) => Err(self.failure(&error)),
+        }
+    }
+
     /// Waits until the brokers have the record.
     pub(super) async fn finish(&self, InFlight(delivery): InFlight) -> Result<(), Failure> {
-        match delivery.await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err((error, _))) => Err(self.failure(&error)),
-            Err(_) => Err(Failure::Later {
+        self.delivered(delivery.await.ok())
+    }
+
+    /// Whether the brokers have the record; `None` while that is open.
+    pub(super) fn outcome(&self, in_flight: &mut InFlight) -> Option<Result<(), Failure>> {
+        let mut context = task::Context::from_waker(Waker::noop());
+        match Pin::new(&mut in_flight.0).poll(&mut context) {
+            Poll::Pending => None,
+            Poll::Ready(delivery) => Some(self.delivered(delivery.ok())),
+        }
+    }
+
+    fn delivered(&self, delivery: Option<OwnedDeliveryResult>) -> Result<(), Failure> {
+        match delivery {
+            Some(Ok(_)) => Ok(()),
+            Some(Err((error, _))) => Err(self.failure(&error)),
+            None => Err(Failure::Later {
                 why: "the Kafka client ended".to_owned(),
             }),
         }
@@ -292,6 +328,7 @@ pub(super) fn connection(config: &Kafka) -> ClientConfig {
         tls,
         sasl,
         client_id,
+        rack,
         ..
     } = config;
     let mut settings = ClientConfig::new();
@@ -307,6 +344,9 @@ pub(super) fn connection(config: &Kafka) -> ClientConfig {
         .set("security.protocol", protocol)
         // A broker that is away says nothing of use every second.
         .set("log.connection.close", "false");
+    if let Some(rack) = rack {
+        settings.set("client.rack", rack);
+    }
     if let Some(tls) = tls {
         let files = [
             ("ssl.ca.location", &tls.ca_file),

@@ -21,7 +21,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
 
 use super::client::{Context, Failure, METADATA_TIMEOUT, Words, connection, unusable};
-use crate::config::Kafka;
+use crate::config::{Kafka, KafkaProtocol};
 use crate::sync::Mutex;
 
 /// How long the brokers may take to answer a question about a partition.
@@ -30,6 +30,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest wait for the next complaint of the library. Without one, a log line of the library would
 /// hide the complaints behind it.
 const COMPLAINT_WAIT: Duration = Duration::from_millis(20);
+
+/// How often the brokers are asked whether the topic has more partitions.
+const METADATA_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Complaints of the library that are heard at once.
 const MAX_COMPLAINTS: usize = 100;
@@ -68,6 +71,13 @@ pub enum Polled {
     Record(ReadRecord),
     /// Reading failed; it goes on by itself. The reason and its remedy.
     Failed(String),
+    /// This member is of no more use; another one is.
+    Ended {
+        /// The reason and its remedy.
+        why: String,
+        /// The brokers do not know the group's protocol.
+        is_unsupported: bool,
+    },
 }
 
 /// A change of what this member has.
@@ -209,6 +219,14 @@ impl TopicReader {
         self.words.n_partitions(&metadata).map_err(text_of)
     }
 
+    /// The number of the topic's partitions, asked of the brokers. Blocks.
+    pub fn n_partitions(&self) -> Result<i32, String> {
+        let topic = Some(&*self.words.topic);
+        let metadata = self.inner.fetch_metadata(topic, METADATA_TIMEOUT);
+        let metadata = metadata.map_err(|error| self.why(&error))?;
+        self.words.n_partitions(&metadata).map_err(text_of)
+    }
+
     /// Joins the group.
     pub fn join(&self) -> Result<(), String> {
         let topics = [self.words.topic.as_str()];
@@ -221,7 +239,7 @@ impl TopicReader {
     pub fn poll(&self, timeout: Duration) -> Polled {
         match self.inner.poll(timeout) {
             None => Polled::Nothing,
-            Some(Err(error)) => Polled::Failed(self.why(&error)),
+            Some(Err(error)) => self.failed(&error),
             Some(Ok(message)) => {
                 let (millis, is_log_append) = match message.timestamp() {
                     Timestamp::LogAppendTime(millis) => (Some(millis), true),
@@ -346,6 +364,29 @@ impl TopicReader {
         let _ = inner.unassign();
     }
 
+    fn failed(&self, error: &KafkaError) -> Polled {
+        match self.inner.client().fatal_error() {
+            None => Polled::Failed(self.why(error)),
+            Some((RDKafkaErrorCode::UnsupportedFeature, _)) => Polled::Ended {
+                why: "the brokers do not know the group protocol `consumer`: set \
+                      `kafka.read.protocol` to `classic` or `auto`"
+                    .to_owned(),
+                is_unsupported: true,
+            },
+            Some((RDKafkaErrorCode::GroupAuthorizationFailed, _)) => Polled::Ended {
+                why: text_of(
+                    self.words
+                        .failure_of(RDKafkaErrorCode::GroupAuthorizationFailed),
+                ),
+                is_unsupported: false,
+            },
+            Some((_, why)) => Polled::Ended {
+                why,
+                is_unsupported: false,
+            },
+        }
+    }
+
     fn list(&self, partitions: &[i32]) -> TopicPartitionList {
         let mut list = TopicPartitionList::with_capacity(partitions.len());
         for partition in partitions {
@@ -376,15 +417,25 @@ fn settings(config: &Kafka, index: usize, buffer: usize) -> ClientConfig {
     let read = &config.read;
     let session = read.session_timeout.0.as_millis();
     let mut settings = connection(config);
+    match read.protocol {
+        KafkaProtocol::Classic => settings
+            .set("session.timeout.ms", session.to_string())
+            .set(
+                "heartbeat.interval.ms",
+                // So soon the others hear that one has left.
+                (session / 10).clamp(1, 1_000).to_string(),
+            )
+            .set("partition.assignment.strategy", "cooperative-sticky"),
+        // The brokers decide these.
+        KafkaProtocol::Consumer | KafkaProtocol::Auto => settings.set("group.protocol", "consumer"),
+    };
     settings
         .set("group.id", &read.group)
-        .set("session.timeout.ms", session.to_string())
+        // So soon partitions that were added are read.
         .set(
-            "heartbeat.interval.ms",
-            // So soon the others hear that one has left.
-            (session / 10).clamp(1, 1_000).to_string(),
+            "topic.metadata.refresh.interval.ms",
+            METADATA_INTERVAL.as_millis().to_string(),
         )
-        .set("partition.assignment.strategy", "cooperative-sticky")
         .set("enable.auto.commit", "false")
         .set("enable.auto.offset.store", "false")
         // Where a record is gone from which we were to read.

@@ -9,6 +9,9 @@ const NAME: &str = "spanscore/";
 /// The version that we write, and the only one that we read.
 const VERSION: &str = "1";
 
+/// What stands before the number of partitions.
+const OF: &str = "of=";
+
 /// Longest text that is read. Ours are shorter, and brokers keep 4 KiB.
 const MAX_LEN: usize = 1 << 10;
 
@@ -26,8 +29,8 @@ pub enum ProgressUnread {
     Damaged(&'static str),
 }
 
-/// The text to commit.
-pub fn encode(progress: &LogProgress) -> String {
+/// The text to commit. `n_partitions` is what the topic had when the group began with this one.
+pub fn encode(progress: &LogProgress, n_partitions: Option<i32>) -> String {
     let LogProgress {
         mark,
         until_unix_nanos,
@@ -38,10 +41,18 @@ pub fn encode(progress: &LogProgress) -> String {
         judged,
     } = mark;
     let LogMoment { unix_nanos, offset } = judged;
+    let of = n_partitions.map_or(String::new(), |n| format!(" {OF}{n}"));
     format!(
         "{NAME}{VERSION} replay={replay} open={open} judged={unix_nanos} at={offset} \
-         until={until_unix_nanos}"
+         until={until_unix_nanos}{of}"
     )
+}
+
+/// How many partitions the topic had when the group began with this one, if the text says so.
+pub fn n_partitions_at_start(text: &str) -> Option<i32> {
+    let words = text.strip_prefix(NAME)?.split(' ');
+    let mut numbers = words.filter_map(|word| word.strip_prefix(OF));
+    numbers.next()?.parse().ok()
 }
 
 /// Reads a text that was committed. What a later program adds behind is left out.
@@ -98,16 +109,20 @@ mod tests {
     #[test]
     fn a_progress_is_read_back_and_is_short() {
         for progress in [largest(), LogProgress::default()] {
-            let text = encode(&progress);
+            let text = encode(&progress, Some(i32::MAX));
             assert!(text.len() < 200, "{text}");
             assert_eq!(decode(&text), Ok(progress));
+            assert_eq!(n_partitions_at_start(&text), Some(i32::MAX));
+            let text = encode(&progress, None);
+            assert_eq!(decode(&text), Ok(progress));
+            assert_eq!(n_partitions_at_start(&text), None);
             assert_eq!(decode(&format!("{text} later=x")), Ok(progress));
         }
     }
 
     #[test]
     fn what_another_program_or_version_committed_is_refused() {
-        let text = encode(&largest());
+        let text = encode(&largest(), None);
         for foreign in ["", "checkpoint 7", "spanscore", "replay=1 open=1"] {
             assert_eq!(decode(foreign), Err(ProgressUnread::Foreign), "{foreign}");
         }

@@ -4,6 +4,7 @@
 
 mod member;
 mod partition;
+mod set_aside;
 mod status;
 
 use std::collections::BTreeMap;
@@ -19,14 +20,15 @@ use super::{StartError, now};
 use crate::assemble::{Settings, Sizes};
 use crate::config::Kafka;
 use crate::export::{Deliveries, Exporter};
-use crate::kafka::TopicReader;
+use crate::kafka::AsideWriter;
 use crate::pipeline::{Judged, JudgementSink, LogLimits, Rules};
 use crate::sync::Mutex;
 use crate::telemetry::{
-    Heartbeat, MetricsSource, ReadingFailed, ReadingFromKafka, Telemetry, TracesHeld,
+    Heartbeat, MetricsSource, PartitionsAdded, ReadingFailed, ReadingFromKafka, Telemetry,
+    TracesHeld,
 };
 
-use member::Member;
+use member::{Member, ReaderPlan};
 use status::{JudgesStatus, count};
 
 /// A complaint is repeated after so long.
@@ -64,9 +66,13 @@ struct Shared {
     exporter: Exporter,
     deliveries: Deliveries,
     status: JudgesStatus,
+    /// Takes records that cannot be read, if they have a topic.
+    aside: Option<AsideWriter>,
     is_stopping: AtomicBool,
     /// Of the topic; 0 before it is known.
     n_partitions: AtomicI32,
+    /// How many it had before some were added; 0 if none were.
+    n_partitions_before: AtomicI32,
     /// Threads that are not a member of the group yet.
     n_joining: AtomicUsize,
     /// What was complained of, and when.
@@ -94,6 +100,9 @@ impl TopicJudges {
             n_threads,
         }
         .emit();
+        let aside = config.read.set_aside_topic.as_deref();
+        let aside = aside.map(|topic| AsideWriter::new(&config, topic));
+        let aside = aside.transpose().map_err(StartError::Kafka)?;
         let shared = Arc::new(Shared {
             limits: LogLimits {
                 overlap: config.read.overlap.0,
@@ -112,16 +121,21 @@ impl TopicJudges {
             exporter,
             deliveries,
             status: JudgesStatus::default(),
+            aside,
             is_stopping: AtomicBool::new(false),
             n_partitions: AtomicI32::new(0),
+            n_partitions_before: AtomicI32::new(0),
             n_joining: AtomicUsize::new(n_threads),
             complaints: Mutex::default(),
         });
         let buffer = shared.bounds.queue.get() / n_threads.max(1);
         let mut threads = Vec::new();
         for (index, judge) in judges.into_iter().enumerate() {
-            let reader =
-                TopicReader::new(&shared.config, index, buffer).map_err(StartError::Kafka)?;
+            let plan = ReaderPlan {
+                config: shared.config.clone(),
+                index,
+                buffer,
+            };
             let name = format!("judge-{}", index + 1);
             let heartbeat = shared.telemetry.heartbeat(name.clone(), now().instant);
             let sink = JudgeSink {
@@ -130,7 +144,8 @@ impl TopicJudges {
                 shared: Arc::clone(&shared),
                 heartbeat,
             };
-            let member = Member::new(reader, sink, Arc::clone(&shared));
+            let member = Member::new(plan, sink, Arc::clone(&shared));
+            let member = member.map_err(StartError::Kafka)?;
             let thread = thread::Builder::new().name(name);
             threads.push(thread.spawn(move || member.run())?);
         }
@@ -155,6 +170,25 @@ impl Shared {
 
     fn n_partitions(&self) -> i32 {
         self.n_partitions.load(Ordering::Relaxed)
+    }
+
+    fn n_partitions_before(&self) -> Option<i32> {
+        let n = self.n_partitions_before.load(Ordering::Relaxed);
+        (n > 0).then_some(n)
+    }
+
+    /// The topic has so many partitions.
+    fn found_partitions(&self, n_partitions: i32) {
+        let before = self.n_partitions.swap(n_partitions, Ordering::Relaxed);
+        if before != 0 && before != n_partitions {
+            self.n_partitions_before.store(before, Ordering::Relaxed);
+            PartitionsAdded {
+                topic: &self.config.read.topic,
+                n_before: before,
+                n_partitions,
+            }
+            .emit();
+        }
     }
 
     /// Whether this was not said for a minute.

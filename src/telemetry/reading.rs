@@ -104,9 +104,47 @@ pub struct RecordSetAside<'a> {
     pub offset: u64,
     /// Why.
     pub why: &'a str,
+    /// Where it was written to, if it was.
+    pub to: Option<&'a str>,
 }
 
 impl RecordSetAside<'_> {
+    /// Logs it.
+    pub fn emit(self) {
+        let Self {
+            topic,
+            partition,
+            offset,
+            why,
+            to,
+        } = self;
+        let then = to.map_or("is left out".to_owned(), |to| {
+            format!("was moved to `{to}`")
+        });
+        tracing::warn!(
+            topic,
+            partition,
+            offset,
+            why,
+            "a record is no OTLP request and {then}"
+        );
+    }
+}
+
+/// A record that cannot be read was not written to the set-aside topic; it is tried again.
+#[derive(Debug)]
+pub struct SettingAsideFailed<'a> {
+    /// The topic that is read.
+    pub topic: &'a str,
+    /// The partition.
+    pub partition: i32,
+    /// The record's place there.
+    pub offset: u64,
+    /// The reason and its remedy.
+    pub why: &'a str,
+}
+
+impl SettingAsideFailed<'_> {
     /// Logs it.
     pub fn emit(self) {
         let Self {
@@ -120,7 +158,7 @@ impl RecordSetAside<'_> {
             partition,
             offset,
             why,
-            "a record is no OTLP request and is left out"
+            "cannot set a record aside, trying again; its partition waits"
         );
     }
 }
@@ -152,6 +190,65 @@ impl SpansMisplaced<'_> {
             "spans of `{topic}` are not placed by trace id (partition {partition}, offset \
              {offset}{hint}), so their traces are incomplete: set `partition_traces_by_id: true` \
              in the Collector's exporter, and one `kafka.write.partitioner` for all"
+        );
+    }
+}
+
+/// Spans stand where they belonged before partitions were added.
+#[derive(Debug)]
+pub struct SpansPlacedBefore<'a> {
+    /// The topic.
+    pub topic: &'a str,
+    /// The partition.
+    pub partition: i32,
+    /// The first such record.
+    pub offset: u64,
+    /// How many partitions there were.
+    pub n_before: i32,
+    /// How many there are.
+    pub n_partitions: i32,
+}
+
+impl SpansPlacedBefore<'_> {
+    /// Logs it.
+    pub fn emit(self) {
+        let Self {
+            topic,
+            partition,
+            offset,
+            n_before,
+            n_partitions,
+        } = self;
+        tracing::warn!(
+            "spans of `{topic}` were placed among {n_before} partitions, and there are \
+             {n_partitions} now (partition {partition}, offset {offset}), so their traces are \
+             incomplete; this ends once every writer knows of the added partitions"
+        );
+    }
+}
+
+/// A topic has other partitions than before.
+#[derive(Debug)]
+pub struct PartitionsAdded<'a> {
+    /// The topic.
+    pub topic: &'a str,
+    /// How many it had.
+    pub n_before: i32,
+    /// How many it has.
+    pub n_partitions: i32,
+}
+
+impl PartitionsAdded<'_> {
+    /// Logs it.
+    pub fn emit(self) {
+        let Self {
+            topic,
+            n_before,
+            n_partitions,
+        } = self;
+        tracing::warn!(
+            "`{topic}` had {n_before} partitions and has {n_partitions} now: traces that are open \
+             are torn, and incomplete"
         );
     }
 }

@@ -117,7 +117,8 @@ async fn what_the_collector_writes_is_judged_in_full() {
         assert_eq!(bench.all_judged(1..=40, &[&admin]), 0);
         for nothing in [
             "spanscore_kafka_misplaced_traces_total",
-            "spanscore_kafka_records_set_aside_total",
+            "spanscore_kafka_records_set_aside_total{reason=\"json\"}",
+            "spanscore_kafka_records_set_aside_total{reason=\"protobuf\"}",
         ] {
             assert_eq!(metric(&admin, nothing), 0.0, "{nothing} of {encoding}");
         }

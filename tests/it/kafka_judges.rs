@@ -372,7 +372,10 @@ async fn what_is_no_otlp_is_set_aside_and_what_is_misplaced_is_incomplete() {
     }
     bench.all_judged(1..=20, &[&admin]);
     assert_eq!(
-        metric(&admin, "spanscore_kafka_records_set_aside_total"),
+        metric(
+            &admin,
+            "spanscore_kafka_records_set_aside_total{reason=\"protobuf\"}"
+        ),
         6.0
     );
     // The same trace in every partition: in five of them it does not belong.

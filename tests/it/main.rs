@@ -33,6 +33,8 @@ mod kafka_faults;
 mod kafka_judges;
 #[cfg(feature = "kafka")]
 mod kafka_logins;
+#[cfg(feature = "kafka")]
+mod kafka_topics;
 mod kept_values;
 mod log_judging;
 mod log_records;

@@ -101,6 +101,13 @@ impl Check<'_> {
                 self.wrong(&[key], format!("`{key}` is empty"), "expected a name");
             }
         }
+        if kafka.read.set_aside_topic.as_ref() == Some(&kafka.read.topic) {
+            self.wrong(
+                &["kafka.read.set_aside_topic", "kafka.read.topic"],
+                "`kafka.read.set_aside_topic` is the topic that is read",
+                "name another topic: what is set aside would be read again",
+            );
+        }
         if journal.directory.is_some() {
             self.wrong(
                 &["journal.directory", enabled],

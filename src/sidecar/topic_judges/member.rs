@@ -8,10 +8,11 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 use std::{mem, thread};
 
-use super::partition::JudgedPartition;
+use super::partition::{FoundPartition, JudgedPartition};
 use super::status::count;
 use super::{JudgeSink, Shared};
-use crate::kafka::{CommittedOffset, Polled, ReaderChange, TopicReader};
+use crate::config::{Kafka, KafkaProtocol};
+use crate::kafka::{CommittedOffset, Polled, ReaderChange, TopicReader, n_partitions_at_start};
 use crate::pipeline::JudgementSink;
 use crate::sidecar::now;
 use crate::telemetry::{PartitionsMoved, Phase};
@@ -45,8 +46,24 @@ const HANDOVER: Duration = Duration::from_secs(5);
 /// A commit that is not answered for so long is sent again.
 const COMMIT_ANSWER: Duration = Duration::from_secs(10);
 
+/// What a reader is made of.
+pub(super) struct ReaderPlan {
+    pub(super) config: Kafka,
+    /// The number of its thread.
+    pub(super) index: usize,
+    /// Most bytes that it reads ahead.
+    pub(super) buffer: usize,
+}
+
+impl ReaderPlan {
+    fn reader(&self) -> Result<TopicReader, String> {
+        TopicReader::new(&self.config, self.index, self.buffer)
+    }
+}
+
 /// A member of the group, on a thread of its own.
 pub(super) struct Member {
+    plan: ReaderPlan,
     reader: TopicReader,
     sink: JudgeSink,
     shared: Arc<Shared>,
@@ -69,9 +86,16 @@ struct Commit {
 }
 
 impl Member {
-    pub(super) fn new(reader: TopicReader, sink: JudgeSink, shared: Arc<Shared>) -> Self {
-        Self {
-            reader,
+    /// # Errors
+    /// The client library does not take a setting.
+    pub(super) fn new(
+        plan: ReaderPlan,
+        sink: JudgeSink,
+        shared: Arc<Shared>,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            reader: plan.reader()?,
+            plan,
             sink,
             shared,
             held: BTreeMap::new(),
@@ -80,7 +104,7 @@ impl Member {
             commit: Commit::default(),
             paused: Vec::new(),
             has_joined: false,
-        }
+        })
     }
 
     /// Until it is to stop.
@@ -121,8 +145,7 @@ impl Member {
             let found = self.reader.find_topic();
             match found.and_then(|n| self.reader.join().map(|()| n)) {
                 Ok(n_partitions) => {
-                    let known = &self.shared.n_partitions;
-                    known.store(n_partitions, Ordering::Relaxed);
+                    self.shared.found_partitions(n_partitions);
                     return true;
                 }
                 Err(why) => self.shared.failed(&why),
@@ -146,9 +169,36 @@ impl Member {
                     }
                 }
                 Polled::Failed(why) => self.shared.failed(&why),
+                Polled::Ended {
+                    why,
+                    is_unsupported,
+                } => return self.join_anew(&why, is_unsupported),
                 Polled::Nothing => return,
             }
             timeout = Duration::ZERO;
+        }
+    }
+
+    /// Replaces a membership that the library has given up. What it had, others have now.
+    fn join_anew(&mut self, why: &str, is_unsupported: bool) {
+        let protocol = &mut self.plan.config.read.protocol;
+        if is_unsupported && *protocol == KafkaProtocol::Auto {
+            *protocol = KafkaProtocol::Classic;
+        } else {
+            self.shared.failed(why);
+            thread::park_timeout(RETRY);
+        }
+        let all: Vec<i32> = self.held.keys().copied().collect();
+        self.lose(&all);
+        self.to_begin.clear();
+        self.paused.clear();
+        self.commit = Commit::default();
+        match self.plan.reader() {
+            Ok(reader) => {
+                mem::replace(&mut self.reader, reader).leave();
+                self.wait_for_topic();
+            }
+            Err(why) => self.shared.failed(&why),
         }
     }
 
@@ -226,15 +276,30 @@ impl Member {
     }
 
     fn begin(&mut self, partitions: &[i32]) -> Result<(), String> {
+        let n_partitions = self.reader.n_partitions()?;
+        self.shared.found_partitions(n_partitions);
+        let n_known = partitions.iter().map(|number| number + 1).max();
+        let all: Vec<i32> = (0..n_partitions.max(n_known.unwrap_or(0))).collect();
         let committed = match partitions.is_empty() {
             true => Vec::new(),
-            false => self.reader.committed(partitions)?,
+            false => self.reader.committed(&all)?,
         };
+        let n_at_start = committed.iter().flatten();
+        let n_at_start = n_at_start
+            .filter_map(|it| n_partitions_at_start(&it.metadata))
+            .min();
         let (mut begun, mut starts) = (Vec::new(), Vec::new());
-        for (number, committed) in partitions.iter().zip(committed) {
+        for number in partitions {
             self.sink.beat();
-            let ends = self.reader.ends(*number)?;
-            let partition = JudgedPartition::new(*number, committed, ends, &self.shared);
+            let index = usize::try_from(*number).map_err(|error| error.to_string())?;
+            let found = FoundPartition {
+                number: *number,
+                committed: committed[index].clone(),
+                is_added: n_at_start.is_some_and(|n| *number >= n),
+                n_partitions,
+                ends: self.reader.ends(*number)?,
+            };
+            let partition = JudgedPartition::new(found, &self.shared);
             starts.push((*number, partition.judge.next_offset()));
             begun.push(partition);
         }

@@ -5,17 +5,22 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::status::{PartitionStatus, count};
+use super::set_aside::UnreadRecord;
+use super::status::PartitionStatus;
+use super::status::count;
 use super::{JudgeSink, Shared};
 use crate::config::{Kafka, KafkaPartitioner, KafkaStart};
-use crate::kafka::{CommittedOffset, ReadRecord, decode_progress, encode_progress, partition_of};
+use crate::kafka::{
+    CommittedOffset, ReadRecord, decode_progress, encode_progress, n_partitions_at_start,
+    partition_of,
+};
 use crate::pipeline::{LogBatch, LogJudge, LogMark, LogStart};
 use crate::receive::{json, scan};
 use crate::sidecar::now;
 use crate::span::{Batch, Now, TraceId};
 use crate::sync::Mutex;
 use crate::telemetry::{
-    ProgressUnknown, RecordSetAside, SpansLate, SpansMisplaced, SpansWithoutIds, StampAhead,
+    ProgressUnknown, SpansLate, SpansMisplaced, SpansPlacedBefore, SpansWithoutIds, StampAhead,
 };
 
 const MILLI: u64 = 1_000_000;
@@ -31,6 +36,19 @@ const ALLOWANCE: u64 = 5_000 * MILLI;
 
 /// So much later while old records are read, whose time runs faster.
 const ALLOWANCE_BEHIND: u64 = 60_000 * MILLI;
+
+/// A partition that becomes ours, as the brokers describe it.
+pub(super) struct FoundPartition {
+    pub(super) number: i32,
+    /// What the group has committed for it.
+    pub(super) committed: Option<CommittedOffset>,
+    /// It was added after the group began to read the topic.
+    pub(super) is_added: bool,
+    /// So many has the topic.
+    pub(super) n_partitions: i32,
+    /// Its first record, and behind its last.
+    pub(super) ends: (u64, u64),
+}
 
 /// A partition that is ours.
 pub(super) struct JudgedPartition {
@@ -53,18 +71,23 @@ pub(super) struct JudgedPartition {
     /// When to ask its leader next.
     pub(super) ask_at: Instant,
     committed: Option<(i32, CommittedOffset)>,
+    /// The first record of `inbox` is set aside.
+    unreadable: Option<UnreadRecord>,
+    /// How many partitions the topic had when the group began with this one. Those behind were
+    /// added since.
+    n_at_start: Option<i32>,
 }
 
 impl JudgedPartition {
     /// Begins where the group's progress says, within what the log has.
-    pub(super) fn new(
-        number: i32,
-        committed: Option<CommittedOffset>,
-        (low, high): (u64, u64),
-        shared: &Shared,
-    ) -> Self {
+    pub(super) fn new(found: FoundPartition, shared: &Shared) -> Self {
         let time = now();
-        let (start, floor) = start_of(number, committed, (low, high), &shared.config);
+        let (number, end) = (found.number, found.ends.1);
+        let n_at_start = match &found.committed {
+            Some(committed) => n_partitions_at_start(&committed.metadata),
+            None => Some(found.n_partitions),
+        };
+        let (start, floor) = start_of(found, &shared.config);
         let allowed_until = start.inherited.map_or(0, |it| it.until_unix_nanos);
         Self {
             number,
@@ -76,9 +99,11 @@ impl JudgedPartition {
             last_mark: None,
             allowed_until,
             wants_until: None,
-            end: high,
+            end,
             ask_at: time.instant,
             committed: None,
+            unreadable: None,
+            n_at_start,
         }
     }
 
@@ -93,7 +118,10 @@ impl JudgedPartition {
             let Some(record) = self.inbox.pop_front() else {
                 return;
             };
-            let (batch, torn) = self.read(&record, sink, shared);
+            let Some((batch, torn)) = self.read(&record, sink, shared) else {
+                self.inbox.push_front(record);
+                return;
+            };
             SpansWithoutIds {
                 n_spans: batch.n_without_ids,
             }
@@ -194,7 +222,7 @@ impl JudgedPartition {
         let progress = self.judge.progress(left, until);
         let committed = CommittedOffset {
             offset: self.floor.max(self.judge.next_offset()),
-            metadata: encode_progress(&progress),
+            metadata: encode_progress(&progress, self.n_at_start),
         };
         (committed, progress.until_unix_nanos)
     }
@@ -235,31 +263,29 @@ impl JudgedPartition {
     }
 
     /// The spans of a record, and those traces that should be in another partition. A record that
-    /// cannot be read has none.
+    /// cannot be read has none. `None` while it is being set aside.
     fn read(
-        &self,
+        &mut self,
         record: &ReadRecord,
         sink: &mut JudgeSink,
         shared: &Shared,
-    ) -> (Batch, Vec<TraceId>) {
-        let batch = match batch_of(&record.value, sink) {
-            Ok(batch) => batch,
-            Err(why) => {
-                count(&shared.status.n_set_aside, 1);
-                if shared.may_say("set aside") {
-                    RecordSetAside {
-                        topic: &shared.config.read.topic,
-                        partition: self.number,
-                        offset: record.offset,
-                        why: &why,
-                    }
-                    .emit();
+    ) -> Option<(Batch, Vec<TraceId>)> {
+        let mut unreadable = match self.unreadable.take() {
+            Some(unreadable) => unreadable,
+            None => match batch_of(&record.value, sink) {
+                Ok(batch) => {
+                    let torn = self.misplaced(&batch, record.offset, shared);
+                    return Some((batch, torn));
                 }
-                return (Batch::default(), Vec::new());
-            }
+                Err(why) => UnreadRecord::new(why),
+            },
         };
-        let torn = self.misplaced(&batch, record.offset, shared);
-        (batch, torn)
+        // A former reader has set aside what it had read.
+        if record.offset >= self.floor && !unreadable.is_set_aside(record, shared) {
+            self.unreadable = Some(unreadable);
+            return None;
+        }
+        Some((Batch::default(), Vec::new()))
     }
 
     fn misplaced(&self, batch: &Batch, offset: u64, shared: &Shared) -> Vec<TraceId> {
@@ -273,13 +299,28 @@ impl JudgedPartition {
         ids.retain(|trace_id| is_elsewhere(trace_id, partitioner));
         if let Some(first) = ids.first() {
             count(&shared.status.n_misplaced, ids.len());
+            let topic = &*shared.config.read.topic;
+            let is_here = |n| partition_of(*first, partitioner, n) == self.number;
+            if let Some(n_before) = shared.n_partitions_before().filter(|n| is_here(*n)) {
+                if shared.may_say("placed before") {
+                    SpansPlacedBefore {
+                        topic,
+                        partition: self.number,
+                        offset,
+                        n_before,
+                        n_partitions,
+                    }
+                    .emit();
+                }
+                return ids;
+            }
             let other = match partitioner {
                 KafkaPartitioner::SaramaCompat => (KafkaPartitioner::Murmur2, "murmur2"),
                 KafkaPartitioner::Murmur2 => (KafkaPartitioner::SaramaCompat, "sarama_compat"),
             };
             if shared.may_say("misplaced") {
                 SpansMisplaced {
-                    topic: &shared.config.read.topic,
+                    topic,
                     partition: self.number,
                     offset,
                     would_fit: (!is_elsewhere(first, other.0)).then_some(other.1),
@@ -292,16 +333,18 @@ impl JudgedPartition {
 }
 
 /// Where to begin, and what a former reader had read.
-fn start_of(
-    partition: i32,
-    committed: Option<CommittedOffset>,
-    (low, high): (u64, u64),
-    config: &Kafka,
-) -> (LogStart, u64) {
+fn start_of(found: FoundPartition, config: &Kafka) -> (LogStart, u64) {
+    let FoundPartition {
+        number: partition,
+        committed,
+        is_added,
+        ends: (low, high),
+        ..
+    } = found;
     let Some(CommittedOffset { offset, metadata }) = committed else {
         let offset = match config.read.start {
-            KafkaStart::Earliest => low,
-            KafkaStart::Latest => high,
+            KafkaStart::Latest if !is_added => high,
+            KafkaStart::Latest | KafkaStart::Earliest => low,
         };
         let start = LogStart {
             offset,

@@ -19,7 +19,8 @@ pub(super) struct JudgesStatus {
     pub(super) n_lost: AtomicU64,
     pub(super) n_committed: AtomicU64,
     pub(super) n_commits_failed: AtomicU64,
-    pub(super) n_set_aside: AtomicU64,
+    /// Records that are no OTLP: in JSON, and all others.
+    pub(super) n_set_aside: [AtomicU64; 2],
     pub(super) n_misplaced: AtomicU64,
     pub(super) n_replayed: AtomicU64,
     pub(super) takeover_millis: AtomicU64,
@@ -116,16 +117,17 @@ impl JudgesStatus {
         for (kind, counter) in moves {
             page.total(name, [("kind", kind)], counter.load(Ordering::Relaxed));
         }
+        let name = "spanscore_kafka_records_set_aside";
+        let help = "Records that are no OTLP request, by what they were read as";
+        page.metric(name, MetricKind::Counter, help);
+        for (reason, counter) in ["json", "protobuf"].into_iter().zip(&self.n_set_aside) {
+            page.total(name, [("reason", reason)], counter.load(Ordering::Relaxed));
+        }
         for (name, help, counter) in [
             (
                 "spanscore_kafka_misplaced_traces",
                 "Traces found in another partition than their id says",
                 &self.n_misplaced,
-            ),
-            (
-                "spanscore_kafka_records_set_aside",
-                "Records that are no OTLP request",
-                &self.n_set_aside,
             ),
             (
                 "spanscore_kafka_replayed_evaluations",

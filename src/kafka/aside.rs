@@ -1,0 +1,110 @@
+//! Writes records that cannot be read to a topic of their own, byte for byte, with headers that say
+//! where they stood. One attempt, which nobody waits for; the judge of the partition tries again.
+
+use std::sync::Arc;
+
+use super::client::{Failure, InFlight, Producer};
+use crate::config::{ByteSize, Duration, Kafka};
+use crate::sync::Mutex;
+
+/// Largest record that the client library accepts; the brokers' limit is smaller.
+const MAX_SIZE: usize = 256 << 20;
+
+/// Writes to the set-aside topic. Shared by all judging threads.
+pub struct AsideWriter {
+    /// `write` describes the set-aside topic.
+    config: Kafka,
+    producer: Mutex<Arc<Producer>>,
+}
+
+/// A record that cannot be read.
+#[derive(Debug)]
+pub struct AsideRecord<'a> {
+    /// The topic that it was read from.
+    pub topic: &'a str,
+    /// The partition.
+    pub partition: i32,
+    /// Its place there.
+    pub offset: u64,
+    /// Why it cannot be read.
+    pub reason: &'a str,
+    /// Its content.
+    pub value: &'a [u8],
+}
+
+/// A record on its way.
+pub struct AsideInFlight {
+    producer: Arc<Producer>,
+    sent: InFlight,
+}
+
+/// Why the brokers do not have a record.
+#[derive(Debug)]
+pub enum AsideFailure {
+    /// They never will.
+    TooLarge(String),
+    /// Later they may. The reason and its remedy.
+    Later(String),
+}
+
+impl AsideWriter {
+    /// A writer, which connects by itself.
+    ///
+    /// # Errors
+    /// The library does not take a setting.
+    pub fn new(config: &Kafka, topic: &str) -> Result<Self, String> {
+        let mut config = config.clone();
+        config.write.topic = topic.to_owned();
+        config.write.max_message_size = ByteSize(MAX_SIZE);
+        config.write.linger = Duration::from_secs(0);
+        let producer = Producer::new(&config, MAX_SIZE)?;
+        Ok(Self {
+            config,
+            producer: Mutex::new(Arc::new(producer)),
+        })
+    }
+
+    /// Sends a record. Blocks until the brokers have described the topic, which is a moment.
+    ///
+    /// # Errors
+    /// It was not sent.
+    pub fn send(&self, record: &AsideRecord<'_>) -> Result<AsideInFlight, AsideFailure> {
+        let producer = Arc::clone(&self.producer.lock());
+        // The library waits for a missing topic in silence.
+        let sent = producer.n_partitions().and_then(|_| {
+            let (partition, offset) = (record.partition.to_string(), record.offset.to_string());
+            let headers = [
+                ("topic", record.topic),
+                ("partition", &partition),
+                ("offset", &offset),
+                ("reason", record.reason),
+            ];
+            producer.send_with(record.value, headers)
+        });
+        match sent {
+            Ok(sent) => Ok(AsideInFlight { producer, sent }),
+            Err(failure) => Err(self.failed(failure)),
+        }
+    }
+
+    /// Whether the brokers have a record; `None` while that is open.
+    pub fn outcome(&self, in_flight: &mut AsideInFlight) -> Option<Result<(), AsideFailure>> {
+        let AsideInFlight { producer, sent } = in_flight;
+        let outcome = producer.outcome(sent)?;
+        Some(outcome.map_err(|failure| self.failed(failure)))
+    }
+
+    fn failed(&self, failure: Failure) -> AsideFailure {
+        match failure {
+            Failure::TooLarge { why } => AsideFailure::TooLarge(why),
+            Failure::Later { why } => AsideFailure::Later(why),
+            Failure::Full => AsideFailure::Later("the Kafka client is full".to_owned()),
+            Failure::Fatal { why } => {
+                if let Ok(new) = Producer::new(&self.config, MAX_SIZE) {
+                    *self.producer.lock() = Arc::new(new);
+                }
+                AsideFailure::Later(why)
+            }
+        }
+    }
+}

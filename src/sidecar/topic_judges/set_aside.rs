@@ -1,0 +1,111 @@
+//! A record that cannot be read: it is written to the set-aside topic, if there is one, before the
+//! partition goes on. Decides nothing about traces.
+
+use std::time::{Duration, Instant};
+
+use super::Shared;
+use super::status::count;
+use crate::kafka::{AsideFailure, AsideInFlight, AsideRecord, AsideWriter, ReadRecord};
+use crate::sidecar::now;
+use crate::telemetry::{RecordSetAside, SettingAsideFailed};
+
+/// A record that was not taken is sent again after so long.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A record that cannot be read, and how far it is.
+pub(super) struct UnreadRecord {
+    why: String,
+    sent: Option<AsideInFlight>,
+    retry_at: Instant,
+}
+
+impl UnreadRecord {
+    pub(super) fn new(why: String) -> Self {
+        Self {
+            why,
+            sent: None,
+            retry_at: now().instant,
+        }
+    }
+
+    /// Takes the next step, without waiting for the brokers. Returns whether the partition may go
+    /// on.
+    pub(super) fn is_set_aside(&mut self, record: &ReadRecord, shared: &Shared) -> bool {
+        let Some(writer) = &shared.aside else {
+            self.report(record, None, shared);
+            return true;
+        };
+        match self.step(writer, record, shared) {
+            None => false,
+            Some(Ok(())) => {
+                let to = shared.config.read.set_aside_topic.as_deref();
+                self.report(record, to, shared);
+                true
+            }
+            Some(Err(AsideFailure::TooLarge(why))) => {
+                self.why = format!("{}; {why}", self.why);
+                self.report(record, None, shared);
+                true
+            }
+            Some(Err(AsideFailure::Later(why))) => {
+                self.sent = None;
+                self.retry_at = now().instant + RETRY;
+                if shared.may_say(&why) {
+                    SettingAsideFailed {
+                        topic: &shared.config.read.topic,
+                        partition: record.partition,
+                        offset: record.offset,
+                        why: &why,
+                    }
+                    .emit();
+                }
+                false
+            }
+        }
+    }
+
+    /// What became of it; `None` while that is open.
+    fn step(
+        &mut self,
+        writer: &AsideWriter,
+        record: &ReadRecord,
+        shared: &Shared,
+    ) -> Option<Result<(), AsideFailure>> {
+        if let Some(sent) = &mut self.sent {
+            return writer.outcome(sent);
+        }
+        if now().instant < self.retry_at {
+            return None;
+        }
+        let aside = AsideRecord {
+            topic: &shared.config.read.topic,
+            partition: record.partition,
+            offset: record.offset,
+            reason: &self.why,
+            value: &record.value,
+        };
+        match writer.send(&aside) {
+            Ok(sent) => {
+                self.sent = Some(sent);
+                None
+            }
+            Err(failure) => Some(Err(failure)),
+        }
+    }
+
+    fn report(&self, record: &ReadRecord, to: Option<&str>, shared: &Shared) {
+        let is_json = record.value.first() == Some(&b'{');
+        let [json, protobuf] = &shared.status.n_set_aside;
+        count(if is_json { json } else { protobuf }, 1);
+        if shared.may_say("set aside") {
+            RecordSetAside {
+                topic: &shared.config.read.topic,
+                partition: record.partition,
+                offset: record.offset,
+                why: &self.why,
+                to,
+            }
+            .emit();
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What may be wrong with a topic, by the real program with a real broker: partitions that are
+//! added, spans that are placed otherwise, records that are no OTLP and go to a topic of their own;
+//! and both group protocols. `tests/kafka/run` runs it.
+
+use std::time::Duration;
+
+use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::message::{BorrowedMessage, Headers, Message};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+
+use crate::kafka_judges::{Bench, end, line_with, send_parts};
+use crate::support::program::{http, metric};
+
+async fn add_partitions(bench: &Bench, n_partitions: usize) {
+    let admin: AdminClient<DefaultClientContext> = bench.client().create().unwrap();
+    let partitions = NewPartitions::new(&bench.topic, n_partitions);
+    let created = admin.create_partitions([&partitions], &AdminOptions::new());
+    created.await.unwrap()[0].as_ref().unwrap();
+}
+
+fn send_whole(bench: &Bench, traces: std::ops::RangeInclusive<u64>, more: &[&str]) {
+    let (writer, otlp) = bench.writer_with(more);
+    for part in 0..2 {
+        send_parts(&otlp, traces.clone(), part);
+    }
+    end(writer);
+}
+
+/// Until a metric has this value.
+fn until(admin: &str, name: &str, value: f64) {
+    while metric(admin, name) != value {}
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a broker: tests/kafka/run starts one"]
+async fn partitions_that_are_added_are_read_from_their_beginning() {
+    let bench = Bench::new("added").await;
+    let latest = "kafka.read.start=latest";
+    let (judge, admin) = bench.judge_with(&[latest]);
+    until(&admin, "spanscore_kafka_assigned_partitions", 6.0);
+    send_whole(&bench, 1..=20, &[]);
+    assert_eq!(bench.all_judged(1..=20, &[&admin]), 0);
+    end(judge);
+    // Nobody reads while these are written.
+    add_partitions(&bench, 9).await;
+    send_whole(&bench, 21..=60, &[]);
+    let (mut judge, admin) = bench.judge_with(&[latest]);
+    assert_eq!(bench.all_judged(1..=60, &[&admin]), 0);
+    // Now it reads.
+    add_partitions(&bench, 12).await;
+    let line = line_with(&mut judge, "9 partitions and has 12 now");
+    let message = line["message"].as_str().unwrap();
+    assert!(message.contains("are torn, and incomplete"), "{message}");
+    until(&admin, "spanscore_kafka_assigned_partitions", 12.0);
+    send_whole(&bench, 61..=90, &[]);
+    assert_eq!(bench.all_judged(1..=90, &[&admin]), 0);
+    end(judge);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a broker: tests/kafka/run starts one"]
+async fn spans_that_another_partitioner_placed_are_told_with_its_name() {
+    let bench = Bench::new("placed").await;
+    send_whole(&bench, 1..=20, &["kafka.write.partitioner=murmur2"]);
+    let (mut judge, admin) = bench.judge_at_start(&[]);
+    let line = line_with(&mut judge, "are not placed by trace id");
+    let message = line["message"].as_str().unwrap();
+    let [begins, ends] = [
+        format!(
+            "spans of `{}` are not placed by trace id (partition ",
+            bench.topic
+        ),
+        "; `murmur2` would fit), so their traces are incomplete: set `partition_traces_by_id: \
+         true` in the Collector's exporter, and one `kafka.write.partitioner` for all"
+            .to_owned(),
+    ];
+    assert!(
+        message.starts_with(&begins) && message.ends_with(&ends),
+        "{message}"
+    );
+    assert!(metric(&admin, "spanscore_kafka_misplaced_traces_total") > 0.0);
+    end(judge);
+}
+
+/// The only record of the topic, and its headers.
+fn only_record(bench: &Bench, topic: &str) -> (Vec<u8>, Vec<(String, String)>) {
+    let consumer: BaseConsumer = bench.client().set("group.id", topic).create().unwrap();
+    let mut all = TopicPartitionList::new();
+    let mut n_records = 0;
+    for partition in 0..6 {
+        let ends = consumer.fetch_watermarks(topic, partition, Duration::from_secs(10));
+        n_records += ends.unwrap().1;
+        all.add_partition_offset(topic, partition, Offset::Beginning)
+            .unwrap();
+    }
+    assert_eq!(n_records, 1);
+    consumer.assign(&all).unwrap();
+    let record: BorrowedMessage<'_> = consumer.poll(Duration::from_secs(30)).unwrap().unwrap();
+    let headers = record.headers().unwrap().iter();
+    let headers = headers.map(|it| {
+        let value = String::from_utf8(it.value.unwrap().to_vec()).unwrap();
+        (it.key.to_owned(), value)
+    });
+    (record.payload().unwrap().to_vec(), headers.collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a broker: tests/kafka/run starts one"]
+async fn a_record_that_is_no_otlp_waits_for_the_set_aside_topic() {
+    let bench = Bench::new("aside").await;
+    let mut aside = Bench::without_topic("aside").await;
+    aside.topic.push_str("-out");
+    let producer: BaseProducer = bench.client().create().unwrap();
+    let poison = b"{ \"resourceSpans\": 7 }";
+    let record: BaseRecord<'_, (), [u8]> =
+        BaseRecord::to(&bench.topic).partition(3).payload(poison);
+    producer.send(record).map_err(|(error, _)| error).unwrap();
+    producer.flush(Duration::from_secs(10)).unwrap();
+    send_whole(&bench, 1..=20, &[]);
+
+    let setting = format!("kafka.read.set_aside_topic={}", aside.topic);
+    let (mut judge, admin) = bench.judge_at_start(&[&setting]);
+    let line = line_with(&mut judge, "cannot set a record aside");
+    assert_eq!(
+        (&line["partition"], &line["offset"]),
+        (&3.into(), &0.into())
+    );
+    let why = line["why"].as_str().unwrap();
+    let expected = format!(
+        "topic `{}` does not exist; create it: kafka-topics",
+        aside.topic
+    );
+    assert!(why.starts_with(&expected), "{why}");
+    // The others go on, and this one does not move.
+    until(&admin, "spanscore_kafka_lag_records{partition=\"2\"}", 0.0);
+    assert!(metric(&admin, "spanscore_kafka_lag_records{partition=\"3\"}") > 0.0);
+    // A successor finds the record again.
+    end(judge);
+    let (mut judge, admin) = bench.judge_at_start(&[&setting]);
+    line_with(&mut judge, "cannot set a record aside");
+    aside.create_topic().await;
+    let line = line_with(&mut judge, "a record is no OTLP request and was moved to");
+    assert_eq!(line["offset"], 0);
+    assert_eq!(bench.all_judged(1..=20, &[&admin]), 0);
+    let name = "spanscore_kafka_records_set_aside_total{reason=\"json\"}";
+    assert_eq!(metric(&admin, name), 1.0);
+    end(judge);
+    let (judge, admin) = bench.judge_with(&[&setting]);
+    until(&admin, "spanscore_kafka_assigned_partitions", 6.0);
+    assert_eq!(metric(&admin, name), 0.0, "it is not read again");
+    end(judge);
+
+    let (value, headers) = only_record(&bench, &aside.topic);
+    assert_eq!(value, poison);
+    let expected = [
+        ("topic", &*bench.topic),
+        ("partition", "3"),
+        ("offset", "0"),
+    ];
+    let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    assert_eq!(headers[..3], expected);
+    assert_eq!(headers[3].0, "reason");
+    assert_eq!(headers[3].1, line["why"].as_str().unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a broker: tests/kafka/run starts one"]
+async fn a_group_may_be_led_by_the_brokers() {
+    for protocol in ["consumer", "auto"] {
+        let bench = Bench::new(&format!("protocol-{protocol}")).await;
+        let protocol = format!("kafka.read.protocol={protocol}");
+        let settings = [&*protocol, "kafka.rack=zone-1"];
+        let (writer, otlp) = bench.writer();
+        let (first, first_admin) = bench.judge_with(&settings);
+        send_parts(&otlp, 1..=60, 0);
+        let (mut second, second_admin) = bench.judge_with(&settings);
+        send_parts(&otlp, 1..=20, 1);
+        bench.all_judged(1..=20, &[&first_admin, &second_admin]);
+        assert!(metric(&second_admin, "spanscore_kafka_assigned_partitions") > 0.0);
+        second.child.kill().unwrap();
+        second.child.wait().unwrap();
+        send_parts(&otlp, 21..=60, 1);
+        bench.all_judged(1..=60, &[&first_admin]);
+        assert!(http(&first_admin, "GET /readyz", &[]).starts_with("HTTP/1.1 200"));
+        end(writer);
+        end(first);
+    }
+}
