@@ -367,7 +367,11 @@ impl TopicReader {
     fn failed(&self, error: &KafkaError) -> Polled {
         match self.inner.client().fatal_error() {
             None => Polled::Failed(self.why(error)),
-            Some((RDKafkaErrorCode::UnsupportedFeature, _)) => Polled::Ended {
+            // Old brokers do not list the request; newer ones with the protocol switched off do.
+            Some((
+                RDKafkaErrorCode::UnsupportedFeature | RDKafkaErrorCode::UnsupportedVersion,
+                _,
+            )) => Polled::Ended {
                 why: "the brokers do not know the group protocol `consumer`: set \
                       `kafka.read.protocol` to `classic` or `auto`"
                     .to_owned(),
