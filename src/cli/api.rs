@@ -5,14 +5,10 @@ use std::fs;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Request, Response, Uri};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde_json::Value;
 
@@ -21,6 +17,7 @@ use super::health::reachable;
 use crate::config::{ClientTls, Config};
 use crate::telemetry::Telemetry;
 use crate::tls;
+use crate::transport::{Frames, PooledClient, http1_client};
 
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
@@ -39,7 +36,7 @@ pub(super) struct Api {
     /// Scheme, host and port.
     base: String,
     authorization: Option<HeaderValue>,
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: PooledClient,
 }
 
 /// Why a call failed.
@@ -110,9 +107,6 @@ impl Api {
                 value.set_sensitive(true);
                 Ok::<_, String>(value)
             });
-        let mut http = HttpConnector::new();
-        http.enforce_http(false);
-        http.set_connect_timeout(Some(CONNECT_TIMEOUT));
         let tls = ClientTls {
             ca_file: args.ca_file.clone(),
             cert_file: args.cert_file.clone(),
@@ -123,15 +117,10 @@ impl Api {
         };
         let tls = tls::client_config(&tls, &Arc::new(Telemetry::default()))
             .map_err(|error| error.to_string())?;
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(http);
         Ok(Self {
             base,
             authorization: authorization.transpose()?,
-            client: Client::builder(TokioExecutor::new()).build(connector),
+            client: http1_client(tls, CONNECT_TIMEOUT),
         })
     }
 
@@ -144,12 +133,13 @@ impl Api {
     /// with its detail.
     pub(super) async fn call(
         &self,
-        mut request: Request<Full<Bytes>>,
+        request: Request<Bytes>,
     ) -> Result<Response<Incoming>, ApiFailure> {
         let no_answer = |reason: String| ApiFailure::NoResponse {
             base: self.base.clone(),
             reason,
         };
+        let mut request = request.map(|body| Frames::new(None, body));
         let uri: Uri = format!("{}{}", self.base, request.uri())
             .parse()
             .map_err(|error| no_answer(format!("{error}")))?;

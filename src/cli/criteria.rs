@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper::header::{CONTENT_TYPE, IF_MATCH};
 use hyper::{Method, Request};
 use serde_json::{Value, json};
@@ -388,7 +388,7 @@ impl Client<'_, '_> {
             };
             request = request.header(IF_MATCH, quoted);
         }
-        let request = match request.body(Full::new(Bytes::copy_from_slice(body))) {
+        let request = match request.body(Bytes::copy_from_slice(body)) {
             Ok(request) => request,
             Err(error) => {
                 self.streams

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper::{Request, body::Incoming};
 use serde_json::{Map, Value};
 use tokio::signal;
@@ -67,7 +67,7 @@ async fn follow(api: &Api, args: &Tap, streams: &mut Streams<'_>) -> io::Result<
         let reason = match api
             .call(
                 Request::get(path(args, last))
-                    .body(Full::default())
+                    .body(Bytes::new())
                     .unwrap_or_default(),
             )
             .await

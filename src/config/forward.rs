@@ -25,6 +25,17 @@ pub struct ClientTls {
     pub insecure_skip_verify: bool,
 }
 
+impl ClientTls {
+    /// For a client that never speaks TLS: it needs no authorities, and the system may lack them,
+    /// as our image does.
+    pub(crate) fn unused() -> Self {
+        Self {
+            insecure_skip_verify: true,
+            ..Self::default()
+        }
+    }
+}
+
 /// OTLP transport protocols (the words of `OTEL_EXPORTER_OTLP_PROTOCOL`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum Protocol {

@@ -19,7 +19,27 @@ const MAX_IN_A_ROW: usize = 4 << 20;
 
 /// Connects like [`HttpConnector`].
 #[derive(Debug, Clone)]
-pub(super) struct LimitedConnector(pub(super) HttpConnector);
+pub(crate) struct LimitedConnector {
+    http: HttpConnector,
+    max_in_a_row: usize,
+}
+
+impl LimitedConnector {
+    pub(super) fn new(http: HttpConnector) -> Self {
+        Self {
+            http,
+            max_in_a_row: MAX_IN_A_ROW,
+        }
+    }
+
+    /// For a peer whose answers may be long.
+    pub(super) fn unlimited(http: HttpConnector) -> Self {
+        Self {
+            http,
+            max_in_a_row: usize::MAX,
+        }
+    }
+}
 
 impl Service<Uri> for LimitedConnector {
     type Response = TokioIo<LimitedStream<TcpStream>>;
@@ -27,23 +47,29 @@ impl Service<Uri> for LimitedConnector {
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.0.poll_ready(cx)
+        self.http.poll_ready(cx)
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let connecting = self.0.call(uri);
+        let connecting = self.http.call(uri);
+        let max_in_a_row = self.max_in_a_row;
         Box::pin(async move {
             let io = connecting.await?.into_inner();
-            Ok(TokioIo::new(LimitedStream { io, n_in_a_row: 0 }))
+            Ok(TokioIo::new(LimitedStream {
+                io,
+                n_in_a_row: 0,
+                max_in_a_row,
+            }))
         })
     }
 }
 
-/// A connection that fails once its peer has sent [`MAX_IN_A_ROW`] bytes since we wrote anything.
+/// A connection that fails once its peer has sent `max_in_a_row` bytes since we wrote anything.
 #[derive(Debug)]
-pub(super) struct LimitedStream<I> {
+pub(crate) struct LimitedStream<I> {
     io: I,
     n_in_a_row: usize,
+    max_in_a_row: usize,
 }
 
 impl<I: Connection> Connection for LimitedStream<I> {
@@ -58,12 +84,13 @@ impl<I: AsyncRead + Unpin> AsyncRead for LimitedStream<I> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.n_in_a_row > MAX_IN_A_ROW {
+        if self.n_in_a_row > self.max_in_a_row {
             return Poll::Ready(Err(io::Error::other("the peer's answer has no end")));
         }
         let n_before = buf.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
-        self.n_in_a_row += buf.filled().len() - n_before;
+        let n_read = buf.filled().len() - n_before;
+        self.n_in_a_row = self.n_in_a_row.saturating_add(n_read);
         read
     }
 }
@@ -112,6 +139,7 @@ mod tests {
         let mut near = LimitedStream {
             io: near,
             n_in_a_row: 0,
+            max_in_a_row: MAX_IN_A_ROW,
         };
         let interim = b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(1_000);
         let sending = async { while far.write_all(&interim).await.is_ok() {} };

@@ -13,8 +13,9 @@ use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilde
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Builder, Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::ClientConfig;
 
-use crate::config::{Destination, Protocol};
+use crate::config::{ClientTls, Destination, Protocol};
 use crate::sync::Mutex;
 use crate::telemetry::Telemetry;
 use crate::tls;
@@ -39,23 +40,18 @@ pub(super) struct Connections {
     pool: Mutex<Pool>,
 }
 
-#[derive(Debug)]
-enum Connector {
-    Plain(LimitedConnector),
-    Tls(HttpsConnector<LimitedConnector>),
-}
+/// Connects with or without TLS, as the scheme says. All clients have this one type, also those
+/// that never use TLS: each further type would take 0.1 MB of the program.
+type Connector = HttpsConnector<LimitedConnector>;
+
+/// Sends requests over pooled connections.
+pub(crate) type PooledClient = Client<Connector, Frames>;
 
 #[derive(Debug)]
 struct Pool {
-    client: AnyClient,
+    client: PooledClient,
     /// Counts the pools, so that requests that time out together renew the pool once.
     generation: u64,
-}
-
-#[derive(Debug, Clone)]
-enum AnyClient {
-    Plain(Client<LimitedConnector, Frames>),
-    Tls(Client<HttpsConnector<LimitedConnector>, Frames>),
 }
 
 impl Connections {
@@ -69,7 +65,7 @@ impl Connections {
         http.set_keepalive(Some(Duration::from_secs(30)));
         http.set_connect_timeout(Some(CONNECT_TIMEOUT.min(destination.timeout)));
 
-        let http = LimitedConnector(http);
+        let http = LimitedConnector::new(http);
 
         let mut builder = Client::builder(TokioExecutor::new());
         builder
@@ -84,12 +80,8 @@ impl Connections {
             .http2_keep_alive_interval(Duration::from_secs(20))
             .http2_keep_alive_timeout(Duration::from_secs(10));
 
-        let connector = if destination.endpoint.tls {
-            Connector::Tls(tls_connector(destination, http, telemetry)?)
-        } else {
-            Connector::Plain(http)
-        };
-        let client = connector.client(&builder);
+        let connector = connector(destination, http, telemetry)?;
+        let client = builder.build(connector.clone());
         Ok(Self {
             builder,
             connector,
@@ -109,11 +101,7 @@ impl Connections {
         u64,
     ) {
         let pool = self.pool();
-        let response = match &pool.client {
-            AnyClient::Plain(client) => client.request(request),
-            AnyClient::Tls(client) => client.request(request),
-        };
-        (response, pool.generation)
+        (pool.client.request(request), pool.generation)
     }
 
     /// Replaces the pool of this generation. A connection whose other end vanished silently is only
@@ -123,7 +111,7 @@ impl Connections {
         let mut pool = self.pool();
         if pool.generation == generation {
             *pool = Pool {
-                client: self.connector.client(&self.builder),
+                client: self.builder.build(self.connector.clone()),
                 generation: generation + 1,
             };
         }
@@ -134,31 +122,29 @@ impl Connections {
     }
 }
 
-impl Connector {
-    fn client(&self, builder: &Builder) -> AnyClient {
-        match self {
-            Self::Plain(connector) => AnyClient::Plain(builder.build(connector.clone())),
-            Self::Tls(connector) => AnyClient::Tls(builder.build(connector.clone())),
-        }
-    }
-}
-
-fn tls_connector(
+fn connector(
     destination: &Destination,
     http: LimitedConnector,
     telemetry: &Arc<Telemetry>,
-) -> Result<HttpsConnector<LimitedConnector>, TransportError> {
+) -> Result<Connector, TransportError> {
     let origin = &destination.origin;
+    let unused;
+    let client_tls = if destination.endpoint.tls {
+        &destination.tls
+    } else {
+        unused = ClientTls::unused();
+        &unused
+    };
     // The configuration reloads certificate files by itself when they change.
     let config =
-        tls::client_config(&destination.tls, telemetry).map_err(|source| TransportError::Tls {
+        tls::client_config(client_tls, telemetry).map_err(|source| TransportError::Tls {
             origin: origin.clone(),
             source,
         })?;
     let mut builder = HttpsConnectorBuilder::new()
         .with_tls_config(config)
         .https_or_http();
-    if let Some(name) = &destination.tls.server_name {
+    if let Some(name) = &client_tls.server_name {
         let name = name
             .clone()
             .try_into()
@@ -174,17 +160,31 @@ fn tls_connector(
     })
 }
 
+/// A client of one peer, over HTTP/1, that may send answers of any length. Must be called within a
+/// runtime.
+pub(crate) fn http1_client(config: ClientConfig, connect_timeout: Duration) -> PooledClient {
+    let mut http = HttpConnector::new();
+    http.enforce_http(false);
+    http.set_connect_timeout(Some(connect_timeout));
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(config)
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(LimitedConnector::unlimited(http));
+    Client::builder(TokioExecutor::new()).build(connector)
+}
+
 // === Frames ===
 
 /// A body of up to two frames in memory, which are written to the socket without a copy.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub(crate) struct Frames {
     prefix: Option<Bytes>,
     message: Option<Bytes>,
 }
 
 impl Frames {
-    pub(super) fn new(prefix: Option<Bytes>, message: Bytes) -> Self {
+    pub(crate) fn new(prefix: Option<Bytes>, message: Bytes) -> Self {
         Self {
             prefix,
             message: Some(message).filter(|message| !message.is_empty()),

@@ -35,6 +35,7 @@ use crate::config::{Backoff, Compression, Destination, Protocol, Signal};
 use crate::telemetry::Telemetry;
 use crate::tls::TlsError;
 
+pub(crate) use connect::{Frames, PooledClient, http1_client};
 pub use deliver::{Delivery, Undelivered};
 pub use kept::{OnDisk, ToRead};
 pub use outcome::DeliveryOutcome;
@@ -44,7 +45,7 @@ pub use queue::{
 #[cfg(feature = "kafka")]
 pub(crate) use split::split;
 
-use connect::{Connections, Frames};
+use connect::Connections;
 
 /// Most bytes that we read of an answer's body.
 const LONGEST_ANSWER: usize = 64 << 10;
