@@ -74,6 +74,8 @@ mod decimal;
 
 mod sync;
 
+mod rarely;
+
 mod located;
 
 // === core: no I/O, no clock ===

@@ -12,6 +12,7 @@ use serde::de::IgnoredAny;
 
 use crate::config::Signal;
 use crate::journal;
+use crate::rarely;
 use crate::receive::json;
 
 /// One recorded request body, as protobuf.
@@ -75,7 +76,7 @@ pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Unreadable> {
         if inside.is_empty() {
             return Err(Unreadable::new(place, "is a folder without recordings"));
         }
-        inside.sort();
+        rarely::sort_by(&mut inside, Ord::cmp);
         files.append(&mut inside);
     }
     Ok(files)

@@ -9,6 +9,7 @@ use super::replayed::Replayed;
 use crate::evaluate::{Coverage, Evaluation, Verdict};
 use crate::export::score_line::{self, Clean, Look};
 use crate::extract::Trajectory;
+use crate::rarely;
 use crate::text::wrapped;
 
 /// The totals of one criterion.
@@ -46,10 +47,10 @@ pub(super) fn write_runs(
         runs[position].1.push(evaluation);
     }
     for (_, evaluations) in &mut runs {
-        evaluations.sort_by_key(|evaluation| rank(evaluation.verdict));
+        rarely::sort_by_key(evaluations, |evaluation| rank(evaluation.verdict));
     }
     // Stable: runs of one rank stay in the order of their arrival.
-    runs.sort_by_key(|(_, evaluations)| {
+    rarely::sort_by_key(&mut runs, |(_, evaluations)| {
         let first = evaluations.first();
         first.map(|evaluation| rank(evaluation.verdict))
     });

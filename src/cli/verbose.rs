@@ -17,6 +17,7 @@ use crate::evaluate::{FromSpans, SpanExpectations};
 use crate::export::score_line::Clean;
 use crate::extract::{self, CRITERIA, EXPECT, SpanReport, SpanRole, Trajectory};
 use crate::pipeline::Rules;
+use crate::rarely;
 use crate::span::{SpanId, TraceId};
 use crate::text::abbreviated;
 
@@ -73,7 +74,9 @@ impl Watcher for Explainer<'_> {
                 let mut attributes: Vec<(String, String)> =
                     span.attributes.into_iter().map(shown).collect();
                 // Marks, names and ids are short.
-                attributes.sort_by_key(|(_, value)| value.chars().count() > MAX_VALUE);
+                rarely::sort_by_key(&mut attributes, |(_, value)| {
+                    value.chars().count() > MAX_VALUE
+                });
                 attributes.truncate(MAX_ATTRIBUTES);
                 self.attributes.insert((trace_id, span_id), attributes);
             }

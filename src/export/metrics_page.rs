@@ -7,6 +7,7 @@ use opentelemetry_proto::tonic::metrics::v1::Metric;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
 
+use crate::rarely;
 use crate::telemetry::{MetricKind, MetricsPage};
 
 /// Writes every metric, its series in the order of their labels.
@@ -24,7 +25,7 @@ pub(super) fn write(metrics: &ExportMetricsServiceRequest, page: &mut MetricsPag
                 let mut series: Vec<_> = points
                     .map(|point| (Labels::of(&point.attributes), point))
                     .collect();
-                series.sort_by(|(left, _), (right, _)| left.cmp(right));
+                rarely::sort_by(&mut series, |(left, _), (right, _)| left.cmp(right));
                 for (labels, point) in &series {
                     // We have no sums of doubles.
                     if let Some(Value::AsInt(value)) = point.value {
@@ -39,7 +40,7 @@ pub(super) fn write(metrics: &ExportMetricsServiceRequest, page: &mut MetricsPag
                 let mut series: Vec<_> = points
                     .map(|point| (Labels::of(&point.attributes), point))
                     .collect();
-                series.sort_by(|(left, _), (right, _)| left.cmp(right));
+                rarely::sort_by(&mut series, |(left, _), (right, _)| left.cmp(right));
                 for (labels, point) in &series {
                     let bounds = point.explicit_bounds.iter();
                     let mut n_below = 0;

@@ -8,6 +8,7 @@ use super::format::{CursorSlot, Needed, RECORDS_AT, SegmentHead, SignalCounts, U
 use super::recover::{Hole, Scan, scan};
 use super::segment::{FileFault, Segment, first_of, read_head, read_leniently, read_seal, seal};
 use super::storage::{Storage, StoredFile};
+use crate::rarely;
 use crate::telemetry::{JournalDamaged, Telemetry};
 
 /// Why a log cannot be opened.
@@ -156,7 +157,7 @@ fn candidates(storage: &dyn Storage) -> Result<Vec<Candidate>, OpenError> {
             head,
         });
     }
-    candidates.sort_by_key(|candidate| candidate.first);
+    rarely::sort_by_key(&mut candidates, |candidate| candidate.first);
     Ok(candidates)
 }
 

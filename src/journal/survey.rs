@@ -11,6 +11,7 @@ use super::recover::{Found, parts_at, scan};
 use super::reopen::Damage;
 use super::segment::{RecordKind, first_of, read_head, read_leniently};
 use super::storage::{Folder, Storage, StoredFile};
+use crate::rarely;
 
 /// What a journal's folder holds.
 #[derive(Debug, Default)]
@@ -103,7 +104,7 @@ fn survey_log(
         .into_iter()
         .filter_map(|name| Some((first_of(&name)?, name)))
         .collect();
-    names.sort();
+    rarely::sort_by(&mut names, Ord::cmp);
     let (_, cursor) = CursorFile::open(&storage)?;
     let first = names.first().map_or(0, |(first, _)| *first);
     let (consumed, durable) = match cursor {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::baseline::{Baseline, BaselineGroup, RunRow};
 use super::{GroupKey, names};
 use crate::extract::Trajectory;
+use crate::rarely;
 
 /// Random assignments of the runs to baseline and window, for each group that is compared. The
 /// smallest p value is then 0.001, and 0.006 after Holm's correction for six measures.
@@ -191,7 +192,7 @@ fn correct(groups: &mut [GroupDrift]) {
         .flat_map(|group| &mut group.measurements)
         .filter_map(|measurement| measurement.p.as_mut())
         .collect();
-    values.sort_by(|left, right| left.total_cmp(right));
+    rarely::sort_by(&mut values, |left, right| left.total_cmp(right));
     let n = values.len();
     let mut largest: f64 = 0.0;
     for (rank, p) in values.into_iter().enumerate() {
@@ -374,7 +375,9 @@ impl<'a> Pool<'a> {
                 (names, count as f64 / new.len() as f64)
             })
             .collect();
-        named.sort_by(|left, right| right.1.total_cmp(&left.1).then(left.0.cmp(&right.0)));
+        rarely::sort_by(&mut named, |left, right| {
+            right.1.total_cmp(&left.1).then(left.0.cmp(&right.0))
+        });
         named.truncate(MAX_NAMED_VARIANTS);
         named
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::evaluate::{Concurrency, Intervals};
 use crate::extract::{ToolCall, Trajectory};
+use crate::rarely;
 
 /// Only so many tools of a group are compared in pairs: the most frequent.
 const MAX_TOOLS: usize = 200;
@@ -160,7 +161,7 @@ pub fn n_tools_left_out(runs: &[&Trajectory]) -> usize {
 impl<'a> Miner<'a> {
     fn new(runs: &[&'a Trajectory], min_runs: usize, noise: f64) -> Self {
         let mut tools: Vec<(&str, usize)> = frequencies(runs).into_iter().collect();
-        tools.sort_by_key(|(name, n)| (std::cmp::Reverse(*n), *name));
+        rarely::sort_by_key(&mut tools, |(name, n)| (std::cmp::Reverse(*n), *name));
         tools.truncate(MAX_TOOLS);
         tools.sort_unstable();
         let ids: BTreeMap<&str, usize> = tools

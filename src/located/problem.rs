@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
 use super::texts::{MAX_EXCERPT_CHARS, Spot, floor_char_boundary};
+use crate::rarely;
 use crate::text::is_unsafe_on_terminals;
 
 /// Most problems that are kept; the others are only counted. A caller of the API can fill a
@@ -236,7 +237,7 @@ impl Problems {
     }
 
     pub(crate) fn sorted(mut self) -> Self {
-        self.kept.sort_by_key(|problem| {
+        rarely::sort_by_key(&mut self.kept, |problem| {
             problem
                 .spot
                 .as_ref()

@@ -9,6 +9,7 @@ use super::limits::{MAX_LISTED_CALLS, MAX_LISTED_NAME};
 use super::memory::RememberedRun;
 use crate::evaluate::{AlignmentRow, Evaluation, Scope, Verdict};
 use crate::extract::{Payload, ToolCall, Trajectory};
+use crate::rarely;
 use crate::text::{abbreviated, rfc3339};
 
 /// Most evaluations in a line of the list.
@@ -39,7 +40,7 @@ pub(super) fn summary(run: &RememberedRun) -> Value {
     let n_evaluations = evaluations.len();
     if n_evaluations > MAX_LISTED_EVALUATIONS {
         // A failure must not hide behind those that are listed.
-        evaluations.sort_by_key(|evaluation| goodness(evaluation.verdict));
+        rarely::sort_by_key(&mut evaluations, |evaluation| goodness(evaluation.verdict));
         evaluations.truncate(MAX_LISTED_EVALUATIONS);
     }
     let evaluations = evaluations.into_iter().map(|evaluation| {

@@ -23,6 +23,7 @@ use crate::extract::{
     TrajectoryUncertainty, set_captured,
 };
 use crate::pipeline::{Pipeline, Rules};
+use crate::rarely;
 use crate::receive::{json as otlp_json, scan};
 use crate::span::{KeptAttributes, Now, Resource, SpanId, TraceId};
 
@@ -351,7 +352,7 @@ impl TrajectoryBody {
             .collect::<Result<_, _>>()?;
         set_captured(&mut calls);
         let mut names: Vec<Arc<str>> = calls.iter().filter_map(|call| call.agent.clone()).collect();
-        names.sort();
+        rarely::sort_by(&mut names, Ord::cmp);
         names.dedup();
         // One run for each named agent: the request does not say more.
         let agent_runs: Arc<[AgentRun]> = names

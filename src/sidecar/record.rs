@@ -16,6 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::config::Signal;
+use crate::rarely;
 use crate::telemetry::{RecordingBegun, RecordingFailed};
 
 /// Most bytes of all files of the folder.
@@ -163,7 +164,7 @@ impl RecordFiles {
                 known.push((name, entry.metadata()?.len()));
             }
         }
-        known.sort();
+        rarely::sort_by(&mut known, Ord::cmp);
         Ok(Self {
             folder: folder.to_owned(),
             max_size,

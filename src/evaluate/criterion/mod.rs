@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 use crate::evaluate::evaluators::{Evaluator, WrittenEvaluator};
 use crate::evaluate::parameters::optional::written;
 use crate::evaluate::parameters::pattern::{FieldError, PatternCompiler, PatternLimits};
+use crate::rarely;
 use crate::text::hex;
 
 pub use expectation::{Expectation, Paired, Unfit, pair};
@@ -150,7 +151,7 @@ fn sorted(value: Value) -> Value {
                 .into_iter()
                 .map(|(key, value)| (key, sorted(value)))
                 .collect();
-            fields.sort_by(|a, b| a.0.cmp(&b.0));
+            rarely::sort_by(&mut fields, |a, b| a.0.cmp(&b.0));
             Value::Object(fields.into_iter().collect())
         }
         other => other,

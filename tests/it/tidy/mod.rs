@@ -33,6 +33,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("text", &[]),
     ("decimal", &[]),
     ("sync", &[]),
+    ("rarely", &[]),
     ("located", &["text"]),
     (
         "config",
@@ -117,7 +118,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 /// Ground rooms that every room may import, since they know nothing of spanscore: text and its
 /// truncation, decimal numbers (read by configuration, spans and comparison), and a mutex.
 /// (`located` is one too, but only `config` reads documents.)
-const GROUND: &[&str] = &["text", "decimal", "sync"];
+const GROUND: &[&str] = &["text", "decimal", "sync", "rarely"];
 
 /// Rooms of the core, and crates that may be named there. `wire` is ground below the core, and just
 /// as pure; only rooms that read or write protobuf import it.
