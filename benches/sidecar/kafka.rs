@@ -64,6 +64,7 @@ pub(crate) fn kafka(plan: &Plan) -> io::Result<()> {
         per_connection: n / 4,
         spans_per_request: SPANS_PER_REQUEST,
         wire: Wire::Grpc,
+        n_connections: N_CONNECTIONS,
     };
     let (mut direct_cost, mut writer_cost) = (Series::new(), Series::new());
     let mut judged: Vec<(Series, Series)> = vec![<_>::default(); JUDGES.len()];

@@ -1,4 +1,4 @@
-//! A load generator: a process of its own that sends the requests of one ring over four
+//! A load generator: a process of its own that sends the requests of one ring over several
 //! connections, as commanded on its standard input.
 
 use std::collections::HashMap;
@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use crate::clock::{instant_at, monotonic_nanos};
 use crate::payload::{Filled, Recipe, Ring};
 
+/// Connections, unless a measurement needs another number.
 pub(crate) const N_CONNECTIONS: u64 = 4;
 
 /// The default of the common SDKs.
@@ -63,10 +64,13 @@ struct Sent {
     n_roots: u64,
     digest: u64,
     n_refused: u64,
+    /// Nanoseconds to each answer.
+    waits: Vec<u64>,
 }
 
 impl Sent {
-    fn add(&mut self, other: &Self) {
+    fn add(&mut self, mut other: Self) {
+        self.waits.append(&mut other.waits);
         self.n_requests += other.n_requests;
         self.n_roots += other.n_roots;
         self.digest = self.digest.wrapping_add(other.digest);
@@ -83,7 +87,8 @@ struct Loader {
 /// Sends until standard input ends. Prints `ready N` first, where N is the number of requests in
 /// the ring. Answers `send PORT TARGET N grpc|gzip|http CONNECTIONS` (N requests on each
 /// connection, each sent when the previous one was answered) with `requests roots digest refused
-/// nanos`, and `pace PORT TARGET N RATE` (N requests in all at that rate, answered or not) with N
+/// nanos`, `waits` instead of `send` with a line for each answer, the nanoseconds that it took, and
+/// `end`, and `pace PORT TARGET N RATE` (N requests in all at that rate, answered or not) with N
 /// lines `digest due answered` and `end`.
 pub(crate) fn run(recipe: Recipe) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -132,7 +137,15 @@ pub(crate) fn run(recipe: Recipe) -> io::Result<()> {
                     n_roots,
                     digest,
                     n_refused,
+                    waits,
                 } = sent;
+                if words[0] == "waits" {
+                    for nanos in waits {
+                        writeln!(out, "{nanos}")?;
+                    }
+                    writeln!(out, "end")?;
+                    continue;
+                }
                 writeln!(
                     out,
                     "{n_requests} {n_roots} {digest} {n_refused} {}",
@@ -164,6 +177,7 @@ impl Loader {
                 let mut n_turned_away = 0;
                 for position in first..first + n_requests {
                     let filled = ring.fill(stream, position);
+                    let begun = monotonic_nanos();
                     let Ok(is_taken) = client.send(&filled.body).await else {
                         // It has no memory for the connection, or has died.
                         sent.n_refused += 1;
@@ -174,12 +188,13 @@ impl Loader {
                         }
                         continue;
                     };
-                    sent.add(&match is_taken {
+                    sent.add(match is_taken {
                         true => Sent {
                             n_requests: 1,
                             n_roots: filled.n_roots,
                             digest: filled.digest,
                             n_refused: 0,
+                            waits: vec![monotonic_nanos() - begun],
                         },
                         false => Sent {
                             n_refused: 1,
@@ -192,7 +207,7 @@ impl Loader {
         }
         let mut sent = Sent::default();
         while let Some(joined) = senders.join_next().await {
-            sent.add(&joined.map_err(io::Error::other)??);
+            sent.add(joined.map_err(io::Error::other)??);
         }
         Ok(sent)
     }

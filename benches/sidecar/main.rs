@@ -6,12 +6,13 @@
 //!
 //! `cargo bench --bench sidecar`, or with some of its parts: `cargo bench --bench sidecar -- lean
 //! genai small gzip http latency memory pages overload saturation scaling judging journal`, and by
-//! hand `soak`, `peers` (see `benches/peers.sh`) and `kafka` (see `tests/kafka/run`). `--rounds N`
-//! (odd) changes the number of rounds from seven, `--minutes N` sets the length of the soak,
-//! `--program PATH` measures another spanscore than the one built with the benchmark (whose tokio
-//! has the features of the tests), and `--against PATH` adds one more to the same rounds of `lean`,
-//! `genai` and `small`. Without
-//! `--bench` (as `cargo test --benches` calls it) one short round of `lean` runs.
+//! hand `soak`, `peers` (see `benches/peers.sh`), `kafka` (see `tests/kafka/run`) and each part of
+//! `journal` (`journal-costs`, `-small`, `-waits`, `-bytes`, `-starts`, `-outage`, `-slow`).
+//! `--rounds N` (odd) changes the number of rounds from seven, `--minutes N` sets the length of the
+//! soak, `--program PATH` measures another spanscore than the one built with the benchmark (whose
+//! tokio has the features of the tests), and `--against PATH` adds one more to the same rounds of
+//! `lean`, `genai` and `small`. Without `--bench` (as `cargo test --benches` calls it) one short
+//! round of `lean` runs.
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 
 #[path = "../support/payload.rs"]
@@ -134,6 +135,11 @@ fn main() -> io::Result<()> {
             "soak" => loaded::soak(plan, number("--minutes").unwrap_or(30))?,
             "memory" => resources::memory(plan)?,
             "saturation" => saturation::saturation(plan)?,
+            other
+                if let Some((_, part)) = journal::PARTS.iter().find(|(name, _)| *name == other) =>
+            {
+                part(plan)?;
+            }
             other => {
                 return Err(io::Error::other(format!(
                     "there is no part `{other}`; parts are {DEFAULT_PARTS:?}, kafka, soak, peers"

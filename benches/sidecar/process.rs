@@ -113,6 +113,39 @@ impl Process {
         Ok(Duration::from_nanos(nanos))
     }
 
+    /// The share of its CPU time that the kernel took, in ticks of user and system time.
+    pub(crate) fn ticks(&self) -> io::Result<[f64; 2]> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        let rest = stat.rsplit(')').next().unwrap_or_default();
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let tick = |at: usize| {
+            let field = fields.get(at).and_then(|field| field.parse().ok());
+            field.ok_or_else(|| io::Error::other("no times in /proc/PID/stat"))
+        };
+        Ok([tick(11)?, tick(12)?])
+    }
+
+    /// How often its threads have gone to sleep.
+    pub(crate) fn n_sleeps(&self) -> io::Result<u64> {
+        let mut n_sleeps = 0;
+        for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            let text = fs::read_to_string(task?.path().join("status")).unwrap_or_default();
+            let line = |line: &str| {
+                line.strip_prefix("voluntary_ctxt_switches:")?
+                    .trim()
+                    .parse()
+                    .ok()
+            };
+            n_sleeps += text.lines().find_map(line).unwrap_or(0_u64);
+        }
+        Ok(n_sleeps)
+    }
+
+    /// Its peak of resident memory begins anew.
+    pub(crate) fn forget_peak(&self) -> io::Result<()> {
+        fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5")
+    }
+
     /// Resident memory in bytes, current and peak.
     pub(crate) fn memory(&self) -> io::Result<(u64, u64)> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;

@@ -44,6 +44,17 @@ pub(crate) fn goal(name: &str, found: Spread, goal: f64) {
     println!("  {name:<66} {median:>7.3}  ({min:.3} … {max:.3})  goal {goal:<5} {verdict}");
 }
 
+/// A measured value beside the least that it should be.
+pub(crate) fn goal_at_least(name: &str, found: Spread, goal: f64) {
+    let verdict = if found.median >= goal {
+        "met"
+    } else {
+        "MISSED"
+    };
+    let Spread { median, min, max } = found;
+    println!("  {name:<66} {median:>7.3}  ({min:.3} … {max:.3})  goal ≥ {goal:<5} {verdict}");
+}
+
 /// A value that has no goal.
 pub(crate) fn line(name: &str, found: Spread, unit: &str) {
     let Spread { median, min, max } = found;

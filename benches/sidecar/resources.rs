@@ -10,7 +10,7 @@ use spanscore::receive::scan::scan;
 use spanscore::span::{KeptAttributesBuilder, TraceId};
 
 use crate::clock::pause;
-use crate::load::Wire;
+use crate::load::{N_CONNECTIONS, Wire};
 use crate::payload::{Profile, Recipe, Ring};
 use crate::report::{goal, heading, line, spread};
 use crate::target::{Dose, Target, Variant};
@@ -51,6 +51,7 @@ fn open_traces(plan: &Plan, profile: Profile, n_open: usize, limit: f64) -> io::
         per_connection: cycle,
         spans_per_request: 512,
         wire: Wire::Grpc,
+        n_connections: N_CONNECTIONS,
     };
     let held = |load: &mut crate::process::Process| -> io::Result<[f64; 3]> {
         let mut target = Target::sidecar(1, &variant)?;

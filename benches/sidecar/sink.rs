@@ -49,6 +49,8 @@ struct Seen {
     digest: AtomicU64,
     /// Milliseconds before an answer.
     delay: AtomicU64,
+    /// Answers that it is unavailable, and does not count what it gets.
+    is_down: AtomicBool,
     notes_arrivals: AtomicBool,
     /// The digest of each request, with its time of arrival.
     arrivals: Mutex<Vec<(u64, u64)>>,
@@ -56,7 +58,7 @@ struct Seen {
 
 /// Serves until standard input ends. Prints `ready PORT` first; answers `report` with `requests
 /// spans digest score-spans`, `arrivals` with a line for each request since the last such query and
-/// `end`, and `delay MILLIS` with `ok`.
+/// `end`, and `delay MILLIS`, `down` and `up` with `ok`.
 pub(crate) fn run(kind: &str) -> io::Result<()> {
     let seen = Arc::new(Seen::default());
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -96,6 +98,10 @@ fn obey(seen: &Seen, port: u16) -> io::Result<()> {
             ("delay", millis) => {
                 seen.delay
                     .store(millis.parse().unwrap_or_default(), Ordering::Relaxed);
+                writeln!(out, "ok")?;
+            }
+            (state @ ("down" | "up"), _) => {
+                seen.is_down.store(state == "down", Ordering::Relaxed);
                 writeln!(out, "ok")?;
             }
             ("arrivals", _) => {
@@ -264,7 +270,8 @@ async fn answer(
     let is_traces = request.uri().path().contains("TraceService");
     let body = request.into_body().collect().await?.to_bytes();
     let arrived = monotonic_nanos();
-    if is_traces {
+    let is_down = seen.is_down.load(Ordering::Relaxed);
+    if is_traces && !is_down {
         let message = body.get(5..).unwrap_or_default();
         let mut tally = Tally::default();
         let status = tally.request(message);
@@ -287,10 +294,10 @@ async fn answer(
     if delay > 0 {
         tokio::time::sleep(Duration::from_millis(delay)).await;
     }
-    let trailers = async {
+    let trailers = async move {
         let status = (
             HeaderName::from_static("grpc-status"),
-            HeaderValue::from_static("0"),
+            HeaderValue::from_static(if is_down { "14" } else { "0" }),
         );
         Some(Ok(HeaderMap::from_iter([status])))
     };

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::clock::{monotonic_nanos, pause};
 use crate::group::Group;
-use crate::load::{N_CONNECTIONS, Wire};
+use crate::load::Wire;
 use crate::metrics::{Metrics, metrics_of};
 use crate::process::Process;
 
@@ -49,6 +49,8 @@ pub(crate) struct Variant {
     pub(crate) workers: Option<usize>,
     /// Whether it keeps requests in a journal, in the folder for temporary files.
     pub(crate) journal: bool,
+    /// The journal's folder, if it outlives the sidecar.
+    pub(crate) folder: Option<PathBuf>,
     /// Limit of its control group in bytes, if it is to have one of its own.
     pub(crate) container: Option<u64>,
 }
@@ -118,6 +120,7 @@ pub(crate) struct Dose {
     pub(crate) per_connection: u64,
     pub(crate) spans_per_request: u64,
     pub(crate) wire: Wire,
+    pub(crate) n_connections: u64,
 }
 
 impl Target {
@@ -163,6 +166,7 @@ impl Target {
             "log.format=json".to_owned(),
         ];
         let journal = config.path().join("journal");
+        let journal = variant.folder.as_ref().unwrap_or(&journal);
         let journal = format!("journal.directory={}", journal.display());
         let journal = variant.journal.then_some(&journal);
         for setting in settings.iter().chain(journal).chain(&variant.set) {
@@ -309,6 +313,7 @@ impl Target {
             per_connection,
             spans_per_request,
             wire,
+            n_connections,
         } = dose;
         let port = if wire == Wire::Http {
             self.http_port
@@ -319,7 +324,7 @@ impl Target {
         let before = self.arrived()?;
         let cpu = self.process().cpu()?;
         let answer = load.ask(&format!(
-            "send {port} {} {per_connection} {} {N_CONNECTIONS}",
+            "send {port} {} {per_connection} {} {n_connections}",
             self.id,
             wire.word()
         ))?;
@@ -384,6 +389,37 @@ impl Target {
             ));
         }
         Ok(waits)
+    }
+
+    /// Sends `n_requests` from each of `n_senders`, one after the other; returns the nanoseconds to
+    /// each answer.
+    pub(crate) fn waits(
+        &mut self,
+        load: &mut Process,
+        n_requests: u64,
+        n_senders: u64,
+    ) -> io::Result<Vec<f64>> {
+        let command = format!(
+            "waits {} {} {n_requests} {} {n_senders}",
+            self.port,
+            self.id,
+            Wire::Grpc.word()
+        );
+        let waits = load.ask_for_list(&command)?;
+        if waits.len() as u64 != n_requests * n_senders {
+            return Err(io::Error::other("requests were refused"));
+        }
+        let nanos = |wait: String| wait.parse().map_err(io::Error::other);
+        waits.into_iter().map(nanos).collect()
+    }
+
+    /// Kills it, as a power cut or the out-of-memory killer would.
+    pub(crate) fn kill(mut self) -> io::Result<()> {
+        if let Measured::Sidecar { process, .. } = &mut self.measured {
+            process.child_mut().kill()?;
+            process.child_mut().wait()?;
+        }
+        Ok(())
     }
 
     /// Waits until the backend has everything, and every criterion has judged every trace that has

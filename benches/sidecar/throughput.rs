@@ -9,7 +9,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use prost::Message;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::load::Wire;
+use crate::load::{N_CONNECTIONS, Wire};
 use crate::payload::{Profile, Recipe, Ring};
 use crate::process::Process;
 use crate::report::{Series, goal, heading, line, ratio, spread};
@@ -24,7 +24,7 @@ pub(crate) const ROOMY: &str = "memory.limit=3GiB";
 /// One variant in the rounds of a table.
 pub(crate) struct Row {
     pub(crate) name: &'static str,
-    target: Target,
+    pub(crate) target: Target,
     /// The index of the load generator.
     load: usize,
     pub(crate) dose: Dose,
@@ -46,6 +46,7 @@ impl Row {
                 per_connection,
                 spans_per_request: SPANS_PER_REQUEST,
                 wire: Wire::Grpc,
+                n_connections: N_CONNECTIONS,
             },
             turns: Vec::new(),
         }
@@ -69,6 +70,11 @@ impl Row {
             .iter()
             .map(|turn| turn.cpu_nanos / turn.n_requests / 1e3)
             .collect()
+    }
+
+    /// In all rounds.
+    pub(crate) fn n_requests(&self) -> f64 {
+        self.turns.iter().map(|turn| turn.n_requests).sum()
     }
 
     fn per_trace(&self) -> Series {
