@@ -331,7 +331,12 @@ impl<P: Recipient> Delivery<P> {
             },
             DeliveryOutcome::Refused { reason, why } => self.refuse(&entry, reason, why, now),
         }
+        let was_up = self.pacer.is_up();
         self.pacer.answered(attempt, now);
+        if !was_up && self.pacer.is_up() {
+            // Their own waits have grown with the outage, and a backlog would overtake them.
+            self.queue.retry_all(now);
+        }
         self.note_outage(now);
     }
 

@@ -432,6 +432,13 @@ impl Queue {
         self.state().tried.push((due, entry));
     }
 
+    /// The destination is back: requests that have failed are retried now, before younger ones.
+    pub(super) fn retry_all(&self, now: Instant) {
+        for (due, _) in &mut self.state().tried {
+            *due = now;
+        }
+    }
+
     /// Releases the bytes of a request that is done.
     pub(super) fn finish(&self, entry: &QueuedRequest) {
         let mut state = self.state();

@@ -204,6 +204,22 @@ fn a_failed_request_waits_until_it_is_due_and_is_then_the_next() {
 }
 
 #[test]
+fn what_failed_in_an_outage_comes_first_and_in_order_when_it_is_over() {
+    let (queue, _) = queue(WhenFull::RefuseNewcomer);
+    (1..=4).for_each(|n| queue.offer(request(n)).unwrap());
+    let t0 = now();
+    let failed: Vec<QueuedRequest> = (0..2).filter_map(|_| queue.take(t0)).collect();
+    for (failed, seconds) in failed.into_iter().zip([30, 20]) {
+        queue.put_back(failed, t0 + Duration::from_secs(seconds));
+    }
+    let probe = queue.take_probe();
+    assert_eq!(items(probe), Some(3), "it gets through");
+    queue.retry_all(t0);
+    let next = std::iter::from_fn(|| items(queue.take(t0)));
+    assert_eq!(next.collect::<Vec<_>>(), [1, 2, 4]);
+}
+
+#[test]
 fn a_probe_is_one_that_did_not_fail_before_if_there_is_one() {
     let (queue, _) = queue(WhenFull::RefuseNewcomer);
     (1..=2).for_each(|n| queue.offer(request(n)).unwrap());
