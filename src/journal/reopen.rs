@@ -4,9 +4,13 @@
 use std::ops::Range;
 
 use super::cursor::{Consumed, CursorRead};
-use super::format::{CursorSlot, Needed, RECORDS_AT, SegmentHead, SignalCounts, UnusableHead};
+use super::format::{
+    CursorSlot, Needed, RECORDS_AT, RecordHead, SegmentHead, SignalCounts, UnusableHead,
+};
 use super::recover::{Hole, Scan, scan};
-use super::segment::{FileFault, Segment, first_of, read_head, read_leniently, read_seal, seal};
+use super::segment::{
+    FileFault, Segment, first_of, heads_of, read_head, read_leniently, read_seal, seal,
+};
 use super::storage::{Storage, StoredFile};
 use crate::rarely;
 use crate::telemetry::{JournalDamaged, Telemetry};
@@ -139,6 +143,15 @@ pub(super) fn recover(
     Ok(recovery.finish())
 }
 
+/// Its items, by signal.
+fn counts_of(head: &RecordHead) -> SignalCounts {
+    let mut counts = SignalCounts::default();
+    if let Some(count) = counts.get_mut(usize::from(head.signal)) {
+        *count = head.n_items;
+    }
+    counts
+}
+
 fn candidates(storage: &dyn Storage) -> Result<Vec<Candidate>, OpenError> {
     let mut candidates = Vec::new();
     for name in storage.names().map_err(fault("."))? {
@@ -251,23 +264,19 @@ impl<'a> Recovery<'a> {
         self.next_sequence = self.next_sequence.max(head.first);
         let sealed = read_seal(&*file, head.salt).filter(|seal| seal.end <= n_file_bytes);
         if let (Some(next), Some(seal)) = (next, sealed) {
-            let range = head.first..seal.last + 1;
-            let is_waiting = self.consumed.is_clear_of(&range);
-            // What is delivered is kept for the score plane.
-            if is_waiting || self.consumed.rest_of(&range).is_empty() {
-                segment.end = seal.end;
-                segment.next = seal.last + 1;
-                segment.counts = seal.counts;
-                segment.oldest = seal.oldest;
-                self.next_sequence = self.next_sequence.max(segment.next);
+            let sealed = Segment {
+                end: seal.end,
+                next: seal.last + 1,
+                counts: seal.counts,
+                oldest: seal.oldest,
+                ..segment.clone()
+            };
+            if self.take_sealed(storage, &sealed) {
+                self.next_sequence = self.next_sequence.max(sealed.next);
                 // It has at most as many groups as records.
-                self.next_group = self.next_group.max(head.group + segment.next - head.first);
-                if is_waiting {
-                    self.waits(seal.counts, seal.end - RECORDS_AT, seal.oldest);
-                }
-                let name = segment.name.clone();
-                self.segments.push(segment);
-                self.missing(seal.last + 1..next, &name);
+                self.next_group = self.next_group.max(head.group + sealed.next - head.first);
+                self.missing(sealed.next..next, &sealed.name);
+                self.segments.push(sealed);
                 return Ok(());
             }
         }
@@ -289,25 +298,53 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
+    /// Counts what waits in a finished segment by its seal, or by the heads of its records. Says
+    /// whether it could.
+    fn take_sealed(&mut self, storage: &dyn Storage, segment: &Segment) -> bool {
+        let range = segment.head.first..segment.next;
+        if self.consumed.is_clear_of(&range) {
+            self.waits(segment.counts, segment.end - RECORDS_AT, segment.oldest);
+            return true;
+        }
+        // What is delivered is kept for the score plane.
+        if self.consumed.rest_of(&range).is_empty() {
+            return true;
+        }
+        // Marks of judged traces are consumed at once: most segments of a backlog are mixed.
+        let heads = heads_of(storage, segment).unwrap_or_default();
+        let sequences = heads.iter().map(|(_, head)| head.sequence);
+        let end = heads
+            .last()
+            .map(|(offset, head)| offset + head.n_bytes() as u64);
+        // Otherwise it is damaged.
+        let is_whole = end == Some(segment.end) && sequences.eq(range);
+        if is_whole {
+            for (_, head) in &heads {
+                self.take_head(head);
+            }
+        }
+        is_whole
+    }
+
+    fn take_head(&mut self, head: &RecordHead) {
+        if !self.consumed.contains(head.sequence) {
+            self.waits(counts_of(head), head.n_bytes() as u64, head.arrived);
+        }
+    }
+
     fn take_records(&mut self, segment: &mut Segment, scan: &Scan) {
         if let Some(first) = scan.records.first() {
             segment.oldest = first.head.arrived;
         }
         for found in &scan.records {
             let head = &found.head;
-            let mut counts = SignalCounts::default();
-            if let Some(count) = counts.get_mut(usize::from(head.signal)) {
-                *count = head.n_items;
-            }
-            for (sum, count) in segment.counts.iter_mut().zip(counts) {
+            for (sum, count) in segment.counts.iter_mut().zip(counts_of(head)) {
                 *sum += count;
             }
             segment.next = head.sequence + 1;
             self.next_sequence = self.next_sequence.max(segment.next);
             self.next_group = self.next_group.max(head.group + 1);
-            if !self.consumed.contains(head.sequence) {
-                self.waits(counts, head.n_bytes() as u64, head.arrived);
-            }
+            self.take_head(head);
         }
     }
 
