@@ -21,8 +21,11 @@ use crate::throughput::{N_OPEN, ROOMY};
 
 const MIB: f64 = 1_048_576.0;
 
+/// A part of a benchmark.
+type Part = fn(&Plan) -> io::Result<()>;
+
 /// The parts of the benchmark `journal`, each also on its own.
-pub(crate) const PARTS: [(&str, fn(&Plan) -> io::Result<()>); 7] = [
+pub(crate) const PARTS: [(&str, Part); 7] = [
     ("journal-costs", costs::costs),
     ("journal-small", costs::small),
     ("journal-waits", costs::waits),
