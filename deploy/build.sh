@@ -26,7 +26,8 @@ if [ -n "$static" ] && [[ ${FEATURES:-} == *kafka* ]]; then
   [ -f "$archive" ] || { echo "there is no libssl.a to link statically (Debian: libssl-dev)" >&2; exit 2; }
   export OPENSSL_STATIC=1 OPENSSL_LIB_DIR="${archive%/*}" OPENSSL_INCLUDE_DIR=/usr/include LIBZ_SYS_STATIC=1
 fi
-# zstd is only written at its lowest level, which needs one of its eight compressors. Kafka's client has levels of its own.
+# We write zstd at its lowest level only, which needs one of its eight compressors. The client for
+# Kafka has levels of its own.
 if [[ ${FEATURES:-} != *kafka* ]]; then
   for unused in DFAST GREEDY LAZY LAZY2 BTLAZY2 BTOPT BTULTRA; do
     CFLAGS="${CFLAGS:-} -DZSTD_EXCLUDE_${unused}_BLOCK_COMPRESSOR"
@@ -63,6 +64,9 @@ cargo bench --locked --profile dev --bench sidecar --target-dir target -- lean g
 "$out/spanscore-instrumented" demo >"$out/demo.txt"
 "$profdata" merge --output "$profile/merged" "$profile"
 # Keeps code that hardly ever runs apart from code that does, so that it takes no memory.
-# Functions with equal code are kept once (ICF), and those that cannot unwind have no table for it.
-build spanscore "-Cprofile-use=$profile/merged -Clink-arg=-Wl,-z,keep-text-section-prefix -Clink-arg=-Wl,--icf=all -Cforce-unwind-tables=no"
+# Functions that cannot unwind have no table for it, and those with equal code are kept once: by
+# rustc's own linker, which it uses on x86_64.
+small='-Cforce-unwind-tables=no'
+[[ $host != x86_64-* ]] || small+=' -Clink-arg=-Wl,--icf=all'
+build spanscore "-Cprofile-use=$profile/merged -Clink-arg=-Wl,-z,keep-text-section-prefix $small"
 "$out/spanscore" --version

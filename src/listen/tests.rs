@@ -358,7 +358,9 @@ async fn pipelined_requests_wait_for_the_answers_before_them() {
     };
     let mut ending = Ending { slot, closing };
     let serving =
-        tokio::spawn(async move { serve_http(&http, &mut ending, server, counting).await });
+        tokio::spawn(
+            async move { serve_http(&http, &mut ending, Box::new(server), counting).await },
+        );
     let requests = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".repeat(1_000);
     // The first of the answers fill the duplex stream's buffer; the server reads no further then.
     client.write_all(&requests).await.unwrap();
