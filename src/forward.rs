@@ -61,6 +61,15 @@ pub enum ForwardError {
     },
 }
 
+/// Who sent a request, and when it came.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestArrival {
+    /// Its sender.
+    pub holder: Holder,
+    /// Unix time in nanoseconds.
+    pub unix_nanos: u64,
+}
+
 /// Hands the receivers' requests to the downstream's queue.
 #[derive(Debug, Clone)]
 pub struct ForwardHandle {
@@ -247,26 +256,33 @@ impl ForwardHandle {
         body: Bytes,
         n_items: u64,
         headers: Vec<(HeaderName, HeaderValue)>,
-        arrived_unix_nanos: u64,
+        arrival: RequestArrival,
         outcome: KeepOutcome,
     ) {
-        let copy = OutboundRequest::otlp(signal, body.clone(), n_items);
+        let RequestArrival { holder, unix_nanos } = arrival;
+        let copy = OutboundRequest {
+            holder,
+            ..OutboundRequest::otlp(signal, body.clone(), n_items)
+        };
         let downstream = self.downstream_for(signal).map(|downstream| {
-            let request = outbound(signal, body, n_items, headers);
+            let request = OutboundRequest {
+                holder,
+                ..outbound(signal, body, n_items, headers)
+            };
             (downstream.queue.clone(), request)
         });
         match (self.copies_of(signal), downstream) {
             (None, None) => outcome(Err(QueueRefusal::Draining)),
-            (None, Some((queue, request))) => queue.keep(request, arrived_unix_nanos, outcome),
-            (Some(copies), None) => copies.queue.keep(copy, arrived_unix_nanos, outcome),
+            (None, Some((queue, request))) => queue.keep(request, unix_nanos, outcome),
+            (Some(copies), None) => copies.queue.keep(copy, unix_nanos, outcome),
             (Some(copies), Some((queue, request))) => {
                 // If the downstream's log refuses it, the sender sends it again: that it is then
                 // written to Kafka twice changes no verdict.
                 let then: KeepOutcome = Box::new(move |kept| match kept {
-                    Ok(_) => queue.keep(request, arrived_unix_nanos, outcome),
+                    Ok(_) => queue.keep(request, unix_nanos, outcome),
                     Err(refusal) => outcome(Err(refusal)),
                 });
-                copies.queue.keep(copy, arrived_unix_nanos, then);
+                copies.queue.keep(copy, unix_nanos, then);
             }
         }
     }

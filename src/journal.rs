@@ -16,6 +16,9 @@ mod reader;
 
 mod store;
 
+mod holdings;
+mod waiting;
+
 mod resent;
 
 mod opening;
@@ -44,7 +47,7 @@ use std::thread::JoinHandle;
 
 pub use format::Needed;
 pub use judged::{JudgedMarks, ScoresLeaving};
-pub use keeper::{Done, JournalLog, WhenLost, WhenOpen};
+pub use keeper::{JournalLog, WhenLost, WhenOpen};
 pub use opening::{Clock, JournalError, JournalFolder, OpenedLog, Past};
 pub use reader::{LogReader, Stored, Stretch};
 pub use segment::RecordKind;
@@ -52,6 +55,7 @@ pub use store::{AppendError, LogSettings, LostRecord, Record};
 pub use survey::{
     JournalSurvey, LogSurvey, SegmentRequest, SurveyedSegment, is_segment, segment_requests, survey,
 };
+pub use waiting::Done;
 
 use crate::telemetry::Telemetry;
 use opening::{Contents, Opener};

@@ -76,6 +76,8 @@ mod sync;
 
 mod rarely;
 
+mod holders;
+
 mod located;
 
 // === core: no I/O, no clock ===

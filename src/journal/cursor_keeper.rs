@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
 
 use super::cursor::SharedProgress;
-use super::keeper::{LogShared, Message, SETTLE_DELAY, let_gather};
+use super::keeper::{LogShared, SETTLE_DELAY, let_gather};
 use super::opening::Clock;
+use super::waiting::Message;
 
 /// Ends when all handles of the log are gone.
 pub(super) struct CursorKeeper {

@@ -12,18 +12,17 @@ use std::time::{Duration, Instant};
 use super::cursor::SharedProgress;
 use super::format::Needed;
 use super::gathering::Gathering;
+use super::holdings::Holdings;
 use super::opening::{Clock, OpenedLog};
-use super::refusals::{QUIET, Refusals};
+use super::refusals::{QUIET, Refusals, retry_after};
 use super::resent::LastRecords;
 use super::store::{AppendError, AppendFailure, LostRecord, Record, Store};
+use super::waiting::{Done, Message, WaitingRecord};
+use crate::holders::Holder;
 use crate::sync::Mutex;
 use crate::telemetry::{
     JournalMetrics, JournalProgressUnwritten, JournalRefuses, JournalResumes, MetricsPage,
 };
-
-/// Called on the journal's thread, in the order of the records: with the record's number once it is
-/// durable, or with the reason why it is not kept.
-pub type Done = Box<dyn FnOnce(Result<u64, AppendError>) + Send>;
 
 /// Most requests that wait for the thread. Their bytes are bounded where they are received.
 pub(super) const MAX_WAITING: usize = 4096;
@@ -37,18 +36,6 @@ const TOUCH_INTERVAL: Duration = Duration::from_secs(1);
 /// What a group and deliveries change is written down at most this often. A kill in between makes
 /// what was delivered arrive twice.
 pub(super) const SETTLE_DELAY: Duration = Duration::from_millis(10);
-
-/// How often a full disk, and one that failed, is tried again.
-const FULL_RETRY: Duration = Duration::from_millis(250);
-const FAILED_RETRY: Duration = Duration::from_secs(1);
-
-/// When a disk that refuses is tried again.
-pub(super) fn retry_after(refusal: AppendError) -> Duration {
-    match refusal {
-        AppendError::Full | AppendError::DiskFull => FULL_RETRY,
-        AppendError::DiskFailed => FAILED_RETRY,
-    }
-}
 
 /// A log that takes records. Clones share it.
 #[derive(Debug, Clone)]
@@ -70,6 +57,8 @@ pub(super) struct LogShared {
     /// What may be sent again, and until when that is likely.
     last: Mutex<Option<(LastRecords, Instant)>>,
     status: Mutex<Status>,
+    /// What each sender holds of it.
+    pub(super) holdings: Mutex<Holdings>,
     opening: Mutex<Opening>,
     /// These want to know what a full log gives up.
     losers: Mutex<Losers>,
@@ -114,32 +103,6 @@ struct Status {
     room: u64,
 }
 
-pub(super) enum Message {
-    Append(Box<WaitingRecord>),
-    /// Something was consumed.
-    Consumed,
-    End,
-}
-
-/// A record that waits for its group.
-pub(super) struct WaitingRecord {
-    record: Record,
-    since: Instant,
-    done: Done,
-}
-
-impl WaitingRecord {
-    pub(super) fn refuse(self, error: AppendError) {
-        (self.done)(Err(error));
-    }
-}
-
-impl Debug for Message {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Message")
-    }
-}
-
 impl JournalLog {
     pub(super) fn new(
         sender: SyncSender<Message>,
@@ -170,12 +133,13 @@ impl JournalLog {
         self.shared.losers.lock().0.push(when_lost);
     }
 
-    /// Whether a record of at least `n_bytes` would be refused now.
-    pub fn check_room(&self, n_bytes: usize) -> Result<(), AppendError> {
+    /// Whether a record of this sender and of at least `n_bytes` would be refused now.
+    pub fn check_room(&self, holder: Holder, n_bytes: usize) -> Result<(), AppendError> {
         let status = *self.shared.status.lock();
+        let is_beyond = self.shared.holdings.lock().is_beyond(holder, n_bytes);
         match status.refuses {
             Some(error @ (AppendError::DiskFull | AppendError::DiskFailed)) => Err(error),
-            _ if n_bytes as u64 > status.room => Err(AppendError::Full),
+            _ if is_beyond || n_bytes as u64 > status.room => Err(AppendError::Full),
             _ => Ok(()),
         }
     }
@@ -198,20 +162,30 @@ impl JournalLog {
         is_known
     }
 
-    /// Appends a record. Never waits: `done` gets the outcome, on the journal's thread.
+    /// Appends a record. Never waits: `done` gets the outcome, on the journal's thread. A sender
+    /// that holds most of a log that grows full is refused at once.
     pub fn append(&self, record: Record, done: Done) {
+        let holdings = &self.shared.holdings;
+        let n_bytes = record.n_bytes();
+        let charge = record
+            .holder
+            .map(|holder| holdings.lock().admit(holder, n_bytes));
+        if charge == Some(None) {
+            return done(Err(AppendError::Full));
+        }
         let waiting = Box::new(WaitingRecord {
             record,
             since: (self.clock)().0,
+            charge: charge.flatten(),
             done,
         });
         match self.sender.try_send(Message::Append(waiting)) {
             Ok(()) => {}
             Err(TrySendError::Full(Message::Append(waiting))) => {
-                (waiting.done)(Err(AppendError::Full));
+                waiting.refuse(AppendError::Full, holdings);
             }
             Err(TrySendError::Disconnected(Message::Append(waiting))) => {
-                (waiting.done)(Err(AppendError::DiskFailed));
+                waiting.refuse(AppendError::DiskFailed, holdings);
             }
             Err(_) => {}
         }
@@ -266,6 +240,7 @@ impl LogShared {
                 refuses: Some(AppendError::DiskFailed),
                 room: 0,
             }),
+            holdings: Mutex::default(),
             opening: Mutex::new(Opening::NotYet(Vec::new())),
             losers: Mutex::default(),
         }
@@ -277,8 +252,8 @@ impl LogShared {
         self.metrics.set_state(error.as_str());
     }
 
-    /// The log is open, and has room for records of `room` bytes.
-    pub(super) fn opened(&self, log: OpenedLog, last: (LastRecords, Instant), room: u64) {
+    /// The log is open.
+    pub(super) fn opened(&self, log: OpenedLog, last: (LastRecords, Instant), store: &Store) {
         *self.last.lock() = Some(last);
         let log = Arc::new(log);
         let opening = mem::replace(&mut *self.opening.lock(), Opening::Open(Arc::clone(&log)));
@@ -287,11 +262,19 @@ impl LogShared {
                 when_open(&log);
             }
         }
-        *self.status.lock() = Status {
-            refuses: None,
-            room,
-        };
-        self.metrics.set_state("ok");
+        self.set_status(None, store);
+    }
+
+    fn set_status(&self, refuses: Option<AppendError>, store: &Store) {
+        let room = store.room();
+        *self.status.lock() = Status { refuses, room };
+        let free = usize::try_from(store.free()).unwrap_or(usize::MAX);
+        let waiting = store.waiting_segments();
+        let mut holdings = self.holdings.lock();
+        holdings.update(free, &waiting);
+        let shared_out = holdings.is_refusing().then_some(AppendError::Full);
+        let state = refuses.or(shared_out).map_or("ok", AppendError::as_str);
+        self.metrics.set_state(state);
     }
 
     /// Moves what was consumed into the log's progress. Says whether there was anything.
@@ -317,6 +300,8 @@ pub(super) struct LogKeeper {
     shared: Arc<LogShared>,
     clock: Clock,
     refusals: Refusals,
+    /// Of those that hold most of it.
+    refusals_of_some: Refusals,
     /// When what nobody waits for is synced.
     sync_at: Option<Instant>,
     /// When a disk that refuses is tried again.
@@ -344,6 +329,7 @@ impl LogKeeper {
             shared,
             clock,
             refusals,
+            refusals_of_some: Refusals::default(),
             sync_at: None,
             probe_at: None,
             touch_at: None,
@@ -432,9 +418,16 @@ impl LogKeeper {
         };
         if let Some(error) = refused {
             self.gathering = Gathering::default();
-            // What is smaller than the first may fit, and comes again.
-            for WaitingRecord { done, .. } in waiting.drain(..) {
-                done(Err(error));
+            // What is smaller than the first may still fit into a full log.
+            let least = match error {
+                AppendError::Full => waiting.front().map_or(0, WaitingRecord::n_bytes),
+                AppendError::DiskFull | AppendError::DiskFailed => 0,
+            };
+            for record in mem::take(waiting) {
+                match record.n_bytes() < least {
+                    true => waiting.push_back(record),
+                    false => record.refuse(error, &self.shared.holdings),
+                }
             }
         }
         is_ending
@@ -465,13 +458,17 @@ impl LogKeeper {
         // These came while those of the group waited: of other senders.
         let is_ending = self.gather(waiting);
         self.gathering.synced(waiting.len(), took);
+        let segment = self.store.last_segment();
         for sequence in sequences {
-            let Some(WaitingRecord { since, done, .. }) = waiting.pop_front() else {
+            let Some(record) = waiting.pop_front() else {
                 break;
             };
-            let after = now.saturating_duration_since(since);
+            if let Some(charge) = record.charge {
+                self.shared.holdings.lock().appended(segment, charge);
+            }
+            let after = now.saturating_duration_since(record.since);
             self.shared.metrics.acknowledged(after);
-            done(Ok(sequence));
+            (record.done)(Ok(sequence));
         }
         (None, is_ending)
     }
@@ -562,14 +559,29 @@ impl LogKeeper {
         }
     }
 
+    fn say_if_some_are_refused(&mut self) {
+        let (now, _) = (self.clock)();
+        let log = self.shared.metrics.log();
+        if !self.shared.holdings.lock().is_refusing() {
+            if let Some(after) = self.refusals_of_some.end(now) {
+                JournalResumes { log, after }.emit();
+            }
+        } else if self.refusals_of_some.begin(AppendError::Full, now) {
+            JournalRefuses {
+                log,
+                state: "full",
+                why: Some(" for the senders that hold most of it".to_owned()),
+                size: self.store.used(),
+                capacity: self.store.capacity(),
+            }
+            .emit();
+        }
+    }
+
     fn publish(&mut self) {
-        let room = self.store.room();
-        *self.shared.status.lock() = Status {
-            refuses: self.refusals.current,
-            room,
-        };
+        self.shared.set_status(self.refusals.current, &self.store);
+        self.say_if_some_are_refused();
         let metrics = &self.shared.metrics;
-        metrics.set_state(self.refusals.current.map_or("ok", AppendError::as_str));
         let (n_segments, oldest) = self.store.extent();
         let oldest = oldest.map(|unix_nanos| unix_nanos / 1_000_000_000);
         metrics.resized(self.store.used(), n_segments, oldest);

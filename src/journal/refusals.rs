@@ -1,4 +1,5 @@
-//! Pure. Which refusals of a log are logged: one pair of lines a minute.
+//! Pure. Which refusals of a log are logged, one pair of lines a minute; when a disk that refuses
+//! is tried again.
 
 use std::mem;
 use std::time::{Duration, Instant};
@@ -7,6 +8,18 @@ use super::store::AppendError;
 
 /// Lines about refusals are at least this far apart.
 pub(super) const QUIET: Duration = Duration::from_secs(60);
+
+/// How often a full disk, and one that failed, is tried again.
+const FULL_RETRY: Duration = Duration::from_millis(250);
+const FAILED_RETRY: Duration = Duration::from_secs(1);
+
+/// When a disk that refuses is tried again.
+pub(super) fn retry_after(refusal: AppendError) -> Duration {
+    match refusal {
+        AppendError::Full | AppendError::DiskFull => FULL_RETRY,
+        AppendError::DiskFailed => FAILED_RETRY,
+    }
+}
 
 /// What a log refuses at the moment, and what was said of it.
 #[derive(Debug, Default)]

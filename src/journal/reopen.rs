@@ -259,6 +259,7 @@ impl<'a> Recovery<'a> {
             next: head.first,
             counts: SignalCounts::default(),
             oldest: 0,
+            is_delivered: false,
         };
         self.next_group = self.next_group.max(head.group);
         self.next_sequence = self.next_sequence.max(head.first);

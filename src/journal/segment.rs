@@ -51,6 +51,8 @@ pub(super) struct Segment {
     pub(super) counts: SignalCounts,
     /// When its first record arrived, in Unix nanoseconds.
     pub(super) oldest: u64,
+    /// The log saw that every record in it is delivered, and none was appended since.
+    pub(super) is_delivered: bool,
 }
 
 /// The segments in order, shared with the readers.

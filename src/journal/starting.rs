@@ -7,11 +7,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::cursor_keeper::CursorKeeper;
-use super::keeper::{JournalLog, LogKeeper, LogShared, MAX_WAITING, Message, retry_after};
+use super::keeper::{JournalLog, LogKeeper, LogShared, MAX_WAITING};
 use super::opening::{JournalError, OpenedStore, Opener};
-use super::refusals::Refusals;
+use super::refusals::{Refusals, retry_after};
 use super::resent::AFTER_START;
 use super::store::AppendError;
+use super::waiting::Message;
 use crate::telemetry::{JournalMetrics, JournalRefuses, JournalResumes};
 
 /// The threads of a log before it is open.
@@ -126,7 +127,7 @@ impl LogStart {
             keeper: sender,
         };
         // Whoever waits for it hears of it before the first request is taken.
-        shared.opened(log, (last, now + AFTER_START), store.room());
+        shared.opened(log, (last, now + AFTER_START), &store);
         let keeper = LogKeeper::new(store, inbox, shared, clock, refusals);
         Ok((keeper, cursor_keeper))
     }
@@ -152,7 +153,7 @@ impl LogStart {
             let (now, _) = (self.opener.clock)();
             let left = until.saturating_duration_since(now);
             match self.inbox.recv_timeout(left) {
-                Ok(Message::Append(waiting)) => waiting.refuse(refusal),
+                Ok(Message::Append(waiting)) => waiting.refuse(refusal, &self.shared.holdings),
                 Ok(Message::Consumed) => {}
                 Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return true,
                 Err(RecvTimeoutError::Timeout) => return false,

@@ -17,6 +17,7 @@ use super::format::{
 use super::reopen::{OpenError, Recovered, RecoveredLog, recover};
 use super::segment::{FileFault, Index, RecordKind, Segment, seal, segment_name, write_heads};
 use super::storage::{Storage, StoredFile};
+use crate::holders::Holder;
 use crate::sync::Mutex;
 
 /// Most bytes of one group.
@@ -92,6 +93,8 @@ pub struct Record {
     pub(super) meta: Bytes,
     pub(super) body: Bytes,
     pub(super) rest_crc: u32,
+    /// Who sent it. What is nobody's always finds room, if there is any.
+    pub(super) holder: Option<Holder>,
 }
 
 impl Record {
@@ -106,6 +109,16 @@ impl Record {
             rest_crc: rest_crc(&meta, &body),
             meta,
             body,
+            holder: None,
+        }
+    }
+
+    /// Of this sender, which holds the record's bytes until it is delivered.
+    #[must_use]
+    pub fn of(self, holder: Holder) -> Self {
+        Self {
+            holder: Some(holder),
+            ..self
         }
     }
 
@@ -294,9 +307,8 @@ impl Store {
         if self.settings.drops_oldest {
             return self.settings.max_size.saturating_sub(RECORDS_AT);
         }
-        let spares: u64 = self.spares.iter().map(|(_, size)| size).sum();
-        let free = self.settings.max_size.saturating_sub(self.used() - spares);
-        self.tail_room().max(free.saturating_sub(RECORDS_AT))
+        self.tail_room()
+            .max(self.reclaimable().saturating_sub(RECORDS_AT))
     }
 
     fn tail_room(&self) -> u64 {
@@ -330,6 +342,7 @@ impl Store {
         let sequences = self.next_sequence..self.next_sequence + group.len() as u64;
         if let Some(segment) = self.index.lock().last_mut() {
             segment.next = sequences.end;
+            segment.is_delivered = false;
             for record in group {
                 segment.end += record.n_bytes() as u64;
                 if let Some(count) = segment.counts.get_mut(usize::from(record.signal)) {
@@ -410,8 +423,15 @@ impl Store {
 
     /// Finishes the tail and begins a segment with room for `n_bytes`.
     fn roll(&mut self, n_bytes: u64, arrived: u64) -> Result<(), AppendFailure> {
-        self.finish_tail()?;
         let least = RECORDS_AT + n_bytes;
+        // The tail stays: what is smaller may fit into it.
+        if !self.settings.drops_oldest && !self.can_reclaim(least) {
+            return Err(AppendFailure {
+                error: AppendError::Full,
+                fault: None,
+            });
+        }
+        self.finish_tail()?;
         let head = SegmentHead {
             first: self.next_sequence,
             group: self.next_group,
@@ -434,6 +454,7 @@ impl Store {
             next: head.first,
             counts: SignalCounts::default(),
             oldest: arrived,
+            is_delivered: false,
         });
         Ok(())
     }

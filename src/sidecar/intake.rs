@@ -13,7 +13,7 @@ use super::record::Recorder;
 use super::scoring::ScoringQueue;
 use super::{Addresses, now};
 use crate::config::Signal;
-use crate::forward::ForwardHandle;
+use crate::forward::{ForwardHandle, RequestArrival};
 use crate::journal::{AppendError, JournalLog, Record};
 use crate::page::Page;
 use crate::pipeline::Rules;
@@ -78,7 +78,7 @@ impl receive::RequestSink for RequestIntake {
         } = received;
         let holder = Holder(batch.peer.0);
         if self.forward.keeps(signal) {
-            let arrived = now().unix_nanos;
+            let unix_nanos = now().unix_nanos;
             let (answer, answered) = oneshot::channel();
             let (scoring, onlookers) = (self.scoring.clone(), self.onlookers.clone());
             let seen = onlookers.need(signal).then(|| body.clone());
@@ -86,7 +86,7 @@ impl receive::RequestSink for RequestIntake {
             let outcome = Box::new(move |outcome: Result<Option<u64>, QueueRefusal>| {
                 if let Ok(Some(record)) = outcome {
                     if let Some(body) = seen {
-                        onlookers.see(signal, &body, n_items, arrived);
+                        onlookers.see(signal, &body, n_items, unix_nanos);
                     }
                     if let Some(scoring) = &scoring {
                         scoring.offer(batch, Some(record));
@@ -95,8 +95,9 @@ impl receive::RequestSink for RequestIntake {
                 // A client that has gone needs no answer.
                 let _ = answer.send(outcome.map(|_| ()));
             });
+            let arrival = RequestArrival { holder, unix_nanos };
             self.forward
-                .keep(signal, body, n_items, headers, arrived, outcome);
+                .keep(signal, body, n_items, headers, arrival, outcome);
             return Ok(Acknowledgement::WhenKept(answered));
         }
         // Forward first: a refused request is retried, and must not be scored twice.
@@ -129,8 +130,8 @@ impl RequestIntake {
             batch,
         } = received;
         let holder = Holder(batch.peer.0);
-        let arrived = now().unix_nanos;
-        let record = Record::scored(signal.number(), arrived, body.clone());
+        let unix_nanos = now().unix_nanos;
+        let record = Record::scored(signal.number(), unix_nanos, body.clone()).of(holder);
         let is_known = journal.has(&record);
         let is_delivered = self.forward.keeps(signal);
         if is_known && !is_delivered {
@@ -144,7 +145,7 @@ impl RequestIntake {
                 let outcome = appended.map_err(QueueRefusal::from).and_then(|record| {
                     // There is nothing to deliver.
                     log.consume([record]);
-                    onlookers.see(signal, &seen, n_items, arrived);
+                    onlookers.see(signal, &seen, n_items, unix_nanos);
                     scoring.offer(batch, Some(record));
                     then()
                 });
@@ -166,8 +167,9 @@ impl RequestIntake {
                         let _ = answer.send(kept.map(|_| ()));
                     }
                 });
+                let arrival = RequestArrival { holder, unix_nanos };
                 self.forward
-                    .keep(signal, body, n_items, headers, arrived, outcome);
+                    .keep(signal, body, n_items, headers, arrival, outcome);
             }
         }
         Acknowledgement::WhenKept(answered)

@@ -500,7 +500,7 @@ pub struct JournalRefuses {
     pub log: &'static str,
     /// `full`, `disk_full` or `disk_error`.
     pub state: &'static str,
-    /// The file and the error, if the disk is the cause.
+    /// The file and the error, if the disk is the cause; or for whom it is full.
     pub why: Option<String>,
     /// Bytes of its files.
     pub size: u64,
@@ -529,7 +529,7 @@ impl JournalRefuses {
             "full" => tracing::warn!(
                 size,
                 capacity,
-                "the journal is full: requests are refused until the downstream takes some; \
+                "the journal is full{why}: requests are refused until the downstream takes some; \
                  senders try again (raise `journal.max_size` to bridge longer outages)"
             ),
             "disk_full" => tracing::error!(

@@ -5,7 +5,6 @@
 
 mod keeping;
 mod score_keeping;
-mod shares;
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -18,6 +17,7 @@ use hyper::header::HeaderMap;
 use tokio::sync::Notify;
 
 use crate::config::{Bound, Signal};
+use crate::holders::HolderShares;
 use crate::journal::AppendError;
 use crate::sync::Mutex;
 use crate::telemetry::{QueueOpened, QueueResized, QueueSize, Telemetry};
@@ -26,8 +26,7 @@ use super::kept::{KeptRecord, OnDisk};
 
 pub use super::completion::CompletionGuard;
 pub use super::kept::KeptLane;
-pub use shares::Holder;
-use shares::HolderShares;
+pub use crate::holders::Holder;
 
 /// Bytes that a request costs beyond its body and route.
 const OVERHEAD: usize = 256;
@@ -270,7 +269,8 @@ impl Queue {
             return Ok(());
         }
         if let Some(on_disk) = &state.on_disk {
-            return on_disk.log.check_room(n_bytes).map_err(QueueRefusal::from);
+            let room = on_disk.log.check_room(holder, n_bytes);
+            return room.map_err(QueueRefusal::from);
         }
         if state.must_not_acknowledge() {
             return Err(QueueRefusal::Draining);

@@ -14,10 +14,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::downstream::Behaviour;
 use crate::payloads::{
-    alias_bomb, all_but_a_byte, begun_handshake, bomb, closing_traces, continuations, empty_data,
-    large_headers, large_question, late_calls, long_results, long_run, nested, nested_json,
-    rapid_reset, short_runs, slow_criterion, smuggled, stalled_window, unfinished_frame,
-    unfinished_headers, waiting_traces,
+    alias_bomb, all_but_a_byte, begun_handshake, bomb, bulky_runs, closing_traces, continuations,
+    empty_data, large_headers, large_question, late_calls, long_results, long_run, nested,
+    nested_json, rapid_reset, short_runs, slow_criterion, smuggled, stalled_window,
+    unfinished_frame, unfinished_headers, waiting_traces,
 };
 use crate::sidecar::{LongRunExport, Setup, Target};
 use crate::wire::{PING, SETTINGS, frame, post, preface, spans};
@@ -108,6 +108,20 @@ pub(crate) fn cases() -> Vec<Case> {
                 ..Setup::default()
             },
             |to| many(&to, 2, to.http, each(closing_traces())),
+        ),
+        case(
+            "a full journal",
+            Setup {
+                journal: true,
+                may_queue: true,
+                ..Setup::default()
+            },
+            |to| {
+                both(
+                    behave(to.clone(), Behaviour::Silent),
+                    many(&to, 4, to.http, each(bulky_runs())),
+                )
+            },
         ),
         case(
             "idle, 1,024 descriptors",

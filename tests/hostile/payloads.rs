@@ -196,6 +196,13 @@ pub(crate) fn closing_traces() -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// Runs of one span with 500 kB that nothing reads.
+pub(crate) fn bulky_runs() -> Vec<Vec<u8>> {
+    let text = "x".repeat(500_000);
+    let run = |number: u64| request(&[root(Ids::new(12, number), &[("note", &text)])]);
+    (0..20).map(run).collect()
+}
+
 /// Short runs that have ended, 300 to a request.
 pub(crate) fn short_runs() -> Vec<Vec<u8>> {
     let run = |number: u64| {

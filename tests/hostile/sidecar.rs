@@ -31,6 +31,8 @@ pub(crate) struct Setup {
     pub(crate) settings: &'static [&'static str],
     /// A run of the innocent client must outlast the attack.
     pub(crate) long_run: Option<LongRunExport>,
+    /// What the downstream has not taken is kept in a journal of 32 MiB.
+    pub(crate) journal: bool,
     /// What the downstream does not take may still wait at the end.
     pub(crate) may_queue: bool,
 }
@@ -53,6 +55,7 @@ impl Default for Setup {
             n_descriptors: None,
             settings: &[],
             long_run: None,
+            journal: false,
             may_queue: false,
         }
     }
@@ -158,6 +161,12 @@ impl Sidecar {
             "log.format=json".to_owned(),
         ];
         settings.extend(setup.settings.iter().map(|setting| (*setting).to_owned()));
+        if setup.journal {
+            let folder = config.path().join("journal");
+            settings.push(format!("journal.directory={}", folder.display()));
+            settings.push("journal.max_size=32MiB".to_owned());
+            settings.push("receivers.otlp.max_request_size=16MiB".to_owned());
+        }
         let mut tls = None;
         if setup.tls {
             let (client, more) = certificate(config.path())?;

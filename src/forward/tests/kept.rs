@@ -75,7 +75,7 @@ impl KeptPlane {
         assert!(handle.keeps(Signal::Traces));
         let (answer, answered) = oneshot::channel();
         let outcome = Box::new(move |outcome| answer.send(outcome).unwrap());
-        handle.keep(Signal::Traces, body, n_items, headers, 1, outcome);
+        handle.keep(Signal::Traces, body, n_items, headers, arrival(1), outcome);
         answered.await.unwrap().map(|_| ())
     }
 
@@ -91,6 +91,13 @@ impl KeptPlane {
             .await
             .unwrap();
         books
+    }
+}
+
+fn arrival(holder: u64) -> RequestArrival {
+    RequestArrival {
+        holder: Holder(holder),
+        unix_nanos: 1,
     }
 }
 
@@ -208,7 +215,7 @@ async fn each_of_two_destinations_gets_what_it_has_not_had_before_the_restart() 
         (&b"log"[..]).into(),
         1,
         Vec::new(),
-        1,
+        arrival(1),
         outcome,
     );
     answered.await.unwrap().unwrap();
@@ -348,6 +355,49 @@ async fn a_full_journal_refuses_before_it_acknowledges_and_recovers_by_delivery(
         (books.sent, books.queued),
         (n_kept, 0),
         "the refused one is its sender's"
+    );
+}
+
+#[tokio::test]
+async fn a_journal_that_one_sender_fills_still_takes_the_requests_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = LogSettings::new(8 << 20, false, false);
+    let kept = KeptPlane::open_with(folder.path(), down(), 1 << 20, log);
+    let body = Bytes::from(vec![7; 300_000]);
+    let handle = &kept.plane.handle;
+    handle
+        .check_room(Signal::Traces, Holder(2), 0)
+        .expect("another sender is known");
+    let keep = async |holder, body: &Bytes| {
+        let (answer, answered) = oneshot::channel();
+        let outcome = Box::new(move |outcome| answer.send(outcome).unwrap());
+        let body = body.clone();
+        let arrival = arrival(holder);
+        handle.keep(Signal::Traces, body, 1, Vec::new(), arrival, outcome);
+        answered.await.unwrap().map(|_| ())
+    };
+    let mut n_kept = 0;
+    while keep(1, &body).await.is_ok() {
+        n_kept += 1;
+    }
+    assert!((15..=24).contains(&n_kept), "{n_kept} of 300 kB in 8 MiB");
+    let small = Bytes::from(vec![7; 3_000]);
+    for _ in 0..50 {
+        handle.check_room(Signal::Traces, Holder(2), 3_000).unwrap();
+        keep(2, &small).await.unwrap();
+        assert_eq!(keep(1, &body).await, Err(QueueRefusal::JournalFull));
+    }
+    let refused = handle.check_room(Signal::Traces, Holder(1), 300_000);
+    assert_eq!(refused, Err(QueueRefusal::JournalFull), "before it is read");
+
+    // After a restart everything is there; its room is nobody's, and the rest is shared as before.
+    kept.finish_within(Duration::ZERO).await;
+    let kept = KeptPlane::open_with(folder.path(), down(), 1 << 20, log);
+    let handle = &kept.plane.handle;
+    handle.check_room(Signal::Traces, Holder(2), 3_000).unwrap();
+    assert_eq!(
+        kept.finish_within(Duration::ZERO).await.restored,
+        n_kept + 50
     );
 }
 

@@ -10,8 +10,57 @@ use crate::journal::format::Needed;
 use crate::journal::segment::{FileFault, Segment, heads_of};
 
 impl Store {
+    /// Bytes of records that could be appended, in the tail and in place of delivered segments.
+    pub(in crate::journal) fn free(&self) -> u64 {
+        let tail = self.index.lock().last().cloned();
+        let tail_room = match tail.is_some_and(|segment| segment.is_delivered) {
+            true => 0,
+            false => self.tail_room(),
+        };
+        self.reclaimable() + tail_room
+    }
+
+    /// Bytes that new segments could take.
+    pub(super) fn reclaimable(&self) -> u64 {
+        let index = self.index.lock();
+        let waiting = index.iter().filter(|segment| !segment.is_delivered);
+        let taken: u64 = waiting.map(|segment| segment.size).sum();
+        self.settings.max_size.saturating_sub(taken)
+    }
+
+    /// Whether a segment of so many bytes could be made.
+    pub(super) fn can_reclaim(&mut self, n_bytes: u64) -> bool {
+        self.reclaimable() >= n_bytes || {
+            self.mark_delivered();
+            self.reclaimable() >= n_bytes
+        }
+    }
+
+    /// The segments that are not delivered, by their first records.
+    pub(in crate::journal) fn waiting_segments(&self) -> Vec<u64> {
+        let index = self.index.lock();
+        let waiting = index.iter().filter(|segment| !segment.is_delivered);
+        waiting.map(|segment| segment.head.first).collect()
+    }
+
+    /// The segment of the last record, by its first record.
+    pub(in crate::journal) fn last_segment(&self) -> u64 {
+        let index = self.index.lock();
+        index.last().map_or(0, |segment| segment.head.first)
+    }
+
+    /// Looks which segments are delivered, the tail included.
+    fn mark_delivered(&mut self) {
+        let progress = self.progress.lock();
+        for segment in self.index.lock().iter_mut() {
+            let range = segment.head.first..segment.next;
+            segment.is_delivered |= progress.consumed().rest_of(&range).is_empty();
+        }
+    }
+
     /// Writes the cursor if anything moved, and removes segments that are consumed.
     pub(in crate::journal) fn settle(&mut self, unix_nanos: u64) -> Result<(), FileFault> {
+        self.mark_delivered();
         let shared = Arc::clone(&self.progress);
         let mut progress = shared.lock();
         progress.write(unix_nanos).map_err(cursor_fault)?;

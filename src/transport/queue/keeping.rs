@@ -45,7 +45,8 @@ impl Queue {
             arrived_unix_nanos,
             meta,
             request.body.clone(),
-        );
+        )
+        .of(request.holder);
         if log.has(&record) {
             return outcome(Ok(None));
         }

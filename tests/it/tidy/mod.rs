@@ -34,6 +34,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("decimal", &[]),
     ("sync", &[]),
     ("rarely", &[]),
+    ("holders", &[]),
     ("located", &["text"]),
     (
         "config",
@@ -116,9 +117,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 ];
 
 /// Ground rooms that every room may import, since they know nothing of spanscore: text and its
-/// truncation, decimal numbers (read by configuration, spans and comparison), and a mutex.
+/// truncation, decimal numbers (read by configuration, spans and comparison), a mutex, and how a
+/// queue or a log is shared among those who fill it.
 /// (`located` is one too, but only `config` reads documents.)
-const GROUND: &[&str] = &["text", "decimal", "sync", "rarely"];
+const GROUND: &[&str] = &["text", "decimal", "sync", "rarely", "holders"];
 
 /// Rooms of the core, and crates that may be named there. `wire` is ground below the core, and just
 /// as pure; only rooms that read or write protobuf import it.

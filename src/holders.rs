@@ -1,6 +1,6 @@
-//! Pure. How a queue that refuses newcomers is shared among those who fill it: what it holds was
-//! acknowledged and cannot be given up, so whoever holds much is refused while there is still room
-//! for whoever holds little. Knows numbers of holders; knows nothing of requests.
+//! Pure. How a queue, or a log, that refuses newcomers is shared among those who fill it: what it
+//! holds was acknowledged and cannot be given up, so whoever holds much is refused while there is
+//! still room for whoever holds little. Knows numbers of holders; knows nothing of requests.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ const TIMES_FREE: usize = 7;
 
 /// What each holder has of a queue.
 #[derive(Debug, Default)]
-pub(super) struct HolderShares {
+pub(crate) struct HolderShares {
     by_holder: BTreeMap<Holder, HolderShare>,
     n_requests: u64,
     /// How often bytes left.
@@ -39,7 +39,7 @@ struct HolderShare {
 impl HolderShares {
     /// The holder whose share a request of this one counts against. It is remembered, so that
     /// others leave it something from now on.
-    pub(super) fn of(&mut self, holder: Holder) -> Holder {
+    pub(crate) fn of(&mut self, holder: Holder) -> Holder {
         self.n_requests += 1;
         let mut counted = holder;
         if self.by_holder.len() >= MAX_HOLDERS && !self.by_holder.contains_key(&holder) {
@@ -58,32 +58,37 @@ impl HolderShares {
     }
 
     /// Bytes that may be added to this share while so many are free.
-    pub(super) fn room(&self, holder: Holder, n_free: usize) -> usize {
-        if self.by_holder.len() < 2 {
+    pub(crate) fn room(&self, holder: Holder, n_free: usize) -> usize {
+        if self.is_sole() {
             return n_free;
         }
         let held = self.by_holder.get(&holder).map_or(0, |share| share.n_bytes);
         n_free.saturating_mul(TIMES_FREE).saturating_sub(held) / (TIMES_FREE + 1)
     }
 
+    /// Nobody needs to leave anything to others.
+    pub(crate) fn is_sole(&self) -> bool {
+        self.by_holder.len() < 2
+    }
+
     /// A request was refused: until bytes leave, those whose size is not known are, too.
-    pub(super) fn refused(&mut self, holder: Holder) {
+    pub(crate) fn refused(&mut self, holder: Holder) {
         if let Some(share) = self.by_holder.get_mut(&holder) {
             share.refused_at = Some(self.n_releases);
         }
     }
 
     /// Whether a request was refused since bytes last left.
-    pub(super) fn is_full(&self, holder: Holder) -> bool {
+    pub(crate) fn is_full(&self, holder: Holder) -> bool {
         let share = self.by_holder.get(&holder);
         share.is_some_and(|share| share.refused_at == Some(self.n_releases))
     }
 
-    pub(super) fn add(&mut self, holder: Holder, n_bytes: usize) {
+    pub(crate) fn add(&mut self, holder: Holder, n_bytes: usize) {
         self.by_holder.entry(holder).or_default().n_bytes += n_bytes;
     }
 
-    pub(super) fn release(&mut self, holder: Holder, n_bytes: usize) {
+    pub(crate) fn release(&mut self, holder: Holder, n_bytes: usize) {
         self.n_releases += 1;
         if let Some(share) = self.by_holder.get_mut(&holder) {
             share.n_bytes -= n_bytes;

@@ -1,0 +1,164 @@
+//! Pure. How much of a log each sender holds: its records that wait to be written, and those in
+//! segments that are not delivered. What a start found counts for nobody. Knows nothing of files.
+
+use std::collections::BTreeMap;
+
+use crate::holders::{Holder, HolderShares};
+
+/// What each sender holds of a log.
+#[derive(Debug)]
+pub(super) struct Holdings {
+    shares: HolderShares,
+    /// Bytes of records that could be appended when the log last looked, less those appended since.
+    n_free: usize,
+    /// Bytes of records that wait to be appended.
+    n_waiting: usize,
+    /// Of segments that are not delivered, by their first record.
+    by_segment: BTreeMap<u64, BTreeMap<Holder, usize>>,
+    /// A sender was refused since a segment was last given up.
+    is_refusing: bool,
+}
+
+/// What a record takes of its sender's share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Charge {
+    holder: Holder,
+    n_bytes: usize,
+}
+
+impl Default for Holdings {
+    /// Refuses nobody: the log is not open.
+    fn default() -> Self {
+        Self {
+            shares: HolderShares::default(),
+            n_free: usize::MAX,
+            n_waiting: 0,
+            by_segment: BTreeMap::new(),
+            is_refusing: false,
+        }
+    }
+}
+
+impl Holdings {
+    /// Whether a record of at least so many bytes would be refused now, to leave room for others.
+    pub(super) fn is_beyond(&mut self, holder: Holder, n_bytes: usize) -> bool {
+        let holder = self.shares.of(holder);
+        let is_beyond = self.shares.is_full(holder) || self.takes_too_much(holder, n_bytes);
+        self.is_refusing |= is_beyond;
+        is_beyond
+    }
+
+    /// Takes a record that is to be appended, or `None` if its sender would hold too much with it.
+    /// For a sole sender the log itself decides.
+    pub(super) fn admit(&mut self, holder: Holder, n_bytes: usize) -> Option<Charge> {
+        let holder = self.shares.of(holder);
+        if self.takes_too_much(holder, n_bytes) {
+            // The next one, whose size is often not known before it is read, would not fit either.
+            if self.shares.room(holder, self.room()) < self.room() / 8 {
+                self.shares.refused(holder);
+            }
+            self.is_refusing = true;
+            return None;
+        }
+        self.shares.add(holder, n_bytes);
+        self.n_waiting += n_bytes;
+        Some(Charge { holder, n_bytes })
+    }
+
+    /// The record was not appended.
+    pub(super) fn give_back(&mut self, charge: Charge) {
+        self.n_waiting -= charge.n_bytes;
+        self.shares.release(charge.holder, charge.n_bytes);
+    }
+
+    /// The record was appended to the segment that begins with this record.
+    pub(super) fn appended(&mut self, segment: u64, charge: Charge) {
+        self.n_waiting -= charge.n_bytes;
+        self.n_free = self.n_free.saturating_sub(charge.n_bytes);
+        let holders = self.by_segment.entry(segment).or_default();
+        *holders.entry(charge.holder).or_default() += charge.n_bytes;
+    }
+
+    /// The log has room for `n_free` bytes, and these segments wait to be delivered.
+    pub(super) fn update(&mut self, n_free: usize, waiting: &[u64]) {
+        self.n_free = n_free;
+        let gone = self
+            .by_segment
+            .extract_if(.., |segment, _| !waiting.contains(segment));
+        for (_, holders) in gone {
+            for (holder, n_bytes) in holders {
+                self.shares.release(holder, n_bytes);
+            }
+            self.is_refusing = false;
+        }
+    }
+
+    /// Whether somebody was refused for others' sake since a segment was last given up.
+    pub(super) fn is_refusing(&self) -> bool {
+        self.is_refusing
+    }
+
+    fn takes_too_much(&self, holder: Holder, n_bytes: usize) -> bool {
+        !self.shares.is_sole() && n_bytes > self.shares.room(holder, self.room())
+    }
+
+    fn room(&self) -> usize {
+        self.n_free.saturating_sub(self.n_waiting)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Holder = Holder(1);
+    const B: Holder = Holder(2);
+
+    /// A log of 800 bytes that both know.
+    fn shared() -> Holdings {
+        let mut holdings = Holdings::default();
+        holdings.update(800, &[]);
+        assert!(!holdings.is_beyond(A, 0) && !holdings.is_beyond(B, 0));
+        holdings
+    }
+
+    #[test]
+    fn who_holds_most_is_refused_until_its_segment_is_delivered() {
+        let mut holdings = shared();
+        for _ in 0..7 {
+            let charge = holdings.admit(A, 100).unwrap();
+            holdings.appended(0, charge);
+        }
+        assert_eq!(holdings.admit(A, 1), None);
+        assert!(holdings.is_beyond(A, 0), "of unknown size");
+        assert!(holdings.is_refusing());
+        let charge = holdings.admit(B, 80).unwrap();
+        holdings.appended(1, charge);
+        holdings.update(20, &[0, 1]);
+        assert!(holdings.is_beyond(A, 0) && !holdings.is_beyond(B, 7));
+        holdings.update(720, &[1]);
+        assert!(!holdings.is_refusing() && !holdings.is_beyond(A, 600));
+    }
+
+    #[test]
+    fn what_waits_to_be_written_counts_and_what_is_not_written_is_given_back() {
+        let mut holdings = shared();
+        let waiting = holdings.admit(A, 700).unwrap();
+        assert_eq!(holdings.admit(A, 1), None);
+        assert!(holdings.is_beyond(B, 88) && !holdings.is_beyond(B, 87));
+        holdings.give_back(waiting);
+        assert!(holdings.admit(A, 700).is_some());
+    }
+
+    #[test]
+    fn a_sole_sender_is_left_to_the_log_and_what_nobody_holds_is_only_room_less() {
+        let mut holdings = Holdings::default();
+        assert!(holdings.admit(A, 1 << 40).is_some(), "not open yet");
+        let mut holdings = Holdings::default();
+        holdings.update(80, &[0, 1, 2]);
+        assert!(holdings.admit(A, 1_000).is_some());
+        let mut holdings = shared();
+        holdings.update(80, &[0, 1, 2]);
+        assert!(holdings.is_beyond(A, 71) && !holdings.is_beyond(A, 70));
+    }
+}

@@ -1,0 +1,47 @@
+//! What waits for the thread of a log. Knows nothing of files.
+
+use std::fmt::{self, Debug};
+use std::time::Instant;
+
+use super::holdings::{Charge, Holdings};
+use super::store::{AppendError, Record};
+use crate::sync::Mutex;
+
+/// Called on the journal's thread, in the order of the records: with the record's number once it is
+/// durable, or with the reason why it is not kept.
+pub type Done = Box<dyn FnOnce(Result<u64, AppendError>) + Send>;
+
+pub(super) enum Message {
+    Append(Box<WaitingRecord>),
+    /// Something was consumed.
+    Consumed,
+    End,
+}
+
+/// A record that waits for its group.
+pub(super) struct WaitingRecord {
+    pub(super) record: Record,
+    pub(super) since: Instant,
+    /// What it takes of its sender's share.
+    pub(super) charge: Option<Charge>,
+    pub(super) done: Done,
+}
+
+impl WaitingRecord {
+    pub(super) fn n_bytes(&self) -> usize {
+        self.record.n_bytes()
+    }
+
+    pub(super) fn refuse(self, error: AppendError, holdings: &Mutex<Holdings>) {
+        if let Some(charge) = self.charge {
+            holdings.lock().give_back(charge);
+        }
+        (self.done)(Err(error));
+    }
+}
+
+impl Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Message")
+    }
+}
