@@ -23,6 +23,9 @@ mod resent;
 
 mod opening;
 
+mod carried;
+mod carrying;
+
 mod gathering;
 mod refusals;
 
@@ -45,6 +48,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+pub use carried::CarriedRecords;
+pub use carrying::CarryRequest;
 pub use format::Needed;
 pub use judged::{JudgedMarks, ScoresLeaving};
 pub use keeper::{JournalLog, WhenLost, WhenOpen};

@@ -19,6 +19,7 @@ mod cross_trace_results;
 mod span_calls;
 
 mod cross_traces;
+mod open_traces;
 mod rebuilding;
 mod reported;
 
@@ -43,7 +44,8 @@ use reported::Reported;
 pub use cross_traces::{CrossTraceAccess, CrossTraces};
 pub use judged::{Judged, JudgementSink};
 pub use log_judge::{LogBatch, LogJudge, LogLimits, LogMark, LogMoment, LogProgress, LogStart};
-pub use rebuilding::Rebuilding;
+pub use open_traces::{CarriedTracesNote, OpenTrace};
+pub use rebuilding::{CarriedPart, Rebuilding};
 pub use reported::{Marks, TraceMark};
 pub use rules::Rules;
 pub use split::split;
@@ -421,8 +423,9 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             }
             if self.marks_judged {
                 let Closed { trace, memo, .. } = &closed;
-                let (judged_below, first) = (self.next_record, closed.first_record);
-                self.judged.marks.add(trace, memo, judged_below, first);
+                let records = (closed.first_record, closed.needed_from);
+                let marks = &mut self.judged.marks;
+                marks.add(trace, memo, self.next_record, records);
             }
             self.buffer.remember(closed, now);
         }

@@ -1,6 +1,7 @@
 //! Builds the stages, joins them with bounded channels and drains them. The one place that reads
 //! the clock and owns the threads. Must not decide anything about spans, scores or protocols.
 
+mod carrying;
 mod cgroup;
 #[cfg(feature = "kafka")]
 mod copies;

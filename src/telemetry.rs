@@ -2,6 +2,7 @@
 //! Must not know who emits an event. Metrics are named like the OpenTelemetry Collector's where it
 //! has one.
 
+mod carrying;
 mod connections;
 mod coverage;
 mod destinations;
@@ -22,6 +23,7 @@ mod scoring;
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
 
+pub use carrying::TracesCarried;
 pub use connections::{
     AcceptFailed, CertificatesReplaced, CertificatesUnusable, ConnectionGaveWay, ConnectionOpened,
     ConnectionTurnedAway, HandshakeFailed, Listening, OpenConnection,

@@ -4,6 +4,8 @@
 mod marking;
 mod rebuilding;
 
+pub use rebuilding::OpenTrace;
+
 use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
@@ -289,6 +291,7 @@ impl<M: Memo> TraceBuffer<M> {
                     closed_by: CloseReason::Expired,
                     may_be_split: false,
                     first_record: trace.first_record,
+                    needed_from: trace.needed_from,
                     rest: None,
                 }
             }));
@@ -419,6 +422,7 @@ impl<M: Memo> TraceBuffer<M> {
                 arrival: self.n_arrived * partition.n_partitions() as u64
                     + partition.index() as u64,
                 first_record: self.record,
+                needed_from: self.record,
                 quiet: None,
                 closing: None,
             };
@@ -473,6 +477,7 @@ impl<M: Memo> TraceBuffer<M> {
             closed_by: reason,
             may_be_split: buffered.opened < self.split_until,
             first_record: buffered.first_record,
+            needed_from: buffered.needed_from,
             rest: Some(buffered),
         })
     }

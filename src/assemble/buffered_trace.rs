@@ -31,8 +31,10 @@ pub(super) struct BufferedTrace<M> {
     /// When its first span arrived.
     pub(super) opened: Tick,
     pub(super) arrival: u64,
-    /// The first record of the journal that has spans of it; 0 without a journal.
+    /// The first record of the journal that had spans of it; 0 without a journal.
     pub(super) first_record: u64,
+    /// What earlier records had of it is in later ones again, or given up.
+    pub(super) needed_from: u64,
     /// The reason for which it settles, as its timers know it.
     pub(super) quiet: Option<Quiet>,
     /// Set by a limit: nothing can keep the trace open.

@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use crate::span::{LogRecord, Span, SpanClass, TraceId};
 
-pub use buffer::TraceBuffer;
+pub use buffer::{OpenTrace, TraceBuffer};
 pub use partition::Partition;
 pub use settings::{Settings, Sizes};
 pub use shares::SenderHeld;
@@ -151,8 +151,10 @@ pub struct Closed<M> {
     closed_by: CloseReason,
     /// A change of the replicas may have split it, which proves nothing about how traces arrive.
     may_be_split: bool,
-    /// The first record of the journal that has spans of it.
+    /// The first record of the journal that had spans of it.
     pub first_record: u64,
+    /// The oldest record that it still needs.
+    pub needed_from: u64,
     /// The rest of a closed trace; `None` if the trace is still open (expired).
     rest: Option<Box<buffered_trace::BufferedTrace<M>>>,
 }

@@ -153,10 +153,10 @@ impl<M: Memo> RecentlyClosed<M> {
         self.entries.get(slot)?.trace.as_deref()
     }
 
-    /// For each trace that has its spans, the first record of the journal that has one.
-    pub(super) fn first_records(&self) -> impl Iterator<Item = u64> {
+    /// For each trace that has its spans, the oldest record of the journal that it needs.
+    pub(super) fn needed_records(&self) -> impl Iterator<Item = u64> {
         let slots = self.entries.slots();
-        slots.filter_map(|slot| Some(self.get(slot)?.first_record))
+        slots.filter_map(|slot| Some(self.get(slot)?.needed_from))
     }
 
     /// Remembers a trace for longer: a late span arrived after its own spans were dropped.

@@ -6,6 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::carrying::Carrying;
 use super::format::{CursorSlot, MAX_RANGES, Needed, SLOT, SLOTS_AT, UnusableHead};
 use super::storage::{Storage, StoredFile};
 use crate::sync::Mutex;
@@ -104,6 +105,9 @@ pub(super) struct Progress {
     /// Every record below is durable.
     durable: u64,
     needed: Needed,
+    /// Open traces need no older records.
+    open_from: u64,
+    carrying: Arc<Carrying>,
     /// The last sign of life of the process before, until the score plane has said what it needs:
     /// a process that ends earlier has rebuilt nothing, and the silence before it goes on.
     stopped: Option<u64>,
@@ -129,6 +133,8 @@ impl Progress {
             consumed,
             durable,
             needed,
+            open_from: 0,
+            carrying: Arc::new(Carrying::new(needed.from)),
             stopped,
             cursor,
             has_moved: true,
@@ -148,10 +154,21 @@ impl Progress {
         self.needed
     }
 
-    /// The score plane has rebuilt its traces and says what it needs.
-    pub(super) fn need(&mut self, needed: Needed) {
+    /// The score plane has rebuilt its traces and says what it needs, and from which record on it
+    /// needs it for open traces.
+    pub(super) fn need(&mut self, needed: Needed, open_from: u64) {
         self.stopped = None;
+        self.open_from = open_from.max(self.open_from);
         self.release(needed);
+    }
+
+    /// Open traces need no older records, as far as is known.
+    pub(super) fn open_from(&self) -> u64 {
+        self.open_from
+    }
+
+    pub(super) fn carrying(&self) -> &Arc<Carrying> {
+        &self.carrying
     }
 
     /// The score plane has no older records, and its memory begins no earlier. Neither moves back.
@@ -162,6 +179,7 @@ impl Progress {
         } = &mut self.needed;
         *from = needed.from.max(*from);
         *since_unix_nanos = needed.since_unix_nanos.max(*since_unix_nanos);
+        self.carrying.begin_at(*from);
         self.has_moved = true;
     }
 

@@ -52,8 +52,8 @@ pub(super) struct LogShared {
     pub(super) metrics: JournalMetrics,
     /// Consumed since the thread last looked.
     consumed: Mutex<Vec<u64>>,
-    /// What the score plane needs, if that moved since.
-    needed: Mutex<Option<Needed>>,
+    /// What the score plane needs, and from where on for open traces, if that moved since.
+    needed: Mutex<Option<(Needed, u64)>>,
     /// What may be sent again, and until when that is likely.
     last: Mutex<Option<(LastRecords, Instant)>>,
     status: Mutex<Status>,
@@ -198,9 +198,10 @@ impl JournalLog {
         let _ = self.consumed.try_send(());
     }
 
-    /// The score plane needs no older records than these.
-    pub fn need(&self, needed: Needed) {
-        *self.shared.needed.lock() = Some(needed);
+    /// The score plane needs no older records than these, and those before `open_from` not for
+    /// open traces.
+    pub fn need(&self, needed: Needed, open_from: u64) {
+        *self.shared.needed.lock() = Some((needed, open_from));
         // As above.
         let _ = self.consumed.try_send(());
     }
@@ -286,8 +287,8 @@ impl LogShared {
             progress.consume(*sequence..*sequence + 1);
         }
         let needed = self.needed.lock().take();
-        if let Some(needed) = needed {
-            progress.need(needed);
+        if let Some((needed, open_from)) = needed {
+            progress.need(needed, open_from);
         }
         !consumed.is_empty() || needed.is_some()
     }

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::carried::CarriedRecords;
+use super::carrying::Carrying;
 use super::cursor::Consumed;
 use super::format::Needed;
 use super::reader::{LogReader, Wanted};
@@ -167,6 +169,7 @@ pub struct OpenedLog {
     consumed: Consumed,
     end: u64,
     needed: Needed,
+    carrying: Arc<Carrying>,
     /// See [`Past::silence`].
     silence: Option<Duration>,
     opened_unix_nanos: u64,
@@ -207,12 +210,23 @@ impl OpenedLog {
         waiting.map(|(_, head)| head.n_items).sum()
     }
 
+    /// Reads what must be carried.
+    pub fn carried_records(&self) -> CarriedRecords {
+        CarriedRecords::new(
+            Arc::clone(&self.storage),
+            Arc::clone(&self.index),
+            Arc::clone(&self.carrying),
+        )
+    }
+
     /// What it holds for the score plane.
     pub fn past(&self) -> Past {
         let requests = &[RecordKind::Request, RecordKind::Scored];
         Past {
             marks: self.reads(Wanted::Kinds(&[RecordKind::Judged])),
             requests: self.reads(Wanted::Kinds(requests)),
+            carried: self.reads(Wanted::Kinds(&[RecordKind::Carried])),
+            open: self.reads(Wanted::Kinds(&[RecordKind::Open])),
             needed: self.needed,
             end: self.end,
             silence: self.silence,
@@ -233,6 +247,10 @@ pub struct Past {
     pub marks: LogReader,
     /// Reads requests.
     pub requests: LogReader,
+    /// Reads what was carried from requests.
+    pub carried: LogReader,
+    /// Reads which open traces were carried.
+    pub open: LogReader,
     /// Its records.
     pub needed: Needed,
     /// Behind the last of them.
@@ -349,6 +367,7 @@ impl Opener {
             consumed,
             end: store.next_sequence(),
             needed: store.needed(),
+            carrying: Arc::clone(store.progress().lock().carrying()),
             silence: recovered
                 .stopped
                 .filter(|_| recovered.is_past_whole)

@@ -53,6 +53,8 @@ pub(super) enum Wanted {
     Waiting(Consumed),
     /// Those of some kinds, delivered or not.
     Kinds(&'static [RecordKind]),
+    /// Like `Kinds`, for a copy: whoever needs the originals reports damage.
+    Copied(&'static [RecordKind]),
     /// Scores of one lane that wait for delivery.
     Lane {
         consumed: Consumed,
@@ -79,6 +81,17 @@ struct Position {
     name: String,
     file: Arc<dyn StoredFile>,
     offset: u64,
+}
+
+impl Stored {
+    /// The record whose content this has: its own number, unless it was carried.
+    pub fn origin(&self) -> u64 {
+        let carried = match self.kind {
+            RecordKind::Carried => self.meta.first_chunk().copied(),
+            _ => None,
+        };
+        carried.map_or(self.sequence, u64::from_le_bytes)
+    }
 }
 
 impl LogReader {
@@ -162,7 +175,7 @@ impl LogReader {
             Wanted::Waiting(consumed) => {
                 kind == RecordKind::Request && !consumed.contains(head.sequence)
             }
-            Wanted::Kinds(kinds) => kinds.contains(&kind),
+            Wanted::Kinds(kinds) | Wanted::Copied(kinds) => kinds.contains(&kind),
             Wanted::Lane { consumed, lane, .. } => {
                 kind == RecordKind::Score
                     && head.signal == *lane
@@ -176,7 +189,7 @@ impl LogReader {
     fn is_passed(&self, sequence: u64) -> bool {
         match &self.wanted {
             Wanted::Waiting(consumed) => !consumed.contains(sequence),
-            Wanted::Kinds(_) | Wanted::Lane { .. } => false,
+            Wanted::Kinds(_) | Wanted::Copied(_) | Wanted::Lane { .. } => false,
         }
     }
 
@@ -184,7 +197,7 @@ impl LogReader {
     fn is_lost(&self, range: &std::ops::Range<u64>) -> bool {
         match &self.wanted {
             Wanted::Waiting(consumed) => !consumed.rest_of(range).is_empty(),
-            Wanted::Kinds(_) => true,
+            Wanted::Kinds(_) | Wanted::Copied(_) => true,
             Wanted::Lane {
                 consumed,
                 reports_damage,
@@ -241,7 +254,10 @@ impl LogReader {
                     1 => missing(segment, &scan),
                     _ => hole.counts,
                 }),
-                copy: set_aside(&*self.damaged, &segment.name, position.offset, evidence),
+                copy: match self.wanted {
+                    Wanted::Copied(_) => None,
+                    _ => set_aside(&*self.damaged, &segment.name, position.offset, evidence),
+                },
             };
             stretch.damage.push((lost, damage));
         }

@@ -23,14 +23,24 @@ pub enum RecordKind {
     Scored = 3,
     /// Scores to deliver. In place of the signal is the number of their lane.
     Score = 4,
+    /// What an earlier record had of open traces, to be scored and not delivered.
+    Carried = 5,
+    /// Open traces whose records were carried.
+    Open = 6,
 }
 
 impl RecordKind {
     /// `None` for a kind that is not known here: such records are skipped.
     pub(super) fn of(number: u8) -> Option<Self> {
-        [Self::Request, Self::Judged, Self::Scored, Self::Score]
-            .into_iter()
-            .find(|kind| *kind as u8 == number)
+        let all = [
+            Self::Request,
+            Self::Judged,
+            Self::Scored,
+            Self::Score,
+            Self::Carried,
+            Self::Open,
+        ];
+        all.into_iter().find(|kind| *kind as u8 == number)
     }
 }
 

@@ -3,22 +3,20 @@
 //! nothing of what a record holds.
 
 mod consumption;
+mod record;
 
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::cursor::{CURSOR, CursorFile, CursorRead, Progress, SharedProgress};
-use super::format::{
-    ALIGNMENT, Needed, RECORDS_AT, RecordHead, SegmentHead, SignalCounts, n_record_bytes, rest_crc,
-};
+use super::format::{ALIGNMENT, Needed, RECORDS_AT, RecordHead, SegmentHead, SignalCounts};
 use super::reopen::{OpenError, Recovered, RecoveredLog, recover};
-use super::segment::{FileFault, Index, RecordKind, Segment, seal, segment_name, write_heads};
+use super::segment::{FileFault, Index, Segment, seal, segment_name, write_heads};
 use super::storage::{Storage, StoredFile};
-use crate::holders::Holder;
 use crate::sync::Mutex;
+
+pub use self::record::Record;
 
 /// Most bytes of one group.
 const MAX_GROUP: usize = 8 << 20;
@@ -81,74 +79,6 @@ pub struct LostRecord {
     pub lane: u8,
     /// Its scores.
     pub n_items: u64,
-}
-
-/// What is kept, of one request or beside requests.
-#[derive(Debug, Clone)]
-pub struct Record {
-    pub(super) kind: RecordKind,
-    pub(super) signal: u8,
-    pub(super) n_items: u64,
-    pub(super) arrived: u64,
-    pub(super) meta: Bytes,
-    pub(super) body: Bytes,
-    pub(super) rest_crc: u32,
-    /// Who sent it. What is nobody's always finds room, if there is any.
-    pub(super) holder: Option<Holder>,
-}
-
-impl Record {
-    /// A record of `n_items` items of the signal 0, 1 or 2. Computes the checksum here, in the task
-    /// of its request.
-    pub fn new(signal: u8, n_items: u64, arrived: u64, meta: Bytes, body: Bytes) -> Self {
-        Self {
-            kind: RecordKind::Request,
-            signal,
-            n_items,
-            arrived,
-            rest_crc: rest_crc(&meta, &body),
-            meta,
-            body,
-            holder: None,
-        }
-    }
-
-    /// Of this sender, which holds the record's bytes until it is delivered.
-    #[must_use]
-    pub fn of(self, holder: Holder) -> Self {
-        Self {
-            holder: Some(holder),
-            ..self
-        }
-    }
-
-    /// A request that is scored and not delivered.
-    pub fn scored(signal: u8, arrived: u64, body: Bytes) -> Self {
-        Self {
-            kind: RecordKind::Scored,
-            ..Self::new(signal, 0, arrived, Bytes::new(), body)
-        }
-    }
-
-    /// Marks of traces that were judged.
-    pub fn judged(written: u64, marks: Bytes) -> Self {
-        Self {
-            kind: RecordKind::Judged,
-            ..Self::new(0, 0, written, Bytes::new(), marks)
-        }
-    }
-
-    /// A request with `n_items` scores, for the destination of a lane.
-    pub fn score(lane: u8, n_items: u64, written: u64, meta: Bytes, body: Bytes) -> Self {
-        Self {
-            kind: RecordKind::Score,
-            ..Self::new(lane, n_items, written, meta, body)
-        }
-    }
-
-    pub(super) fn n_bytes(&self) -> usize {
-        n_record_bytes(self.meta.len(), self.body.len())
-    }
 }
 
 /// Why records were not appended.

@@ -2,6 +2,7 @@
 //! of every operation, and a flipped bit anywhere. One test uses a real folder; real power cuts and
 //! other file systems are not tried.
 
+mod carrying;
 mod dropping;
 mod judged;
 mod needed;

@@ -6,10 +6,12 @@ use std::iter::Peekable;
 use std::sync::Arc;
 use std::{slice, vec};
 
+use hashbrown::HashMap;
+
 use super::cross_traces::{CrossTraceAccess, CrossTraces, Extracted};
-use super::{Pipeline, Rules, TraceMark, split};
+use super::{CarriedTracesNote, OpenTrace, Pipeline, Rules, TraceMark, split};
 use crate::extract;
-use crate::span::{Batch, Now};
+use crate::span::{Batch, Now, TraceId};
 
 /// Rebuilds a pipeline, record by record.
 #[derive(Debug)]
@@ -19,15 +21,32 @@ pub struct Rebuilding<'a, C = CrossTraces> {
     now: Now,
     /// The last mark of each trace, in the order in which they were judged.
     marks: Peekable<vec::IntoIter<TraceMark>>,
+    /// The journal has no records below.
+    begin: u64,
+    /// Traces of this partition that it has in full all the same, each with the record below which
+    /// its mark says that it was judged.
+    carried: HashMap<TraceId, (OpenTrace, u64)>,
+}
+
+/// What is taken of carried records: before the marks of their traces are applied, or after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CarriedPart {
+    /// Spans with which their trace was judged before, and those of traces that never were.
+    Judged,
+    /// Those that came later.
+    Later,
 }
 
 impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
     /// Begins to rebuild a pipeline that is empty. Everything comes as if it came `now`; no timer
-    /// fires. `marks` are in any order, and may be of any partition.
+    /// fires. `marks` are in any order, and may be of any partition, and so is `open`: what the
+    /// journal noted of open traces. It has no records below `begin`.
     pub fn new(
         pipeline: &'a mut Pipeline<C>,
         rules: &'a Rules,
         mut marks: Vec<TraceMark>,
+        open: Vec<CarriedTracesNote>,
+        begin: u64,
         now: Now,
     ) -> Self {
         marks.retain(|mark| pipeline.partition.holds(mark.trace_id));
@@ -36,12 +55,68 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         marks.reverse();
         marks.dedup_by_key(|mark| mark.trace_id);
         marks.sort_by_key(|mark| (mark.judged_below, mark.trace_id));
+        // What was carried from fewer records than are gone is not all of a trace.
+        let whole = open.into_iter().filter(|open| open.below >= begin);
+        let mut carried: HashMap<_, _> = whole
+            .flat_map(|open| open.traces)
+            .filter(|trace| pipeline.partition.holds(trace.trace_id))
+            .map(|trace| (trace.trace_id, (trace, u64::MAX)))
+            .collect();
+        for mark in &marks {
+            if let Some((_, judged_below)) = carried.get_mut(&mark.trace_id) {
+                *judged_below = mark.judged_below;
+            }
+        }
         Self {
             pipeline,
             rules,
             now,
             marks: marks.into_iter().peekable(),
+            begin,
+            carried,
         }
+    }
+
+    /// Carried records must be taken, before all others.
+    pub fn takes_carried(&self) -> bool {
+        !self.carried.is_empty()
+    }
+
+    /// Takes in what is ours of what was carried from `record`, and says how many spans and log
+    /// records that is. All that was carried comes twice, once for each part.
+    pub fn take_carried(&mut self, mut batch: Batch, record: u64, part: CarriedPart) -> usize {
+        // What is there itself is taken from there.
+        if record >= self.begin {
+            return 0;
+        }
+        let is_taken = |trace_id: TraceId| {
+            let judged_below = self.carried.get(&trace_id).map(|(_, below)| *below);
+            let of_part = |below| match record < below {
+                true => CarriedPart::Judged,
+                false => CarriedPart::Later,
+            };
+            judged_below.map(of_part) == Some(part)
+        };
+        batch.spans.retain(|span| is_taken(span.trace_id));
+        let trace_of = extract::trace_of_record;
+        batch
+            .log_records
+            .retain(|record| trace_of(record).is_some_and(is_taken));
+        self.take_in(batch, self.begin)
+    }
+
+    /// Everything that was carried came once. Closes the traces that were judged before `begin`.
+    pub fn judge_carried(&mut self) {
+        // Other replicas may have taken spans in the meantime.
+        let since = match self.pipeline.has_peers {
+            true => self.pipeline.memory_unix_nanos(),
+            false => 0,
+        };
+        for (open, _) in self.carried.values_mut() {
+            open.memory_unix_nanos = since.max(open.memory_unix_nanos);
+            self.pipeline.buffer.restore_open(open);
+        }
+        self.apply_marks(self.begin);
     }
 
     /// How many traces have marks that are not applied yet.
@@ -52,10 +127,23 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
     /// Takes in what is ours of the next record, and says how many spans and log records that is.
     /// Nothing is judged.
     pub fn take(&mut self, batch: Batch, record: u64) -> usize {
+        self.apply_marks(record);
+        let n_items = self.take_in(batch, record);
+        if n_items > 0 {
+            self.pipeline.next_record = record + 1;
+        }
+        n_items
+    }
+
+    /// Closes the traces that were judged with the records below `record`.
+    fn apply_marks(&mut self, record: u64) {
         let judged_before = |mark: &TraceMark| mark.judged_below <= record;
         while let Some(mark) = self.marks.next_if(judged_before) {
             self.pipeline.restore_mark(self.rules, mark, self.now);
         }
+    }
+
+    fn take_in(&mut self, batch: Batch, record: u64) -> usize {
         let partition = self.pipeline.partition;
         let mut parts = split(batch, partition.n_partitions()).into_iter();
         let Some((_, own)) = parts.find(|(index, _)| *index == partition.index()) else {
@@ -64,7 +152,6 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         let n_items = own.spans.len() + own.log_records.len();
         self.pipeline.begin_record(record);
         self.pipeline.accept(self.rules, own, self.now);
-        self.pipeline.next_record = record + 1;
         n_items
     }
 
@@ -128,12 +215,22 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.buffer.mark_all_unscored();
     }
 
-    /// The oldest record of the journal that has spans of an open or remembered trace.
+    /// The open traces that need records before this one.
+    pub fn open_below(&self, record: u64) -> Vec<OpenTrace> {
+        self.buffer.open_below(record)
+    }
+
+    /// These traces need no records before this one any more.
+    pub fn need_from(&mut self, trace_ids: impl IntoIterator<Item = TraceId>, record: u64) {
+        self.buffer.need_from(trace_ids, record);
+    }
+
+    /// The oldest record of the journal that an open or remembered trace needs.
     pub fn oldest_record(&self) -> Option<u64> {
         self.buffer.oldest_record()
     }
 
-    /// The oldest record that has spans of an open trace.
+    /// The oldest record that an open trace needs.
     pub fn oldest_open_record(&self) -> Option<u64> {
         self.buffer.oldest_open_record()
     }

@@ -14,6 +14,7 @@ mod request_error;
 pub mod scan;
 pub mod scan_logs;
 pub mod scan_metrics;
+pub mod scan_pick;
 pub mod scan_scores;
 #[cfg(test)]
 mod tests;

@@ -7,10 +7,13 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::carrying::{Carrier, CarryJob, CarryOutcome, Underway};
 use super::now;
 use crate::config::Signal;
-use crate::journal::{JournalLog, JudgedMarks, LogReader, Needed, Past, Stored};
-use crate::pipeline::{CrossTraceAccess, Pipeline, Rebuilding, Rules, TraceMark};
+use crate::journal::{CarriedRecords, JournalLog, JudgedMarks, LogReader, Needed, Past, Stored};
+use crate::pipeline::{
+    CarriedPart, CarriedTracesNote, CrossTraceAccess, Pipeline, Rebuilding, Rules, TraceMark,
+};
 use crate::receive::{scan, scan_logs};
 use crate::span::{Batch, KeySet, Now};
 use crate::sync::Mutex;
@@ -51,6 +54,16 @@ pub(super) struct KeptPartition {
     /// What the journal held was read: from then on it hears what is needed.
     is_rebuilt: bool,
     need_at: Option<Instant>,
+    /// Carries open traces; `None` if its thread could not be started.
+    carrier: Option<Carrier>,
+    carrying: Option<Underway>,
+    /// What may have to be carried, once the journal is open.
+    records: Option<CarriedRecords>,
+    /// What it last asked for.
+    asked_below: u64,
+    /// When traces were last given up, as Unix time in nanoseconds.
+    gave_up: u64,
+    n_partitions: u64,
 }
 
 #[derive(Debug)]
@@ -65,8 +78,10 @@ struct SharedKept {
 struct State {
     /// What the journal held when it was opened, for each thread; read once.
     past: Vec<Option<Past>>,
+    /// What may have to be carried, once the journal is open.
+    records: Option<CarriedRecords>,
     needs: Needs,
-    last_need: Needed,
+    last_need: PartNeed,
     /// Threads that have not rebuilt their traces.
     n_rebuilding: usize,
     /// What the others have rebuilt.
@@ -79,7 +94,14 @@ struct State {
 
 /// What each thread needs of the journal.
 #[derive(Debug)]
-struct Needs(Vec<Option<Needed>>);
+struct Needs(Vec<Option<PartNeed>>);
+
+/// What a thread needs, and from which record on for open traces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct PartNeed {
+    needed: Needed,
+    open_from: u64,
+}
 
 /// What was rebuilt.
 #[derive(Debug, Default)]
@@ -115,8 +137,9 @@ impl KeptTraces {
             kept: self,
             state: Mutex::new(State {
                 past: (0..n_threads).map(|_| None).collect(),
+                records: None,
                 needs: Needs(vec![None; n_threads]),
-                last_need: Needed::default(),
+                last_need: PartNeed::default(),
                 n_rebuilding: n_threads,
                 rebuilt: Rebuilt::default(),
                 begun: None,
@@ -129,12 +152,21 @@ impl KeptTraces {
         log.when_open(Box::new(move |opened| {
             let mut state = opening.state.lock();
             state.past.fill_with(|| Some(opened.past()));
+            state.records = Some(opened.carried_records());
         }));
+        // Without it the largest traces are given up, as if they were too large.
+        let carrier = Carrier::start(log).ok();
         let partition = |index| KeptPartition {
             index,
             all: Arc::clone(&all),
             is_rebuilt: false,
             need_at: None,
+            carrier: carrier.clone(),
+            carrying: None,
+            records: None,
+            asked_below: 0,
+            gave_up: 0,
+            n_partitions: n_threads.max(1) as u64,
         };
         (0..n_threads).map(partition).collect()
     }
@@ -174,35 +206,106 @@ impl KeptPartition {
             pipeline.mark_restored_incomplete();
         }
         self.is_rebuilt = true;
+        self.records = all.state.lock().records.clone();
         all.rebuilt(rebuilt, silence, telemetry);
         // Should we be killed before long, the next start knows when memory began.
         let needed = Needed {
             from: past.needed.from,
             since_unix_nanos: pipeline.memory_unix_nanos(),
         };
-        all.need(self.index, needed);
+        let open_from = needed.from;
+        all.need(self.index, PartNeed { needed, open_from });
         all.wait_for_others(&mut beat);
     }
 
-    /// Tells the journal which records are needed. Everything below `taken_below` was taken in.
+    /// Tells the journal which records are needed, and has the open traces carried from those that
+    /// are about to go. Everything below `taken_below` was taken in.
     pub(super) fn need<C: CrossTraceAccess>(
         &mut self,
-        pipeline: &Pipeline<C>,
+        pipeline: &mut Pipeline<C>,
         taken_below: u64,
         now: Instant,
+        (rules, telemetry): (&Arc<Rules>, &Arc<Telemetry>),
     ) {
-        if !self.is_rebuilt || self.need_at.is_some_and(|at| now < at) {
+        let is_due = self.need_at.is_none_or(|at| now >= at);
+        if !self.is_rebuilt || !is_due && !self.is_carrying_due() {
             return;
         }
         self.need_at = Some(now + NEED_INTERVAL);
-        let from = pipeline
-            .oldest_record()
-            .map_or(taken_below, |oldest| oldest.min(taken_below));
+        self.carry(pipeline, taken_below, rules, telemetry);
+        let oldest = pipeline.oldest_record().into_iter();
+        let oldest_open = pipeline.oldest_open_record().into_iter();
+        // What is being read must stay, even if nobody needs it any more.
+        let read = self.carrying.as_ref().map(|underway| underway.from);
+        let open_from = oldest_open.chain(read).fold(taken_below, u64::min);
         let needed = Needed {
-            from,
-            since_unix_nanos: pipeline.memory_unix_nanos(),
+            from: oldest.fold(open_from, u64::min),
+            since_unix_nanos: pipeline.memory_unix_nanos().max(self.gave_up),
         };
-        self.all.need(self.index, needed);
+        self.all.need(self.index, PartNeed { needed, open_from });
+    }
+
+    /// The journal must not wait: more is about to go, or what had to be carried is.
+    fn is_carrying_due(&mut self) -> bool {
+        match &mut self.carrying {
+            Some(underway) => underway.has_ended(),
+            None => {
+                let request = self.records.as_ref().and_then(CarriedRecords::request);
+                request.is_some_and(|request| request.below > self.asked_below)
+            }
+        }
+    }
+
+    fn carry<C: CrossTraceAccess>(
+        &mut self,
+        pipeline: &mut Pipeline<C>,
+        taken_below: u64,
+        rules: &Arc<Rules>,
+        telemetry: &Arc<Telemetry>,
+    ) {
+        if let Some(underway) = &mut self.carrying {
+            if !underway.has_ended() {
+                return;
+            }
+            let outcome = self.carrying.take().and_then(Underway::into_outcome);
+            if let Some(outcome) = outcome {
+                let CarryOutcome {
+                    below,
+                    carried,
+                    given_up,
+                    ended,
+                } = outcome;
+                if !given_up.is_empty() {
+                    // Should we be killed, their later spans alone are no whole trace.
+                    self.gave_up = ended;
+                }
+                pipeline.need_from(carried, below);
+                pipeline.need_from(given_up, u64::MAX);
+            }
+        }
+        let (Some(records), Some(carrier)) = (&self.records, &self.carrier) else {
+            return;
+        };
+        let Some(mut request) = records.request() else {
+            return;
+        };
+        self.asked_below = request.below;
+        // A waiting batch may begin or continue a trace.
+        if request.below > taken_below {
+            return;
+        }
+        request.max_bytes /= self.n_partitions;
+        let traces = pipeline.open_below(request.below);
+        if !traces.is_empty() {
+            self.carrying = carrier.begin(|outcome| CarryJob {
+                records: records.clone(),
+                request,
+                traces,
+                rules: Arc::clone(rules),
+                telemetry: Arc::clone(telemetry),
+                outcome,
+            });
+        }
     }
 
     pub(super) fn keeps_open_traces(&self) -> bool {
@@ -289,33 +392,35 @@ impl SharedKept {
         }
     }
 
-    fn need(&self, index: usize, needed: Needed) {
+    fn need(&self, index: usize, need: PartNeed) {
         let mut state = self.state.lock();
-        state.needs.0[index] = Some(needed);
-        let Some(needed) = state.needs.of_all() else {
+        state.needs.0[index] = Some(need);
+        let Some(mut need) = state.needs.of_all() else {
             return;
         };
         // Looked up behind what the threads need: whoever judged a trace had added its mark before
         // it needed the trace no more.
-        let from = self.kept.marks.oldest();
-        let needed = Needed {
-            from: from.map_or(needed.from, |oldest| oldest.min(needed.from)),
-            ..needed
-        };
-        if needed != state.last_need {
-            state.last_need = needed;
-            self.kept.log.need(needed);
+        if let Some(oldest) = self.kept.marks.oldest() {
+            need.needed.from = oldest.min(need.needed.from);
+            need.open_from = oldest.min(need.open_from);
+        }
+        if need != state.last_need {
+            state.last_need = need;
+            self.kept.log.need(need.needed, need.open_from);
         }
     }
 }
 
 impl Needs {
     /// What all threads need; unknown until each has rebuilt its traces.
-    fn of_all(&self) -> Option<Needed> {
-        let all: Option<Vec<Needed>> = self.0.iter().copied().collect();
-        all?.into_iter().reduce(|one, other| Needed {
-            from: one.from.min(other.from),
-            since_unix_nanos: one.since_unix_nanos.max(other.since_unix_nanos),
+    fn of_all(&self) -> Option<PartNeed> {
+        let all: Option<Vec<PartNeed>> = self.0.iter().copied().collect();
+        all?.into_iter().reduce(|one, other| PartNeed {
+            needed: Needed {
+                from: one.needed.from.min(other.needed.from),
+                since_unix_nanos: (one.needed.since_unix_nanos).max(other.needed.since_unix_nanos),
+            },
+            open_from: one.open_from.min(other.open_from),
         })
     }
 }
@@ -351,6 +456,8 @@ impl Rebuilt {
         let Past {
             marks,
             requests,
+            carried,
+            open,
             needed,
             end,
             ..
@@ -360,9 +467,28 @@ impl Rebuilt {
             beat();
             judged.extend(TraceMark::decode_all(&record.body, rules));
         })?;
-        let mut rebuilding = Rebuilding::new(pipeline, rules, judged, started);
+        let mut noted = Vec::new();
+        self.read(open, needed.from..*end, |record| {
+            beat();
+            noted.extend(CarriedTracesNote::decode(&record.body));
+        })?;
+        let begin = needed.from;
+        let mut rebuilding = Rebuilding::new(pipeline, rules, judged, noted, begin, started);
         self.n_marks = rebuilding.n_marks();
         let mut n_spans = 0;
+        if rebuilding.takes_carried() {
+            for part in [CarriedPart::Judged, CarriedPart::Later] {
+                self.read(carried, needed.from..*end, |record| {
+                    beat();
+                    let origin = record.origin();
+                    n_spans +=
+                        rebuilding.take_carried(batch_of(record, rules.keys()), origin, part);
+                })?;
+                if part == CarriedPart::Judged {
+                    rebuilding.judge_carried();
+                }
+            }
+        }
         self.read(requests, needed.from..*end, |record| {
             beat();
             let sequence = record.sequence;
@@ -417,9 +543,12 @@ mod tests {
 
     #[test]
     fn what_the_slowest_thread_needs_is_kept_and_all_must_have_said_so() {
-        let needed = |from, since_unix_nanos| Needed {
-            from,
-            since_unix_nanos,
+        let needed = |from, since_unix_nanos| PartNeed {
+            needed: Needed {
+                from,
+                since_unix_nanos,
+            },
+            open_from: from + 1,
         };
         let mut needs = Needs(vec![None; 3]);
         needs.0[0] = Some(needed(7, 20));

@@ -2,16 +2,20 @@
 //! what an undisturbed one says: every score once, with the same revisions. The journal is a list
 //! here; `tests/it/durability.rs` kills the program with a real one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::json;
 use spanscore::assemble::Settings;
 use spanscore::export::score_line;
-use spanscore::pipeline::{Judged, Pipeline, Rebuilding, Rules, TraceMark};
+use spanscore::pipeline::{
+    CarriedPart, CarriedTracesNote, Judged, Pipeline, Rebuilding, Rules, TraceMark,
+};
 use spanscore::receive::scan::scan;
+use spanscore::receive::scan_pick::pick;
 use spanscore::sidecar;
-use spanscore::span::{Batch, Now};
+use spanscore::span::{Batch, Now, TraceId};
 
 use crate::support::records::rules_of;
 use crate::support::spans::{SpanCall, request, spans_of_run};
@@ -34,6 +38,8 @@ struct Process {
 struct Disk {
     /// From this record on the score plane needs them.
     needed: u64,
+    /// The memory of traces begins here.
+    since: u64,
     records: BTreeMap<u64, Record>,
     next: u64,
     sent: Vec<String>,
@@ -42,6 +48,9 @@ struct Disk {
 enum Record {
     Request(Vec<u8>),
     Marks(Vec<u8>),
+    /// What the record of this number had of open traces.
+    Carried(u64, Vec<u8>),
+    Open(Vec<u8>),
 }
 
 fn rules() -> Rules {
@@ -121,8 +130,51 @@ impl Process {
             self.disk.append(Record::Marks(marks));
         }
         let needed = self.pipeline.oldest_record().unwrap_or(self.disk.next);
-        self.disk.needed = needed;
-        self.disk.records = self.disk.records.split_off(&needed);
+        self.disk.release(needed);
+    }
+
+    /// Carries open traces until all records so far can go, and crashes on the way, at most once.
+    fn carry(&mut self, mut crashes: impl FnMut() -> bool) {
+        let mut n_crashes = 0;
+        let mut crashes = || {
+            let is_one = n_crashes == 0 && crashes();
+            n_crashes += u32::from(is_one);
+            is_one
+        };
+        loop {
+            let below = self.disk.next;
+            let open = self.pipeline.open_below(below);
+            let ids: Vec<TraceId> = open.iter().map(|trace| trace.trace_id).collect();
+            let copies = self.disk.copies(&ids).into_iter();
+            let has_crashed = copies.map(|copy| self.disk.append(copy)).any(|_| crashes());
+            if has_crashed {
+                self.crash();
+                continue;
+            }
+            for traces in open.chunks(5) {
+                self.disk
+                    .append(Record::Open(CarriedTracesNote::encode(below, traces)));
+            }
+            if crashes() {
+                self.crash();
+                continue;
+            }
+            self.pipeline.need_from(ids, below);
+            assert!(
+                self.pipeline
+                    .oldest_open_record()
+                    .is_none_or(|at| at >= below)
+            );
+            // The memory of traces reaches back as far as before, unless it needed one of them.
+            if self.pipeline.oldest_record().is_some_and(|at| at < below) {
+                self.disk.since = self.now().unix_nanos;
+            }
+            self.disk.release(below);
+            if crashes() {
+                self.crash();
+            }
+            return;
+        }
     }
 
     fn crash(&mut self) {
@@ -139,17 +191,34 @@ impl Process {
                 marks.extend(TraceMark::decode_all(bytes, &self.rules));
             }
         }
-        let requests: Vec<(u64, Batch)> = self
-            .disk
-            .records
-            .iter()
-            .filter_map(|(number, record)| match record {
-                Record::Request(body) => Some((*number, self.batch(body))),
-                Record::Marks(_) => None,
-            })
-            .collect();
+        let records = self.disk.records.iter();
+        let requests = records.clone().filter_map(|(number, record)| match record {
+            Record::Request(body) => Some((*number, self.batch(body))),
+            _ => None,
+        });
+        let carried = records.clone().filter_map(|(_, record)| match record {
+            Record::Carried(origin, body) => Some((*origin, body.clone())),
+            _ => None,
+        });
+        let open = records.filter_map(|(_, record)| match record {
+            Record::Open(bytes) => Some(CarriedTracesNote::decode(bytes).unwrap()),
+            _ => None,
+        });
+        let (requests, open) = (requests.collect::<Vec<_>>(), open.collect());
+        let carried: Vec<_> = carried.collect();
         let now = self.now();
-        let mut rebuilding = Rebuilding::new(&mut self.pipeline, &self.rules, marks, now);
+        self.pipeline.restore_memory(self.disk.since);
+        let (pipeline, begin) = (&mut self.pipeline, self.disk.needed);
+        let mut rebuilding = Rebuilding::new(pipeline, &self.rules, marks, open, begin, now);
+        for part in [CarriedPart::Judged, CarriedPart::Later] {
+            for (origin, body) in &carried {
+                let batch = scan(body, Some(self.rules.keys())).unwrap().batch;
+                rebuilding.take_carried(batch, *origin, part);
+            }
+            if part == CarriedPart::Judged {
+                rebuilding.judge_carried();
+            }
+        }
         for (number, batch) in requests {
             rebuilding.take(batch, number);
         }
@@ -163,6 +232,31 @@ impl Disk {
         self.next += 1;
         self.records.insert(number, record);
         number
+    }
+
+    /// Gives up the records below.
+    fn release(&mut self, needed: u64) {
+        self.needed = needed.max(self.needed);
+        self.records = self.records.split_off(&self.needed);
+    }
+
+    /// What the records have of some traces.
+    fn copies(&self, ids: &[TraceId]) -> Vec<Record> {
+        let keeps = |trace_id: TraceId| ids.contains(&trace_id);
+        let records = self.records.iter();
+        let mut seen = BTreeSet::new();
+        let copies = records.filter_map(|(number, record)| match record {
+            Record::Request(body) => Some(Record::Carried(*number, pick(body, keeps)?)),
+            Record::Carried(origin, body) => Some(Record::Carried(*origin, pick(body, keeps)?)),
+            Record::Marks(bytes) => Some(Record::Marks(TraceMark::pick(bytes, keeps))),
+            Record::Open(_) => None,
+        });
+        // What a crash left is not copied beside what took its place.
+        let copies = copies.filter(|copy| match copy {
+            Record::Carried(origin, body) => seen.insert((*origin, body.clone())),
+            _ => true,
+        });
+        copies.collect()
     }
 }
 
@@ -247,6 +341,141 @@ fn crashes_at_any_moment_change_no_score_and_repeat_none() {
         }
         assert!(n_all > 40, "{n_all} crashes");
     }
+}
+
+/// Moves a run into the moment before the process starts: had its memory of traces begun later than
+/// that, spans could be missing.
+fn at_present(spans: &mut [Span], start: Now) {
+    const RECORDED: u64 = 1_700_000_000_000_000_000;
+    let before = start.unix_nanos - 10_000_000_000;
+    for span in spans {
+        span.start_time_unix_nano += before - RECORDED;
+        span.end_time_unix_nano += before - RECORDED;
+    }
+}
+
+/// Like [`run`], but all records go again and again while all traces are open, some for the first
+/// time and some because late spans came.
+fn run_carrying(
+    seed: u64,
+    start: Now,
+    is_carrying: bool,
+    mut crashes: impl FnMut() -> bool,
+) -> Vec<String> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut phases: [Vec<Vec<u8>>; 3] = Default::default();
+    for trace in 1..=N_TRACES {
+        let names = ["look", "look", "rm", "write", "list", "rm"];
+        let calls: Vec<SpanCall> = (names.iter())
+            .map(|name| SpanCall {
+                name: (*name).to_owned(),
+                ..SpanCall::default()
+            })
+            .collect();
+        let mut spans = spans_of_run(trace, &[], &calls);
+        at_present(&mut spans, start);
+        rng.shuffle(&mut spans);
+        for (idx, span) in spans.into_iter().enumerate() {
+            phases[idx % 3].push(request(vec![span]));
+        }
+    }
+    let mut process = Process {
+        start,
+        ..Process::new()
+    };
+    for (idx, phase) in phases.into_iter().enumerate() {
+        let n_bodies = phase.len();
+        for (n, body) in phase.into_iter().enumerate() {
+            process.receive(body);
+            if crashes() {
+                process.crash();
+            }
+            // Late spans of traces that are not open yet must find their records.
+            let may_go = idx == 0 || n + 1 == n_bodies;
+            if is_carrying && may_go && (n % 10 == 0 || n + 1 == n_bodies) {
+                process.carry(&mut crashes);
+            }
+        }
+        process.wait(20);
+        if crashes() {
+            process.crash();
+        }
+        process.wait(20);
+        process.flush();
+        if crashes() {
+            process.crash();
+        }
+    }
+    process.disk.sent
+}
+
+#[test]
+fn traces_whose_records_went_again_and_again_are_judged_as_if_none_had() {
+    let mut n_crashes = 0;
+    for seed in 0..6 {
+        let start = sidecar::now();
+        let mut expected = run_carrying(seed, start, false, || false);
+        let is_full = |line: &String| line.contains("\"completeness\":\"root_ended\"");
+        assert!(expected.iter().all(is_full), "{expected:?}");
+        let revised = expected
+            .iter()
+            .filter(|line| !line.contains("\"revision\":0"));
+        assert!(revised.count() > 10);
+        expected.sort();
+        let mut rng = fastrand::Rng::with_seed(seed + 1_000);
+        for share in [u32::MAX, 100, 30, 8] {
+            let crashes = || {
+                let is_one = rng.u32(..share) == 0;
+                n_crashes += u32::from(is_one);
+                is_one
+            };
+            let mut sent = run_carrying(seed, start, true, crashes);
+            sent.sort();
+            assert_eq!(sent, expected, "seed {seed}, one in {share}");
+        }
+    }
+    assert!(n_crashes > 100, "{n_crashes}");
+}
+
+/// A run whose root comes last, and how complete it is judged to be.
+fn completeness(leave: impl FnOnce(&mut Process)) -> String {
+    let mut process = Process::new();
+    let mut spans = spans_of_run(1, &[], &vec![SpanCall::default(); 3]);
+    at_present(&mut spans, process.start);
+    let root = spans.remove(0);
+    for span in spans {
+        process.receive(request(vec![span]));
+    }
+    leave(&mut process);
+    // Other traces are given up.
+    process.disk.since = process.now().unix_nanos;
+    process.crash();
+    process.receive(request(vec![root]));
+    process.wait(20);
+    process.flush();
+    let lines = process.disk.sent.iter().map(|line| {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        line["completeness"].as_str().unwrap().to_owned()
+    });
+    let seen: BTreeSet<String> = lines.collect();
+    seen.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn a_trace_that_is_given_up_is_incomplete() {
+    // It was too large to be carried.
+    assert_eq!(
+        completeness(|process| process.disk.release(2)),
+        "incomplete"
+    );
+}
+
+#[test]
+fn a_trace_that_is_carried_keeps_its_own_memory() {
+    assert_eq!(
+        completeness(|process| process.carry(|| false)),
+        "root_ended"
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! those of an undisturbed run to the byte. Every kill is one of the process; a pipeline that
 //! crashes at any moment is in `tests/it/rebuilt_traces.rs`.
 
+mod carried;
 mod disks;
 
 use std::collections::BTreeMap;

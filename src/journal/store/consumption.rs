@@ -5,9 +5,13 @@ use std::io;
 use std::sync::Arc;
 
 use super::{LostRecord, MAX_SPARES, NEEDED_SHARE, Store};
+use crate::journal::carrying::CarryRequest;
 use crate::journal::cursor::{CURSOR, Progress};
 use crate::journal::format::Needed;
 use crate::journal::segment::{FileFault, Segment, heads_of};
+
+/// Until they are carried, this part of the log more.
+const RESPITE_SHARE: u64 = 8;
 
 impl Store {
     /// Bytes of records that could be appended, in the tail and in place of delivered segments.
@@ -65,8 +69,11 @@ impl Store {
         let mut progress = shared.lock();
         progress.write(unix_nanos).map_err(cursor_fault)?;
         let delivered = self.delivered(&progress);
-        // Those that only the score plane needs, the newest first, as far as its share goes.
+        // Those that only the score plane needs, the newest first, as far as its share goes, and
+        // a little further until they are carried.
         let mut share = self.settings.max_size / NEEDED_SHARE;
+        let mut respite = self.respite();
+        let mut carry = CarryRequest::default();
         let mut released = Needed::default();
         let mut done = Vec::new();
         for (segment, next_oldest) in delivered.into_iter().rev() {
@@ -75,14 +82,22 @@ impl Store {
                 share -= segment.size;
                 continue;
             }
-            if is_needed {
+            let is_open = is_needed && segment.next > progress.open_from();
+            if is_open && segment.size <= respite {
                 share = 0;
+                respite -= segment.size;
+                carry.add(&segment);
+                continue;
+            }
+            if is_needed {
+                (share, respite) = (0, 0);
                 released.from = released.from.max(segment.next);
                 let since = next_oldest.unwrap_or(unix_nanos);
                 released.since_unix_nanos = released.since_unix_nanos.max(since);
             }
             done.push(segment);
         }
+        progress.carrying().request(carry);
         if done.is_empty() {
             return Ok(());
         }
@@ -95,6 +110,12 @@ impl Store {
         drop(progress);
         self.remove(done);
         Ok(())
+    }
+
+    /// Segments that open traces need beyond the share may take so much more until these are
+    /// carried.
+    pub(in crate::journal) fn respite(&self) -> u64 {
+        (self.settings.max_size / RESPITE_SHARE).max(self.settings.segment_size)
     }
 
     /// The finished segments that are delivered, oldest first, each with the arrival of the next

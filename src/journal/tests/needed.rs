@@ -14,12 +14,12 @@ use crate::journal::resent::LastRecords;
 use crate::journal::segment::RecordKind;
 use crate::journal::store::{LogSettings, Record, Store};
 
-const SCORED: LogSettings = LogSettings {
+pub(super) const SCORED: LogSettings = LogSettings {
     is_scored: true,
     ..SETTINGS
 };
 
-fn open_scored(disk: &ModelDisk) -> (Store, Recovered) {
+pub(super) fn open_scored(disk: &ModelDisk) -> (Store, Recovered) {
     let rng = fastrand::Rng::with_seed(1);
     Store::open(Arc::new(disk.clone()), &ModelDisk::default(), SCORED, rng).unwrap()
 }
@@ -50,10 +50,11 @@ fn what_is_delivered_is_kept_while_it_is_needed() {
         store.append(&[&record]).unwrap();
         store.progress().lock().consume(n..n + 1);
         let from = n.saturating_sub(20);
-        store.progress().lock().need(Needed {
+        let needed = Needed {
             from,
             since_unix_nanos: n,
-        });
+        };
+        store.progress().lock().need(needed, from);
         store.settle(1).unwrap();
         assert_eq!(past(&store), (from..=n).collect::<Vec<_>>());
         for kept in ALL_KEPT {
@@ -82,8 +83,8 @@ fn a_trace_that_stays_open_holds_a_quarter_of_the_log_and_refuses_nothing() {
         store.progress().lock().consume(n..n + 1);
         store.settle(n).unwrap();
     }
-    // Two spares and the open segment are beside its quarter.
-    let share = SCORED.max_size / 4 + 3 * SCORED.segment_size;
+    // Two spares and the open segment are beside its quarter, and what should be carried.
+    let share = SCORED.max_size / 4 + 3 * SCORED.segment_size + store.respite();
     assert!(store.used() <= share, "{} bytes", store.used());
     let needed = store.needed();
     assert!(needed.from > 900, "{needed:?}");

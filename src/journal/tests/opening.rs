@@ -54,10 +54,11 @@ fn a_process_that_has_rebuilt_nothing_does_not_end_a_silence() {
     let past = third.log.past();
     assert_eq!(past.silence, Some(Duration::from_secs(102)));
     let progress = third.store.progress();
-    progress.lock().need(Needed {
+    let needed = Needed {
         from: 0,
         since_unix_nanos: 202 * SECOND,
-    });
+    };
+    progress.lock().need(needed, 0);
     progress.lock().write(203 * SECOND).unwrap();
     drop((third.store, progress));
 

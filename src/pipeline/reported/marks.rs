@@ -19,7 +19,7 @@ pub struct Marks {
     names: HashMap<Box<str>, u32>,
     name_bytes: Vec<u8>,
     bytes: Vec<u8>,
-    /// The oldest record that has spans of one of the traces.
+    /// The oldest record that one of the traces needs.
     oldest: Option<u64>,
 }
 
@@ -46,15 +46,16 @@ const WITHDRAWN: u8 = 16;
 // === impl Marks ===
 
 impl Marks {
-    /// Adds a trace that was judged with all records below `judged_below`.
+    /// Adds a trace that was judged with all records below `judged_below`. It still needs those
+    /// from `needed_from` on.
     pub(in crate::pipeline) fn add(
         &mut self,
         trace: &Trace,
         reported: &Reported,
         judged_below: u64,
-        first_record: u64,
+        (first_record, needed_from): (u64, u64),
     ) {
-        self.oldest = Some(self.oldest.map_or(first_record, |at| at.min(first_record)));
+        self.oldest = Some(self.oldest.map_or(needed_from, |at| at.min(needed_from)));
         self.bytes.extend_from_slice(trace.trace_id.as_bytes());
         self.put_u64(judged_below);
         self.put_u64(first_record);
@@ -151,6 +152,15 @@ impl Marks {
 // === impl TraceMark ===
 
 impl TraceMark {
+    /// Marks of these traces alone, as bytes; empty if there are none. What is cut short is left
+    /// out.
+    pub fn pick(bytes: &[u8], keeps: impl Fn(TraceId) -> bool) -> Vec<u8> {
+        let mut picked = Vec::new();
+        let mut input = Input(bytes);
+        while !input.0.is_empty() && input.pick_chunk(&keeps, &mut picked).is_some() {}
+        picked
+    }
+
     /// Reads marks back. What is cut short is left out, and so is an evaluation of a criterion that
     /// is no longer registered.
     pub fn decode_all(bytes: &[u8], rules: &Rules) -> Vec<Self> {
@@ -164,6 +174,25 @@ impl TraceMark {
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
+    fn pick_chunk(&mut self, keeps: impl Fn(TraceId) -> bool, picked: &mut Vec<u8>) -> Option<()> {
+        let [n_names, n_name_bytes, n_bytes] = [self.u32()?, self.u32()?, self.u32()?];
+        let names = self.take(n_name_bytes as usize)?;
+        let mut chunk = Input(self.take(n_bytes as usize)?);
+        let mut marks = Vec::new();
+        while !chunk.0.is_empty() {
+            marks.extend_from_slice(chunk.raw_mark(&keeps)?.unwrap_or_default());
+        }
+        if !marks.is_empty() {
+            let n_bytes = u32::try_from(marks.len()).unwrap_or(u32::MAX);
+            for number in [n_names, n_name_bytes, n_bytes] {
+                picked.extend_from_slice(&number.to_le_bytes());
+            }
+            picked.extend_from_slice(names);
+            picked.extend(marks);
+        }
+        Some(())
+    }
+
     fn chunk(&mut self, rules: &Rules, marks: &mut Vec<TraceMark>) -> Option<()> {
         let [n_names, n_name_bytes, n_bytes] = [self.u32()?, self.u32()?, self.u32()?];
         let mut names_input = Input(self.take(n_name_bytes as usize)?);
@@ -178,6 +207,23 @@ impl<'a> Input<'a> {
             marks.push(chunk.mark(&names, rules)?);
         }
         Some(())
+    }
+
+    /// The bytes of the next mark, if its trace is one of these.
+    fn raw_mark(&mut self, keeps: impl Fn(TraceId) -> bool) -> Option<Option<&'a [u8]>> {
+        let whole = self.0;
+        let trace_id = TraceId::try_new(self.take(16)?);
+        self.take(8 + 8 + 1)?;
+        for _ in 0..self.u32()? {
+            self.u32()?;
+            let flags = self.u8()?;
+            let optional = [(OF_AGENT_RUN, 8), (HAS_SUBJECT, 8), (FROM_RUN, 4)];
+            let there = optional.iter().filter(|(flag, _)| flags & flag != 0);
+            let n_optional: usize = there.map(|(_, n_bytes)| n_bytes).sum();
+            self.take(1 + 4 + 8 + n_optional)?;
+        }
+        let mark = &whole[..whole.len() - self.0.len()];
+        Some(trace_id.is_some_and(keeps).then_some(mark))
     }
 
     fn mark(&mut self, names: &[&str], rules: &Rules) -> Option<TraceMark> {

@@ -186,7 +186,8 @@ impl Worker {
             }
             if let Some(kept) = &mut kept {
                 let below = if keeps_up { offered_below } else { taken_below };
-                kept.need(&pipeline, below, now().instant);
+                let context = (&rules, &shared.telemetry);
+                kept.need(&mut pipeline, below, now().instant, context);
             }
             report_torn(pipeline.take_torn(), &shared.telemetry);
             place.report_held(&pipeline);

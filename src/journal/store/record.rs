@@ -1,0 +1,92 @@
+//! What the keeper is asked to append.
+
+use bytes::Bytes;
+
+use crate::holders::Holder;
+use crate::journal::format::{n_record_bytes, rest_crc};
+use crate::journal::segment::RecordKind;
+
+/// What is kept, of one request or beside requests.
+#[derive(Debug, Clone)]
+pub struct Record {
+    pub(in crate::journal) kind: RecordKind,
+    pub(in crate::journal) signal: u8,
+    pub(in crate::journal) n_items: u64,
+    pub(in crate::journal) arrived: u64,
+    pub(in crate::journal) meta: Bytes,
+    pub(in crate::journal) body: Bytes,
+    pub(in crate::journal) rest_crc: u32,
+    /// Who sent it. What is nobody's always finds room, if there is any.
+    pub(in crate::journal) holder: Option<Holder>,
+}
+
+impl Record {
+    /// A record of `n_items` items of the signal 0, 1 or 2. Computes the checksum here, in the task
+    /// of its request.
+    pub fn new(signal: u8, n_items: u64, arrived: u64, meta: Bytes, body: Bytes) -> Self {
+        Self {
+            kind: RecordKind::Request,
+            signal,
+            n_items,
+            arrived,
+            rest_crc: rest_crc(&meta, &body),
+            meta,
+            body,
+            holder: None,
+        }
+    }
+
+    /// Of this sender, which holds the record's bytes until it is delivered.
+    #[must_use]
+    pub fn of(self, holder: Holder) -> Self {
+        Self {
+            holder: Some(holder),
+            ..self
+        }
+    }
+
+    /// A request that is scored and not delivered.
+    pub fn scored(signal: u8, arrived: u64, body: Bytes) -> Self {
+        Self {
+            kind: RecordKind::Scored,
+            ..Self::new(signal, 0, arrived, Bytes::new(), body)
+        }
+    }
+
+    /// Marks of traces that were judged.
+    pub fn judged(written: u64, marks: Bytes) -> Self {
+        Self {
+            kind: RecordKind::Judged,
+            ..Self::new(0, 0, written, Bytes::new(), marks)
+        }
+    }
+
+    /// What the record `origin`, or one that was carried from it, has of open traces.
+    pub fn carried(signal: u8, arrived: u64, origin: u64, body: Bytes) -> Self {
+        let origin = Bytes::copy_from_slice(&origin.to_le_bytes());
+        Self {
+            kind: RecordKind::Carried,
+            ..Self::new(signal, 0, arrived, origin, body)
+        }
+    }
+
+    /// Open traces whose records were carried.
+    pub fn open(written: u64, traces: Bytes) -> Self {
+        Self {
+            kind: RecordKind::Open,
+            ..Self::new(0, 0, written, Bytes::new(), traces)
+        }
+    }
+
+    /// A request with `n_items` scores, for the destination of a lane.
+    pub fn score(lane: u8, n_items: u64, written: u64, meta: Bytes, body: Bytes) -> Self {
+        Self {
+            kind: RecordKind::Score,
+            ..Self::new(lane, n_items, written, meta, body)
+        }
+    }
+
+    pub(in crate::journal) fn n_bytes(&self) -> usize {
+        n_record_bytes(self.meta.len(), self.body.len())
+    }
+}

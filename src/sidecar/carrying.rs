@@ -1,0 +1,362 @@
+//! Carries open traces: what segments that are about to go have of them is appended again, on a
+//! thread of its own, since a disk may take any time to read. Must not decide which traces are
+//! open.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::thread;
+
+use bytes::Bytes;
+use hashbrown::{HashMap, HashSet};
+
+use crate::config::Signal;
+use crate::extract;
+use crate::journal::{
+    AppendError, CarriedRecords, CarryRequest, JournalLog, Record, RecordKind, Stored,
+};
+use crate::pipeline::{CarriedTracesNote, OpenTrace, Rules, TraceMark};
+use crate::receive::{scan_logs, scan_pick};
+use crate::span::TraceId;
+use crate::telemetry::{Telemetry, TracesCarried};
+
+/// Most bytes of records read at once.
+const MAX_READ: usize = 1 << 20;
+
+/// One for each scoring thread, and more.
+const MAX_JOBS: usize = 64;
+
+/// Most traces of one record.
+const MAX_TRACES: usize = 16_384;
+
+/// The thread that carries. It ends when all handles are gone.
+#[derive(Debug, Clone)]
+pub(super) struct Carrier(SyncSender<CarryJob>);
+
+/// Open traces of one scoring thread, to be carried.
+#[derive(Debug)]
+pub(super) struct CarryJob {
+    pub(super) records: CarriedRecords,
+    pub(super) request: CarryRequest,
+    pub(super) traces: Vec<OpenTrace>,
+    pub(super) rules: Arc<Rules>,
+    pub(super) telemetry: Arc<Telemetry>,
+    pub(super) outcome: SyncSender<CarryOutcome>,
+}
+
+/// What became of the traces.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct CarryOutcome {
+    pub(super) below: u64,
+    /// The journal has them in full in the records from `below` on.
+    pub(super) carried: Vec<TraceId>,
+    /// It has not.
+    pub(super) given_up: Vec<TraceId>,
+    /// Unix time in nanoseconds.
+    pub(super) ended: u64,
+}
+
+/// A job under way.
+#[derive(Debug)]
+pub(super) struct Underway {
+    /// The oldest record that it reads.
+    pub(super) from: u64,
+    receiver: Receiver<CarryOutcome>,
+    /// `None` inside if it failed: it may be tried again.
+    outcome: Option<Option<CarryOutcome>>,
+}
+
+impl Carrier {
+    /// Starts the thread.
+    pub(super) fn start(log: JournalLog) -> io::Result<Self> {
+        let (sender, jobs) = sync_channel::<CarryJob>(MAX_JOBS);
+        thread::Builder::new()
+            .name("journal-carry".to_owned())
+            .spawn(move || {
+                for job in jobs {
+                    job.run(&log);
+                }
+            })?;
+        Ok(Self(sender))
+    }
+
+    /// Hands over traces, unless the thread is busy.
+    pub(super) fn begin(
+        &self,
+        job: impl FnOnce(SyncSender<CarryOutcome>) -> CarryJob,
+    ) -> Option<Underway> {
+        let (tell, receiver) = sync_channel(1);
+        let job = job(tell);
+        let from = job.traces.iter().map(|trace| trace.needed_from).min()?;
+        self.0.try_send(job).ok()?;
+        Some(Underway {
+            from,
+            receiver,
+            outcome: None,
+        })
+    }
+}
+
+impl Underway {
+    pub(super) fn has_ended(&mut self) -> bool {
+        if self.outcome.is_none() {
+            self.outcome = match self.receiver.try_recv() {
+                Ok(outcome) => Some(Some(outcome)),
+                Err(TryRecvError::Empty) => None,
+                Err(TryRecvError::Disconnected) => Some(None),
+            };
+        }
+        self.outcome.is_some()
+    }
+
+    /// `None` if it failed: it may be tried again.
+    pub(super) fn into_outcome(self) -> Option<CarryOutcome> {
+        self.outcome.flatten()
+    }
+}
+
+impl CarryJob {
+    fn run(self, log: &JournalLog) {
+        let mut carried = CarriedTraces::new(&self.traces, self.request.max_bytes);
+        let copied = self.copy(log, &mut carried);
+        let n_bytes = carried.n_written;
+        let outcome = copied.and_then(|()| self.finish(log, &carried));
+        let n_given_up = outcome.as_ref().map_or(0, |outcome| outcome.given_up.len());
+        TracesCarried {
+            n_bytes,
+            n_given_up,
+        }
+        .emit(&self.telemetry);
+        if let Ok(outcome) = outcome {
+            // Nobody waits for it at the end.
+            let _ = self.outcome.try_send(outcome);
+        }
+    }
+
+    /// Appends what the records have of the traces. An error of the log: it may be tried again.
+    fn copy(&self, log: &JournalLog, carried: &mut CarriedTraces) -> Result<(), AppendError> {
+        let mut reader = self.records.reader();
+        let needed = self.traces.iter().map(|trace| trace.needed_from);
+        let (mut from, below) = (needed.min().unwrap_or(u64::MAX), self.request.below);
+        while from < below && !carried.traces.is_empty() {
+            let stretch = match reader.read(from, below, MAX_READ) {
+                Ok(stretch) if stretch.damage.is_empty() => stretch,
+                // What cannot be read may be of any trace.
+                _ => {
+                    carried.traces.clear();
+                    break;
+                }
+            };
+            from = stretch.next;
+            let records = stretch.records.into_iter();
+            append(
+                log,
+                records.filter_map(|record| carried.pick(record, &self.rules)),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Notes the traces that are there in full.
+    fn finish(
+        &self,
+        log: &JournalLog,
+        carried: &CarriedTraces,
+    ) -> Result<CarryOutcome, AppendError> {
+        // Looked up behind the reading: until then nothing was gone that these need.
+        let begin = self.records.begin();
+        let is_whole = |trace: &OpenTrace| {
+            trace.needed_from >= begin && carried.traces.contains_key(&trace.trace_id)
+        };
+        let traces = self.traces.iter().cloned();
+        let (whole, given_up): (Vec<_>, Vec<_>) = traces.partition(is_whole);
+        let below = self.request.below;
+        let notes = whole.chunks(MAX_TRACES).map(|traces| {
+            let traces = CarriedTracesNote::encode(below, traces);
+            Record::open(log.unix_nanos(), Bytes::from(traces))
+        });
+        append(log, notes)?;
+        let ids = |traces: Vec<OpenTrace>| traces.iter().map(|trace| trace.trace_id).collect();
+        Ok(CarryOutcome {
+            below,
+            carried: ids(whole),
+            given_up: ids(given_up),
+            ended: log.unix_nanos(),
+        })
+    }
+}
+
+/// Appends records and waits until they are durable.
+fn append(log: &JournalLog, records: impl Iterator<Item = Record>) -> Result<(), AppendError> {
+    let records: Vec<Record> = records.collect();
+    let (tell, told) = sync_channel(records.len());
+    for record in records {
+        let (tell, appended_to) = (tell.clone(), log.clone());
+        log.append(
+            record,
+            Box::new(move |appended| {
+                // There is nothing to deliver.
+                appended_to.consume(appended.ok());
+                let _ = tell.send(appended);
+            }),
+        );
+    }
+    drop(tell);
+    told.iter().try_for_each(|appended| appended.map(drop))
+}
+
+/// The traces that are being carried.
+#[derive(Debug)]
+struct CarriedTraces {
+    /// Each with the bytes that were copied of it.
+    traces: HashMap<TraceId, u64>,
+    /// Bytes that were copied of these traces.
+    n_bytes: u64,
+    max_bytes: u64,
+    /// All bytes that were copied.
+    n_written: u64,
+    /// What was copied: a job that was cut short left the same.
+    seen: HashSet<u64>,
+    hasher: RandomState,
+}
+
+impl CarriedTraces {
+    fn new(traces: &[OpenTrace], max_bytes: u64) -> Self {
+        let traces = traces.iter().map(|trace| (trace.trace_id, 0));
+        Self {
+            traces: traces.collect(),
+            n_bytes: 0,
+            max_bytes,
+            n_written: 0,
+            seen: HashSet::new(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// What a record has of the traces.
+    fn pick(&mut self, record: Stored, rules: &Rules) -> Option<Record> {
+        let keeps = |trace_id: &TraceId| self.traces.contains_key(trace_id);
+        if record.kind == RecordKind::Judged {
+            let marks = TraceMark::pick(&record.body, |trace_id| keeps(&trace_id));
+            self.n_written += marks.len() as u64;
+            let marks = (!marks.is_empty()).then(|| Bytes::from(marks));
+            return marks.map(|marks| Record::judged(record.arrived, marks));
+        }
+        let mut of_traces = Vec::new();
+        let body = match Signal::of_number(record.signal) {
+            Signal::Traces => {
+                let picked = scan_pick::pick(&record.body, |trace_id| {
+                    let is_kept = keeps(&trace_id);
+                    if is_kept && of_traces.last() != Some(&trace_id) {
+                        of_traces.push(trace_id);
+                    }
+                    is_kept
+                });
+                Bytes::from(picked?)
+            }
+            Signal::Logs => {
+                let scanned = scan_logs::scan(&record.body, Some(rules.keys())).ok()?;
+                let log_records = scanned.batch.log_records.iter();
+                let placed = log_records.filter_map(extract::trace_of_record);
+                of_traces.extend(placed.filter(keeps));
+                // A rebuild takes these traces alone.
+                record.body.clone()
+            }
+            Signal::Metrics => return None,
+        };
+        let origin = record.origin();
+        let hash = self.hasher.hash_one((origin, record.signal, &body));
+        if of_traces.is_empty() || !self.seen.insert(hash) {
+            return None;
+        }
+        let n_bytes = body.len() as u64;
+        self.n_written += n_bytes;
+        for trace_id in &of_traces {
+            if let Some(of_trace) = self.traces.get_mut(trace_id) {
+                let share = n_bytes / of_traces.len() as u64;
+                *of_trace += share;
+                self.n_bytes += share;
+            }
+        }
+        self.keep_within();
+        Some(Record::carried(record.signal, record.arrived, origin, body))
+    }
+
+    /// Gives up the largest traces until the others are small enough.
+    fn keep_within(&mut self) {
+        while self.n_bytes > self.max_bytes {
+            let largest = self.traces.iter().max_by_key(|(_, n_bytes)| **n_bytes);
+            let Some((trace_id, n_bytes)) = largest.map(|(id, n_bytes)| (*id, *n_bytes)) else {
+                return;
+            };
+            self.traces.remove(&trace_id);
+            self.n_bytes -= n_bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evaluate::Explain;
+    use crate::extract::Tools;
+    use crate::wire::write;
+
+    fn field(number: u64, content: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        write::delimited(&mut out, number, content);
+        out
+    }
+
+    /// A request with a span of each of these traces, and of so many bytes more.
+    fn stored(sequence: u64, spans: &[(u8, usize)]) -> Stored {
+        let span = |(trace, n_bytes): &(u8, usize)| {
+            let name = vec![b'x'; *n_bytes];
+            field(2, &[field(1, &[*trace; 16]), field(5, &name)].concat())
+        };
+        let spans: Vec<u8> = spans.iter().flat_map(span).collect();
+        Stored {
+            sequence,
+            kind: RecordKind::Request,
+            signal: 0,
+            n_items: 1,
+            arrived: sequence,
+            meta: Bytes::new(),
+            body: Bytes::from(field(1, &field(2, &spans))),
+        }
+    }
+
+    fn open_trace(trace: u8) -> OpenTrace {
+        OpenTrace {
+            trace_id: TraceId::try_new(&[trace; 16]).unwrap(),
+            first_record: 0,
+            needed_from: 0,
+            memory_unix_nanos: 0,
+            is_unscored: false,
+        }
+    }
+
+    #[test]
+    fn where_there_is_not_room_for_all_the_largest_trace_gives_way() {
+        let rules = Rules::new(Vec::new(), &Tools::default(), Explain::default(), &[]);
+        let mut carried = CarriedTraces::new(&[1, 2, 3].map(open_trace), 1_100);
+        let twice = stored(3, &[(2, 500)]);
+        let requests = [
+            stored(1, &[(9, 5_000)]),
+            stored(2, &[(1, 100), (9, 5_000), (2, 100)]),
+            twice.clone(),
+            twice,
+            stored(4, &[(3, 200)]),
+            stored(5, &[(2, 300)]),
+            stored(6, &[(2, 300)]),
+            stored(7, &[(1, 100), (2, 300)]),
+        ];
+        let copies = requests.map(|request| carried.pick(request, &rules).is_some());
+        assert_eq!(copies, [false, true, true, false, true, true, false, true]);
+        let mut left: Vec<u8> = carried.traces.keys().map(|id| id.as_bytes()[0]).collect();
+        left.sort_unstable();
+        assert_eq!(left, [1, 3], "the others are there in full");
+        assert!(carried.n_written < 2_000, "{}", carried.n_written);
+    }
+}
