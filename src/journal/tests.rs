@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::format::{HEADS_AT, RECORDS_AT, RecordHead, SEGMENT_HEAD, rest_crc};
+use super::format::{HEADS_AT, RECORDS_AT, RecordHead, SEGMENT_HEAD, head_of, rest_crc};
 use super::model::{DiskFault, ModelDisk, Survival};
 use super::reader::{LogReader, Stretch, Wanted};
 use super::reopen::{OpenError, Recovered};
@@ -445,6 +445,38 @@ fn what_a_newer_version_wrote_is_not_touched() {
         disk.n_operations() <= n_operations + 1,
         "nothing was written"
     );
+}
+
+/// As after a rollback: a newer program may write kinds of records into the same format.
+#[test]
+fn a_record_of_a_kind_that_is_not_known_is_passed_over() {
+    const UNKNOWN: u8 = 200;
+    let disk = ModelDisk::default();
+    let (mut tested, _) = Tested::open(disk.clone(), 1, Promised::default());
+    let bodies = ["before", "of a newer program", "after"];
+    for body in bodies {
+        let body = Bytes::from_static(body.as_bytes());
+        tested.promised.offered.insert(body.clone());
+        tested.append(&[body]).unwrap();
+    }
+    let file = Storage::open(&disk, &segment_name(0)).unwrap();
+    let mut bytes = vec![0; file.n_bytes().unwrap() as usize];
+    file.read_at(&mut bytes, 0).unwrap();
+    let salt = head_of(&bytes).unwrap().salt;
+    let record = &bytes[RECORDS_AT as usize..];
+    let first = RecordHead::decode(record, salt).unwrap().n_bytes();
+    let mut head = RecordHead::decode(&record[first..], salt).unwrap();
+    head.kind = UNKNOWN;
+    let at = RECORDS_AT + first as u64;
+    file.write_at(&[&head.encode(salt)], at).unwrap();
+
+    let (mut again, recovered) = Tested::open(disk, 1, Promised::default());
+    assert_eq!(recovered.damage, []);
+    let all = reader_of(&again.store).read(0, 3, usize::MAX).unwrap();
+    assert_eq!(all.damage, []);
+    let sequences: Vec<u64> = all.records.iter().map(|record| record.sequence).collect();
+    assert_eq!((sequences, all.passed), (vec![0, 2], vec![1]));
+    again.append(&[Bytes::from_static(b"later")]).unwrap();
 }
 
 #[test]
