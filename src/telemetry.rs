@@ -23,7 +23,7 @@ mod scoring;
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
 
-pub use carrying::TracesCarried;
+pub use carrying::{TracesCarried, TracesGivenUp};
 pub use connections::{
     AcceptFailed, CertificatesReplaced, CertificatesUnusable, ConnectionGaveWay, ConnectionOpened,
     ConnectionTurnedAway, HandshakeFailed, Listening, OpenConnection,

@@ -11,15 +11,18 @@ use super::segment::Segment;
 pub struct CarryRequest {
     /// The segments with the records below are about to go; 0 if none are.
     pub below: u64,
-    /// Bytes of these records that may be written again. Otherwise nothing would be gained.
+    /// Bytes of these records that may be written again: 0 if it is not worth it.
     pub max_bytes: u64,
 }
 
 impl CarryRequest {
-    /// Another segment is about to go.
-    pub(super) fn add(&mut self, segment: &Segment) {
+    /// Another segment is about to go. Half of it may be written again, or else little would be
+    /// gained; nothing if it goes so early that most traces in it are still to end.
+    pub(super) fn add(&mut self, segment: &Segment, is_early: bool) {
         self.below = self.below.max(segment.next);
-        self.max_bytes += (segment.end - RECORDS_AT) / 2;
+        if !is_early {
+            self.max_bytes += (segment.end - RECORDS_AT) / 2;
+        }
     }
 }
 

@@ -8,6 +8,7 @@ mod record;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::cursor::{CURSOR, CursorFile, CursorRead, Progress, SharedProgress};
 use super::format::{ALIGNMENT, Needed, RECORDS_AT, RecordHead, SegmentHead, SignalCounts};
@@ -45,6 +46,8 @@ pub struct LogSettings {
     pub(super) is_scored: bool,
     /// A full log gives up its oldest records. Otherwise it refuses new ones.
     pub(super) drops_oldest: bool,
+    /// What goes at a lower age, in nanoseconds, is not carried.
+    pub(super) carried_after: u64,
 }
 
 impl LogSettings {
@@ -58,6 +61,16 @@ impl LogSettings {
             sync,
             is_scored,
             drops_oldest: false,
+            carried_after: 0,
+        }
+    }
+
+    /// What open traces have in records that go at this age is carried.
+    #[must_use]
+    pub fn carried_after(self, age: Duration) -> Self {
+        Self {
+            carried_after: u64::try_from(age.as_nanos()).unwrap_or(u64::MAX),
+            ..self
         }
     }
 

@@ -28,6 +28,7 @@ const SETTINGS: LogSettings = LogSettings {
     sync: true,
     is_scored: false,
     drops_oldest: false,
+    carried_after: 0,
 };
 
 /// A log under test, and what it promised.

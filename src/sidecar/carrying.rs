@@ -7,10 +7,12 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread;
+use std::time::Duration;
 
 use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
 
+use super::now;
 use crate::config::Signal;
 use crate::extract;
 use crate::journal::{
@@ -19,7 +21,7 @@ use crate::journal::{
 use crate::pipeline::{CarriedTracesNote, OpenTrace, Rules, TraceMark};
 use crate::receive::{scan_logs, scan_pick};
 use crate::span::TraceId;
-use crate::telemetry::{Telemetry, TracesCarried};
+use crate::telemetry::{Telemetry, TracesCarried, TracesGivenUp};
 
 /// Most bytes of records read at once.
 const MAX_READ: usize = 1 << 20;
@@ -29,6 +31,9 @@ const MAX_JOBS: usize = 64;
 
 /// Most traces of one record.
 const MAX_TRACES: usize = 16_384;
+
+/// Traces that are given up are logged this often.
+const REPEAT_AFTER: Duration = Duration::from_secs(60);
 
 /// The thread that carries. It ends when all handles are gone.
 #[derive(Debug, Clone)]
@@ -74,8 +79,14 @@ impl Carrier {
         thread::Builder::new()
             .name("journal-carry".to_owned())
             .spawn(move || {
+                let (mut n_unsaid, mut say_at) = (0, now().instant);
                 for job in jobs {
-                    job.run(&log);
+                    n_unsaid += job.run(&log);
+                    let time = now().instant;
+                    if n_unsaid > 0 && time >= say_at {
+                        TracesGivenUp { n_traces: n_unsaid }.emit();
+                        (n_unsaid, say_at) = (0, time + REPEAT_AFTER);
+                    }
                 }
             })?;
         Ok(Self(sender))
@@ -117,7 +128,8 @@ impl Underway {
 }
 
 impl CarryJob {
-    fn run(self, log: &JournalLog) {
+    /// Returns the number of traces that were given up.
+    fn run(self, log: &JournalLog) -> usize {
         let mut carried = CarriedTraces::new(&self.traces, self.request.max_bytes);
         let copied = self.copy(log, &mut carried);
         let n_bytes = carried.n_written;
@@ -132,6 +144,7 @@ impl CarryJob {
             // Nobody waits for it at the end.
             let _ = self.outcome.try_send(outcome);
         }
+        n_given_up
     }
 
     /// Appends what the records have of the traces. An error of the log: it may be tried again.
@@ -223,9 +236,10 @@ struct CarriedTraces {
 
 impl CarriedTraces {
     fn new(traces: &[OpenTrace], max_bytes: u64) -> Self {
-        let traces = traces.iter().map(|trace| (trace.trace_id, 0));
+        // Without any room, nothing need be read.
+        let traces = traces.iter().filter(|_| max_bytes > 0);
         Self {
-            traces: traces.collect(),
+            traces: traces.map(|trace| (trace.trace_id, 0)).collect(),
             n_bytes: 0,
             max_bytes,
             n_written: 0,
@@ -358,5 +372,7 @@ mod tests {
         left.sort_unstable();
         assert_eq!(left, [1, 3], "the others are there in full");
         assert!(carried.n_written < 2_000, "{}", carried.n_written);
+        let without_room = CarriedTraces::new(&[open_trace(1)], 0);
+        assert!(without_room.traces.is_empty(), "nothing need be read");
     }
 }

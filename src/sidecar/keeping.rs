@@ -120,6 +120,8 @@ pub(super) async fn open_journal(
         let now = now();
         (now.instant, now.unix_nanos)
     };
+    // At a lower age most traces are open that soon end by themselves.
+    let settings = settings.carried_after(config.assemble.settle.0 * 2);
     let requests = folder.open_requests(settings, clock, rng.fork(), telemetry)?;
     let copies = match config.kafka.write.enabled {
         true => {

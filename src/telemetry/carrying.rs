@@ -12,7 +12,7 @@ pub struct TracesCarried {
 }
 
 impl TracesCarried {
-    /// Counts it, and logs it if traces were given up.
+    /// Counts it.
     pub fn emit(self, telemetry: &Telemetry) {
         let Self {
             n_bytes,
@@ -21,12 +21,23 @@ impl TracesCarried {
         let metrics = &telemetry.metrics;
         metrics.journal_carried_bytes.add([], n_bytes);
         metrics.journal_uncarried_traces.add([], n_given_up as u64);
-        if n_given_up > 0 {
-            tracing::warn!(
-                n_traces = n_given_up,
-                "open traces are too large or too many for the journal: after a restart they are \
-                 judged as incomplete; raise journal.max_size"
-            );
-        }
+    }
+}
+
+/// The journal had no room to carry open traces.
+#[derive(Debug)]
+pub struct TracesGivenUp {
+    /// How many since this was last logged.
+    pub n_traces: usize,
+}
+
+impl TracesGivenUp {
+    /// Logs it.
+    pub fn emit(self) {
+        tracing::warn!(
+            n_traces = self.n_traces,
+            "the journal has no room to keep open traces: after a restart they are judged as \
+             incomplete; raise journal.max_size"
+        );
     }
 }

@@ -86,7 +86,9 @@ impl Store {
             if is_open && segment.size <= respite {
                 share = 0;
                 respite -= segment.size;
-                carry.add(&segment);
+                let ended = next_oldest.unwrap_or(segment.oldest);
+                let is_early = unix_nanos.saturating_sub(ended) < self.settings.carried_after;
+                carry.add(&segment, is_early);
                 continue;
             }
             if is_needed {

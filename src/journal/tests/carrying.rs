@@ -15,7 +15,7 @@ use crate::journal::format::Needed;
 use crate::journal::model::{DiskFault, ModelDisk, Survival};
 use crate::journal::reader::Wanted;
 use crate::journal::segment::RecordKind;
-use crate::journal::store::{AppendError, Record, Store};
+use crate::journal::store::{AppendError, LogSettings, Record, Store};
 
 /// One record in so many has a part of the open trace.
 const ONE_IN: u64 = 20;
@@ -181,5 +181,36 @@ fn a_trace_that_stays_open_survives_a_power_cut_within_an_operation() {
             assert!(is_whole, "operation {n}, {kept:?}");
             assert!(parts.starts_with(&carried.parts), "operation {n}, {kept:?}");
         }
+    }
+}
+
+#[test]
+fn what_goes_early_need_not_be_carried() {
+    // A record a nanosecond, of which the share of the log holds about a hundred.
+    for (carried_after, has_room) in [(0, true), (50, true), (400, false)] {
+        let settings = LogSettings {
+            carried_after,
+            ..SCORED
+        };
+        let disk = ModelDisk::default();
+        let rng = fastrand::Rng::with_seed(1);
+        let (store, _) = Store::open(Arc::new(disk), &ModelDisk::default(), settings, rng).unwrap();
+        let mut carried = Carried {
+            store,
+            ..Carried::of(&ModelDisk::default())
+        };
+        let request = loop {
+            let next = carried.store.next_sequence();
+            let body = Bytes::from(vec![1; 2_000]);
+            let record = Record::new(0, 1, next, Bytes::new(), body);
+            carried.append(&record).unwrap();
+            carried.store.settle(next).unwrap();
+            if let Some(request) = carried.records().request() {
+                break request;
+            }
+        };
+        let n_records = carried.store.next_sequence();
+        assert!((50..400).contains(&n_records), "{n_records}");
+        assert_eq!(request.max_bytes > 0, has_room, "{carried_after}");
     }
 }

@@ -36,6 +36,8 @@ async fn a_trace_that_is_open_over_many_segments_is_judged_once_and_in_full() {
         "journal.max_size=64MiB",
         "scoring.threads=2",
         "receivers.otlp.max_request_size=4MiB",
+        // What goes at less than twice this age is not carried.
+        "assemble.settle=10ms",
     ];
     let start_kept = || start(folder.path(), &endpoint, Some(&journal), &settings);
     let mut sidecar = start_kept();
