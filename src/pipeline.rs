@@ -165,14 +165,10 @@ impl<C: CrossTraceAccess> Pipeline<C> {
     ) -> Intake {
         let mut intake = Intake::default();
         let mut builder = KeptAttributesBuilder::default();
-        let max_value_size = rules.recogniser.tools.max_value_size;
         let mut n_items = 0;
         for mut span in batch.spans {
-            let mut class = extract::classify(&span, &rules.recogniser);
-            if extract::is_own_score(&span, class) {
-                continue;
-            }
-            extract::prune(&mut span, class, max_value_size, &mut builder);
+            let admitted = extract::admit(&mut span, &rules.recogniser, &mut builder);
+            let Some(mut class) = admitted else { continue };
             // After a reload, batches that were scanned before it are still on their way.
             class.recognition = class.recognition.scanned_for(batch.keys_version);
             intake.count(self.buffer.insert(span, class, batch.peer, now));

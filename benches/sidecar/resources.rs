@@ -120,8 +120,7 @@ fn kept_bytes(profile: Profile) -> io::Result<f64> {
         let scanned = scan(&ring.fill(0, position).body, Some(recogniser.keys()))
             .map_err(io::Error::other)?;
         for mut span in scanned.batch.spans {
-            let class = extract::classify(&span, &recogniser);
-            extract::prune(&mut span, class, tools.max_value_size, &mut builder);
+            extract::admit(&mut span, &recogniser, &mut builder);
             match span.parent_id {
                 None => drop(open.remove(&span.trace_id)),
                 Some(_) => *open.entry(span.trace_id).or_default() += span.kept.size(),

@@ -103,7 +103,7 @@ impl<M: Memo> TraceBuffer<M> {
     /// repetition of its spans.
     #[inline]
     pub fn insert(&mut self, span: Span, class: SpanClass, peer: PeerId, now: Now) -> Inserted {
-        self.insert_arrival(span.trace_id, Arrival::of_span(span, class), peer, now)
+        self.insert_arrival(span.trace_id, &Arrival::of_span(span, class), peer, now)
     }
 
     /// Takes in a log record that a peer sent, to be held with a trace. It closes nothing, and its
@@ -115,20 +115,20 @@ impl<M: Memo> TraceBuffer<M> {
         peer: PeerId,
         now: Now,
     ) -> Inserted {
-        self.insert_arrival(trace_id, Arrival::of_record(record), peer, now)
+        self.insert_arrival(trace_id, &Arrival::of_record(record), peer, now)
     }
 
     fn insert_arrival(
         &mut self,
         trace_id: TraceId,
-        arrival: Arrival,
+        arrival: &Arrival,
         peer: PeerId,
         now: Now,
     ) -> Inserted {
         let tick = self.tick(now);
         let slot = match self.index.get(&trace_id) {
             Some(&slot) => slot,
-            None => match self.open_for(trace_id, &arrival, peer, now) {
+            None => match self.open_for(trace_id, arrival, peer, now) {
                 Ok(slot) => slot,
                 Err(inserted) => return inserted,
             },

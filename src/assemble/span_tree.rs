@@ -75,15 +75,15 @@ impl SpanTree {
     /// Keeps a span or record, unless an equal or winning version of it is known.
     pub(super) fn upsert(
         &mut self,
-        arrival: Arrival,
+        arrival: &Arrival,
         resource: &SharedResource,
         hasher: &DefaultHashBuilder,
     ) -> Upserted {
         let known = self.find(arrival.id, hasher);
-        if known.is_some_and(|at| !self.wins(at, &arrival)) {
+        if known.is_some_and(|at| !self.wins(at, arrival)) {
             return Upserted::Known;
         }
-        let Some(kept) = self.kept.insert(arrival.kept) else {
+        let Some(kept) = self.kept.insert(&arrival.kept) else {
             return Upserted::NoRoom;
         };
         let at = known.unwrap_or_else(|| self.add(arrival.id, hasher));

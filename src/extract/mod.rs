@@ -28,10 +28,10 @@ mod tests;
 
 pub use glob::glob_matches;
 pub use settings::{CustomConvention, Handoffs, SpanKind, Tools};
+pub use spans::admit::admit;
 pub use spans::expectation_keys::{CASE_ID, CRITERIA, EXPECT, SpanExpectationPolicy};
 pub use spans::kept_keys::kept_keys;
 pub use spans::log_records::{PlacedRecord, place, trace_of_record};
-pub use spans::prune::prune;
 pub use spans::recognise::{Recogniser, classify, is_own_score};
 pub use tool_call::{CallPart, CapturedParts, Payload, ToolCall};
 pub use trace::capture::set_captured;

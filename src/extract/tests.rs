@@ -155,14 +155,8 @@ fn trace(spans: &[Made], recogniser: &Recogniser) -> Trace {
     let mut spans: Vec<_> = (spans.iter())
         .map(|made| {
             let mut span = made.made(recogniser.keys());
-            let class = classify(&span, recogniser);
-            let max_size = recogniser.tools.max_value_size;
-            prune(
-                &mut span,
-                class,
-                max_size,
-                &mut KeptAttributesBuilder::default(),
-            );
+            let builder = &mut KeptAttributesBuilder::default();
+            let class = admit(&mut span, recogniser, builder).unwrap();
             (span, class)
         })
         .collect();

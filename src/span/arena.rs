@@ -104,7 +104,7 @@ pub(crate) enum ArenaPlace {
 
 impl TraceArena {
     /// Keeps a span's attributes. `None` once the text has 4 GiB.
-    pub(crate) fn insert(&mut self, kept: KeptAttributes) -> Option<ArenaPlace> {
+    pub(crate) fn insert(&mut self, kept: &KeptAttributes) -> Option<ArenaPlace> {
         if kept.size() < LARGE {
             return self.insert_text(kept.packed()).map(ArenaPlace::Text);
         }
@@ -112,11 +112,11 @@ impl TraceArena {
         if let Some(at) = self.free.pop()
             && let Some(free) = self.large.get_mut(at as usize)
         {
-            *free = kept;
+            *free = kept.clone();
             return Some(ArenaPlace::Large(at));
         }
         let at = u32::try_from(self.large.len()).ok()?;
-        self.large.push(kept);
+        self.large.push(kept.clone());
         Some(ArenaPlace::Large(at))
     }
 
@@ -259,7 +259,7 @@ mod tests {
         let mut arena = TraceArena::default();
         let kept = names
             .iter()
-            .map(|name| arena.insert(named(name).finish()).unwrap())
+            .map(|name| arena.insert(&named(name).finish()).unwrap())
             .collect();
         (arena, kept)
     }
@@ -310,7 +310,7 @@ mod tests {
         let kept = named(&"n".repeat(900)).finish();
         let (mut n_moved, mut size) = (0, 0);
         while arena.size() < 100 << 20 {
-            arena.insert(kept.clone()).unwrap();
+            arena.insert(&kept).unwrap();
             n_moved += usize::from(arena.size() != size);
             size = arena.size();
         }
@@ -326,7 +326,7 @@ mod tests {
         let mut n_rewritten = 0;
         for nth in 0..10_000 {
             let again = arena
-                .insert(named(&format!("span {nth}")).finish())
+                .insert(&named(&format!("span {nth}")).finish())
                 .unwrap();
             let old = std::mem::replace(&mut kept[0], again);
             if arena.remove(old, kept.len()) {
@@ -338,7 +338,7 @@ mod tests {
         // Also a large one.
         for nth in 0..1_000 {
             let again = arena
-                .insert(named(&format!("{} {nth}", names[9])).finish())
+                .insert(&named(&format!("{} {nth}", names[9])).finish())
                 .unwrap();
             arena.remove(std::mem::replace(&mut kept[9], again), kept.len());
         }

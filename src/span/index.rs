@@ -28,21 +28,22 @@ impl<'a> IndexedAttributes<'a> {
 
     #[inline]
     pub(super) fn new(entries: Entries<'a>) -> Self {
-        let mut index = Self {
-            entries,
-            present: [0; N_WORDS],
-            may_have_events: false,
-        };
+        let mut present = [0; N_WORDS];
+        let mut may_have_events = false;
         for key in entries.head_keys() {
             let Some(KeyId(key)) = key else {
-                index.may_have_events = true;
+                may_have_events = true;
                 continue;
             };
-            if let Some(word) = index.present.get_mut(usize::from(key / 64)) {
+            if let Some(word) = present.get_mut(usize::from(key / 64)) {
                 *word |= 1 << (key % 64);
             }
         }
-        index
+        Self {
+            entries,
+            present,
+            may_have_events,
+        }
     }
 
     /// The span's name.
@@ -86,6 +87,12 @@ impl<'a> IndexedAttributes<'a> {
     /// The kept attributes, in the order in which they were sent.
     pub fn attributes(&self) -> impl Iterator<Item = Attribute<'a>> + use<'a> {
         self.entries.attributes()
+    }
+
+    /// May there be events? If not, there are none.
+    #[inline]
+    pub fn may_have_events(&self) -> bool {
+        self.may_have_events
     }
 
     /// The kept events, in the order in which they were sent.

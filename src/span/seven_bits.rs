@@ -8,10 +8,9 @@ pub(super) const fn spread(bits: u32) -> [u8; 4] {
     ((bits & 0x007f_007f) | (bits & 0x3f80_3f80) << 1).to_le_bytes()
 }
 
-/// The inverse of [`spread`].
+/// The inverse of [`spread`], from its bytes as a number in little-endian order.
 #[inline]
-pub(super) fn gather(bytes: [u8; 4]) -> u32 {
-    let bits = u32::from_le_bytes(bytes);
+pub(super) fn gather(bits: u32) -> u32 {
     let bits = (bits & 0x007f_007f) | (bits & 0x7f00_7f00) >> 1;
     (bits & 0x3fff) | (bits & 0x3fff_0000) >> 2
 }

@@ -273,14 +273,15 @@ const fn of_class(class: Class) -> KeyBits {
 
 const RESULT_KEYS: KeyBits = of_class(Class::Result);
 const MESSAGE_KEYS: KeyBits = of_class(Class::Message);
-const PAYLOAD_KEYS: KeyBits = of_class(Class::Args)
+/// Long values that only a tool call's, an agent's or a model's span needs.
+pub(super) const PAYLOADS: KeyBits = of_class(Class::Args)
     .union(RESULT_KEYS)
     .union(MESSAGE_KEYS)
     .union(of_class(Class::Payload));
 
-/// Long values that only a tool call's, an agent's or a model's span needs.
+/// Is it one of [`PAYLOADS`]?
 pub(super) fn is_payload(key: KeyId) -> bool {
-    PAYLOAD_KEYS.contains(key)
+    PAYLOADS.contains(key)
 }
 
 /// Results of calls, and outputs of runs and models.

@@ -1,7 +1,7 @@
 //! Pure. What a single span says: its attributes under the keys of the table, and what a convention
 //! makes of them. Knows nothing of the other spans of its trace, except that a convention may bring
 //! hooks which the trace calls. From the bottom up: key bits, keys, view, messages, convention,
-//! the conventions, log records, and the recogniser that asks them all.
+//! the conventions, log records, the recogniser that asks them all, and the admission of a span.
 
 pub(crate) mod key_bits;
 pub(crate) mod keys;
@@ -17,6 +17,8 @@ pub(crate) mod kept_keys;
 pub(crate) mod log_records;
 pub(crate) mod prune;
 pub(crate) mod recognise;
+
+pub(crate) mod admit;
 
 pub(crate) use convention::{RecognisedSpan, RecognisedSpans, SpanCall, SpanIdx};
 pub(crate) use conventions::ConventionId;

@@ -9,21 +9,14 @@ use crate::span::{
     Attribute, KeptAttributes, KeptAttributesBuilder, Span, SpanClass, Value, cut_at_char,
 };
 
-/// Prunes a span by what it was recognised as; results longer than `max_value_size` are cut. Called
-/// once for each span that arrives, after [`classify`](super::recognise::classify). The builder
+/// Prunes a span that is no tool call; results longer than `max_value_size` are cut. The builder
 /// lends its scratch space.
-pub fn prune(
+pub(super) fn prune(
     span: &mut Span,
     class: SpanClass,
     max_value_size: usize,
     builder: &mut KeptAttributesBuilder,
 ) {
-    if class.tool_call {
-        return cut_results(&mut span.kept, max_value_size, builder);
-    }
-    if !(span.kept.keys().any(keys::is_payload) || span.kept.has_events()) {
-        return;
-    }
     let run = ConventionId::from_note(class.recognition.agent);
     let holds_run = run.is_some_and(|convention| convention.get().conversation.is_some());
     let requests = Requests::new(&span.kept);
@@ -78,7 +71,11 @@ pub(super) fn prune_messages(kept: &mut KeptAttributes) {
 
 /// The scan keeps long values that speak of tools whole, since they may be a model's reply. Cuts
 /// the results of a call to the size of a value.
-fn cut_results(kept: &mut KeptAttributes, max_size: usize, builder: &mut KeptAttributesBuilder) {
+pub(super) fn cut_results(
+    kept: &mut KeptAttributes,
+    max_size: usize,
+    builder: &mut KeptAttributesBuilder,
+) {
     if kept.size() > max_size {
         let is_long =
             |attribute: Attribute<'_>| with_short_result(attribute, max_size) != attribute;

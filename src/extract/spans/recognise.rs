@@ -441,7 +441,10 @@ pub fn is_own_score(span: &Span, class: SpanClass) -> bool {
 
 /// Recognises a span that arrives, as far as assembly needs it.
 pub fn classify(span: &Span, recogniser: &Recogniser) -> SpanClass {
-    let view = &View::new(span);
+    classify_view(span, &View::new(span), recogniser)
+}
+
+pub(super) fn classify_view(span: &Span, view: &View<'_>, recogniser: &Recogniser) -> SpanClass {
     let recognised = recogniser.recognise(view);
     let update = match view.get(keys::UPDATE_ID) {
         Some(Value::Int(update)) => u64::try_from(update).ok(),

@@ -70,6 +70,7 @@ impl<'a> View<'a> {
                     .any(|(key, words)| words.iter().any(|word| self.is(*key, word)))
     }
 
+    #[inline]
     pub(crate) fn has(&self, key: KeyId) -> bool {
         self.attributes.has(key)
     }
@@ -92,13 +93,20 @@ impl<'a> View<'a> {
         self.attributes.text(key)
     }
 
+    /// May there be events? If not, there are none.
+    pub(crate) fn may_have_events(&self) -> bool {
+        self.attributes.may_have_events()
+    }
+
     pub(crate) fn events(&self) -> impl Iterator<Item = Event<'a>> + use<'a> {
         self.attributes.events()
     }
 
     /// The first of these attributes that is present, as it was received.
     pub(crate) fn first_raw(&self, keys: &[KeyId]) -> Option<Raw<'a>> {
-        keys.iter().find_map(|&key| self.raw(key))
+        keys.iter()
+            .find(|&&key| self.has(key))
+            .and_then(|&key| self.raw(key))
     }
 
     /// An attribute's value as it was received. An empty string is a value too.
@@ -118,27 +126,34 @@ impl<'a> View<'a> {
 
     /// The first of these attributes that holds a text that is not empty.
     pub(crate) fn first_text(&self, keys: &[KeyId]) -> Option<Cow<'a, str>> {
-        keys.iter().find_map(|&key| self.text(key))
+        let mut present = keys.iter().filter(|&&key| self.has(key));
+        present.find_map(|&key| self.text(key))
     }
 
     /// A name or id: a string without the quotes that some frameworks leave around it; an integer
     /// as its digits.
+    #[inline]
     pub(crate) fn text(&self, key: KeyId) -> Option<Cow<'a, str>> {
         if !self.has(key) {
             return None;
         }
-        if let Some(text) = self.str(key) {
-            return unquoted(text).filter(|text| !text.is_empty());
-        }
-        match self.get(key)? {
-            Value::Int(number) => Some(Cow::Owned(number.to_string())),
-            _ => None,
+        self.present_text(key)
+    }
+
+    fn present_text(&self, key: KeyId) -> Option<Cow<'a, str>> {
+        match self.str(key) {
+            Some("") => None,
+            Some(text) => unquoted(text).filter(|text| !text.is_empty()),
+            None => match self.get(key)? {
+                Value::Int(number) => Some(Cow::Owned(number.to_string())),
+                _ => None,
+            },
         }
     }
 
     /// Is the attribute this word, in any case and with or without quotes around it?
     pub(crate) fn is(&self, key: KeyId, word: &str) -> bool {
-        self.str(key).is_some_and(|text| is_word(text, word))
+        self.has(key) && self.str(key).is_some_and(|text| is_word(text, word))
     }
 
     pub(crate) fn is_true(&self, key: KeyId) -> bool {

@@ -172,14 +172,8 @@ fn a_prompt_is_pruned_and_only_new_results_are_kept() {
         .with("gen_ai.input.messages", history)
         .with("input.value", long.clone())
         .made(recogniser.keys());
-    let class = classify(&request, &recogniser);
-    let max_size = recogniser.tools.max_value_size;
-    prune(
-        &mut request,
-        class,
-        max_size,
-        &mut KeptAttributesBuilder::default(),
-    );
+    let builder = &mut KeptAttributesBuilder::default();
+    admit(&mut request, &recogniser, builder).unwrap();
     assert!(request.size() < 600, "{} bytes", request.size());
     let found = spans::model_messages::tool_results(&spans::View::new(&request), 1000);
     let ids = found.results.iter().map(|(id, _)| id.as_str());

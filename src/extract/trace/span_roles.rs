@@ -140,15 +140,11 @@ impl<'a> SpanRoles<'a> {
     ) {
         let recognised = recogniser.recall(&view, class.recognition);
         let agent = recognised.agent.and_then(|run| run.agent_run(&view));
-        let mut call = recognised.call.map(|source| source.call(&view));
-        if let Some(call) = &mut call {
-            complete_call(call, &view, agent.is_some());
-        }
         self.has_tool_spans |= recognised.synthesized;
         let mut convention = recognised.convention();
         let mut is_model = recognised.model.is_some();
         // A span that no convention knows is a model's if messages were recorded in it.
-        if call.is_none() && agent.is_none() && self.records_of.contains_key(&span_idx) {
+        if recognised.call.is_none() && agent.is_none() && self.records_of.contains_key(&span_idx) {
             is_model = true;
             if convention.is_empty() {
                 convention = ConventionId::GEN_AI.get().name;
@@ -165,12 +161,18 @@ impl<'a> SpanRoles<'a> {
             model_of: None,
             is_inner_model: false,
         });
+        let is_agent_run = agent.is_some();
         self.recognised.push(RecognisedSpan {
             view,
-            call,
+            call: None,
             agent,
             is_model,
         });
+        // Added in its place: most spans are no call, and a call is large to move.
+        if let (Some(source), Some(span)) = (recognised.call, self.recognised.last_mut()) {
+            let call = span.call.insert(source.call(&view));
+            complete_call(call, &view, is_agent_run);
+        }
     }
 
     /// Lets the conventions correct what several spans show together.

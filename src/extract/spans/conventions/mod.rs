@@ -133,19 +133,16 @@ fn by_marks(marks: KeyBits) -> u32 {
     mask
 }
 
-/// Those to ask for a span of this name.
+/// Those to ask for a span of this name. The first byte alone rules out most names.
 fn by_name(span_name: &str) -> u32 {
-    conventions_in(NAMED)
+    let first = span_name.as_bytes().first();
+    let mask = first.map_or(0, |first| BY_FIRST_BYTE[usize::from(*first)]);
+    conventions_in(mask)
         .filter(|id| {
             let mut names = id.get().span_names.iter();
-            names.any(|name| begins_with(span_name, name))
+            names.any(|name| span_name.starts_with(name))
         })
         .fold(0, |mask, id| mask | 1 << id.0)
-}
-
-/// Like `starts_with`. Most names differ in their first byte, which is compared without a call.
-fn begins_with(span_name: &str, name: &str) -> bool {
-    span_name.as_bytes().first() == name.as_bytes().first() && span_name.starts_with(name)
 }
 
 fn conventions_in(mut mask: u32) -> impl Iterator<Item = ConventionId> {
@@ -170,8 +167,21 @@ macro_rules! mask {
     }};
 }
 
-/// Those that recognise a span by the beginning of its name.
-const NAMED: u32 = mask!(convention => !convention.span_names.is_empty());
+/// Those that recognise a span by the beginning of its name, by the first byte of that.
+static BY_FIRST_BYTE: [u32; 256] = {
+    let mut by_byte = [0; 256];
+    let mut convention = 0;
+    while convention < CONVENTIONS.len() {
+        let names = CONVENTIONS[convention].span_names;
+        let mut name = 0;
+        while name < names.len() {
+            by_byte[names[name].as_bytes()[0] as usize] |= 1 << convention;
+            name += 1;
+        }
+        convention += 1;
+    }
+    by_byte
+};
 
 /// Those to ask for log records.
 const OF_RECORDS: u32 = mask!(convention => convention.of_records);
