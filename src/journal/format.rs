@@ -89,6 +89,8 @@ pub(super) struct RecordHead {
     pub(super) body_len: u32,
     /// The checksum of meta and body.
     pub(super) rest_crc: u32,
+    /// Every record below was consumed when this one was written; 0 in those of older programs.
+    pub(super) low: u64,
 }
 
 /// What is consumed, and how far the log was durable.
@@ -209,6 +211,7 @@ impl RecordHead {
         put_u32(&mut bytes, 40, self.meta_len);
         put_u32(&mut bytes, 44, self.body_len);
         put_u32(&mut bytes, 48, self.rest_crc);
+        put_u64(&mut bytes, 52, self.low);
         let crc = salted(salt, &bytes[..RECORD_HEAD - 4]);
         put_u32(&mut bytes, RECORD_HEAD - 4, crc);
         bytes
@@ -232,6 +235,7 @@ impl RecordHead {
             meta_len: u32_at(content, 40),
             body_len: u32_at(content, 44),
             rest_crc: u32_at(content, 48),
+            low: u64_at(content, 52),
         })
     }
 

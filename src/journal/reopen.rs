@@ -9,7 +9,8 @@ use super::format::{
 };
 use super::recover::{Hole, Scan, scan};
 use super::segment::{
-    FileFault, Segment, first_of, heads_of, read_head, read_leniently, read_seal, seal,
+    FileFault, Segment, consumed_below, first_of, heads_of, read_head, read_leniently, read_seal,
+    seal,
 };
 use super::storage::{Storage, StoredFile};
 use crate::rarely;
@@ -68,7 +69,7 @@ pub(super) struct Recovered {
     pub damage: Vec<Damage>,
     /// The segment whose tail was torn: its last group was never acknowledged in full.
     pub torn: Option<String>,
-    /// The cursor could not be read: everything that is here is delivered again.
+    /// The cursor could not be read: what was delivered since the last group is delivered again.
     pub is_cursor_lost: bool,
     /// When the cursor was written last, in Unix nanoseconds.
     pub stopped: Option<u64>,
@@ -96,6 +97,13 @@ struct Candidate {
     head: Result<SegmentHead, UnusableHead>,
 }
 
+impl Candidate {
+    fn consumed_below(&self) -> Option<u64> {
+        let head = self.head.ok().filter(|head| head.first == self.first)?;
+        consumed_below(&*self.file, head.salt)
+    }
+}
+
 /// Reads the folder, cuts what was torn, and makes the rest durable: a killed process leaves bytes
 /// that were written and not synced.
 pub(super) fn recover(
@@ -105,6 +113,11 @@ pub(super) fn recover(
 ) -> Result<RecoveredLog, OpenError> {
     let mut candidates = candidates(storage)?;
     let mut recovery = Recovery::new(cursor, candidates.first().map(|first| first.first), damaged);
+    // A power cut may have taken the last writes of the cursor.
+    if let Some(low) = candidates.iter().rev().find_map(Candidate::consumed_below) {
+        recovery.consumed.insert(0..low);
+        recovery.next_sequence = recovery.next_sequence.max(low);
+    }
     // A file that was being written again when the process ended is consumed under its old name.
     let mut next = u64::MAX;
     let mut kept = Vec::new();

@@ -154,6 +154,30 @@ pub(super) fn heads_of(
     Ok(heads)
 }
 
+/// Every record below was consumed when the segment's last group was written; `None` if no record
+/// of it can be read.
+pub(super) fn consumed_below(file: &dyn StoredFile, salt: u64) -> Option<u64> {
+    // Small records are read many at a time, and of large ones little more than their heads.
+    const WINDOW: usize = 64 << 10;
+    let mut window = vec![0; WINDOW];
+    let (mut begins, mut n_read) = (0, 0);
+    let (mut offset, mut low) = (RECORDS_AT, None);
+    loop {
+        if offset + RECORD_HEAD as u64 > begins + n_read as u64 {
+            begins = offset;
+            n_read = file.read_at(&mut window, offset).unwrap_or_default();
+        }
+        let at = usize::try_from(offset - begins)
+            .unwrap_or(n_read)
+            .min(n_read);
+        let Some(head) = RecordHead::decode(&window[at..n_read], salt) else {
+            return low;
+        };
+        low = low.max(Some(head.low));
+        offset += head.n_bytes() as u64;
+    }
+}
+
 /// Reads `n_bytes` from `offset`, zeros where the disk cannot read.
 pub(super) fn read_leniently(file: &dyn StoredFile, offset: u64, n_bytes: usize) -> Vec<u8> {
     let mut bytes = vec![0; n_bytes];

@@ -304,6 +304,7 @@ impl Store {
         let (Some(file), Some(segment)) = (&self.tail, self.index.lock().last().cloned()) else {
             return Ok(());
         };
+        let low = self.low();
         let heads: Vec<_> = (self.next_sequence..)
             .zip(group)
             .enumerate()
@@ -320,6 +321,7 @@ impl Store {
                     meta_len: u32::try_from(record.meta.len()).unwrap_or(u32::MAX),
                     body_len: u32::try_from(record.body.len()).unwrap_or(u32::MAX),
                     rest_crc: record.rest_crc,
+                    low,
                 };
                 head.encode(segment.head.salt)
             })

@@ -9,7 +9,7 @@ use super::cursor::{Consumed, CursorFile, CursorRead};
 use super::format::{RECORDS_AT, SegmentHead, SignalCounts, UnusableHead};
 use super::recover::{Found, parts_at, scan};
 use super::reopen::Damage;
-use super::segment::{RecordKind, first_of, read_head, read_leniently};
+use super::segment::{RecordKind, consumed_below, first_of, read_head, read_leniently};
 use super::storage::{Folder, Storage, StoredFile};
 use crate::rarely;
 
@@ -107,11 +107,18 @@ fn survey_log(
     rarely::sort_by(&mut names, Ord::cmp);
     let (_, cursor) = CursorFile::open(&storage)?;
     let first = names.first().map_or(0, |(first, _)| *first);
-    let (consumed, durable) = match cursor {
+    let (mut consumed, durable) = match cursor {
         CursorRead::Newer(version) => return Ok(Err(version)),
         CursorRead::Slot(slot) => (Consumed::new(slot.low, &slot.ranges), slot.durable),
         CursorRead::Absent | CursorRead::Damaged => (Consumed::new(first, &[]), 0),
     };
+    // As a start does.
+    let low = names.iter().rev().find_map(|(first, name)| {
+        let file = storage.open(name).ok()?;
+        let head = read_head(&*file).ok().filter(|head| head.first == *first)?;
+        consumed_below(&*file, head.salt)
+    });
+    consumed.insert(0..low.unwrap_or_default());
     if !is_in_use && consumed.low < first {
         let n_lost = count(&consumed, consumed.low..first);
         if n_lost > 0 {

@@ -3,6 +3,7 @@
 //! other file systems are not tried.
 
 mod carrying;
+mod consumed;
 mod dropping;
 mod judged;
 mod needed;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::cursor::CURSOR;
 use super::format::{HEADS_AT, RECORDS_AT, RecordHead, SEGMENT_HEAD, head_of, rest_crc};
 use super::model::{DiskFault, ModelDisk, Survival};
 use super::reader::{LogReader, Stretch, Wanted};
@@ -184,10 +186,22 @@ const ALL_KEPT: [Survival; 6] = [
     Survival::Some,
 ];
 
+/// How many sequences of operations a test tries: the usual number, unless more are asked for
+/// (`.ci/extended disks`).
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how this run of the tests was asked for"
+)]
+fn n_seeds(usual: u64) -> u64 {
+    let asked_for = std::env::var("SPANSCORE_TEST_SEEDS");
+    asked_for.map_or(usual, |text| text.parse().unwrap())
+}
+
 #[test]
 fn nothing_acknowledged_is_lost_in_a_power_cut_at_any_operation() {
     let mut n_states = 0;
-    for seed in 0..12 {
+    let n_seeds = n_seeds(12);
+    for seed in 0..n_seeds {
         let (mut tested, _) = Tested::open(ModelDisk::default(), seed, Promised::default());
         for step in 0..60 {
             tested.step();
@@ -210,7 +224,7 @@ fn nothing_acknowledged_is_lost_in_a_power_cut_at_any_operation() {
             }
         }
     }
-    assert_eq!(n_states, 12 * 60 * 6 * 2);
+    assert_eq!(n_states, n_seeds * 60 * 6 * 2);
 }
 
 #[test]
@@ -497,6 +511,7 @@ fn bytes_inside_a_request_are_never_taken_for_a_record() {
         meta_len: 4,
         body_len: 4,
         rest_crc: rest_crc(b"meta", b"evil"),
+        low: 0,
     };
     let forged = [&head.encode(0)[..], b"metaevil"].concat();
     let body = Bytes::from([&[0; 60][..], &forged[..], &[0; 100]].concat());

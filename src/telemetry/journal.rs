@@ -457,8 +457,8 @@ impl JournalCursorLost {
     pub fn emit(self) {
         tracing::error!(
             folder = self.folder,
-            "the file `cursor` of the journal is missing or damaged: everything that is still in \
-             the folder is delivered again"
+            "the file `cursor` of the journal is missing or damaged: some requests that were \
+             delivered are delivered again"
         );
     }
 }
