@@ -152,7 +152,12 @@ fn main() {
         }
         _ => {
             let mut pipeline = Pipeline::new(settings, now);
-            for batch in batches.into_iter().take(n_requests) {
+            for (number, batch) in (0..).zip(batches).take(n_requests) {
+                // Requests arrive one after the other.
+                let now = Now {
+                    instant: now.instant + Duration::from_millis(number),
+                    ..now
+                };
                 pipeline.accept(&rules, batch, now);
                 black_box(pipeline.advance(&rules, now));
             }

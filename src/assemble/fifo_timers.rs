@@ -60,13 +60,18 @@ impl FifoTimers {
     /// Starts a wait at the end of a queue, and cancels the slot's previous one.
     pub(super) fn start(&mut self, queue: usize, slot: Slot, now: Tick) {
         let at = slot as usize;
-        // A slot that is last already only waits anew, as a trace does whose spans arrive one after
-        // the other.
-        if self.ends[queue].last == slot
-            && let Some(link) = self.links.get_mut(at)
+        // The spans of a trace in one batch arrive at one time: all but the first change nothing.
+        if let Some(link) = self.links.get_mut(at)
+            && usize::from(link.queue) == queue
         {
-            link.since = now;
-            return;
+            if link.since == now {
+                return;
+            }
+            // A slot that is last already only waits anew.
+            if self.ends[queue].last == slot {
+                link.since = now;
+                return;
+            }
         }
         self.cancel(slot);
         if at >= self.links.len() {

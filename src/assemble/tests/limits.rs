@@ -52,6 +52,7 @@ fn without_room_settling_traces_are_closed_first_then_the_longest_idle() {
     buffer.send(span(2).under(1).of(1));
     buffer.send(span(2).under(1).of(2));
     buffer.send(span(1).of(3));
+    assert!(buffer.wait(1).is_empty());
     buffer.send(span(3).under(1).of(1));
     buffer.send(span(2).under(1).of(4));
     let told = buffer.wait(0);
