@@ -18,8 +18,8 @@ A convention is one way of writing down tool calls, agent runs and model calls i
 compared with the conventions in the order of this page, and the first one that recognises a call
 names it: the field `convention` of `inspect` and of `/v1/evaluate` is a heading below. Which
 framework sends what is in [frameworks.md](frameworks.md); for a spelling that is not here,
-`tools.conventions` and `tools.name_attributes` of the [configuration](configuration.md) define your
-own.
+`tools.conventions` and `tools.name_attributes` of the
+[configuration](../deploy/spanscore.yaml) define your own.
 
 Words are compared in any case. Where several attributes are listed, the first one that is there
 counts. A call that failed is one with a mark in the row *Error*, the status ERROR, or one of the

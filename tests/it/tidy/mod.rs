@@ -3,6 +3,7 @@
 //! neither that an import is used nor that a header is true.
 
 mod circles;
+mod pages;
 mod proofs;
 mod wording;
 

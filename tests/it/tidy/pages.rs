@@ -1,0 +1,92 @@
+//! Links between pages lead to files that exist, and every room and test module has a row in the
+//! table that lists its kind. Does not prove that a row is true.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::{read, walk};
+
+/// All pages of documentation.
+fn pages() -> Vec<PathBuf> {
+    let folders = ["docs", "deploy", "tests", "examples", "fuzz", "benches"].map(Path::new);
+    let roots = [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+    ];
+    let pages = folders.into_iter().flat_map(walk);
+    let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    pages.chain(roots.map(PathBuf::from)).collect()
+}
+
+/// The files that a page links to, relative to its folder.
+fn linked(page: &str) -> impl Iterator<Item = &str> {
+    page.match_indices("](").filter_map(|(at, opening)| {
+        let target = page[at + opening.len()..].split([')', ' ']).next()?;
+        let file = target.split('#').next()?;
+        (!file.is_empty() && !file.contains(':')).then_some(file)
+    })
+}
+
+#[test]
+fn links_between_pages_lead_to_files() {
+    let mut wrong = Vec::new();
+    let mut n_links = 0;
+    for page in pages() {
+        let folder = page.parent().unwrap_or(Path::new(""));
+        for file in linked(&read(&page)) {
+            n_links += 1;
+            if !folder.join(file).exists() {
+                wrong.push(format!("{}: there is no `{file}`", page.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(n_links > 100, "{n_links}");
+}
+
+/// The words in code font in the first cells of a page's tables.
+fn rows(page: &str) -> BTreeSet<String> {
+    let text = read(Path::new(page));
+    let cells = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split('|').next());
+    cells
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .map(|word| word.split("::").next().unwrap_or(word).to_owned())
+        .collect()
+}
+
+#[test]
+fn every_room_and_every_test_module_has_a_row() {
+    let rooms = std::fs::read_dir("src").unwrap().map(|entry| {
+        let path = entry.unwrap().path();
+        path.file_stem().unwrap().to_str().unwrap().to_owned()
+    });
+    let is_program = |name: &String| ["lib", "main"].contains(&name.as_str());
+    let rooms: BTreeSet<String> = rooms.filter(|name| !is_program(name)).collect();
+    let in_table = rows("ARCHITECTURE.md");
+    let missing: Vec<&String> = rooms.difference(&in_table).collect();
+    assert!(
+        missing.is_empty(),
+        "ARCHITECTURE.md has no row of {missing:?}"
+    );
+
+    let program = read(Path::new("tests/it/main.rs"));
+    let modules = program
+        .lines()
+        .filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';'));
+    let modules: BTreeSet<String> = modules
+        .filter(|name| *name != "support")
+        .map(str::to_owned)
+        .collect();
+    let in_table = rows("tests/README.md");
+    let missing: Vec<&String> = modules.difference(&in_table).collect();
+    assert!(
+        missing.is_empty(),
+        "tests/README.md has no row of {missing:?}"
+    );
+    assert!(rooms.len() > 20 && modules.len() > 40);
+}
