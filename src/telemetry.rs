@@ -52,6 +52,7 @@ pub use journal::{
 };
 pub use memory::{MemoryLimitChanged, MemoryShared};
 pub use metrics_page::{MetricKind, MetricsPage};
+use reading::KafkaClient;
 pub use reading::{
     PartitionsAdded, PartitionsMoved, ProgressUnknown, ReadingFailed, ReadingFromKafka,
     RecordSetAside, SettingAsideFailed, SpansMisplaced, SpansPlacedBefore, StampAhead,
@@ -88,6 +89,7 @@ pub struct Telemetry {
     health: Mutex<HealthState>,
     outages: Mutex<forwarding::Outages>,
     destinations: Mutex<Vec<DestinationAnswers>>,
+    kafka_clients: Mutex<Vec<KafkaClient>>,
 }
 
 impl Default for Telemetry {
@@ -98,6 +100,7 @@ impl Default for Telemetry {
             health: Mutex::default(),
             outages: Mutex::default(),
             destinations: Mutex::default(),
+            kafka_clients: Mutex::default(),
         };
         // Shown at zero from the start: an alert on an event that should never happen must not have
         // to wait for its series to appear.
@@ -131,6 +134,7 @@ impl Telemetry {
     /// elsewhere.
     pub fn metrics_text(&self, started_unix_nanos: u64, sources: &[MetricsSource]) -> String {
         let mut page = MetricsPage::new(started_unix_nanos);
+        self.note_kafka_clients();
         self.items.write(&mut page);
         for (kind, family) in self.metrics.all() {
             family.write(kind, &mut page);

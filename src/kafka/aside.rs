@@ -2,6 +2,7 @@
 //! where they stood. One attempt, which nobody waits for; the judge of the partition tries again.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::client::{Failure, InFlight, Producer};
 use crate::config::{ByteSize, Duration, Kafka};
@@ -57,7 +58,7 @@ impl AsideWriter {
         config.write.topic = topic.to_owned();
         config.write.max_message_size = ByteSize(MAX_SIZE);
         config.write.linger = Duration::from_secs(0);
-        let producer = Producer::new(&config, MAX_SIZE)?;
+        let producer = Producer::new(&config, MAX_SIZE, Arc::<AtomicBool>::default())?;
         Ok(Self {
             config,
             producer: Mutex::new(Arc::new(producer)),
@@ -100,7 +101,8 @@ impl AsideWriter {
             Failure::Later { why } => AsideFailure::Later(why),
             Failure::Full => AsideFailure::Later("the Kafka client is full".to_owned()),
             Failure::Fatal { why } => {
-                if let Ok(new) = Producer::new(&self.config, MAX_SIZE) {
+                let unwatched = Arc::<AtomicBool>::default();
+                if let Ok(new) = Producer::new(&self.config, MAX_SIZE, unwatched) {
                     *self.producer.lock() = Arc::new(new);
                 }
                 AsideFailure::Later(why)

@@ -3,6 +3,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{self, Poll, Waker};
 use std::time::Duration;
 
@@ -25,6 +26,12 @@ const RECORD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the brokers may take to describe a topic.
 pub(super) const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often the library says which brokers it is connected to.
+const STATISTICS_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How the library's statistics describe a broker that answers. Nothing else in them has this state.
+const BROKER_IS_UP: &[u8] = br#""state":"UP""#;
 
 /// What a record costs beside its value: headers of the protocol, and its key.
 const OVERHEAD: usize = 1 << 10;
@@ -76,10 +83,12 @@ pub(super) struct Words {
 /// A record on its way.
 pub(super) struct InFlight(DeliveryFuture);
 
-/// Remembers what the library last complained of: its errors alone seldom tell why.
+/// Remembers what the library last complained of: its errors alone seldom tell why. And whether it
+/// is connected.
 #[derive(Debug, Default)]
 pub(super) struct Context {
     pub(super) last_complaint: LastComplaint,
+    pub(super) is_connected: Arc<AtomicBool>,
 }
 
 pub(super) type LastComplaint = Arc<Mutex<Option<String>>>;
@@ -95,18 +104,32 @@ impl ClientContext for Context {
         if last.is_none() || !says_less {
             *last = Some(truncated(reason, LONGEST_WHY).to_owned());
         }
+        if says_less {
+            self.is_connected.store(false, Ordering::Relaxed);
+        }
+    }
+
+    fn stats_raw(&self, statistics: &[u8]) {
+        let is_connected = memchr::memmem::find(statistics, BROKER_IS_UP).is_some();
+        self.is_connected.store(is_connected, Ordering::Relaxed);
     }
 }
 
 impl Producer {
-    /// A producer, which connects by itself. `buffer` is the most bytes of records that it holds.
+    /// A producer, which connects by itself. `buffer` is the most bytes of records that it holds; it
+    /// tells `is_connected` whether it reaches a broker.
     ///
     /// # Errors
     /// The library does not take a setting.
-    pub(super) fn new(config: &Kafka, buffer: usize) -> Result<Self, String> {
+    pub(super) fn new(
+        config: &Kafka,
+        buffer: usize,
+        is_connected: Arc<AtomicBool>,
+    ) -> Result<Self, String> {
         let last_complaint = LastComplaint::default();
         let context = Context {
             last_complaint: last_complaint.clone(),
+            is_connected,
         };
         let inner = settings(config, buffer)
             .create_with_context(context)
@@ -342,6 +365,10 @@ pub(super) fn connection(config: &Kafka) -> ClientConfig {
         .set("bootstrap.servers", brokers.join(","))
         .set("client.id", client_id)
         .set("security.protocol", protocol)
+        .set(
+            "statistics.interval.ms",
+            STATISTICS_INTERVAL.as_millis().to_string(),
+        )
         // A broker that is away says nothing of use every second.
         .set("log.connection.close", "false");
     if let Some(rack) = rack {

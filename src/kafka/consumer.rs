@@ -121,6 +121,10 @@ impl ClientContext for ReaderContext {
     fn error(&self, error: KafkaError, reason: &str) {
         self.common.error(error, reason);
     }
+
+    fn stats_raw(&self, statistics: &[u8]) {
+        self.common.stats_raw(statistics);
+    }
 }
 
 impl ConsumerContext for ReaderContext {
@@ -162,13 +166,24 @@ fn release(
 
 impl TopicReader {
     /// A member that joins the group by itself. `index` is its number in this process, `buffer` the
-    /// most bytes that it reads ahead.
+    /// most bytes that it reads ahead. It tells `is_connected` whether it reaches a broker.
     ///
     /// # Errors
     /// The library does not take a setting.
-    pub fn new(config: &Kafka, index: usize, buffer: usize) -> Result<Self, String> {
+    pub fn new(
+        config: &Kafka,
+        index: usize,
+        buffer: usize,
+        is_connected: Arc<AtomicBool>,
+    ) -> Result<Self, String> {
         let read = &config.read;
-        let context = ReaderContext::default();
+        let context = ReaderContext {
+            common: Context {
+                is_connected,
+                ..Context::default()
+            },
+            ..ReaderContext::default()
+        };
         let words = Words {
             topic: read.topic.clone(),
             verb: "read",

@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -68,7 +68,8 @@ pub fn start(
     } = settings;
     // The client library takes its share at the start, and no other later.
     let for_records = capacity.share(SHARE_OF_RECORDS).get();
-    let writer = TopicWriter::new(&config, backoff, for_records)?;
+    let is_connected = telemetry.kafka_client("writer");
+    let writer = TopicWriter::new(&config, backoff, for_records, is_connected)?;
     let mut queue = Queue::new(
         "kafka",
         capacity.part(SHARE_OF_RECORDS - 1, SHARE_OF_RECORDS),
@@ -92,6 +93,7 @@ pub struct TopicWriter {
 struct Shared {
     config: Kafka,
     buffer: usize,
+    is_connected: Arc<AtomicBool>,
     backoff: Backoff,
     producer: Mutex<Arc<Producer>>,
     partitions: Mutex<Option<(Instant, i32)>>,
@@ -107,12 +109,18 @@ impl Debug for TopicWriter {
 
 impl TopicWriter {
     /// A writer, which connects by itself. `buffer` is the most bytes of records on their way.
-    fn new(config: &Kafka, backoff: Backoff, buffer: usize) -> Result<Self, String> {
-        let producer = Producer::new(config, buffer)?;
+    fn new(
+        config: &Kafka,
+        backoff: Backoff,
+        buffer: usize,
+        is_connected: Arc<AtomicBool>,
+    ) -> Result<Self, String> {
+        let producer = Producer::new(config, buffer, Arc::clone(&is_connected))?;
         Ok(Self {
             shared: Arc::new(Shared {
                 config: config.clone(),
                 buffer,
+                is_connected,
                 backoff,
                 producer: Mutex::new(Arc::new(producer)),
                 partitions: Mutex::default(),
@@ -272,9 +280,16 @@ impl TopicWriter {
 
     /// Replaces a producer that is of no more use, unless somebody has done so.
     fn renew(&self, used: &Arc<Producer>) {
-        let mut producer = self.shared.producer.lock();
+        let Shared {
+            config,
+            buffer,
+            is_connected,
+            producer,
+            ..
+        } = &*self.shared;
+        let mut producer = producer.lock();
         if Arc::ptr_eq(&producer, used)
-            && let Ok(new) = Producer::new(&self.shared.config, self.shared.buffer)
+            && let Ok(new) = Producer::new(config, *buffer, Arc::clone(is_connected))
         {
             *producer = Arc::new(new);
         }

@@ -135,6 +135,7 @@ impl TopicJudges {
                 config: shared.config.clone(),
                 index,
                 buffer,
+                is_connected: shared.telemetry.kafka_client("judge"),
             };
             let name = format!("judge-{}", index + 1);
             let heartbeat = shared.telemetry.heartbeat(name.clone(), now().instant);

@@ -142,6 +142,8 @@ metrics! {
     exporter_queue_capacity: Gauge["queue"] = "spanscore_exporter_queue_capacity_bytes";
     /// Bytes in a queue, by queue: forward holds the original telemetry, score_… the scores
     exporter_queue_size: Gauge["queue"] = "spanscore_exporter_queue_size_bytes";
+    /// 1 while a client of Kafka has a connection to a broker, by client: writer, judge
+    kafka_connected: Gauge["client"] = "spanscore_kafka_connected";
     /// Bytes of memory that are shared out among queues and traces
     memory_shared: Gauge[] = "spanscore_memory_shared_bytes";
     /// Addresses of assemble.peers

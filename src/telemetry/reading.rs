@@ -1,4 +1,42 @@
-//! Events of a judge that reads from Kafka: what it has, what it cannot read, and why.
+//! Events of a judge that reads from Kafka: what it has, what it cannot read, and why; and whether
+//! those who use Kafka are connected.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::Telemetry;
+
+/// A client of Kafka.
+#[derive(Debug)]
+pub(super) struct KafkaClient {
+    /// What it does: `writer`, `judge`.
+    name: &'static str,
+    is_connected: Arc<AtomicBool>,
+}
+
+impl Telemetry {
+    /// Adds a client of Kafka to those whose connection is shown. The client sets the flag while it
+    /// is connected.
+    pub fn kafka_client(&self, name: &'static str) -> Arc<AtomicBool> {
+        let is_connected = Arc::<AtomicBool>::default();
+        self.kafka_clients.lock().push(KafkaClient {
+            name,
+            is_connected: Arc::clone(&is_connected),
+        });
+        is_connected
+    }
+
+    /// Sets the gauge: of several clients of one name, each must be connected.
+    pub(super) fn note_kafka_clients(&self) {
+        let clients = self.kafka_clients.lock();
+        for KafkaClient { name, .. } in &*clients {
+            let mut same = clients.iter().filter(|it| it.name == *name);
+            let is_connected = same.all(|it| it.is_connected.load(Ordering::Relaxed));
+            let gauge = &self.metrics.kafka_connected;
+            gauge.set([name], usize::from(is_connected));
+        }
+    }
+}
 
 /// Spans are read from Kafka.
 #[derive(Debug)]
@@ -269,5 +307,28 @@ impl StampAhead<'_> {
              let the brokers stamp them (kafka-configs --alter --topic {topic} --add-config \
              message.timestamp.type=LogAppendTime)"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_of_one_name_count_as_connected_when_all_are() {
+        let telemetry = Telemetry::default();
+        let [first, second] = ["judge"; 2].map(|name| telemetry.kafka_client(name));
+        telemetry.kafka_client("writer");
+        for (states, expected) in [([true, false], 0), ([true, true], 1), ([false, true], 0)] {
+            first.store(states[0], Ordering::Relaxed);
+            second.store(states[1], Ordering::Relaxed);
+            let page = telemetry.metrics_text(0, &[]);
+            for line in [
+                format!("spanscore_kafka_connected{{client=\"judge\"}} {expected}\n"),
+                "spanscore_kafka_connected{client=\"writer\"} 0\n".to_owned(),
+            ] {
+                assert!(page.contains(&line), "{line}");
+            }
+        }
     }
 }

@@ -19,7 +19,7 @@ use rdkafka::types::RDKafkaRespErr;
 use rustix::process::Signal;
 
 use crate::support::backend::Backend;
-use crate::support::program::{RECORDING, Running, http, run};
+use crate::support::program::{RECORDING, Running, http, metric, run};
 use crate::support::spans::request;
 
 const TOPIC: &str = "otlp_spans";
@@ -366,6 +366,63 @@ fn a_large_record_is_split_and_only_a_span_that_is_too_large_by_itself_is_droppe
         .collect();
     assert_eq!(n_spans.iter().sum::<usize>(), 4);
     assert!(n_spans.len() > 1, "{n_spans:?}");
+}
+
+/// Until a metric is so.
+fn until(admin: &str, name: &str, is_so: impl Fn(f64) -> bool) {
+    while !is_so(metric(admin, name)) {}
+}
+
+#[test]
+fn brokers_that_are_away_show_in_the_metrics_and_lag_grows_while_the_judge_stays_alive() {
+    let brokers = brokers();
+    let addresses = brokers.bootstrap_servers();
+    let mut writer = writer(&addresses, &[]);
+    let [_, writer_admin] = writer.addresses();
+    let addresses: Vec<String> = addresses.split(',').map(|it| format!("{it:?}")).collect();
+    let mut judge = Running::start(&[
+        "--set",
+        &format!("kafka.brokers=[{}]", addresses.join(",")),
+        "--set",
+        "kafka.read.enabled=true",
+        "--set",
+        "kafka.read.session_timeout=6s",
+        "--set",
+        "scoring.threads=2",
+    ]);
+    let listening: serde_json::Value =
+        serde_json::from_str(&line_with(&mut judge, "listening")).unwrap();
+    let admin = listening["address"].as_str().unwrap();
+    line_with(&mut judge, "partitions taken");
+    let connected = |client| format!("spanscore_kafka_connected{{client=\"{client}\"}}");
+    let lag = "spanscore_kafka_lag_seconds{partition=\"0\"}";
+    until(&writer_admin, &connected("writer"), |it| it == 1.0);
+    until(admin, &connected("judge"), |it| it == 1.0);
+    until(admin, lag, |it| it == 0.0);
+    brokers.broker_down(-1).unwrap();
+    until(&writer_admin, &connected("writer"), |it| it == 0.0);
+    until(admin, &connected("judge"), |it| it == 0.0);
+    // Longer than the group waits for a member: the partitions are given up meanwhile.
+    let mut last = 0.0;
+    until(admin, lag, |it| it > 0.0);
+    while last < 7.0 {
+        let now = metric(admin, lag);
+        assert!(now >= last, "{now} after {last}");
+        last = now;
+        for path in ["/livez", "/readyz"] {
+            let answer = http(admin, &format!("GET {path}"), &[]);
+            assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+        }
+    }
+    brokers.broker_up(-1).unwrap();
+    until(&writer_admin, &connected("writer"), |it| it == 1.0);
+    until(admin, &connected("judge"), |it| it == 1.0);
+    until(admin, lag, |it| it == 0.0);
+    for program in [&writer, &judge] {
+        program.signal(Signal::TERM);
+    }
+    assert_eq!(writer.ended().0, 0);
+    assert_eq!(judge.ended().0, 0);
 }
 
 #[test]

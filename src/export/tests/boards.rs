@@ -177,7 +177,7 @@ fn boards_name_only_recorded_series_that_the_rules_record() {
 
 #[test]
 fn boards_and_rules_group_by_labels_that_exist() {
-    const LABELS: [&str; 22] = [
+    const LABELS: [&str; 23] = [
         "criterion",
         "evaluator",
         "label",
@@ -200,6 +200,7 @@ fn boards_and_rules_group_by_labels_that_exist() {
         "state",
         "partition",
         "kind",
+        "client",
     ];
     let mut n_groups = 0;
     for (file, text) in FILES {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 use std::{mem, thread};
@@ -53,11 +53,14 @@ pub(super) struct ReaderPlan {
     pub(super) index: usize,
     /// Most bytes that it reads ahead.
     pub(super) buffer: usize,
+    /// Set while it reaches a broker.
+    pub(super) is_connected: Arc<AtomicBool>,
 }
 
 impl ReaderPlan {
     fn reader(&self) -> Result<TopicReader, String> {
-        TopicReader::new(&self.config, self.index, self.buffer)
+        let is_connected = Arc::clone(&self.is_connected);
+        TopicReader::new(&self.config, self.index, self.buffer, is_connected)
     }
 }
 
@@ -278,6 +281,7 @@ impl Member {
     fn begin(&mut self, partitions: &[i32]) -> Result<(), String> {
         let n_partitions = self.reader.n_partitions()?;
         self.shared.found_partitions(n_partitions);
+        self.sink.beat();
         let n_known = partitions.iter().map(|number| number + 1).max();
         let all: Vec<i32> = (0..n_partitions.max(n_known.unwrap_or(0))).collect();
         let committed = match partitions.is_empty() {
@@ -304,6 +308,7 @@ impl Member {
             begun.push(partition);
         }
         self.reader.begin(&starts)?;
+        self.shared.status.lost.lock().remove(&self.plan.index);
         let mut statuses = self.shared.status.partitions.lock();
         for partition in begun {
             statuses.insert(partition.number, partition.status(now()));
@@ -347,6 +352,10 @@ impl Member {
                 Err(why) => {
                     partition.ask_at = now().instant + RETRY;
                     self.shared.failed(&why);
+                    // The others may have to wait long until they are asked.
+                    for partition in self.held.values_mut() {
+                        partition.is_unanswered = true;
+                    }
                 }
             }
         }
@@ -504,7 +513,14 @@ impl Member {
 
     fn lose(&mut self, partitions: &[i32]) {
         let mut lost = partitions.to_vec();
-        lost.retain(|number| self.held.remove(number).is_some());
+        let mut all_lost = self.shared.status.lost.lock();
+        let known_until = all_lost.entry(self.plan.index).or_default();
+        lost.retain(|number| {
+            let partition = self.held.remove(number);
+            known_until.extend(partition.as_ref().map(|it| (*number, it.known_until)));
+            partition.is_some()
+        });
+        drop(all_lost);
         count(&self.shared.status.n_lost, lost.len());
         self.forget(&lost, "lost");
     }

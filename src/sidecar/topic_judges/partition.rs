@@ -68,6 +68,10 @@ pub(super) struct JudgedPartition {
     pub(super) wants_until: Option<u64>,
     /// Behind the last record, as its leader last said.
     pub(super) end: u64,
+    /// So far it is known that nothing waits, or that what waits is in `inbox`, in Unix nanoseconds.
+    pub(super) known_until: u64,
+    /// The brokers did not answer when they were last asked where it ends.
+    pub(super) is_unanswered: bool,
     /// When to ask its leader next.
     pub(super) ask_at: Instant,
     committed: Option<(i32, CommittedOffset)>,
@@ -100,6 +104,8 @@ impl JudgedPartition {
             allowed_until,
             wants_until: None,
             end,
+            known_until: time.unix_nanos,
+            is_unanswered: false,
             ask_at: time.instant,
             committed: None,
             unreadable: None,
@@ -126,6 +132,7 @@ impl JudgedPartition {
                 n_spans: batch.n_without_ids,
             }
             .emit(&shared.telemetry);
+            self.known_until = arrival;
             let record = LogBatch {
                 offset: record.offset,
                 unix_nanos: arrival,
@@ -171,7 +178,11 @@ impl JudgedPartition {
     /// The leader said, when it was asked at this time, that the log ends at `end`.
     pub(super) fn told(&mut self, end: u64, asked: u64, sink: &mut JudgeSink, shared: &Shared) {
         self.end = end;
+        self.is_unanswered = false;
         let is_at_end = self.inbox.is_empty() && end == self.judge.next_offset();
+        if is_at_end {
+            self.known_until = self.known_until.max(asked);
+        }
         if is_at_end && self.is_due(asked) && self.judge_by(asked, sink, shared) {
             let rules = Arc::clone(&sink.rules);
             self.judge.advance(asked, &rules, sink);
@@ -244,7 +255,10 @@ impl JudgedPartition {
         let stats = self.judge.stats();
         let next = self.judge.next_offset();
         let waiting = self.inbox.front().and_then(|record| record.unix_millis);
-        let behind = waiting.map_or(0, |millis| (time.unix_nanos / MILLI).saturating_sub(millis));
+        // What is not here yet came later than what is known.
+        let unanswered = self.is_unanswered.then_some(self.known_until / MILLI);
+        let since = waiting.or(unanswered);
+        let behind = since.map_or(0, |millis| (time.unix_nanos / MILLI).saturating_sub(millis));
         let end = self
             .inbox
             .back()

@@ -2,9 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use crate::sidecar::now;
 use crate::sync::Mutex;
 use crate::telemetry::{MetricKind, MetricsPage};
+
+const LAG_SECONDS: &str = "spanscore_kafka_lag_seconds";
 
 /// Partitions that `/metrics` lists.
 const MAX_LISTED: usize = 1_000;
@@ -14,6 +18,9 @@ const MAX_LISTED: usize = 1_000;
 pub(super) struct JudgesStatus {
     /// By partition.
     pub(super) partitions: Mutex<BTreeMap<i32, PartitionStatus>>,
+    /// By thread: partitions that it had before it was given up or the brokers went away, and until
+    /// when it is known of each that nothing waited, in Unix nanoseconds. Until it has some again.
+    pub(super) lost: Mutex<BTreeMap<usize, BTreeMap<i32, u64>>>,
     pub(super) n_taken: AtomicU64,
     pub(super) n_handed_over: AtomicU64,
     pub(super) n_lost: AtomicU64,
@@ -66,8 +73,9 @@ impl JudgesStatus {
                 |it| it.n_behind as f64,
             ),
             (
-                "spanscore_kafka_lag_seconds",
-                "Age of the next record of a partition; 0 at its end, by partition",
+                LAG_SECONDS,
+                "Age of the next record of a partition; 0 at its end; while the brokers do not \
+                 answer, the time since they did, by partition",
                 |it| it.behind_millis as f64 / 1e3,
             ),
             (
@@ -86,6 +94,9 @@ impl JudgesStatus {
             for (partition, status) in partitions.iter().take(MAX_LISTED) {
                 let partition = partition.to_string();
                 page.sample(name, [("partition", &*partition)], read(status));
+            }
+            if name == LAG_SECONDS {
+                self.write_lost(&partitions, page);
             }
         }
         let millis = self.takeover_millis.load(Ordering::Relaxed);
@@ -137,6 +148,24 @@ impl JudgesStatus {
         ] {
             page.metric(name, MetricKind::Counter, help);
             page.total(name, [], counter.load(Ordering::Relaxed));
+        }
+    }
+
+    /// The lag of what was lost: nobody here knows whether somebody else has it.
+    fn write_lost(&self, held: &BTreeMap<i32, PartitionStatus>, page: &mut MetricsPage) {
+        let time = now().unix_nanos;
+        let mut all: BTreeMap<i32, u64> = BTreeMap::new();
+        for lost in self.lost.lock().values() {
+            all.extend(lost);
+        }
+        let all = all
+            .iter()
+            .filter(|(partition, _)| !held.contains_key(partition));
+        for (partition, known_until) in all.take(MAX_LISTED.saturating_sub(held.len())) {
+            let partition = partition.to_string();
+            let behind = Duration::from_nanos(time.saturating_sub(*known_until));
+            let labels = [("partition", &*partition)];
+            page.sample(LAG_SECONDS, labels, behind.as_secs_f64());
         }
     }
 }
