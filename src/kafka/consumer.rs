@@ -306,6 +306,31 @@ impl TopicReader {
         Ok((low.max(0).cast_unsigned(), high.max(0).cast_unsigned()))
     }
 
+    /// The first records of partitions, and behind their last: the word of their leaders, each of
+    /// which is asked twice for all that it leads. A leader answers only between its waits for
+    /// records, so to ask for one partition after the other takes a wait for each. Blocks.
+    pub fn ends_of(&self, partitions: &[i32]) -> Result<Vec<(u64, u64)>, String> {
+        let ask = |which: Offset| -> Result<Vec<u64>, String> {
+            let mut list = self.list(partitions);
+            list.set_all_offsets(which)
+                .map_err(|error| self.why(&error))?;
+            let told = self.inner.offsets_for_times(list, ANSWER_TIMEOUT);
+            let told = told.map_err(|error| self.why(&error))?;
+            let offset_of = |partition: &i32| {
+                let found = told.find_partition(&self.words.topic, *partition);
+                let found = found.ok_or_else(|| "a leader left a partition out".to_owned())?;
+                found.error().map_err(|error| self.why(&error))?;
+                match found.offset() {
+                    Offset::Offset(offset) => Ok(offset.max(0).cast_unsigned()),
+                    other => Err(format!("a leader answered {other:?}")),
+                }
+            };
+            partitions.iter().map(offset_of).collect()
+        };
+        let (low, high) = (ask(Offset::Beginning)?, ask(Offset::End)?);
+        Ok(low.into_iter().zip(high).collect())
+    }
+
     /// Begins to read assigned partitions, each from a record.
     pub fn begin(&self, partitions: &[(i32, u64)]) -> Result<(), String> {
         let mut list = TopicPartitionList::with_capacity(partitions.len());
@@ -442,7 +467,7 @@ fn settings(config: &Kafka, index: usize, buffer: usize) -> ClientConfig {
             .set(
                 "heartbeat.interval.ms",
                 // So soon the others hear that one has left.
-                (session / 10).clamp(1, 1_000).to_string(),
+                (session / 10).clamp(1, 250).to_string(),
             )
             .set("partition.assignment.strategy", "cooperative-sticky"),
         // The brokers decide these.

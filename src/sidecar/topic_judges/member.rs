@@ -293,15 +293,19 @@ impl Member {
             .filter_map(|it| n_partitions_at_start(&it.metadata))
             .min();
         let (mut begun, mut starts) = (Vec::new(), Vec::new());
-        for number in partitions {
-            self.sink.beat();
+        self.sink.beat();
+        let ends = match partitions.is_empty() {
+            true => Vec::new(),
+            false => self.reader.ends_of(partitions)?,
+        };
+        for (number, ends) in partitions.iter().zip(ends) {
             let index = usize::try_from(*number).map_err(|error| error.to_string())?;
             let found = FoundPartition {
                 number: *number,
                 committed: committed[index].clone(),
                 is_added: n_at_start.is_some_and(|n| *number >= n),
                 n_partitions,
-                ends: self.reader.ends(*number)?,
+                ends,
             };
             let partition = JudgedPartition::new(found, &self.shared);
             starts.push((*number, partition.judge.next_offset()));
