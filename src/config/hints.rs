@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::{foreign_formats, keys};
+use super::{foreign_formats, keys, refused_keys};
 use crate::evaluate::{
     Criterion, FieldError, PatternCompiler, WrittenCriterion, WrittenEvaluator, stands_for,
 };
@@ -24,7 +24,12 @@ impl Hints for Known {
     }
 
     fn rewrite_word(&self, word: &str) -> Option<String> {
-        foreign_formats::rewrite_word(word)
+        let mechanism = refused_keys::remedy_of_mechanism(word).map(str::to_owned);
+        mechanism.or_else(|| foreign_formats::rewrite_word(word))
+    }
+
+    fn remedy_of_refused(&self, path: &str) -> Option<&'static str> {
+        refused_keys::remedy_of(path)
     }
 
     fn replaces(&self, refused: &str, missing: &str) -> bool {

@@ -11,6 +11,7 @@ mod journal;
 mod kafka;
 mod peer;
 mod receivers;
+mod refused_keys;
 mod runtime;
 mod scores;
 mod tools;

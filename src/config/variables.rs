@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use super::Config;
 use super::keys::{self, Key};
+use super::refused_keys;
 use super::secrets::may_be_secret;
 use crate::located::{
     Kind, Map, MapEntry, Node, NodeValue, OnConflict, Place, Problem, Problems, Scalar, TextKind,
@@ -193,6 +194,10 @@ pub(super) fn put_flags(
             None => {
                 let names: Vec<String> = known.iter().map(|key| key.path.join(".")).collect();
                 let problem = Problem::new(format!("unknown key `{key}` in `--set {key}=…`"), None);
+                if let Some(remedy) = refused_keys::remedy_of(key) {
+                    problems.push(problem.label(remedy));
+                    continue;
+                }
                 problems.push(match nearest(key, names.iter().map(String::as_str)) {
                     Some(candidate) => problem.label(format!("did you mean `{candidate}`?")),
                     None => problem.label("`spanscore validate --print` lists every key"),

@@ -22,6 +22,9 @@ pub(crate) trait Hints {
     /// map that holds it.
     fn rewrite_key(&self, key: &str, value: Option<&Node>, siblings: &Node) -> Option<Rewrite>;
 
+    /// The remedy for a key that people expect at this dotted path.
+    fn remedy_of_refused(&self, path: &str) -> Option<&'static str>;
+
     /// The remedy for a word that belongs to another format.
     fn rewrite_word(&self, word: &str) -> Option<String>;
 
@@ -119,7 +122,9 @@ fn diagnose(
                 format!("unknown key `{key}` in `{parent}`")
             };
             let problem = Problem::new(title, spot);
-            if let Some(rewrite) =
+            if let Some(remedy) = hints.remedy_of_refused(&format!("{parent}.{key}")) {
+                problem.label(remedy)
+            } else if let Some(rewrite) =
                 hints.rewrite_key(key, holder.map(|entry| &entry.value), siblings)
             {
                 let problem = problem.label(rewrite.remedy);

@@ -388,7 +388,11 @@ impl WritingToKafka {
     /// Logs it.
     pub fn emit(self) {
         let Self { brokers, topic } = self;
-        tracing::info!(brokers, topic, "writing spans to Kafka");
+        tracing::info!(
+            brokers,
+            topic,
+            "writing spans to Kafka; log records and metrics are not written"
+        );
     }
 }
 

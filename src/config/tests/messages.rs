@@ -329,6 +329,11 @@ const CASES: &[(&str, &str)] = &[
         "a query",
         "forward:\n  endpoint: http://collector:4318/?key=1\n",
     ),
+    (
+        "keys of Kafka that we do not have",
+        "kafka:\n  tls: { server_name: a }\n  sasl: { mechanism: OAUTHBEARER, username: a, password: b }\n  \
+         write: { logs_topic: otlp_logs }\n  read: { topics: [a], threads: 2, commit_interval: 1s }\n",
+    ),
     // === what does not go together ===
     (
         "both receivers off",

@@ -1,0 +1,56 @@
+//! Keys and words of Kafka clients that people look for here and that we do not have, each with what
+//! to do instead. Knows nothing of how messages look.
+
+/// Their dotted paths.
+const KEYS: &[(&str, &str)] = &[
+    (
+        "kafka.write.logs_topic",
+        "log records are not written to Kafka: judge agents that put messages into log records where \
+         they are received, in a process without `kafka.write`",
+    ),
+    (
+        "kafka.read.topics",
+        "a judge reads one topic: write `topic`, and start other judges for other topics",
+    ),
+    (
+        "kafka.read.threads",
+        "write `scoring.threads`: those threads share the partitions",
+    ),
+    (
+        "kafka.read.commit_interval",
+        "leave it out: the reading position is committed every second",
+    ),
+    (
+        "kafka.tls.server_name",
+        "leave it out: a broker's certificate must have the name by which it is reached, as the \
+         client library has no setting for another",
+    ),
+];
+
+/// The remedy for a key that is refused.
+pub(super) fn remedy_of(path: &str) -> Option<&'static str> {
+    let (_, remedy) = KEYS.iter().find(|(refused, _)| *refused == path)?;
+    Some(remedy)
+}
+
+/// The remedy for a mechanism of SASL that is refused.
+pub(super) fn remedy_of_mechanism(word: &str) -> Option<&'static str> {
+    let is_known = ["OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM"].contains(&word);
+    is_known.then_some(
+        "log in with SCRAM-SHA-512, or with a certificate: `kafka.tls.cert_file` and `key_file` \
+         instead of `kafka.sasl`",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::keys;
+
+    #[test]
+    fn no_key_that_we_have_is_refused() {
+        for known in keys::known() {
+            assert_eq!(remedy_of(&known.path.join(".")), None);
+        }
+    }
+}
