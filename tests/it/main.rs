@@ -32,6 +32,8 @@ mod kafka_faults;
 #[cfg(feature = "kafka")]
 mod kafka_judges;
 #[cfg(feature = "kafka")]
+mod kafka_load;
+#[cfg(feature = "kafka")]
 mod kafka_logins;
 #[cfg(feature = "kafka")]
 mod kafka_topics;
