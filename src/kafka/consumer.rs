@@ -307,8 +307,8 @@ impl TopicReader {
     }
 
     /// The first records of partitions, and behind their last: the word of their leaders, each of
-    /// which is asked twice for all that it leads. A leader answers only between its waits for
-    /// records, so to ask for one partition after the other takes a wait for each. Blocks.
+    /// which is asked both at once for all that it leads. A leader answers only between its waits
+    /// for records, so one question after the other takes a wait for each. Blocks.
     pub fn ends_of(&self, partitions: &[i32]) -> Result<Vec<(u64, u64)>, String> {
         let ask = |which: Offset| -> Result<Vec<u64>, String> {
             let mut list = self.list(partitions);
@@ -327,8 +327,13 @@ impl TopicReader {
             };
             partitions.iter().map(offset_of).collect()
         };
-        let (low, high) = (ask(Offset::Beginning)?, ask(Offset::End)?);
-        Ok(low.into_iter().zip(high).collect())
+        let (low, high) = thread::scope(|scope| {
+            let low = scope.spawn(|| ask(Offset::Beginning));
+            let high = ask(Offset::End);
+            (low.join(), high)
+        });
+        let low = low.map_err(|_| "asking for the first records failed".to_owned())??;
+        Ok(low.into_iter().zip(high?).collect())
     }
 
     /// Begins to read assigned partitions, each from a record.

@@ -279,7 +279,17 @@ impl Member {
     }
 
     fn begin(&mut self, partitions: &[i32]) -> Result<(), String> {
-        let n_partitions = self.reader.n_partitions()?;
+        // All questions at once: each may have to wait for its broker.
+        let (ends, n_partitions) = thread::scope(|scope| {
+            let ends = scope.spawn(|| match partitions.is_empty() {
+                true => Ok(Vec::new()),
+                false => self.reader.ends_of(partitions),
+            });
+            let n_partitions = self.reader.n_partitions();
+            (ends.join(), n_partitions)
+        });
+        let ends = ends.map_err(|_| "asking for the ends failed".to_owned())??;
+        let n_partitions = n_partitions?;
         self.shared.found_partitions(n_partitions);
         self.sink.beat();
         let n_known = partitions.iter().map(|number| number + 1).max();
@@ -294,10 +304,6 @@ impl Member {
             .min();
         let (mut begun, mut starts) = (Vec::new(), Vec::new());
         self.sink.beat();
-        let ends = match partitions.is_empty() {
-            true => Vec::new(),
-            false => self.reader.ends_of(partitions)?,
-        };
         for (number, ends) in partitions.iter().zip(ends) {
             let index = usize::try_from(*number).map_err(|error| error.to_string())?;
             let found = FoundPartition {
