@@ -1,12 +1,12 @@
-//! Keys and words of Kafka clients that people look for here and that we do not have, each with what
-//! to do instead. Knows nothing of how messages look.
+//! Keys and words of Kafka clients that people look for here and that we do not have, each with
+//! what to do instead. Knows nothing of how messages look.
 
 /// Their dotted paths.
 const KEYS: &[(&str, &str)] = &[
     (
         "kafka.write.logs_topic",
-        "log records are not written to Kafka: judge agents that put messages into log records where \
-         they are received, in a process without `kafka.write`",
+        "log records are not written to Kafka: judge agents that put messages into log records \
+         where they are received, in a process without `kafka.write`",
     ),
     (
         "kafka.read.topics",

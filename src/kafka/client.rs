@@ -30,7 +30,8 @@ pub(super) const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the library says which brokers it is connected to.
 const STATISTICS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How the library's statistics describe a broker that answers. Nothing else in them has this state.
+/// How the library's statistics describe a broker that answers; nothing else in them has this
+/// state.
 const BROKER_IS_UP: &[u8] = br#""state":"UP""#;
 
 /// What a record costs beside its value: headers of the protocol, and its key.
@@ -116,8 +117,8 @@ impl ClientContext for Context {
 }
 
 impl Producer {
-    /// A producer, which connects by itself. `buffer` is the most bytes of records that it holds; it
-    /// tells `is_connected` whether it reaches a broker.
+    /// A producer, which connects by itself. `buffer` is the most bytes of records that it holds.
+    /// It tells `is_connected` whether it reaches a broker.
     ///
     /// # Errors
     /// The library does not take a setting.

@@ -72,14 +72,6 @@ impl Check<'_> {
                 "expected the name of a topic",
             );
         }
-        if forward.endpoint.is_none() && forward.signals.contains(&Signal::Logs) {
-            self.doubtful(
-                &[enabled],
-                "log records and metrics are not written to Kafka, and without `forward.endpoint` \
-                 they go nowhere",
-                "set it; or say with `forward.signals: [traces]` that only spans come",
-            );
-        }
         if forward.endpoint.is_some() && !forward.signals.contains(&Signal::Traces) {
             self.doubtful(
                 &[enabled, "forward.signals"],

@@ -331,8 +331,9 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "keys of Kafka that we do not have",
-        "kafka:\n  tls: { server_name: a }\n  sasl: { mechanism: OAUTHBEARER, username: a, password: b }\n  \
-         write: { logs_topic: otlp_logs }\n  read: { topics: [a], threads: 2, commit_interval: 1s }\n",
+        "kafka:\n  tls: { server_name: a }\n  sasl: { mechanism: OAUTHBEARER, \
+         username: a, password: b }\n  write: { logs_topic: otlp_logs }\n  \
+         read: { topics: [a], threads: 2, commit_interval: 1s }\n",
     ),
     // === what does not go together ===
     (
