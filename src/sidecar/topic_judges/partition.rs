@@ -68,7 +68,7 @@ pub(super) struct JudgedPartition {
     pub(super) wants_until: Option<u64>,
     /// Behind the last record, as its leader last said.
     pub(super) end: u64,
-    /// So far it is known that nothing waits, or that what waits is in `inbox`, in Unix nanoseconds.
+    /// So far it is known that nothing waits but what is in `inbox`, in Unix nanoseconds.
     pub(super) known_until: u64,
     /// The brokers did not answer when they were last asked where it ends.
     pub(super) is_unanswered: bool,
