@@ -419,15 +419,15 @@ impl Sidecar {
             api,
             page: assets,
         };
+        // Before anybody can ask. A judge is ready once the group has taken it in.
+        if !reads || config.kafka.write.enabled {
+            telemetry.enter(Phase::Serving);
+        }
         admin.open(
             ports.admin,
             TowerToHyperService::new(port.router()),
             &telemetry,
         );
-        // A judge is ready once the group has taken it in.
-        if !reads || config.kafka.write.enabled {
-            telemetry.enter(Phase::Serving);
-        }
 
         let (deadline, quiet) = (config.shutdown.deadline.0, config.shutdown.quiet.0);
         Ok(Self {

@@ -59,9 +59,10 @@ async fn a_trace_that_is_open_over_many_segments_is_judged_once_and_in_full() {
                 tokio::task::yield_now().await;
             }
         }
-        let of_carrying = |name| metric(&addresses[1], name);
-        assert!(of_carrying("spanscore_journal_carried_bytes_total") > 0.0);
-        assert_eq!(of_carrying("spanscore_journal_uncarried_traces_total"), 0.0);
+        // A filler that a busy machine has not closed yet is too large to be carried, so that it is
+        // the score that says whether the trace was.
+        let carried = "spanscore_journal_carried_bytes_total";
+        assert!(metric(&addresses[1], carried) > 0.0);
         sidecar.signal(Signal::KILL);
         sidecar.child.wait().unwrap();
         sidecar = start_kept();
