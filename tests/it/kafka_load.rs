@@ -38,7 +38,7 @@ async fn a_burst_during_an_outage_of_the_backend_waits_in_the_topic() {
         send_parts(&otlp, 1..=20, part);
     }
     assert_eq!(bench.all_judged(1..=20, &[&admin]), 0);
-    let sent = "spanscore_scores_sent_total{shape=\"span\"}";
+    let sent = "spanscore_scores_sent_total{shape=\"score_spans\"}";
     until(&admin, sent, |n| n == 40.0);
 
     bench.backend = Backend::start().await;
