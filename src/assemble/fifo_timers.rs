@@ -60,18 +60,14 @@ impl FifoTimers {
     /// Starts a wait at the end of a queue, and cancels the slot's previous one.
     pub(super) fn start(&mut self, queue: usize, slot: Slot, now: Tick) {
         let at = slot as usize;
-        // The spans of a trace in one batch arrive at one time: all but the first change nothing.
+        // A slot that is last already only waits anew, and one that began at this time need not move,
+        // as with the spans of a trace in one batch.
         if let Some(link) = self.links.get_mut(at)
             && usize::from(link.queue) == queue
+            && (link.since == now || self.ends[queue].last == slot)
         {
-            if link.since == now {
-                return;
-            }
-            // A slot that is last already only waits anew.
-            if self.ends[queue].last == slot {
-                link.since = now;
-                return;
-            }
+            link.since = now;
+            return;
         }
         self.cancel(slot);
         if at >= self.links.len() {
