@@ -60,7 +60,7 @@ impl FifoTimers {
     /// Starts a wait at the end of a queue, and cancels the slot's previous one.
     pub(super) fn start(&mut self, queue: usize, slot: Slot, now: Tick) {
         let at = slot as usize;
-        // A slot that is last already only waits anew, and one that began at this time need not move,
+        // A slot that is last already only waits anew. One that began at this time need not move,
         // as with the spans of a trace in one batch.
         if let Some(link) = self.links.get_mut(at)
             && usize::from(link.queue) == queue
