@@ -19,7 +19,7 @@ use rdkafka::types::RDKafkaRespErr;
 use rustix::process::Signal;
 
 use crate::support::backend::Backend;
-use crate::support::program::{RECORDING, Running, http, metric, run};
+use crate::support::program::{RECORDING, Running, http, metric, run, wait_for_metric};
 use crate::support::spans::request;
 
 const TOPIC: &str = "otlp_spans";
@@ -368,11 +368,6 @@ fn a_large_record_is_split_and_only_a_span_that_is_too_large_by_itself_is_droppe
     assert!(n_spans.len() > 1, "{n_spans:?}");
 }
 
-/// Until a metric is so.
-fn until(admin: &str, name: &str, is_so: impl Fn(f64) -> bool) {
-    while !is_so(metric(admin, name)) {}
-}
-
 #[test]
 fn brokers_that_are_away_show_in_the_metrics_and_lag_grows_while_the_judge_stays_alive() {
     let brokers = brokers();
@@ -396,15 +391,15 @@ fn brokers_that_are_away_show_in_the_metrics_and_lag_grows_while_the_judge_stays
     line_with(&mut judge, "partitions taken");
     let connected = |client| format!("spanscore_kafka_connected{{client=\"{client}\"}}");
     let lag = "spanscore_kafka_lag_seconds{partition=\"0\"}";
-    until(&writer_admin, &connected("writer"), |it| it == 1.0);
-    until(admin, &connected("judge"), |it| it == 1.0);
-    until(admin, lag, |it| it == 0.0);
+    wait_for_metric(&writer_admin, &connected("writer"), |it| it == 1.0);
+    wait_for_metric(admin, &connected("judge"), |it| it == 1.0);
+    wait_for_metric(admin, lag, |it| it == 0.0);
     brokers.broker_down(-1).unwrap();
-    until(&writer_admin, &connected("writer"), |it| it == 0.0);
-    until(admin, &connected("judge"), |it| it == 0.0);
+    wait_for_metric(&writer_admin, &connected("writer"), |it| it == 0.0);
+    wait_for_metric(admin, &connected("judge"), |it| it == 0.0);
     // Longer than the group waits for a member: the partitions are given up meanwhile.
     let mut last = 0.0;
-    until(admin, lag, |it| it > 0.0);
+    wait_for_metric(admin, lag, |it| it > 0.0);
     while last < 7.0 {
         let now = metric(admin, lag);
         assert!(now >= last, "{now} after {last}");
@@ -415,9 +410,9 @@ fn brokers_that_are_away_show_in_the_metrics_and_lag_grows_while_the_judge_stays
         }
     }
     brokers.broker_up(-1).unwrap();
-    until(&writer_admin, &connected("writer"), |it| it == 1.0);
-    until(admin, &connected("judge"), |it| it == 1.0);
-    until(admin, lag, |it| it == 0.0);
+    wait_for_metric(&writer_admin, &connected("writer"), |it| it == 1.0);
+    wait_for_metric(admin, &connected("judge"), |it| it == 1.0);
+    wait_for_metric(admin, lag, |it| it == 0.0);
     for program in [&writer, &judge] {
         program.signal(Signal::TERM);
     }

@@ -8,17 +8,13 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 
 use crate::kafka_judges::{Bench, end, send_parts};
 use crate::support::backend::Backend;
-use crate::support::program::{http, metric};
+use crate::support::program::{http, metric, wait_for_metric};
 
 /// Traces of the burst, which are twice as many requests.
 const N_TRACES: u64 = 1_000;
 
 /// One in a hundred requests.
 const N_RANDOM: usize = 20;
-
-fn until(admin: &str, name: &str, is_so: impl Fn(f64) -> bool) {
-    while !is_so(metric(admin, name)) {}
-}
 
 fn lag_of_all(admin: &str) -> f64 {
     let of = |partition| format!("spanscore_kafka_lag_records{{partition=\"{partition}\"}}");
@@ -39,7 +35,7 @@ async fn a_burst_during_an_outage_of_the_backend_waits_in_the_topic() {
     }
     assert_eq!(bench.all_judged(1..=20, &[&admin]), 0);
     let sent = "spanscore_scores_sent_total{shape=\"score_spans\"}";
-    until(&admin, sent, |n| n == 40.0);
+    wait_for_metric(&admin, sent, |n| n == 40.0);
 
     bench.backend = Backend::start().await;
     let producer: BaseProducer = bench.client().create().unwrap();
@@ -67,8 +63,8 @@ async fn a_burst_during_an_outage_of_the_backend_waits_in_the_topic() {
     assert_eq!(bench.all_judged(21..=20 + N_TRACES, &[&admin]), 0);
     while lag_of_all(&admin) > 0.0 {}
     let set_aside = "spanscore_kafka_records_set_aside_total{reason=\"protobuf\"}";
-    until(&admin, set_aside, |n| n == N_RANDOM as f64);
-    until(&admin, sent, |n| n == (2 * (20 + N_TRACES)) as f64);
+    wait_for_metric(&admin, set_aside, |n| n == N_RANDOM as f64);
+    wait_for_metric(&admin, sent, |n| n == (2 * (20 + N_TRACES)) as f64);
     let page = http(&admin, "GET /metrics", &[]);
     let dropped = page
         .lines()

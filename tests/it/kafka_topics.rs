@@ -12,7 +12,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use crate::kafka_judges::{Bench, end, line_with, send_parts};
-use crate::support::program::{http, metric};
+use crate::support::program::{http, metric, wait_for_metric};
 
 async fn add_partitions(bench: &Bench, n_partitions: usize) {
     let admin: AdminClient<DefaultClientContext> = bench.client().create().unwrap();
@@ -29,18 +29,15 @@ fn send_whole(bench: &Bench, traces: std::ops::RangeInclusive<u64>, more: &[&str
     end(writer);
 }
 
-/// Until a metric has this value.
-fn until(admin: &str, name: &str, value: f64) {
-    while metric(admin, name) != value {}
-}
-
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a broker: tests/kafka/run starts one"]
 async fn partitions_that_are_added_are_read_from_their_beginning() {
     let bench = Bench::new("added").await;
     let latest = "kafka.read.start=latest";
     let (judge, admin) = bench.judge_with(&[latest]);
-    until(&admin, "spanscore_kafka_assigned_partitions", 6.0);
+    wait_for_metric(&admin, "spanscore_kafka_assigned_partitions", |it| {
+        it == 6.0
+    });
     send_whole(&bench, 1..=20, &[]);
     assert_eq!(bench.all_judged(1..=20, &[&admin]), 0);
     end(judge);
@@ -54,7 +51,9 @@ async fn partitions_that_are_added_are_read_from_their_beginning() {
     let line = line_with(&mut judge, "9 partitions and has 12 now");
     let message = line["message"].as_str().unwrap();
     assert!(message.contains("are torn, and incomplete"), "{message}");
-    until(&admin, "spanscore_kafka_assigned_partitions", 12.0);
+    wait_for_metric(&admin, "spanscore_kafka_assigned_partitions", |it| {
+        it == 12.0
+    });
     send_whole(&bench, 61..=90, &[]);
     assert_eq!(bench.all_judged(1..=90, &[&admin]), 0);
     end(judge);
@@ -135,7 +134,11 @@ async fn a_record_that_is_no_otlp_waits_for_the_set_aside_topic() {
     );
     assert!(why.starts_with(&expected), "{why}");
     // The others go on, and this one does not move.
-    until(&admin, "spanscore_kafka_lag_records{partition=\"2\"}", 0.0);
+    wait_for_metric(
+        &admin,
+        "spanscore_kafka_lag_records{partition=\"2\"}",
+        |it| it == 0.0,
+    );
     assert!(metric(&admin, "spanscore_kafka_lag_records{partition=\"3\"}") > 0.0);
     // A successor finds the record again.
     end(judge);
@@ -149,7 +152,9 @@ async fn a_record_that_is_no_otlp_waits_for_the_set_aside_topic() {
     assert_eq!(metric(&admin, name), 1.0);
     end(judge);
     let (judge, admin) = bench.judge_with(&[&setting]);
-    until(&admin, "spanscore_kafka_assigned_partitions", 6.0);
+    wait_for_metric(&admin, "spanscore_kafka_assigned_partitions", |it| {
+        it == 6.0
+    });
     assert_eq!(metric(&admin, name), 0.0, "it is not read again");
     end(judge);
 

@@ -17,8 +17,8 @@ use crate::support::spans::request;
 const TRACES_A_TICK: u64 = 5;
 const TICK: Duration = Duration::from_millis(100);
 
-/// The second part of a trace follows the first after so many ticks. One in fifty traces has its
-/// first part so long after the second, when it is judged already.
+/// The second part of a trace follows the first after this many ticks. One in fifty traces has its
+/// first part that long after the second, when it is judged already.
 const PARTS_APART: u64 = 3;
 const LATE_BY: u64 = 20;
 const LATE_ONE_IN: u64 = 50;

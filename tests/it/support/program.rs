@@ -11,6 +11,8 @@ use std::sync::OnceLock;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+#[cfg(feature = "kafka")]
+use {spanscore::sidecar::now, std::time::Duration};
 
 pub(crate) const RECORDING: [&str; 6] = [
     "examples/recording/001.traces.pb",
@@ -230,4 +232,17 @@ pub(crate) fn metric(admin: &str, name: &str) -> f64 {
         .lines()
         .find_map(|line| line.strip_prefix(&format!("{name} ")));
     line.map_or(0.0, |value| value.parse().unwrap())
+}
+
+/// Waits until a metric's value is as it should be, and panics if that takes minutes.
+#[cfg(feature = "kafka")]
+pub(crate) fn wait_for_metric(admin: &str, name: &str, is_right: impl Fn(f64) -> bool) {
+    let give_up_at = now().instant + Duration::from_secs(300);
+    loop {
+        let value = metric(admin, name);
+        if is_right(value) {
+            return;
+        }
+        assert!(now().instant < give_up_at, "{name} is still {value}");
+    }
 }
