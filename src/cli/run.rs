@@ -45,6 +45,8 @@ pub(super) fn run(
         downstream: config
             .forward_destination()
             .map(|destination| (destination.origin.clone(), destination.endpoint.to_string())),
+        writes_kafka: config.kafka.write.enabled,
+        only_reads_kafka: config.kafka.read.enabled && !config.kafka.write.enabled,
         n_criteria: config.criteria.len(),
         scoring: config.scoring.enabled,
     }

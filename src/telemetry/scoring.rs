@@ -69,9 +69,9 @@ impl RevisionsLost {
 /// Spans arrived for traces that were already judged.
 #[derive(Debug)]
 pub struct SpansLate {
-    /// ItemsAccepted: their traces are judged again.
+    /// Spans taken: their traces are judged again.
     pub n_taken: usize,
-    /// Not accepted: their traces are full or forgotten.
+    /// Spans not taken: their traces are full or forgotten.
     pub n_refused: usize,
     /// Those of them whose trace was forgotten because the memory of closed traces was full.
     pub n_forgotten: usize,
@@ -343,6 +343,10 @@ impl TracesHeld {
 pub struct ConfigurationInForce {
     /// The setting that names the downstream, and its endpoint.
     pub downstream: Option<(String, String)>,
+    /// Whether spans are written to Kafka.
+    pub writes_kafka: bool,
+    /// Whether the spans of a Kafka topic are judged and none are received.
+    pub only_reads_kafka: bool,
     /// Registered criteria.
     pub n_criteria: usize,
     /// Whether scoring is enabled.
@@ -354,6 +358,8 @@ impl ConfigurationInForce {
     pub fn emit(self) {
         let Self {
             downstream,
+            writes_kafka,
+            only_reads_kafka,
             n_criteria,
             scoring,
         } = self;
@@ -365,7 +371,24 @@ impl ConfigurationInForce {
                 origin,
                 n_criteria,
                 scoring,
-                "forwarding to the downstream"
+                "{}",
+                match only_reads_kafka {
+                    true => "sending scores to the downstream",
+                    false => "forwarding to the downstream",
+                }
+            ),
+            None if only_reads_kafka => tracing::info!(
+                version,
+                n_criteria,
+                scoring,
+                "no downstream is configured: scores go to endpoints of their own, or are printed"
+            ),
+            None if writes_kafka => tracing::info!(
+                version,
+                n_criteria,
+                scoring,
+                "no downstream is configured: spans go to Kafka alone, and log records and metrics \
+                 are accepted and dropped; set forward.endpoint to forward all three as well"
             ),
             None => tracing::warn!(
                 version,

@@ -373,6 +373,7 @@ fn brokers_that_are_away_show_in_the_metrics_and_lag_grows_while_the_judge_stays
     let brokers = brokers();
     let addresses = brokers.bootstrap_servers();
     let mut writer = writer(&addresses, &[]);
+    line_with(&mut writer, "spans go to Kafka alone");
     let [_, writer_admin] = writer.addresses();
     let addresses: Vec<String> = addresses.split(',').map(|it| format!("{it:?}")).collect();
     let mut judge = Running::start(&[
@@ -385,6 +386,7 @@ fn brokers_that_are_away_show_in_the_metrics_and_lag_grows_while_the_judge_stays
         "--set",
         "scoring.threads=2",
     ]);
+    line_with(&mut judge, "scores go to endpoints of their own");
     let listening: serde_json::Value =
         serde_json::from_str(&line_with(&mut judge, "listening")).unwrap();
     let admin = listening["address"].as_str().unwrap();
