@@ -101,7 +101,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The most memory that the process ever had, where the system tells.
+/// The peak memory of the process, where the system reports it.
 fn peak_kilobytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status

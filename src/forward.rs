@@ -241,15 +241,15 @@ impl ForwardHandle {
                 .is_some_and(|copies| copies.queue.is_kept())
     }
 
-    /// Whether the journal keeps requests of this signal for the downstream. Only then
-    /// [`Self::keep`] tells the number of a record that the score plane can refer to.
+    /// Whether the journal keeps requests of this signal for the downstream. Only then does
+    /// [`Self::keep`] report the number of a record that the score plane can refer to.
     pub fn keeps_for_downstream(&self, signal: Signal) -> bool {
         self.downstream_for(signal)
             .is_some_and(|downstream| downstream.is_kept)
     }
 
-    /// Keeps a request in the journal. It may be acknowledged when `outcome` is told so. Refuses a
-    /// signal that it does not keep. Never waits.
+    /// Keeps a request in the journal. It may be acknowledged once `outcome` is called with
+    /// success. Refuses a signal that it does not keep. Never waits.
     pub fn keep(
         &self,
         signal: Signal,
@@ -276,8 +276,8 @@ impl ForwardHandle {
             (None, Some((queue, request))) => queue.keep(request, unix_nanos, outcome),
             (Some(copies), None) => copies.queue.keep(copy, unix_nanos, outcome),
             (Some(copies), Some((queue, request))) => {
-                // If the downstream's log refuses it, the sender sends it again: that it is then
-                // written to Kafka twice changes no verdict.
+                // If the downstream's log refuses it, its sender sends it again. It is then written
+                // to Kafka twice, which changes no verdict.
                 let then: KeepOutcome = Box::new(move |kept| match kept {
                     Ok(_) => queue.keep(request, unix_nanos, outcome),
                     Err(refusal) => outcome(Err(refusal)),

@@ -1,42 +1,42 @@
-//! Has the allocator return freed memory to the system while the process holds much of it. Knows no
-//! budget but one number, and nothing of what is allocated.
+//! Makes the allocator return freed memory to the system while the process holds much of it. Knows
+//! one limit, and nothing of what is allocated.
 //!
-//! mimalloc keeps freed memory for 10 to 100 ms, and memory that one thread allocated and another
-//! freed until the first has allocated a hundred times more: a sender of large requests can fill a
-//! container with memory that is in no use and in no book. Returning everything at once would make
-//! every span with prompts cost almost twice as much, so it is returned only while the process
-//! holds more than [`set_limit`] says. Each thread can return what it allocated, so each looks for
-//! itself.
+//! mimalloc keeps freed memory for 10 to 100 ms. Memory that one thread allocated and another freed
+//! it keeps until the first has allocated a hundred times more: a sender of large requests can fill
+//! a container with memory that is neither in use nor in any budget. Returning everything at once
+//! would make every span with prompts cost almost twice as much, so memory is returned only while
+//! the process holds more than [`set_limit`] allows. A thread can only return what it allocated
+//! itself, so each thread checks for itself.
 
 use std::cell::Cell;
 use std::fs;
 use std::hint;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A thread looks how much the process holds whenever it has taken so many bytes: a look costs
-/// 12 µs, and no request brings as many bytes in less than a hundred times that.
+/// A thread checks how much the process holds whenever it has taken this many bytes. A check costs
+/// 12 µs, and a request of this size takes at least a hundred times as long.
 const LOOK_EVERY: usize = 1 << 20;
 
 /// 256 TiB less 4 GiB: no system has as much room for a process. mimalloc refuses larger sizes
 /// before it looks for room. 0 with 32 bits, where nothing is returned early.
 const IMPOSSIBLE_SIZE: usize = 0xffff_0000_0000_u64 as usize;
 
-/// One number for the process, as there is one heap.
+/// One limit for the process, as there is one heap.
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 thread_local! {
-    /// Bytes that this thread took since it last looked.
+    /// Bytes that this thread took since its last check.
     static TAKEN: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Freed memory is to be returned while the process holds more than this. It never is before the
-/// first call.
+/// Sets the bytes beyond which freed memory is returned. Before the first call it is never
+/// returned.
 pub(crate) fn set_limit(n_bytes: usize) {
     LIMIT.store(n_bytes, Ordering::Relaxed);
 }
 
-/// The calling thread takes memory for so many bytes, or just took it. Returns what it freed if it
-/// is time to and the process holds too much.
+/// Notes that the calling thread takes, or has just taken, memory for this many bytes. Returns
+/// freed memory if a check is due and the process holds too much.
 pub(crate) fn took(n_bytes: usize) {
     let taken = TAKEN.get().saturating_add(n_bytes);
     let is_time = taken >= LOOK_EVERY;

@@ -1,29 +1,29 @@
-//! Pure. How a queue, or a log, that refuses newcomers is shared among those who fill it: what it
-//! holds was acknowledged and cannot be given up, so whoever holds much is refused while there is
-//! still room for whoever holds little. Knows numbers of holders; knows nothing of requests.
+//! Pure. How a queue or log that refuses newcomers is shared among its senders. What it holds was
+//! acknowledged and cannot be given up, so a sender that holds much is refused while there is still
+//! room for one that holds little. Knows senders as numbers; knows nothing of requests.
 
 use std::collections::BTreeMap;
 
-/// For whom a request waits, by a number; 0 is nobody in particular.
+/// The sender that a request waits for, as a number; 0 stands for no particular one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Holder(pub u64);
 
-/// Holders that have shares of their own; further ones have one together. They are remembered
-/// while they hold nothing, as long as there is space.
+/// Most holders with shares of their own; all others share one. Holders are remembered while they
+/// hold nothing, as long as there is space.
 const MAX_HOLDERS: usize = 256;
 
-/// Those that have no share of their own.
+/// Stands for all holders without a share of their own.
 const FURTHER: Holder = Holder(u64::MAX);
 
-/// Once there are several holders, each may hold so many times what it leaves free.
+/// Once there are several holders, each may hold at most this many times what it leaves free.
 const TIMES_FREE: usize = 7;
 
-/// What each holder has of a queue.
+/// How much each holder has of a queue.
 #[derive(Debug, Default)]
 pub(crate) struct HolderShares {
     by_holder: BTreeMap<Holder, HolderShare>,
     n_requests: u64,
-    /// How often bytes left.
+    /// How often bytes were released.
     n_releases: u64,
 }
 
@@ -32,13 +32,13 @@ struct HolderShare {
     n_bytes: usize,
     /// The number of its last request.
     last_request: u64,
-    /// When it was last refused although it was almost at its end, in releases.
+    /// When it was last refused while its share was nearly used up, counted in releases.
     refused_at: Option<u64>,
 }
 
 impl HolderShares {
-    /// The holder whose share a request of this one counts against. It is remembered, so that
-    /// others leave it something from now on.
+    /// The holder whose share a request of this holder counts against. The holder is remembered, so
+    /// that others leave room for it from now on.
     pub(crate) fn of(&mut self, holder: Holder) -> Holder {
         self.n_requests += 1;
         let mut counted = holder;
@@ -57,7 +57,7 @@ impl HolderShares {
         counted
     }
 
-    /// Bytes that may be added to this share while so many are free.
+    /// Bytes that may be added to this share while `n_free` bytes are free.
     pub(crate) fn room(&self, holder: Holder, n_free: usize) -> usize {
         if self.is_sole() {
             return n_free;
@@ -66,19 +66,20 @@ impl HolderShares {
         n_free.saturating_mul(TIMES_FREE).saturating_sub(held) / (TIMES_FREE + 1)
     }
 
-    /// Nobody needs to leave anything to others.
+    /// Whether no other holder needs room.
     pub(crate) fn is_sole(&self) -> bool {
         self.by_holder.len() < 2
     }
 
-    /// A request was refused: until bytes leave, those whose size is not known are, too.
+    /// Notes that a request was refused: until bytes are released, requests whose size is not known
+    /// are refused, too.
     pub(crate) fn refused(&mut self, holder: Holder) {
         if let Some(share) = self.by_holder.get_mut(&holder) {
             share.refused_at = Some(self.n_releases);
         }
     }
 
-    /// Whether a request was refused since bytes last left.
+    /// Whether a request was refused since bytes were last released.
     pub(crate) fn is_full(&self, holder: Holder) -> bool {
         let share = self.by_holder.get(&holder);
         share.is_some_and(|share| share.refused_at == Some(self.n_releases))

@@ -88,7 +88,7 @@ pub struct Keeping {
 }
 
 impl Keeping {
-    /// Writes down what is consumed and ends the thread. Blocks.
+    /// Writes the cursor and ends the thread. Blocks.
     pub fn end(self) {
         self.log.end();
         // A panic was reported when it happened.
@@ -97,12 +97,12 @@ impl Keeping {
 }
 
 impl JournalFolder {
-    /// Opens the log of requests and starts its thread. What was written by a newer version is set
-    /// aside. While the folder cannot be used, the log refuses requests and the thread tries again;
-    /// [`JournalLog::when_open`] says when it succeeds.
+    /// Opens the log of requests and starts its thread. A log of a newer version is set aside.
+    /// While the folder cannot be used, the log refuses requests and the thread tries again;
+    /// [`JournalLog::when_open`] reports when it succeeds.
     ///
     /// # Errors
-    /// Another process has the folder, or what has its name is no folder.
+    /// Another process has locked the folder, or a file has its name.
     pub fn open_requests(
         self: &Arc<Self>,
         settings: LogSettings,

@@ -1,6 +1,6 @@
-//! Writes spans to Apache Kafka and reads them: those of a trace go into one partition of a topic,
-//! so that whoever reads a partition has whole traces. Knows records and partitions; does not know
-//! what is in a span, but for its trace id, nor how it is judged.
+//! Writes spans to Apache Kafka and reads them. The spans of a trace go into one partition of a
+//! topic, so that each reader of a partition has whole traces. Knows records and partitions; knows
+//! nothing of a span but its trace id, nor of how it is judged.
 
 mod placement;
 mod progress;

@@ -402,7 +402,7 @@ pub fn is_loopback_name(authority: &Authority) -> bool {
     host.eq_ignore_ascii_case("localhost") || ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Tells a service of the connection that its requests came by, and the connection's slot of its
+/// Tells a service of the connection that its requests arrived on, and the connection's slot of its
 /// requests.
 struct ConnectionService<S> {
     service: S,

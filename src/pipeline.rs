@@ -226,7 +226,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         }
     }
 
-    /// Follows other sizes from now on.
+    /// Applies other sizes from now on.
     pub fn resize(&mut self, mut sizes: Sizes, now: Now) {
         let for_results = CrossTraces::share(sizes.recent);
         sizes.recent -= for_results;

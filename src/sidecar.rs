@@ -82,7 +82,7 @@ fn n_cpus() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// A start after which nothing has arrived for so long is reported.
+/// After this long without a request since the start, the silence is reported.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// How long requests that have begun may take once the doors close.
@@ -320,7 +320,8 @@ impl Sidecar {
                 observer.clone(),
             )
         };
-        // What is read is judged; what is received is only written and forwarded then.
+        // A process that reads a topic judges what it reads; what it receives it only writes and
+        // forwards.
         let judges_received = config.scoring.enabled && !reads;
         let (scoring, threads) = if judges_received {
             let (scoring, threads) = ScoringQueue::start(
@@ -419,7 +420,7 @@ impl Sidecar {
             api,
             page: assets,
         };
-        // Before anybody can ask. A judge is ready once the group has taken it in.
+        // Set before the first probe can arrive. A judge is ready once the group has taken it in.
         if !reads || config.kafka.write.enabled {
             telemetry.enter(Phase::Serving);
         }
@@ -558,7 +559,7 @@ impl Sidecar {
     }
 }
 
-/// What scoring may take.
+/// The bounds of scoring.
 fn scoring_bounds(config: &Config, bounds: &Budgets<Bound>) -> ScoringBounds {
     let (assemble, open, recent) = (
         config.assemble.clone(),

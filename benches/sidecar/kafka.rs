@@ -24,14 +24,14 @@ use crate::{Plan, loader};
 
 const SPANS_PER_REQUEST: u64 = 512;
 
-/// Nothing takes longer.
+/// The longest wait, in nanoseconds.
 const PATIENCE: u64 = 180_000_000_000;
 
 /// The end of a log is judged only once its leader has said that nothing more has come, so the rate
 /// is that of this share.
 const COUNTED: f64 = 0.95;
 
-/// Programs that judge at once, each with so many threads.
+/// Programs that judge at the same time, each with a number of threads.
 const JUDGES: [(&str, usize, usize); 4] = [
     ("1 judge with 1 thread", 1, 1),
     ("1 judge with 2 threads", 1, 2),
@@ -50,7 +50,7 @@ pub(crate) fn kafka(plan: &Plan) -> io::Result<()> {
     let n_spans = (n * N_CONNECTIONS * SPANS_PER_REQUEST) as f64;
     let mut load = loader(Profile::Lean, N_OPEN, SPANS_PER_REQUEST as usize, 9)?.0;
 
-    // What the judges read, each time.
+    // Fills the topic that the judges read each time.
     let mut filling = writer(&plan.program, &broker, "figures-read")?;
     let n_judgements = write(&mut filling, &mut load, 1, n)?.n_roots * N_CRITERIA;
     drop(filling);
@@ -126,7 +126,7 @@ struct Program {
     process: Process,
     grpc: u64,
     admin: String,
-    /// Told when partitions are taken.
+    /// Receives a message when partitions are taken.
     taken: Receiver<()>,
     _config: TempDir,
 }
@@ -262,8 +262,8 @@ fn write(writer: &mut Program, load: &mut Process, id: u64, n: u64) -> io::Resul
     })
 }
 
-/// Until the judges have judged everything. Returns their CPU time, and the seconds from the first
-/// partitions until most was judged.
+/// Waits until the judges have judged everything. Returns their CPU time, and the seconds from the
+/// first partitions until most was judged.
 fn wait(judges: Vec<Program>, n_judgements: f64) -> io::Result<(f64, f64)> {
     for judge in &judges {
         let patience = Duration::from_nanos(PATIENCE);

@@ -107,7 +107,7 @@ pub(crate) fn overload(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// Until the backend has these spans.
+/// Waits until the backend has these spans.
 pub(crate) fn wait_for(target: &mut Target, n_spans: u64, digest: u64) -> io::Result<()> {
     let deadline = monotonic_nanos() + 120_000_000_000;
     loop {

@@ -1,9 +1,9 @@
-//! What a running spanscore tells of itself.
+//! Scrapes the metrics of a running spanscore.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
-/// What an admin port tells now.
+/// Scrapes the metrics of an admin port.
 pub(crate) fn metrics_of(admin: &str) -> io::Result<Metrics> {
     let mut stream = TcpStream::connect(admin)?;
     write!(

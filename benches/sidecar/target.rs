@@ -494,7 +494,7 @@ impl Target {
                 "spanscore_traces_closed_total{{reason=\"{reason}\"}}"
             ))
         };
-        // Among more traces than are remembered, so many may be taken for forgotten ones: see
+        // Among more traces than are remembered, this many may be taken for forgotten ones: see
         // docs/design.md#late-spans-and-revisions.
         let n_incomplete = closed("incomplete");
         let closed_otherwise =

@@ -215,7 +215,7 @@ impl<M: Memo> TraceBuffer<M> {
         self.timers.shorten_settle(ticks(settle));
     }
 
-    /// Follows other sizes from now on. What is too much is closed, or forgotten, at once.
+    /// Applies other sizes from now on. What exceeds them is closed, or forgotten, at once.
     pub fn resize(&mut self, sizes: Sizes, now: Now) {
         self.settings.size_limit = sizes.trace;
         self.settings.max_open_size = sizes.open;

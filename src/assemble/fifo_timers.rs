@@ -41,7 +41,7 @@ impl FifoTimers {
         timers
     }
 
-    /// Adds empty queues until there are so many, at most 65 535.
+    /// Adds empty queues until there are `n_queues`, at most 65 535.
     pub(super) fn grow(&mut self, n_queues: usize) {
         let empty = Ends {
             first: NONE,

@@ -36,7 +36,7 @@ struct Filter {
 }
 
 impl ForgottenTraces {
-    /// Takes at most so many bytes, and 1 MiB.
+    /// Takes at most this many bytes, and at most 1 MiB.
     pub(super) fn new(max_size: usize, ttl: Tick) -> Self {
         Self {
             n_words: (max_size / (2 * size_of::<u64>())).min(MAX_WORDS),

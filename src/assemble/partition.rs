@@ -17,7 +17,7 @@ impl Partition {
         n_partitions: 1,
     };
 
-    /// The parts of a division into so many, in order; at least one.
+    /// The parts of a division into `n_partitions`, in order; at least one.
     pub fn all(n_partitions: usize) -> impl Iterator<Item = Self> {
         let n_partitions = n_partitions.max(1);
         (0..n_partitions).map(move |index| Self {
@@ -26,7 +26,7 @@ impl Partition {
         })
     }
 
-    /// The place, from 0, of the part to which a trace belongs in a division into so many.
+    /// The index of the part to which a trace belongs in a division into `n_partitions`.
     ///
     /// The hash has no key. A sender that chooses its ids so that all traces fall to one part gains
     /// nothing: they are judged as if there were no other.
@@ -49,7 +49,7 @@ impl Partition {
         Self::index_of(trace_id, self.n_partitions) == self.index
     }
 
-    /// Its place, from 0.
+    /// Its index.
     pub fn index(self) -> usize {
         self.index
     }

@@ -39,8 +39,8 @@ pub(super) struct RecentlyClosed<M> {
     none_expires_before: Tick,
     /// Entries that had to give way before their time.
     forgotten: ForgottenTraces,
-    /// For each peer that had so many of these that they were not listed, when the last one was
-    /// closed: the memory of its traces begins then.
+    /// For each peer that had too many of these for all to be listed, when the last one was closed:
+    /// the memory of its traces begins then.
     beginnings: Vec<(PeerId, Tick)>,
     max_traces: usize,
     max_size: usize,
@@ -119,7 +119,7 @@ impl<M: Memo> RecentlyClosed<M> {
         self.forget_spans();
     }
 
-    /// Remembers so much from now on. Whole traces that are too many are forgotten with the next
+    /// Sets the limits from now on. Whole traces that exceed them are forgotten with the next
     /// [`Self::forget`].
     pub(super) fn make_room(&mut self, max_traces: usize, max_size: usize) {
         self.max_traces = max_traces;

@@ -15,7 +15,7 @@ use crate::span::PeerId;
 const MAX_PEERS: usize = 256;
 const SERVICES: usize = 16;
 
-/// Those that have no share of their own. All partitions name them alike.
+/// Stands for all peers without a share of their own. All partitions give it the same name.
 const FURTHER_PEERS: PeerId = PeerId(u64::MAX - 1);
 const FURTHER_SERVICES: u32 = u32::MAX;
 
@@ -176,7 +176,7 @@ impl Shares {
         share
     }
 
-    /// Counts a trace no more.
+    /// Stops counting a trace.
     pub(super) fn close(&mut self, share: BudgetShare, size: usize) {
         for held in self.held(share) {
             held.n_traces -= 1;

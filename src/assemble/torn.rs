@@ -1,7 +1,7 @@
 //! Pure. Whether the traces of a service arrive torn: some of their spans at this replica, the rest
-//! at another. One trace does not tell, since a missing child cannot be seen; many do. A trace that
-//! was closed as inactive while a local parent is missing is the evidence, and a service with too
-//! many of them gives no full verdict. Knows services by name only.
+//! at another. A single trace proves nothing, since a missing child cannot be seen; many do. A
+//! trace that was closed as inactive while a local parent is missing is the evidence, and a service
+//! with too many of them gives no full verdict. Knows services by name only.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

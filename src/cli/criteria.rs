@@ -319,7 +319,7 @@ impl Client<'_, '_> {
         self.call(Method::PUT, &path, options.if_match, body, origin)
     }
 
-    /// Prints what the sidecar said of a criterion that it took.
+    /// Prints the sidecar's response for a criterion that it accepted.
     fn tell(&mut self, name: &str, entry: &Value, verb: &str) -> Result<(), Failed> {
         let text = |key: &str| entry[key].as_str().unwrap_or_default();
         writeln!(

@@ -48,7 +48,7 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// These files, and those in these folders: in the order of their names, without hidden ones.
+/// The given files, and those in the given folders, sorted by name and without hidden ones.
 pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Unreadable> {
     let mut files = Vec::new();
     for path in paths {

@@ -1,4 +1,5 @@
-//! Checks the values of a configuration against each other. Each value by itself is right already.
+//! Checks the values of a configuration against each other. Each value by itself was checked
+//! already.
 
 mod journal;
 mod kafka;

@@ -1,4 +1,4 @@
-//! Helps people whose configuration has keys or words of another format, or keys at the wrong
+//! Helps people whose configuration has keys or words of another format, or keys in the wrong
 //! place. Knows the schema and the formats that people paste; knows nothing of how messages look.
 
 use serde::Deserialize;

@@ -19,14 +19,14 @@ pub struct Kafka {
     pub tls: Option<KafkaTls>,
     /// The user to log in as.
     pub sasl: Option<Sasl>,
-    /// The name by which the brokers' logs and quotas know us.
+    /// The name under which we appear in the brokers' logs and quotas.
     pub client_id: String,
     /// The zone of this process, as brokers call it in `broker.rack`: records are read from a
     /// replica there.
     pub rack: Option<String>,
-    /// What is written.
+    /// Writing spans to a topic.
     pub write: KafkaWrite,
-    /// What is read and judged.
+    /// Reading spans from a topic and judging them.
     pub read: KafkaRead,
 }
 
@@ -91,7 +91,7 @@ pub struct KafkaWrite {
     pub topic: String,
     /// How a trace's partition is computed; the same for everybody who writes the topic.
     pub partitioner: KafkaPartitioner,
-    /// What is a record.
+    /// How spans are grouped into records.
     pub records: KafkaRecords,
     /// Compression.
     pub compression: KafkaCompression,
@@ -111,20 +111,20 @@ pub struct KafkaRead {
     pub enabled: bool,
     /// The topic. It must exist.
     pub topic: String,
-    /// The consumer group: those who share the topic's partitions.
+    /// The consumer group, whose members share the topic's partitions.
     pub group: String,
-    /// How the group shares the partitions out.
+    /// The protocol by which the group shares the partitions out.
     pub protocol: KafkaProtocol,
-    /// Where to begin in a partition of which the group has read nothing.
+    /// Where to begin in a partition that the group has never read.
     pub start: KafkaStart,
     /// A name that is this process's alone: a restart within `session_timeout` moves no partition.
     pub instance_id: Option<String>,
-    /// A reader that is not heard of for so long has ended: others take its partitions. With
-    /// `protocol: consumer` the brokers' `group.consumer.session.timeout.ms` says so instead.
+    /// A reader that sends no heartbeat for this long has ended, and others take its partitions.
+    /// With `protocol: consumer` the brokers' `group.consumer.session.timeout.ms` decides instead.
     pub session_timeout: Duration,
-    /// Whoever takes a partition reads again from so long before the oldest open trace.
+    /// How far before the oldest open trace a new owner of a partition reads again.
     pub overlap: Duration,
-    /// A trace that is open for longer is not waited for; after a takeover it is `incomplete`.
+    /// A trace that is open for longer is not read again; after a takeover it is `incomplete`.
     pub max_replay: Duration,
     /// Another topic, to which records that are no OTLP are written. It must exist. Without one
     /// they are left out.
@@ -144,7 +144,7 @@ pub enum KafkaProtocol {
     Auto,
 }
 
-/// Where to begin in a partition of which nothing was read.
+/// Where to begin in a partition that was never read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KafkaStart {
@@ -166,7 +166,7 @@ pub enum KafkaPartitioner {
     Murmur2,
 }
 
-/// What is a record.
+/// How spans are grouped into records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KafkaRecords {

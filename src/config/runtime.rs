@@ -130,7 +130,7 @@ impl Default for Shutdown {
 #[derive(Debug, Clone)]
 pub struct Bound {
     bytes: Arc<AtomicUsize>,
-    /// So many of so many equal shares of them.
+    /// Which share it is: one number of many equal shares.
     part: (usize, usize),
 }
 
@@ -146,7 +146,7 @@ impl Bound {
         self.part(1, n.max(1))
     }
 
-    /// So many of `n_shares` equal shares of it.
+    /// This many of `n_shares` equal shares of it.
     pub fn part(&self, n_own: usize, n_shares: usize) -> Self {
         Self {
             bytes: Arc::clone(&self.bytes),
@@ -156,7 +156,7 @@ impl Bound {
 }
 
 impl From<usize> for Bound {
-    /// One that nothing changes.
+    /// A number that never changes.
     fn from(bytes: usize) -> Self {
         Self {
             bytes: Arc::new(AtomicUsize::new(bytes)),
@@ -204,7 +204,7 @@ impl Budgets {
 }
 
 impl Budgets<Bound> {
-    /// Puts other numbers into force.
+    /// Sets new numbers, for all users at once.
     pub fn set(&self, budgets: &Budgets) {
         let mut now = Vec::new();
         budgets.map(|bytes| now.push(*bytes));
@@ -217,7 +217,7 @@ impl Budgets<Bound> {
 }
 
 impl<T> Budgets<T> {
-    /// Something for each number, in the order in which they stand here.
+    /// Maps each number, in the order in which they stand here.
     fn map<U>(&self, mut of: impl FnMut(&T) -> U) -> Budgets<U> {
         Budgets {
             limit: of(&self.limit),

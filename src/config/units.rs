@@ -34,7 +34,7 @@ pub enum Threads {
     /// One for each CPU that the process may use, at most 8.
     #[default]
     Auto,
-    /// So many.
+    /// This number.
     Count(usize),
 }
 
@@ -43,7 +43,7 @@ pub enum Threads {
 pub struct Secret(String);
 
 impl Duration {
-    /// So many seconds.
+    /// A number of seconds.
     pub const fn from_secs(secs: u64) -> Self {
         Self(std::time::Duration::from_secs(secs))
     }
@@ -70,7 +70,7 @@ impl fmt::Display for Duration {
 }
 
 impl ByteSize {
-    /// So many mebibytes.
+    /// A number of mebibytes.
     pub const fn mib(n: usize) -> Self {
         Self(n << 20)
     }
@@ -141,7 +141,7 @@ impl Threads {
     /// Most threads of `auto`: beyond that, the threads that receive need the CPUs.
     const MAX_AUTO: usize = 8;
 
-    /// How many, where the process may use so many CPUs.
+    /// The number of threads, where the process may use this many CPUs.
     pub fn or(self, n_cpus: usize) -> usize {
         match self {
             Self::Auto => n_cpus.clamp(1, Self::MAX_AUTO),

@@ -50,7 +50,7 @@ pub(super) struct BackendQueue {
     pub(super) queue: Queue,
     pub(super) accounting: Arc<WaitingAccounting>,
     pub(super) waiting: Mutex<WaitingScores>,
-    /// A journal has its requests.
+    /// The log that keeps its requests.
     pub(super) kept: Option<JournalLog>,
 }
 
@@ -62,11 +62,11 @@ pub(super) struct WaitingScores {
     for_trace: HashMap<TraceId, VecDeque<HeldRequest>>,
     /// Cost of all waiting requests.
     n_bytes: usize,
-    /// With a journal: what memory has no room for.
+    /// With a journal: the requests that memory has no room for.
     pub(super) on_disk: Option<OnDisk>,
     /// Cost of requests that the journal is writing.
     n_keeping: usize,
-    /// With a journal: a request is ready, and the queue was full.
+    /// With a journal: whether a request is ready and the queue was full.
     is_blocked: bool,
 }
 
@@ -94,7 +94,7 @@ struct TraceGuard {
     backend_idx: usize,
     trace_id: TraceId,
     wakeup: Arc<Wakeup>,
-    /// What else waits for the request.
+    /// Completes what waits for the request.
     _completion: Option<CompletionGuard>,
 }
 
@@ -210,12 +210,12 @@ impl BackendQueue {
         n_items
     }
 
-    /// What waits and what is queued takes at most half of its room each.
+    /// Whether the waiting and the queued requests each take at most half of their room.
     pub(super) fn is_half_empty(&self) -> bool {
         self.waiting().n_bytes <= self.capacity.get() / 2 && self.queue.is_half_empty()
     }
 
-    /// Nothing waits here, nor for the journal.
+    /// Whether nothing waits here, nor for the journal.
     pub(super) fn is_empty(&self) -> bool {
         let waiting = self.waiting();
         waiting.held().next().is_none() && waiting.n_keeping == 0
@@ -255,8 +255,8 @@ impl BackendQueue {
         has_room
     }
 
-    /// The journal has a request, or cannot have it: then memory alone holds it. `leaving` is
-    /// dropped once it is kept, or else when it is done.
+    /// Takes a request that the journal has, or that it cannot take, so that memory alone holds it.
+    /// `leaving` is dropped once the request is kept, or else when it is done.
     pub(super) fn written(
         &self,
         appended: Result<u64, AppendError>,
@@ -290,7 +290,7 @@ impl BackendQueue {
         }
     }
 
-    /// What to read from the journal, if memory has room for it.
+    /// What to read from the journal, if memory has room for more.
     pub(super) fn to_read(&self) -> Option<ToRead> {
         let mut waiting = self.waiting();
         let n_bytes = waiting.n_bytes;
@@ -298,7 +298,7 @@ impl BackendQueue {
         on_disk.begin_read(n_bytes, self.capacity.get())
     }
 
-    /// Takes what was read. Its score spans are among `batches`.
+    /// Takes the requests that were read. Their score spans are among `batches`.
     pub(super) fn take_read(&self, stretch: Stretch, batches: &Batches) {
         let mut waiting = self.waiting();
         let waiting = &mut *waiting;
@@ -342,7 +342,7 @@ impl BackendQueue {
         }
     }
 
-    /// The journal is open; `n_items` scores wait in it.
+    /// Notes that the journal is open and that `n_items` scores wait in it.
     pub(super) fn opened(&self, log: &OpenedLog, n_items: u64) {
         if n_items > 0 {
             self.accounting.0.queued(Signal::Traces, n_items);
@@ -352,7 +352,7 @@ impl BackendQueue {
         }
     }
 
-    /// The journal has given up its oldest records: so do we, unless they are on their way.
+    /// Drops requests whose records the journal has given up, unless they are being sent.
     pub(super) fn lose(&self, lost: &[LostRecord], lane: u8) {
         let lost: Vec<&LostRecord> = lost.iter().filter(|record| record.lane == lane).collect();
         let Some(last) = lost.last().map(|last| last.sequence) else {

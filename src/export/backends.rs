@@ -38,11 +38,11 @@ use crate::transport::{Client, Delivery, OnDisk, SentHeaders, TransportError, Un
 #[derive(Debug, Clone)]
 pub(super) struct Backends {
     queues: Arc<[BackendQueue]>,
-    /// Of each queue.
+    /// The headers of each queue.
     headers: Arc<[SentHeaders]>,
     wakeup: Arc<Wakeup>,
-    /// With a journal: the batches of score spans that may not be delivered yet, and what stands
-    /// for those from before the start.
+    /// With a journal: the batches of score spans that may not be delivered yet, and one entry for
+    /// all from before the start.
     live: Option<Arc<Mutex<Vec<Weak<BatchGuard>>>>>,
 }
 
@@ -170,7 +170,7 @@ impl Backends {
         }
     }
 
-    /// Begins with what waits in the journal, once it is open.
+    /// Begins with the requests that wait in the journal, once it is open.
     fn follow(&self, journal: &KeptLanes) {
         for (idx, queue) in self.queues.iter().enumerate() {
             let lane = journal.lane(queue.name).number;
@@ -212,14 +212,14 @@ impl Backends {
             record,
             Box::new(move |appended| {
                 backends.queues[idx].written(appended, waiting, leaving);
-                // Its batch may have been delivered in the meantime.
+                // The batch may have been delivered in the meantime.
                 backends.wakeup.is_batch_done.store(true, Ordering::Release);
                 backends.wakeup.notify.notify_one();
             }),
         );
     }
 
-    /// Begins to read what memory has room for.
+    /// Begins to read requests from the journal, as many as memory has room for.
     fn read(&self, reading: &mut JoinSet<QueueRead>) {
         for (idx, queue) in self.queues.iter().enumerate() {
             if let Some(to_read) = queue.to_read() {
@@ -231,7 +231,7 @@ impl Backends {
         }
     }
 
-    /// Takes what was read.
+    /// Takes the requests that were read.
     fn take_read(&self, (idx, reader, read): QueueRead, telemetry: &Telemetry) -> io::Result<()> {
         let queue = &self.queues[idx];
         queue.return_reader(reader);
@@ -239,7 +239,7 @@ impl Backends {
         for (_, damage) in &stretch.damage {
             damage.emit(damage.file.clone(), telemetry);
         }
-        // Its score spans are in a batch that is not done, or were delivered.
+        // Its score span is in a batch that is not done, or was delivered.
         let batches = self.live.as_ref().map(|live| {
             let mut live = live.lock();
             live.retain(|batch| batch.strong_count() > 0);
@@ -311,7 +311,7 @@ impl Backends {
         telemetry: Arc<Telemetry>,
     ) {
         let mut reading = JoinSet::new();
-        // Not read before then: the last attempt failed.
+        // Nothing is read before this time: the last attempt failed.
         let mut unread_until = tokio::time::Instant::now();
         let (mut has_read, mut is_unread) = (false, false);
         loop {

@@ -66,11 +66,11 @@ pub fn n_queued(telemetry: &Telemetry) -> u64 {
     queued.map(|n_scores| n_scores.max(0).cast_unsigned()).sum()
 }
 
-/// Writes what a backend's request needs beside its body: the trace, and where it goes.
+/// Writes the trace and the targets of a backend's request, which are kept beside its body.
 pub(super) fn encode_meta(trace_id: TraceId, targets: &[ApiTarget]) -> Bytes {
     let mut bytes = trace_id.as_bytes().to_vec();
     for target in targets {
-        // Both are ours, and short.
+        // Methods and paths are ours, and short.
         bytes.put_u8(u8::from(target.method == Method::PATCH));
         bytes.put_u16_le(u16::try_from(target.path.len()).unwrap_or(u16::MAX));
         bytes.put_slice(target.path.as_bytes());
@@ -78,7 +78,7 @@ pub(super) fn encode_meta(trace_id: TraceId, targets: &[ApiTarget]) -> Bytes {
     bytes.into()
 }
 
-/// Reads it back; `None` if it is none.
+/// Reads them back; `None` if the bytes are none of ours.
 pub(super) fn decode_meta(mut bytes: Bytes) -> Option<(TraceId, Arc<[ApiTarget]>)> {
     let trace_id = TraceId::try_new(bytes.get(..16)?)?;
     bytes.advance(16);

@@ -1,5 +1,5 @@
-//! Who waits until scores have left: the marks of a journal, or whoever reads a log. Knows nothing
-//! of scores.
+//! Code that waits until scores are delivered: the marks of a journal, or a reader of a log. Knows
+//! nothing of scores.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug};
@@ -11,17 +11,17 @@ use crate::journal::JudgedMarks;
 use crate::sync::Mutex;
 use crate::transport::CompletionGuard;
 
-/// Who waits.
+/// What waits for the delivery of scores.
 #[derive(Debug, Clone)]
 pub enum Leaving {
     /// Marks of judged traces, to be written.
     Marks(JudgedMarks),
-    /// Whoever asked to be told.
+    /// Callbacks of a reader of a log.
     Log(Deliveries),
 }
 
 impl Leaving {
-    /// To be held by scores until they have left.
+    /// A guard that scores hold until they are delivered.
     pub(super) fn guard(&self) -> CompletionGuard {
         match self {
             Self::Marks(marks) => CompletionGuard(marks.leaving()),
@@ -29,7 +29,7 @@ impl Leaving {
         }
     }
 
-    /// Somebody waits for scores that nobody holds yet.
+    /// Whether anything waits for scores of which none holds the guard yet.
     pub(super) fn is_waiting(&self) -> bool {
         match self {
             Self::Marks(marks) => marks.is_waiting(),
@@ -37,7 +37,7 @@ impl Leaving {
         }
     }
 
-    /// All scores so far were handed on.
+    /// Notes that all scores so far were handed on.
     pub(super) fn turn(&self) {
         match self {
             Self::Marks(marks) => marks.turn(),
@@ -45,18 +45,18 @@ impl Leaving {
         }
     }
 
-    /// Scores that are given up from `deadline` on have not left.
+    /// Scores that are given up from `deadline` on do not count as delivered.
     pub(super) fn close(&self, deadline: Instant) {
         match self {
             Self::Marks(marks) => marks.close(deadline),
-            // Whoever reads a log has ended by now.
+            // The readers of a log have ended by now.
             Self::Log(_) => {}
         }
     }
 }
 
-/// Tells whoever asks when all scores that were exported before have been delivered, or refused for
-/// good. Clones share it.
+/// Calls back when all scores that were exported before have been delivered, or refused for good.
+/// Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Deliveries {
     state: Arc<Mutex<State>>,
@@ -65,11 +65,11 @@ pub struct Deliveries {
 /// A leaf among locks: scores are done while a queue holds its own.
 #[derive(Default)]
 struct State {
-    /// Gathers scores and those who ask.
+    /// The open group, which gathers scores and callbacks.
     open: Option<Arc<Underway>>,
     /// The number of the first group.
     first: u64,
-    /// Those that are not done, and done ones behind them.
+    /// Groups that are not done, and later ones that are.
     groups: VecDeque<Group>,
 }
 
@@ -95,8 +95,8 @@ impl Debug for State {
 }
 
 impl Deliveries {
-    /// Calls `then` when all scores that were exported before have left. It must return at once and
-    /// take no lock but its own.
+    /// Calls `then` when all scores that were exported before are delivered. It must return at once
+    /// and take no lock but its own.
     pub fn after(&self, then: impl FnOnce() + Send + 'static) {
         let open = self.underway();
         let mut state = self.state.lock();
@@ -125,7 +125,7 @@ impl Deliveries {
     }
 
     fn turn(&self) {
-        // Dropped when the lock is free again.
+        // Taken under the lock, and dropped when the lock is free again.
         let open = self.state.lock().open.take();
         drop(open);
     }

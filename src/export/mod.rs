@@ -68,7 +68,7 @@ use score_series::{Folded, SeriesLimits};
 use signals::{BatchLimits, BatchedSignal};
 use stream::ScoreStream;
 
-/// Time after which marks of judged traces are written again that the journal refused.
+/// When marks of judged traces that the journal refused are written again.
 const MIN_MARK_DELAY: Duration = Duration::from_millis(100);
 /// Lower bound of `scores.metrics.interval`: collecting thousands of series must not become all we
 /// do.
@@ -82,7 +82,7 @@ pub struct ExportPlan<'a> {
     pub budget: Bound,
     /// Where evaluations are printed, if no endpoint is configured.
     pub print: Option<Print>,
-    /// Who waits until scores have left.
+    /// What waits until scores are delivered.
     pub leaving: Option<Leaving>,
     /// Where scores are kept until they are delivered.
     pub journal: Option<JournalLog>,
@@ -122,7 +122,7 @@ pub struct Exporter {
     shared: Arc<Shared>,
 }
 
-/// The tasks of an exporter, for whoever stops it.
+/// The tasks of an exporter, for the code that stops it.
 #[derive(Debug)]
 pub struct ExportTasks {
     shared: Arc<Shared>,
@@ -135,15 +135,16 @@ pub struct ExportTasks {
 #[derive(Debug)]
 struct Shared {
     signals: Vec<BatchedSignal>,
-    /// What each shape that is sent sends along.
+    /// The headers of each shape that is sent.
     headers: Vec<(Shape, SentHeaders)>,
     metrics: ScoreMetrics,
     metrics_queue: Option<ScoreQueue>,
     printer: Option<(PrintForm, Printer)>,
     backends: Option<Backends>,
-    /// Who waits until scores have left.
+    /// What waits until scores are delivered.
     leaving: Option<Leaving>,
-    /// If somebody waits: no batch is sent between the scores of a trace and its mark.
+    /// Locked while scores and marks are handed on, if anything waits: no batch is sent between the
+    /// scores of a trace and its mark.
     marking: Mutex<()>,
     stream: Arc<ScoreStream>,
     /// A batch is no longer empty.
@@ -287,8 +288,8 @@ impl Exporter {
         self.add(evaluations, explain, now_unix_nanos);
     }
 
-    /// Like [`Self::export`], and notes which traces were judged, once all their scores are
-    /// delivered. `oldest` is the oldest record of the journal that the marks are about.
+    /// Like [`Self::export`], and notes which traces were judged once all their scores are
+    /// delivered. `oldest` is the oldest record of the journal that the marks refer to.
     pub fn export_marked(
         &self,
         evaluations: &[Evaluation],
@@ -309,7 +310,7 @@ impl Exporter {
     fn add(&self, evaluations: &[Evaluation], explain: &Explain, now_unix_nanos: u64) {
         let shared = &*self.shared;
         let leaving = shared.leaving.as_ref();
-        // Those that come again were counted by whoever reported them first.
+        // Repeats were counted when they were reported first.
         for evaluation in evaluations.iter().filter(|it| !it.replayed) {
             if let Some(folded) = shared.metrics.record(evaluation, now_unix_nanos) {
                 let limit = limit_name(folded);
@@ -344,7 +345,7 @@ impl Exporter {
         self.shared.flush();
     }
 
-    /// Whether all queues are at most half full, so that none drops what comes next.
+    /// Whether all queues are at most half full, so that none drops scores soon.
     pub fn has_room(&self) -> bool {
         let Shared {
             signals,
@@ -432,7 +433,7 @@ async fn run_batcher(
             flush_at = None;
             shared.flush();
         }
-        // What the journal refused waits for its next chance.
+        // Marks that the journal refused wait for their next chance.
         if shared.leaving.as_ref().is_some_and(Leaving::is_waiting) {
             flush_at = flush_at.or(Some(now + max_delay.max(MIN_MARK_DELAY)));
         }

@@ -80,7 +80,7 @@ impl Printer {
         n_dropped
     }
 
-    /// Whether what waits takes at most half of its room.
+    /// Whether the waiting texts take at most half of their room.
     pub(super) fn is_half_empty(&self) -> bool {
         self.shared.state().n_bytes <= self.shared.capacity.get() / 2
     }

@@ -20,7 +20,7 @@ use crate::transport::{Client, Delivery, SentHeaders, TransportError, Undelivere
 pub(super) struct ScoreQueue {
     signal: Signal,
     queue: Queue,
-    /// A journal has its requests.
+    /// Whether a journal keeps its requests.
     is_kept: bool,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct ScoreQueues {
     capacity: Bound,
     telemetry: Arc<Telemetry>,
     queues: Vec<Queue>,
-    /// Keeps what waits.
+    /// The log that keeps waiting requests.
     journal: Option<KeptLanes>,
     /// Shapes that go to the same place share its connections.
     clients: Vec<(Destination, Client)>,

@@ -1,5 +1,5 @@
-//! The records whose content may have to be carried into new ones, for whoever carries. Knows
-//! nothing of what they hold.
+//! The records whose content may have to be carried into new ones, as the thread that carries reads
+//! them. Knows nothing of what they hold.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::reader::{LogReader, Wanted};
 use super::segment::{Index, RecordKind};
 use super::storage::Storage;
 
-/// What is read to be carried.
+/// The kinds of records that are read to be carried.
 const CARRIED: &[RecordKind] = &[
     RecordKind::Request,
     RecordKind::Scored,
@@ -33,17 +33,17 @@ impl CarriedRecords {
         }
     }
 
-    /// What the log asks for now.
+    /// The log's current request.
     pub fn request(&self) -> Option<CarryRequest> {
         self.carrying.requested()
     }
 
-    /// Records below are gone, or may go at any moment.
+    /// Records below this number are removed, or may be at any moment.
     pub fn begin(&self) -> u64 {
         self.carrying.begin()
     }
 
-    /// Reads them.
+    /// A reader of these records.
     pub fn reader(&self) -> LogReader {
         let (storage, index) = (Arc::clone(&self.storage), Arc::clone(&self.index));
         LogReader::new(

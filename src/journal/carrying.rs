@@ -1,23 +1,24 @@
-//! What the oldest segments have of open traces is carried into new records before they go: here
-//! the log asks for it. Knows nothing of what the records hold.
+//! How a log asks that the spans of open traces be carried out of its oldest segments, into new
+//! records, before these segments are removed. Knows nothing of what the records hold.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::format::RECORDS_AT;
 use super::segment::Segment;
 
-/// What a log asks for.
+/// A log's request to carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CarryRequest {
-    /// The segments with the records below are about to go; 0 if none are.
+    /// The segments with the records below this number are about to be removed; 0 if none are.
     pub below: u64,
     /// Bytes of these records that may be written again: 0 if it is not worth it.
     pub max_bytes: u64,
 }
 
 impl CarryRequest {
-    /// Another segment is about to go. Half of it may be written again, or else little would be
-    /// gained; nothing if it goes so early that most traces in it are still to end.
+    /// Adds a segment that is about to be removed. Half of it may be written again, or else little
+    /// would be gained; nothing of it if it is removed so early that most traces in it are still to
+    /// end.
     pub(super) fn add(&mut self, segment: &Segment, is_early: bool) {
         self.below = self.below.max(segment.next);
         if !is_early {
@@ -26,11 +27,11 @@ impl CarryRequest {
     }
 }
 
-/// What the log says to whoever carries. Read without a lock: the journal's thread may hold its own
-/// for as long as the disk takes.
+/// What a log publishes for the thread that carries. Read without a lock, since the journal's
+/// thread may hold its own for as long as the disk takes.
 #[derive(Debug)]
 pub(super) struct Carrying {
-    /// Records below are gone.
+    /// Records below this number are removed.
     begin: AtomicU64,
     below: AtomicU64,
     max_bytes: AtomicU64,
@@ -45,7 +46,7 @@ impl Carrying {
         }
     }
 
-    /// Records below are about to be removed.
+    /// Records below this number are about to be removed.
     pub(super) fn begin_at(&self, begin: u64) {
         self.begin.store(begin, Ordering::Release);
     }
@@ -55,7 +56,7 @@ impl Carrying {
         self.below.store(request.below, Ordering::Release);
     }
 
-    /// What the log asks for now.
+    /// The log's current request.
     pub(super) fn requested(&self) -> Option<CarryRequest> {
         let below = self.below.load(Ordering::Acquire);
         let max_bytes = self.max_bytes.load(Ordering::Relaxed);

@@ -14,13 +14,13 @@ use crate::sync::Mutex;
 /// The file's name.
 pub(super) const CURSOR: &str = "cursor";
 
-/// A cursor that replaces one which could not be written.
+/// The name under which a new cursor is written when the old one cannot be.
 const NEW_CURSOR: &str = "cursor.new";
 
 /// The records that need not be delivered any more.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Consumed {
-    /// Every record below is consumed.
+    /// Every record below this number is consumed.
     pub(super) low: u64,
     /// Consumed records above `low`: start → end. Neither empty nor touching.
     ranges: BTreeMap<u64, u64>,
@@ -89,15 +89,16 @@ impl Consumed {
         self.rest_of(range).first() == Some(range)
     }
 
-    /// The oldest ranges. A record beyond them is delivered twice if we are killed now.
+    /// The oldest ranges, as many as a slot holds. After a kill, records beyond them are delivered
+    /// again.
     fn oldest_ranges(&self) -> Vec<Range<u64>> {
         let ranges = self.ranges.iter().map(|(&start, &end)| start..end);
         ranges.take(MAX_RANGES).collect()
     }
 }
 
-/// What is consumed, in memory and on the disk. Written by a thread of its own, which no sync of
-/// records holds up: what a kill finds unwritten is delivered twice.
+/// What is consumed, in memory and on the disk. A thread of its own writes it, so that no sync of
+/// records delays it: after a kill, what was not written is delivered again.
 #[derive(Debug)]
 pub(super) struct Progress {
     storage: Arc<dyn Storage>,
@@ -105,14 +106,15 @@ pub(super) struct Progress {
     /// Every record below is durable.
     durable: u64,
     needed: Needed,
-    /// Open traces need no older records.
+    /// Open traces need no record older than this.
     open_from: u64,
     carrying: Arc<Carrying>,
-    /// The last sign of life of the process before, until the score plane has said what it needs:
-    /// a process that ends earlier has rebuilt nothing, and the silence before it goes on.
+    /// The last sign of life of the previous process, until the score plane has reported what it
+    /// needs: a process that ends before that has rebuilt nothing, and the silence before it
+    /// continues.
     stopped: Option<u64>,
     cursor: CursorFile,
-    /// Something moved since the cursor was written.
+    /// Whether anything changed since the cursor was written.
     has_moved: bool,
 }
 
@@ -154,15 +156,15 @@ impl Progress {
         self.needed
     }
 
-    /// The score plane has rebuilt its traces and says what it needs, and from which record on it
-    /// needs it for open traces.
+    /// Notes what the score plane needs once it has rebuilt its traces, and the first record that
+    /// it needs for open traces.
     pub(super) fn need(&mut self, needed: Needed, open_from: u64) {
         self.stopped = None;
         self.open_from = open_from.max(self.open_from);
         self.release(needed);
     }
 
-    /// Open traces need no older records, as far as is known.
+    /// The oldest record that open traces need, as far as is known.
     pub(super) fn open_from(&self) -> u64 {
         self.open_from
     }
@@ -171,7 +173,8 @@ impl Progress {
         &self.carrying
     }
 
-    /// The score plane has no older records, and its memory begins no earlier. Neither moves back.
+    /// Notes that the score plane has no older records, and that its memory begins no earlier.
+    /// Neither moves back.
     pub(super) fn release(&mut self, needed: Needed) {
         let Needed {
             from,
@@ -188,7 +191,7 @@ impl Progress {
         self.has_moved = true;
     }
 
-    /// Writes the cursor if anything moved.
+    /// Writes the cursor if anything changed.
     pub(super) fn write(&mut self, unix_nanos: u64) -> io::Result<()> {
         if self.has_moved {
             self.cursor.write(&*self.storage, &self.slot(unix_nanos))?;
@@ -197,7 +200,7 @@ impl Progress {
         Ok(())
     }
 
-    /// Writes the time alone: we are alive. Nothing that must be synced.
+    /// Renews only the time in the cursor. Nothing needs to be synced for it.
     pub(super) fn touch(&mut self, unix_nanos: u64) -> io::Result<()> {
         let is_dirty = self.cursor.is_dirty;
         self.cursor.write(&*self.storage, &self.slot(unix_nanos))?;
@@ -217,7 +220,7 @@ impl Progress {
         }
     }
 
-    /// The cursor was written and is not durable yet.
+    /// Whether the cursor was written and is not durable yet.
     pub(super) fn is_dirty(&self) -> bool {
         self.cursor.is_dirty()
     }
@@ -240,7 +243,7 @@ pub(super) struct CursorFile {
     is_dirty: bool,
 }
 
-/// What a start finds in the file.
+/// The content of the file at a start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CursorRead {
     Absent,
@@ -280,7 +283,7 @@ impl CursorFile {
             CursorRead::Slot(slot) => slot.number,
             _ => 0,
         };
-        // The slot just read may not be durable: it is before the other one is written.
+        // The slot just read may not be durable; it must be before the other one is written.
         let file = file.sync().is_ok().then_some(file);
         let cursor = Self {
             file,

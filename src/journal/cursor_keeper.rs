@@ -22,14 +22,15 @@ pub(super) struct CursorKeeper {
 impl CursorKeeper {
     pub(super) fn run(self) {
         while self.wakes.recv().is_ok() {
-            // What is delivered in the meantime wakes nobody.
+            // Deliveries that end in the meantime share this write.
             let_gather(SETTLE_DELAY);
             self.shared.take_consumed(&self.progress);
             let (_, unix_nanos) = (self.clock)();
-            // The other thread may have taken something and be held up by the disk since. It tries
-            // again, and reports a failure.
+            // The other thread may have taken deliveries and be waiting for the disk since, so the
+            // cursor is written here, too. If that fails, the other thread tries again and reports
+            // it.
             let _ = self.progress.lock().write(unix_nanos);
-            // If it is full, the thread will look anyway.
+            // If it is full, the thread has been woken already.
             let _ = self.keeper.try_send(Message::Consumed);
         }
     }

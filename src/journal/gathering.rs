@@ -12,17 +12,18 @@ const MIN_PAUSE: Duration = Duration::from_micros(50);
 /// A group of this many bytes gains little from company: its own bytes take longest.
 const MAX_BYTES: usize = 64 << 10;
 
-/// What the last group tells about the next one.
+/// Predicts the next group from the last one.
 #[derive(Debug, Default)]
 pub(super) struct Gathering {
-    /// Records of the group and those that came while it was written: so many senders are there.
+    /// The expected number of senders: the records of the group, and those that came while it was
+    /// written.
     n_senders: usize,
-    /// How long it took.
+    /// How long the group took to become durable.
     took: Duration,
 }
 
 impl Gathering {
-    /// A group is durable.
+    /// Notes that a group is durable.
     pub(super) fn synced(&mut self, n_senders: usize, took: Duration) {
         *self = Self { n_senders, took };
     }

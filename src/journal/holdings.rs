@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::holders::{Holder, HolderShares};
 
-/// What each sender holds of a log.
+/// How much of a log each sender holds.
 #[derive(Debug)]
 pub(super) struct Holdings {
     shares: HolderShares,
@@ -13,13 +13,14 @@ pub(super) struct Holdings {
     n_free: usize,
     /// Bytes of records that wait to be appended.
     n_waiting: usize,
-    /// Of segments that are not delivered, by their first record.
+    /// Bytes that each sender holds in segments that are not delivered, by the segment's first
+    /// record.
     by_segment: BTreeMap<u64, BTreeMap<Holder, usize>>,
-    /// A sender was refused since a segment was last given up.
+    /// Whether a sender was refused since a segment was last removed.
     is_refusing: bool,
 }
 
-/// What a record takes of its sender's share.
+/// The bytes that a record takes of its sender's share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Charge {
     holder: Holder,
@@ -40,7 +41,7 @@ impl Default for Holdings {
 }
 
 impl Holdings {
-    /// Whether a record of at least so many bytes would be refused now, to leave room for others.
+    /// Whether a record of at least this many bytes would be refused now, to leave room for others.
     pub(super) fn is_beyond(&mut self, holder: Holder, n_bytes: usize) -> bool {
         let holder = self.shares.of(holder);
         let is_beyond = self.shares.is_full(holder) || self.takes_too_much(holder, n_bytes);
@@ -65,13 +66,14 @@ impl Holdings {
         Some(Charge { holder, n_bytes })
     }
 
-    /// The record was not appended.
+    /// Returns the charge of a record that was not appended.
     pub(super) fn give_back(&mut self, charge: Charge) {
         self.n_waiting -= charge.n_bytes;
         self.shares.release(charge.holder, charge.n_bytes);
     }
 
-    /// The record was appended to the segment that begins with this record.
+    /// Moves the charge of a record to the segment that the record was appended to. Segments are
+    /// named by their first record.
     pub(super) fn appended(&mut self, segment: u64, charge: Charge) {
         self.n_waiting -= charge.n_bytes;
         self.n_free = self.n_free.saturating_sub(charge.n_bytes);
@@ -79,7 +81,7 @@ impl Holdings {
         *holders.entry(charge.holder).or_default() += charge.n_bytes;
     }
 
-    /// The log has room for `n_free` bytes, and these segments wait to be delivered.
+    /// Updates the free bytes of the log, and the segments that wait to be delivered.
     pub(super) fn update(&mut self, n_free: usize, waiting: &[u64]) {
         self.n_free = n_free;
         let gone = self
@@ -93,7 +95,7 @@ impl Holdings {
         }
     }
 
-    /// Whether somebody was refused for others' sake since a segment was last given up.
+    /// Whether a sender was refused to leave room for others since a segment was last removed.
     pub(super) fn is_refusing(&self) -> bool {
         self.is_refusing
     }

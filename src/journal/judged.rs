@@ -30,19 +30,19 @@ struct Shared {
 struct State {
     /// Gathers marks and scores.
     open: Option<Arc<ScoresLeaving>>,
-    /// For each group whose marks are not durable, the oldest record that they are about.
+    /// For each group whose marks are not durable yet, the oldest record that its marks refer to.
     oldest: BTreeMap<u64, u64>,
-    /// Refused by the log; they go with the next group.
+    /// Marks that the log refused; they are written with the next group.
     refused: Marks,
     next_group: u64,
-    /// Scores that are given up from then on are judged again at the next start.
+    /// From this time on, traces whose scores are given up are judged again at the next start.
     closed_at: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Marks {
     bytes: Vec<u8>,
-    /// The oldest record that they are about.
+    /// The oldest record that the marks refer to.
     oldest: u64,
 }
 
@@ -72,7 +72,7 @@ impl Marks {
 }
 
 impl JudgedMarks {
-    /// No marks yet, for this log.
+    /// An empty collection of marks for this log.
     pub fn new(log: JournalLog) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -82,7 +82,7 @@ impl JudgedMarks {
         }
     }
 
-    /// The group that is being gathered, to be held by scores.
+    /// The open group, to be held by scores.
     pub fn leaving(&self) -> Arc<ScoresLeaving> {
         let mut state = self.shared.state.lock();
         if let Some(open) = &state.open {
@@ -104,7 +104,7 @@ impl JudgedMarks {
     }
 
     /// Adds marks of traces whose scores hold the open group, or were handed on with it. `oldest`
-    /// is the oldest record that they are about.
+    /// is the oldest record that the marks refer to.
     pub fn add(&self, bytes: &[u8], oldest: u64) {
         let open = self.leaving();
         let mut state = self.shared.state.lock();
@@ -113,29 +113,29 @@ impl JudgedMarks {
         open.marks.lock().add(bytes, oldest);
     }
 
-    /// Marks wait that no scores hold yet.
+    /// Whether there are marks that no scores hold yet.
     pub fn is_waiting(&self) -> bool {
         let state = self.shared.state.lock();
         state.open.is_some() || !state.refused.bytes.is_empty()
     }
 
-    /// Begins another group. All scores of the old one were handed on.
+    /// Begins another group, once all scores of the current one were handed on.
     pub fn turn(&self) {
         if !self.is_waiting() {
             return;
         }
-        // What was refused goes with this group if nothing else does.
+        // Marks that the log refused go with this group, even if there are no others.
         let open = self.leaving();
         self.shared.state.lock().open = None;
         drop(open);
     }
 
-    /// Scores that are given up from `deadline` on are judged again at the next start.
+    /// From `deadline` on, traces whose scores are given up are judged again at the next start.
     pub fn close(&self, deadline: Instant) {
         self.shared.state.lock().closed_at = Some(deadline);
     }
 
-    /// The oldest record that a mark is about which is not durable yet.
+    /// The oldest record that a mark refers to which is not durable yet.
     pub fn oldest(&self) -> Option<u64> {
         let state = self.shared.state.lock();
         let oldest = state.oldest.values().copied();

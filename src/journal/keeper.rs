@@ -27,21 +27,21 @@ use crate::telemetry::{
 /// Most requests that wait for the thread. Their bytes are bounded where they are received.
 pub(super) const MAX_WAITING: usize = 4096;
 
-/// How often that is synced which nobody waits for.
+/// How often records are synced that no sender waits for.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often the cursor says that we are alive: a start learns from it how long nobody listened.
+/// How often the time in the cursor is renewed, from which a start sees how long we were away.
 const TOUCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a group and deliveries change is written down at most this often. A kill in between makes
-/// what was delivered arrive twice.
+/// The cursor is written at most this often. After a kill, requests that were delivered since the
+/// last write are delivered again.
 pub(super) const SETTLE_DELAY: Duration = Duration::from_millis(10);
 
 /// A log that takes records. Clones share it.
 #[derive(Debug, Clone)]
 pub struct JournalLog {
     sender: SyncSender<Message>,
-    /// Wakes the thread that writes the cursor. One place is enough: it takes all there is.
+    /// Wakes the thread that writes the cursor. One place is enough: it handles all there is.
     consumed: SyncSender<()>,
     shared: Arc<LogShared>,
     clock: Clock,
@@ -50,17 +50,17 @@ pub struct JournalLog {
 #[derive(Debug)]
 pub(super) struct LogShared {
     pub(super) metrics: JournalMetrics,
-    /// Consumed since the thread last looked.
+    /// Records that were consumed since the thread last took them.
     consumed: Mutex<Vec<u64>>,
-    /// What the score plane needs, and from where on for open traces, if that moved since.
+    /// What the score plane needs, and the first record that open traces need, if it has changed.
     needed: Mutex<Option<(Needed, u64)>>,
-    /// What may be sent again, and until when that is likely.
+    /// Records whose requests may be sent again, and until when to expect that.
     last: Mutex<Option<(LastRecords, Instant)>>,
     status: Mutex<Status>,
     /// What each sender holds of it.
     pub(super) holdings: Mutex<Holdings>,
     opening: Mutex<Opening>,
-    /// These want to know what a full log gives up.
+    /// Callbacks for records that a full log gives up.
     losers: Mutex<Losers>,
 }
 
@@ -81,7 +81,7 @@ pub type WhenOpen = Box<dyn FnOnce(&OpenedLog) + Send>;
 
 /// Whether the log is open.
 enum Opening {
-    /// These want to know.
+    /// Callbacks to run once it is open.
     NotYet(Vec<WhenOpen>),
     Open(Arc<OpenedLog>),
 }
@@ -95,7 +95,7 @@ impl Debug for Opening {
     }
 }
 
-/// What the thread last said about the log.
+/// The state of the log as its thread last published it.
 #[derive(Debug, Clone, Copy)]
 struct Status {
     refuses: Option<AppendError>,
@@ -144,8 +144,8 @@ impl JournalLog {
         }
     }
 
-    /// Whether the log has had this record since before the start: its sender got no answer then,
-    /// and has sent it again. It needs only the answer.
+    /// Whether the log has held this record since before the start: its sender got no answer then,
+    /// and has sent it again. It only needs the answer.
     pub fn has(&self, record: &Record) -> bool {
         let mut last = self.shared.last.lock();
         let Some((records, until)) = &mut *last else {
@@ -191,15 +191,14 @@ impl JournalLog {
         }
     }
 
-    /// Records need not be delivered any more.
+    /// Marks records as consumed: they need not be delivered any more.
     pub fn consume(&self, sequences: impl IntoIterator<Item = u64>) {
         self.shared.consumed.lock().extend(sequences);
-        // If it is full, the thread will look anyway.
+        // If it is full, the thread has been woken already.
         let _ = self.consumed.try_send(());
     }
 
-    /// The score plane needs no older records than these, and those before `open_from` not for
-    /// open traces.
+    /// Older records are no longer needed, and those before `open_from` not by open traces.
     pub fn need(&self, needed: Needed, open_from: u64) {
         *self.shared.needed.lock() = Some((needed, open_from));
         // As above.
@@ -230,7 +229,7 @@ impl JournalLog {
 }
 
 impl LogShared {
-    /// The log is not open yet.
+    /// The state of a log that is not open yet.
     pub(super) fn new(metrics: JournalMetrics) -> Self {
         Self {
             metrics,
@@ -247,13 +246,13 @@ impl LogShared {
         }
     }
 
-    /// The log cannot be opened.
+    /// Notes that the log cannot be opened, and why.
     pub(super) fn refuses(&self, error: AppendError) {
         self.status.lock().refuses = Some(error);
         self.metrics.set_state(error.as_str());
     }
 
-    /// The log is open.
+    /// Notes that the log is open, and runs the callbacks that wait for it.
     pub(super) fn opened(&self, log: OpenedLog, last: (LastRecords, Instant), store: &Store) {
         *self.last.lock() = Some(last);
         let log = Arc::new(log);
@@ -278,7 +277,7 @@ impl LogShared {
         self.metrics.set_state(state);
     }
 
-    /// Moves what was consumed into the log's progress. Says whether there was anything.
+    /// Moves what was consumed into the log's progress. Returns whether there was anything to move.
     pub(super) fn take_consumed(&self, progress: &SharedProgress) -> bool {
         // Locked in this order everywhere.
         let mut progress = progress.lock();
@@ -301,18 +300,18 @@ pub(super) struct LogKeeper {
     shared: Arc<LogShared>,
     clock: Clock,
     refusals: Refusals,
-    /// Of those that hold most of it.
+    /// Refusals of those senders that hold most of it.
     refusals_of_some: Refusals,
-    /// When what nobody waits for is synced.
+    /// When to sync records that no sender waits for.
     sync_at: Option<Instant>,
-    /// When a disk that refuses is tried again.
+    /// When to try a disk again that refused.
     probe_at: Option<Instant>,
-    /// When the cursor says again that we are alive.
+    /// When to renew the time in the cursor.
     touch_at: Option<Instant>,
-    /// When the cursor is written and segments are removed.
+    /// When to write the cursor and remove segments.
     settle_at: Option<Instant>,
     gathering: Gathering,
-    /// Since when the cursor cannot be written.
+    /// When it was last logged that the cursor cannot be written.
     unwritten_said_at: Option<Instant>,
 }
 
@@ -386,7 +385,7 @@ impl LogKeeper {
         }
     }
 
-    /// Takes what else waits.
+    /// Takes all messages that wait. Returns whether the process ends.
     fn gather(&mut self, waiting: &mut VecDeque<WaitingRecord>) -> bool {
         let mut is_ending = false;
         for _ in 0..MAX_WAITING {
@@ -407,7 +406,7 @@ impl LogKeeper {
         false
     }
 
-    /// Appends the oldest of what waits as one group, or refuses all of it.
+    /// Appends the oldest records as one group, or refuses all. Returns whether the process ends.
     fn append(&mut self, waiting: &mut VecDeque<WaitingRecord>) -> bool {
         self.probe();
         if waiting.is_empty() {
@@ -419,7 +418,7 @@ impl LogKeeper {
         };
         if let Some(error) = refused {
             self.gathering = Gathering::default();
-            // What is smaller than the first may still fit into a full log.
+            // A smaller record than the first may still fit into a full log.
             let least = match error {
                 AppendError::Full => waiting.front().map_or(0, WaitingRecord::n_bytes),
                 AppendError::DiskFull | AppendError::DiskFailed => 0,
@@ -456,7 +455,7 @@ impl LogKeeper {
         self.shared.metrics.synced(took);
         self.resumed(now);
         self.settle_at = self.settle_at.or(Some(now + SETTLE_DELAY));
-        // These came while those of the group waited: of other senders.
+        // These records came while the group was written, so they are from other senders.
         let is_ending = self.gather(waiting);
         self.gathering.synced(waiting.len(), took);
         let segment = self.store.last_segment();
@@ -527,7 +526,7 @@ impl LogKeeper {
         }
     }
 
-    /// Writes down what is consumed, removes segments, and syncs what is due.
+    /// Writes the cursor, removes consumed segments, and syncs what is due.
     fn settle(&mut self, is_ending: bool) {
         let (now, unix_nanos) = (self.clock)();
         let due = [self.settle_at, self.sync_at].into_iter().flatten().min();

@@ -28,13 +28,13 @@ use crate::telemetry::{
 /// Reads both clocks: the moment, and Unix time in nanoseconds.
 pub type Clock = fn() -> (Instant, u64);
 
-/// The folder of what could not be read.
+/// The folder for copies of damaged bytes, and for logs of a newer version.
 const DAMAGED: &str = "damaged";
 
 /// Why the journal cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// Another process has it.
+    /// Another process has locked the folder.
     #[error(
         "journal.directory: `{folder}` is in use by process {process}; give each instance a \
          folder of its own"
@@ -42,7 +42,7 @@ pub enum JournalError {
     InUse {
         /// The folder.
         folder: String,
-        /// The process that has it.
+        /// The process that holds the lock.
         process: String,
     },
     /// The folder cannot be used.
@@ -50,7 +50,7 @@ pub enum JournalError {
     Folder {
         /// The folder or file.
         file: String,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
 }
@@ -102,7 +102,7 @@ impl JournalFolder {
         Ok(folder.acquire()?.then_some(folder))
     }
 
-    /// Locks the folder, unless that is done. Says whether it is ours.
+    /// Locks the folder unless it is locked already. Returns whether we hold the lock.
     fn acquire(&self) -> Result<bool, JournalError> {
         let mut held = self.lock.lock();
         if held.is_some() {
@@ -124,7 +124,8 @@ impl JournalFolder {
             Err(TryLockError::WouldBlock) => return Ok(false),
             Err(TryLockError::Error(error)) => return Err(unusable(&name, error)),
         }
-        // For whoever finds it locked. It locks as well without.
+        // The process id is for the message of a process that finds the folder locked; the lock
+        // itself does not depend on it.
         let _ = lock.set_len(0);
         let _ = write!(lock, "{}", std::process::id());
         *held = Some(lock);
@@ -210,7 +211,7 @@ impl OpenedLog {
         waiting.map(|(_, head)| head.n_items).sum()
     }
 
-    /// Reads what must be carried.
+    /// Reads the records whose content must be carried.
     pub fn carried_records(&self) -> CarriedRecords {
         CarriedRecords::new(
             Arc::clone(&self.storage),
@@ -251,18 +252,18 @@ pub struct Past {
     pub carried: LogReader,
     /// Reads which open traces were carried.
     pub open: LogReader,
-    /// Its records.
+    /// The records that the score plane needs.
     pub needed: Needed,
-    /// Behind the last of them.
+    /// The number after the last of them.
     pub end: u64,
-    /// From when the log was last known to be kept until it was opened, if nothing of it is missing
-    /// since [`Needed::since_unix_nanos`].
+    /// The time between the last sign of life of the previous process and the opening; `None` if
+    /// anything since [`Needed::since_unix_nanos`] is missing.
     pub silence: Option<Duration>,
     /// When it was opened. No request was taken before.
     pub opened_unix_nanos: u64,
 }
 
-/// Opens one log of a folder, as often as it takes.
+/// Opens one log of a folder. Opening may fail and be repeated.
 #[derive(Debug)]
 pub(super) struct Opener {
     pub(super) folder: Arc<JournalFolder>,
@@ -354,8 +355,8 @@ impl Opener {
                     since_unix_nanos: unix_nanos,
                 });
             }
-            // Before the first request: should we be killed after it, the next start knows since
-            // when nothing is missing. A failure is reported where something moved.
+            // Written before the first request, so that after a kill the next start still knows
+            // since when nothing is missing. If it fails, the next write reports the failure.
             let _ = progress.write(unix_nanos);
             progress.consumed().clone()
         };

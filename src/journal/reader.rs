@@ -32,12 +32,12 @@ pub struct Stored {
     pub body: Bytes,
 }
 
-/// A stretch of a log.
+/// Consecutive records of a log.
 #[derive(Debug, Default)]
 pub struct Stretch {
     /// Its records, oldest first.
     pub records: Vec<Stored>,
-    /// Where the next stretch begins.
+    /// The number of the record after these.
     pub next: u64,
     /// Records that are lost, with the place of the damage.
     pub damage: Vec<(std::ops::Range<u64>, Damage)>,
@@ -74,7 +74,7 @@ pub struct LogReader {
     position: Option<Position>,
 }
 
-/// Where the last stretch ended.
+/// Where the last read ended.
 #[derive(Debug)]
 struct Position {
     sequence: u64,
@@ -84,7 +84,8 @@ struct Position {
 }
 
 impl Stored {
-    /// The record whose content this has: its own number, unless it was carried.
+    /// The number of the record that this content was first written in: its own, unless it was
+    /// carried.
     pub fn origin(&self) -> u64 {
         let carried = match self.kind {
             RecordKind::Carried => self.meta.first_chunk().copied(),

@@ -88,7 +88,7 @@ impl LogStart {
         }
     }
 
-    /// What follows, if the log is open.
+    /// Tries to open the log. Returns its keepers, or itself for another attempt.
     fn try_begin(self: Box<Self>) -> Result<(LogKeeper, CursorKeeper), Box<Self>> {
         let Self {
             opener,
@@ -126,7 +126,7 @@ impl LogStart {
             clock,
             keeper: sender,
         };
-        // Whoever waits for it hears of it before the first request is taken.
+        // The callbacks run before the first request is taken.
         shared.opened(log, (last, now + AFTER_START), &store);
         let keeper = LogKeeper::new(store, inbox, shared, clock, refusals);
         Ok((keeper, cursor_keeper))
@@ -147,7 +147,7 @@ impl LogStart {
         }
     }
 
-    /// Refuses what comes until `until`. Says whether the process ends.
+    /// Refuses all records until `until`. Returns whether the process ends.
     fn wait(&self, refusal: AppendError, until: Instant) -> bool {
         loop {
             let (now, _) = (self.opener.clock)();

@@ -46,7 +46,7 @@ pub struct LogSettings {
     pub(super) is_scored: bool,
     /// A full log gives up its oldest records. Otherwise it refuses new ones.
     pub(super) drops_oldest: bool,
-    /// What goes at a lower age, in nanoseconds, is not carried.
+    /// Records that are removed before they reach this age, in nanoseconds, are not carried.
     pub(super) carried_after: u64,
 }
 
@@ -65,7 +65,7 @@ impl LogSettings {
         }
     }
 
-    /// What open traces have in records that go at this age is carried.
+    /// Carries the spans of open traces only out of records that are removed at this age or later.
     #[must_use]
     pub fn carried_after(self, age: Duration) -> Self {
         Self {
@@ -142,7 +142,7 @@ pub(super) struct Store {
     /// The tail has records that were not synced.
     is_unsynced: bool,
     spares: Vec<(String, u64)>,
-    /// Given up since the keeper last looked.
+    /// Records given up since the keeper last took them.
     lost: Vec<LostRecord>,
     next_sequence: u64,
     next_group: u64,
@@ -204,17 +204,17 @@ impl Store {
         (Arc::clone(&self.storage), Arc::clone(&self.index))
     }
 
-    /// What the score plane needs.
+    /// The records that the score plane needs.
     pub(super) fn needed(&self) -> Needed {
         self.progress.lock().needed()
     }
 
-    /// Every record below is consumed.
+    /// Every record below this number is consumed.
     pub(super) fn low(&self) -> u64 {
         self.progress.lock().consumed().low
     }
 
-    /// What is consumed, for the thread that writes it down.
+    /// What is consumed, for the thread that writes the cursor.
     pub(super) fn progress(&self) -> SharedProgress {
         Arc::clone(&self.progress)
     }
@@ -369,7 +369,7 @@ impl Store {
     /// Finishes the tail and begins a segment with room for `n_bytes`.
     fn roll(&mut self, n_bytes: u64, arrived: u64) -> Result<(), AppendFailure> {
         let least = RECORDS_AT + n_bytes;
-        // The tail stays: what is smaller may fit into it.
+        // The tail stays open: a smaller record may fit into it.
         if !self.settings.drops_oldest && !self.can_reclaim(least) {
             return Err(AppendFailure {
                 error: AppendError::Full,
@@ -511,7 +511,7 @@ impl Store {
 
     fn drop_spares(&mut self) {
         for (name, _) in self.spares.drain(..) {
-            // What stays is found at the next start, and removed as consumed.
+            // A file that stays is found at the next start, and removed as consumed.
             let _ = self.storage.remove(&name);
         }
     }

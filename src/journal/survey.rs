@@ -98,7 +98,8 @@ fn survey_log(
 ) -> io::Result<Result<LogSurvey, u32>> {
     let mut survey = LogSurvey::default();
     let storage = Folder::read_only(&directory.join(folder));
-    // Before the cursor: what is missing from a later list is consumed by a later cursor.
+    // Listed before the cursor is read: a segment that is removed in between is consumed by the
+    // cursor that is then read.
     let mut names: Vec<(u64, String)> = storage
         .names()?
         .into_iter()

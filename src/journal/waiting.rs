@@ -1,4 +1,4 @@
-//! What waits for the thread of a log. Knows nothing of files.
+//! Records and messages that wait for the thread of a log. Knows nothing of files.
 
 use std::fmt::{self, Debug};
 use std::time::Instant;
@@ -13,7 +13,7 @@ pub type Done = Box<dyn FnOnce(Result<u64, AppendError>) + Send>;
 
 pub(super) enum Message {
     Append(Box<WaitingRecord>),
-    /// Something was consumed.
+    /// Records were consumed.
     Consumed,
     End,
 }
@@ -22,7 +22,7 @@ pub(super) enum Message {
 pub(super) struct WaitingRecord {
     pub(super) record: Record,
     pub(super) since: Instant,
-    /// What it takes of its sender's share.
+    /// Its charge against its sender's share.
     pub(super) charge: Option<Charge>,
     pub(super) done: Done,
 }

@@ -42,9 +42,9 @@ pub struct AsideInFlight {
 /// Why the brokers do not have a record.
 #[derive(Debug)]
 pub enum AsideFailure {
-    /// They never will.
+    /// The record is too large for the topic.
     TooLarge(String),
-    /// Later they may. The reason and its remedy.
+    /// The brokers may take it later. The reason and its remedy.
     Later(String),
 }
 

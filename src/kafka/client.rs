@@ -20,14 +20,14 @@ use crate::config::{Kafka, Sasl};
 use crate::sync::Mutex;
 use crate::text::truncated;
 
-/// The library gives a record up after so long, and our own retries take over. Longer than a
-/// broker's failover takes.
+/// How long the library tries to deliver a record before our own retries take over. Longer than a
+/// broker's failover.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the brokers may take to describe a topic.
 pub(super) const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often the library says which brokers it is connected to.
+/// How often the library reports which brokers it is connected to.
 const STATISTICS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How the library's statistics describe a broker that answers; nothing else in them has this
@@ -37,7 +37,7 @@ const BROKER_IS_UP: &[u8] = br#""state":"UP""#;
 /// What a record costs beside its value: headers of the protocol, and its key.
 const OVERHEAD: usize = 1 << 10;
 
-/// Longest message of the library that we repeat, in characters.
+/// Most characters of a message of the library that we repeat.
 const LONGEST_WHY: usize = 300;
 
 /// Why the brokers did not take something.
@@ -50,12 +50,12 @@ pub(super) enum Failure {
     },
     /// The library has no room for the record now.
     Full,
-    /// Later it may be taken.
+    /// It may be taken later.
     Later {
         /// The reason and its remedy, for the log.
         why: String,
     },
-    /// This producer is of no more use; another one is.
+    /// This producer is unusable; a new one must be made.
     Fatal {
         /// The reason, for the log.
         why: String,
@@ -84,8 +84,8 @@ pub(super) struct Words {
 /// A record on its way.
 pub(super) struct InFlight(DeliveryFuture);
 
-/// Remembers what the library last complained of: its errors alone seldom tell why. And whether it
-/// is connected.
+/// Remembers the library's last error message, since its error codes seldom give the cause, and
+/// whether it is connected.
 #[derive(Debug, Default)]
 pub(super) struct Context {
     pub(super) last_complaint: LastComplaint,
@@ -118,7 +118,7 @@ impl ClientContext for Context {
 
 impl Producer {
     /// A producer, which connects by itself. `buffer` is the most bytes of records that it holds.
-    /// It tells `is_connected` whether it reaches a broker.
+    /// It keeps `is_connected` up to date.
     ///
     /// # Errors
     /// The library does not take a setting.
@@ -323,7 +323,7 @@ pub(super) fn unusable(error: KafkaError) -> String {
     }
 }
 
-/// Those of a producer.
+/// The settings of a producer.
 fn settings(config: &Kafka, buffer: usize) -> ClientConfig {
     let write = &config.write;
     let mut settings = connection(config);
@@ -370,7 +370,7 @@ pub(super) fn connection(config: &Kafka) -> ClientConfig {
             "statistics.interval.ms",
             STATISTICS_INTERVAL.as_millis().to_string(),
         )
-        // A broker that is away says nothing of use every second.
+        // Otherwise each broker that is away adds a line every second.
         .set("log.connection.close", "false");
     if let Some(rack) = rack {
         settings.set("client.rack", rack);

@@ -1,6 +1,6 @@
-//! The Kafka client library's consumer: a member of a group that is told which partitions it has,
-//! reads them from where it is told, and commits what it is told. Knows nothing of spans, nor of
-//! what is committed.
+//! The Kafka client library's consumer: a member of a group, which reads the partitions that the
+//! group assigns to it, from given offsets, and commits. Knows nothing of spans, nor of what is
+//! committed.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -31,18 +31,18 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// hide the complaints behind it.
 const COMPLAINT_WAIT: Duration = Duration::from_millis(20);
 
-/// How often the brokers are asked whether the topic has more partitions.
+/// How often the number of the topic's partitions is asked for.
 const METADATA_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Complaints of the library that are heard at once.
+/// Most error messages of the library that are read in a row.
 const MAX_COMPLAINTS: usize = 100;
 
 /// A member of a consumer group that reads one topic.
 pub struct TopicReader {
     inner: Arc<BaseConsumer<ReaderContext>>,
     words: Words,
-    /// To the thread that commits: the library tells nobody of the end of a commit for which nobody
-    /// waits.
+    /// To the thread that commits: the library reports the end of a commit only to a caller that
+    /// waits for it.
     commits: SyncSender<TopicPartitionList>,
     committer: JoinHandle<()>,
 }
@@ -71,7 +71,7 @@ pub enum Polled {
     Record(ReadRecord),
     /// Reading failed; it goes on by itself. The reason and its remedy.
     Failed(String),
-    /// This member is of no more use; another one is.
+    /// This member is unusable; a new one must be made.
     Ended {
         /// The reason and its remedy.
         why: String,
@@ -80,19 +80,19 @@ pub enum Polled {
     },
 }
 
-/// A change of what this member has.
+/// A change of this member's partitions, or the answer to a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReaderChange {
-    /// These partitions are ours; [`TopicReader::begin`] begins.
+    /// These partitions were assigned to this member; [`TopicReader::begin`] begins to read them.
     Assigned(Vec<i32>),
-    /// Others wait for these partitions until [`TopicReader::release`].
+    /// These partitions were revoked. Other members wait for them until [`TopicReader::release`].
     Revoked {
-        /// Which.
+        /// The partitions.
         partitions: Vec<i32>,
-        /// We were given up for dead: others have them already.
+        /// The group has given this member up for dead, so others have the partitions already.
         is_lost: bool,
     },
-    /// A commit was answered; whether it was taken.
+    /// A commit was answered: whether it was accepted.
     Committed(bool),
 }
 
@@ -101,7 +101,7 @@ pub enum ReaderChange {
 pub struct CommittedOffset {
     /// The next record.
     pub offset: u64,
-    /// What stands beside it.
+    /// The metadata beside it.
     pub metadata: String,
 }
 
@@ -136,7 +136,7 @@ impl ConsumerContext for ReaderContext {
     ) {
         let is_assignment = kind == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
         if self.is_closing.load(Ordering::Acquire) {
-            // Nobody reads any more; the end of the membership waits for this.
+            // Nobody polls any more, and leaving the group waits for the release.
             if !is_assignment {
                 let _ = release(consumer, partitions);
             }
@@ -166,7 +166,7 @@ fn release(
 
 impl TopicReader {
     /// A member that joins the group by itself. `index` is its number in this process, `buffer` the
-    /// most bytes that it reads ahead. It tells `is_connected` whether it reaches a broker.
+    /// most bytes that it reads ahead. It keeps `is_connected` up to date.
     ///
     /// # Errors
     /// The library does not take a setting.
@@ -223,7 +223,7 @@ impl TopicReader {
         let topic = Some(&*self.words.topic);
         let metadata = self.inner.fetch_metadata(topic, METADATA_TIMEOUT);
         let metadata = metadata.map_err(|error| {
-            // The library says what it complains of only to whoever polls. No record comes yet.
+            // The library reports its error messages only through `poll`. No record can come yet.
             for _ in 0..MAX_COMPLAINTS {
                 if self.inner.poll(COMPLAINT_WAIT).is_none() {
                     break;
@@ -297,7 +297,8 @@ impl TopicReader {
         Ok(partitions.iter().map(of).collect())
     }
 
-    /// The first record of a partition, and behind the last: the word of its leader. Blocks.
+    /// The first offset of a partition, and the offset after its last record, as its leader reports
+    /// them. Blocks.
     pub fn ends(&self, partition: i32) -> Result<(u64, u64), String> {
         let ends = self
             .inner
@@ -306,10 +307,15 @@ impl TopicReader {
         Ok((low.max(0).cast_unsigned(), high.max(0).cast_unsigned()))
     }
 
-    /// The first records of partitions, and behind their last: the word of their leaders, each of
-    /// which is asked both at once for all that it leads. A leader answers only between its waits
-    /// for records, so one question after the other takes a wait for each. Blocks.
+    /// The first offsets of partitions, and the offsets after their last records, as their leaders
+    /// report them. Each leader is asked for both at once, for all of its partitions: it answers
+    /// only between its waits for records, so that one question after the other would take a wait
+    /// for each. Blocks.
     pub fn ends_of(&self, partitions: &[i32]) -> Result<Vec<(u64, u64)>, String> {
+        // The client library takes an empty list for a mistake.
+        if partitions.is_empty() {
+            return Ok(Vec::new());
+        }
         let ask = |which: Offset| -> Result<Vec<u64>, String> {
             let mut list = self.list(partitions);
             list.set_all_offsets(which)
@@ -336,7 +342,7 @@ impl TopicReader {
         Ok(low.into_iter().zip(high?).collect())
     }
 
-    /// Begins to read assigned partitions, each from a record.
+    /// Begins to read assigned partitions, each from an offset.
     pub fn begin(&self, partitions: &[(i32, u64)]) -> Result<(), String> {
         let mut list = TopicPartitionList::with_capacity(partitions.len());
         for (partition, offset) in partitions {
@@ -412,7 +418,8 @@ impl TopicReader {
     fn failed(&self, error: &KafkaError) -> Polled {
         match self.inner.client().fatal_error() {
             None => Polled::Failed(self.why(error)),
-            // Old brokers do not list the request; newer ones with the protocol switched off do.
+            // Old brokers do not list the request. Newer ones list it, and refuse it if the
+            // protocol is switched off.
             Some((
                 RDKafkaErrorCode::UnsupportedFeature | RDKafkaErrorCode::UnsupportedVersion,
                 _,
@@ -471,7 +478,7 @@ fn settings(config: &Kafka, index: usize, buffer: usize) -> ClientConfig {
             .set("session.timeout.ms", session.to_string())
             .set(
                 "heartbeat.interval.ms",
-                // So soon the others hear that one has left.
+                // The other members learn within this time that one has left.
                 (session / 10).clamp(1, 250).to_string(),
             )
             .set("partition.assignment.strategy", "cooperative-sticky"),
@@ -480,21 +487,21 @@ fn settings(config: &Kafka, index: usize, buffer: usize) -> ClientConfig {
     };
     settings
         .set("group.id", &read.group)
-        // So soon partitions that were added are read.
+        // Partitions that are added are read within this time.
         .set(
             "topic.metadata.refresh.interval.ms",
             METADATA_INTERVAL.as_millis().to_string(),
         )
         .set("enable.auto.commit", "false")
         .set("enable.auto.offset.store", "false")
-        // Where a record is gone from which we were to read.
+        // Applies if the record to read from is gone.
         .set("auto.offset.reset", "earliest")
         .set(
             "queued.max.messages.kbytes",
             (buffer >> 10).max(64).to_string(),
         )
         .set("fetch.queue.backoff.ms", "50")
-        // A broker that waits for records answers no question meanwhile.
+        // A broker answers no question while it waits for records.
         .set("fetch.wait.max.ms", "100");
     if let Some(name) = &read.instance_id {
         settings.set("group.instance.id", format!("{name}-{index}"));

@@ -3,19 +3,19 @@
 
 use crate::pipeline::{LogMark, LogMoment, LogProgress};
 
-/// What stands before the version.
+/// The name before the version.
 const NAME: &str = "spanscore/";
 
 /// The version that we write, and the only one that we read.
 const VERSION: &str = "1";
 
-/// What stands before the number of partitions.
+/// The word before the number of partitions.
 const OF: &str = "of=";
 
 /// Longest text that is read. Ours are shorter, and brokers keep 4 KiB.
 const MAX_LEN: usize = 1 << 10;
 
-/// Why a text says nothing.
+/// Why a text cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProgressUnread {
     /// Another program committed, or a person did: the offset was set.
@@ -55,10 +55,10 @@ pub fn n_partitions_at_start(text: &str) -> Option<i32> {
     numbers.next()?.parse().ok()
 }
 
-/// Reads a text that was committed. What a later program adds behind is left out.
+/// Reads a text that was committed. Ignores what a later program appends.
 ///
 /// # Errors
-/// It is none of ours.
+/// It is not one of ours.
 pub fn decode(text: &str) -> Result<LogProgress, ProgressUnread> {
     let mut words = text.split(' ');
     let version = words.next().and_then(|word| word.strip_prefix(NAME));

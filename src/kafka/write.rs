@@ -17,11 +17,11 @@ use crate::telemetry::{MetricKind, MetricsPage, Telemetry};
 use crate::transport::queue::{Accounting, Queue, WhenFull};
 use crate::transport::{Delivery, DeliveryOutcome, OutboundRequest, Recipient, split};
 
-/// The number of partitions is asked for again after so long. Judges do the same: while one knows
-/// of added partitions and the other does not, traces seem misplaced.
+/// How often the number of partitions is asked for. Judges ask as often: while one program knows of
+/// added partitions and another does not, traces seem misplaced.
 const PARTITIONS_FOR: Duration = Duration::from_secs(10);
 
-/// The library is full: it is offered the record again after so long.
+/// How long to wait before a record is offered to a full library again.
 const FULL_WAIT: Duration = Duration::from_millis(20);
 
 /// Most requests that are written at once.
@@ -66,7 +66,7 @@ pub fn start(
         accounting,
         journal,
     } = settings;
-    // The client library takes its share at the start, and no other later.
+    // The client library's share is fixed at the start.
     let for_records = capacity.share(SHARE_OF_RECORDS).get();
     let is_connected = telemetry.kafka_client("writer");
     let writer = TopicWriter::new(&config, backoff, for_records, is_connected)?;
@@ -181,7 +181,7 @@ impl TopicWriter {
         };
         match &failure {
             Failure::Fatal { .. } => self.renew(&producer),
-            // The topic may have been made again with other partitions.
+            // The topic may have been recreated with another number of partitions.
             Failure::Later { .. } => *self.shared.partitions.lock() = None,
             Failure::TooLarge { .. } | Failure::Full => {}
         }
@@ -238,7 +238,7 @@ impl TopicWriter {
     /// Sends all records at once and waits until the brokers have them.
     async fn send(&self, producer: &Producer, records: Vec<TopicRecord>) -> Sent {
         let max_message_size = self.shared.config.write.max_message_size.0;
-        // The library is full for ever where a record is larger than all that it may hold.
+        // A record that is larger than the library's whole buffer would never fit.
         let limit = max_message_size.min(self.shared.buffer);
         let mut in_flight = Vec::with_capacity(records.len());
         let mut outcome = Sent::default();
@@ -278,7 +278,7 @@ impl TopicWriter {
         outcome
     }
 
-    /// Replaces a producer that is of no more use, unless somebody has done so.
+    /// Replaces an unusable producer, unless another task has replaced it already.
     fn renew(&self, used: &Arc<Producer>) {
         let Shared {
             config,
@@ -301,7 +301,7 @@ impl TopicWriter {
 struct Sent {
     /// Records that the brokers have.
     n_taken: u64,
-    /// Those that they do not have.
+    /// Records that they do not have.
     left: Vec<TopicRecord>,
     /// Why they do not have the first of those.
     failure: Option<Failure>,

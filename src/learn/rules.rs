@@ -7,7 +7,7 @@ use crate::evaluate::{Concurrency, Intervals};
 use crate::extract::{ToolCall, Trajectory};
 use crate::rarely;
 
-/// Only so many tools of a group are compared in pairs: the most frequent.
+/// Most tools of a group that are compared in pairs: the most frequent.
 const MAX_TOOLS: usize = 200;
 
 /// `absence` is learned up to this many calls: beyond, the number is an accident.
@@ -105,7 +105,7 @@ struct Calls<'a> {
     calls: Vec<&'a ToolCall>,
     times: Vec<(Moment, Moment)>,
     n_ended: usize,
-    /// It is not known when one of them ran.
+    /// Whether it is not known when one of them ran.
     is_unplaced: bool,
     first_start: Moment,
     first_end: Moment,
@@ -178,7 +178,7 @@ impl<'a> Miner<'a> {
         }
     }
 
-    /// Is a rule learned that so many runs kept, and so many broke?
+    /// Is a rule learned that this many runs kept, and this many broke?
     fn holds(&self, n_kept: usize, n_broken: usize) -> bool {
         n_kept >= self.min_runs && n_broken as f64 <= self.noise * (n_kept + n_broken) as f64
     }

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 /// Lines longer than this are cropped around the caret (a JSON file may be one line).
 pub(super) const MAX_EXCERPT_CHARS: usize = 140;
-/// Lines and columns are noted so many bytes apart, so that a place in a long line is found without
-/// counting from its start.
+/// Lines and columns are noted at intervals of this many bytes, so that a place in a long line is
+/// found without counting from its start.
 const MARK_DISTANCE: usize = 1_024;
 
 /// A place in a file, a variable or a flag.

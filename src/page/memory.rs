@@ -2,7 +2,7 @@
 //! shown, nor what asks for them.
 //!
 //! Judging must not become slower because somebody might look at a page. So a run is copied without
-//! its values and not rendered, and only so many a second are copied while nobody looks.
+//! its values and not rendered, and while nobody looks only a few runs a second are copied.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -75,7 +75,7 @@ pub(super) struct Totals {
     pub(super) n_changes: u64,
 }
 
-/// So many runs at once, and so many a second.
+/// How many runs at once, and how many a second.
 #[derive(Debug, Clone, Copy)]
 struct Allowance {
     left: u64,

@@ -49,14 +49,14 @@ use specimens::Specimens;
 /// Most spans that looked like tool calls and are remembered, one of each name and service.
 const MAX_UNRECOGNISED: usize = 32;
 
-/// A span that was seen so often and never had a proposal will not get one.
+/// After this many tries without a proposal, a span will not get one.
 const MAX_TRIES: u64 = 200;
 
 /// The page and what it shows. Clones share one.
 #[derive(Clone)]
 pub struct Page(Arc<PageState>);
 
-/// What a page is made of.
+/// The parts that a page is made of.
 pub struct PageSetup {
     /// Most bytes of remembered runs.
     pub capacity: Bound,

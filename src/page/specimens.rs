@@ -15,7 +15,7 @@ use crate::wire::{delimited_fields, fields};
 
 /// Spans that are read after the start: whoever tries an agent out sends few.
 const AT_FIRST: usize = 4_096;
-/// Later, one of so many.
+/// Later, one span of this many is read.
 const ONE_OF: usize = 64;
 /// Most spans that are read of one request, which takes less than a millisecond.
 const MAX_SPANS: usize = 1_024;

@@ -74,7 +74,7 @@ impl CrossTraceResults {
         }
     }
 
-    /// Remembers as much as this from now on.
+    /// Sets the limit of memory from now on.
     pub(super) fn resize(&mut self, max_size: usize) {
         self.max_size = max_size;
         self.forget();

@@ -78,12 +78,12 @@ impl CrossTraces {
         Self::share(settings.max_recent_size)
     }
 
-    /// Its part of so many bytes.
+    /// Its part of this many bytes.
     pub(super) fn share(max_recent_size: usize) -> usize {
         max_recent_size / 8
     }
 
-    /// Remembers as much as this from now on.
+    /// Sets the limit of memory from now on.
     pub(super) fn resize(&mut self, max_size: usize) {
         self.results.resize(max_size);
     }
@@ -93,8 +93,8 @@ impl CrossTraces {
         self.results.size()
     }
 
-    /// Counts closed traces for their services, and takes the full verdicts of those away whose
-    /// traces arrive torn.
+    /// Counts closed traces for their services, and takes the full verdict away from traces of
+    /// services whose traces arrive torn.
     pub(super) fn check_torn<M: Memo>(&mut self, closed: &mut [Closed<M>]) {
         for closed in closed {
             closed.check_torn(&mut self.torn);
@@ -147,8 +147,8 @@ impl CrossTraces {
         taken
     }
 
-    /// Can other traces complete this trajectory, or its trace complete them? Calls with spans of
-    /// their own hold all that there is to know of them.
+    /// Can other traces complete this trajectory, or can its trace complete others? Calls with
+    /// spans of their own are complete.
     pub(super) fn concern(trajectory: &Trajectory) -> bool {
         trajectory.completed_elsewhere || trajectory.subject.is_none()
     }

@@ -1,6 +1,6 @@
-//! Pure. Judges a log: records come in order, each with its offset and its arrival, and what is
-//! judged, and when, is a function of them alone. Says what a successor needs so that it goes on
-//! where this one ended, and what it must not report again. Does not know what keeps the log.
+//! Pure. Judges a log, whose records come in order, each with its offset and its time of arrival.
+//! What is judged, and when, is a function of the records alone. Computes what a successor needs to
+//! continue, and what it must not report again. Does not know where the log is kept.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::span::{Batch, Now, TraceId};
 pub struct LogLimits {
     /// Before the oldest open trace, so that late spans find the traces that they belong to.
     pub overlap: Duration,
-    /// An older open trace holds nothing back.
+    /// Open traces that are older than this do not hold the reading position back.
     pub max_replay: Duration,
 }
 
@@ -28,13 +28,14 @@ pub struct LogMoment {
     pub offset: u64,
 }
 
-/// What a successor needs of a moment whose judgements have all left.
+/// What a successor needs as of a moment whose judgements have all been delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogMark {
-    /// Reading begins here.
+    /// Reading begins at this offset.
     pub replay: u64,
-    /// The first record of the oldest trace that was open. What is first seen before, and is open
-    /// at the moment all the same, has lost its beginning, and was reported.
+    /// The first record of the oldest trace that was open at the moment. A trace whose first known
+    /// record is before it, and that is open at the moment nevertheless, has lost its beginning,
+    /// and was reported.
     pub open: u64,
     /// The moment.
     pub judged: LogMoment,
@@ -43,9 +44,9 @@ pub struct LogMark {
 /// What a reader leaves to its successor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogProgress {
-    /// Where to read, and what not to report again.
+    /// Where to read from, and what not to report again.
     pub mark: LogMark,
-    /// Unix time in nanoseconds: what is due later was not reported.
+    /// Unix time in nanoseconds: no judgement that is due later was reported.
     pub until_unix_nanos: u64,
 }
 
@@ -54,7 +55,7 @@ pub struct LogProgress {
 pub struct LogStart {
     /// The first record that it reads.
     pub offset: u64,
-    /// There was never a record before it.
+    /// Whether the log never had a record before it.
     pub is_beginning: bool,
     /// What its predecessor left.
     pub inherited: Option<LogProgress>,
@@ -66,9 +67,9 @@ pub struct LogJudge {
     settings: Settings,
     limits: LogLimits,
     start: LogStart,
-    /// Any time; the log's time is counted from it.
+    /// Any moment; the log's time is counted from it.
     anchor: Instant,
-    /// From the first record, or the first word on the time.
+    /// `None` before the first record or the first time.
     running: Option<Running>,
     /// The next record to take in.
     next: u64,
@@ -81,17 +82,17 @@ struct Running {
     anchored: u64,
     /// The log's time, in Unix nanoseconds.
     clock: u64,
-    /// The moment up to which all had been reported has passed.
+    /// Whether the moment up to which the predecessor had reported everything has passed.
     is_past_judged: bool,
-    /// Now and then, when a record arrived and its offset: oldest first, at least one.
+    /// Samples of the times of arrival and the offsets of records: oldest first, at least one.
     samples: VecDeque<(u64, u64)>,
 }
 
-/// How often it is noted where in the log a time is.
+/// The least time between two samples, in nanoseconds.
 const SAMPLE_INTERVAL: u64 = 1_000_000_000;
 
 impl LogJudge {
-    /// Has read nothing yet. `anchor` is any time.
+    /// A judge that has read nothing yet. `anchor` is any moment.
     pub fn new(settings: Settings, limits: LogLimits, start: LogStart, anchor: Instant) -> Self {
         Self {
             settings,
@@ -122,7 +123,8 @@ impl LogJudge {
         Some(running.anchored.saturating_add(since).max(running.clock))
     }
 
-    /// Judges what is due first, if that is by `unix_nanos`. Returns whether something was.
+    /// Judges the first trace that is due, if it is due by `unix_nanos`. Returns whether there was
+    /// one.
     pub fn judge_next(
         &mut self,
         unix_nanos: u64,
@@ -144,9 +146,9 @@ impl LogJudge {
         true
     }
 
-    /// Takes in the next record that is here; those between were removed from the log. Before it,
-    /// judges what is due by its arrival; never later than an earlier record or the time. A record
-    /// that was taken in before is left out.
+    /// Takes in a record; offsets that are skipped were removed from the log. First judges
+    /// everything that is due by the record's arrival. The log's time never runs backwards. A
+    /// record that was taken in before is ignored.
     pub fn take(
         &mut self,
         record: LogBatch,
@@ -189,7 +191,8 @@ impl LogJudge {
         intake
     }
 
-    /// No record has arrived before this time that was not taken in. Judges what is due by then.
+    /// Advances the log's time: every record that arrived before it was taken in. Judges what is
+    /// due by then.
     pub fn advance(&mut self, unix_nanos: u64, rules: &Rules, sink: &mut impl JudgementSink) {
         self.begin(unix_nanos, self.next);
         while self.judge_next(unix_nanos, rules, sink) {}
@@ -198,8 +201,8 @@ impl LogJudge {
         }
     }
 
-    /// All that was due by the log's time was judged: what a successor needs once all these
-    /// judgements have left. `None` before the first record.
+    /// What a successor needs once all judgements so far have been delivered, as everything that is
+    /// due by the log's time was judged. `None` before the first record.
     pub fn mark(&self) -> Option<LogMark> {
         let running = self.running.as_ref()?;
         let judged = LogMoment {
@@ -211,8 +214,8 @@ impl LogJudge {
         let limits = &self.limits;
         let horizon = running.offset_at(running.clock.saturating_sub(nanos(limits.max_replay)));
         let (open, replay) = match oldest < horizon {
-            // What is first seen there may be the rest of an open trace, so nothing may be taken
-            // for reported.
+            // A trace that is first seen there may be the rest of a trace that is still open, so no
+            // trace may be taken for reported.
             true => (horizon, horizon),
             false => {
                 let overlap = running
@@ -228,8 +231,8 @@ impl LogJudge {
         })
     }
 
-    /// What to leave to a successor, if the judgements of all moments up to `left` have left, and
-    /// none is reported that is due after `until_unix_nanos`.
+    /// What to leave to a successor, if the judgements of all moments up to `left` have been
+    /// delivered, and none that is due after `until_unix_nanos` is reported.
     pub fn progress(&self, left: Option<LogMark>, until_unix_nanos: u64) -> LogProgress {
         let inherited = self.start.inherited.unwrap_or(LogProgress {
             mark: LogMark {
@@ -246,7 +249,7 @@ impl LogJudge {
         }
     }
 
-    /// Follows other sizes from now on.
+    /// Applies other sizes from now on.
     pub fn resize(&mut self, sizes: Sizes) {
         self.settings.size_limit = sizes.trace;
         self.settings.max_open_size = sizes.open;
@@ -268,7 +271,7 @@ impl LogJudge {
         inherited.map_or_else(LogMoment::default, |it| it.mark.judged)
     }
 
-    /// The pipeline's memory begins with the first record.
+    /// Begins with the first record: the pipeline's memory of traces begins there.
     fn begin(&mut self, unix_nanos: u64, offset: u64) {
         if self.running.is_some() {
             return;
@@ -290,8 +293,8 @@ impl LogJudge {
         });
     }
 
-    /// Before something happens at a later moment: the traces that are open now are those that the
-    /// predecessor left open, and others that have lost their beginning.
+    /// Called before anything later than the predecessor's last moment: of the traces that are open
+    /// now, some were left open by the predecessor, and the others have lost their beginning.
     fn pass_judged(&mut self, moment: LogMoment) {
         let Some(inherited) = self.start.inherited else {
             return;
@@ -333,7 +336,7 @@ impl LogJudge {
 /// The spans of a record of a log.
 #[derive(Debug, Default)]
 pub struct LogBatch {
-    /// Its place in the log.
+    /// Its offset.
     pub offset: u64,
     /// When it arrived, in Unix nanoseconds.
     pub unix_nanos: u64,
@@ -356,14 +359,14 @@ impl Running {
         }
     }
 
-    /// A record that arrived no later.
+    /// The offset of a record that arrived no later than this time.
     fn offset_at(&self, unix_nanos: u64) -> u64 {
         let n_before = self.samples.partition_point(|(at, _)| *at <= unix_nanos);
         let sample = self.samples.get(n_before.saturating_sub(1));
         sample.map_or(0, |(_, offset)| *offset)
     }
 
-    /// When a record had not arrived yet.
+    /// A time at which the record with this offset had not arrived yet.
     fn time_of(&self, offset: u64) -> u64 {
         let n_before = self.samples.partition_point(|(_, at)| *at <= offset);
         let sample = self.samples.get(n_before.saturating_sub(1));
@@ -375,7 +378,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Keeps back what the predecessor reported, and marks what it may have reported.
+/// Holds back what the predecessor reported, and marks what it may have reported.
 struct Gate<'a, S> {
     sink: &'a mut S,
     was_reported: bool,
@@ -385,7 +388,8 @@ struct Gate<'a, S> {
 impl<S: JudgementSink> JudgementSink for Gate<'_, S> {
     fn take(&mut self, slice: &mut Judged) {
         if self.was_reported {
-            // Room was scarce here, and perhaps not there: then it was still open.
+            // A limit closed the trace here. The predecessor may have had more room, so that the
+            // trace was still open.
             slice
                 .keep_only(|evaluation| evaluation.trajectory.completeness == CloseReason::Evicted);
         }

@@ -1,6 +1,6 @@
-//! Pure. How a journal notes which open traces it has in full, although records in which they began
-//! are gone: what these had of them was carried into later ones. Knows these bytes; does not know
-//! where they are kept.
+//! Pure. How a journal notes the open traces that it holds in full although the records in which
+//! they began are removed: the content of these was carried into later records. Knows these bytes;
+//! does not know where they are kept.
 
 pub use crate::assemble::OpenTrace;
 use crate::span::TraceId;
@@ -8,7 +8,8 @@ use crate::span::TraceId;
 /// Open traces that a journal has in full.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CarriedTracesNote {
-    /// What records below had of the traces is in later ones, too.
+    /// The content of records below this number is in later records, too, as far as it belongs to
+    /// these traces.
     pub below: u64,
     /// The traces.
     pub traces: Vec<OpenTrace>,
@@ -30,7 +31,7 @@ impl CarriedTracesNote {
         bytes
     }
 
-    /// `None` for bytes that no journal has.
+    /// `None` for bytes that no journal writes.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let number = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_le_bytes);
         let (below, entries) = bytes.split_at_checked(8)?;

@@ -21,14 +21,15 @@ pub struct Rebuilding<'a, C = CrossTraces> {
     now: Now,
     /// The last mark of each trace, in the order in which they were judged.
     marks: Peekable<vec::IntoIter<TraceMark>>,
-    /// The journal has no records below.
+    /// The journal has no records below this number.
     begin: u64,
-    /// Traces of this partition that it has in full all the same, each with the record below which
-    /// its mark says that it was judged.
+    /// Traces of this partition that the journal holds in full nevertheless, each with the record
+    /// below which its mark says that it was judged.
     carried: HashMap<TraceId, (OpenTrace, u64)>,
 }
 
-/// What is taken of carried records: before the marks of their traces are applied, or after.
+/// Which part of the carried records is taken in: before the marks of their traces are applied, or
+/// after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CarriedPart {
     /// Spans with which their trace was judged before, and those of traces that never were.
@@ -38,9 +39,9 @@ pub enum CarriedPart {
 }
 
 impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
-    /// Begins to rebuild a pipeline that is empty. Everything comes as if it came `now`; no timer
-    /// fires. `marks` are in any order, and may be of any partition, and so is `open`: what the
-    /// journal noted of open traces. It has no records below `begin`.
+    /// Begins to rebuild a pipeline that is empty. All spans come as if they arrived `now`; no
+    /// timer fires. `marks` may be in any order and of any partition. So may `open`, the journal's
+    /// notes of open traces. The journal has no records below `begin`.
     pub fn new(
         pipeline: &'a mut Pipeline<C>,
         rules: &'a Rules,
@@ -50,12 +51,12 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         now: Now,
     ) -> Self {
         marks.retain(|mark| pipeline.partition.holds(mark.trace_id));
-        // Of two marks of a trace the later one says all.
+        // Of two marks of one trace, the later one counts.
         marks.sort_by_key(|mark| (mark.trace_id, mark.judged_below));
         marks.reverse();
         marks.dedup_by_key(|mark| mark.trace_id);
         marks.sort_by_key(|mark| (mark.judged_below, mark.trace_id));
-        // What was carried from fewer records than are gone is not all of a trace.
+        // A trace that was carried from fewer records than are removed is not complete.
         let whole = open.into_iter().filter(|open| open.below >= begin);
         let mut carried: HashMap<_, _> = whole
             .flat_map(|open| open.traces)
@@ -77,15 +78,15 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         }
     }
 
-    /// Carried records must be taken, before all others.
+    /// Whether carried records must be taken in, before all others.
     pub fn takes_carried(&self) -> bool {
         !self.carried.is_empty()
     }
 
-    /// Takes in what is ours of what was carried from `record`, and says how many spans and log
-    /// records that is. All that was carried comes twice, once for each part.
+    /// Takes in this partition's part of what was carried from `record`, and returns how many spans
+    /// and log records that is. Everything that was carried comes twice, once for each part.
     pub fn take_carried(&mut self, mut batch: Batch, record: u64, part: CarriedPart) -> usize {
-        // What is there itself is taken from there.
+        // The record itself is still there, and its content is taken from it.
         if record >= self.begin {
             return 0;
         }
@@ -105,7 +106,8 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         self.take_in(batch, self.begin)
     }
 
-    /// Everything that was carried came once. Closes the traces that were judged before `begin`.
+    /// Called once everything that was carried has come for the first time. Closes the traces that
+    /// were judged before `begin`.
     pub fn judge_carried(&mut self) {
         // Other replicas may have taken spans in the meantime.
         let since = match self.pipeline.has_peers {
@@ -124,8 +126,8 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         self.marks.len()
     }
 
-    /// Takes in what is ours of the next record, and says how many spans and log records that is.
-    /// Nothing is judged.
+    /// Takes in this partition's part of the next record, and returns how many spans and log
+    /// records that is. Judges nothing.
     pub fn take(&mut self, batch: Batch, record: u64) -> usize {
         self.apply_marks(record);
         let n_items = self.take_in(batch, record);
@@ -155,7 +157,7 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         n_items
     }
 
-    /// All records were taken in.
+    /// Ends the rebuilding: all records were taken in.
     pub fn finish(self) {
         for mark in self.marks {
             self.pipeline.restore_mark(self.rules, mark, self.now);
@@ -169,7 +171,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.marks_judged = true;
     }
 
-    /// A record of the journal is taken in next.
+    /// Notes that a record of the journal is taken in next.
     pub(super) fn begin_record(&mut self, record: u64) {
         self.buffer.set_record(record);
         self.next_record = record;
@@ -205,12 +207,13 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.buffer.remember(closed, now);
     }
 
-    /// The journal proves that every trace that began since is here in full, or was judged.
+    /// Begins the memory of traces at this time: the journal proves that every trace that began
+    /// since is here in full, or was judged.
     pub fn restore_memory(&mut self, since_unix_nanos: u64) {
         self.buffer.set_memory(since_unix_nanos);
     }
 
-    /// Spans of the restored open traces may have been missed: none is judged in full.
+    /// Marks the restored open traces as incomplete: spans of them may have been missed.
     pub fn mark_restored_incomplete(&mut self) {
         self.buffer.mark_all_unscored();
     }
@@ -220,7 +223,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.buffer.open_below(record)
     }
 
-    /// These traces need no records before this one any more.
+    /// Notes that these traces need no records before this one any more.
     pub fn need_from(&mut self, trace_ids: impl IntoIterator<Item = TraceId>, record: u64) {
         self.buffer.need_from(trace_ids, record);
     }

@@ -1,14 +1,14 @@
-//! Pure. Divides what arrives among the partitions of the traces, in its order. Does not know what
-//! becomes of it.
+//! Pure. Divides a batch among the partitions of the traces, keeping its order. Does not know what
+//! is done with the parts.
 
 use crate::assemble::Partition;
 use crate::extract;
 use crate::span::{Batch, TraceId};
 
-/// The parts of a batch, each with the place of its partition, for a division into so many. A batch
-/// of one partition is not taken apart. A log record without a trace goes to the first partition,
-/// which counts it. Spans without ids and memory that spans share are those of the whole batch, and
-/// counted in no part.
+/// The parts of a batch, each with the index of its partition, for a division into `n_partitions`.
+/// A batch of one partition is not taken apart. A log record without a trace goes to the first
+/// partition, which counts it. Spans without ids and memory that spans share are those of the whole
+/// batch, and counted in no part.
 pub fn split(batch: Batch, n_partitions: usize) -> Vec<(usize, Batch)> {
     let index_of = |trace_id: TraceId| Partition::index_of(trace_id, n_partitions);
     let index_of_record = |record| extract::trace_of_record(record).map_or(0, index_of);

@@ -64,7 +64,7 @@ impl MemoryBudget {
         (state.taken + state.ending, self.max.get())
     }
 
-    /// A permit for no bytes yet, of nobody in particular.
+    /// A permit for no bytes yet, for no particular sender.
     pub(super) fn permit(self: &Arc<Self>) -> MemoryPermit {
         self.permit_of(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
     }
@@ -107,7 +107,7 @@ pub(super) struct MemoryPermit {
     peer: IpAddr,
     /// Bytes taken beside those of the message.
     fixed: usize,
-    /// So many bytes of the message are held twice.
+    /// How many bytes of the message are held twice.
     window: usize,
     revoked: Arc<Notify>,
 }
@@ -188,7 +188,7 @@ impl MemoryPermit {
         }
     }
 
-    /// The request has advanced.
+    /// Notes that the request has advanced.
     pub(super) fn advanced(&self) {
         self.change(|share| share.advanced = Instant::now());
     }

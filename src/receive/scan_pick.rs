@@ -20,7 +20,7 @@ pub fn pick(body: &[u8], mut keeps: impl FnMut(TraceId) -> bool) -> Option<Vec<u
     has_any.then_some(picked)
 }
 
-/// Copies a message with what is picked of it. Says whether that is anything.
+/// Copies a message with the picked parts of it. Returns whether there are any.
 fn pick_level(
     message: &[u8],
     levels: &[u64],

@@ -1,4 +1,4 @@
-//! Carries open traces: what segments that are about to go have of them is appended again, on a
+//! Carries open traces: appends what segments that are about to be removed hold of them again, on a
 //! thread of its own, since a disk may take any time to read. Must not decide which traces are
 //! open.
 
@@ -26,13 +26,13 @@ use crate::telemetry::{Telemetry, TracesCarried, TracesGivenUp};
 /// Most bytes of records read at once.
 const MAX_READ: usize = 1 << 20;
 
-/// One for each scoring thread, and more.
+/// Most jobs that wait. There is at most one for each scoring thread.
 const MAX_JOBS: usize = 64;
 
 /// Most traces of one record.
 const MAX_TRACES: usize = 16_384;
 
-/// Traces that are given up are logged this often.
+/// How often it is logged that traces were given up.
 const REPEAT_AFTER: Duration = Duration::from_secs(60);
 
 /// The thread that carries. It ends when all handles are gone.
@@ -50,15 +50,15 @@ pub(super) struct CarryJob {
     pub(super) outcome: SyncSender<CarryOutcome>,
 }
 
-/// What became of the traces.
+/// The outcome of a job.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CarryOutcome {
     pub(super) below: u64,
-    /// The journal has them in full in the records from `below` on.
+    /// Traces that the journal holds in full in the records from `below` on.
     pub(super) carried: Vec<TraceId>,
-    /// It has not.
+    /// Traces that it does not.
     pub(super) given_up: Vec<TraceId>,
-    /// Unix time in nanoseconds.
+    /// When the job ended, in Unix nanoseconds.
     pub(super) ended: u64,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Underway {
     /// The oldest record that it reads.
     pub(super) from: u64,
     receiver: Receiver<CarryOutcome>,
-    /// `None` inside if it failed: it may be tried again.
+    /// `Some(None)` if the job failed: it may be tried again.
     outcome: Option<Option<CarryOutcome>>,
 }
 
@@ -141,13 +141,16 @@ impl CarryJob {
         }
         .emit(&self.telemetry);
         if let Ok(outcome) = outcome {
-            // Nobody waits for it at the end.
+            // At the end of the process nobody waits for it.
             let _ = self.outcome.try_send(outcome);
         }
         n_given_up
     }
 
-    /// Appends what the records have of the traces. An error of the log: it may be tried again.
+    /// Appends what the records hold of the traces.
+    ///
+    /// # Errors
+    /// The log took none of it: the job may be tried again.
     fn copy(&self, log: &JournalLog, carried: &mut CarriedTraces) -> Result<(), AppendError> {
         let mut reader = self.records.reader();
         let needed = self.traces.iter().map(|trace| trace.needed_from);
@@ -155,7 +158,7 @@ impl CarryJob {
         while from < below && !carried.traces.is_empty() {
             let stretch = match reader.read(from, below, MAX_READ) {
                 Ok(stretch) if stretch.damage.is_empty() => stretch,
-                // What cannot be read may be of any trace.
+                // What cannot be read may belong to any trace.
                 _ => {
                     carried.traces.clear();
                     break;
@@ -171,13 +174,13 @@ impl CarryJob {
         Ok(())
     }
 
-    /// Notes the traces that are there in full.
+    /// Appends the notes of the traces that were carried in full.
     fn finish(
         &self,
         log: &JournalLog,
         carried: &CarriedTraces,
     ) -> Result<CarryOutcome, AppendError> {
-        // Looked up behind the reading: until then nothing was gone that these need.
+        // Read after the records: up to now, nothing that these traces need was removed.
         let begin = self.records.begin();
         let is_whole = |trace: &OpenTrace| {
             trace.needed_from >= begin && carried.traces.contains_key(&trace.trace_id)
@@ -222,21 +225,21 @@ fn append(log: &JournalLog, records: impl Iterator<Item = Record>) -> Result<(),
 /// The traces that are being carried.
 #[derive(Debug)]
 struct CarriedTraces {
-    /// Each with the bytes that were copied of it.
+    /// The traces, each with the bytes that were copied of it.
     traces: HashMap<TraceId, u64>,
     /// Bytes that were copied of these traces.
     n_bytes: u64,
     max_bytes: u64,
     /// All bytes that were copied.
     n_written: u64,
-    /// What was copied: a job that was cut short left the same.
+    /// Hashes of what was copied: a job that was cut short before may have copied the same.
     seen: HashSet<u64>,
     hasher: RandomState,
 }
 
 impl CarriedTraces {
     fn new(traces: &[OpenTrace], max_bytes: u64) -> Self {
-        // Without any room, nothing need be read.
+        // Without any room, nothing is read.
         let traces = traces.iter().filter(|_| max_bytes > 0);
         Self {
             traces: traces.map(|trace| (trace.trace_id, 0)).collect(),
@@ -248,7 +251,7 @@ impl CarriedTraces {
         }
     }
 
-    /// What a record has of the traces.
+    /// A record with what this one holds of the traces.
     fn pick(&mut self, record: Stored, rules: &Rules) -> Option<Record> {
         let keeps = |trace_id: &TraceId| self.traces.contains_key(trace_id);
         if record.kind == RecordKind::Judged {
@@ -274,7 +277,7 @@ impl CarriedTraces {
                 let log_records = scanned.batch.log_records.iter();
                 let placed = log_records.filter_map(extract::trace_of_record);
                 of_traces.extend(placed.filter(keeps));
-                // A rebuild takes these traces alone.
+                // A rebuild picks these traces out of it.
                 record.body.clone()
             }
             Signal::Metrics => return None,
@@ -297,7 +300,7 @@ impl CarriedTraces {
         Some(Record::carried(record.signal, record.arrived, origin, body))
     }
 
-    /// Gives up the largest traces until the others are small enough.
+    /// Gives up the largest traces until the others fit.
     fn keep_within(&mut self) {
         while self.n_bytes > self.max_bytes {
             let largest = self.traces.iter().max_by_key(|(_, n_bytes)| **n_bytes);

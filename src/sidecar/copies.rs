@@ -1,4 +1,5 @@
-//! Joins the receivers' requests with Kafka, where it is written. Decides nothing about records.
+//! Sends the receivers' requests to Kafka, too, if spans are written there. Decides nothing about
+//! records.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::kafka::{self, TopicWriter, TopicWriterSettings};
 use crate::telemetry::{MetricsSource, Telemetry, WritingToKafka};
 use crate::transport::Delivery;
 
-/// What delivers to a topic, and its metrics.
+/// The delivery to a topic, and its metrics.
 type WrittenToTopic = (Delivery<TopicWriter>, MetricsSource);
 
 /// Puts requests with spans also into a queue for Kafka, if the configuration says so. The caller

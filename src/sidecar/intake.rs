@@ -24,7 +24,7 @@ use crate::transport::{Holder, QueueRefusal};
 
 /// Whether a request was taken.
 type Taken = Result<(), QueueRefusal>;
-/// Where its sender waits to be told.
+/// The channel on which its sender waits for the answer.
 type Answer = oneshot::Sender<Taken>;
 
 /// Who else sees requests that were taken. None of them waits.
@@ -39,7 +39,7 @@ pub(super) struct RequestIntake {
     pub(super) forward: ForwardHandle,
     pub(super) scoring: Option<ScoringQueue>,
     pub(super) onlookers: Onlookers,
-    /// Keeps what is scored and not forwarded.
+    /// Keeps requests that are scored and not forwarded.
     pub(super) journal: Option<JournalLog>,
     pub(super) rules: Arc<ArcSwap<Rules>>,
     pub(super) started: Instant,
@@ -82,7 +82,7 @@ impl receive::RequestSink for RequestIntake {
             let (answer, answered) = oneshot::channel();
             let (scoring, onlookers) = (self.scoring.clone(), self.onlookers.clone());
             let seen = onlookers.need(signal).then(|| body.clone());
-            // Scored only when it is kept: a refused request comes again.
+            // Scored only once it is kept: a request that is refused is sent again.
             let outcome = Box::new(move |outcome: Result<Option<u64>, QueueRefusal>| {
                 if let Ok(Some(record)) = outcome {
                     if let Some(body) = seen {
@@ -114,8 +114,8 @@ impl receive::RequestSink for RequestIntake {
 }
 
 impl RequestIntake {
-    /// Keeps a request for the score plane: no downstream's log has it. What waits for Kafka is in
-    /// a log of its own.
+    /// Keeps a request for the score plane, if no log of the downstream holds it. Requests that
+    /// wait for Kafka are in a log of their own.
     fn keep_for_scoring(
         &self,
         journal: JournalLog,
@@ -236,7 +236,7 @@ pub(super) struct LastRequest {
 }
 
 impl LastRequest {
-    /// Reports it if no request has come by then: most often the agent's exporter points elsewhere.
+    /// Reports if no request has come by then: most often the agent's exporter points elsewhere.
     pub(super) async fn report_silence(self, after: Duration, addresses: Addresses) {
         tokio::time::sleep(after).await;
         if self.millis.load(Ordering::Relaxed) == 0 {

@@ -25,24 +25,25 @@ pub(super) struct OpenJournal {
 /// The parts of a journal; none without one.
 #[derive(Default)]
 pub(super) struct JournalParts {
-    /// Takes what is scored and not forwarded.
+    /// Takes requests that are scored and not forwarded.
     pub(super) log: Option<JournalLog>,
-    /// For the forward plane.
+    /// The log of requests, for the forward plane.
     pub(super) requests: Option<JournalLog>,
-    /// For the queue to Kafka.
+    /// The log of requests, for the queue to Kafka.
     #[cfg_attr(
         not(feature = "kafka"),
         expect(dead_code, reason = "nothing is written")
     )]
     pub(super) copies: Option<JournalLog>,
-    /// For the exporter.
+    /// The marks of judged traces, for the exporter.
     pub(super) marks: Option<JudgedMarks>,
-    /// For the exporter.
+    /// The log of scores, for the exporter.
     pub(super) scores: Option<JournalLog>,
-    /// For the scoring threads.
+    /// The open traces, for the scoring threads.
     pub(super) traces: Option<KeptTraces>,
     pub(super) metrics: Option<MetricsSource>,
-    /// In the order in which they end: what happens to scores is noted beside the requests.
+    /// The threads of the logs, in the order in which they end: what happens to scores is noted in
+    /// the log of requests.
     pub(super) keeping: Vec<Keeping>,
 }
 
@@ -120,7 +121,7 @@ pub(super) async fn open_journal(
         let now = now();
         (now.instant, now.unix_nanos)
     };
-    // At a lower age most traces are open that soon end by themselves.
+    // At a lower age, most traces in a record will soon end by themselves.
     let settings = settings.carried_after(config.assemble.settle.0 * 2);
     let requests = folder.open_requests(settings, clock, rng.fork(), telemetry)?;
     let copies = match config.kafka.write.enabled {
@@ -147,7 +148,7 @@ pub(super) async fn open_journal(
     }))
 }
 
-/// Writes down what was delivered. A disk that hangs must not keep the process.
+/// Writes the cursors and ends the threads. A disk that hangs must not keep the process.
 pub(super) async fn write_down(journal: Vec<Keeping>) {
     let ended = tokio::task::spawn_blocking(move || journal.into_iter().for_each(Keeping::end));
     let _ = tokio::time::timeout(PATIENCE, ended).await;

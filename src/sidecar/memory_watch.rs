@@ -53,7 +53,7 @@ impl MemoryWatch {
             .assemble_settings(&self.config.budgets(self.limit))
     }
 
-    /// Until it is aborted. Where `reload.interval` is 0, nothing is read again.
+    /// Runs until it is aborted. Where `reload.interval` is 0, the limit is not read again.
     pub(super) async fn run(mut self) {
         let interval = self.config.reload.interval.0;
         if interval == Duration::ZERO {

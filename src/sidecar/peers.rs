@@ -45,7 +45,7 @@ impl PeerWatch {
         }
     }
 
-    /// Until it is aborted.
+    /// Runs until it is aborted.
     pub(super) async fn run(mut self) {
         let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -101,7 +101,7 @@ async fn addresses(peers: &str) -> io::Result<BTreeSet<String>> {
         let file = peers.to_owned();
         return tokio::task::spawn_blocking(move || read_addresses(&file)).await?;
     }
-    // The port is not asked for.
+    // The port is arbitrary.
     let found = tokio::net::lookup_host((peers, 0)).await?;
     Ok(found.map(|address| address.ip().to_string()).collect())
 }
@@ -134,7 +134,8 @@ impl Members {
         self.known.as_ref().map(BTreeSet::len)
     }
 
-    /// Takes the answer to a question that was asked then. If it differs, says since when it may.
+    /// Takes the answer to a question that was asked at this time. If the addresses differ, returns
+    /// since when they may have.
     fn see(&mut self, addresses: BTreeSet<String>, asked: Now) -> Option<Now> {
         let since = std::mem::replace(&mut self.confirmed, asked);
         if self.known.as_ref() == Some(&addresses) {

@@ -1,6 +1,6 @@
-//! What the journal means to the scoring threads: each rebuilds the open traces of its partition at
-//! the start; together they tell the journal which records are still needed, and keep open traces
-//! at the end. Must not know files.
+//! The scoring threads' part of the journal. At the start each thread rebuilds the open traces of
+//! its partition; together they report which records are still needed, and keep open traces at the
+//! end. Must not know files.
 
 use std::io;
 use std::ops::Range;
@@ -21,17 +21,17 @@ use crate::telemetry::{
     JournalSilence, JournalTracesUnread, Telemetry, TracesKeptOpen, TracesRestored,
 };
 
-/// How long after a stop senders still hold what they could not send: the default deadline of OTLP
-/// exporters. What they send then completes the traces.
+/// How long senders hold what they could not send while we are away: the default deadline of OTLP
+/// exporters. What they send after the start completes the traces.
 const SENDERS_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often the journal hears which records are needed.
+/// How often the journal is told which records are needed.
 const NEED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Most bytes of records read at once, by each thread.
 const MAX_READ: usize = 4 << 20;
 
-/// How often a thread that waits for the others gives a sign of life.
+/// How often a thread that waits for the others beats.
 const BEAT: Duration = Duration::from_millis(200);
 
 /// The journal of all scoring threads.
@@ -45,21 +45,22 @@ pub(super) struct KeptTraces {
     keeps_open: bool,
 }
 
-/// The journal of one scoring thread. Dropped, also by a panic, nobody waits for the thread any
-/// more; what it needed last stays in the journal.
+/// The journal of one scoring thread. When it is dropped, also by a panic, the other threads stop
+/// waiting for this one, and the journal keeps what it needed last.
 #[derive(Debug)]
 pub(super) struct KeptPartition {
     index: usize,
     all: Arc<SharedKept>,
-    /// What the journal held was read: from then on it hears what is needed.
+    /// Whether the content of the journal was read: from then on the journal is told what is
+    /// needed.
     is_rebuilt: bool,
     need_at: Option<Instant>,
     /// Carries open traces; `None` if its thread could not be started.
     carrier: Option<Carrier>,
     carrying: Option<Underway>,
-    /// What may have to be carried, once the journal is open.
+    /// The records whose content may have to be carried, once the journal is open.
     records: Option<CarriedRecords>,
-    /// What it last asked for.
+    /// The number of the log's last request that was followed.
     asked_below: u64,
     /// When traces were last given up, as Unix time in nanoseconds.
     gave_up: u64,
@@ -70,7 +71,7 @@ pub(super) struct KeptPartition {
 struct SharedKept {
     kept: KeptTraces,
     state: Mutex<State>,
-    /// A thread has rebuilt its traces.
+    /// Notified when a thread has rebuilt its traces.
     progress: Condvar,
 }
 
@@ -78,13 +79,13 @@ struct SharedKept {
 struct State {
     /// What the journal held when it was opened, for each thread; read once.
     past: Vec<Option<Past>>,
-    /// What may have to be carried, once the journal is open.
+    /// The records whose content may have to be carried, once the journal is open.
     records: Option<CarriedRecords>,
     needs: Needs,
     last_need: PartNeed,
     /// Threads that have not rebuilt their traces.
     n_rebuilding: usize,
-    /// What the others have rebuilt.
+    /// The totals of the threads that are done.
     rebuilt: Rebuilt,
     begun: Option<Instant>,
     /// Threads that have not ended.
@@ -92,18 +93,18 @@ struct State {
     n_kept_open: usize,
 }
 
-/// What each thread needs of the journal.
+/// The records that each thread needs.
 #[derive(Debug)]
 struct Needs(Vec<Option<PartNeed>>);
 
-/// What a thread needs, and from which record on for open traces.
+/// The records that a thread needs, and the first that it needs for open traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct PartNeed {
     needed: Needed,
     open_from: u64,
 }
 
-/// What was rebuilt.
+/// How much was rebuilt.
 #[derive(Debug, Default)]
 struct Rebuilt {
     n_open: usize,
@@ -111,7 +112,7 @@ struct Rebuilt {
     n_marks: usize,
     /// Records could not be read.
     is_damaged: bool,
-    /// Why none could be read any further.
+    /// The error after which no further record could be read.
     error: Option<io::Error>,
 }
 
@@ -130,7 +131,7 @@ impl KeptTraces {
         }
     }
 
-    /// The parts of so many threads, in the order of their partitions.
+    /// The journals of this many threads, in the order of their partitions.
     pub(super) fn divide(self, n_threads: usize) -> Vec<KeptPartition> {
         let log = self.log.clone();
         let all = Arc::new(SharedKept {
@@ -154,7 +155,7 @@ impl KeptTraces {
             state.past.fill_with(|| Some(opened.past()));
             state.records = Some(opened.carried_records());
         }));
-        // Without it the largest traces are given up, as if they were too large.
+        // If it cannot be started, the largest traces are given up, as if they were too large.
         let carrier = Carrier::start(log).ok();
         let partition = |index| KeptPartition {
             index,
@@ -193,7 +194,7 @@ impl KeptPartition {
             return;
         };
         pipeline.mark_judged();
-        // However late this thread comes to it.
+        // Measured up to the opening, however late this thread reads it.
         let silence = past.silence;
         let is_whole = silence.is_some_and(|silence| silence <= SENDERS_PATIENCE);
         if is_whole && !all.kept.has_peers {
@@ -208,7 +209,7 @@ impl KeptPartition {
         self.is_rebuilt = true;
         self.records = all.state.lock().records.clone();
         all.rebuilt(rebuilt, silence, telemetry);
-        // Should we be killed before long, the next start knows when memory began.
+        // If we are killed before long, the next start learns from this when memory began.
         let needed = Needed {
             from: past.needed.from,
             since_unix_nanos: pipeline.memory_unix_nanos(),
@@ -218,8 +219,8 @@ impl KeptPartition {
         all.wait_for_others(&mut beat);
     }
 
-    /// Tells the journal which records are needed, and has the open traces carried from those that
-    /// are about to go. Everything below `taken_below` was taken in.
+    /// Tells the journal which records are needed, and has the open traces carried out of records
+    /// that are about to be removed. Every record below `taken_below` was taken in.
     pub(super) fn need<C: CrossTraceAccess>(
         &mut self,
         pipeline: &mut Pipeline<C>,
@@ -235,7 +236,7 @@ impl KeptPartition {
         self.carry(pipeline, taken_below, rules, telemetry);
         let oldest = pipeline.oldest_record().into_iter();
         let oldest_open = pipeline.oldest_open_record().into_iter();
-        // What is being read must stay, even if nobody needs it any more.
+        // Records that are being read must stay, even if nothing needs them any more.
         let read = self.carrying.as_ref().map(|underway| underway.from);
         let open_from = oldest_open.chain(read).fold(taken_below, u64::min);
         let needed = Needed {
@@ -245,7 +246,7 @@ impl KeptPartition {
         self.all.need(self.index, PartNeed { needed, open_from });
     }
 
-    /// The journal must not wait: more is about to go, or what had to be carried is.
+    /// Whether carrying is due: the log asks for more than before, or a job has ended.
     fn is_carrying_due(&mut self) -> bool {
         match &mut self.carrying {
             Some(underway) => underway.has_ended(),
@@ -276,7 +277,8 @@ impl KeptPartition {
                     ended,
                 } = outcome;
                 if !given_up.is_empty() {
-                    // Should we be killed, their later spans alone are no whole trace.
+                    // After a kill, later spans of these traces alone must not be taken for whole
+                    // traces.
                     self.gave_up = ended;
                 }
                 pipeline.need_from(carried, below);
@@ -312,7 +314,7 @@ impl KeptPartition {
         self.all.kept.keeps_open
     }
 
-    /// The open traces stay in the journal.
+    /// Leaves the open traces in the journal.
     pub(super) fn keep_open<C: CrossTraceAccess>(&self, pipeline: &Pipeline<C>) {
         self.all.state.lock().n_kept_open += pipeline.stats().n_open;
     }
@@ -343,7 +345,7 @@ impl SharedKept {
         Some(past)
     }
 
-    /// A thread has rebuilt its traces. The last one reports on all.
+    /// Adds what a thread has rebuilt. The last thread reports for all.
     fn rebuilt(&self, rebuilt: Rebuilt, silence: Option<Duration>, telemetry: &Telemetry) {
         let mut state = self.state.lock();
         state.rebuilt.add(rebuilt);
@@ -398,8 +400,8 @@ impl SharedKept {
         let Some(mut need) = state.needs.of_all() else {
             return;
         };
-        // Looked up behind what the threads need: whoever judged a trace had added its mark before
-        // it needed the trace no more.
+        // Read after the threads' needs: a thread adds the mark of a judged trace before it stops
+        // needing the trace.
         if let Some(oldest) = self.kept.marks.oldest() {
             need.needed.from = oldest.min(need.needed.from);
             need.open_from = oldest.min(need.open_from);
@@ -412,7 +414,7 @@ impl SharedKept {
 }
 
 impl Needs {
-    /// What all threads need; unknown until each has rebuilt its traces.
+    /// The records that any thread needs; `None` until each has rebuilt its traces.
     fn of_all(&self) -> Option<PartNeed> {
         let all: Option<Vec<PartNeed>> = self.0.iter().copied().collect();
         all?.into_iter().reduce(|one, other| PartNeed {
@@ -425,7 +427,8 @@ impl Needs {
     }
 }
 
-/// Takes in what the journal has, and closes what was judged where it was judged.
+/// Takes in the content of the journal, and closes the traces that were judged, at the records
+/// where they were judged.
 fn restore<C: CrossTraceAccess>(
     past: &mut Past,
     pipeline: &mut Pipeline<C>,

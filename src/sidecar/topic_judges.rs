@@ -31,13 +31,13 @@ use crate::telemetry::{
 use member::{Member, ReaderPlan};
 use status::{JudgesStatus, count};
 
-/// A complaint is repeated after so long.
+/// How often a complaint is repeated.
 const REPEAT_AFTER: Duration = Duration::from_secs(60);
 
-/// Complaints that are remembered.
+/// Most complaints that are remembered.
 const MAX_COMPLAINTS: usize = 64;
 
-/// What the judges of a topic are made of.
+/// The parts that the judges of a topic are built from.
 pub(super) struct TopicJudgesPlan {
     pub(super) config: Kafka,
     pub(super) settings: Settings,
@@ -69,13 +69,13 @@ struct Shared {
     /// Takes records that cannot be read, if they have a topic.
     aside: Option<AsideWriter>,
     is_stopping: AtomicBool,
-    /// Of the topic; 0 before it is known.
+    /// The topic's number of partitions; 0 before it is known.
     n_partitions: AtomicI32,
     /// How many it had before some were added; 0 if none were.
     n_partitions_before: AtomicI32,
     /// Threads that are not a member of the group yet.
     n_joining: AtomicUsize,
-    /// What was complained of, and when.
+    /// What was logged, and when.
     complaints: Mutex<BTreeMap<String, Instant>>,
 }
 
@@ -109,7 +109,7 @@ impl TopicJudges {
                 max_replay: config.read.max_replay.0,
             },
             settings: Settings {
-                // What a partition has was all written into it.
+                // Everything that belongs to a partition's traces was written into it.
                 warm_up: Duration::ZERO,
                 has_peers: false,
                 ..settings
@@ -153,7 +153,7 @@ impl TopicJudges {
         Ok((Self { shared }, threads))
     }
 
-    /// Ends the threads, once what they have judged has left.
+    /// Ends the threads, once their scores are delivered.
     pub(super) fn begin_stop(&self) {
         self.shared.is_stopping.store(true, Ordering::Release);
     }
@@ -178,7 +178,7 @@ impl Shared {
         (n > 0).then_some(n)
     }
 
-    /// The topic has so many partitions.
+    /// Notes the topic's number of partitions, and logs a change.
     fn found_partitions(&self, n_partitions: i32) {
         let before = self.n_partitions.swap(n_partitions, Ordering::Relaxed);
         if before != 0 && before != n_partitions {
@@ -192,7 +192,7 @@ impl Shared {
         }
     }
 
-    /// Whether this was not said for a minute.
+    /// Whether a complaint is due: it was not logged in the last minute.
     fn may_say(&self, complaint: &str) -> bool {
         let time = now().instant;
         let mut complaints = self.complaints.lock();
@@ -210,7 +210,7 @@ impl Shared {
         }
     }
 
-    /// The share of each partition in what traces may take.
+    /// The share of each partition in the memory for traces.
     fn sizes(&self) -> Option<Sizes> {
         let n = self.status.partitions.lock().len().max(1);
         let Sizes {
@@ -237,7 +237,7 @@ impl Shared {
     }
 }
 
-/// Where judgements go.
+/// Takes the judgements.
 struct JudgeSink {
     judge: Judge,
     rules: Arc<Rules>,

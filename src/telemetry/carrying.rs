@@ -1,13 +1,13 @@
-//! The event of carrying open traces through the journal.
+//! Events of carrying open traces to later records of the journal.
 
 use super::Telemetry;
 
-/// Open traces were carried from the oldest records of the journal into new ones.
+/// Open traces were carried out of the oldest records of the journal into new ones.
 #[derive(Debug)]
 pub struct TracesCarried {
     /// Bytes that were written again.
     pub n_bytes: u64,
-    /// Traces that are not in the journal in full from now on.
+    /// Traces that the journal no longer holds in full.
     pub n_given_up: usize,
 }
 

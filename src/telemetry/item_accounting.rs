@@ -21,7 +21,7 @@ pub struct ItemCounts {
     pub sent: u64,
     /// Waiting for the downstream.
     pub queued: u64,
-    /// ItemsDropped after they were acknowledged, by reason.
+    /// Dropped after they were acknowledged, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
     /// Refused, by reason; the sender still has them.
     pub refused: BTreeMap<&'static str, u64>,

@@ -65,12 +65,12 @@ impl JournalMetrics {
         self.syncs.observe(took);
     }
 
-    /// A request became durable so long after it was handed over.
+    /// A request became durable this long after it was handed over.
     pub fn acknowledged(&self, after: Duration) {
         self.acknowledgements.observe(after);
     }
 
-    /// A request was sent again that the log had from before the start.
+    /// A request was sent again that the log has held since before the start.
     pub fn resent(&self) {
         self.n_resent.fetch_add(1, Ordering::Relaxed);
     }
@@ -194,7 +194,7 @@ pub struct JournalOpened {
     pub folder: String,
     /// Spans, log records and metric points that wait in it.
     pub n_restored: [u64; 3],
-    /// They wait for a second destination, and are not in the books of the first.
+    /// Whether they wait for a second destination, and are not in the books of the first.
     pub are_copies: bool,
     /// Bytes that wait in it.
     pub n_bytes: u64,
@@ -305,7 +305,7 @@ impl TracesRestored {
     }
 }
 
-/// Nobody listened for longer than senders wait.
+/// No process ran for longer than senders hold their requests.
 #[derive(Debug)]
 pub struct JournalSilence {
     /// For how long.
@@ -563,7 +563,7 @@ impl JournalResumes {
     }
 }
 
-/// Progress could not be written down: what is delivered now may be delivered again after a crash.
+/// The cursor could not be written: what is delivered now may be delivered again after a crash.
 #[derive(Debug)]
 pub struct JournalProgressUnwritten {
     /// The file and the error.

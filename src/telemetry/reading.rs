@@ -1,5 +1,5 @@
-//! Events of a judge that reads from Kafka: what it has, what it cannot read, and why; and whether
-//! those who use Kafka are connected.
+//! Events of a judge that reads from Kafka: its partitions, what it cannot read, and why; and
+//! whether the clients of Kafka are connected.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ impl Telemetry {
         is_connected
     }
 
-    /// Sets the gauge: of several clients of one name, each must be connected.
+    /// Sets the gauge: where several clients have one name, all of them must be connected.
     pub(super) fn note_kafka_clients(&self) {
         let clients = self.kafka_clients.lock();
         for KafkaClient { name, .. } in &*clients {
@@ -102,14 +102,14 @@ impl PartitionsMoved<'_> {
     }
 }
 
-/// What stands beside a committed offset says nothing: somebody else has set it.
+/// The metadata beside a committed offset cannot be used: another program has set the offset.
 #[derive(Debug)]
 pub struct ProgressUnknown {
     /// The partition.
     pub partition: i32,
     /// The offset.
     pub offset: u64,
-    /// Why it says nothing.
+    /// Why it cannot be used.
     pub why: String,
 }
 
@@ -232,7 +232,7 @@ impl SpansMisplaced<'_> {
     }
 }
 
-/// Spans stand where they belonged before partitions were added.
+/// Spans are where they belonged before partitions were added.
 #[derive(Debug)]
 pub struct SpansPlacedBefore<'a> {
     /// The topic.

@@ -1,4 +1,4 @@
-//! What waits for the end of a request. Knows nothing of requests.
+//! Callers that wait for the end of a request. Knows nothing of requests.
 
 use std::any::Any;
 use std::fmt::{self, Debug};

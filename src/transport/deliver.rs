@@ -27,7 +27,7 @@ use super::{Client, Recipient};
 /// reach a backend late, but not that late.
 const UNKNOWN_FOR: Duration = Duration::from_secs(600);
 
-/// After a failure to read the journal it is read again this much later.
+/// When the journal is read again after a failure.
 const UNREAD_RETRY: Duration = Duration::from_secs(1);
 
 /// Items still undelivered at the deadline, by signal; for the last line of the log.
@@ -57,7 +57,7 @@ pub struct Delivery<P = Client> {
     stage: QueueStage,
     /// Reads what the queue has only in its journal.
     reading: JoinSet<(LogReader, io::Result<Stretch>)>,
-    /// Not read before then: the last attempt failed.
+    /// Nothing is read before this time: the last attempt failed.
     unread_until: Option<Instant>,
     unread: RateLimitedLog,
 }
@@ -408,7 +408,7 @@ impl<P: Recipient> Delivery<P> {
         };
         for InFlight { entry, .. } in self.in_flight.drain(..) {
             if entry.is_kept() {
-                // Whoever waits for its end must not take this for one.
+                // Put back, so that its completion does not report an end that it has not had.
                 self.queue.put_back(entry, now());
                 continue;
             }

@@ -33,15 +33,15 @@ pub struct OnDisk {
     pub(super) log: JournalLog,
     /// The first record that is not in memory.
     next: u64,
-    /// Behind the last record.
+    /// One more than the number of the last record.
     end: u64,
     /// `None` before the log is open, and while it reads.
     reader: Option<LogReader>,
     /// The queue has a lane of a log of scores.
     lane: Option<KeptLane>,
-    /// Of records that are not in memory.
+    /// Completions of records that are not in memory.
     completions: BTreeMap<u64, CompletionGuard>,
-    /// Of the records from before the start, and how far they go.
+    /// The completion of the records from before the start, and the number after the last of them.
     restored: Option<(u64, CompletionGuard)>,
 }
 
@@ -63,13 +63,13 @@ impl OnDisk {
     pub fn of_lane(log: JournalLog, lane: KeptLane, restored: Option<CompletionGuard>) -> Self {
         Self {
             lane: Some(lane),
-            // How far they go is known when the log is open.
+            // The number after the last of them is known when the log is open.
             restored: restored.map(|restored| (u64::MAX, restored)),
             ..Self::new(log)
         }
     }
 
-    /// The log is open. Nothing was appended yet.
+    /// Notes that the log is open. Nothing was appended yet.
     pub fn opened(&mut self, log: &OpenedLog) {
         let waiting = log.waiting();
         (self.next, self.end) = (waiting.start, waiting.end);
@@ -83,12 +83,13 @@ impl OnDisk {
         self.forget_restored();
     }
 
-    /// Everything that waits is in memory.
+    /// Whether everything that waits is in memory.
     pub fn is_empty(&self) -> bool {
         self.next >= self.end
     }
 
-    /// A record was appended. Returns whether it comes next, so that it may stay in memory.
+    /// Notes that a record was appended. Returns whether it comes next, so that it may stay in
+    /// memory.
     pub fn appended(&mut self, sequence: u64, has_room: bool) -> bool {
         let stays = self.is_empty() && has_room;
         self.end = sequence + 1;
@@ -110,12 +111,12 @@ impl OnDisk {
         })
     }
 
-    /// The reader is done.
+    /// Takes the reader back.
     pub fn return_reader(&mut self, reader: LogReader) {
         self.reader = Some(reader);
     }
 
-    /// Everything below `next` was read.
+    /// Notes that everything below `next` was read.
     pub fn read_up_to(&mut self, next: u64) {
         self.next = self.next.max(next);
         self.forget_restored();
@@ -127,7 +128,7 @@ impl OnDisk {
         }
     }
 
-    /// The records up to `last` are gone.
+    /// Notes that the records up to `last` were given up.
     pub fn give_up(&mut self, last: u64) {
         self.completions.retain(|sequence, _| *sequence > last);
         if self.next <= last {
@@ -194,7 +195,7 @@ impl KeptRecord {
         }
     }
 
-    /// A part became two.
+    /// Notes that a part became two.
     pub(super) fn split(&self) {
         self.n_parts.fetch_add(1, Ordering::Relaxed);
     }
@@ -204,7 +205,7 @@ impl KeptRecord {
         self.sequence
     }
 
-    /// A part is done. Returns the record's number after the last one.
+    /// Notes that a part is done. Returns the record's number after the last one.
     pub(super) fn finish(&self) -> Option<u64> {
         (self.n_parts.fetch_sub(1, Ordering::Relaxed) == 1).then_some(self.sequence)
     }
@@ -223,7 +224,7 @@ pub(super) fn encode_headers(headers: &HeaderMap) -> Bytes {
     bytes.into()
 }
 
-/// Reads them back. What a later version wrote behind them is left out.
+/// Reads them back. Ignores what a later version appends.
 pub(super) fn decode_headers(mut bytes: Bytes) -> HeaderMap {
     let mut headers = HeaderMap::new();
     while bytes.len() >= 6 {

@@ -40,9 +40,9 @@ pub struct OutboundRequest {
     pub body: Bytes,
     /// Spans, log records or data points in it.
     pub n_items: u64,
-    /// Where it goes.
+    /// Its place at the destination.
     pub route: Route,
-    /// For whom it waits.
+    /// The sender that it waits for.
     pub holder: Holder,
     /// Dropped when the request is done.
     pub completion: Option<CompletionGuard>,
@@ -205,7 +205,7 @@ struct State {
     tried: Vec<(Instant, QueuedRequest)>,
     /// Cost of all waiting requests and of those in flight.
     n_bytes: usize,
-    /// Who holds how much of them.
+    /// How much of them each holder has.
     shares: HolderShares,
     next_seq: u64,
     stage: QueueStage,
@@ -229,7 +229,7 @@ pub(super) struct QueuedRequest {
     pub(super) n_failures: u32,
     /// When the peer first answered that it does not know the request's subject.
     pub(super) unknown_since: Option<Instant>,
-    /// Where the journal has it.
+    /// Its record in the journal.
     kept: Option<KeptRecord>,
 }
 
@@ -344,9 +344,9 @@ impl Queue {
         Ok(())
     }
 
-    /// The sidecar is stopping: what is acknowledged from now on must be delivered soon. A queue
-    /// that refuses newcomers does so from now on whenever its destination is down, so that their
-    /// senders keep them.
+    /// Notes that the sidecar is stopping: what is acknowledged from now on must be delivered soon.
+    /// A queue that refuses newcomers does so from now on whenever its destination is down, so that
+    /// their senders keep them.
     pub fn begin_drain(&self) {
         let mut state = self.state();
         if state.stage == QueueStage::Open {
@@ -527,14 +527,14 @@ impl State {
         });
     }
 
-    /// A request is done: the journal need not keep it.
+    /// Tells the journal that a request is done and need not be kept.
     fn consume(&self, entry: &QueuedRequest) {
         if let (Some(kept), Some(on_disk)) = (&entry.kept, &self.on_disk) {
             on_disk.log.consume(kept.finish());
         }
     }
 
-    /// Whether memory takes a request. An empty queue takes any.
+    /// Whether memory has room for a request. An empty queue has room for any.
     fn has_room(&self, cost: usize, capacity: usize) -> bool {
         self.n_bytes == 0 || self.n_bytes + cost <= capacity
     }

@@ -215,7 +215,7 @@ impl Section {
                 } else if self.code.contains("poor_name") {
                     let lead = if text.is_empty() { "" } else { ". " };
                     text.push_str(&format!(
-                        "{lead}If nothing else names the call, what stands in the span's name"
+                        "{lead}If nothing else names the call, from the span's name"
                     ));
                 }
                 (!text.is_empty()).then_some(text)

@@ -161,8 +161,8 @@ struct Events {
 
 #[derive(Default)]
 struct Log {
-    /// The partitions of each judge that is alive. One is there twice while a thread has it that does
-    /// not know yet that it has lost it to another thread.
+    /// The partitions of each judge that is alive. One is listed twice while a thread has not yet
+    /// noticed that it lost it to another thread.
     held: BTreeMap<usize, Vec<i32>>,
     /// When one was last taken.
     last_taken: Option<Instant>,

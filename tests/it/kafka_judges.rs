@@ -31,7 +31,7 @@ criteria:
     evaluate: { tool_call_count: { tool_calls_count: { look: ["==", 5] } } }
 "#;
 
-/// A topic of its own on the broker, and what is judged of it.
+/// A topic of its own on the broker, and the backend that gets its scores.
 pub(crate) struct Bench {
     pub(crate) brokers: String,
     pub(crate) topic: String,

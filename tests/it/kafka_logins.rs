@@ -1,6 +1,7 @@
-//! TLS, logins and rights, by the real program with a real broker that asks for them: what is
-//! refused is told with its remedy and without the secret, waits, and goes on by itself once the
-//! right is granted. `tests/kafka/run` runs it. Does not prove anything about client certificates.
+//! TLS, logins and rights, by the real program with a real broker that requires them: a refusal is
+//! logged with its remedy and without the secret, requests wait, and everything goes on by itself
+//! once the right is granted. `tests/kafka/run` runs it. Does not prove anything about client
+//! certificates.
 
 use std::path::PathBuf;
 use std::process::Command;

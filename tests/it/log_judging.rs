@@ -1,6 +1,6 @@
-//! A log that is judged: what is judged, and when, is a function of the log, and whoever takes it
-//! over at any moment goes on without a missing, torn, wrong or unmarked second score. The log is a
-//! list here; `tests/kafka/run` has a real broker.
+//! A log that is judged: the judgements and their times are a function of the log, and a successor
+//! that takes it over at any moment continues without a missing, torn or wrong score, or a second
+//! one without its mark. The log is a list here; `tests/kafka/run` has a real broker.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

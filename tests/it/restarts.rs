@@ -149,7 +149,7 @@ async fn wait_until_delivered(admin: &str, n_scores: usize) {
     wait_for_both_shapes(admin, "spanscore_scores_sent_total", n_scores).await;
 }
 
-/// Waits until so many score spans, and as many events, are counted by this metric.
+/// Waits until this metric counts this many score spans, and as many events.
 async fn wait_for_both_shapes(admin: &str, name: &str, n_scores: usize) {
     let shapes = ["score_spans", "score_events"];
     let is_due = |shape: &&str| {
@@ -266,7 +266,7 @@ async fn open_traces_that_are_kept_at_a_stop_go_on_at_the_next_start() {
     }
 }
 
-/// Waits until so many scores wait for each destination and are on the disk. A request that the
+/// Waits until this many scores wait for each destination and are on the disk. A request that the
 /// sidecar acknowledges after that is in the journal behind the note of their judgements.
 async fn wait_until_kept(admin: &str, n_scores: usize) {
     wait_for_both_shapes(admin, "spanscore_scores_queued", n_scores).await;

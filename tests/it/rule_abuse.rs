@@ -82,7 +82,7 @@ fn patterns_that_match_everything_are_judged_on_calls_that_all_overlap() {
         (2 * n_each, 2 * n_each),
     ];
     assert_eq!(counted, expected);
-    // Of each rule only the first violations are told, with the calls that caused them.
+    // Of each rule only the first violations are listed, with the calls that caused them.
     assert!(found.iter().all(|rule| {
         let n_of = |key: &str| rule[key].as_array().expect("a list").len();
         n_of("violated") <= 100 && n_of("because") <= 100

@@ -15,10 +15,10 @@ use crate::{Plan, loader};
 /// Requests of twelve lean spans, in bytes.
 const SMALL: usize = 4_800;
 
-/// Those who send them.
+/// Senders of these requests.
 const N_SENDERS: u64 = 8;
 
-/// A rate that a sidecar has with a journal, too, in requests a second.
+/// Requests a second: a rate that a sidecar with a journal keeps up with.
 const RATE: u64 = 1_000;
 
 fn rows(plan: &Plan, load: usize, n: u64) -> io::Result<[Row; 2]> {
@@ -162,7 +162,7 @@ pub(super) fn bytes(plan: &Plan) -> io::Result<()> {
         target.turn(&mut load, dose(n / 5))?;
         let (mut ratios, mut others) = (Series::new(), Series::new());
         for _ in 0..plan.n_rounds {
-            // What others write in a second.
+            // The bytes that other programs write in a second.
             let before = device_bytes()?;
             pause(Duration::from_secs(1));
             others.push((device_bytes()? - before) / super::MIB);

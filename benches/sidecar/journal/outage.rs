@@ -80,7 +80,7 @@ pub(super) fn outage(plan: &Plan) -> io::Result<()> {
         latest = latest.max(*due);
         overtaken = overtaken.max(latest - due);
     }
-    // Until the requests of the outage have arrived.
+    // Waits until the requests of the outage have arrived.
     let drained: Vec<u64> = arrivals
         .iter()
         .filter(|(at, _)| *at > up_at)

@@ -41,7 +41,7 @@ pub struct Drift {
     /// Baseline that `spanscore learn` wrote.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub baseline: PathBuf,
-    /// Compare only agents with at least so many runs, here and in the baseline.
+    /// Compare only agents with at least this many runs, here and in the baseline.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_one)]
     pub min_runs: usize,
     /// Output format.

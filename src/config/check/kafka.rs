@@ -105,7 +105,7 @@ impl Check<'_> {
             self.wrong(
                 &["kafka.read.set_aside_topic", "kafka.read.topic"],
                 "`kafka.read.set_aside_topic` is the topic that is read",
-                "name another topic: what is set aside would be read again",
+                "name another topic: records that are set aside would be read again",
             );
         }
         if journal.directory.is_some() {

@@ -10,7 +10,7 @@ use super::order::Intervals;
 
 /// States beyond which the best order is not looked for: the order of starts is taken instead.
 const MAX_STATES: usize = 100_000;
-/// Candidates looked at, for the same.
+/// Most candidates that are tried before the same happens.
 const MAX_LOOKS: usize = 20_000_000;
 /// Largest table of expected calls × calls, a byte each.
 const MAX_CELLS: usize = 1 << 24;

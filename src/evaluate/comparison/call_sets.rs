@@ -1,5 +1,5 @@
 //! Pure. Calls by the numbers that they share, arranged so that the first call with a property is
-//! found without a look at each. Knows neither rules nor what the numbers stand for.
+//! found without looking at each call. Knows neither rules nor the meaning of the numbers.
 
 use super::order::{Intervals, Near};
 

@@ -79,7 +79,8 @@ impl<'a> CapturedValues<'a> {
         Self::within(trajectory, 0)
     }
 
-    /// May spend so much work on searching, and at most [`MAX_SEARCH`].
+    /// Reads for an evaluator that may spend at most this much work on searching, and at most
+    /// [`MAX_SEARCH`].
     pub(crate) fn within(trajectory: &'a Trajectory, max_search: u64) -> Self {
         Self {
             trajectory,
@@ -89,7 +90,7 @@ impl<'a> CapturedValues<'a> {
         }
     }
 
-    /// Searches a text, unless too much work has been spent on searching: then the answer is not
+    /// Searches a text, unless too much work has been spent on searching. Then the answer is not
     /// known.
     pub(crate) fn search(&mut self, cost: u64, search: impl FnOnce() -> bool) -> Tri {
         let searched = self.searched.saturating_add(cost);
@@ -196,7 +197,7 @@ impl<'a> CapturedValues<'a> {
         self.trajectory
     }
 
-    /// Notes that times were asked for where calls have none of their own.
+    /// Notes that times were needed where calls have none of their own.
     pub(crate) fn lack_times(&mut self) {
         self.missing.only_messages = true;
     }

@@ -1,5 +1,5 @@
-//! Pure. How expected calls and calls were paired, entry by entry, and how that is told. Knows no
-//! scores.
+//! Pure. How expected calls and calls were paired, entry by entry, and the text that describes it.
+//! Knows no scores.
 
 use std::fmt::Write as _;
 

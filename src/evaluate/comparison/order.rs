@@ -1,5 +1,5 @@
-//! Pure. Which call was before which: calls are intervals of time, and two that overlap are in no
-//! order. Knows nothing of what is asked of the calls.
+//! Pure. Which call was before which: calls are intervals of time, and two that overlap have no
+//! order. Knows nothing of what is required of the calls.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -48,9 +48,9 @@ pub(crate) struct Intervals {
 /// How far apart two calls may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Near {
-    /// As far as they like.
+    /// At any distance.
     Any,
-    /// So many nanoseconds between the end of the earlier and the start of the later.
+    /// At most this many nanoseconds between the end of the earlier and the start of the later.
     Within(i64),
 }
 
@@ -189,7 +189,7 @@ impl Intervals {
         &self.done
     }
 
-    /// The earliest own end and the latest own start of calls that are so near to `x`.
+    /// The earliest own end and the latest own start of calls that are at most this far from `x`.
     pub(crate) fn reach(&self, x: usize, nanos: i64) -> (i64, i64) {
         (
             self.begun[x].saturating_sub(nanos),
@@ -206,7 +206,7 @@ impl Intervals {
     }
 
     /// Is nothing known of where the call stands among the others? The times decide which calls one
-    /// reply asked for, so there a single call without them leaves all open.
+    /// reply asked for, so a single call without them leaves every order open.
     pub(crate) fn is_unplaced(&self, call: usize) -> bool {
         self.untimed[call] || (self.has_untimed && self.concurrency == Concurrency::Reply)
     }

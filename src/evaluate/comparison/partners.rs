@@ -1,6 +1,6 @@
-//! Pure. Does a call have a partner, after it and before something gets in between, in every order
-//! that the times allow, in some, or in none? Knows no rules; what comes before is asked with time
-//! running backwards.
+//! Pure. Does a call have a partner, after it and before another call gets in between, in every
+//! order that the times allow, in some, or in none? Knows no rules. Partners before a call are
+//! found by the same questions with time running backwards.
 
 use super::agreement::CallKey;
 use super::call_sets::{Asked, CallSet, CallSets, Line, Places};
@@ -34,9 +34,9 @@ pub(crate) enum Between {
 pub(crate) struct Side<'a> {
     /// By position in the trajectory.
     pub(crate) is_of: Vec<bool>,
-    /// By position; none where nothing has to agree.
+    /// By position; `None` where the calls need not agree.
     pub(crate) keys: Option<&'a [CallKey]>,
-    /// Does a call whose key is not known agree with every call, or with none?
+    /// Does a call whose key is not known agree with every call, or with no call?
     pub(crate) unknown_agrees: bool,
 }
 
@@ -52,7 +52,7 @@ impl Side<'_> {
         self.keys.is_none_or(|keys| keys[call].is_known())
     }
 
-    /// The numbers of a call of this kind; none of another call.
+    /// The numbers of a call of this kind; empty for any other call.
     fn own_numbers(&self, call: usize) -> &[u32] {
         match self.is_of[call] {
             true => self.numbers(call),
@@ -64,7 +64,7 @@ impl Side<'_> {
         self.own_numbers(call).binary_search(&number).is_ok()
     }
 
-    /// All numbers are smaller.
+    /// One more than the greatest number.
     fn n_numbers(&self) -> usize {
         let numbers = |keys: &[CallKey]| keys.iter().flat_map(CallKey::numbers).max().copied();
         match self.keys {
@@ -77,11 +77,11 @@ impl Side<'_> {
 /// Why a call has no partner of its own; calls by position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Lack {
-    /// Nothing came.
+    /// There was no partner.
     Nothing,
     /// A partner overlaps the call.
     Overlap(usize),
-    /// The nearest partner came so many nanoseconds later.
+    /// The nearest partner came this many nanoseconds later.
     TooFar(usize, i64),
     /// A call came in between; and the partner after it, if there is one.
     InBetween(usize, Option<usize>),
@@ -104,7 +104,7 @@ pub(crate) struct Partners<'a> {
     both: CallSets,
     /// Where partners were found last, and calls in between, and those that are both.
     places: [Places; 3],
-    /// How much may still be looked at.
+    /// How many nodes may still be visited.
     effort: u64,
 }
 
@@ -113,7 +113,7 @@ struct Buckets {
     by_number: CallSets,
     /// Calls that may agree with any.
     unknown: CallSets,
-    /// Every call; only where there is a call of which nothing is known.
+    /// Every call; made only where nothing is known of some call.
     every: CallSets,
 }
 
@@ -212,7 +212,7 @@ impl<'a> Partners<'a> {
         }
     }
 
-    /// Was there too much to look at? Then nothing is known of calls asked about since.
+    /// Was there too much to search? Then the answers since are not known.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.effort == 0
     }

@@ -168,9 +168,7 @@ impl JsonSchema for Criterion {
     }
 }
 
-/// A criterion as it is written.
-///
-/// What is expected of trajectories, and of which.
+/// A criterion as it is written: which trajectories it is for, and what it expects of them.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WrittenCriterion {

@@ -92,7 +92,7 @@ pub struct Efficiency {
     )]
     #[schemars(with = "Most")]
     pub max_repeats: Option<Most>,
-    /// Most calls that were made before.
+    /// Most calls that repeat an earlier call.
     #[serde(
         default,
         deserialize_with = "written",

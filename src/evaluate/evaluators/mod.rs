@@ -170,7 +170,7 @@ impl Evaluator {
         self.as_evaluate().threshold(written)
     }
 
-    /// Evaluates a trajectory, and spends at most so much work on searching texts with patterns.
+    /// Evaluates a trajectory. Spends at most this much work on searching texts with patterns.
     pub(super) fn evaluate(&self, trajectory: &Trajectory, max_search: u64) -> Score {
         self.as_evaluate().evaluate_within(trajectory, max_search)
     }
@@ -251,7 +251,7 @@ trait Evaluate {
     /// How well the trajectory does, and how far missing evidence could still move that.
     fn evaluate(&self, trajectory: &Trajectory) -> Score;
 
-    /// Like [`Self::evaluate`], for evaluators with patterns: spends at most so much work on
+    /// Like [`Self::evaluate`], for evaluators with patterns. Spends at most this much work on
     /// searching.
     fn evaluate_within(&self, trajectory: &Trajectory, _max_search: u64) -> Score {
         self.evaluate(trajectory)

@@ -85,7 +85,7 @@ struct NameSet {
 // === impl Coverage ===
 
 impl Coverage {
-    /// For the trajectories of so many pipelines.
+    /// Counts the trajectories of this many pipelines.
     pub fn of_pipelines(n_pipelines: usize) -> Self {
         Self {
             n_pipelines,

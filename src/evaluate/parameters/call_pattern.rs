@@ -270,7 +270,7 @@ impl fmt::Display for CallPattern {
 }
 
 impl<'a> CallReader<'a> {
-    /// May spend so much work on searching.
+    /// A reader that may spend at most this much work on searching.
     pub(crate) fn new(trajectory: &'a Trajectory, max_search: u64) -> Self {
         Self {
             captured: CapturedValues::within(trajectory, max_search),

@@ -1,5 +1,5 @@
-//! Pure. The scores of a match with a reference, what pairs of calls come to in each, and the
-//! presets that give the numbers of other tools. Knows no calls.
+//! Pure. The scores of a match with a reference, the value that a number of pairs has in each, and
+//! the presets that give the numbers of other tools. Knows no calls.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::evaluate::comparison::order::Concurrency;
 use crate::evaluate::comparison::score::all_or_nothing;
 
-/// What the pairs come to.
+/// How the value follows from the pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MatchScore {
@@ -39,7 +39,7 @@ pub enum MatchScore {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preset(usize);
 
-/// Everything that the fields or the preset come to.
+/// The settings that the fields or the preset stand for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mode {
     pub(crate) score: MatchScore,
@@ -106,7 +106,7 @@ const PRESETS: [(&str, Mode); 20] = [
     ("agentevals_superset", exact_args(MatchScore::Superset)),
 ];
 
-/// For the error: serde takes only lists that stand in the program.
+/// For the error: serde takes only lists that are part of the program.
 const PRESET_NAMES: [&str; PRESETS.len()] = {
     let mut names = [""; PRESETS.len()];
     let mut at = 0;
@@ -126,7 +126,7 @@ impl Preset {
         PRESETS[self.0].0
     }
 
-    /// Its package refuses to expect nothing.
+    /// Whether its package refuses to expect nothing.
     pub(crate) fn refuses_nothing(self) -> bool {
         self.as_str().starts_with("azure")
     }
@@ -168,12 +168,12 @@ impl MatchScore {
             Self::Precision => of(matched, m),
             Self::Recall | Self::LcsRatio => of(matched, n),
             Self::F1 => of(2 * matched, n + m),
-            // `matched` is what no change is needed for.
+            // `matched` is the part that needs no change.
             Self::Edit => of(matched, n.max(m)),
         }
     }
 
-    /// The most that is left once so many calls are left over.
+    /// The highest value that is possible once this many calls are left over.
     pub(crate) fn most_with_extra(self, extra: usize, n: usize) -> f64 {
         if extra == 0 {
             return 1.0;

@@ -92,7 +92,7 @@ impl PatternLimits {
         max_compiled_size: 1 << 20,
     };
 
-    /// For patterns that came over the network, whose author could send as many as he likes.
+    /// For patterns that came over the network, whose author could send any number of them.
     pub const fn network(max_patterns: usize) -> Self {
         Self {
             max_patterns,

@@ -1,4 +1,4 @@
-//! Pure. Rules over calls, one DECLARE template each, as they are written. Knows what may be
+//! Pure. Rules over calls as they are written, one DECLARE template each. Knows which fields may be
 //! written together, not what a rule means.
 
 use std::fmt;
@@ -58,7 +58,7 @@ templates! {
     Existence(AtLeast) = "existence",
     /// At most `max` calls a.
     Absence(AtMost) = "absence",
-    /// As many calls a as `count`.
+    /// Exactly `count` calls a.
     Exactly(ExactlyMany) = "exactly",
     /// The first call is an a.
     Init(Edge) = "init",
@@ -98,7 +98,7 @@ templates! {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RuleShape<'r> {
     pub(crate) a: &'r CallPattern,
-    /// None for a rule about one kind of calls.
+    /// `None` for a rule about one kind of calls.
     pub(crate) b: Option<&'r CallPattern>,
     /// How many calls a there must be at least, and at most.
     pub(crate) bounds: (u32, u32),
@@ -125,7 +125,7 @@ impl<'r> RuleShape<'r> {
     }
 }
 
-/// At least so many calls.
+/// At least a number of calls.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct AtLeast {
@@ -136,7 +136,7 @@ pub struct AtLeast {
     pub min: Min,
 }
 
-/// At most so many calls.
+/// At most a number of calls.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct AtMost {
@@ -147,7 +147,7 @@ pub struct AtMost {
     pub max: Max,
 }
 
-/// Exactly so many calls.
+/// Exactly a number of calls.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ExactlyMany {
@@ -164,7 +164,7 @@ pub struct ExactlyMany {
 pub struct Edge {
     /// The calls it is about.
     pub a: Entry<InRule>,
-    /// What it comes to where calls overlap so that the rule is kept in some orders only.
+    /// The verdict where calls overlap so that the rule is kept in some orders only.
     #[serde(
         default,
         deserialize_with = "written",
@@ -224,7 +224,7 @@ pub struct Ordered {
     )]
     #[schemars(length(min = 1))]
     pub same: Vec<Same>,
-    /// What it comes to where calls overlap so that the rule is kept in some orders only.
+    /// The verdict where calls overlap so that the rule is kept in some orders only.
     #[serde(
         default,
         deserialize_with = "written",
@@ -234,7 +234,7 @@ pub struct Ordered {
     pub overlap: Option<Overlap>,
 }
 
-/// What a rule comes to that is kept in some of the orders which overlapping calls could have had.
+/// The verdict on a rule that is kept in some of the orders which overlapping calls could have had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
@@ -344,7 +344,7 @@ count!(
     "How many calls there must be, no more and no fewer, at least 1."
 );
 
-// === templates that are none ===
+// === words that are no template ===
 
 /// Words that people try, and what to write.
 const REWRITES: &[(&str, &str)] = &[
@@ -433,7 +433,7 @@ const BANS: [&str; 3] = ["not_coexistence", "not_succession", "not_chain_success
 const BANS_REMEDY: &str = "rules that forbid something are `absence`, `not_coexistence`, \
                            `not_succession` and `not_chain_succession`";
 
-/// A deserializer that refuses templates which are none with what to write instead.
+/// A deserializer that refuses words that are no template, and says what to write instead.
 struct Templates<D>(D);
 
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for Templates<D> {

@@ -1,12 +1,12 @@
-//! Pure. What became of the calls that a rule asks something of, as far as that is known, and what
-//! is kept of it as evidence. Knows no template.
+//! Pure. What became of the calls that a rule asks something of, as far as that is known, and which
+//! part of it is kept as evidence. Knows no template.
 
 use std::mem;
 
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::comparison::partners::Lack;
 
-/// Most violations whose calls are told.
+/// Most violations whose calls are listed.
 pub(crate) const MAX_TOLD: usize = 100;
 
 /// Something that a rule asks, of a call or of the run.
@@ -16,7 +16,7 @@ pub(crate) struct Activation {
     pub(crate) is_certain: bool,
     /// Is the rule kept?
     pub(crate) kept: Tri,
-    /// Is it kept if what is not known does not match?
+    /// Is it kept if everything that is not known does not match?
     pub(crate) kept_so_far: bool,
     /// The call; none for the run.
     pub(crate) call: Option<usize>,
@@ -25,14 +25,15 @@ pub(crate) struct Activation {
 /// The activations of a rule, counted.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// Asked for certain, and kept if what is not known does not match.
+    /// Activations that are asked for certain; of these, the ones that are kept if everything that
+    /// is not known does not match.
     so_far: Kept,
-    /// What may not be asked at all counts where that is worse, or better.
+    /// Activations that may not be asked at all count where that makes the share worse, or better.
     at_worst: Kept,
     at_best: Kept,
     n_violations: usize,
     n_open: usize,
-    /// The calls that violate the rule; one that asks on both sides perhaps twice.
+    /// The calls that violate the rule; a call that asks on both sides may be listed twice.
     violating: Vec<u32>,
     /// The first violations: of a call, or of the run.
     told: Vec<(Option<usize>, Breach)>,
@@ -62,14 +63,15 @@ pub(crate) enum Breach {
     BarredBeside(usize),
     /// There is a call that excludes it.
     Together(usize),
-    /// So many calls were made, and so many of them ended; those beyond the bound are at fault.
+    /// The calls that were made, and those of them that ended; the calls beyond the bound are at
+    /// fault.
     Count {
         n_made: usize,
         n_ended: usize,
         beyond: Vec<usize>,
     },
     /// Of the calls that came first, or last: those of another kind, those that have not ended, and
-    /// one at the same time that is as asked.
+    /// one at the same time that is as required.
     Edge {
         misfits: Vec<usize>,
         unended: Vec<usize>,
@@ -118,7 +120,7 @@ pub(in crate::evaluate) struct RuleFound {
     pub(crate) nowhere: Vec<(bool, usize)>,
 }
 
-/// A share of kept activations, and how far what is not known could still move it.
+/// A share of kept activations, and how far missing evidence could still move it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Share {
     pub(crate) value: f64,
@@ -153,7 +155,7 @@ impl RuleFound {
         for (call, breach) in &tally.told {
             let mut because = breach.because();
             because.truncate(MAX_TOLD);
-            // A call that asks on both sides is told once.
+            // A call that asks on both sides is listed once.
             let is_told = call.is_some() && call.as_ref() == found.violated.last();
             if is_told && let Some(last) = found.because.last_mut() {
                 last.extend(because);
@@ -211,7 +213,7 @@ impl Kept {
 }
 
 impl Tally {
-    /// Counts an activation. How it is broken is asked only where that is told.
+    /// Counts an activation. `breach` is called only for a violation that is listed.
     pub(crate) fn add(&mut self, activation: Activation, breach: impl FnOnce() -> Breach) {
         let Activation {
             is_certain,
@@ -248,7 +250,8 @@ impl Tally {
         self.told.extend(other.told);
     }
 
-    /// The calls that violate the rule, sorted, without those of the first violation that is told.
+    /// The calls that violate the rule, sorted, without those of the first violation that is
+    /// listed.
     fn n_beside_first(&self) -> usize {
         let Some((Some(_), breach)) = self.told.first() else {
             return 0;

@@ -1,5 +1,5 @@
-//! Pure. How much effort a run took, by each of the things that can be limited, as far as that is
-//! known. Knows no texts.
+//! Pure. How much effort a run took, measured by each quantity that can be limited, as far as it is
+//! known. Renders no text.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ pub(crate) enum Limit {
 pub(in crate::evaluate) struct LimitFound {
     pub(crate) limit: Limit,
     pub(crate) kept: Tri,
-    /// A number, or milliseconds rounded up; none if there is none.
+    /// A number, or milliseconds rounded up; `None` if it is not known.
     pub(crate) actual: Option<u64>,
     /// For an exceeded limit: some of the calls that exceed it, and the length of the block.
     pub(crate) calls: Vec<usize>,
@@ -89,7 +89,7 @@ pub(crate) struct EffortLook<'a> {
     captured: CapturedValues<'a>,
     /// Positions in the trajectory.
     calls: Vec<usize>,
-    /// It is not known of all of them whether they count.
+    /// Whether it is unknown for some of them if they count.
     is_unsure: bool,
     no_duration: bool,
     untimed: Option<usize>,
@@ -115,7 +115,7 @@ impl Made {
 }
 
 impl<'a> EffortLook<'a> {
-    /// May spend so much work on searching the names.
+    /// The calls that count. Searching their names may take at most this much work.
     pub(crate) fn new(ignore: &[Pattern], trajectory: &'a Trajectory, max_search: u64) -> Self {
         let mut captured = CapturedValues::within(trajectory, max_search);
         let (mut calls, mut is_unsure) = (Vec::new(), false);
@@ -149,7 +149,7 @@ impl<'a> EffortLook<'a> {
         self.captured.searched()
     }
 
-    /// The evidence that was looked for and is not there.
+    /// The evidence that is missing.
     pub(crate) fn missing(&self) -> Missing {
         Missing {
             no_duration: self.no_duration,
@@ -158,7 +158,7 @@ impl<'a> EffortLook<'a> {
         }
     }
 
-    /// How much there was of what a limit counts; the calls are those beyond `most`.
+    /// The amount that a limit counts; its calls are those beyond `most`.
     fn amount(&mut self, limit: Limit, most: usize) -> Amount {
         match limit {
             Limit::Calls | Limit::Duration => {
@@ -348,7 +348,7 @@ impl<'a> EffortLook<'a> {
         let first = (last + 1).saturating_sub(block * (n + 1));
         let calls: Vec<usize> = match (n, block) {
             (0, _) => Vec::new(),
-            // The last of them, which is told.
+            // The last of them, which is reported.
             (_, 1) => self.calls[first..=last]
                 .iter()
                 .rev()

@@ -1,5 +1,6 @@
-//! Pure. Judges the calls of one trajectory by one rule after the other: what each template asks,
-//! of which calls, and what stays so however the rest of a cut trace turns out.
+//! Pure. Judges the calls of one trajectory by one rule after the other: what each template
+//! requires, of which calls, and which of it cannot change however the rest of a cut trace turns
+//! out.
 
 use std::rc::Rc;
 
@@ -18,7 +19,7 @@ use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader};
 use crate::evaluate::parameters::rule::{Overlap, Rule, RuleShape};
 use crate::extract::Trajectory;
 
-/// The nearest to 1 that a share with a violation is taken to come.
+/// The greatest value below 1 that a share with a violation may have.
 const NEARLY_ONE: f64 = 1.0 - 1e-9;
 
 /// Most patterns whose fits are kept from one rule to the next.
@@ -45,7 +46,7 @@ pub(crate) struct RuleJudge<'a> {
 }
 
 impl<'a> RuleJudge<'a> {
-    /// May spend so much work on searching.
+    /// A judge that may spend at most this much work on searching.
     pub(crate) fn new(
         trajectory: &'a Trajectory,
         concurrency: Concurrency,
@@ -88,7 +89,7 @@ impl<'a> RuleJudge<'a> {
         self.reader.captured.searched()
     }
 
-    /// The evidence that was looked for and is not there, and a call that lacks an argument.
+    /// The evidence that is missing, and a call that lacks an argument.
     pub(crate) fn finish(self) -> (Missing, Option<CallError>) {
         let missing = Missing {
             overlap: self.overlap,
@@ -158,7 +159,7 @@ impl<'a> RuleJudge<'a> {
             .collect()
     }
 
-    /// At least so many calls that have ended, and at most so many of all.
+    /// At least this many calls that have ended, and at most that many calls of any kind.
     fn count(&mut self, shape: &RuleShape<'a>) -> Tally {
         let (fits, (min, max)) = (self.fits(shape.a), shape.bounds);
         let n_of = |least: Tri, ended: bool| {
@@ -188,7 +189,7 @@ impl<'a> RuleJudge<'a> {
         })
     }
 
-    /// The first or the last call: those that none is before, or after.
+    /// The first or the last call: those that no other call is before, or after.
     fn edge(&mut self, shape: &RuleShape<'a>, is_first: bool) -> Tally {
         let fits = self.fits(shape.a);
         let line = match is_first {
@@ -238,7 +239,7 @@ impl<'a> RuleJudge<'a> {
         if !any(&a) && !any(&b) {
             return Tally::default();
         }
-        // Nothing is asked of values where one of the kinds is not there.
+        // No value is needed where one of the kinds is absent.
         let same = if any(&a) && any(&b) { shape.same } else { &[] };
         let keys = PairKeys::new(
             same,
@@ -300,7 +301,7 @@ impl<'a> RuleJudge<'a> {
     }
 }
 
-/// The calls as they ran; made when a rule first needs them.
+/// The calls in the order in which they ran; made when a rule first needs it.
 fn forwards<'l>(line: &'l mut Option<Line>, intervals: &Intervals) -> &'l mut Line {
     line.get_or_insert_with(|| Line::new(intervals.clone()))
 }
@@ -323,9 +324,9 @@ fn of_run(kept: Tri, kept_so_far: bool, breach: impl FnOnce() -> Breach) -> Tall
     tally
 }
 
-/// How far the rest of a cut trace could move the share. Further calls may come anywhere: they
-/// repair or break most rules. Which calls one reply asked for may change with a model span that
-/// comes late, so then there is no order.
+/// How far the rest of a cut trace could move the share. Further calls may come anywhere, and
+/// repair or break most rules. A model span that comes late may change which calls one reply asked
+/// for, so no order is certain.
 fn for_good(
     rule: &Rule,
     share: Share,
@@ -358,7 +359,7 @@ fn for_good(
     }
 }
 
-/// Were more calls made than there may be?
+/// Were more calls made than are allowed?
 fn exceeds(found: &RuleFound) -> bool {
     matches!(&found.first, Some((None, Breach::Count { beyond, .. })) if !beyond.is_empty())
 }

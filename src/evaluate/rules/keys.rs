@@ -1,5 +1,5 @@
 //! Pure. The values on which two kinds of calls must agree, as numbers. The numbers of a path are
-//! kept, since rules often share their paths. Knows nothing of order.
+//! kept, since rules often share their paths. Knows no order.
 
 use smallvec::SmallVec;
 
@@ -14,7 +14,7 @@ const MAX_PATHS: usize = 16;
 /// The values that both kinds of calls must agree on, for each call.
 #[derive(Default)]
 pub(crate) struct PairKeys {
-    /// None where nothing must agree.
+    /// `None` where no values must agree.
     keys: Option<Keys>,
     /// There were too many values to compare.
     pub(crate) too_many: bool,
@@ -25,9 +25,9 @@ pub(crate) struct PairKeys {
 
 struct Keys {
     certain: [Vec<CallKey>; 2],
-    /// Without the paths of which nothing at all is known; none if all is known.
+    /// Without the paths of which no value is known; `None` if all values are known.
     possible: Option<[Vec<CallKey>; 2]>,
-    /// Nothing is known of a path, so nothing agrees for certain.
+    /// Whether some path has no known value, so that no calls agree for certain.
     has_dropped: bool,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct ReadPaths<'a> {
 
 struct ReadPath {
     path: ValuePath,
-    /// By call; none where no rule asked for it.
+    /// By call; `None` where no rule asked for it.
     found: Vec<Option<Found>>,
     /// How many values may still be read.
     n_left: usize,
@@ -174,7 +174,7 @@ impl PairKeys {
                     let mut is_known = true;
                     for path in 0..same.len() {
                         match found(side, path, call) {
-                            // It agrees with nothing, whatever else it has.
+                            // It agrees with no other call, whatever else it has.
                             Some(Found::Known(numbers)) if numbers.is_empty() => {
                                 return CallKey::none();
                             }
@@ -215,7 +215,7 @@ impl PairKeys {
         self.keys.as_ref().is_some_and(|keys| keys.has_dropped)
     }
 
-    /// The keys of one side's calls, for certain or perhaps; none where nothing must agree.
+    /// The keys of one side's calls, for certain or perhaps; `None` where no values must agree.
     pub(crate) fn of_side(&self, side: usize, perhaps: bool) -> Option<&[CallKey]> {
         let keys = self.keys.as_ref()?;
         Some(match (&keys.possible, perhaps) {

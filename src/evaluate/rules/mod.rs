@@ -1,5 +1,5 @@
-//! Pure. What a rule or a limit over calls comes to: which calls it asks something of, and which of
-//! them break it. Knows single rules, not the score that they make together.
+//! Pure. Judges single rules and limits over calls: which calls a rule requires something of, and
+//! which of them break it. Knows single rules, not the score that they make together.
 
 pub(super) mod activations;
 pub(super) mod effort;

@@ -1,5 +1,5 @@
-//! Pure. Judges rules about two kinds of calls: who asks for whom, on which side, on what they
-//! agree, and what follows where that is not known. Knows no template by name.
+//! Pure. Judges rules about two kinds of calls: which kind requires the other, on which side, on
+//! which values they agree, and what follows where that is not known. Knows no template by name.
 
 use super::activations::{Activation, Breach, Tally};
 use super::keys::PairKeys;

@@ -1,4 +1,4 @@
-//! Pure. Tells in words how a rule was broken. Knows the names of the calls, and no values.
+//! Pure. Describes in words how a rule was broken. Knows the names of the calls, and no values.
 
 use super::activations::{Breach, RuleFound};
 use super::templates::questions;
@@ -70,7 +70,7 @@ impl Words<'_> {
         }
     }
 
-    /// The first of so many calls.
+    /// The names of these calls, which are the first of `n_calls`.
     fn all_called(&self, calls: &[usize], n_calls: usize) -> String {
         const MAX_NAMED: usize = 4;
         let mut text = (calls.iter().take(MAX_NAMED))
@@ -189,7 +189,7 @@ impl Words<'_> {
         }
     }
 
-    /// How many calls were made in place of how many.
+    /// How many calls were made, and how many were required.
     fn count(&self, breach: &Breach, a: &CallPattern) -> String {
         let Breach::Count {
             n_made,

@@ -61,7 +61,8 @@ impl KeptExport {
         }
     }
 
-    /// Delivers for so long, and ends the log. Gives what was left undelivered, and what is kept.
+    /// Delivers for this long, and ends the log. Returns what was left undelivered, and what is
+    /// kept.
     async fn stop(self, within: Duration) -> (BTreeMap<&'static str, u64>, u64) {
         let deadline = tokio::time::Instant::now().into_std() + within;
         let left = self.running.drain(deadline).await;

@@ -8,7 +8,7 @@ use crate::extract::tool_call::ToolCall;
 /// The name of a call whose span names no tool.
 pub(crate) const UNNAMED: &str = "(unnamed)";
 
-/// So many calls are compared pair by pair: building a table would cost more.
+/// Up to this many calls are compared pair by pair: building a table would cost more.
 pub(crate) const A_FEW: usize = 16;
 
 /// How many calls of one id are searched for another report of a call: only a sender that repeats

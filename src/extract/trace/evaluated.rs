@@ -60,8 +60,8 @@ fn shows_hole(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
     roles.spans[top].0.parent_is_local() || !roles.runs.iter().any(|run| run.span == top)
 }
 
-/// Tells of each topmost span whether it is a top span: one without a parent, or with a remote
-/// parent and an agent's work in it.
+/// Decides of each topmost span whether it is a top span: one without a parent, or one with a
+/// remote parent and an agent's work in it.
 fn is_top_span(roles: &SpanRoles<'_>) -> impl Fn(SpanIdx) -> bool {
     let mut holds_agent = vec![false; roles.spans.len()];
     for run in &roles.runs {

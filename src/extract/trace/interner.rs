@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-/// So many are compared one by one, which is quicker than hashing; a trace rarely has more.
+/// Up to this many texts are compared one by one, which is quicker than hashing; a trace rarely has
+/// more.
 const FEW: usize = 8;
 
 /// The texts seen so far.

@@ -79,7 +79,8 @@ pub(crate) fn from_messages(
     MessageCalls { calls, cut }
 }
 
-/// Adds the replies and results of a run that this span tells as a whole. Is its end missing?
+/// Adds the replies and results of a run that this span records as a whole. Returns whether its end
+/// is missing.
 fn add_conversation(
     span: SpanIdx,
     roles: &SpanRoles<'_>,

@@ -190,7 +190,7 @@ impl<'a> SpanRoles<'a> {
         }
     }
 
-    /// The whole run that a span tells by itself, if its convention writes such spans.
+    /// The whole run that a span records by itself, if its convention writes such spans.
     pub(crate) fn conversation(&self, span_idx: SpanIdx, max_size: usize) -> Option<Conversation> {
         let convention = self.roles[span_idx].run_convention?.get();
         (convention.conversation?)(&self.recognised[span_idx].view, max_size)

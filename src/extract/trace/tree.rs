@@ -10,8 +10,8 @@ use crate::extract::spans::SpanIdx;
 use crate::span::SpanClass;
 use crate::span::{Resource, Span, SpanId};
 
-/// In a trace of so few spans a parent is found by a linear search: building a table would cost
-/// more than all its look-ups.
+/// In a trace with up to this many spans a parent is found by a linear search: building a table
+/// would cost more than all its look-ups.
 const A_FEW: usize = 32;
 
 /// The tree of a trace's spans; all vectors are indexed by span.

@@ -1,5 +1,5 @@
-//! What a log gives up: segments whose records are delivered and that the score plane does not
-//! need, or that take more than its share. Knows nothing of appending.
+//! Decides which segments a log removes: those whose records are delivered and that the score plane
+//! does not need, or that take more than its share. Knows nothing of appending.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use crate::journal::cursor::{CURSOR, Progress};
 use crate::journal::format::Needed;
 use crate::journal::segment::{FileFault, Segment, heads_of};
 
-/// Until they are carried, this part of the log more.
+/// Segments that open traces need may exceed their share by this part of the log until the traces
+/// are carried.
 const RESPITE_SHARE: u64 = 8;
 
 impl Store {
@@ -32,7 +33,7 @@ impl Store {
         self.settings.max_size.saturating_sub(taken)
     }
 
-    /// Whether a segment of so many bytes could be made.
+    /// Whether a segment of this many bytes could be made.
     pub(super) fn can_reclaim(&mut self, n_bytes: u64) -> bool {
         self.reclaimable() >= n_bytes || {
             self.mark_delivered();
@@ -53,7 +54,7 @@ impl Store {
         index.last().map_or(0, |segment| segment.head.first)
     }
 
-    /// Looks which segments are delivered, the tail included.
+    /// Marks the segments whose records are all delivered, the tail included.
     fn mark_delivered(&mut self) {
         let progress = self.progress.lock();
         for segment in self.index.lock().iter_mut() {
@@ -114,7 +115,7 @@ impl Store {
         Ok(())
     }
 
-    /// Segments that open traces need beyond the share may take so much more until these are
+    /// By how many bytes segments that open traces need may exceed their share until these are
     /// carried.
     pub(in crate::journal) fn respite(&self) -> u64 {
         (self.settings.max_size / RESPITE_SHARE).max(self.settings.segment_size)
@@ -182,7 +183,7 @@ impl Store {
         true
     }
 
-    /// What was given up since the last call.
+    /// The records that were given up since the last call.
     pub(in crate::journal) fn take_lost(&mut self) -> Vec<LostRecord> {
         std::mem::take(&mut self.lost)
     }
@@ -199,7 +200,7 @@ impl Store {
         }
     }
 
-    /// Something was written that is not durable yet.
+    /// Whether anything was written that is not durable yet.
     pub(in crate::journal) fn needs_sync(&self) -> bool {
         self.is_unsynced || self.progress.lock().is_dirty()
     }

@@ -1,4 +1,4 @@
-//! What the keeper is asked to append.
+//! A record that the keeper is asked to append.
 
 use bytes::Bytes;
 
@@ -6,7 +6,7 @@ use crate::holders::Holder;
 use crate::journal::format::{n_record_bytes, rest_crc};
 use crate::journal::segment::RecordKind;
 
-/// What is kept, of one request or beside requests.
+/// A record to append: a request, scores, or notes about traces.
 #[derive(Debug, Clone)]
 pub struct Record {
     pub(in crate::journal) kind: RecordKind,
@@ -16,7 +16,7 @@ pub struct Record {
     pub(in crate::journal) meta: Bytes,
     pub(in crate::journal) body: Bytes,
     pub(in crate::journal) rest_crc: u32,
-    /// Who sent it. What is nobody's always finds room, if there is any.
+    /// Its sender. A record without one is never refused to leave room for others.
     pub(in crate::journal) holder: Option<Holder>,
 }
 
@@ -36,7 +36,7 @@ impl Record {
         }
     }
 
-    /// Of this sender, which holds the record's bytes until it is delivered.
+    /// Charges the record's bytes to this sender until it is delivered.
     #[must_use]
     pub fn of(self, holder: Holder) -> Self {
         Self {

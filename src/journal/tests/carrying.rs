@@ -17,7 +17,7 @@ use crate::journal::reader::Wanted;
 use crate::journal::segment::RecordKind;
 use crate::journal::store::{AppendError, LogSettings, Record, Store};
 
-/// One record in so many has a part of the open trace.
+/// One record in this many has a part of the open trace.
 const ONE_IN: u64 = 20;
 
 /// A log and a trace that stays open.

@@ -118,7 +118,7 @@ impl Marks {
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// All marks as bytes, and the oldest record that they are about; `None` if there are none.
+    /// All marks as bytes, and the oldest record that they refer to; `None` if there are none.
     pub fn encode(&self) -> Option<(Vec<u8>, u64)> {
         let lengths = [self.names.len(), self.name_bytes.len(), self.bytes.len()];
         let mut encoded = self.earlier.clone();
@@ -244,7 +244,7 @@ impl<'a> Input<'a> {
         })
     }
 
-    /// `Some(None)` for one that no longer says anything.
+    /// The next evaluation; `Some(None)` for one whose criterion is no longer registered.
     fn evaluation(&mut self, names: &[&str], rules: &Rules) -> Option<Option<ReportedEvaluation>> {
         let name = *names.get(self.u32()? as usize)?;
         let (flags, verdict) = (self.u8()?, verdict_of(self.u8()?)?);

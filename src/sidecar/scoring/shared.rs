@@ -24,15 +24,15 @@ const MAX_UNSCORED: usize = 65_536;
 pub(in crate::sidecar) struct ScoringBounds {
     /// Most bytes that may wait to be scored.
     pub(in crate::sidecar) queue: Bound,
-    /// Asked for what traces may take, if that changes.
+    /// The bounds of the memory for traces, if they can change.
     pub(in crate::sidecar) traces: Option<SizesNow>,
 }
 
-/// Says what traces may take now.
+/// Returns how much memory traces may take now.
 pub(in crate::sidecar) type SizesNow = Box<dyn Fn() -> Sizes + Send + Sync>;
 
 impl ScoringBounds {
-    /// What traces may take now, if that changes.
+    /// How much memory traces may take now, if that can change.
     pub(in crate::sidecar) fn sizes(&self) -> Option<Sizes> {
         self.traces.as_ref().map(|now| now())
     }
@@ -47,7 +47,7 @@ impl Debug for ScoringBounds {
 }
 
 impl From<usize> for ScoringBounds {
-    /// Bounds that nothing changes.
+    /// Bounds that never change.
     fn from(queue: usize) -> Self {
         Self {
             queue: queue.into(),
@@ -67,7 +67,7 @@ pub(super) struct ScoringState {
     pub(super) bounds: ScoringBounds,
     /// Is the sidecar about to stop? Traces then close sooner.
     pub(super) draining: AtomicBool,
-    /// Behind the last record of the journal that was offered.
+    /// One more than the number of the last record of the journal that was offered.
     pub(super) offered_below: AtomicU64,
     pub(super) traces: Arc<SharedTraces>,
     pub(super) threads: Vec<OfThread>,
@@ -146,7 +146,8 @@ impl ScoringState {
         }
     }
 
-    /// Room for so many bytes, if there is any. A request larger than all may pass an empty queue.
+    /// Room for this many bytes, if there is any. A request larger than the whole queue may pass an
+    /// empty one.
     pub(super) fn admit(self: &Arc<Self>, size: usize) -> Option<Arc<WaitingBytes>> {
         let before = self.waiting.fetch_add(size, Ordering::Relaxed);
         // Made before the check, so that its end gives the room back.

@@ -35,7 +35,7 @@ struct State {
 struct Progress {
     /// When its next trace is due.
     next_due: Option<Instant>,
-    /// The queue has ended, and all of its traces were noted; or it will note none any more.
+    /// Whether the queue has ended and all of its traces were noted, or it will note none any more.
     is_done: bool,
 }
 
@@ -92,7 +92,7 @@ impl SharedTraces {
         size
     }
 
-    /// Nobody waits for this thread any more.
+    /// Lets the others stop waiting for this thread.
     pub(super) fn leave(&self, index: usize) {
         self.state.lock().threads[index].is_done = true;
         self.progress.notify_all();

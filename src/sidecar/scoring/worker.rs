@@ -51,15 +51,15 @@ pub(super) struct Worker {
     pub(super) heartbeat: Heartbeat,
 }
 
-/// A thread among the others. Dropped, also by a panic, it holds nothing any more and nobody waits
-/// for it.
+/// A thread among the others. When it is dropped, also by a panic, it holds nothing any more and
+/// the others stop waiting for it.
 struct Place<'a> {
     shared: &'a ScoringState,
     index: usize,
 }
 
 impl Worker {
-    /// Until the queue has ended and the open traces are judged.
+    /// Runs until the queue has ended and the open traces are judged.
     pub(super) fn run(self) {
         let Self {
             index,
@@ -199,7 +199,8 @@ impl Worker {
 }
 
 impl Place<'_> {
-    /// Notes how much the thread holds and when it will judge next, and reports how much all do.
+    /// Notes how much the thread holds and when it will judge next, and reports how much all
+    /// threads hold.
     fn report_held(&self, pipeline: &Pipeline<SharedAccess>) {
         let Self { shared, index } = *self;
         let held = shared.hold(index, &pipeline.stats());
@@ -227,14 +228,14 @@ impl Drop for Place<'_> {
 
 // === Output ===
 
-/// Where the pipeline's results go while it works, and its signs of life.
+/// Takes the pipeline's results while it works, and its signs of life.
 struct Output<'a> {
     judge: Judge,
     rules: Arc<Rules>,
     telemetry: &'a Telemetry,
     heartbeat: Heartbeat,
     next_beat: Instant,
-    /// What traces lacked of which half arrived, each once.
+    /// Which halves of traces were missing, each once.
     missing: Vec<MissingHalf>,
 }
 
@@ -256,7 +257,7 @@ impl JudgementSink for Output<'_> {
 }
 
 impl Output<'_> {
-    /// Takes in what the journal held, if it has been opened since.
+    /// Rebuilds from the journal, if it has been opened since.
     fn rebuild(
         &mut self,
         kept: &mut KeptPartition,

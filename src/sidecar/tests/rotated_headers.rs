@@ -8,7 +8,7 @@ use crate::register::ReloadOutcome;
 use crate::transport::Client;
 use crate::transport::peer::{Peer, Reply};
 
-/// The key that a destination was last sent, once it has had so many requests.
+/// The key that a destination was last sent, once it has had this many requests.
 async fn last_key(peer: &Peer, n_requests: usize) -> String {
     let received = peer.has_received(n_requests).await;
     let last = received.last().unwrap();

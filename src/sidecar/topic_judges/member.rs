@@ -1,5 +1,5 @@
-//! A member of the group, on a thread of its own: polls, judges what it has, commits, and hands
-//! over what others are given. Decides nothing about traces.
+//! A member of the group, on a thread of its own: polls, judges its partitions, commits, and hands
+//! over partitions that others are given. Decides nothing about traces.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,30 +23,30 @@ const TICK: Duration = Duration::from_secs(1);
 /// Longest wait for a record.
 const MAX_POLL: Duration = Duration::from_millis(50);
 
-/// Records taken from the library between two looks at everything else.
+/// Most records that are taken from the library before the thread does anything else.
 const RECORDS_AT_ONCE: usize = 256;
 
-/// A leader's clock may be behind ours by so much.
+/// A leader's clock may be behind ours by this much.
 const LEADERS_CLOCK: u64 = 500_000_000;
 
-/// How often a leader is asked where its log ends, when something is due, and else.
+/// How often a leader is asked where its log ends while something is due, and otherwise.
 const ASK_DUE: Duration = Duration::from_millis(200);
 
 const ASK_IDLE: Duration = Duration::from_secs(5);
 
-/// So long is asked before reading goes on.
+/// How long leaders are asked before reading continues.
 const ASK_FOR: Duration = Duration::from_millis(50);
 
-/// A question that failed is asked again after so long.
+/// When a question that failed is asked again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How long scores may take to leave before partitions are handed over.
+/// How long the delivery of scores may take before partitions are handed over.
 const HANDOVER: Duration = Duration::from_secs(5);
 
-/// A commit that is not answered for so long is sent again.
+/// When a commit that was not answered is sent again.
 const COMMIT_ANSWER: Duration = Duration::from_secs(10);
 
-/// What a reader is made of.
+/// The parts that a reader is built from.
 pub(super) struct ReaderPlan {
     pub(super) config: Kafka,
     /// The number of its thread.
@@ -71,9 +71,9 @@ pub(super) struct Member {
     sink: JudgeSink,
     shared: Arc<Shared>,
     held: BTreeMap<i32, JudgedPartition>,
-    /// Ours, and not begun yet: an assignment waits until all of it is.
+    /// Partitions that were assigned and not begun yet: an assignment begins as a whole.
     to_begin: Vec<Vec<i32>>,
-    /// After a failure.
+    /// When to try again after a failure.
     retry_at: Instant,
     commit: Commit,
     paused: Vec<i32>,
@@ -110,7 +110,7 @@ impl Member {
         })
     }
 
-    /// Until it is to stop.
+    /// Runs until it is to stop.
     pub(super) fn run(mut self) {
         if self.wait_for_topic() {
             let mut tick_at = now().instant;
@@ -141,7 +141,8 @@ impl Member {
         sink.heartbeat.finish();
     }
 
-    /// Until the topic exists and we have asked to join. Returns false if we are to stop before.
+    /// Waits until the topic exists and this member has asked to join. Returns false if it is to
+    /// stop before that.
     fn wait_for_topic(&mut self) -> bool {
         while !self.shared.is_stopping() {
             self.sink.beat();
@@ -182,7 +183,7 @@ impl Member {
         }
     }
 
-    /// Replaces a membership that the library has given up. What it had, others have now.
+    /// Replaces a membership that the library has given up. Others have its partitions by now.
     fn join_anew(&mut self, why: &str, is_unsupported: bool) {
         let protocol = &mut self.plan.config.read.protocol;
         if is_unsupported && *protocol == KafkaProtocol::Auto {
@@ -226,7 +227,7 @@ impl Member {
                 self.to_begin.retain(|assigned| !assigned.is_empty());
                 let ours: Vec<i32> = partitions.clone();
                 match is_lost {
-                    // Whoever has them now goes on from the last commit.
+                    // Their new owner continues from the last commit.
                     true => self.lose(&ours),
                     false => self.hand_over(&ours),
                 }
@@ -253,7 +254,7 @@ impl Member {
         }
     }
 
-    /// Begins with what was assigned, once the brokers have said from where.
+    /// Begins with the assigned partitions, once the brokers have answered where to begin.
     fn begin_assigned(&mut self) {
         if self.to_begin.is_empty() || now().instant < self.retry_at {
             return;
@@ -279,12 +280,9 @@ impl Member {
     }
 
     fn begin(&mut self, partitions: &[i32]) -> Result<(), String> {
-        // All questions at once: each may have to wait for its broker.
+        // Asked at the same time, since each answer may have to wait for its broker.
         let (ends, n_partitions) = thread::scope(|scope| {
-            let ends = scope.spawn(|| match partitions.is_empty() {
-                true => Ok(Vec::new()),
-                false => self.reader.ends_of(partitions),
-            });
+            let ends = scope.spawn(|| self.reader.ends_of(partitions));
             let n_partitions = self.reader.n_partitions();
             (ends.join(), n_partitions)
         });
@@ -327,9 +325,10 @@ impl Member {
         Ok(())
     }
 
-    /// Asks the leaders of partitions of which nothing waits where their logs end: the log's time
-    /// passes only on their word. An answer may take as long as the library waits for records, so
-    /// those that have waited longest come first, and the others later.
+    /// Asks the leaders of partitions without waiting records where their logs end: only their
+    /// answer lets the log's time pass. An answer may take as long as the library waits for
+    /// records, so the partitions that have waited longest come first, and the others are asked
+    /// later.
     fn ask_leaders(&mut self) {
         let begun = now();
         let by = begun.unix_nanos.saturating_sub(LEADERS_CLOCK);
@@ -357,12 +356,12 @@ impl Member {
                 Ok((_, end)) => {
                     partition.ask_at = now().instant + ASK_DUE;
                     let asked = time.unix_nanos.saturating_sub(LEADERS_CLOCK) / 1_000_000;
-                    partition.told(end, asked * 1_000_000, &mut self.sink, &self.shared);
+                    partition.note_end(end, asked * 1_000_000, &mut self.sink, &self.shared);
                 }
                 Err(why) => {
                     partition.ask_at = now().instant + RETRY;
                     self.shared.failed(&why);
-                    // The others may have to wait long until they are asked.
+                    // It may take long until the others are asked.
                     for partition in self.held.values_mut() {
                         partition.is_unanswered = true;
                     }
@@ -371,7 +370,7 @@ impl Member {
         }
     }
 
-    /// Notes what has been judged, and lets the scores leave.
+    /// Marks what has been judged, and lets the exporter send the scores.
     fn tick(&mut self) {
         let sizes = self.shared.sizes();
         let mut is_new = false;
@@ -434,7 +433,8 @@ impl Member {
         }
     }
 
-    /// While scores or a commit wait, nothing more is fetched for those who wait.
+    /// Pauses fetching for partitions whose records wait, for room among the scores or for a
+    /// commit.
     fn pause_or_resume(&mut self) {
         let waiting = self.held.values().filter(|it| !it.inbox.is_empty());
         let waiting: Vec<i32> = waiting.map(|it| it.number).collect();
@@ -456,10 +456,10 @@ impl Member {
         }
     }
 
-    /// Lets the scores of partitions leave, commits, and judges them no more. Their open traces are
-    /// rebuilt by whoever takes them.
+    /// Stops judging partitions: delivers their scores and commits. Their new owner rebuilds their
+    /// open traces.
     fn hand_over(&mut self, partitions: &[i32]) {
-        let (told, tells) = sync_channel::<()>(1);
+        let (delivered, all_delivered) = sync_channel::<()>(1);
         let mut given = Vec::new();
         for number in partitions {
             let Some(mut partition) = self.held.remove(number) else {
@@ -468,25 +468,25 @@ impl Member {
             partition.inbox.clear();
             if let Some(mark) = partition.new_mark() {
                 let left = Arc::clone(&partition.left);
-                let told = told.clone();
+                let delivered = delivered.clone();
                 self.shared.deliveries.after(move || {
                     *left.lock() = Some(mark);
-                    drop(told);
+                    drop(delivered);
                 });
             }
             given.push(partition);
         }
-        // Also for marks that were taken before.
-        let last = told.clone();
+        // Waits for the scores of earlier marks, too.
+        let last = delivered.clone();
         self.shared.deliveries.after(move || drop(last));
-        drop(told);
+        drop(delivered);
         if given.is_empty() {
             return;
         }
         self.shared.exporter.flush();
         let give_up_at = now().instant + HANDOVER;
-        // Disconnected once all have been told.
-        while tells
+        // Disconnected once all scores are delivered.
+        while all_delivered
             .recv_timeout(Duration::from_millis(500))
             .is_err_and(|error| error == RecvTimeoutError::Timeout)
             && now().instant < give_up_at
@@ -505,8 +505,8 @@ impl Member {
         self.forget(&numbers, "handed over");
     }
 
-    /// Commits before partitions are handed over. Others may be joining or leaving just then, and
-    /// the group takes no commit for a moment.
+    /// Commits before partitions are handed over. While other members join or leave, the group
+    /// takes no commit for a moment.
     fn commit_last(&mut self, commits: &[(i32, CommittedOffset)]) {
         let give_up_at = now().instant + HANDOVER;
         let status = &self.shared.status;
@@ -545,7 +545,8 @@ impl Member {
             .paused
             .extract_if(.., |number| is_gone(number))
             .collect();
-        // The library remembers it, and would fetch none of them when they are ours again.
+        // The library remembers the pause, and would fetch nothing when these partitions are
+        // assigned again.
         if !paused.is_empty()
             && let Err(why) = self.reader.pause(&paused, false)
         {

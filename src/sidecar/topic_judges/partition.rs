@@ -1,5 +1,5 @@
-//! One partition that is judged: its records that wait, its log judge, and what is committed for
-//! it. Decides nothing about traces.
+//! A partition that is judged: its waiting records, its log judge, and what is committed for it.
+//! Decides nothing about traces.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,65 +25,66 @@ use crate::telemetry::{
 
 const MILLI: u64 = 1_000_000;
 
-/// A stamp of a writer that is further ahead counts as now.
+/// A record stamped by its writer this much ahead of our clock counts as having arrived now.
 const MAX_AHEAD: Duration = Duration::from_secs(5);
 
-/// What is read is taken for late if it is older than that.
+/// Reading counts as behind while records are older than this, in nanoseconds.
 const BEHIND: u64 = 10_000 * MILLI;
 
-/// A commit allows for judgements that are due until so much later than the log's time.
+/// A commit allows for judgements that are due at most this much later than the log's time, in
+/// nanoseconds.
 const ALLOWANCE: u64 = 5_000 * MILLI;
 
-/// So much later while old records are read, whose time runs faster.
+/// The allowance while reading is behind and the log's time runs faster.
 const ALLOWANCE_BEHIND: u64 = 60_000 * MILLI;
 
-/// A partition that becomes ours, as the brokers describe it.
+/// A partition that was assigned, as the brokers describe it.
 pub(super) struct FoundPartition {
     pub(super) number: i32,
     /// What the group has committed for it.
     pub(super) committed: Option<CommittedOffset>,
-    /// It was added after the group began to read the topic.
+    /// Whether it was added after the group began to read the topic.
     pub(super) is_added: bool,
-    /// So many has the topic.
+    /// The topic's number of partitions.
     pub(super) n_partitions: i32,
-    /// Its first record, and behind its last.
+    /// Its first offset, and the offset after its last record.
     pub(super) ends: (u64, u64),
 }
 
-/// A partition that is ours.
+/// A partition that this process judges.
 pub(super) struct JudgedPartition {
     pub(super) number: i32,
     pub(super) judge: LogJudge,
     pub(super) inbox: VecDeque<ReadRecord>,
-    /// Nothing below is committed: a former reader had come so far.
+    /// No lower offset is committed: the previous owner had read up to here.
     floor: u64,
-    /// Taken over then, until the former reader's position is reached.
+    /// When it was taken over, until the previous owner's position is reached.
     taken_over: Option<Instant>,
-    /// The last mark whose judgements have all left.
+    /// The last mark whose judgements have all been delivered.
     pub(super) left: Arc<Mutex<Option<LogMark>>>,
     last_mark: Option<LogMark>,
-    /// What is due later must not be judged yet, in Unix nanoseconds.
+    /// Judgements that are due later than this Unix time, in nanoseconds, must not be made yet.
     allowed_until: u64,
-    /// Judging waits for a commit that allows for this time.
+    /// Set while judging waits for a commit that allows for this time.
     pub(super) wants_until: Option<u64>,
-    /// Behind the last record, as its leader last said.
+    /// The offset after the last record, as its leader last reported it.
     pub(super) end: u64,
-    /// So far it is known that nothing waits but what is in `inbox`, in Unix nanoseconds.
+    /// The Unix time in nanoseconds up to which all records are known to be in `inbox` or judged.
     pub(super) known_until: u64,
-    /// The brokers did not answer when they were last asked where it ends.
+    /// Whether the brokers did not answer when they were last asked where its log ends.
     pub(super) is_unanswered: bool,
     /// When to ask its leader next.
     pub(super) ask_at: Instant,
     committed: Option<(i32, CommittedOffset)>,
-    /// The first record of `inbox` is set aside.
+    /// Set while the first record of `inbox` is being set aside.
     unreadable: Option<UnreadRecord>,
-    /// How many partitions the topic had when the group began with this one. Those behind were
-    /// added since.
+    /// How many partitions the topic had when the group began with this one. Those with higher
+    /// numbers were added since.
     n_at_start: Option<i32>,
 }
 
 impl JudgedPartition {
-    /// Begins where the group's progress says, within what the log has.
+    /// Begins where the group's progress says, as far as the log still reaches back.
     pub(super) fn new(found: FoundPartition, shared: &Shared) -> Self {
         let time = now();
         let (number, end) = (found.number, found.ends.1);
@@ -113,7 +114,8 @@ impl JudgedPartition {
         }
     }
 
-    /// Judges what waits, until it is empty, or room or a commit is waited for.
+    /// Judges the waiting records until there are none, or until it has to wait for room or for a
+    /// commit.
     pub(super) fn work(&mut self, sink: &mut JudgeSink, shared: &Shared) {
         self.wants_until = None;
         while let Some(record) = self.inbox.front() {
@@ -158,7 +160,8 @@ impl JudgedPartition {
         }
     }
 
-    /// Judges what is due by a time. Returns whether all of it was, and more may come.
+    /// Judges what is due by a time. Returns whether all of it was judged and there is room for
+    /// more.
     fn judge_by(&mut self, unix_nanos: u64, sink: &mut JudgeSink, shared: &Shared) -> bool {
         let by = unix_nanos.max(self.judge.clock());
         if by > self.allowed_until {
@@ -175,8 +178,8 @@ impl JudgedPartition {
         shared.exporter.has_room()
     }
 
-    /// The leader said, when it was asked at this time, that the log ends at `end`.
-    pub(super) fn told(&mut self, end: u64, asked: u64, sink: &mut JudgeSink, shared: &Shared) {
+    /// Notes the leader's answer to a question that was asked at this time: the log ends at `end`.
+    pub(super) fn note_end(&mut self, end: u64, asked: u64, sink: &mut JudgeSink, shared: &Shared) {
         self.end = end;
         self.is_unanswered = false;
         let is_at_end = self.inbox.is_empty() && end == self.judge.next_offset();
@@ -189,18 +192,18 @@ impl JudgedPartition {
         }
     }
 
-    /// Is something to be judged by then?
+    /// Is a judgement due by this time?
     pub(super) fn is_due(&self, unix_nanos: u64) -> bool {
         self.inbox.is_empty() && self.judge.next_due().is_some_and(|due| due <= unix_nanos)
     }
 
-    /// As far as is known, its log has no more records than were taken in.
+    /// Whether, as far as is known, all records of the log were taken in.
     pub(super) fn may_be_at_end(&self) -> bool {
         self.judge.next_offset() >= self.end
     }
 
-    /// What a successor needs of the log's time, once all that was judged by now has left. `None`
-    /// if that is known, or something is still to be judged.
+    /// A new mark, for when everything judged so far has been delivered. `None` if it would equal
+    /// the last one, or if something is still to be judged.
     pub(super) fn new_mark(&mut self) -> Option<LogMark> {
         let clock = self.judge.clock();
         if self.judge.next_due().is_some_and(|due| due <= clock) {
@@ -214,12 +217,12 @@ impl JudgedPartition {
         mark
     }
 
-    /// What to commit, and until when it allows to judge.
+    /// What to commit, and the time up to which the commit allows to judge.
     pub(super) fn to_commit(&self, is_last: bool, time: Now) -> (CommittedOffset, u64) {
         let clock = self.judge.clock();
         let left = *self.left.lock();
         let until = match is_last {
-            // All of it has left, and nothing more follows.
+            // All scores are delivered, and no further ones are made.
             true if left.is_some_and(|left| left.judged.unix_nanos >= clock) => clock,
             true => self.allowed_until,
             false => {
@@ -238,14 +241,14 @@ impl JudgedPartition {
         (committed, progress.until_unix_nanos)
     }
 
-    /// Whether a commit says something new.
+    /// Whether a commit differs from the last one.
     pub(super) fn is_new(&self, commit: &CommittedOffset) -> bool {
         self.committed
             .as_ref()
             .is_none_or(|(_, last)| last != commit)
     }
 
-    /// The brokers have a commit.
+    /// Notes that the brokers have a commit.
     pub(super) fn was_committed(&mut self, commit: CommittedOffset, until: u64) {
         self.allowed_until = self.allowed_until.max(until);
         self.committed = Some((self.number, commit));
@@ -255,7 +258,7 @@ impl JudgedPartition {
         let stats = self.judge.stats();
         let next = self.judge.next_offset();
         let waiting = self.inbox.front().and_then(|record| record.unix_millis);
-        // What is not here yet came later than what is known.
+        // Records that are not here yet arrived after the time up to which all are known.
         let unanswered = self.is_unanswered.then_some(self.known_until / MILLI);
         let since = waiting.or(unanswered);
         let behind = since.map_or(0, |millis| (time.unix_nanos / MILLI).saturating_sub(millis));
@@ -276,8 +279,8 @@ impl JudgedPartition {
         }
     }
 
-    /// The spans of a record, and those traces that should be in another partition. A record that
-    /// cannot be read has none. `None` while it is being set aside.
+    /// The spans of a record, and those traces of it that belong into another partition. A record
+    /// that cannot be read has neither. `None` while it is being set aside.
     fn read(
         &mut self,
         record: &ReadRecord,
@@ -294,7 +297,7 @@ impl JudgedPartition {
                 Err(why) => UnreadRecord::new(why),
             },
         };
-        // A former reader has set aside what it had read.
+        // The previous owner has set aside the unreadable records that it had read.
         if record.offset >= self.floor && !unreadable.is_set_aside(record, shared) {
             self.unreadable = Some(unreadable);
             return None;
@@ -346,7 +349,7 @@ impl JudgedPartition {
     }
 }
 
-/// Where to begin, and what a former reader had read.
+/// Where to begin, and the offset up to which the previous owner had read.
 fn start_of(found: FoundPartition, config: &Kafka) -> (LogStart, u64) {
     let FoundPartition {
         number: partition,

@@ -1,5 +1,5 @@
-//! A record that cannot be read: it is written to the set-aside topic, if there is one, before the
-//! partition goes on. Decides nothing about traces.
+//! Sets a record aside that cannot be read: it is written to the set-aside topic, if there is one,
+//! before its partition continues. Decides nothing about traces.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use crate::kafka::{AsideFailure, AsideInFlight, AsideRecord, AsideWriter, ReadRe
 use crate::sidecar::now;
 use crate::telemetry::{RecordSetAside, SettingAsideFailed};
 
-/// A record that was not taken is sent again after so long.
+/// When a record that was not taken is sent again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A record that cannot be read, and how far it is.
+/// A record that cannot be read, and how far it has been set aside.
 pub(super) struct UnreadRecord {
     why: String,
     sent: Option<AsideInFlight>,
@@ -28,8 +28,8 @@ impl UnreadRecord {
         }
     }
 
-    /// Takes the next step, without waiting for the brokers. Returns whether the partition may go
-    /// on.
+    /// Takes the next step, without waiting for the brokers. Returns whether the partition may
+    /// continue.
     pub(super) fn is_set_aside(&mut self, record: &ReadRecord, shared: &Shared) -> bool {
         let Some(writer) = &shared.aside else {
             self.report(record, None, shared);
@@ -64,7 +64,7 @@ impl UnreadRecord {
         }
     }
 
-    /// What became of it; `None` while that is open.
+    /// Sends the record or asks for the outcome; `None` while that is open.
     fn step(
         &mut self,
         writer: &AsideWriter,

@@ -1,4 +1,4 @@
-//! What the judges of a topic have and did, for `/metrics`. Decides nothing.
+//! The partitions of the judges of a topic and their counters, for `/metrics`. Decides nothing.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,15 +18,16 @@ const MAX_LISTED: usize = 1_000;
 pub(super) struct JudgesStatus {
     /// By partition.
     pub(super) partitions: Mutex<BTreeMap<i32, PartitionStatus>>,
-    /// By thread: partitions that it had before it was given up or the brokers went away, and until
-    /// when it is known of each that nothing waited, in Unix nanoseconds. Until it has some again.
+    /// By thread: the partitions that it had before it was given up or the brokers went away, each
+    /// with the time up to which nothing was known to wait, in Unix nanoseconds. Kept until the
+    /// thread has partitions again.
     pub(super) lost: Mutex<BTreeMap<usize, BTreeMap<i32, u64>>>,
     pub(super) n_taken: AtomicU64,
     pub(super) n_handed_over: AtomicU64,
     pub(super) n_lost: AtomicU64,
     pub(super) n_committed: AtomicU64,
     pub(super) n_commits_failed: AtomicU64,
-    /// Records that are no OTLP: in JSON, and all others.
+    /// Records that are no OTLP: those in JSON, and all others.
     pub(super) n_set_aside: [AtomicU64; 2],
     pub(super) n_misplaced: AtomicU64,
     pub(super) n_replayed: AtomicU64,
@@ -85,7 +86,7 @@ impl JudgesStatus {
             ),
             (
                 "spanscore_kafka_replay_distance_records",
-                "Records that whoever takes a partition over reads again, by partition",
+                "Records that the next owner of a partition reads again, by partition",
                 |it| it.n_replay as f64,
             ),
         ];
@@ -151,7 +152,7 @@ impl JudgesStatus {
         }
     }
 
-    /// The lag of what was lost: nobody here knows whether somebody else has it.
+    /// Writes the lag of lost partitions: this process cannot know whether others judge them.
     fn write_lost(&self, held: &BTreeMap<i32, PartitionStatus>, page: &mut MetricsPage) {
         let time = now().unix_nanos;
         let mut all: BTreeMap<i32, u64> = BTreeMap::new();

@@ -96,7 +96,7 @@ impl Queue {
         }
     }
 
-    /// Takes what was read.
+    /// Takes the records that were read.
     pub(in crate::transport) fn take_read(&self, stretch: Stretch) {
         let Stretch {
             records,
@@ -149,7 +149,7 @@ impl Queue {
         self.moved(&state);
     }
 
-    /// A journal keeps what is not delivered.
+    /// Whether a journal keeps what is not delivered.
     pub fn is_kept(&self) -> bool {
         self.state().on_disk.is_some()
     }

@@ -99,7 +99,7 @@ impl Queue {
         }
     }
 
-    /// Takes a request that the record has, and which was accounted for.
+    /// Takes a request that the log holds and that was accounted for.
     pub fn take_recorded(&self, sequence: u64, request: OutboundRequest) {
         let mut state = self.state();
         state.push(sequence, request, Some(KeptRecord::new(sequence)));
@@ -108,12 +108,12 @@ impl Queue {
         self.shared.changed.notify_one();
     }
 
-    /// Whether memory takes a request. An empty queue takes any.
+    /// Whether memory has room for a request. An empty queue has room for any.
     pub fn has_room(&self, cost: usize) -> bool {
         self.state().has_room(cost, self.capacity())
     }
 
-    /// The log has given up its oldest records: so do we, unless they are on their way.
+    /// Drops requests whose records the log has given up, unless they are being sent.
     pub fn lose(&self, lost: &[LostRecord], lane: u8) {
         let lost = lost.iter().filter(|record| record.lane == lane);
         let Some(last) = lost.clone().next_back() else {
@@ -138,7 +138,7 @@ impl Queue {
         drop(gone);
     }
 
-    /// Removes and returns what no journal has.
+    /// Removes and returns the waiting requests that no journal holds.
     pub(in crate::transport) fn drain_unkept(&self) -> Vec<QueuedRequest> {
         let mut state = self.state();
         let mut unkept = Vec::new();
@@ -163,14 +163,14 @@ impl Queue {
 }
 
 impl QueuedRequest {
-    /// A journal has it.
+    /// Whether a journal holds it.
     pub(in crate::transport) fn is_kept(&self) -> bool {
         self.kept.is_some()
     }
 }
 
 impl State {
-    /// Removes what waits of the records up to `last`.
+    /// Removes the waiting requests of the records up to `last`.
     fn remove_recorded(&mut self, last: u64) -> Vec<QueuedRequest> {
         let is_gone = |entry: &QueuedRequest| {
             let kept = entry.kept.as_ref();

@@ -31,7 +31,7 @@ const CRITERIA: &str = r#"criteria=[
 /// Seconds in which a replica has warmed up where a test waits for it.
 const SHORT: u64 = 3;
 
-/// Starts a replica that warms up for so many seconds.
+/// Starts a replica that warms up for this many seconds.
 fn start(file: &Path, warm_up: u64) -> Replica {
     // Longer than the time to notice a change of the peers (2 s), as the defaults are.
     let settings = [
