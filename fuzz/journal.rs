@@ -1,5 +1,5 @@
 //! Segments of the journal with faults. Reading them ends, and returns only records that were
-//! written.
+//! written. Does not prove what a crash can leave behind: the model in `journal` does.
 
 use std::fs;
 use std::path::PathBuf;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-/// The sender that a request waits for, as a number; 0 stands for no particular one.
+/// The sender whose share a request counts against, as a number; 0 stands for no particular one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Holder(pub u64);
 

@@ -1,7 +1,7 @@
-//! The cost of a journal, and how it holds requests back, beside the same sidecar without one: the
-//! goals J5 and J8 to J14. Its folder is in the folder for temporary files, whose disk is measured
-//! bare in the same run. Proves nothing about other disks, nor about what survives
-//! (`tests/it/durability`).
+//! The cost of a journal, and how it fares with a backend that is away, slow or overloaded, beside
+//! the same sidecar without one: the goals J5 and J8 to J14. Its folder is in the folder for
+//! temporary files, whose disk is measured bare in the same run. Proves nothing about other disks,
+//! nor about what survives (`tests/it/durability`).
 
 mod costs;
 mod outage;

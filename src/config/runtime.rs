@@ -130,7 +130,7 @@ impl Default for Shutdown {
 #[derive(Debug, Clone)]
 pub struct Bound {
     bytes: Arc<AtomicUsize>,
-    /// Which share it is: one number of many equal shares.
+    /// Its part: how many, and of how many equal shares.
     part: (usize, usize),
 }
 

@@ -41,8 +41,8 @@ pub(super) struct Backends {
     /// The headers of each queue.
     headers: Arc<[SentHeaders]>,
     wakeup: Arc<Wakeup>,
-    /// With a journal: the batches of score spans that may not be delivered yet, and one entry for
-    /// all from before the start.
+    /// With a journal: the batches of score spans that are perhaps not delivered yet, and one entry
+    /// for all from before the start.
     live: Option<Arc<Mutex<Vec<Weak<BatchGuard>>>>>,
 }
 

@@ -1,5 +1,5 @@
-//! Code that waits until scores are delivered: the marks of a journal, or a reader of a log. Knows
-//! nothing of scores.
+//! Code that waits until scores are kept in a journal, delivered or given up: the marks of the
+//! journal, or a reader of a log. Knows nothing of scores.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug};
@@ -11,7 +11,7 @@ use crate::journal::JudgedMarks;
 use crate::sync::Mutex;
 use crate::transport::CompletionGuard;
 
-/// What waits for the delivery of scores.
+/// What waits for scores.
 #[derive(Debug, Clone)]
 pub enum Leaving {
     /// Marks of judged traces, to be written.
@@ -21,7 +21,7 @@ pub enum Leaving {
 }
 
 impl Leaving {
-    /// A guard that scores hold until they are delivered.
+    /// A guard that scores hold until they are kept in the journal, delivered or given up.
     pub(super) fn guard(&self) -> CompletionGuard {
         match self {
             Self::Marks(marks) => CompletionGuard(marks.leaving()),
@@ -29,7 +29,7 @@ impl Leaving {
         }
     }
 
-    /// Whether anything waits for scores of which none holds the guard yet.
+    /// Whether a group is open, so that a turn is due.
     pub(super) fn is_waiting(&self) -> bool {
         match self {
             Self::Marks(marks) => marks.is_waiting(),

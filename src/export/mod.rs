@@ -68,7 +68,7 @@ use score_series::{Folded, SeriesLimits};
 use signals::{BatchLimits, BatchedSignal};
 use stream::ScoreStream;
 
-/// When marks of judged traces that the journal refused are written again.
+/// Least time until marks of judged traces that the journal refused are written again.
 const MIN_MARK_DELAY: Duration = Duration::from_millis(100);
 /// Lower bound of `scores.metrics.interval`: collecting thousands of series must not become all we
 /// do.
@@ -82,7 +82,7 @@ pub struct ExportPlan<'a> {
     pub budget: Bound,
     /// Where evaluations are printed, if no endpoint is configured.
     pub print: Option<Print>,
-    /// What waits until scores are delivered.
+    /// What waits until scores are kept, delivered or given up.
     pub leaving: Option<Leaving>,
     /// Where scores are kept until they are delivered.
     pub journal: Option<JournalLog>,
@@ -141,7 +141,7 @@ struct Shared {
     metrics_queue: Option<ScoreQueue>,
     printer: Option<(PrintForm, Printer)>,
     backends: Option<Backends>,
-    /// What waits until scores are delivered.
+    /// What waits until scores are kept, delivered or given up.
     leaving: Option<Leaving>,
     /// Locked while scores and marks are handed on, if anything waits: no batch is sent between the
     /// scores of a trace and its mark.
@@ -288,8 +288,8 @@ impl Exporter {
         self.add(evaluations, explain, now_unix_nanos);
     }
 
-    /// Like [`Self::export`], and notes which traces were judged once all their scores are
-    /// delivered. `oldest` is the oldest record of the journal that the marks refer to.
+    /// Like [`Self::export`]. Once all their scores are kept or delivered, notes which traces were
+    /// judged. `oldest` is the oldest record of the journal that the marks refer to.
     pub fn export_marked(
         &self,
         evaluations: &[Evaluation],

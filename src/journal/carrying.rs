@@ -31,7 +31,7 @@ impl CarryRequest {
 /// thread may hold its own for as long as the disk takes.
 #[derive(Debug)]
 pub(super) struct Carrying {
-    /// Records below this number are removed.
+    /// Records below this number may be removed at any moment.
     begin: AtomicU64,
     below: AtomicU64,
     max_bytes: AtomicU64,
@@ -46,7 +46,7 @@ impl Carrying {
         }
     }
 
-    /// Records below this number are about to be removed.
+    /// Notes that records below this number may be removed from now on.
     pub(super) fn begin_at(&self, begin: u64) {
         self.begin.store(begin, Ordering::Release);
     }

@@ -14,7 +14,7 @@ use crate::sync::Mutex;
 /// The file's name.
 pub(super) const CURSOR: &str = "cursor";
 
-/// The name under which a new cursor is written when the old one cannot be.
+/// The name of a new cursor until it replaces the old one: at the first write, and after a failure.
 const NEW_CURSOR: &str = "cursor.new";
 
 /// The records that need not be delivered any more.
@@ -173,8 +173,8 @@ impl Progress {
         &self.carrying
     }
 
-    /// Notes that the score plane has no older records, and that its memory begins no earlier.
-    /// Neither moves back.
+    /// Notes the oldest record that the score plane needs, and when its memory begins. Neither
+    /// moves back.
     pub(super) fn release(&mut self, needed: Needed) {
         let Needed {
             from,
@@ -200,7 +200,7 @@ impl Progress {
         Ok(())
     }
 
-    /// Renews only the time in the cursor. Nothing needs to be synced for it.
+    /// Writes the cursor to renew its time. If nothing else changed, this needs no sync.
     pub(super) fn touch(&mut self, unix_nanos: u64) -> io::Result<()> {
         let is_dirty = self.cursor.is_dirty;
         self.cursor.write(&*self.storage, &self.slot(unix_nanos))?;

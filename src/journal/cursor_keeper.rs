@@ -30,7 +30,7 @@ impl CursorKeeper {
             // cursor is written here, too. If that fails, the other thread tries again and reports
             // it.
             let _ = self.progress.lock().write(unix_nanos);
-            // If it is full, the thread has been woken already.
+            // If it is full, a wake-up is pending.
             let _ = self.keeper.try_send(Message::Consumed);
         }
     }

@@ -16,7 +16,7 @@ pub(super) struct Holdings {
     /// Bytes that each sender holds in segments that are not delivered, by the segment's first
     /// record.
     by_segment: BTreeMap<u64, BTreeMap<Holder, usize>>,
-    /// Whether a sender was refused since a segment was last removed.
+    /// Whether a sender was refused since a segment was last delivered or given up.
     is_refusing: bool,
 }
 
@@ -66,7 +66,7 @@ impl Holdings {
         Some(Charge { holder, n_bytes })
     }
 
-    /// Returns the charge of a record that was not appended.
+    /// Gives back the charge of a record that was not appended.
     pub(super) fn give_back(&mut self, charge: Charge) {
         self.n_waiting -= charge.n_bytes;
         self.shares.release(charge.holder, charge.n_bytes);
@@ -95,7 +95,8 @@ impl Holdings {
         }
     }
 
-    /// Whether a sender was refused to leave room for others since a segment was last removed.
+    /// Whether a sender was refused to leave room for others since a segment was last delivered or
+    /// given up.
     pub(super) fn is_refusing(&self) -> bool {
         self.is_refusing
     }

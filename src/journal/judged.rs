@@ -113,13 +113,13 @@ impl JudgedMarks {
         open.marks.lock().add(bytes, oldest);
     }
 
-    /// Whether there are marks that no scores hold yet.
+    /// Whether a group is open, or marks wait that the log refused.
     pub fn is_waiting(&self) -> bool {
         let state = self.shared.state.lock();
         state.open.is_some() || !state.refused.bytes.is_empty()
     }
 
-    /// Begins another group, once all scores of the current one were handed on.
+    /// Closes the open group. All of its scores must have been handed on.
     pub fn turn(&self) {
         if !self.is_waiting() {
             return;
@@ -135,7 +135,7 @@ impl JudgedMarks {
         self.shared.state.lock().closed_at = Some(deadline);
     }
 
-    /// The oldest record that a mark refers to which is not durable yet.
+    /// The oldest record referred to by a mark that is not durable yet.
     pub fn oldest(&self) -> Option<u64> {
         let state = self.shared.state.lock();
         let oldest = state.oldest.values().copied();

@@ -27,7 +27,7 @@ use crate::telemetry::{
 /// Most requests that wait for the thread. Their bytes are bounded where they are received.
 pub(super) const MAX_WAITING: usize = 4096;
 
-/// How often records are synced that no sender waits for.
+/// How often the cursor, and records that no sender waits for, are synced.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often the time in the cursor is renewed, from which a start sees how long we were away.
@@ -194,11 +194,11 @@ impl JournalLog {
     /// Marks records as consumed: they need not be delivered any more.
     pub fn consume(&self, sequences: impl IntoIterator<Item = u64>) {
         self.shared.consumed.lock().extend(sequences);
-        // If it is full, the thread has been woken already.
+        // If it is full, a wake-up is pending.
         let _ = self.consumed.try_send(());
     }
 
-    /// Older records are no longer needed, and those before `open_from` not by open traces.
+    /// Notes that the score plane needs no older records, and no open trace any before `open_from`.
     pub fn need(&self, needed: Needed, open_from: u64) {
         *self.shared.needed.lock() = Some((needed, open_from));
         // As above.
@@ -302,7 +302,7 @@ pub(super) struct LogKeeper {
     refusals: Refusals,
     /// Refusals of those senders that hold most of it.
     refusals_of_some: Refusals,
-    /// When to sync records that no sender waits for.
+    /// When to sync the cursor, and records that no sender waits for.
     sync_at: Option<Instant>,
     /// When to try a disk again that refused.
     probe_at: Option<Instant>,
@@ -406,7 +406,8 @@ impl LogKeeper {
         false
     }
 
-    /// Appends the oldest records as one group, or refuses all. Returns whether the process ends.
+    /// Appends the oldest records as one group, or refuses them, except those that may still fit
+    /// into a full log. Returns whether the process ends.
     fn append(&mut self, waiting: &mut VecDeque<WaitingRecord>) -> bool {
         self.probe();
         if waiting.is_empty() {

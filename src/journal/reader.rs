@@ -37,7 +37,7 @@ pub struct Stored {
 pub struct Stretch {
     /// Its records, oldest first.
     pub records: Vec<Stored>,
-    /// The number of the record after these.
+    /// Where the next read begins.
     pub next: u64,
     /// Records that are lost, with the place of the damage.
     pub damage: Vec<(std::ops::Range<u64>, Damage)>,

@@ -88,7 +88,7 @@ impl LogStart {
         }
     }
 
-    /// Tries to open the log. Returns its keepers, or itself for another attempt.
+    /// Returns the keepers if the last attempt opened the log, or itself for another attempt.
     fn try_begin(self: Box<Self>) -> Result<(LogKeeper, CursorKeeper), Box<Self>> {
         let Self {
             opener,

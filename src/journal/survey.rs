@@ -98,8 +98,8 @@ fn survey_log(
 ) -> io::Result<Result<LogSurvey, u32>> {
     let mut survey = LogSurvey::default();
     let storage = Folder::read_only(&directory.join(folder));
-    // Listed before the cursor is read: a segment that is removed in between is consumed by the
-    // cursor that is then read.
+    // Listed before the cursor is read: a segment that is removed in between counts as consumed in
+    // that cursor.
     let mut names: Vec<(u64, String)> = storage
         .names()?
         .into_iter()

@@ -69,7 +69,7 @@ pub struct LogJudge {
     start: LogStart,
     /// Any moment; the log's time is counted from it.
     anchor: Instant,
-    /// `None` before the first record or the first time.
+    /// `None` before the first record or call of [`LogJudge::advance`].
     running: Option<Running>,
     /// The next record to take in.
     next: u64,
@@ -123,8 +123,8 @@ impl LogJudge {
         Some(running.anchored.saturating_add(since).max(running.clock))
     }
 
-    /// Judges the first trace that is due, if it is due by `unix_nanos`. Returns whether there was
-    /// one.
+    /// Judges what is due at the next deadline, if that is no later than `unix_nanos`. Returns
+    /// whether there was such a deadline.
     pub fn judge_next(
         &mut self,
         unix_nanos: u64,
@@ -191,8 +191,8 @@ impl LogJudge {
         intake
     }
 
-    /// Advances the log's time: every record that arrived before it was taken in. Judges what is
-    /// due by then.
+    /// Advances the log's time to `unix_nanos`. All records that arrived before then must have been
+    /// taken in. Judges what is due by then.
     pub fn advance(&mut self, unix_nanos: u64, rules: &Rules, sink: &mut impl JudgementSink) {
         self.begin(unix_nanos, self.next);
         while self.judge_next(unix_nanos, rules, sink) {}
@@ -201,8 +201,8 @@ impl LogJudge {
         }
     }
 
-    /// What a successor needs once all judgements so far have been delivered, as everything that is
-    /// due by the log's time was judged. `None` before the first record.
+    /// What a successor needs once all judgements so far are delivered. Everything due by the log's
+    /// time must have been judged. `None` before the first record.
     pub fn mark(&self) -> Option<LogMark> {
         let running = self.running.as_ref()?;
         let judged = LogMoment {
@@ -366,7 +366,7 @@ impl Running {
         sample.map_or(0, |(_, offset)| *offset)
     }
 
-    /// A time at which the record with this offset had not arrived yet.
+    /// A time no later than the arrival of the record with this offset.
     fn time_of(&self, offset: u64) -> u64 {
         let n_before = self.samples.partition_point(|(_, at)| *at <= offset);
         let sample = self.samples.get(n_before.saturating_sub(1));

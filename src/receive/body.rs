@@ -98,10 +98,9 @@ where
     read_if_room(body, framing, encoding, limits, permit, |_| Ok(())).await
 }
 
-/// Reads a body to its end. `check_room` is asked first whether a message of at least a number of
-/// bytes can be taken: those that the body announces, which are about the least even of a
-/// compressed message, and 0 if it announces none. `permit` takes the memory. After an error, reads
-/// and discards the rest within reasonable limits.
+/// Reads a body to its end. `check_room` is asked first whether a message of at least the announced
+/// length can be taken (0 if none is announced; even a compressed message is about that long).
+/// `permit` takes the memory. After an error, reads and discards the rest within reasonable limits.
 pub(super) async fn read_if_room<B>(
     body: &mut B,
     framing: Framing,

@@ -1,6 +1,6 @@
-//! Carries open traces: appends what segments that are about to be removed hold of them again, on a
-//! thread of its own, since a disk may take any time to read. Must not decide which traces are
-//! open.
+//! Carries open traces: copies what segments that are about to be removed hold of them into new
+//! records, on a thread of its own, since a disk may take any time to read. Must not decide which
+//! traces are open.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -150,7 +150,7 @@ impl CarryJob {
     /// Appends what the records hold of the traces.
     ///
     /// # Errors
-    /// The log took none of it: the job may be tried again.
+    /// The log refused a record; earlier ones may have been appended. The job may be tried again.
     fn copy(&self, log: &JournalLog, carried: &mut CarriedTraces) -> Result<(), AppendError> {
         let mut reader = self.records.reader();
         let needed = self.traces.iter().map(|trace| trace.needed_from);
@@ -180,7 +180,8 @@ impl CarryJob {
         log: &JournalLog,
         carried: &CarriedTraces,
     ) -> Result<CarryOutcome, AppendError> {
-        // Read after the records: up to now, nothing that these traces need was removed.
+        // Read after the records, so that a trace that needs nothing before `begin` was read in
+        // full.
         let begin = self.records.begin();
         let is_whole = |trace: &OpenTrace| {
             trace.needed_from >= begin && carried.traces.contains_key(&trace.trace_id)

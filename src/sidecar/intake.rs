@@ -114,7 +114,7 @@ impl receive::RequestSink for RequestIntake {
 }
 
 impl RequestIntake {
-    /// Keeps a request for the score plane, if no log of the downstream holds it. Requests that
+    /// Keeps a request for the score plane, since no log of the downstream holds it. Requests that
     /// wait for Kafka are in a log of their own.
     fn keep_for_scoring(
         &self,

@@ -29,7 +29,7 @@ pub(super) struct JournalParts {
     pub(super) log: Option<JournalLog>,
     /// The log of requests, for the forward plane.
     pub(super) requests: Option<JournalLog>,
-    /// The log of requests, for the queue to Kafka.
+    /// The log of requests that wait for Kafka, for the queue to Kafka.
     #[cfg_attr(
         not(feature = "kafka"),
         expect(dead_code, reason = "nothing is written")

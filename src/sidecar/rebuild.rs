@@ -60,7 +60,7 @@ pub(super) struct KeptPartition {
     carrying: Option<Underway>,
     /// The records whose content may have to be carried, once the journal is open.
     records: Option<CarriedRecords>,
-    /// The number of the log's last request that was followed.
+    /// `CarryRequest::below` of the last request that this thread has looked at.
     asked_below: u64,
     /// When traces were last given up, as Unix time in nanoseconds.
     gave_up: u64,

@@ -27,7 +27,7 @@ use super::{Client, Recipient};
 /// reach a backend late, but not that late.
 const UNKNOWN_FOR: Duration = Duration::from_secs(600);
 
-/// When the journal is read again after a failure.
+/// How long until the journal is read again after a failure.
 const UNREAD_RETRY: Duration = Duration::from_secs(1);
 
 /// Items still undelivered at the deadline, by signal; for the last line of the log.

@@ -42,7 +42,7 @@ pub struct OutboundRequest {
     pub n_items: u64,
     /// Its place at the destination.
     pub route: Route,
-    /// The sender that it waits for.
+    /// The sender whose share it counts against.
     pub holder: Holder,
     /// Dropped when the request is done.
     pub completion: Option<CompletionGuard>,

@@ -215,7 +215,8 @@ impl Section {
                 } else if self.code.contains("poor_name") {
                     let lead = if text.is_empty() { "" } else { ". " };
                     text.push_str(&format!(
-                        "{lead}If nothing else names the call, from the span's name"
+                        "{lead}If nothing else names the call, its name is taken from the span's \
+                         name"
                     ));
                 }
                 (!text.is_empty()).then_some(text)

@@ -205,8 +205,9 @@ impl Intervals {
         self.concurrency
     }
 
-    /// Is nothing known of where the call stands among the others? The times decide which calls one
-    /// reply asked for, so a single call without them leaves every order open.
+    /// Is nothing known of where the call stands among the others? With [`Concurrency::Reply`],
+    /// times decide which calls one reply asked for, so there a single call without them leaves
+    /// every order open.
     pub(crate) fn is_unplaced(&self, call: usize) -> bool {
         self.untimed[call] || (self.has_untimed && self.concurrency == Concurrency::Reply)
     }

@@ -126,7 +126,7 @@ impl Preset {
         PRESETS[self.0].0
     }
 
-    /// Whether its package refuses to expect nothing.
+    /// Whether its package refuses an empty list of expected calls.
     pub(crate) fn refuses_nothing(self) -> bool {
         self.as_str().starts_with("azure")
     }

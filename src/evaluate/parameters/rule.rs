@@ -125,7 +125,7 @@ impl<'r> RuleShape<'r> {
     }
 }
 
-/// At least a number of calls.
+/// A minimum number of calls.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct AtLeast {
@@ -136,7 +136,7 @@ pub struct AtLeast {
     pub min: Min,
 }
 
-/// At most a number of calls.
+/// A maximum number of calls.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct AtMost {
@@ -147,7 +147,7 @@ pub struct AtMost {
     pub max: Max,
 }
 
-/// Exactly a number of calls.
+/// An exact number of calls.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ExactlyMany {

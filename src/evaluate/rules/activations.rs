@@ -28,7 +28,8 @@ pub(crate) struct Tally {
     /// Activations that are asked for certain; of these, the ones that are kept if everything that
     /// is not known does not match.
     so_far: Kept,
-    /// Activations that may not be asked at all count where that makes the share worse, or better.
+    /// Activations that are perhaps not asked at all count where that makes the share worse, or
+    /// better.
     at_worst: Kept,
     at_best: Kept,
     n_violations: usize,

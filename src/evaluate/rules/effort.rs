@@ -89,7 +89,7 @@ pub(crate) struct EffortLook<'a> {
     captured: CapturedValues<'a>,
     /// Positions in the trajectory.
     calls: Vec<usize>,
-    /// Whether it is unknown for some of them if they count.
+    /// Set if it is unknown for some of them whether they count.
     is_unsure: bool,
     no_duration: bool,
     untimed: Option<usize>,

@@ -159,7 +159,7 @@ impl<'a> RuleJudge<'a> {
             .collect()
     }
 
-    /// At least this many calls that have ended, and at most that many calls of any kind.
+    /// At least `min` calls a that have ended, and at most `max` calls a, ended or not.
     fn count(&mut self, shape: &RuleShape<'a>) -> Tally {
         let (fits, (min, max)) = (self.fits(shape.a), shape.bounds);
         let n_of = |least: Tri, ended: bool| {
@@ -325,8 +325,8 @@ fn of_run(kept: Tri, kept_so_far: bool, breach: impl FnOnce() -> Breach) -> Tall
 }
 
 /// How far the rest of a cut trace could move the share. Further calls may come anywhere, and
-/// repair or break most rules. A model span that comes late may change which calls one reply asked
-/// for, so no order is certain.
+/// repair or break most rules. Where calls of one reply are concurrent, a model span that comes
+/// late may change which calls these are, so no order is certain then.
 fn for_good(
     rule: &Rule,
     share: Share,

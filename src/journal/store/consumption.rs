@@ -10,8 +10,8 @@ use crate::journal::cursor::{CURSOR, Progress};
 use crate::journal::format::Needed;
 use crate::journal::segment::{FileFault, Segment, heads_of};
 
-/// Segments that open traces need may exceed their share by this part of the log until the traces
-/// are carried.
+/// Segments that open traces need may exceed their share by the log's size divided by this, until
+/// the traces are carried.
 const RESPITE_SHARE: u64 = 8;
 
 impl Store {

@@ -37,13 +37,13 @@ const ASK_IDLE: Duration = Duration::from_secs(5);
 /// How long leaders are asked before reading continues.
 const ASK_FOR: Duration = Duration::from_millis(50);
 
-/// When a question that failed is asked again.
+/// How long until a question that failed is asked again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// How long the delivery of scores may take before partitions are handed over.
 const HANDOVER: Duration = Duration::from_secs(5);
 
-/// When a commit that was not answered is sent again.
+/// How long until a commit that was not answered is sent again.
 const COMMIT_ANSWER: Duration = Duration::from_secs(10);
 
 /// The parts that a reader is built from.
@@ -325,10 +325,10 @@ impl Member {
         Ok(())
     }
 
-    /// Asks the leaders of partitions without waiting records where their logs end: only their
-    /// answer lets the log's time pass. An answer may take as long as the library waits for
-    /// records, so the partitions that have waited longest come first, and the others are asked
-    /// later.
+    /// Asks leaders where their logs end: soon where no record waits and a judgement is due, since
+    /// only the answer lets the log's time pass; otherwise every `ASK_IDLE`. An answer may take as
+    /// long as the library waits for records, so the partitions that have waited longest come
+    /// first, and the others are asked later.
     fn ask_leaders(&mut self) {
         let begun = now();
         let by = begun.unix_nanos.saturating_sub(LEADERS_CLOCK);
@@ -370,7 +370,7 @@ impl Member {
         }
     }
 
-    /// Marks what has been judged, and lets the exporter send the scores.
+    /// Takes a mark of what each partition has judged, and lets the exporter send the scores.
     fn tick(&mut self) {
         let sizes = self.shared.sizes();
         let mut is_new = false;
@@ -433,8 +433,8 @@ impl Member {
         }
     }
 
-    /// Pauses fetching for partitions whose records wait, for room among the scores or for a
-    /// commit.
+    /// Pauses fetching for partitions whose records wait for room among the scores or for a commit;
+    /// resumes the others.
     fn pause_or_resume(&mut self) {
         let waiting = self.held.values().filter(|it| !it.inbox.is_empty());
         let waiting: Vec<i32> = waiting.map(|it| it.number).collect();

@@ -25,7 +25,7 @@ use crate::telemetry::{
 
 const MILLI: u64 = 1_000_000;
 
-/// A record stamped by its writer this much ahead of our clock counts as having arrived now.
+/// A record that its writer stamped more than this ahead of our clock counts as having arrived now.
 const MAX_AHEAD: Duration = Duration::from_secs(5);
 
 /// Reading counts as behind while records are older than this, in nanoseconds.
@@ -192,7 +192,7 @@ impl JudgedPartition {
         }
     }
 
-    /// Is a judgement due by this time?
+    /// Is a judgement due by this time, with no record waiting?
     pub(super) fn is_due(&self, unix_nanos: u64) -> bool {
         self.inbox.is_empty() && self.judge.next_due().is_some_and(|due| due <= unix_nanos)
     }
@@ -279,7 +279,7 @@ impl JudgedPartition {
         }
     }
 
-    /// The spans of a record, and those traces of it that belong into another partition. A record
+    /// The spans of a record, and those traces of it that belong in another partition. A record
     /// that cannot be read has neither. `None` while it is being set aside.
     fn read(
         &mut self,

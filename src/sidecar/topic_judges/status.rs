@@ -19,8 +19,8 @@ pub(super) struct JudgesStatus {
     /// By partition.
     pub(super) partitions: Mutex<BTreeMap<i32, PartitionStatus>>,
     /// By thread: the partitions that it had before it was given up or the brokers went away, each
-    /// with the time up to which nothing was known to wait, in Unix nanoseconds. Kept until the
-    /// thread has partitions again.
+    /// with the time up to which it is known that none of its records waited, in Unix nanoseconds.
+    /// Kept until the thread has partitions again.
     pub(super) lost: Mutex<BTreeMap<usize, BTreeMap<i32, u64>>>,
     pub(super) n_taken: AtomicU64,
     pub(super) n_handed_over: AtomicU64,

@@ -10,7 +10,7 @@ use crate::extract::values::Envelope;
 /// - Tool call: `traceloop.span.kind` is `tool`, or `task` beside `gen_ai.operation.name` =
 ///   `execute_tool`; not where `gen_ai.operation.name` is `handoff`.
 /// - Name: `gen_ai.tool.name`, else `traceloop.entity.name` of a `tool`. If nothing else names the
-///   call, from the span's name.
+///   call, its name is taken from the span's name.
 /// - Error: `gen_ai.task.status` is `failure`.
 /// - Caller: `gen_ai.agent.name`, `traceloop.association.properties.lc_agent_name`, else
 ///   `traceloop.workflow.name` of a `task`.
