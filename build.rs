@@ -90,13 +90,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     pack(&STYLES, &out_dir.join("page.css.gz"))
 }
 
-/// Compresses files, one behind the other: the program has them as small as they can be.
+/// Compresses files into one, one after the other, as small as they can be.
 fn pack(files: &[&str], packed: &Path) -> Result<(), Box<dyn Error>> {
     let mut encoder = GzEncoder::new(fs::File::create(packed)?, Compression::best());
     for file in files {
         println!("cargo::rerun-if-changed={file}");
         encoder.write_all(&fs::read(file)?)?;
-        // A released file may end in a comment without a line end.
+        // A released file may end in a comment without a newline.
         encoder.write_all(b"\n")?;
     }
     encoder.finish()?;

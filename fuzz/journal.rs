@@ -70,7 +70,7 @@ fn moved(bytes: &[u8], dice: &mut Dice<'_>) -> Vec<u8> {
     moved
 }
 
-/// The name and the bytes of a segment with [`BODIES`], without the room that is kept free.
+/// The name and the bytes of a segment with [`BODIES`], without the room kept free in it.
 fn written() -> (String, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
     let (log, keeping) = open(folder.path().into()).unwrap();

@@ -145,7 +145,7 @@ fn ids_of_right_length(value: &mut Value) {
     }
 }
 
-/// A request of one span with these fields.
+/// A request with one span that has these fields.
 fn request_of(span: Value) -> Vec<u8> {
     json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": [span] }] }] })
         .to_string()
@@ -164,7 +164,7 @@ fn span_of(span: Value) -> Span {
         .remove(0)
 }
 
-/// The value of an attribute sent like this.
+/// The value of an attribute that is sent in this form.
 fn value_of(value: Value) -> Option<Any> {
     let span = span_of(json!({ "attributes": [{ "key": "k", "value": value }] }));
     assert_eq!(span.attributes[0].key, "k");

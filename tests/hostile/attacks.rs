@@ -1,4 +1,4 @@
-//! What the attacker does, case by case, from an address of its own, until it is stopped.
+//! What the attacker does in each case, from an address of its own, until it is stopped.
 
 use std::future::Future;
 use std::io;
@@ -26,7 +26,7 @@ type Doing = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 pub(crate) type Attack = fn(Target) -> Doing;
 
-/// An attack, and what the sidecar is like that it meets.
+/// An attack, and the kind of sidecar that it meets.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) attack: Attack,
@@ -258,8 +258,8 @@ const GET_SCORES: &[u8] = b"GET /v1/scores HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
 type Act =
     Arc<dyn Fn(TcpStream) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>> + Send + Sync>;
 
-/// Does the same on `n` connections, or more where the sidecar is larger, and again on a new one
-/// whenever one ends.
+/// Runs `act` on `n` connections, on more where the sidecar is larger, and again on a new
+/// connection whenever one ends.
 fn many(target: &Target, n: usize, to: SocketAddr, act: Act) -> Doing {
     let n = n * target.scale;
     Box::pin(async move {
@@ -269,7 +269,7 @@ fn many(target: &Target, n: usize, to: SocketAddr, act: Act) -> Doing {
             attackers.spawn(async move {
                 loop {
                     if let Ok(stream) = connect(to).await {
-                        // An attacker that is thrown out comes back.
+                        // An attacker whose connection is closed connects again.
                         let _ = act(stream).await;
                     }
                     sleep(Duration::from_millis(20)).await;
@@ -286,7 +286,7 @@ fn both(one: Doing, other: Doing) -> Doing {
     })
 }
 
-/// The downstream does this, until the attack is stopped.
+/// Lets the downstream behave like this until the attack is stopped.
 fn behave(to: Target, behaviour: Behaviour) -> Doing {
     Box::pin(async move {
         let _reset = to.downstream.behave(behaviour);
@@ -300,7 +300,7 @@ async fn connect(to: SocketAddr) -> io::Result<TcpStream> {
     socket.connect(to).await
 }
 
-/// Sends this and then nothing, and reads nothing.
+/// Sends these bytes and then nothing, and reads nothing.
 fn stuck(bytes: Vec<u8>) -> Act {
     let bytes: Arc<[u8]> = bytes.into();
     Arc::new(move |mut stream| {
@@ -330,7 +330,7 @@ fn opened_page() -> Act {
                 .chain(["/v1/runs?limit=1000"].into_iter().cycle());
             for path in paths {
                 stream.write_all(&get(path)).await?;
-                // An answer has come when nothing more does.
+                // An answer is complete when nothing more comes.
                 while let Ok(read) =
                     timeout(Duration::from_millis(500), stream.read(&mut answer)).await
                 {
@@ -344,12 +344,12 @@ fn opened_page() -> Act {
     })
 }
 
-/// Sends this request without end, and reads nothing.
+/// Sends this request over and over, and reads nothing.
 fn pipelined(request: Vec<u8>) -> Act {
     flood(request.repeat(1_000))
 }
 
-/// Sends this without end, after the preface if it is of HTTP/2, and reads nothing.
+/// Sends these bytes over and over, after the preface if they are HTTP/2, and reads nothing.
 fn flood(bytes: Vec<u8>) -> Act {
     let is_http1 = bytes.starts_with(b"GET") || bytes.starts_with(b"POST");
     let bytes: Arc<[u8]> = bytes.into();
@@ -366,7 +366,7 @@ fn flood(bytes: Vec<u8>) -> Act {
     })
 }
 
-/// Sends these requests one after the other, again and again, and reads what is answered.
+/// Sends these requests in turn, over and over, and reads the answers.
 fn each(requests: Vec<Vec<u8>>) -> Act {
     let requests: Arc<[Vec<u8>]> = requests.into();
     Arc::new(move |mut stream| {

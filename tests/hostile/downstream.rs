@@ -14,7 +14,7 @@ use tokio::time::sleep;
 /// How a downstream answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Behaviour {
-    /// It takes everything.
+    /// Accepts everything.
     Good,
     /// `100 Continue` without end.
     Continue,
@@ -24,7 +24,7 @@ pub(crate) enum Behaviour {
     Slow,
     /// An answer of a terabyte.
     Huge,
-    /// It reads, and never answers.
+    /// Reads requests and never answers.
     Silent,
 }
 
@@ -63,7 +63,7 @@ impl Downstream {
         let serving = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                // A sidecar that dies closes its connections; that shows elsewhere.
+                // A sidecar that dies closes its connections; other checks notice that.
                 connections.spawn(serve(stream, sender.subscribe()));
             }
         });

@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 use crate::sidecar::{LongRunExport, Target};
 use crate::wire::{Ids, call, lasting, post, request, root_lasting, spans};
 
-/// Longest wait for an answer.
+/// The longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What became of the requests.
@@ -112,7 +112,7 @@ impl Innocent {
     pub(crate) async fn stop(self) -> Report {
         self.ending.send_replace(true);
         for task in self.tasks {
-            // It only counts; it does not panic.
+            // The task only counts; it does not panic.
             let _ = task.await;
         }
         std::mem::take(&mut *self.report.lock().await)
@@ -123,7 +123,7 @@ impl Innocent {
 pub(crate) struct LongRun {
     http: SocketAddr,
     ids: Ids,
-    /// Spans that are sent at its end.
+    /// Spans that are sent at the end of the run.
     spans: Vec<Vec<u8>>,
     start_nanos: u64,
 }
@@ -143,7 +143,7 @@ impl LongRun {
         })
     }
 
-    /// Ends it, and waits until it has been judged in full.
+    /// Ends the run, and waits until it has been judged in full.
     pub(crate) async fn end(self, admin: SocketAddr) -> Result<(), String> {
         let Self {
             http,
@@ -178,7 +178,7 @@ fn unix_nanos() -> u64 {
     now.map_or(0, |now| now.as_nanos() as u64)
 }
 
-/// The answer with this page.
+/// The answer to a GET of this path.
 pub(crate) async fn get(address: SocketAddr, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
@@ -193,8 +193,8 @@ trait Connection: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<C: AsyncRead + AsyncWrite + Unpin + Send> Connection for C {}
 
-/// Sends a request on a kept connection, or a new one, and reads all of the answer. An answer other
-/// than 200 is an error that names its reason.
+/// Sends a request on a kept connection or on a new one, and reads the whole answer. An answer
+/// other than 200 is an error that names the reason.
 async fn ask(
     address: SocketAddr,
     tls: Option<&TlsConnector>,

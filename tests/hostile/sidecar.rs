@@ -18,7 +18,7 @@ use crate::downstream::{Downstream, Switch};
 use crate::group::Group;
 use crate::innocent::get;
 
-/// What the sidecar of a case is like.
+/// The configuration of the sidecar in a case.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
     pub(crate) n_criteria: usize,
@@ -26,23 +26,23 @@ pub(crate) struct Setup {
     pub(crate) has_slow_patterns: bool,
     /// The OTLP ports speak TLS.
     pub(crate) tls: bool,
-    /// Most open files of the process.
+    /// The limit on the open files of the process.
     pub(crate) n_descriptors: Option<u32>,
     pub(crate) settings: &'static [&'static str],
     /// A run of the innocent client must outlast the attack.
     pub(crate) long_run: Option<LongRunExport>,
-    /// What the downstream has not taken is kept in a journal of 32 MiB.
+    /// The sidecar has a journal of 32 MiB for what the downstream has not taken.
     pub(crate) journal: bool,
-    /// What the downstream does not take may still wait at the end.
+    /// At the end, requests that the downstream does not take may still wait.
     pub(crate) may_queue: bool,
 }
 
 /// When the innocent client sends the spans of its long run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum LongRunExport {
-    /// Its call before the attack, its root after it.
+    /// The call is sent before the attack, the root after it.
     AsSpansEnd,
-    /// All of it after the attack.
+    /// Everything is sent after the attack.
     AtTheEnd,
 }
 
@@ -88,7 +88,7 @@ impl Setup {
 pub(crate) struct Size {
     pub(crate) group: u64,
     pub(crate) limit: &'static str,
-    /// How much more an attacker does.
+    /// How many times as much an attacker does.
     pub(crate) scale: usize,
 }
 
@@ -127,7 +127,7 @@ pub(crate) struct Sidecar {
     _config: tempfile::TempDir,
 }
 
-/// What it took at most, and how often it was at its limit.
+/// The peak of its memory, and how often it was at its limit.
 pub(crate) struct Memory {
     pub(crate) peak: u64,
     pub(crate) limit: u64,
@@ -201,7 +201,7 @@ impl Sidecar {
                 addresses.insert(setting.to_owned(), address);
             }
         }
-        // Read to the end, so that it never waits for us.
+        // Reads the log to its end, so that the sidecar never waits for us.
         std::thread::spawn(move || log.lines().map_while(Result::ok).for_each(drop));
         Ok(Self {
             target: Target {
@@ -239,8 +239,8 @@ impl Sidecar {
         }
     }
 
-    /// Whether accepted = sent + queued + dropped, in spans; unless items may still be queued, once
-    /// the queue is empty.
+    /// Whether accepted = sent + queued + dropped, in spans, with nothing queued unless
+    /// `may_queue`.
     pub(crate) async fn books_balance(&self, may_queue: bool) -> Result<(), String> {
         let mut seen = String::new();
         for _ in 0..50 {

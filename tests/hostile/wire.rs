@@ -1,4 +1,4 @@
-//! The bytes that the attackers send, written by hand: a library would not send such things.
+//! The bytes that the attackers send, written by hand: a library would not send them.
 
 /// The preface of HTTP/2 and empty settings.
 pub(crate) fn preface() -> Vec<u8> {
@@ -29,7 +29,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// Uncompressed request headers: POST to `path`, and `more`.
+/// Uncompressed request headers: POST to `path`, and the headers of `more`.
 pub(crate) fn headers(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
     // `:method: POST` and `:scheme: http` are entries of the static table.
     let mut block = vec![0x83, 0x86, 0x04];
@@ -116,7 +116,7 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    /// Traces of another `kind` are others.
+    /// Traces of different kinds have different ids.
     pub(crate) fn new(kind: u8, number: u64) -> Self {
         let mut trace_id = [kind; 16];
         trace_id[8..].copy_from_slice(&number.to_be_bytes());
@@ -186,12 +186,12 @@ fn stated(attributes: &[(&str, &str)]) -> Vec<u8> {
     stated.flatten().collect()
 }
 
-/// A request of HTTP/1 with this body.
+/// A request of HTTP/1.1 with this body.
 pub(crate) fn post(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     asked("POST", path, "application/x-protobuf", headers, body)
 }
 
-/// A request of HTTP/1 with any method and type.
+/// A request of HTTP/1.1 with any method and content type.
 pub(crate) fn asked(
     method: &str,
     path: &str,

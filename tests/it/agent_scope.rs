@@ -49,7 +49,7 @@ mod tests {
         scan::scan(&protobuf, Some(rules().keys())).unwrap().batch
     }
 
-    /// A desk that delegates to this many experts, each with calls of its own.
+    /// A desk agent that delegates to this many experts, each with calls of its own.
     fn runs(n_runs: usize) -> Vec<Value> {
         let mut spans = vec![span(1, 0, "invoke_agent", "desk", "gen_ai.agent.name")];
         for run in 0..n_runs {

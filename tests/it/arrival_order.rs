@@ -1,7 +1,8 @@
-//! Feeds the pipeline every captured session of every framework in random order, batches and
-//! repetition, with waits of all lengths between. Each judgement is reported once, revisions count
-//! up from 0, and the last one equals the judgement of the same spans sent at once. Arrival is
-//! random but seeded. Proves nothing about limits and budgets, nor whether a judgement is right.
+//! Feeds the pipeline every captured session of every framework in random order, in random batches,
+//! with repetitions, and with waits of all lengths in between. Each judgement is reported once,
+//! revisions count up from 0, and the last one equals the judgement of the same spans sent at once.
+//! Arrival is random but seeded. Proves nothing about limits and budgets, nor whether a judgement
+//! is right.
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
-//! Holds the configuration's part of the Helm chart's schema current: a misspelt key of
-//! `spanscore.yaml` is refused by `helm lint`, before a cluster is asked. Does not prove that Helm
-//! reads the schema; `tests/kubernetes/manifests.sh` does.
+//! Keeps the chart's schema of the configuration current, so that `helm lint` refuses a misspelt
+//! key of `spanscore.yaml` before a cluster is involved. Does not prove that Helm reads the schema;
+//! `tests/kubernetes/manifests.sh` does.
 
 use serde_json::{Map, Value};
 use spanscore::config;
@@ -10,11 +10,11 @@ use crate::support::pages::{assert_current, read};
 const FILE: &str = "deploy/helm/spanscore/values.schema.json";
 const BEGIN: &str = "  \"$defs\": {\n";
 
-/// Words about a schema that refuse nothing.
+/// Keywords of a schema that describe it and refuse nothing.
 const COMMENTS: [&str; 5] = ["$schema", "title", "description", "default", "format"];
 
-/// The schema without its words, in the dialect of the chart's schema, which older versions of Helm
-/// know, too.
+/// The schema without its descriptions, in the dialect of the chart's schema, which older versions
+/// of Helm know, too.
 fn plain(schema: &Value) -> Value {
     match schema {
         Value::Object(fields) => {
@@ -24,7 +24,7 @@ fn plain(schema: &Value) -> Value {
                     continue;
                 }
                 let value = match key.as_str() {
-                    // Names of the user's, not of the schema.
+                    // These names are the user's; they are not keywords of the schema.
                     "properties" | "$defs" => Value::Object(
                         value
                             .as_object()

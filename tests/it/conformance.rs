@@ -132,7 +132,7 @@ fn every_case_is_answered_as_the_reference_answers_it() {
     assert!(n_compared >= 60, "only {n_compared} cases were compared");
 }
 
-/// Why a case is not compared, or nothing.
+/// Why a case is not compared; `None` if it is.
 fn set_aside(case: &Value) -> Option<String> {
     let tags: Vec<&str> = case["tags"]
         .as_array()

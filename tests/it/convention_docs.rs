@@ -40,7 +40,7 @@ const ROWS: &[(&str, &str)] = &[
     ("agent_name", "Agent"),
 ];
 
-/// Attributes by the name of their constant.
+/// Attributes, by the names of their constants.
 struct Keys(BTreeMap<String, String>);
 
 impl Keys {
@@ -59,7 +59,7 @@ impl Keys {
         Self(keys)
     }
 
-    /// The attributes that a piece of code names as `keys::X`, in its order.
+    /// The attributes that a piece of code names as `keys::X`, in the order of the code.
     fn named_in(&self, code: &str) -> Vec<&str> {
         let names = code.split("keys::").skip(1).map(|rest| {
             let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');

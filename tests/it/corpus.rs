@@ -49,8 +49,7 @@ fn every_evaluator_has_a_file() {
     }
 }
 
-/// One case. The fields of the trajectory stand beside the expectations, so the map is split by
-/// key.
+/// One case. The fields of the trajectory are beside the expectations, so the map is split by key.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Expected {
@@ -207,7 +206,7 @@ fn run(case: Map<String, Value>) -> Result<(), String> {
         })
 }
 
-/// The rows that people see say what the verdict says, and name calls of the trajectory.
+/// The rows that people see agree with the verdict, and name calls of the trajectory.
 fn check_alignment(evaluation: &Evaluation) -> Result<(), String> {
     let rows = evaluation.alignment();
     let n_calls = evaluation.trajectory.tool_calls.len();

@@ -29,8 +29,8 @@ mod tests {
         Rules::new(vec![criterion], &Tools::default(), Explain::default(), &[])
     }
 
-    /// A request to the model this many seconds after the start, with the tool results that it
-    /// sends and the calls that the model answers with.
+    /// A request to the model, this many seconds after the start, with the tool results that it
+    /// sends and the calls in the model's answer.
     fn request(service: &str, second: u64, answers: &[(&str, &str)], asks: &[&str]) -> Batch {
         let text =
             |key: &str, text: String| json!({ "key": key, "value": { "stringValue": text } });

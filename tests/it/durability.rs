@@ -71,7 +71,7 @@ async fn everything_acknowledged_arrives_although_the_process_is_killed_again_an
     const N_KILLS: u64 = 12;
     const N_SENDERS: u64 = 4;
     let folder = tempfile::tempdir().unwrap();
-    // Nothing listens there in every other round.
+    // In every other round nothing listens at the backend's address.
     let mut backend = Some(Backend::start_apart().await);
     let address = backend.as_ref().unwrap().address.to_string();
     let endpoint = format!("http://{address}");
@@ -138,8 +138,8 @@ async fn everything_acknowledged_arrives_although_the_process_is_killed_again_an
     let received: BTreeSet<String> = arrived.iter().cloned().collect();
     let lost: Vec<&String> = acknowledged.difference(&received).collect();
     assert!(lost.is_empty(), "{} lost: {lost:?}", lost.len());
-    // What was on the wire at a kill comes again, at most `forward.max_concurrency` requests, and
-    // what was answered so shortly before that it was not yet written down.
+    // After a kill, the requests on the wire come again, at most `forward.max_concurrency` of them,
+    // and so do those whose answers were not yet written down.
     let n_twice = arrived.len() - received.len();
     let most = (N_KILLS * 16) as usize;
     assert!(n_twice <= most, "{n_twice} of {} came twice", arrived.len());
@@ -229,7 +229,7 @@ fn a_folder_in_use_is_refused_with_the_process_that_has_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_is_sent_again_after_a_kill_arrives_once() {
     let folder = tempfile::tempdir().unwrap();
-    // Nothing listens there yet.
+    // Nothing listens at this address yet.
     let address = Backend::start_apart().await.address.to_string();
     let endpoint = format!("http://{address}");
     let mut first = sidecar(folder.path(), &endpoint);
@@ -243,7 +243,7 @@ async fn a_request_that_is_sent_again_after_a_kill_arrives_once() {
     let backend = Backend::start_at(&address).await;
     let mut second = sidecar(folder.path(), &endpoint);
     let [otlp, admin] = second.addresses();
-    // As if the kill had swallowed the answer for `b`.
+    // As if the kill had lost the answer for `b`, so that its sender sends it again.
     for name in ["b", "c"] {
         assert!(is_acknowledged(&otlp, &request_named(name)));
     }
@@ -283,7 +283,7 @@ async fn an_older_program_sets_a_newer_journal_aside_and_the_newer_one_delivers_
     const SEGMENT: &str = "0000000000000000.seg";
     let folder = tempfile::tempdir().unwrap();
     let requests = folder.path().join("requests");
-    // Nothing listens there yet.
+    // Nothing listens at this address yet.
     let address = Backend::start_apart().await.address.to_string();
     let endpoint = format!("http://{address}");
     let mut newer = sidecar(folder.path(), &endpoint);
@@ -307,7 +307,7 @@ async fn an_older_program_sets_a_newer_journal_aside_and_the_newer_one_delivers_
     assert_eq!(older.ended().0, 0, "{messages}");
     assert_eq!(arrived_names(&backend), ["of the older"]);
 
-    // What was set aside is untouched, and delivered where it is read.
+    // What was set aside is unchanged, and is delivered once it can be read.
     let mut damaged = std::fs::read_dir(folder.path().join("damaged")).unwrap();
     let aside = damaged.next().unwrap().unwrap().path();
     let name = aside.file_name().unwrap().to_str().unwrap();
@@ -367,7 +367,7 @@ async fn a_journal_above_a_smaller_cap_is_delivered_and_takes_requests_again() {
     assert_eq!(numbers, (0..13).collect());
 }
 
-/// What `validate` says of a configuration with this journal.
+/// The messages of `validate` for a configuration with this journal.
 fn validate(journal: &str) -> (i32, String) {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("spanscore.yaml");

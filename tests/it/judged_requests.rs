@@ -124,7 +124,7 @@ fn calls() -> impl Strategy<Value = Vec<SpanCall>> {
     prop::collection::vec(call, 0..6)
 }
 
-/// The verdicts on each trace.
+/// The verdicts by trace.
 fn said(judged: &Judged) -> BTreeMap<String, Vec<String>> {
     let mut said: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for evaluation in &judged.evaluations {
@@ -347,14 +347,14 @@ fn kept_whole_it_takes_a_hostile_pattern_linear_time() {
             .len(),
         (10 << 20) + 1
     );
-    // Either it ends soon, or it does not end.
+    // The search either ends soon or never.
     assert_eq!(judged.evaluations[0].verdict, Verdict::Pass);
 }
 
-/// Large once its repetition is written out, and so counted as slow to search with.
+/// Large once its repetition is written out, so it counts as slow to search with.
 const SLOW: &str = "[a-z ]{60}!";
 
-/// Calls whose results are of 12 KiB each.
+/// Calls with results of 12 KiB each.
 fn with_slow_results(n_calls: usize, attributes: &[(&str, &str)]) -> Vec<Span> {
     let call = SpanCall {
         name: "read".to_owned(),
@@ -397,7 +397,7 @@ fn searches_of_one_evaluation_have_a_limit_whoever_wrote_the_pattern() {
 
 #[test]
 fn the_criteria_of_a_trace_share_one_limit_and_a_run_cannot_spend_theirs() {
-    // Counted like the other one, and quick.
+    // Counts as slow like the other one, but is quick.
     let slow = json!({ "name": "read", "result": "![a-z ]{60}" });
     let evaluate = json!({ "tool_calls": { "disallowed": [slow] } });
     let criteria: Vec<Value> = (0..8)
@@ -417,7 +417,8 @@ fn the_criteria_of_a_trace_share_one_limit_and_a_run_cannot_spend_theirs() {
             .map(|evaluation| evaluation.verdict)
             .collect::<Vec<_>>()
     };
-    // Each takes more than half of what one evaluation may spend, so six fit into what a trace may.
+    // Each takes more than half of the limit of one evaluation, so six fit into the limit of a
+    // trace.
     let alone = verdicts(&criteria, 100, &[]);
     let n_passed = alone
         .iter()
@@ -429,7 +430,7 @@ fn the_criteria_of_a_trace_share_one_limit_and_a_run_cannot_spend_theirs() {
         vec![Verdict::NotEvaluated; 8 - n_passed],
         "the first criteria decide, the rest cannot"
     );
-    // The run's own expectation has a limit of its own, wherever it stands in the order.
+    // The run's own expectation has a limit of its own, whatever its position in the order.
     let carrying = [("spanscore.expect", expect.as_str())];
     let mut beside = verdicts(&criteria, 100, &carrying);
     assert_eq!(beside.pop(), Some(Verdict::Pass));

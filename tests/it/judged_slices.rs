@@ -1,6 +1,6 @@
-//! Results of many traces that fall due at once are handed on in slices, with signs of life in
-//! between, and are the results that one call would return. Counts evaluations; proves nothing
-//! about the memory of a process.
+//! Results of many traces that become due at once are handed on in slices, with heartbeats in
+//! between, and equal the results of a single call. Counts evaluations; proves nothing about the
+//! memory of a process.
 
 #[cfg(test)]
 mod tests {
@@ -17,7 +17,7 @@ mod tests {
     /// 256 KiB of a slice.
     const MAX_HELD: usize = 256 / 3 * 2 + 2;
 
-    /// Notes each slice, and the signs of life.
+    /// Records each slice and each heartbeat.
     #[derive(Default)]
     struct Slices {
         n_evaluations: Vec<usize>,

@@ -1,6 +1,6 @@
 //! Writing to Kafka, by the real program to the brokers that the client library simulates: they
-//! speak the protocol over loopback, and fail when told to. Does not prove that a real broker or
-//! the Collector takes the records; `tests/kafka/run` does.
+//! speak the protocol over loopback, and fail on request. Does not prove that a real broker or the
+//! Collector takes the records; `tests/kafka/run` does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -57,12 +57,12 @@ pub(crate) struct Read {
     pub(crate) request: ExportTraceServiceRequest,
 }
 
-/// Everything in the topic.
+/// All records of the topic.
 fn records(brokers: &str) -> Vec<Read> {
     read_topic(brokers, TOPIC)
 }
 
-/// Everything in a topic of as many partitions.
+/// All records of a topic with this many partitions.
 pub(crate) fn read_topic(brokers: &str, topic: &str) -> Vec<Read> {
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", brokers)
@@ -146,7 +146,7 @@ async fn a_real_broker_has_every_span_once() {
     round_trip(&brokers, "trace").await;
 }
 
-/// Sends a recording to a writer with a downstream, and compares what both destinations have.
+/// Sends a recording to a writer with a downstream, and compares what both destinations received.
 async fn round_trip(brokers: &str, records_by: &str) {
     let backend = Backend::start().await;
     let endpoint = format!("http://{}", backend.address);
@@ -171,7 +171,7 @@ async fn round_trip(brokers: &str, records_by: &str) {
         .map(|arrived| arrived.body.to_vec())
         .collect();
     let mut expected = requests();
-    // Our own scores arrive there, too.
+    // Our own scores arrive at the downstream, too.
     forwarded.retain(|body| expected.contains(body));
     forwarded.sort();
     expected.sort();
@@ -281,7 +281,7 @@ async fn what_waits_for_the_brokers_survives_a_kill() {
         let start = || {
             let mut more = vec![
                 ("journal.directory", folder),
-                // Less than is sent: the rest is on the disk alone.
+                // Smaller than what is sent, so the rest is only on disk.
                 ("kafka.write.queue.max_size", "40KiB"),
             ];
             more.extend(downstream.map(|endpoint| ("forward.endpoint", endpoint)));
@@ -301,7 +301,7 @@ async fn what_waits_for_the_brokers_survives_a_kill() {
         brokers.broker_up(-1).unwrap();
         let mut writer = start();
         let [otlp, _] = writer.addresses();
-        // Its sender got no answer, for all that it knows.
+        // As far as its sender knows, this request was not answered.
         assert!(send(&otlp, &sent[0]).starts_with("HTTP/1.1 200"));
         writer.signal(Signal::TERM);
         assert_eq!(writer.ended().0, 0);
@@ -317,7 +317,7 @@ async fn what_waits_for_the_brokers_survives_a_kill() {
     }
 }
 
-/// A record larger than the client library may hold waited for ever.
+/// A record larger than the client library may hold once waited for ever.
 #[test]
 fn a_record_as_large_as_a_request_may_be_is_written() {
     let brokers = brokers();
@@ -399,7 +399,7 @@ fn brokers_that_are_away_show_in_the_metrics_and_lag_grows_while_the_judge_stays
     brokers.broker_down(-1).unwrap();
     wait_for_metric(&writer_admin, &connected("writer"), |it| it == 0.0);
     wait_for_metric(admin, &connected("judge"), |it| it == 0.0);
-    // Longer than the group waits for a member: the partitions are given up meanwhile.
+    // Longer than the group waits for a member, so the partitions are given up meanwhile.
     let mut last = 0.0;
     wait_for_metric(admin, lag, |it| it > 0.0);
     while last < 7.0 {

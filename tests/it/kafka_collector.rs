@@ -61,7 +61,7 @@ impl Collector {
         }
     }
 
-    /// Ends it, once it has sent what it has.
+    /// Stops the Collector, which first sends what it holds.
     fn end(mut self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         assert!(self.child.wait().unwrap().success());
@@ -147,7 +147,7 @@ async fn the_collector_reads_every_span_that_we_write_once() {
             assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
             let request = ExportTraceServiceRequest::decode(&*body).unwrap();
             sent.extend(spans(request).map(|mut span| {
-                // It writes a status that is not there as an empty one, which means the same.
+                // The Collector writes a missing status as an empty one, which means the same.
                 span.status.get_or_insert_default();
                 (id(&span), span)
             }));

@@ -33,22 +33,22 @@ use load::Load;
 const N_PARTITIONS: i32 = 12;
 const N_JUDGES: usize = 3;
 
-/// Nothing takes longer than this, on the slowest machine.
+/// Nothing takes longer than this, even on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Looks at what others do once in a while.
+/// How often to look at what other processes do.
 const LOOK: Duration = Duration::from_millis(250);
 
 struct Bench {
     brokers: String,
     folder: String,
     topic: String,
-    /// Of the judges' group.
+    /// The protocol of the judges' group.
     protocol: String,
     scratch: PathBuf,
 }
 
-/// What a script or a person sets.
+/// The environment variables that a script or a person sets.
 #[expect(clippy::disallowed_methods, reason = "the script names its brokers")]
 fn set(name: &str) -> Option<String> {
     std::env::var(name).ok()
@@ -133,7 +133,7 @@ impl Bench {
         assert!(status.unwrap().success(), "{what} {number}");
     }
 
-    /// Until every broker has every record again.
+    /// Waits until every broker has every record again.
     fn all_in_sync(&self, events: &Events) {
         let consumer: BaseConsumer = self.client().create().unwrap();
         for topic in [&*self.topic, "__consumer_offsets"] {
@@ -152,7 +152,7 @@ fn start(arguments: &[String]) -> Running {
     Running::start(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// What the judges log, as it comes.
+/// What the judges have logged so far.
 #[derive(Default)]
 struct Events {
     state: Mutex<Log>,
@@ -161,10 +161,10 @@ struct Events {
 
 #[derive(Default)]
 struct Log {
-    /// The partitions of each judge that is alive. One is listed twice while a thread has not yet
-    /// noticed that it lost it to another thread.
+    /// The partitions of each judge that is alive. A partition is listed twice while a thread has
+    /// not yet noticed that another thread has taken it.
     held: BTreeMap<usize, Vec<i32>>,
-    /// When one was last taken.
+    /// When a partition was last taken.
     last_taken: Option<Instant>,
     n_lost: usize,
 }
@@ -217,7 +217,7 @@ impl Events {
         }
     }
 
-    /// Until the judges that are alive have all partitions. Returns how long that took.
+    /// Waits until the judges that are alive have all partitions. Returns how long that took.
     fn settled(&self, since: Instant) -> Duration {
         self.until("all partitions", Log::has_all);
         let last = self.state.lock().unwrap().last_taken;
@@ -234,7 +234,7 @@ struct Judge {
 }
 
 impl Judge {
-    /// Its log is kept in `folder`.
+    /// Keeps the judge's log in `folder`.
     fn new(number: usize, mut running: Running, folder: &Path, events: &Arc<Events>) -> Self {
         let told = Arc::clone(events);
         let mut kept = File::create(folder.join(format!("judge-{number}.log"))).unwrap();
@@ -259,7 +259,7 @@ impl Judge {
         }
     }
 
-    /// Kills or drains it; it holds nothing from then on. Returns its exit code.
+    /// Kills or drains the judge, which holds no partition from then on. Returns its exit code.
     fn end(mut self, signal: Signal) -> i32 {
         self.events.state.lock().unwrap().held.remove(&self.number);
         kill_process(self.pid, signal).unwrap();
@@ -275,19 +275,19 @@ impl Drop for Judge {
     }
 }
 
-/// A score as a backend has it.
+/// A score as it arrived at the backend.
 struct Score {
     trace: u64,
     criterion: String,
     revision: i64,
     verdict: [String; 2],
-    /// Without the mark.
+    /// The bytes of the score without the replay mark.
     bytes: Vec<u8>,
     n_marked: usize,
     n_unmarked: usize,
 }
 
-/// A trace, and criterion, revision, label and completeness of each of its scores.
+/// A trace, and the criterion, revision, label and completeness of each of its scores.
 type WrongTrace = (u64, Vec<(String, i64, [String; 2])>);
 
 /// The scores of a backend, by their span ids.
@@ -340,7 +340,7 @@ impl Scores {
         }
     }
 
-    /// Of the traces up to this one, those whose latest scores are not what they should be.
+    /// The traces, up to this one, whose latest scores are not the expected ones.
     fn wrong(&self, n_traces: u64) -> Vec<u64> {
         let mut latest: BTreeMap<(u64, &str), &Score> = BTreeMap::new();
         for score in self.all.values() {
@@ -370,8 +370,8 @@ impl Scores {
         (trace, of_trace.collect())
     }
 
-    /// Until the latest scores of all these traces are right. A backlog may take long: gives up
-    /// only where nothing becomes right any more.
+    /// Waits until the latest scores of all these traces are right. A backlog may take long, so it
+    /// gives up only once no further trace becomes right.
     fn all_right(&mut self, n_traces: u64, backend: &Backend, events: &Events) {
         let (mut fewest, mut give_up_at) = (usize::MAX, now().instant + PATIENCE);
         loop {
@@ -387,7 +387,7 @@ impl Scores {
                 let some: Vec<_> = wrong.iter().take(5).map(|it| self.told(*it)).collect();
                 panic!("{fewest} of {n_traces} are not right: {some:?}");
             }
-            // A score is not announced, so look again after a while.
+            // The arrival of a score notifies nobody, so look again after a while.
             let state = events.state.lock().unwrap();
             drop(events.changed.wait_timeout(state, LOOK).unwrap());
         }
@@ -474,7 +474,7 @@ async fn kills_rebalances_and_dead_brokers_change_no_score() {
     let n_repeated = n_repeated_by(&scores);
     for number in 1..=3 {
         bench.broker("kill", number);
-        // Those that have begun, and some that begin without it.
+        // The traces that have begun, and some that begin while the broker is away.
         scores.all_right(load.n_sent() + 100, &backend, &events);
         bench.broker("start", number);
         bench.all_in_sync(&events);
@@ -543,7 +543,7 @@ async fn kills_rebalances_and_dead_brokers_change_no_score() {
     let n_missing = expected.all.keys().filter(is_missing).count();
     let some = &different[..different.len().min(5)];
     assert_eq!((different.len(), n_missing), (0, 0), "{some:?}");
-    // What three judges have in a second, at each kill of one of them.
+    // The scores that three judges give in a second, for each kill of one of them.
     let bound = n_kills as f64 * rate;
     assert!((n_repeated as f64) <= bound, "{n_repeated} > {bound}");
     fs::remove_dir_all(&bench.scratch).unwrap();

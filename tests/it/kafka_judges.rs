@@ -1,6 +1,6 @@
-//! Judging what is in Kafka, by the real program with a real broker: whole traces and each score
-//! once, while judges come, go and are killed. Needs a broker, so `tests/kafka/run` runs it; does
-//! not prove anything about several brokers or logins.
+//! Judging from Kafka, by the real program with a real broker: whole traces, and each score once,
+//! while judges come, go and are killed. Needs a broker, so `tests/kafka/run` runs it; does not
+//! prove anything about several brokers or logins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -31,7 +31,7 @@ criteria:
     evaluate: { tool_call_count: { tool_calls_count: { look: ["==", 5] } } }
 "#;
 
-/// A topic of its own on the broker, and the backend that gets its scores.
+/// A topic of its own on the broker, and the backend that receives its scores.
 pub(crate) struct Bench {
     pub(crate) brokers: String,
     pub(crate) topic: String,
@@ -82,7 +82,7 @@ impl Bench {
         Running::start(&arguments)
     }
 
-    /// A judge, once the group has taken it in; and its admin port.
+    /// A judge that has joined the group, and its admin port.
     pub(crate) fn judge(&self) -> (Running, String) {
         self.judge_with(&[])
     }
@@ -115,7 +115,7 @@ impl Bench {
         (judge, admin)
     }
 
-    /// A writer, and its OTLP port. It has no criteria.
+    /// A writer without criteria, and its OTLP port.
     pub(crate) fn writer(&self) -> (Running, String) {
         let endpoint = format!("forward.endpoint=http://{}", self.backend.address);
         self.writer_with(&[&endpoint])
@@ -171,7 +171,8 @@ impl Bench {
         scores
     }
 
-    /// Waits until every trace has both scores, and checks them. Returns how many came twice.
+    /// Waits until every trace has both scores, and checks them. Returns how many scores came
+    /// twice.
     pub(crate) fn all_judged(
         &self,
         traces: impl Iterator<Item = u64> + Clone,
@@ -179,7 +180,7 @@ impl Bench {
     ) -> usize {
         let wanted: BTreeSet<u64> = traces.collect();
         loop {
-            // Answers only after a while: the judges work meanwhile.
+            // This call answers only after a while, during which the judges work.
             for admin in admins {
                 http(admin, "GET /metrics", &[]);
             }
@@ -251,7 +252,7 @@ pub(crate) fn line_with(program: &mut Running, message: &str) -> serde_json::Val
     }
 }
 
-/// A run in two parts; the second has the agent's span. Each part has calls that decide.
+/// A run in two parts; the second has the agent's span. Each part has calls that decide a verdict.
 pub(crate) fn parts_of(trace: u64) -> [Vec<Span>; 2] {
     let call = |name: &str| SpanCall {
         name: name.to_owned(),
@@ -315,7 +316,7 @@ async fn open_traces_move_to_a_judge_that_joins_and_back_when_it_drains() {
     send_parts(&otlp, 1..=30, 1);
     bench.all_judged(1..=30, &[&first_admin, &second_admin]);
     assert!(metric(&second_admin, "spanscore_kafka_assigned_partitions") > 0.0);
-    // What is open there is open here again.
+    // The traces that were open in the second judge are open again in the first.
     end(second);
     send_parts(&otlp, 31..=60, 1);
     assert_eq!(bench.all_judged(1..=60, &[&first_admin]), 0);
@@ -378,7 +379,7 @@ async fn what_is_no_otlp_is_set_aside_and_what_is_misplaced_is_incomplete() {
         ),
         6.0
     );
-    // The same trace in every partition: in five of them it does not belong.
+    // The same trace in every partition; it belongs in one of the six.
     for partition in 0..N_PARTITIONS {
         put(partition, &request(parts_of(1_000).concat()));
     }

@@ -10,10 +10,10 @@ use crate::kafka_judges::{Bench, end, send_parts};
 use crate::support::backend::Backend;
 use crate::support::program::{http, metric, wait_for_metric};
 
-/// Traces of the burst, which are twice as many requests.
+/// The traces of the burst, each of two requests.
 const N_TRACES: u64 = 1_000;
 
-/// One in a hundred requests.
+/// One request in a hundred.
 const N_RANDOM: usize = 20;
 
 fn lag_of_all(admin: &str) -> f64 {
@@ -27,7 +27,7 @@ async fn a_burst_during_an_outage_of_the_backend_waits_in_the_topic() {
     let mut bench = Bench::new("burst").await;
     bench.backend = Backend::start_apart().await;
     let address = bench.backend.address.to_string();
-    // Scores of the burst are more than fit.
+    // The scores of the burst are more than fit into the queue.
     let (judge, admin) = bench.judge_with(&["scores.queue.max_size=64KiB"]);
     let (writer, otlp) = bench.writer_with(&[]);
     for part in 0..2 {
@@ -51,7 +51,7 @@ async fn a_burst_during_an_outage_of_the_backend_waits_in_the_topic() {
         producer.send(record).map_err(|(error, _)| error).unwrap();
         producer.flush(Duration::from_secs(10)).unwrap();
     }
-    // What does not fit waits in the topic.
+    // The records that do not fit wait in the topic.
     while lag_of_all(&admin) < 100.0 {}
     let capacity = "spanscore_exporter_queue_size_bytes{queue=\"score_spans\"}";
     let waiting = metric(&admin, capacity);

@@ -13,13 +13,13 @@ use crate::support::spans::request;
 const PASSWORD: &str = "secret";
 const WRONG: &str = "wrong-horse";
 
-/// What the script says of its broker.
+/// What the script tells us about its broker.
 #[expect(clippy::disallowed_methods, reason = "the script names its broker")]
 fn set(name: &str) -> String {
     std::env::var(name).expect("tests/kafka/run sets it")
 }
 
-/// Logs in at the broker's door for that.
+/// A login at the listener of the broker that requires one.
 struct Login {
     user: &'static str,
     mechanism: &'static str,
@@ -216,7 +216,7 @@ async fn a_judge_without_rights_begins_once_it_has_them() {
             bench.topic
         );
         assert_eq!(line["why"], expected, "{name}");
-        // Without the right to read the topic it is a member all the same, with partitions.
+        // A judge without the right to read the topic still becomes a member with partitions.
         assert!(!is_ready(&admin) || name == "no-topic", "{name}");
         for (kind, operations) in lacks {
             grant(&bench, "judge", kind, operations);

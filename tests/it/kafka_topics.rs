@@ -1,6 +1,6 @@
 //! What may be wrong with a topic, by the real program with a real broker: partitions that are
-//! added, spans that are placed otherwise, records that are no OTLP and go to a topic of their own;
-//! and both group protocols. `tests/kafka/run` runs it.
+//! added, spans that another writer places differently, records that are not OTLP and go to a topic
+//! of their own; and both group protocols. `tests/kafka/run` runs it.
 
 use std::time::Duration;
 
@@ -41,12 +41,12 @@ async fn partitions_that_are_added_are_read_from_their_beginning() {
     send_whole(&bench, 1..=20, &[]);
     assert_eq!(bench.all_judged(1..=20, &[&admin]), 0);
     end(judge);
-    // Nobody reads while these are written.
+    // No judge reads while these are written.
     add_partitions(&bench, 9).await;
     send_whole(&bench, 21..=60, &[]);
     let (mut judge, admin) = bench.judge_with(&[latest]);
     assert_eq!(bench.all_judged(1..=60, &[&admin]), 0);
-    // Now it reads.
+    // Now a judge reads.
     add_partitions(&bench, 12).await;
     let line = line_with(&mut judge, "9 partitions and has 12 now");
     let message = line["message"].as_str().unwrap();
@@ -133,14 +133,14 @@ async fn a_record_that_is_no_otlp_waits_for_the_set_aside_topic() {
         aside.topic
     );
     assert!(why.starts_with(&expected), "{why}");
-    // The others go on, and this one does not move.
+    // The other partitions continue, and this one does not move.
     wait_for_metric(
         &admin,
         "spanscore_kafka_lag_records{partition=\"2\"}",
         |it| it == 0.0,
     );
     assert!(metric(&admin, "spanscore_kafka_lag_records{partition=\"3\"}") > 0.0);
-    // A successor finds the record again.
+    // A successor reads the record again.
     end(judge);
     let (mut judge, admin) = bench.judge_at_start(&[&setting]);
     line_with(&mut judge, "cannot set a record aside");

@@ -1,6 +1,6 @@
-//! A log that is judged: the judgements and their times are a function of the log, and a successor
-//! that takes it over at any moment continues without a missing, torn or wrong score, or a second
-//! one without its mark. The log is a list here; `tests/kafka/run` has a real broker.
+//! Judging from a log: the judgements and their times are a function of the log, and a successor
+//! that takes it over at any moment continues without a missing, torn or wrong score, and marks
+//! every score that it repeats. The log is a list here; `tests/kafka/run` has a real broker.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -110,7 +110,7 @@ struct Owner {
     judge: LogJudge,
     rules: Rules,
     sent: Vec<Sent>,
-    /// How much had been sent at some moments, and what is to be left then.
+    /// Some marks, each with the number of scores that had been sent before it.
     marks: Vec<(usize, LogMark)>,
 }
 
@@ -121,7 +121,7 @@ struct Sent {
 }
 
 impl Sent {
-    /// What a backend keeps one score of.
+    /// A backend keeps one score for each of these keys.
     fn key(&self) -> (String, String, u64) {
         let line: Value = serde_json::from_str(&self.line).unwrap();
         let text = |key: &str| line[key].as_str().unwrap().to_owned();
@@ -177,7 +177,7 @@ impl Owner {
         self.keep(&judged);
     }
 
-    /// Reads on from its next record to `end`, and then until all is judged.
+    /// Reads from its next record to `end`, and then waits until everything is judged.
     fn read(&mut self, log: &[Record], end: usize) {
         let from = self.judge.next_offset() as usize;
         for (offset, record) in log.iter().enumerate().take(end).skip(from) {
@@ -217,8 +217,8 @@ fn what_is_judged_does_not_depend_on_when_the_time_is_told() {
     }
 }
 
-/// Takes the log over after `n_read` records, `n_left` marks before the last, and compares what
-/// both owners have sent with what one sends that is left alone.
+/// Takes the log over after `n_read` records, at the mark `n_left` before the last one, and
+/// compares the scores of both owners with those of a single, undisturbed owner.
 fn take_over(log: &[Record], expected: &[Sent], n_read: usize, n_left: usize, waits: u64) {
     let mut first = Owner::new(0, None);
     first.read(log, n_read);
@@ -234,7 +234,7 @@ fn take_over(log: &[Record], expected: &[Sent], n_read: usize, n_left: usize, wa
 
     let case = format!("after {n_read} records, {n_left} marks before, {waits}");
     let expected: BTreeMap<_, _> = expected.iter().map(|it| (it.key(), &it.line)).collect();
-    // Whether or not the rest of what the first has sent arrived.
+    // The last scores that the first owner sent may have arrived or not.
     for n_arrived in [n_sent, first.sent.len()] {
         let mut sent: BTreeMap<_, &String> = BTreeMap::new();
         for it in &first.sent[..n_arrived] {
@@ -289,7 +289,7 @@ fn a_clean_handover_repeats_nothing() {
 #[test]
 fn a_trace_that_is_open_for_longer_than_is_read_again_is_incomplete_and_not_missing() {
     let minute = 60 * SECOND;
-    // A span each two and a half minutes, for a quarter of an hour.
+    // A span every two and a half minutes, for a quarter of an hour.
     let long = run_of(3, BEGIN, 5 * minute / 2, 0);
     let beside = (0..200).flat_map(|n| run_of(100 + 4 * n, BEGIN + n * 5 * SECOND, MILLI, 0));
     let mut arrivals: Vec<_> = long.into_iter().chain(beside).collect();

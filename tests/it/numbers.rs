@@ -37,7 +37,7 @@ mod tests {
     /// Judges a run that calls `pay` with these arguments, an OTLP value.
     fn judged(expected: &str, args: &str) -> Evaluation {
         let config = load(expected).unwrap();
-        // The state file keeps the same criterion.
+        // The state file stores the same criterion.
         let stored = serde_json::to_vec(&config.criteria).unwrap();
         let criteria: Vec<Criterion> = serde_json::from_slice(&stored).unwrap();
         assert_eq!(criteria[0].revision(), config.criteria[0].revision());

@@ -85,7 +85,7 @@ fn every_other_command_works_as_it_stands() {
     }
 }
 
-/// A folder with the configuration that it shows.
+/// A folder with the configuration shown in the README.
 fn shown_configuration() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let yaml = README
@@ -97,7 +97,8 @@ fn shown_configuration() -> TempDir {
     folder
 }
 
-/// It asks first: was `authenticate` called before `transfer`? Was `delete` never called?
+/// The README begins with two questions: was `authenticate` called before `transfer`? Was `delete`
+/// never called?
 #[test]
 fn the_criteria_it_shows_answer_the_questions_it_asks() {
     let folder = shown_configuration();

@@ -1,6 +1,6 @@
-//! A pipeline that is rebuilt from a journal's records and marks, after a crash at any moment, says
-//! what an undisturbed one says: every score once, with the same revisions. The journal is a list
-//! here; `tests/it/durability.rs` kills the program with a real one.
+//! A pipeline that is rebuilt from a journal's records and marks, after a crash at any moment,
+//! reports what an undisturbed one reports: every score once, with the same revisions. The journal
+//! is a list here; `tests/it/durability.rs` kills the program with a real one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,13 +22,13 @@ use crate::support::spans::{SpanCall, request, spans_of_run};
 
 const N_TRACES: u64 = 24;
 
-/// A process: what it has in memory, and what a crash leaves.
+/// A process: its state in memory, and what is left after a crash.
 struct Process {
     rules: Rules,
     start: Now,
     seconds: u64,
     pipeline: Pipeline,
-    /// Judged, and not yet durable.
+    /// Judgements that are not yet durable.
     unsent: Vec<String>,
     unwritten: Vec<(Vec<u8>, u64)>,
     disk: Disk,
@@ -36,9 +36,9 @@ struct Process {
 
 #[derive(Default)]
 struct Disk {
-    /// From this record on the score plane needs them.
+    /// Scoring needs the records from this one on.
     needed: u64,
-    /// The memory of traces begins here.
+    /// The beginning of the memory of traces.
     since: u64,
     records: BTreeMap<u64, Record>,
     next: u64,
@@ -48,7 +48,7 @@ struct Disk {
 enum Record {
     Request(Vec<u8>),
     Marks(Vec<u8>),
-    /// What the record of this number had of open traces.
+    /// The content of open traces, copied from the record with this number.
     Carried(u64, Vec<u8>),
     Open(Vec<u8>),
 }
@@ -123,7 +123,7 @@ impl Process {
         self.unwritten.extend(judged.marks.encode());
     }
 
-    /// Scores leave, marks are written, and what is no longer needed goes.
+    /// Sends scores, writes marks, and drops records that are no longer needed.
     fn flush(&mut self) {
         self.disk.sent.append(&mut self.unsent);
         for (marks, _) in self.unwritten.drain(..) {
@@ -133,7 +133,8 @@ impl Process {
         self.disk.release(needed);
     }
 
-    /// Carries open traces until all records so far can go, and crashes on the way, at most once.
+    /// Carries open traces forward until all records so far can be dropped; crashes on the way at
+    /// most once.
     fn carry(&mut self, mut crashes: impl FnMut() -> bool) {
         let mut n_crashes = 0;
         let mut crashes = || {
@@ -165,7 +166,8 @@ impl Process {
                     .oldest_open_record()
                     .is_none_or(|at| at >= below)
             );
-            // The memory of traces reaches back as far as before, unless it needed one of them.
+            // The memory of traces reaches back as far as before, unless it needs one of the
+            // dropped records.
             if self.pipeline.oldest_record().is_some_and(|at| at < below) {
                 self.disk.since = self.now().unix_nanos;
             }
@@ -234,13 +236,13 @@ impl Disk {
         number
     }
 
-    /// Gives up the records below.
+    /// Drops the records before this one.
     fn release(&mut self, needed: u64) {
         self.needed = needed.max(self.needed);
         self.records = self.records.split_off(&self.needed);
     }
 
-    /// What the records have of some traces.
+    /// The parts of the records that belong to these traces.
     fn copies(&self, ids: &[TraceId]) -> Vec<Record> {
         let keeps = |trace_id: TraceId| ids.contains(&trace_id);
         let records = self.records.iter();
@@ -251,7 +253,7 @@ impl Disk {
             Record::Marks(bytes) => Some(Record::Marks(TraceMark::pick(bytes, keeps))),
             Record::Open(_) => None,
         });
-        // What a crash left is not copied beside what took its place.
+        // A copy that a crash left behind is not kept beside the copy that replaces it.
         let copies = copies.filter(|copy| match copy {
             Record::Carried(origin, body) => seen.insert((*origin, body.clone())),
             _ => true,
@@ -311,7 +313,7 @@ fn run(seed: u64, mut crashes: impl FnMut() -> bool) -> (Vec<String>, usize) {
             step(&mut process);
         }
         process.wait(20);
-        // Judged, and lost again if it crashes here.
+        // The judgement is made, and lost again if the process crashes here.
         step(&mut process);
         process.wait(20);
         process.flush();
@@ -343,8 +345,8 @@ fn crashes_at_any_moment_change_no_score_and_repeat_none() {
     }
 }
 
-/// Moves a run into the moment before the process starts: had its memory of traces begun later than
-/// that, spans could be missing.
+/// Moves a run to the moment before the process starts: had its memory of traces begun later than
+/// the run, spans could be missing.
 fn at_present(spans: &mut [Span], start: Now) {
     const RECORDED: u64 = 1_700_000_000_000_000_000;
     let before = start.unix_nanos - 10_000_000_000;
@@ -354,8 +356,8 @@ fn at_present(spans: &mut [Span], start: Now) {
     }
 }
 
-/// Like [`run`], but all records go again and again while all traces are open, some for the first
-/// time and some because late spans came.
+/// Like [`run`], but all records are dropped again and again while all traces are open, some for
+/// the first time and some reopened by late spans.
 fn run_carrying(
     seed: u64,
     start: Now,
@@ -390,7 +392,7 @@ fn run_carrying(
             if crashes() {
                 process.crash();
             }
-            // Late spans of traces that are not open yet must find their records.
+            // Late spans of traces that are not open yet must find the records of those traces.
             let may_go = idx == 0 || n + 1 == n_bodies;
             if is_carrying && may_go && (n % 10 == 0 || n + 1 == n_bodies) {
                 process.carry(&mut crashes);
@@ -437,7 +439,7 @@ fn traces_whose_records_went_again_and_again_are_judged_as_if_none_had() {
     assert!(n_crashes > 100, "{n_crashes}");
 }
 
-/// A run whose root comes last, and how complete it is judged to be.
+/// A run whose root comes last, and the completeness with which it is judged.
 fn completeness(leave: impl FnOnce(&mut Process)) -> String {
     let mut process = Process::new();
     let mut spans = spans_of_run(1, &[], &vec![SpanCall::default(); 3]);
@@ -447,7 +449,7 @@ fn completeness(leave: impl FnOnce(&mut Process)) -> String {
         process.receive(request(vec![span]));
     }
     leave(&mut process);
-    // Other traces are given up.
+    // The records of other traces are given up.
     process.disk.since = process.now().unix_nanos;
     process.crash();
     process.receive(request(vec![root]));
@@ -463,7 +465,7 @@ fn completeness(leave: impl FnOnce(&mut Process)) -> String {
 
 #[test]
 fn a_trace_that_is_given_up_is_incomplete() {
-    // It was too large to be carried.
+    // The trace was too large to be carried.
     assert_eq!(
         completeness(|process| process.disk.release(2)),
         "incomplete"
@@ -498,7 +500,7 @@ fn a_trace_whose_spans_are_gone_takes_no_late_span() {
     process.flush();
     let first = process.disk.sent.len();
     assert_eq!(first, 3);
-    // Its request was given up, its mark was not.
+    // Its request is lost, its mark is not.
     process.disk.records.remove(&0);
     process.crash();
     process.receive(request(vec![late]));

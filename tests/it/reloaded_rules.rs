@@ -64,7 +64,7 @@ mod tests {
         scanned(rules, 1, "", &values)
     }
 
-    /// The verdict of the last rules on batches that arrived under the earlier ones.
+    /// The verdict under the last rules on batches that arrived under earlier ones.
     fn judged(batches: Vec<(&Rules, Batch)>, last: &Rules) -> Evaluation {
         let now = sidecar::now();
         let mut pipeline = Pipeline::new(Settings::replay(), now);
@@ -117,7 +117,7 @@ mod tests {
     fn an_attribute_that_scores_copied_before_is_kept_from_the_next_version_on() {
         let tool = tools(&["tool.name"], &[]);
         let old = rules(None, &tool, &[]);
-        // Judged by one set of rules, with old rules whose spans lack the attribute.
+        // A reload that copies the attribute, while spans kept under the old rules lack it.
         let copying = rules(Some(&old), &tool, &["acme.tool"]);
         let new = rules(Some(&copying), &tools(&["acme.tool"], &[]), &[]);
         let open = vec![(&old, deletes(&old)), (&new, root(&new))];

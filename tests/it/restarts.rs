@@ -1,6 +1,6 @@
-//! Open traces of the real program over kills: each is judged once, in full, and its scores are
-//! those of an undisturbed run to the byte. Every kill is one of the process; a pipeline that
-//! crashes at any moment is in `tests/it/rebuilt_traces.rs`.
+//! Open traces of the real program across kills: each is judged once, in full, and its scores equal
+//! those of an undisturbed run to the byte. Only the process is killed; a pipeline that crashes at
+//! any moment is in `tests/it/rebuilt_traces.rs`.
 
 mod carried;
 mod disks;
@@ -64,7 +64,8 @@ fn start_tampered(
     Running::start_tampered(tampering, &arguments)
 }
 
-/// A number of this test: the usual one, unless more are asked for (`.ci/extended restarts`).
+/// The number of a test's repetitions: the usual one, unless more are asked for (`.ci/extended
+/// restarts`).
 #[expect(
     clippy::disallowed_methods,
     reason = "how this run of the tests was asked for"
@@ -86,7 +87,7 @@ fn run_of(trace: u64) -> Vec<Span> {
     spans_of_run(trace, &[], &calls)
 }
 
-/// Moves runs into the present: what began long ago could not have been missed.
+/// Moves runs into the present: of a run that began long ago, no span counts as missed.
 fn at_present(spans: &mut [Span], present: u64) {
     const RECORDED: u64 = 1_700_000_000_000_000_000;
     for span in spans {
@@ -104,7 +105,7 @@ fn send(otlp: &str, spans: &[Span]) {
     assert!(is_acknowledged(otlp, &request(spans.to_vec())));
 }
 
-/// The score spans that arrived, by their ids, each as often as it came.
+/// The score spans that arrived, by their ids, with every copy.
 fn scores(backend: &Backend) -> BTreeMap<Vec<u8>, Vec<Vec<u8>>> {
     let mut scores: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for arrived in backend.arrived() {
@@ -127,7 +128,7 @@ fn scores(backend: &Backend) -> BTreeMap<Vec<u8>, Vec<Vec<u8>>> {
     scores
 }
 
-/// How complete the trace of a score was.
+/// The completeness of a score's trace.
 fn completeness(score: &Span) -> &str {
     let mut attributes = score.attributes.iter();
     let found = attributes.find(|attribute| attribute.key == "spanscore.completeness");
@@ -144,7 +145,7 @@ async fn wait_for_scores(backend: &Backend, n_scores: usize) {
 }
 
 /// Waits until the sidecar knows that all its scores are delivered. A request that it acknowledges
-/// after that is in the journal behind the note of it.
+/// after that follows the note of the delivery in the journal.
 async fn wait_until_delivered(admin: &str, n_scores: usize) {
     wait_for_both_shapes(admin, "spanscore_scores_sent_total", n_scores).await;
 }
@@ -177,7 +178,7 @@ async fn traces_that_are_open_at_a_kill_are_judged_once_and_in_full() {
     let mut sidecar = start_kept(0);
     let mut addresses = sidecar.addresses();
 
-    // Its memory begins before the runs do.
+    // The memory of the sidecar begins before the runs do.
     let present = unix_nanos();
     let runs_of = |round: u64| {
         let traces = round * n_traces + 1..=(round + 1) * n_traces;
@@ -214,7 +215,7 @@ async fn traces_that_are_open_at_a_kill_are_judged_once_and_in_full() {
         sidecar.child.wait().unwrap();
         sidecar = start_kept(round + 1);
         addresses = sidecar.addresses();
-        // The roots of the runs that the kill has cut off.
+        // The roots of the runs that the kill interrupted.
         for spans in runs_of(round) {
             send(&addresses[0], &spans[..1]);
         }
@@ -266,8 +267,8 @@ async fn open_traces_that_are_kept_at_a_stop_go_on_at_the_next_start() {
     }
 }
 
-/// Waits until this many scores wait for each destination and are on the disk. A request that the
-/// sidecar acknowledges after that is in the journal behind the note of their judgements.
+/// Waits until this many scores wait for each destination and are on disk. A request that the
+/// sidecar acknowledges after that follows the note of their judgements in the journal.
 async fn wait_until_kept(admin: &str, n_scores: usize) {
     wait_for_both_shapes(admin, "spanscore_scores_queued", n_scores).await;
 }
@@ -280,7 +281,7 @@ async fn scores_whose_backend_is_away_over_kills_arrive_once_and_unchanged() {
     let journal = folder.path().join("journal");
     let downstream = Backend::start().await;
     let endpoint = format!("http://{}", downstream.address);
-    // Nothing listens there yet.
+    // Nothing listens at this address yet.
     let address = Backend::start_apart().await.address.to_string();
     let scores_to = format!("scores.endpoint=http://{address}");
     let start_kept = || start(folder.path(), &endpoint, Some(&journal), &[&scores_to]);
@@ -310,7 +311,7 @@ async fn scores_whose_backend_is_away_over_kills_arrive_once_and_unchanged() {
             send(&addresses[0], &spans);
         }
         wait_until_kept(&addresses[1], N_CRITERIA * N_TRACES * (round + 1)).await;
-        // Stays open: its parent never comes.
+        // This trace stays open: the parent of its span never comes.
         let filler = Span {
             trace_id: vec![200 + round as u8; 16],
             span_id: vec![1; 8],
@@ -341,7 +342,7 @@ async fn scores_whose_backend_is_away_over_kills_arrive_once_and_unchanged() {
     third.signal(Signal::TERM);
     assert_eq!(third.ended().0, 0);
     let mut received = scores(&backend);
-    // Those of the fillers are judged at a stop.
+    // Leaves out the scores of the fillers, which are judged at shutdown.
     received.retain(|id, _| expected.contains_key(id));
     for (id, expected) in &expected {
         assert_eq!(received[id].len(), 1, "a score came twice");
@@ -349,7 +350,7 @@ async fn scores_whose_backend_is_away_over_kills_arrive_once_and_unchanged() {
     }
 }
 
-/// A file system on which nobody can make a folder, not even root.
+/// A file system in which nobody can create a folder, not even root.
 const UNUSABLE: &str = "/proc/self";
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,5 @@
-//! Runs and rules that would cost the most: each is answered within its bounds, and what was too
-//! much is said. Does not prove how long it takes; the benchmark `rules` does.
+//! The most expensive runs and rules: each is answered within its bounds, and the answer says which
+//! bound was exceeded. Does not prove how long it takes; the benchmark `rules` does.
 
 use serde_json::{Value, json};
 use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, Verdict};
@@ -73,7 +73,8 @@ fn patterns_that_match_everything_are_judged_on_calls_that_all_overlap() {
             (number("activations"), number("violations"))
         })
         .collect();
-    // Two executions at once are in no order: what asks for one fails, what bars one passes.
+    // Two simultaneous executions are in no order: rules that require an order fail, rules that
+    // forbid it pass.
     let n_each = u64::from(n as u32);
     let expected = [
         (2 * n_each, 2 * n_each),
@@ -82,7 +83,7 @@ fn patterns_that_match_everything_are_judged_on_calls_that_all_overlap() {
         (2 * n_each, 2 * n_each),
     ];
     assert_eq!(counted, expected);
-    // Of each rule only the first violations are listed, with the calls that caused them.
+    // For each rule only the first violations are listed, with the calls that caused them.
     assert!(found.iter().all(|rule| {
         let n_of = |key: &str| rule[key].as_array().expect("a list").len();
         n_of("violated") <= 100 && n_of("because") <= 100
@@ -97,7 +98,7 @@ fn a_rule_with_ten_thousand_activations_in_a_cut_trace_tells_the_first() {
     let pair = json!({ "a": "^a$", "b": "^b$" });
     let barred = rules(json!([{ "not_succession": pair }]), "interval");
     let evaluation = judge(barred, calls().collect(), true);
-    // What was barred has happened, whatever else comes.
+    // The forbidden call has happened, whatever else comes.
     assert_eq!(evaluation.verdict, Verdict::Fail);
     let found = &evaluation.details()["rules"][0];
     assert_eq!(found["activations"], json!(10_000));
@@ -164,7 +165,7 @@ fn values_beyond_the_bound_leave_a_rule_open() {
             beyond.explanation()
         );
     }
-    // A rule about another path is judged all the same.
+    // A rule about another path is judged nevertheless.
     let other = rules(pair(json!(["args.others.*"])), "interval");
     assert_eq!(
         judge(other, with_args(40, ids(10_000)), false).verdict,
@@ -199,7 +200,7 @@ fn replies_that_hide_what_is_near_are_given_up() {
         "{}",
         many.explanation()
     );
-    // Where times alone decide, all are judged.
+    // Where times alone decide, all calls are judged.
     let timed = judge(near("interval"), crowd(4_000), false);
     assert_eq!(timed.verdict, Verdict::Pass, "{}", timed.explanation());
 }
@@ -235,7 +236,7 @@ fn a_reference_with_too_many_orders_is_matched_in_the_order_of_starts_and_says_s
     );
 }
 
-/// The calls can have been made in the expected order, which takes too long to find.
+/// The calls could have been made in the expected order, but finding it takes too long.
 #[test]
 fn a_run_that_another_order_could_save_does_not_fail() {
     let names = "addcdbbcebeebabaabdbddddda";

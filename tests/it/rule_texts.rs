@@ -1,5 +1,5 @@
-//! Texts of rules and limits where rounding could make them contradict the verdict: what exceeds a
-//! limit by less than a millisecond. Does not prove the other texts; the corpus does.
+//! Texts of rules and limits where rounding could contradict the verdict: a limit exceeded by less
+//! than a millisecond. Does not prove the other texts; the corpus does.
 
 use std::sync::Arc;
 

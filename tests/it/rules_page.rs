@@ -1,5 +1,5 @@
 //! Every example of `docs/rules.md`: the criterion loads, the run that keeps it passes, and the run
-//! that breaks it fails with the text of the page. Does not prove that the rules are wise.
+//! that breaks it fails with the text of the page. Does not prove that the rules are sensible.
 
 use serde::Deserialize;
 use spanscore::evaluate::{Criterion, Expectations, Explain, Verdict};

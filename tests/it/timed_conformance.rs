@@ -169,7 +169,7 @@ fn details_differ(case: &Case, expected: &Value, evaluation: &Evaluation) -> Opt
     }
 }
 
-/// Why the alignment in the answer does not prove its number, or nothing.
+/// Why the alignment in the answer does not prove its number; `None` if it does.
 fn disproved(case: &Case, said: &Value) -> Option<String> {
     let preset = case.criteria["preset"].as_str().unwrap_or_default();
     let score = said["score"].as_str()?;
@@ -360,7 +360,7 @@ fn spans_of(case: &Case) -> Vec<Span> {
         if let Some(step) = call.step
             && asked.insert((parent, step))
         {
-            // Steps without calls had a model span, too.
+            // Steps without calls have a model span, too.
             let first = nanos(call.start_ms).saturating_sub(100_000);
             spans.push(span(
                 200 + at as u64,

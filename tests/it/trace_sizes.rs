@@ -1,5 +1,6 @@
-//! What an open trace is counted with, for the requests that the benchmarks send: so many traces
-//! fit into the memory of a sidecar. Proves nothing about what the allocator takes for them.
+//! The bytes counted for an open trace, for the requests that the benchmarks send: they decide how
+//! many traces fit into the memory of a sidecar. Proves nothing about what the allocator takes for
+//! them.
 
 #[expect(dead_code, reason = "benchmarks read more of a request than its bytes")]
 #[path = "../../benches/support/payload.rs"]
@@ -18,8 +19,8 @@ mod tests {
 
     use super::payload::{Profile, Recipe, Ring};
 
-    /// The statistics while `n_open` traces of 12 spans are open, which have half of them on
-    /// average.
+    /// The statistics while `n_open` traces of 12 spans are open; on average half of the spans of
+    /// each have arrived.
     fn open(profile: Profile, n_open: usize) -> Stats {
         let ring = Ring::new(Recipe {
             profile,

@@ -1,6 +1,6 @@
-//! What becomes of rules, references and limits where a span has no start, no end, or ends before
-//! it starts: from OTLP bytes to the verdict, in both orders of arrival. Does not prove that times
-//! which contradict nothing are right.
+//! The effect on rules, references and limits of a span that has no start, has no end, or ends
+//! before it starts: from OTLP bytes to the verdict, in both orders of arrival. Does not prove that
+//! consistent times are right.
 
 use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ fn span(id: u64, parent: u64, operation: &str, key: &str, (name, start, end): Se
     }
 }
 
-/// The label, and whether the text says that a call's times are not known.
+/// The label, and whether the text mentions that a call's times are unknown.
 fn said(evaluator: &str, fields: Value, calls: &[Sent<'_>]) -> (&'static str, bool) {
     let evaluation = judged(evaluator, &fields, ("tester", Some(0), Some(1_000)), calls);
     let text = evaluation.explanation();

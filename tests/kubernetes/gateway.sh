@@ -1,4 +1,4 @@
-# Sourced by on-node.sh: the gateway of several pods behind its router while both change, and what it costs.
+# Sourced by on-node.sh: the gateway of several pods behind its router while both change, and the verdicts that this costs.
 
 GATEWAY_AGENTS=6 GATEWAY_RUNS=50 GATEWAY_SECONDS=4
 

@@ -1,6 +1,6 @@
 # Sourced by on-node.sh: the journals of a sidecar and of a gateway on volumes, while their backend is away.
 
-# The backend is a process of this machine, so that it can be away and what it has said is not: at the address that pods have for the machine.
+# The backend is a process of this machine, at the address by which pods reach the machine: it can be down while its output stays.
 BACKEND=10.245.0.1:34318
 backend_comes() { "$out/peer/peer" sink "$BACKEND" >>"$out/arrived.jsonl" & sink_pid=$!; until_true 10 "the backend" listens "$BACKEND"; }
 backend_goes() { kill "$sink_pid"; wait "$sink_pid" 2>/dev/null || true; sink_pid=; }
@@ -68,7 +68,7 @@ journal_of_a_sidecar() {
   backend_goes
   local -a traces; mapfile -t traces < <(runs_of sidecars sdk)
   [ ${#traces[@]} = 3 ] || fail "the agent finished ${#traces[@]} runs"
-  # The one that was open at the kill, too: the journal proves that nothing of it was missed.
+  # The trace that was open at the kill, too: the journal proves that no span of it was missed.
   python3 "$here/arrived.py" runs "$out/arrived.jsonl" checkout "${traces[0]}=root_ended:pass" "${traces[1]}=root_ended:pass" "${traces[2]}=root_ended:pass"
   printf '%s\n' "${traces[@]}" >"$out/runs.txt"
   python3 "$here/arrived.py" kept "$out/arrived.jsonl" checkout "$out/runs.txt"
@@ -80,7 +80,7 @@ journal_of_a_gateway() {
   gateway_overlay journals "$BACKEND" SPANSCORE_SHUTDOWN__DEADLINE=5s
   echo 'replicas: [{ name: spanscore-router, count: 0 }]' >>"$out/gateway/kustomization.yaml"
   k apply -k "$out/gateway" --server-side --validate=strict >/dev/null
-  # Nobody says how many but the autoscaler.
+  # Only the autoscaler sets the number of pods.
   until_true 120 "two pods of the StatefulSet, by its autoscaler" gateway_pods journals 2
   k -n journals delete horizontalpodautoscaler spanscore-gateway >/dev/null
   k -n journals create service clusterip load --tcp=4317:4317 >/dev/null

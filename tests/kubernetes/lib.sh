@@ -1,11 +1,11 @@
 # Shared by the scripts beside it; sourced, not run. What each needs is installed on the way: programs built from Go modules and a Python
-# environment go to $CACHE, packages come from apt where we are root on a Debian. What cannot be had is skipped, loudly, and counted.
+# environment go to $CACHE, packages come from apt where we are root on a Debian. What cannot be installed is reported as skipped, and counted.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 out=$root/target/kubernetes
 CACHE=${TEST_KUBERNETES_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/spanscore-kubernetes}
-# Programs of Kubernetes that are already built, if they are; else they are built into it (node.sh says which).
+# The folder of Kubernetes' own programs; those that are missing are built into it (node.sh lists them).
 NODE_BIN=${TEST_KUBERNETES_NODE_BIN:-${XDG_CACHE_HOME:-$HOME/.cache}/kube-node/bin}
 mkdir -p "$out" "$CACHE/bin"
 export PATH=$NODE_BIN:$CACHE/bin:$PATH
@@ -16,7 +16,7 @@ KUBERNETES_VALIDATE_VERSION=1.37.0
 
 say() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }
 fail() { say "FAILED: $*"; exit 1; }
-# A check that could not be made is told at once and once more at the end, by `run`.
+# A check that could not run is reported at once, and again at the end by `run`.
 skip() { printf '\n!!! SKIPPED: %s\n\n' "$*" >&2; printf '%s\n' "$*" >>"$out/skipped"; }
 seconds() { awk -v from="$1" -v to="$(date +%s.%N)" 'BEGIN { printf "%.1f", to - from }'; }
 

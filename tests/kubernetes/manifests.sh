@@ -4,7 +4,7 @@
 #
 #   manifests.sh [BINARY]     the spanscore that validates; target/release or target/debug if not given
 #
-# A spanscore without Kafka checks configurations for Kafka only as far as it can, which is told.
+# A spanscore without Kafka checks configurations for Kafka only as far as it can, and says so.
 #
 # Does not prove that a cluster takes and runs it; on-node.sh does, but runs no judge.
 . "$(dirname "$0")/lib.sh"
@@ -39,7 +39,7 @@ if go_program helm "helm.sh/helm/v3/cmd/helm@v$HELM_VERSION"; then
   helm template plain "$chart" --namespace test --kube-version 1.29.0 -f "$chart/ci/autoscaling-values.yaml" --set journal.enabled=false >"$rendered/helm-gateway-without-journal.yaml" || fail "helm template of a gateway without a journal"
   helm template writer "$chart" --namespace test --kube-version 1.29.0 -f "$chart/ci/writer-values.yaml" --set journal.enabled=true >"$rendered/helm-writer-journal.yaml" || fail "helm template of a writer with a journal"
   helm template agent "$agent_chart" --namespace test --kube-version 1.29.0 --set spanscore.journal.enabled=true >"$rendered/helm-agent-journal.yaml" || fail "helm template of a sidecar with a journal"
-  # What must not render, and why not.
+  # Values that must be refused, with the reason.
   refused() { # TEXT ARGUMENT…
     local text=$1 answer; shift
     ! answer=$(helm template wrong "$chart" --kube-version 1.29.0 "$@" 2>&1) || fail "helm template $* is not refused"

@@ -13,8 +13,8 @@
 #
 # Programs are looked for in, and built into, $TEST_KUBERNETES_NODE_BIN; everything else is under $TEST_KUBERNETES_CACHE.
 # Servers listen on 127.0.0.1. A pod has a network namespace and an address (10.245.0.0/24) that other pods and this machine reach. Services
-# work (kube-proxy), and names.py answers for their names, headless ones too. MutatingAdmissionPolicy (v1beta1) is on. Nobody enforces a
-# NetworkPolicy, and there is no way out. localhost/busybox:1 is there.
+# work (kube-proxy), and names.py answers for their names, headless ones too. MutatingAdmissionPolicy (v1beta1) is on. NetworkPolicies are not
+# enforced, and pods reach nothing outside this machine. localhost/busybox:1 is there.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 VERSION=1.35.0
@@ -132,7 +132,7 @@ YAML
   launch controllers kube-controller-manager --kubeconfig "$kubeconfig" --service-account-private-key-file accounts.key --bind-address 127.0.0.1 --secure-port 26257 --cert-dir "$run/certificates"
   launch scheduler kube-scheduler --kubeconfig "$kubeconfig" --bind-address 127.0.0.1 --secure-port 26259 --cert-dir "$run/certificates"
 
-  # Where lowering a process's oom_score_adj is forbidden (a machine that is itself a container), containers must live with what they get.
+  # Where lowering a process's oom_score_adj is forbidden (a machine that is itself a container), containers keep the value that they start with.
   cat >containerd.toml <<TOML
 version = 2
 root = "$run/containerd"
@@ -195,7 +195,7 @@ hostnameOverride: localhost
 mode: iptables
 conntrack: { maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s }
 YAML
-  # Nothing leaves this machine for an address that no pod or Service has (any more): behind the default route somebody may answer.
+  # A packet to an address that no pod or Service has (any more) must not leave this machine: a host behind the default route may answer.
   ip route replace unreachable "$pods.0/24"
   local chain; for chain in OUTPUT FORWARD; do iptables -I "$chain" -d "$services" -j REJECT; done
   launch proxy kube-proxy --config proxy.yaml
@@ -215,7 +215,7 @@ down() {
     for container in $(containers container ls -q); do containers task rm --force "$container" >/dev/null 2>&1 || true; done
   fi
   end containerd; end apiserver; end etcd
-  # What the kubelet leaves behind.
+  # Firewall rules that the kubelet leaves behind, and our own rules and routes.
   local chain table
   for chain in INPUT OUTPUT; do iptables -D "$chain" -j KUBE-FIREWALL 2>/dev/null || true; done
   for chain in OUTPUT FORWARD; do iptables -D "$chain" -d "$services" -j REJECT 2>/dev/null || true; done
@@ -224,7 +224,7 @@ down() {
     for chain in KUBE-FIREWALL KUBE-KUBELET-CANARY KUBE-IPTABLES-HINT; do iptables -t "$table" -F "$chain" 2>/dev/null && iptables -t "$table" -X "$chain" || true; done
   done
   awk -v folder="$run/" 'index($2, folder) == 1 { print $2 }' /proc/mounts | sort -r | while read -r mounted; do umount -l "$mounted" || true; done
-  # The network namespaces of pods that containerd did not get to clean away: those that were made by our network.
+  # Network namespaces of pods that containerd did not delete: only those that our network made.
   local address
   for address in "$run"/addresses/pods/10.*; do
     [ -f "$address" ] || continue

@@ -9,8 +9,8 @@
 #   criteria    a ConfigMap that appears after the pod is read; with a mistake in it, a new pod starts, forwards and judges by what is sound
 #   memory      an overload within 128Mi: refusals, and nobody is killed
 #   overlays    every overlay and component is taken by the API server, strictly; what has its images here runs
-#   inject      a pod of a labelled namespace gets the sidecar, whoever made it, and its agent's run is judged; opting out; what keeps a pod from
-#               being judged is said in the log or in an annotation, and the pod runs
+#   inject      a pod of a labelled namespace gets the sidecar, whatever created it, and its agent's run is judged; opting out; a pod
+#               that cannot be judged runs, and the log or an annotation gives the reason
 #   resize      the memory limit of a running sidecar is lowered and raised under load: its shares follow, nobody is killed
 #   gateway     three pods behind the router, while agents run: rollout, 3 to 5 to 3, deletion, rollout of the router; no verdict is wrong
 #   journal     a sidecar and a gateway on volumes are killed, deleted, rolled and scaled in while their backend is away: nothing acknowledged is lost
@@ -18,7 +18,7 @@
 #   charts      helm install, upgrade and uninstall with every ci values file, and a chart that takes the sidecar from ours
 #
 # Needs the image of image.sh. Starts the node unless it is up, and ends it only if it started it.
-# Does not prove: NetworkPolicies (nobody enforces them here), the autoscaler's deeds.
+# Does not prove: NetworkPolicies (not enforced here), what the autoscaler does.
 . "$(dirname "$0")/lib.sh"
 . "$here/gateway.sh"
 . "$here/journal.sh"
@@ -112,7 +112,7 @@ complete() { # NAMESPACE JOB: how many seconds after its agent's last line in $t
 
 scenario_jobs() {
   namespace agents; namespace backend
-  # What the sink says of the recording when it is sent there directly.
+  # The sink's output for the recording when it is sent there directly.
   "$out/peer/peer" sink "$host_sink" >"$sent" & sink_pid=$!
   until_true 10 "a sink on this machine" bash -c "exec 3<>/dev/tcp/${host_sink/:/\/}" 2>/dev/null
   "$out/peer/peer" send "$host_sink" "$root"/examples/recording/*.pb 2>/dev/null >/dev/null
@@ -131,7 +131,7 @@ scenario_jobs() {
     k -n backend logs "sink-$round" >"$out/arrived.jsonl"
     python3 "$here/arrived.py" all "$sent" "$out/arrived.jsonl" "$out/evaluations.jsonl"
   done
-  # Most of it is Kubernetes' own: without any sidecar it is 2 to 4 s on two busy cores. The median, since such a machine has its moments.
+  # Most of it is Kubernetes' own: without any sidecar it is 2 to 4 s on two busy cores. The median, since a shared machine is slow at times.
   took=$(printf '%s\n' "${times[@]}" | sort -n | sed -n 2p)
   awk -v took="$took" -v most="$MAX_SECONDS_TO_COMPLETE" 'BEGIN { exit !(took <= most) }' || fail "the Jobs were Complete after ${times[*]} s"
 }
@@ -189,7 +189,7 @@ scenario_kill() {
   [ "$restarts" = 1 ] || fail "the sidecar was restarted '$restarts' times"
   k -n backend logs sink >"$out/arrived.jsonl"
   local -a traces; mapfile -t traces < <(runs_of killed sdk)
-  # What is certain is said: both tools were not called in this order as far as is known, but a first call may be missing.
+  # Only certain verdicts are given: as far as is known the tools were not called in this order, but a first call may be missing.
   python3 "$here/arrived.py" runs "$out/arrived.jsonl" checkout "${traces[0]}=root_ended:pass" "${traces[1]}=incomplete:not_evaluated" "${traces[2]}=root_ended:pass"
 }
 
@@ -378,7 +378,7 @@ scenario_inject() {
   until_true 10 "a line of the log that says that the sidecar is passed by" contains 'agent: http://collector:4317' k -n inject logs agent -c spanscore
   until_true 10 "a line of the log that says that there is no criterion" contains 'n_criteria":0' k -n inject logs agent -c spanscore
 
-  # An agent that nobody prepared: its run is forwarded and judged by the ConfigMap of its name.
+  # An agent without any preparation: its run is forwarded and judged by the ConfigMap of its name.
   namespace backend; criterion
   peer_pod backend sink sink 0.0.0.0:4317
   k -n inject create configmap shop-spanscore --from-file="spanscore.yaml=$out/checkout.yaml" >/dev/null
@@ -577,7 +577,7 @@ for scenario in "${scenarios[@]}"; do
   say "=== $scenario"
   made=()
   "scenario_${scenario//-/_}"
-  # Whatever comes next has the node to itself; what failed stays, to be looked at.
+  # The next scenario has the node to itself; after a failure everything stays for inspection.
   [ ${#made[@]} = 0 ] || k delete namespace "${made[@]}" --ignore-not-found --wait=false >/dev/null
 done
 say "all of ${scenarios[*]} in $(seconds "$begun") s"

@@ -1,6 +1,6 @@
-//! Sessions whose calls are in log records, of which a router lets only one signal through: the
-//! pipeline says what is missing, and of whole sessions nothing. Does not prove which of the two a
-//! router sends where; `tests/kubernetes` tries that.
+//! Sessions whose calls are in log records, when a router lets only one signal through: the
+//! pipeline warns that the other is missing, and does not warn about whole sessions. Does not prove
+//! which of the two a router sends where; `tests/kubernetes` tests that.
 
 use spanscore::evaluate::Explain;
 use spanscore::extract::{MissingHalf, Tools};
@@ -44,7 +44,7 @@ fn a_trace_of_which_only_one_signal_arrived_says_what_is_missing() {
             scenario.name
         );
         let of_spans = missing(spans, &rules);
-        // One of them has its messages on its spans as well.
+        // One of these sessions has its messages on its spans as well.
         let has_both = scenario.name.ends_with("/sequence");
         assert_eq!(
             of_spans.contains(&MissingHalf::Calls),

@@ -1,6 +1,6 @@
-//! The captured payloads: one file per framework, zstd-compressed, holding entries `scenario/file
-//! length\n<bytes>\n`. `expected.json` of a scenario says what its agent really did; the other
-//! files are request bodies in the order in which they arrived.
+//! The captured payloads: one file for each framework, compressed with zstd, with entries of the
+//! form `scenario/file length\n<bytes>\n`. The `expected.json` of a scenario describes what its
+//! agent really did; the other files are request bodies in the order in which they arrived.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -263,7 +263,7 @@ fn compare(
             format!("{} {} at {at}", call.name, call.convention),
         );
     }
-    // Members of a parallel group share one place.
+    // The members of a parallel group share one position.
     let place = |at: usize| {
         expected
             .iter()
@@ -398,7 +398,7 @@ fn same_group(one: &Value, other: &Value) -> bool {
         && one["turn"] == other["turn"]
 }
 
-/// Does the call show the expected one?
+/// Whether the call shows the expected one.
 type Fits<'a> = &'a dyn Fn(&ToolCall, &Value) -> bool;
 
 /// Finds for each expected call the call that shows it: one of the same name and the same id if it
@@ -430,7 +430,7 @@ fn pair(expected: &[&Value], actual: &[(usize, &ToolCall)]) -> Vec<Option<usize>
     pairs
 }
 
-/// Whether the payload equals this value. A string is compared with text as it is.
+/// Whether the payload equals this value. A string equals the same text.
 fn is(payload: Option<&Payload>, expected: &Value) -> bool {
     match payload {
         None => expected.is_null(),
@@ -455,7 +455,7 @@ fn same(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// How many differences of a scenario and column are caused by the payload.
+/// How many differences the payload causes, by scenario and column.
 fn exceptions() -> BTreeMap<(String, String), usize> {
     let entries: Vec<Value> = serde_json::from_str(EXCEPTIONS).expect("exceptions.json is a list");
     let entry = |entry: Value| {

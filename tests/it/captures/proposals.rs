@@ -26,7 +26,7 @@ fn next_run(scenario: &Scenario) -> Scenario {
     let uuid = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}";
     let ids = Regex::new(&format!(r"{uuid}|\b[0-9a-f]{{16}}\b|\b[0-9a-f]{{32}}\b")).unwrap();
     let other = |body: &[u8]| -> Vec<u8> {
-        // One character for each byte, so that the protobuf stays valid.
+        // One character per byte, so that the protobuf stays valid.
         let text: String = body.iter().map(|byte| char::from(*byte)).collect();
         let replaced = ids.replace_all(&text, |found: &Captures<'_>| {
             // A number may be a time.
@@ -60,7 +60,7 @@ fn read(scenario: &Scenario) -> Vec<Arc<Trajectory>> {
     trajectories(items(scenario, &rules), &rules)
 }
 
-/// What `init` writes, loaded as `run` loads it.
+/// The configuration that `init` writes, loaded as `run` loads it.
 fn loaded(text: &str) -> Config {
     let sources = Sources {
         file: Some((Path::new("spanscore.yaml"), text)),
@@ -123,7 +123,7 @@ fn what_is_proposed_judges_the_run_it_came_from_and_the_next_one() {
     );
 }
 
-/// The trace id of a scenario's only run, if that made calls, and its root ended.
+/// The trace id of the only run of a scenario, if that run made calls and its root has ended.
 fn only_run(scenario: &Scenario) -> Option<String> {
     let is_sent = |(file, _): &(String, Vec<u8>)| file.ends_with(".traces.pb");
     let runs = read(scenario);
@@ -136,7 +136,7 @@ fn only_run(scenario: &Scenario) -> Option<String> {
 
 /// Reads the stream of judged runs until it names a trace.
 fn wait_until_judged(admin: &str, trace_id: &str) {
-    // What the sidecar says in ten minutes of silence.
+    // The lines that the sidecar sends in ten minutes of silence.
     const MOST_LINES: usize = 80;
     let mut stream = TcpStream::connect(admin).unwrap();
     write!(
@@ -177,7 +177,7 @@ fn the_page_proposes_what_init_writes_of_the_same_trace() {
         assert_eq!((code, err.as_str()), (0, ""));
         let start = written.find("\ncriteria:").expect(&written) + 1;
 
-        // Requests one after the other are one request.
+        // The concatenation of several requests is one request.
         let requests = scenario.requests.iter().map(|(_, body)| &body[..]);
         let whole: Vec<u8> = requests.collect::<Vec<_>>().concat();
         assert!(is_acknowledged(&otlp, &whole), "{}", scenario.name);

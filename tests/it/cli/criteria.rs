@@ -129,7 +129,7 @@ fn the_client_reports_mistakes_with_their_place_and_exit_code() {
             && err.contains("--> wrong.yaml:3:3  /evaluate/tool_call_ordr"),
         "{err}"
     );
-    // Nothing of a list is registered if anything in it is wrong.
+    // If anything in a list is wrong, nothing of it is registered.
     let list = [
         "criteria:",
         "  - name: one",
@@ -158,7 +158,7 @@ fn the_client_reports_mistakes_with_their_place_and_exit_code() {
         code == 0 && out.contains("valid: one") && out.contains("valid: two"),
         "{out}{err}"
     );
-    // What only the sidecar knows stops the whole list, too.
+    // A mistake that only the sidecar can find stops the whole list, too.
     let (code, out, err) = criteria("put list.yaml --if-match 000000000000");
     assert!(
         code == 1 && out.is_empty() && err.contains("ETag mismatch"),
@@ -225,7 +225,7 @@ fn registrations_outlive_a_restart_with_a_state_file_and_a_hang_up_reloads() {
         shell(folder.path(), "spanscore criteria put good.yaml").0,
         0
     );
-    // Sends SIGKILL: whatever was answered is on disk.
+    // Sends SIGKILL: everything that was acknowledged is on disk.
     drop(running);
     let (running, _) = start(
         folder.path(),
@@ -241,8 +241,8 @@ fn registrations_outlive_a_restart_with_a_state_file_and_a_hang_up_reloads() {
     );
     fs::write(folder.path().join("sidecar.yaml"), text.trim_end()).unwrap();
     running.signal(rustix::process::Signal::HUP);
-    // Asks repeatedly until it shows: each question takes a process, and the reload takes two
-    // reads.
+    // Asks repeatedly until the reload shows: each question takes a process, and the reload takes
+    // two reads.
     let both = (0..500)
         .map(|_| shell(folder.path(), "spanscore criteria list").1)
         .find(|list| list.contains("from-file"));

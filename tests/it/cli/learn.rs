@@ -1,6 +1,6 @@
-//! `spanscore learn` and `spanscore drift`: learned rules are accepted and kept by the good runs
-//! that they come from, and each planted change breaks the right rule. Does not prove that the
-//! rules are wise.
+//! `spanscore learn` and `spanscore drift`: the learned rules load, the good runs that they were
+//! learned from keep them, and each planted change breaks the right rule. Does not prove that the
+//! rules are sensible.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -213,7 +213,7 @@ fn good_runs_keep_the_rules_and_each_planted_change_breaks_the_right_one() {
         learned.judge(calls)
     };
 
-    // Each rule about the approval fails, and no other.
+    // All the rules about the approval fail, and no others.
     let (labels, failed) = changed(|calls| calls.retain(|call| call.name != "approve"));
     assert_eq!(labels, [fail("shop-rules"), pass("shop-effort")]);
     assert_eq!(
@@ -257,7 +257,7 @@ fn good_runs_keep_the_rules_and_each_planted_change_breaks_the_right_one() {
     assert_eq!(failed, ["max_repeats"]);
 }
 
-/// Rules learned from runs without an agent are not held against those of an agent below the same
+/// Rules learned from runs without an agent are not applied to runs of an agent below the same
 /// root, which keep other rules.
 #[test]
 fn runs_without_an_agent_are_not_mixed_with_those_of_one() {
@@ -336,7 +336,7 @@ fn nothing_is_learned_from_too_few_or_failed_runs() {
     ");
     assert!(!learned.path("learned.yaml").exists() && !learned.path("baseline.json").exists());
 
-    // Runs that call nothing would teach that nothing may be called.
+    // Learning from runs without calls would forbid every call.
     let file = learned.write("idle.jsonl", &vec![Vec::new(); 12]);
     let (code, out, err) = learned.learn(&[&file]);
     assert_eq!((code, out.as_str()), (1, ""));
@@ -462,8 +462,8 @@ fn a_baseline_that_cannot_be_used_is_refused_with_its_place() {
     assert!(out.contains("not compared: too few runs"), "{out}");
 }
 
-/// Everything that is learned from the recorded sessions of real frameworks is accepted, and kept
-/// by the runs that it was learned from.
+/// Everything that is learned from the recorded sessions of real frameworks loads, and the runs
+/// that it was learned from keep it.
 #[test]
 fn recorded_sessions_keep_the_rules_that_are_learned_from_them() {
     let folder = TempDir::new().unwrap();

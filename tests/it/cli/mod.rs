@@ -682,7 +682,7 @@ fn a_drain_closes_what_can_be_closed_sooner() {
         out.starts_with(&format!("process {} drains", sidecar.child.id())),
         "{out}"
     );
-    // It is judged long before the hour is over, while the sidecar still runs.
+    // The trace is judged long before the hour is over, while the sidecar still runs.
     let mut out = BufReader::new(sidecar.child.stdout.take().unwrap());
     let mut line = String::new();
     out.read_line(&mut line).unwrap();

@@ -55,7 +55,7 @@ fn the_lines_of_a_tap_are_those_of_replay() {
     assert_eq!((code, line(&mut err).as_str()), (0, ""));
     assert_eq!(out, replay(&["--format", "jsonl"]).1);
 
-    // A client that connects later can read the last scores, and as text for people.
+    // A client that connects later can still read the last scores, also as text for people.
     let (code, out, _) = run(&[
         "tap",
         "--address",

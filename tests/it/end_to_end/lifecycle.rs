@@ -23,7 +23,7 @@ use tokio::net::TcpSocket;
 use crate::support::backend::{Arrived, Backend};
 use crate::support::sidecars::{client, config_with, is_ours, start};
 
-/// Settles at once and sends scores at once.
+/// Traces settle at once, and scores are sent at once.
 const QUICK: [(&str, &str); 2] = [
     ("assemble.settle", "1ms"),
     ("scores.batch.max_delay", "1ms"),
@@ -44,7 +44,7 @@ async fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
         .expect("it shows within a minute")
 }
 
-/// A root, or a call beneath span 1.
+/// A root, or a call below span 1.
 fn span(trace: u8, id: u8, tool: &str) -> Span {
     let text = |value: &str| {
         Some(AnyValue {
@@ -162,7 +162,7 @@ async fn get(address: SocketAddr, path: &str) -> (u16, String) {
     )
 }
 
-/// An address on which nothing listens, and nothing can until the socket is dropped.
+/// An address at which nothing listens; nothing can until the socket is dropped.
 fn vacant() -> (TcpSocket, String) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();

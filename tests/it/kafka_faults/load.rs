@@ -1,4 +1,4 @@
-//! Sends traces at a steady rate, each in two parts. Does not know what is judged.
+//! Sends traces at a steady rate, each in two parts. Does not look at the judgements.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -17,13 +17,13 @@ use crate::support::spans::request;
 const TRACES_A_TICK: u64 = 5;
 const TICK: Duration = Duration::from_millis(100);
 
-/// The second part of a trace follows the first after this many ticks. One in fifty traces has its
-/// first part that long after the second, when it is judged already.
+/// The second part of a trace follows the first after this many ticks. In one trace of fifty the
+/// first part comes this many ticks after the second, when the trace has been judged already.
 const PARTS_APART: u64 = 3;
 const LATE_BY: u64 = 20;
 const LATE_ONE_IN: u64 = 50;
 
-/// Sends traces until it is told to end. A request is sent again, to another writer, until one has
+/// Sends traces until it is told to stop. A request is sent again, to another writer, until one has
 /// acknowledged it.
 pub(super) struct Load {
     stop: SyncSender<()>,
@@ -87,17 +87,17 @@ impl Load {
         }
     }
 
-    /// Goes on with another writer, or without one.
+    /// Continues with another writer, or without one.
     pub(super) fn use_writer(&self, index: usize, otlp: Option<String>) {
         self.writers.lock().unwrap()[index] = otlp;
     }
 
-    /// Traces that have begun.
+    /// The number of traces that have begun.
     pub(super) fn n_sent(&self) -> u64 {
         *self.n_sent.lock().unwrap()
     }
 
-    /// Sends what is begun and ends. Returns the number of traces.
+    /// Sends the rest of the traces that have begun, and stops. Returns the number of traces.
     pub(super) fn end(self) -> u64 {
         drop(self.stop);
         self.sending.join().unwrap()

@@ -80,7 +80,7 @@ fn span(trace: u64, id: &str, parent: &str, nth: u64, values: &Value) -> Value {
     })
 }
 
-/// A run with spans below it, one after the other, that carry these attributes.
+/// A run with consecutive spans below it that carry these attributes.
 fn run(steps: &[Value]) -> Request {
     let agent = json!({ "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a" });
     let mut root = span(1, ROOT, "", 0, &agent);
@@ -100,7 +100,7 @@ fn with(mut values: Value, more: Value) -> Value {
     values
 }
 
-/// Text of this many KiB in many short strings.
+/// This many KiB of text in many short strings.
 fn prose(kib: usize) -> Value {
     json!(vec!["It was a bright cold day in April. ".repeat(30); kib])
 }
@@ -285,8 +285,8 @@ fn a_reply_that_the_sdk_has_cut_does_not_pass() {
     );
 }
 
-/// Wherever `OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT` cuts a reply, a call may have been behind its end.
-/// A reply that only we cut spoke of none.
+/// Wherever `OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT` cuts a reply, a call may have been in the part that
+/// is missing. Where only we cut the reply, that part contained none.
 #[test]
 fn a_reply_without_calls_is_whole_however_long_unless_the_sdk_has_cut_it() {
     for ((marks, key, _), kib) in spellings()
@@ -313,7 +313,8 @@ fn a_reply_without_calls_is_whole_however_long_unless_the_sdk_has_cut_it() {
     assert_eq!(only(&judged).verdict, Verdict::NotEvaluated);
 }
 
-/// SDKs keep 128 attributes and events of a span unless told otherwise, and count the others.
+/// SDKs keep 128 attributes and events of a span unless configured otherwise, and count the dropped
+/// ones.
 #[test]
 fn a_reply_of_many_attributes_may_be_among_those_that_the_sdk_dropped() {
     let flattened = json!({
@@ -346,7 +347,7 @@ fn a_reply_of_many_attributes_may_be_among_those_that_the_sdk_dropped() {
             Verdict::NotEvaluated,
         ),
         (&[whole], Some("droppedAttributesCount"), Verdict::Pass),
-        // Where spans report calls, they report all of them.
+        // If spans report calls, they report all of them.
         (
             &[flattened.clone(), tool],
             Some("droppedAttributesCount"),

@@ -19,7 +19,7 @@ fn answers(id: &str, response: &Value) -> Value {
     json!({ "role": "tool", "parts": [part] })
 }
 
-/// Two calls whose results are in the next request, behind a conversation of this many KiB.
+/// Two calls whose results are in the next request, after a conversation of this many KiB.
 fn asked_and_answered(kib: usize, results: &[Value]) -> Request {
     let ask = asks(&[("c1", "read"), ("c2", "list")]);
     let mut conversation = vec![json!({ "role": "user", "parts": prose(kib) }), ask.clone()];
@@ -173,7 +173,7 @@ fn a_flattened_result_that_was_cut_is_not_compared() {
     }
 }
 
-// === values of calls with spans that only messages carry ===
+// === calls that have spans, but whose values are only in messages ===
 
 #[test]
 fn arguments_that_only_a_cut_reply_tells_are_not_known() {

@@ -25,7 +25,7 @@ fn model_id(n: u64) -> String {
     format!("{:016x}", 0xb0 + n)
 }
 
-/// A root and this many model calls below it, each a second long.
+/// A root with this many model calls below it, each a second long.
 fn loop_of(n_models: u64) -> Vec<Value> {
     let span = |id: &str, parent: &str, name: &str, from: u64, to: u64, values: Value| {
         json!({
@@ -106,7 +106,7 @@ fn answer(n: u64, id: &str, content: &str) -> Value {
     )
 }
 
-/// Reads and edits in parallel, then runs; each request repeats the previous messages.
+/// The agent reads and edits in parallel, then runs; each request repeats the previous messages.
 fn conversation() -> Vec<Value> {
     let history = |n| {
         let calls = json!({ "tool_calls": [{
@@ -268,7 +268,7 @@ fn records_that_come_late_change_the_verdict() {
         (judged.evaluations[0].verdict, told(&judged).len()),
         (Verdict::Fail, 2)
     );
-    // A known record changes nothing; a new one opens the trace again.
+    // A known record changes nothing; a new one reopens the trace.
     assert_eq!(pipeline.accept(&rules, logs(&records), at(40)).n_late, 0);
     assert_eq!(
         pipeline.accept(&rules, logs(&[last_call]), at(41)).n_late,

@@ -322,7 +322,7 @@ fn a_verdict_about_records_is_revised_when_spans_report_their_calls() {
     assert_eq!(seen(of_span(2), 610), [(false, Verdict::Fail, 0)]);
     assert_eq!(seen(of_span(3), 620), [(false, Verdict::Fail, 0)]);
     assert_eq!(seen(None, 900), [(true, Verdict::NotEvaluated, 2)]);
-    // An id that two traces have proves nothing: the calls of the records count again.
+    // An id that occurs in two traces proves nothing: the calls of the records count again.
     let again = Some(span(&format!("{:032x}", 9), "t1"));
     assert_eq!(seen(again, 910), [(false, Verdict::Fail, 0)]);
     assert_eq!(seen(None, 1_200), [(true, Verdict::Fail, 3)]);

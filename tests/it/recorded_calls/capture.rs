@@ -1,5 +1,5 @@
-//! A call without arguments or result has none only where other calls that the same instrumentation
-//! recorded carry theirs.
+//! A missing argument or result counts as absent only if other calls recorded by the same
+//! instrumentation carry theirs.
 
 use serde_json::{Value, json};
 use spanscore::evaluate::Verdict;
@@ -55,7 +55,7 @@ fn the_same_instrumentation_that_captures_shows_that_there_are_none() {
         let verdict = verdict(&never_rm(), &[agent(), captured(2), call]);
         assert_eq!(verdict, Verdict::Pass);
     }
-    // A convention of one product is one instrumentation, whatever its scopes are called.
+    // The convention of a product is one instrumentation, whatever the names of its scopes.
     let call = |id: u64, scope: &'static str, more: &Value| {
         let mut values = json!({ "tool.name": "bash" });
         let more = more.as_object().unwrap().clone();

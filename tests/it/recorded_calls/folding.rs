@@ -81,7 +81,7 @@ fn calls_of_one_name_fold_unless_their_arguments_differ() {
     let long = json!({ "amount": 1, "note": "x".repeat(20_000) });
     inner_is(&with_args(&long), 1);
     inner_is(&both(two.clone(), with_id("c1")), 2);
-    // What a report within says of a call holds for the reports within that one.
+    // What an inner report says about a call applies to the reports inside that one.
     let chain = [
         agent(),
         transfer(2, 1, &json!({})),
@@ -127,7 +127,7 @@ fn two_reports_of_one_call_fold_where_clocks_have_milliseconds() {
         assert_count("pay", 1, &run(first, second, none()));
     }
     assert_count("pay", 2, &run((20, 30), (31, 40), none()));
-    // One side's arguments alone are no difference, two sides' may be one.
+    // Arguments on one side only are no difference; arguments on both sides may be one.
     let args = |sum: u64| with_args(&json!({ "sum": sum }));
     assert_count("pay", 1, &run((20, 30), (20, 30), [json!({}), args(1)]));
     assert_count("pay", 1, &run((20, 30), (20, 30), [args(1), args(1)]));
@@ -137,7 +137,7 @@ fn two_reports_of_one_call_fold_where_clocks_have_milliseconds() {
         .collect::<Vec<_>>();
     three.extend([under(6), pay(7, 6, (20, 30), args(2))]);
     assert_count("pay", 2, &three);
-    // Siblings are two calls, also where their parent is missing.
+    // Siblings are two calls, even if their parent is missing.
     let siblings = [
         agent(),
         pay(4, 9, (20, 30), json!({})),
@@ -161,9 +161,9 @@ fn a_model_that_uses_an_id_again_asks_for_another_call() {
     let deletes = turns("delete", json!({ "id": 7 }));
     assert_eq!(verdict(&never, &deletes), Verdict::Fail);
     assert_count("search", 2, &turns("search", json!({ "q": "y" })));
-    // One reply that is reported twice.
+    // One reply, reported twice.
     assert_count("search", 1, &turns("search", json!({ "q": "x" })));
-    // Either may have been answered.
+    // Either of the two may be the one that was answered.
     let output = json!({ "tool_call_output": { "tool_outputs": [
         { "name": "delete", "output": "found" },
     ] } });
@@ -194,7 +194,7 @@ fn arguments_of_an_id_that_is_used_again_are_those_of_the_calls_turn() {
 
 #[test]
 fn an_announcement_is_of_the_tool_that_it_names() {
-    // The model asked to search; what ran under that id is another tool.
+    // The model requested a search; another tool ran under that id.
     let spans = [
         agent(),
         chat(2, &[("c1", "search", json!({ "path": "/tmp" }))], &[]),

@@ -1,4 +1,4 @@
-//! Keys that conventions share with applications hide no call that is marked in another way.
+//! Keys that conventions share with applications do not hide a call that is marked in another way.
 
 use serde_json::{Value, json};
 use spanscore::evaluate::Verdict;

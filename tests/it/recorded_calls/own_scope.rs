@@ -1,5 +1,5 @@
-//! Spans under our own instrumentation scope: only evaluations that are nothing else are left out
-//! of judgement, since any sender can write that name.
+//! Spans under our own instrumentation scope: only pure evaluations are left out of judgement,
+//! since any sender can use that name.
 
 use serde_json::{Value, json};
 use spanscore::evaluate::Verdict;
@@ -57,7 +57,7 @@ fn an_evaluation_opens_no_trace_and_changes_none() {
         (judgement.reasons.len(), judgement.evaluations.len()),
         (0, 0)
     );
-    // The same from another evaluator is a span like any other.
+    // An evaluation by another evaluator is an ordinary span.
     let foreign = score(2, 9, &json!({})).under_scope("app");
     assert_eq!(judged(&never_wipe(), &[foreign]).reasons.len(), 1);
     let spans = [agent(), score(2, 9, &json!({}))];

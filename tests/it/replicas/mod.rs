@@ -1,5 +1,5 @@
-//! Replicas that share the traces, as real processes: one is added, one is taken away, requests are
-//! spread without regard to traces. No verdict contradicts the whole trace once the state is
+//! Replicas that share the traces, as real processes: one is added, one is removed, or requests are
+//! spread without regard to traces. No verdict contradicts the whole trace once the replicas have
 //! noticed. Does not prove how long a router takes: here the spans are sent by hand.
 
 mod recorded;
@@ -19,7 +19,7 @@ const CRITERIA: &str = r#"criteria=[{
     "evaluate": { "tool_call_order": { "tool_calls_order": ["first", "second"] } }
 }]"#;
 const SECOND: u64 = 1_000_000_000;
-/// The parent is known to be in the same process.
+/// OTLP's flags of a parent that is known to be in the same process.
 const LOCAL: u32 = 0x101;
 
 fn span(trace: u8, id: u8, name: &str, from: u64, to: u64) -> Span {
@@ -73,7 +73,7 @@ fn start(peers: &Path, inactive: &str) -> Replica {
     Replica::start(peers, &settings)
 }
 
-/// Label and completeness of a trace's judgement.
+/// The label and completeness of each trace's judgement.
 type Verdicts = std::collections::BTreeMap<String, (String, String)>;
 
 fn verdicts(replica: Replica) -> Verdicts {
@@ -95,11 +95,11 @@ fn traces_that_a_change_of_the_replicas_splits_are_incomplete() {
     for replica in [&a, &b] {
         replica.until("spanscore_peers", 2);
     }
-    // Both have warmed up when these begin, by the agents' clock.
+    // Both have warmed up when these runs begin, by the agents' clock.
     let from = sidecar::now().unix_nanos + SECOND;
     let [[begun_9, ended_9], [begun_1, ended_1]] = [9, 1].map(|trace| run(trace, from));
 
-    // A third one comes: the router hands it a part of the traces.
+    // A third replica is added: the router sends it a part of the traces.
     a.take_spans(begun_9);
     a.take_spans(begun_1);
     a.confirm();
@@ -110,7 +110,7 @@ fn traces_that_a_change_of_the_replicas_splits_are_incomplete() {
     }
     c.take_spans(ended_9);
     a.take_spans(ended_1);
-    // The second one goes: the others get the rest of its traces.
+    // The second replica is removed: the others get the rest of its traces.
     let from = sidecar::now().unix_nanos + SECOND;
     let [[begun_2, ended_2], [begun_3, ended_3]] = [2, 3].map(|trace| run(trace, from));
     b.take_spans(begun_2);
@@ -124,7 +124,7 @@ fn traces_that_a_change_of_the_replicas_splits_are_incomplete() {
     drop(b);
     a.take_spans(ended_2);
     c.take_spans(ended_3);
-    // Runs that begin after both.
+    // Runs that begin after both changes.
     let from = sidecar::now().unix_nanos + 30 * SECOND;
     for (trace, replica) in [(6, &a), (7, &c)] {
         let [begun, ended] = run(trace, from);
@@ -170,7 +170,7 @@ fn behind_a_balancer_that_spreads_requests_no_verdict_is_wrong_once_that_is_noti
             }
         }
     };
-    // What arrives before they have warmed up is no evidence.
+    // Spans that arrive before the replicas have warmed up are no evidence.
     for replica in &replicas {
         replica.confirm();
     }
@@ -192,13 +192,13 @@ fn behind_a_balancer_that_spreads_requests_no_verdict_is_wrong_once_that_is_noti
     assert_eq!((n_wrong_later, n_later), (0, 36), "each half is reported");
 }
 
-/// A file that is missing.
+/// The list of peers is a file that is missing.
 #[test]
 fn peers_that_cannot_be_found_are_reported_and_judging_continues() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("missing");
     let replica = start(&file, "60s");
-    // Not by its log, whose line may come before the ports listen.
+    // Does not rely on the log, whose line may come before the ports listen.
     replica.until("spanscore_peers_unresolved", 1);
     let from = sidecar::now().unix_nanos + 11 * SECOND;
     run(1, from)
@@ -207,7 +207,7 @@ fn peers_that_cannot_be_found_are_reported_and_judging_continues() {
     assert_eq!(verdicts(replica)[&id(1)], verdict("pass", "root_ended"));
 }
 
-/// Another thousand addresses at every look: the state in which no trace is known to be whole.
+/// Every lookup finds another thousand addresses: in this state no trace is known to be whole.
 #[test]
 fn a_thousand_peers_that_change_all_the_time_make_traces_incomplete_until_they_stay() {
     const CHANGES: &str = "spanscore_peers_changes_total";
@@ -235,13 +235,13 @@ fn a_thousand_peers_that_change_all_the_time_make_traces_incomplete_until_they_s
         replica.until(CHANGES, generation);
     }
     replica.confirm();
-    // Begins when the memory of traces has begun anew.
+    // The run begins after the memory of traces has begun again.
     let [begun, ended] = run(9, sidecar::now().unix_nanos + SECOND);
     replica.take_spans(begun);
     replica.take_spans(ended);
     let told = verdicts(replica);
     for trace in 2..=3 {
-        // It passes for certain: both calls were seen.
+        // The pass is certain: both calls were seen.
         assert_eq!(told[&id(trace)], verdict("pass", "incomplete"), "{trace}");
     }
     assert_eq!(told[&id(9)], verdict("pass", "root_ended"));

@@ -12,8 +12,8 @@ use spanscore::sidecar;
 use super::replica::{Replica, Told, peers};
 use super::sessions::{Request, Session, recorded_id, round_of, sessions};
 
-/// Two that half of the sessions keep, two about what must not be there: a half of a trace breaks
-/// the former and keeps the latter.
+/// Two criteria that half of the sessions meet, and two about calls that must not be there: half of
+/// a trace fails the former and passes the latter.
 const CRITERIA: &str = r#"criteria=[
     { "name": "ends", "evaluate": { "constraints": { "rules": [{ "existence": { "a":
         "^(create_order|book_flight|book_trip|send_receipt|publish_report|cancel_booking)$"
@@ -28,12 +28,12 @@ const CRITERIA: &str = r#"criteria=[
     ] } } }
 ]"#;
 
-/// Seconds in which a replica has warmed up where a test waits for it.
+/// The warm-up in seconds where a test waits for it.
 const SHORT: u64 = 3;
 
 /// Starts a replica that warms up for this many seconds.
 fn start(file: &Path, warm_up: u64) -> Replica {
-    // Longer than the time to notice a change of the peers (2 s), as the defaults are.
+    // Longer than the time to notice a change of the peers (2 s), as with the defaults.
     let settings = [
         CRITERIA,
         "assemble.settle=3s",
@@ -51,12 +51,13 @@ fn peer_file(folder: &tempfile::TempDir, names: &[&str]) -> PathBuf {
     file
 }
 
-/// When sessions begin that a replica which has just started, or noticed a change, judges.
+/// The earliest beginning of sessions that a replica judges if it has just started or noticed a
+/// change.
 fn warm(warm_up: u64) -> u64 {
     sidecar::now().unix_nanos + warm_up * 1_000_000_000
 }
 
-/// The router's choice for a trace among replicas: a change of them moves no more traces than it
+/// The router's choice of a replica for a trace: when the replicas change, no more traces move than
 /// must, as with the router's hash ring.
 fn choice<'a>(trace_id: &[u8], among: &[&'a str]) -> &'a str {
     let weight = |name: &&str| {
@@ -86,8 +87,8 @@ fn route(replicas: &Replicas, requests: &[Request]) {
     }
 }
 
-/// Waits until no trace is open. A judging thread that has not come to what it was sent counts
-/// none, so the number is asked for again after some seconds.
+/// Waits until no trace is open. A judging thread that has not yet processed what it was sent
+/// counts none, so it checks again after some seconds.
 fn until_closed<'a>(replicas: impl IntoIterator<Item = &'a Replica> + Clone) {
     let is_closed = |replica: &Replica| replica.metric("spanscore_traces_open") == Some(0);
     let mut is_certain = false;
@@ -127,14 +128,14 @@ fn truth(sessions: &[Session]) -> Labels {
     truth
 }
 
-/// What became of the verdicts of one round.
+/// The verdicts of one round, counted.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
-    /// Given and contradicted by the whole session.
+    /// Verdicts that the whole session contradicts.
     n_wrong: usize,
-    /// Given by no replica, although the whole session has one.
+    /// Verdicts that the whole session has, and that no replica gave.
     n_missing: usize,
-    /// Of the whole sessions.
+    /// All verdicts on the whole sessions.
     n_all: usize,
 }
 
@@ -176,8 +177,9 @@ fn last(told: Vec<Told>) -> Vec<Told> {
 
 #[test]
 fn by_trace_id_scaling_and_killing_give_no_wrong_verdict() {
-    // What arrives in the meantime after a change is no evidence that traces arrive torn: longer
-    // than a busy machine takes to send the halves of all sessions. Nothing waits for it.
+    // Spans that arrive this soon after a change are no evidence that traces arrive torn. It is
+    // longer than a busy machine takes to send the halves of all sessions, and nothing waits for
+    // it.
     const WARM_UP: u64 = 60;
     let sessions = sessions();
     let truth = truth(&sessions);
@@ -198,12 +200,12 @@ fn by_trace_id_scaling_and_killing_give_no_wrong_verdict() {
     };
     let halves = |requests: &[Request]| requests.len().div_ceil(2);
 
-    // 0: nothing changes.
+    // Round 0: nothing changes.
     for requests in renewed(0, warm(WARM_UP)) {
         route(&replicas, &requests);
     }
     until_closed(replicas.values());
-    // 1: three become one while sessions are under way.
+    // Round 1: three become one while sessions are under way.
     let under_way = renewed(1, warm(WARM_UP));
     for requests in &under_way {
         route(&replicas, &requests[..halves(requests)]);
@@ -216,7 +218,7 @@ fn by_trace_id_scaling_and_killing_give_no_wrong_verdict() {
         route(&replicas, &requests[halves(requests)..]);
     }
     replicas["a"].until("spanscore_peers", 1);
-    // 2: one becomes three.
+    // Round 2: one becomes three.
     let under_way = renewed(2, warm(WARM_UP));
     for requests in &under_way {
         route(&replicas, &requests[..halves(requests)]);
@@ -230,7 +232,7 @@ fn by_trace_id_scaling_and_killing_give_no_wrong_verdict() {
     for replica in replicas.values() {
         replica.until("spanscore_peers", 3);
     }
-    // 3: one of three is killed.
+    // Round 3: one of three is killed.
     let under_way = renewed(3, warm(WARM_UP));
     for requests in &under_way {
         route(&replicas, &requests[..halves(requests)]);
@@ -246,7 +248,7 @@ fn by_trace_id_scaling_and_killing_give_no_wrong_verdict() {
     for replica in replicas.values() {
         replica.until("spanscore_peers", 2);
     }
-    // 4: nothing changes any more.
+    // Round 4: nothing changes any more.
     for requests in renewed(4, warm(WARM_UP)) {
         route(&replicas, &requests);
     }
@@ -292,7 +294,7 @@ fn spread(
     }
 }
 
-/// Verdicts on the sessions of two rounds, the second of which begins when all have noticed.
+/// Verdicts on the sessions of two rounds; the second round begins when all replicas have noticed.
 fn spread_twice(place: impl Fn(usize, usize) -> usize, is_noticed: bool) -> [Outcome; 2] {
     let sessions = sessions();
     let truth = truth(&sessions);
@@ -302,7 +304,7 @@ fn spread_twice(place: impl Fn(usize, usize) -> usize, is_noticed: bool) -> [Out
     for replica in &replicas {
         replica.until("spanscore_peers", 3);
     }
-    // What arrives before they have warmed up is no evidence.
+    // Spans that arrive before the replicas have warmed up are no evidence.
     for replica in &replicas {
         replica.confirm();
         replica.confirm();

@@ -15,7 +15,7 @@ pub(super) struct Replica {
     running: Running,
     otlp: String,
     admin: String,
-    /// Reads what it prints, so that it never waits for us.
+    /// The thread that reads what the replica prints, so that the replica never waits for us.
     printed: JoinHandle<Vec<Told>>,
 }
 
@@ -66,24 +66,24 @@ impl Replica {
         Some(line.parse().unwrap())
     }
 
-    /// Asks until a metric has a value.
+    /// Waits until a metric has this value.
     pub(super) fn until(&self, series: &str, value: u64) {
         while self.metric(series) != Some(value) {
             std::thread::yield_now();
         }
     }
 
-    /// Waits until the peers were asked for after this moment, and were the same.
+    /// Waits until the peers have been looked up after this moment and have not changed.
     pub(super) fn confirm(&self) {
         const ANSWERS: &str = "spanscore_peers_answers_total";
         let answers = self.metric(ANSWERS).unwrap();
-        // The next answer may be to a question of before.
+        // The next answer may belong to an earlier lookup.
         while self.metric(ANSWERS) < Some(answers + 2) {
             std::thread::yield_now();
         }
     }
 
-    /// Ends it in good order: everything that it printed.
+    /// Stops the replica gracefully. Returns everything that it printed.
     pub(super) fn ended(self) -> Vec<Told> {
         let Self {
             running, printed, ..
@@ -95,7 +95,7 @@ impl Replica {
         told
     }
 
-    /// Kills it: what it had printed.
+    /// Kills the replica. Returns what it had printed.
     pub(super) fn killed(self) -> Vec<Told> {
         self.running.signal(Signal::KILL);
         self.printed.join().unwrap()

@@ -1,5 +1,5 @@
-//! The recorded sessions, made new: moved to another time and under other trace ids, so that one
-//! recording is many runs of one service. Splits their requests as a router by trace id does.
+//! The recorded sessions, moved to another time and given other trace ids, so that one recording
+//! becomes many runs of one service. Splits their requests as a router by trace id does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ pub(super) enum Request {
     Records(ExportLogsServiceRequest),
 }
 
-/// All but those of which a parent was never recorded: even whole, they look like torn ones.
+/// All sessions but those with a parent that was never recorded: even whole, they look torn.
 pub(super) fn sessions() -> Vec<Session> {
     let mut sessions: Vec<Session> = scenarios().iter().map(Session::new).collect();
     sessions.retain(|session| !session.lacks_parents());
@@ -147,8 +147,8 @@ impl Request {
         }
     }
 
-    /// Its parts by the place that `place` chooses for their trace id, which is empty for a log
-    /// record without one.
+    /// The parts of the request, by the place that `place` chooses for their trace id, which is
+    /// empty for a log record without one.
     pub(super) fn placed(&self, place: impl Fn(&[u8]) -> usize) -> BTreeMap<usize, Self> {
         let mut places: Vec<usize> = Vec::new();
         self.clone().each_trace_id(&mut |id| places.push(place(id)));

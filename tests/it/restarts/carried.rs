@@ -1,9 +1,9 @@
-//! A trace of the real program that stays open while the journal's files are written again and
-//! again, over kills.
+//! A trace of the real program that stays open while the journal's files are reused again and
+//! again, across kills.
 
 use super::*;
 
-/// A request of another trace, which is soon forgotten.
+/// A request with another trace, which is soon forgotten.
 fn filler(number: u64) -> Span {
     let mut span = spans_of_run(1_000 + number, &[], &[]).remove(0);
     span.name = "x".repeat(100 << 10);
@@ -15,7 +15,7 @@ fn filler(number: u64) -> Span {
 /// Fillers that may be open at once.
 const FILLERS_AT_ONCE: u64 = 5;
 
-/// The traces that were closed since the program started.
+/// The number of traces closed since the program started.
 fn closed(admin: &str) -> u64 {
     let page = http(admin, "GET /metrics", &[]);
     let lines = page.lines().filter_map(|line| {
@@ -25,7 +25,7 @@ fn closed(admin: &str) -> u64 {
     lines.map(|(_, n)| n.parse::<u64>().unwrap()).sum()
 }
 
-/// The numbers of the first records of the segments, oldest first.
+/// The number of the first record of each segment, oldest first.
 fn segments(journal: &Path) -> Vec<u64> {
     let files = std::fs::read_dir(journal.join("requests")).unwrap();
     let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
@@ -62,17 +62,18 @@ async fn a_trace_that_is_open_over_many_segments_is_judged_once_and_in_full() {
     for (n_restarts, span) in spans.into_iter().enumerate() {
         send(&addresses[0], &[span]);
         let mut n_sent = 0;
-        // Until every segment that is there now has gone.
+        // Waits until every segment of this moment has gone.
         let newest = segments(&journal).pop().unwrap();
         while segments(&journal)[0] <= newest {
             send(&addresses[0], &[filler(n_fillers)]);
             n_fillers += 1;
             n_sent += 1;
-            // A thread carries 1 MiB at once: ten fillers that a busy machine has not closed yet.
+            // A thread carries at most 1 MiB at once, which is ten fillers that a busy machine has
+            // not closed yet.
             while n_sent % FILLERS_AT_ONCE == 0 && closed(&addresses[1]) < n_sent {
                 tokio::task::yield_now().await;
             }
-            // Until nothing has to be carried. Each start begins a segment.
+            // Waits until nothing has to be carried. Each start begins a segment.
             let name = "spanscore_journal_segments{log=\"requests\"}";
             while metric(&addresses[1], name) > 5.0 + n_restarts as f64 {
                 tokio::task::yield_now().await;

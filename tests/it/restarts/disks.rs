@@ -1,7 +1,7 @@
 //! The real program on real disks: killed at its Nth system call, with system calls that fail, and
-//! on file systems of its own (`mounted`). `.ci/extended disks` asks for them, since they need
-//! `strace`, root and minutes; what cannot run here says so. Proves nothing about hardware that
-//! lies about its writes.
+//! on file systems of its own (`mounted`). Only `.ci/extended disks` runs these tests, since they
+//! need `strace`, root and minutes; a test that cannot run here reports why. Proves nothing about
+//! hardware that lies about its writes.
 
 mod mounted;
 
@@ -24,11 +24,11 @@ use crate::support::spans::request;
 /// Runs whose traces are judged.
 const N_RUNS: u64 = 5;
 
-/// Large requests, so that segments are finished, freed and written again.
+/// Large requests, so that segments are completed, freed and reused.
 const N_FILLERS: u64 = 10;
 const FILLER_SIZE: usize = 1_500_000;
 
-/// Requests, and the scores of a run with them that nothing disturbs.
+/// Requests, and the scores of an undisturbed run with them.
 struct Trial {
     requests: Vec<(Vec<String>, Vec<u8>)>,
     expected: BTreeMap<Vec<u8>, Vec<Span>>,
@@ -54,7 +54,7 @@ impl Trial {
     }
 }
 
-/// Whether `.ci/extended disks` asked for these tests, and what they need is here.
+/// Whether `.ci/extended disks` asked for these tests, and their requirements are met here.
 fn is_asked_for(test: &str, programs: &[&str], needs_root: bool) -> bool {
     let why = if number("SPANSCORE_TEST_DISKS", 0) == 0 {
         "`.ci/extended disks` runs it".to_owned()
@@ -79,7 +79,7 @@ fn is_asked_for(test: &str, programs: &[&str], needs_root: bool) -> bool {
     false
 }
 
-/// Past the test runner, which shows no output of a test that passes.
+/// Writes past the test runner, which shows no output of a test that passes.
 fn skip(test: &str, why: &str) {
     let line = format!("\nSKIPPED restarts::disks::{test}: {why}\n");
     io::stderr().write_all(line.as_bytes()).unwrap();
@@ -121,12 +121,12 @@ fn requests(present: u64) -> Vec<(Vec<String>, Vec<u8>)> {
     requests
 }
 
-/// What names a span of a run.
+/// The name of a span, by which it is recognised.
 fn span_id(span: &Span) -> String {
     format!("{:?} {:?}", span.trace_id, span.span_id)
 }
 
-/// What a backend has received, read once.
+/// The spans and scores that a backend has received.
 #[derive(Default)]
 struct Received {
     n_requests: usize,
@@ -171,7 +171,7 @@ impl Received {
     }
 }
 
-/// One life and afterlife of the program.
+/// One run of the program with a fault, and the run after it.
 struct Case<'a> {
     folder: &'a Path,
     journal: PathBuf,
@@ -184,8 +184,8 @@ impl Case<'_> {
         start_tampered(tampering, self.folder, endpoint, Some(&self.journal), &more)
     }
 
-    /// Sends all from the first on that was not acknowledged, until the program ends. Returns how
-    /// many were acknowledged; `is_patient` sends again what was refused.
+    /// Sends every request, from the first one that was not acknowledged, until the program ends.
+    /// Returns how many were acknowledged; `is_patient` sends refused requests again.
     fn send(&self, sidecar: &mut Running, otlp: &str, from: usize, is_patient: bool) -> usize {
         let mut n_acknowledged = from;
         while let Some((_, body)) = self.requests.get(n_acknowledged) {
@@ -211,7 +211,7 @@ impl Case<'_> {
         }
     }
 
-    /// Waits until everything has arrived, and ends the program, which ends well.
+    /// Waits until everything has arrived, and stops the program, which must exit cleanly.
     async fn finish(
         &self,
         mut sidecar: Running,
@@ -304,7 +304,7 @@ async fn a_kill_at_any_system_call_loses_nothing() {
             let inject = format!("{calls}:signal=KILL:when={n}");
             let mut received = Received::default();
             let mut first = case.start(&endpoint, Some(&inject));
-            // It may be killed before it listens.
+            // The program may be killed before it listens.
             let mut n_acknowledged = 0;
             if let Some([otlp, _]) = first.addresses_unless_ended() {
                 n_acknowledged = case.send(&mut first, &otlp, 0, false);
@@ -379,7 +379,7 @@ async fn starts_that_are_killed_while_they_read_the_journal_lose_nothing() {
     };
     let requests = &trial.requests;
     let folder = tempfile::tempdir().unwrap();
-    // Nothing listens there yet.
+    // Nothing listens at this address yet.
     let address = Backend::start_apart().await.address.to_string();
     let endpoint = format!("http://{address}");
     let case = trial.case(folder.path(), folder.path().join("journal"));

@@ -9,7 +9,8 @@ use spanscore::evaluate::{Criterion, Explain, judge};
 use super::{Made, calls, is_before, written};
 use crate::support::calls::trajectory;
 
-/// How many retries led to a call: the one of its name that ended last before it had failed.
+/// How many retries in a row led to a call. A call is a retry if, of the earlier calls of its name,
+/// the one that ended last had failed.
 fn n_retries(calls: &[Made], x: usize) -> usize {
     let is_earlier = |y: &usize| {
         *y != x && calls[*y].name == calls[x].name && is_before(calls, "interval", *y, x)

@@ -13,7 +13,8 @@ use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, RULE_TEM
 
 use crate::support::calls::{Call, Written, judged};
 
-/// A call's start, end, name, values, group, and whether it never ended, or its times say nothing.
+/// A call's start, end, name, values and group, and whether it never ended or its times are
+/// unusable.
 #[derive(Debug, Clone)]
 struct Made {
     start: u64,
@@ -129,7 +130,7 @@ impl Made {
     }
 }
 
-/// Calls as a test writes them; the values of one of them may be unknown.
+/// The calls in the form that tests write; the values of one of them may be unknown.
 fn written(calls: &[Made], unknown: Option<usize>) -> Written {
     let written = calls.iter().enumerate().map(|(at, call)| Call {
         name: call.name.to_owned(),
@@ -238,7 +239,7 @@ fn fits(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Do two calls agree, each as an `a` or as a `b`?
+/// Whether two calls agree, each in the role of `a` or of `b`.
 fn agree(same: Same, (x, x_is_b): (&Made, bool), (y, y_is_b): (&Made, bool)) -> bool {
     let values = |call: &Made, is_b: bool| match same == Same::APathEach && is_b {
         true => call.others.clone(),
@@ -256,8 +257,8 @@ fn gap(x: &Made, y: &Made) -> u64 {
     x.start.max(y.start).saturating_sub(end(x).min(end(y)))
 }
 
-/// The meaning of a template: does it ask for `b`, and `after`, `before` or `anywhere`; is that
-/// call forbidden; may nothing, another call of the same kind, or anything come in between.
+/// The meaning of a template: does it concern `b`; `after`, `before` or `anywhere`; is that call
+/// forbidden; may nothing, another call of the same kind, or anything come in between.
 fn questions(template: &str) -> Vec<(bool, &'static str, bool, char)> {
     let between = if template.contains("alternate") {
         'o'
@@ -392,7 +393,7 @@ proptest! {
         prop_assert_eq!(evaluation.verdict == Verdict::Fail, !evaluation.offending().is_empty());
     }
 
-    /// Whatever values the calls had that were not captured.
+    /// The verdict holds whatever the values that were not captured.
     #[test]
     fn a_verdict_holds_whatever_an_unknown_value_is(
         calls in calls(),

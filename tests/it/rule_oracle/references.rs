@@ -171,7 +171,7 @@ proptest! {
                 prop_assert!(!is_before(&calls, concurrency, *later, *earlier), "{}", said);
             }
         }
-        // Every expected call and every call that counts is in it once.
+        // Every expected call, and every call that counts, occurs in it once.
         let listed = |key: &str| -> Vec<usize> {
             aligned.iter().filter_map(|entry| number(entry, key)).collect()
         };

@@ -39,8 +39,8 @@ impl Backend {
         Self::start_at("127.0.0.1:0").await
     }
 
-    /// Starts a backend at an address of its own on loopback. While it is away, its port is free
-    /// and may become a sidecar's; at this address it stays the backend's.
+    /// Starts a backend at a loopback address of its own, so that no sidecar can take its port
+    /// while the backend is down.
     pub(crate) async fn start_apart() -> Self {
         Self::start_at("127.0.0.2:0").await
     }
@@ -96,7 +96,7 @@ async fn answer(
         .get("content-type")
         .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"));
     let Ok(whole) = request.into_body().collect().await else {
-        // Its sender was killed.
+        // The sender was killed.
         return Ok(Response::new(Full::new(Bytes::new()).boxed()));
     };
     let whole = whole.to_bytes();

@@ -212,7 +212,7 @@ pub(crate) fn judged(
     evaluations
 }
 
-/// What the attributes of the evaluated span say about the verdict on the run.
+/// What the attributes of the evaluated span state about the expected verdict on the run.
 fn expectation_attributes(attributes: &Map<String, Value>) -> ExpectationAttributes {
     let said = |key: &str| {
         let value = attributes.get(key)?;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use spanscore::config::{Config, Files, Sources};
 use spanscore::pipeline::Rules;
 
-/// A rule set with one criterion; `fields` are those of its evaluator, and its threshold.
+/// A rule set with one criterion; `fields` are the evaluator's, with its threshold.
 pub(crate) fn rules_of_case(id: &str, evaluator: &str, fields: &Value) -> Result<Rules, String> {
     let mut fields = fields.clone();
     let threshold = fields

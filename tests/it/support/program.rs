@@ -98,8 +98,8 @@ impl Running {
         Self::spawn(command, stdout)
     }
 
-    /// Starts under `strace`, which tampers with some system calls (`CALLS:HOW`), if it is to. It
-    /// is our child all the same.
+    /// Starts the program; with `tampering` (`CALLS:HOW`), under a `strace` that tampers with these
+    /// system calls. The program is our child in both cases.
     pub(crate) fn start_tampered(tampering: Option<&str>, more: &[&str]) -> Self {
         let Some(tampering) = tampering else {
             return Self::start(more);
@@ -143,7 +143,7 @@ impl Running {
         while addresses.len() < 3 {
             let mut line = String::new();
             self.log.read_line(&mut line).unwrap();
-            // Also what was cut off.
+            // A line that was cut off counts as well.
             if !line.ends_with('\n') {
                 return None;
             }
@@ -207,7 +207,7 @@ pub(crate) fn http(address: &str, request: &str, body: &[u8]) -> String {
     answer
 }
 
-/// Sends a request; whether it was acknowledged. A killed sidecar answers nothing.
+/// Sends a request. Returns whether it was acknowledged; a killed sidecar answers nothing.
 pub(crate) fn is_acknowledged(address: &str, body: &[u8]) -> bool {
     let exchange = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(address)?;
@@ -234,7 +234,7 @@ pub(crate) fn metric(admin: &str, name: &str) -> f64 {
     line.map_or(0.0, |value| value.parse().unwrap())
 }
 
-/// Waits until a metric's value is as it should be, and panics if that takes minutes.
+/// Waits until a metric's value is as expected, and panics after minutes.
 #[cfg(feature = "kafka")]
 pub(crate) fn wait_for_metric(admin: &str, name: &str, is_right: impl Fn(f64) -> bool) {
     let give_up_at = now().instant + Duration::from_secs(300);

@@ -26,7 +26,7 @@ pub(crate) fn rules() -> Rules {
     rules_of(json!([order]))
 }
 
-/// Rules of a list of criteria, everything else by default.
+/// Rules with these criteria and defaults for everything else.
 pub(crate) fn rules_of(criteria: Value) -> Rules {
     let criteria: Vec<Criterion> = serde_json::from_value(criteria).expect("they load");
     Rules::new(criteria, &Tools::default(), Explain::default(), &[])

@@ -72,8 +72,7 @@ pub(crate) async fn passes_through(scenario: &Scenario, protocol: Protocol) {
     let telemetry = sidecar.telemetry.clone();
     sidecar.stop().await;
 
-    // Requests are delivered concurrently, so they may reach the downstream in another order than
-    // they were received.
+    // Requests are delivered concurrently, so they may reach the downstream in a different order.
     let arrived: Vec<(String, Bytes)> = backend
         .arrived()
         .into_iter()

@@ -1,7 +1,7 @@
 //! No imports form a circle inside a room: at every level, the children of a module import each
 //! other in one direction only. An import by a child's own children counts as the child's import;
-//! an item that a module re-exports counts as its own. Children may name the module above, the
-//! room's face, as it names them.
+//! an item that a module re-exports counts as the module's own. Children may import from their
+//! parent module, which may in turn import from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -118,9 +118,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 ];
 
 /// Ground rooms that every room may import, since they know nothing of spanscore: text and its
-/// truncation, decimal numbers (read by configuration, spans and comparison), a mutex, and how a
-/// queue or a log is shared among those who fill it.
-/// (`located` is one too, but only `config` reads documents.)
+/// truncation, decimal numbers (read by configuration, spans and comparison), a mutex, sorting for
+/// code that runs rarely, and how a queue or a log is shared among its senders. (`located` is one
+/// too, but only `config` reads documents.)
 const GROUND: &[&str] = &["text", "decimal", "sync", "rarely", "holders"];
 
 /// Rooms of the core, and crates that may be named there. `wire` is ground below the core, and just
@@ -148,7 +148,7 @@ const CORE_CRATES: &[&str] = &[
     "sha2",
 ];
 
-/// A translator has no sockets, files, clocks or environment, either.
+/// A translator has no sockets, files, clocks or environment variables, either.
 const SHELL_ONLY: &[&str] = &[
     "std::fs",
     "std::net::Tcp",
@@ -173,7 +173,7 @@ fn rooms_import_only_what_the_table_allows() {
             continue;
         };
         for (line_no, line) in file.code() {
-            // In the file of a room itself, `super` is the crate.
+            // In the file of a room itself, `super` is the crate root.
             if line.contains("crate::{")
                 || line.contains("super::super::super::")
                 || (!file.module.contains("::") && line.contains("super::"))
@@ -324,7 +324,7 @@ fn the_core_is_pure() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-// A table that is computed once (`static … LazyLock`) is not state: it is equal for every caller.
+// A table that is computed once (`static … LazyLock`) is not state: every caller sees the same one.
 #[test]
 fn the_core_keeps_no_hidden_state() {
     let mut wrong = Vec::new();
@@ -514,7 +514,7 @@ fn evaluators_are_documented_under_the_same_headings() {
 #[test]
 fn every_convention_stands_in_the_table() {
     const FOLDER: &str = "extract::spans::conventions";
-    /// Conventions that differ only in their words: rows of one file.
+    /// Conventions that differ only in their vocabulary: rows of one file.
     const ROWS: &str = "look_alikes";
     let table = read(Path::new("src/extract/spans/conventions/mod.rs"));
     let start = table

@@ -188,7 +188,7 @@ fn links_to_headings_of_the_documentation_resolve() {
                 let page = format!("{}.md", &line[start..at]);
                 let anchor = &line[at + ".md#".len()..];
                 let anchor = &anchor[..anchor.find(|c| !is_of_name(c)).unwrap_or(anchor.len())];
-                // Nothing is known about pages outside the project.
+                // The test knows nothing about pages outside the project.
                 if pages
                     .get(&page)
                     .is_some_and(|anchors| !anchors.contains(anchor))

@@ -1,5 +1,5 @@
-//! Criteria about what a trace will contain, and about what it will not: one for each evaluator,
-//! and more for what can be certain early. Criteria that do not load are left out.
+//! Criteria about calls that a trace contains, and about calls that it does not: one for each
+//! evaluator, and more for what can be certain early. Criteria that do not load are left out.
 
 use std::sync::Arc;
 

@@ -42,7 +42,7 @@ fn accept(pipeline: &mut Pipeline, rules: &Rules, spans: Vec<Span>) {
     );
 }
 
-/// The early verdicts that stand, by subject.
+/// The early verdicts that still hold, by subject.
 #[derive(Default)]
 struct Early {
     given: BTreeMap<String, (Verdict, String)>,

@@ -47,7 +47,7 @@ fn is_given(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Pass | Verdict::Fail)
 }
 
-/// The spans with the flags of an SDK that knows them all.
+/// The spans, with the flags of an SDK that knows whether each parent is remote.
 fn flagged(mut spans: Vec<Span>) -> Vec<Span> {
     let services: BTreeMap<_, _> = spans
         .iter()

@@ -23,7 +23,7 @@ impl Mounted {
         Self::mount(path, &["-o", options, image.to_str().unwrap()])
     }
 
-    /// Whether the kernel takes other options for it.
+    /// Whether the kernel remounts it with these options.
     fn remount(&self, options: &str) -> bool {
         let path = self.0.to_str().unwrap();
         succeeds("mount", &["-o", &format!("remount,{options}"), path])
@@ -43,7 +43,7 @@ fn succeeds(program: &str, arguments: &[&str]) -> bool {
     silent.status().unwrap().success()
 }
 
-/// A new ext4 in a file of 96 MiB, of which nothing is there that nobody wrote.
+/// A new ext4 in a sparse file of 96 MiB.
 fn make_ext4(image: &Path) {
     let image = image.to_str().unwrap();
     assert!(succeeds("truncate", &["--size=96M", image]));
@@ -51,8 +51,8 @@ fn make_ext4(image: &Path) {
     assert!(succeeds("mkfs.ext4", &["-q", "-F", "-E", lazy, image]));
 }
 
-/// Requests are refused, for one of these reasons, and nothing asks for a restart, which repairs no
-/// disk.
+/// Checks that requests are refused for one of these reasons, and that no probe asks for a restart,
+/// which would repair no disk.
 fn is_refused(otlp: &str, admin: &str, reasons: &[&str]) {
     assert!(!is_acknowledged(otlp, &filler(999, 10)));
     for path in ["/livez", "/readyz"] {
@@ -70,7 +70,7 @@ fn is_refused(otlp: &str, admin: &str, reasons: &[&str]) {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Lazily: a test that failed may have a process on it.
+        // Lazily: after a failed test a process may still use it.
         let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
     }
 }
@@ -122,7 +122,7 @@ async fn a_full_disk_takes_requests_within_a_second_of_having_room() {
     say(&format!("{test}: {} ms", after.as_millis()));
     assert!(after < Duration::from_secs(1), "{after:?}");
 
-    // Full again, and this time the downstream makes the room.
+    // Full again; this time delivery to the downstream makes room.
     while send(&mut acknowledged) {}
     let backend = Backend::start_at(&address).await;
     while !send(&mut acknowledged) {}
@@ -159,7 +159,7 @@ async fn an_ext4_whose_power_is_cut_has_everything_acknowledged() {
         let Some(disk) = Mounted::ext4(&path, &image) else {
             return skip(test, "a loop device cannot be mounted here");
         };
-        // Nothing listens there yet, so that all depends on the disk.
+        // Nothing listens at this address yet, so everything depends on the disk.
         let address = Backend::start_apart().await.address.to_string();
         let endpoint = format!("http://{address}");
         let case = trial.case(folder.path(), path.join("journal"));
@@ -175,7 +175,7 @@ async fn an_ext4_whose_power_is_cut_has_everything_acknowledged() {
             "python3",
             &["-c", CUT_POWER, path.to_str().unwrap()]
         ));
-        // The disk is away, the process is not.
+        // The disk is gone, the process still runs.
         is_refused(&otlp, &admin, &["disk_error"]);
         first.signal(Signal::KILL);
         first.child.wait().unwrap();
@@ -207,7 +207,8 @@ async fn a_disk_that_fails_to_write_has_everything_acknowledged() {
     let Some(below) = Mounted::mount(&folder.path().join("below"), &size) else {
         return skip(test, "a tmpfs cannot be mounted here");
     };
-    // The disk is larger than what holds it: its blocks fail to be written when that is full.
+    // The disk is larger than the file system that holds its image: blocks cannot be written once
+    // that is full.
     let image = below.0.join("image");
     make_ext4(&image);
     let path = folder.path().join("disk");
@@ -216,7 +217,7 @@ async fn a_disk_that_fails_to_write_has_everything_acknowledged() {
     };
     let ballast = below.0.join("ballast");
     std::fs::write(&ballast, vec![1; 12 << 20]).unwrap();
-    // Nothing listens there yet, so that all depends on the disk.
+    // Nothing listens at this address yet, so everything depends on the disk.
     let address = Backend::start_apart().await.address.to_string();
     let endpoint = format!("http://{address}");
     let case = trial.case(folder.path(), path.join("journal"));
@@ -224,7 +225,7 @@ async fn a_disk_that_fails_to_write_has_everything_acknowledged() {
     let [otlp, admin] = first.addresses();
     let n_before = case.send(&mut first, &otlp, 0, false);
     assert!(0 < n_before && n_before < requests.len(), "{n_before}");
-    // The kernel tells why a block failed, until its own journal does.
+    // The kernel reports why a block failed, until its own journal fails.
     is_refused(&otlp, &admin, &["disk_full", "disk_error"]);
     first.signal(Signal::KILL);
     first.child.wait().unwrap();
@@ -257,7 +258,7 @@ async fn a_disk_that_turns_read_only_refuses_requests_and_keeps_what_it_has() {
     let Some(disk) = Mounted::ext4(&path, &image) else {
         return skip(test, "a loop device cannot be mounted here");
     };
-    // Nothing listens there yet, so that all depends on the disk.
+    // Nothing listens at this address yet, so everything depends on the disk.
     let address = Backend::start_apart().await.address.to_string();
     let endpoint = format!("http://{address}");
     let case = trial.case(folder.path(), path.join("journal"));
@@ -270,14 +271,15 @@ async fn a_disk_that_turns_read_only_refuses_requests_and_keeps_what_it_has() {
     let mut first = case.start(&endpoint, None);
     let [otlp, admin] = first.addresses();
     assert_eq!(before.send(&mut first, &otlp, 0, false), n_before);
-    // What the kernel does with a file system in which it has found an error.
+    // The kernel does this to a file system in which it has found an error.
     assert!(disk.remount("abort"));
     is_refused(&otlp, &admin, &["disk_error"]);
     first.signal(Signal::KILL);
     first.child.wait().unwrap();
     drop(disk);
 
-    // A start on a disk that is read-only takes requests once it is not, without another start.
+    // A sidecar that starts on a read-only disk takes requests once the disk is writable, without
+    // another start.
     let disk = Mounted::ext4(&path, &image).expect("the file system comes back");
     assert!(disk.remount("ro"));
     let error = std::fs::write(path.join("file"), "").unwrap_err();
