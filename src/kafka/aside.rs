@@ -1,5 +1,6 @@
 //! Writes records that cannot be read to a topic of their own, byte for byte, with headers that say
-//! where they stood. One attempt, which nobody waits for; the judge of the partition tries again.
+//! where they stood. Makes one attempt, without waiting for it; the judge of the partition tries
+//! again.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -34,6 +34,9 @@ const STATISTICS_INTERVAL: Duration = Duration::from_secs(2);
 /// state.
 const BROKER_IS_UP: &[u8] = br#""state":"UP""#;
 
+/// How they describe a group whose coordinator is connected.
+const GROUP_IS_UP: &[u8] = br#""cgrp": { "state": "up""#;
+
 /// What a record costs beside its value: headers of the protocol, and its key.
 const OVERHEAD: usize = 1 << 10;
 
@@ -66,11 +69,11 @@ pub(super) enum Failure {
 pub(super) struct Producer {
     inner: FutureProducer<Context>,
     topic: String,
-    words: Words,
+    words: ErrorTexts,
 }
 
 /// Puts the library's errors into words.
-pub(super) struct Words {
+pub(super) struct ErrorTexts {
     /// The topic.
     pub(super) topic: String,
     /// What we do with it: `write`, `read`.
@@ -85,18 +88,24 @@ pub(super) struct Words {
 pub(super) struct InFlight(DeliveryFuture);
 
 /// Remembers the library's last error message, since its error codes seldom give the cause, and
-/// whether it is connected.
+/// whether it is connected to a broker and was connected to its group's coordinator.
 #[derive(Debug, Default)]
 pub(super) struct Context {
     pub(super) last_complaint: LastComplaint,
     pub(super) is_connected: Arc<AtomicBool>,
+    pub(super) has_found_group: AtomicBool,
 }
 
 pub(super) type LastComplaint = Arc<Mutex<Option<String>>>;
 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        tracing::debug!(?level, facility, message, "the Kafka client says");
+        tracing::debug!(
+            ?level,
+            facility,
+            message,
+            "message of the Kafka client library"
+        );
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
@@ -113,6 +122,9 @@ impl ClientContext for Context {
     fn stats_raw(&self, statistics: &[u8]) {
         let is_connected = memchr::memmem::find(statistics, BROKER_IS_UP).is_some();
         self.is_connected.store(is_connected, Ordering::Relaxed);
+        if memchr::memmem::find(statistics, GROUP_IS_UP).is_some() {
+            self.has_found_group.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -131,6 +143,7 @@ impl Producer {
         let context = Context {
             last_complaint: last_complaint.clone(),
             is_connected,
+            ..Context::default()
         };
         let inner = settings(config, buffer)
             .create_with_context(context)
@@ -139,7 +152,7 @@ impl Producer {
         Ok(Self {
             inner,
             topic: topic.clone(),
-            words: Words {
+            words: ErrorTexts {
                 topic,
                 verb: "write",
                 needs: "WRITE and DESCRIBE on the topic".to_owned(),
@@ -232,7 +245,7 @@ impl Producer {
     }
 }
 
-impl Words {
+impl ErrorTexts {
     /// The number of the topic's partitions.
     pub(super) fn n_partitions(&self, metadata: &Metadata) -> Result<i32, Failure> {
         let mut topics = metadata.topics().iter();

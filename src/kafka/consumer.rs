@@ -20,7 +20,7 @@ use rdkafka::message::{Message as _, Timestamp};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
 
-use super::client::{Context, Failure, METADATA_TIMEOUT, Words, connection, unusable};
+use super::client::{Context, ErrorTexts, Failure, METADATA_TIMEOUT, connection, unusable};
 use crate::config::{Kafka, KafkaProtocol};
 use crate::sync::Mutex;
 
@@ -40,11 +40,12 @@ const MAX_COMPLAINTS: usize = 100;
 /// A member of a consumer group that reads one topic.
 pub struct TopicReader {
     inner: Arc<BaseConsumer<ReaderContext>>,
-    words: Words,
+    words: ErrorTexts,
     /// To the thread that commits: the library reports the end of a commit only to a caller that
     /// waits for it.
     commits: SyncSender<TopicPartitionList>,
     committer: JoinHandle<()>,
+    has_silent_assignments: bool,
 }
 
 /// A record that was read.
@@ -69,7 +70,7 @@ pub enum Polled {
     Nothing,
     /// A record.
     Record(ReadRecord),
-    /// Reading failed; it goes on by itself. The reason and its remedy.
+    /// Reading failed, and resumes without help. The reason and its remedy.
     Failed(String),
     /// This member is unusable; a new one must be made.
     Ended {
@@ -184,7 +185,7 @@ impl TopicReader {
             },
             ..ReaderContext::default()
         };
-        let words = Words {
+        let words = ErrorTexts {
             topic: read.topic.clone(),
             verb: "read",
             needs: format!(
@@ -215,7 +216,15 @@ impl TopicReader {
             words,
             commits,
             committer,
+            has_silent_assignments: read.protocol != KafkaProtocol::Classic,
         })
+    }
+
+    /// Whether this member has asked a connected coordinator for partitions and may get none without
+    /// notice: with the protocol `consumer`, the library reports no assignment that is empty.
+    pub fn may_stay_without_partitions(&self) -> bool {
+        let has_found_group = &self.inner.context().common.has_found_group;
+        self.has_silent_assignments && has_found_group.load(Ordering::Relaxed)
     }
 
     /// The number of the topic's partitions, asked of the brokers before joining the group. Blocks.
@@ -362,7 +371,7 @@ impl TopicReader {
         release(&self.inner, &self.list(partitions)).map_err(|error| self.why(&error))
     }
 
-    /// Stops fetching partitions, or goes on.
+    /// Stops or resumes fetching of partitions.
     pub fn pause(&self, partitions: &[i32], is_paused: bool) -> Result<(), String> {
         let list = self.list(partitions);
         let done = match is_paused {

@@ -11,6 +11,8 @@ use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
+use spanscore::sidecar::now;
+
 use crate::kafka_judges::{Bench, end, line_with, send_parts};
 use crate::support::program::{http, metric, wait_for_metric};
 
@@ -169,6 +171,21 @@ async fn a_record_that_is_no_otlp_waits_for_the_set_aside_topic() {
     assert_eq!(headers[..3], expected);
     assert_eq!(headers[3].0, "reason");
     assert_eq!(headers[3].1, line["why"].as_str().unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a broker: tests/kafka/run starts one"]
+async fn a_judge_with_more_threads_than_partitions_becomes_ready() {
+    for protocol in ["classic", "consumer"] {
+        let bench = Bench::new(&format!("idle-{protocol}")).await;
+        let protocol = format!("kafka.read.protocol={protocol}");
+        let (judge, admin) = bench.judge_with(&[&protocol, "scoring.threads=8"]);
+        let give_up_at = now().instant + Duration::from_secs(300);
+        while !http(&admin, "GET /readyz", &[]).starts_with("HTTP/1.1 200") {
+            assert!(now().instant < give_up_at, "{protocol}: not ready");
+        }
+        end(judge);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -121,6 +121,9 @@ impl Member {
                 for change in self.reader.changes() {
                     self.follow(change);
                 }
+                if self.reader.may_stay_without_partitions() {
+                    self.note_joined();
+                }
                 self.begin_assigned();
                 for partition in self.held.values_mut() {
                     partition.work(&mut self.sink, &self.shared);
@@ -206,15 +209,20 @@ impl Member {
         }
     }
 
+    /// The process is ready once all its members have joined.
+    fn note_joined(&mut self) {
+        if !mem::replace(&mut self.has_joined, true)
+            && self.shared.n_joining.fetch_sub(1, Ordering::AcqRel) == 1
+            && self.shared.telemetry.phase() == Phase::Starting
+        {
+            self.shared.telemetry.enter(Phase::Serving);
+        }
+    }
+
     fn follow(&mut self, change: ReaderChange) {
         match change {
             ReaderChange::Assigned(partitions) => {
-                if !mem::replace(&mut self.has_joined, true)
-                    && self.shared.n_joining.fetch_sub(1, Ordering::AcqRel) == 1
-                    && self.shared.telemetry.phase() == Phase::Starting
-                {
-                    self.shared.telemetry.enter(Phase::Serving);
-                }
+                self.note_joined();
                 self.to_begin.push(partitions);
             }
             ReaderChange::Revoked {
