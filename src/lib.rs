@@ -124,6 +124,7 @@ pub mod tls;
 pub mod listen;
 
 pub mod page;
+
 #[doc(hidden)]
 pub mod register;
 

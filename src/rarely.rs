@@ -1,5 +1,5 @@
-//! Sorting for code that runs rarely, in a fraction of the standard library's code: that is
-//! generated anew, with 9 kB, for each type and each order. Knows nothing of what it sorts.
+//! Sorting with little machine code, for code that runs rarely: the standard library's sort adds
+//! 9 kB for each type and each order. Knows nothing of what it sorts.
 
 use std::cmp::Ordering;
 

@@ -320,8 +320,8 @@ impl Sidecar {
                 observer.clone(),
             )
         };
-        // A process that reads a topic judges what it reads; what it receives it only writes and
-        // forwards.
+        // A process that reads a topic judges only that topic; requests that it receives are only
+        // written and forwarded.
         let judges_received = config.scoring.enabled && !reads;
         let (scoring, threads) = if judges_received {
             let (scoring, threads) = ScoringQueue::start(

@@ -255,7 +255,8 @@ impl Resource {
     }
 }
 
-/// Who sent a request, by a number that the receiver gives each sender; 0 is nobody in particular.
+/// Who sent a request, by a number that the receiver gives each sender; 0 is an unknown
+/// sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct PeerId(pub u64);
 

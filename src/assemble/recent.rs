@@ -257,7 +257,7 @@ impl<M: Memo> RecentlyClosed<M> {
     /// Begins the memory of a peer's traces, or of all where the peer is unknown, after one that
     /// was closed then. Returns the time if it concerns all.
     fn begin(&mut self, peer: Option<PeerId>, closed: Tick) -> Option<Tick> {
-        // Restored traces are in nobody's name, and others' in those of several.
+        // Restored traces have an unknown sender, and some traces have several.
         let unnamed = [TraceSender::UNKNOWN.peer, TraceSender::SEVERAL.peer];
         let Some(peer) = peer.filter(|peer| !unnamed.contains(peer)) else {
             return Some(closed);

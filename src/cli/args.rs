@@ -6,9 +6,12 @@ mod learning;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
+
+use crate::config::Signal;
 
 pub use global::{Global, NoConfiguration};
 pub use learning::{Drift, DriftFormat, Learn};
@@ -146,19 +149,25 @@ pub struct Recordings {
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
     /// Signal of request bodies that neither their file name nor their content identifies.
-    #[arg(long, value_enum, default_value_t = RecordedSignal::Traces)]
-    pub signal: RecordedSignal,
+    #[arg(long, default_value = "traces", value_parser = signals())]
+    pub signal: Signal,
 }
 
-/// The signal of a recording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum RecordedSignal {
-    /// Spans.
-    Traces,
-    /// Log records.
-    Logs,
-    /// Metric points; read and ignored.
-    Metrics,
+/// Reads the name of a signal.
+fn signals() -> impl TypedValueParser<Value = Signal> {
+    let values = Signal::ALL.map(|signal| {
+        let help = match signal {
+            Signal::Traces => "Spans",
+            Signal::Logs => "Log records",
+            Signal::Metrics => "Metric points; read and ignored",
+        };
+        PossibleValue::new(signal.as_str()).help(help)
+    });
+    PossibleValuesParser::new(values).map(|name| {
+        let mut signals = Signal::ALL.into_iter();
+        let signal = signals.find(|signal| signal.as_str() == name);
+        signal.expect("only the names of signals are possible values")
+    })
 }
 
 /// `replay`.

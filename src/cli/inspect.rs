@@ -34,7 +34,7 @@ pub(super) fn inspect(
     let mut explainer = Explainer::new(judging);
     let Recordings { files, signal } = &args.recordings;
     let read = match args.verbose {
-        true => replayed::judge_watched(files, replayed::signal(*signal), &rules, &mut explainer),
+        true => replayed::judge_watched(files, *signal, &rules, &mut explainer),
         false => replayed::judge(&args.recordings, &rules),
     };
     let replayed = match read {
@@ -89,7 +89,7 @@ pub(super) fn inspect(
                     )?;
                 }
                 if let Some(trajectory) = trajectory {
-                    let text = explainer.brought(explained, trajectory);
+                    let text = explainer.span_expectations(explained, trajectory);
                     write!(streams.out, "{}", wrapped(&text, width))?;
                 }
                 writeln!(

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 
-use super::args::{RecordedSignal, Recordings};
+use super::args::Recordings;
 use super::recording::{self, Unreadable};
 use crate::assemble::{Settings, Trace};
 use crate::config::Signal;
@@ -67,16 +67,7 @@ impl Replayed {
 
 /// Judges the traces of some recordings.
 pub(super) fn judge(recordings: &Recordings, rules: &Rules) -> Result<Replayed, Unreadable> {
-    judge_files(&recordings.files, signal(recordings.signal), rules)
-}
-
-/// The signal of a body that nothing identifies.
-pub(super) fn signal(signal: RecordedSignal) -> Signal {
-    match signal {
-        RecordedSignal::Traces => Signal::Traces,
-        RecordedSignal::Logs => Signal::Logs,
-        RecordedSignal::Metrics => Signal::Metrics,
-    }
+    judge_files(&recordings.files, recordings.signal, rules)
 }
 
 /// Like [`judge`], for plain files.

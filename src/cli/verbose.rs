@@ -109,7 +109,11 @@ impl<'a> Explainer<'a> {
     }
 
     /// The run's own expectations and how they are used, a line each.
-    pub(super) fn brought(&self, explained: &Explained, trajectory: &Arc<Trajectory>) -> String {
+    pub(super) fn span_expectations(
+        &self,
+        explained: &Explained,
+        trajectory: &Arc<Trajectory>,
+    ) -> String {
         let Rules {
             criteria,
             expectations,

@@ -50,7 +50,7 @@ pub struct Assemble {
     pub expired: Duration,
     /// Most spans of one trace.
     pub span_limit: usize,
-    /// Most bytes of kept facts of one trace; never more than a quarter of `open.max_size`.
+    /// Most bytes of kept attributes of one trace; never more than a quarter of `open.max_size`.
     pub size_limit: ByteSize,
     /// Open traces.
     pub open: OpenTraces,

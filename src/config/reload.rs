@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(next.changed_settings(&next), [""; 0]);
     }
 
-    /// Keys in files are replaced by whoever rotates them, and no pod is restarted for it.
+    /// Files with keys may be rotated at any time, without a restart of the pod.
     #[test]
     fn secrets_are_taken_over_unless_their_destinations_change() {
         let with = |key: &str, more: &str| {

@@ -58,10 +58,10 @@ pub struct Shutdown {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AtStop {
-    /// It judges them as they are.
+    /// They are judged as they are.
     #[default]
     Judge,
-    /// It leaves them in the journal; the next start on the folder goes on with them.
+    /// They stay in the journal; the next start on the folder resumes them.
     Keep,
 }
 

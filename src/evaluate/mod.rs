@@ -2,7 +2,7 @@
 //! a tool call was spelled, where a criterion was written, or who reads the scores.
 //!
 //! The floors, from the ground up; no import runs back: `comparison` (calls against expectations),
-//! `parameters` (how expectations are written), `rules` (what a rule over calls comes to),
+//! `parameters` (how expectations are written), `rules` (evaluates rules over calls),
 //! `evaluators` (one file each), `criterion`, `judge`.
 
 mod comparison;

@@ -7,7 +7,7 @@
 //! 1. `settings`, `glob`, `uncertainty`, `tool_call`: types that every floor uses
 //! 2. `values`: arguments, results and messages as JSON; knows no span
 //! 3. `spans`: what a single span says; its folder `conventions` alone knows frameworks by name
-//! 4. `trace`: what the spans of a trace amount to together
+//! 4. `trace`: roles, turns and calls, derived from all spans of a trace
 //! 5. `trajectory`: the result
 
 mod glob;

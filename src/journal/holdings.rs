@@ -1,5 +1,6 @@
 //! Pure. How much of a log each sender holds: its records that wait to be written, and those in
-//! segments that are not delivered. What a start found counts for nobody. Knows nothing of files.
+//! segments that are not delivered. Records found at a start count for no
+//! sender. Knows nothing of files.
 
 use std::collections::BTreeMap;
 

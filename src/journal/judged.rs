@@ -1,7 +1,6 @@
 //! Gathers the marks of judged traces until their scores are kept or delivered, and appends them to
 //! the log. A trace whose mark is missing is judged again after a restart, so its scores are not
-//! lost.
-//! The records that a mark is about must not go before it is durable.
+//! lost. A mark must be durable before the records of its trace are removed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -53,7 +53,7 @@ pub(super) enum Wanted {
     Waiting(Consumed),
     /// Those of some kinds, delivered or not.
     Kinds(&'static [RecordKind]),
-    /// Like `Kinds`, for a copy: whoever needs the originals reports damage.
+    /// Like `Kinds`, for a copy. The reader of the originals reports damage.
     Copied(&'static [RecordKind]),
     /// Scores of one lane that wait for delivery.
     Lane {

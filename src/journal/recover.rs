@@ -19,7 +19,8 @@ pub(super) struct Hole {
     pub(super) n_bytes: usize,
     /// The records that are lost.
     pub(super) sequences: Range<u64>,
-    /// It lies in the last group, whose sync had not returned: nobody was answered.
+    /// It lies in the last group, whose sync had not returned, so none of it was
+    /// acknowledged.
     pub(super) is_torn: bool,
     /// The items lost, where the heads can be read.
     pub(super) counts: SignalCounts,

@@ -1,5 +1,5 @@
-//! What a start makes of a log's folder: the segments that are there, what they still hold for
-//! delivery, and what is missing. Copies damaged bytes aside; never gives up for damage.
+//! Recovers a log from its folder: the segments that are there, what they still hold for delivery,
+//! and what is missing. Copies damaged bytes aside; never gives up for damage.
 
 use std::ops::Range;
 
@@ -77,7 +77,7 @@ pub(super) struct Recovered {
     pub is_past_whole: bool,
 }
 
-/// A log as it goes on.
+/// A recovered log, ready for new records.
 #[derive(Debug)]
 pub(super) struct RecoveredLog {
     pub(super) segments: Vec<Segment>,

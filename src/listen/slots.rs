@@ -141,12 +141,12 @@ impl ConnectionSlots {
                 true => PATIENCE,
                 false => LONGEST_WAIT,
             };
-            // A call that comes before this is kept.
+            // A notification that was sent before this is not lost.
             let _ = time::timeout_at(begun + next, waiting.called.notified()).await;
         }
     }
 
-    /// A place, if there is one and nobody who waits comes first. `waiting` is the number of a
+    /// A place, if one is free and no connection is ahead in the queue. `waiting` is the number of a
     /// connection that waits itself.
     fn try_admit(
         self: &Arc<Self>,

@@ -145,10 +145,8 @@ fn not_yaml(texts: &Texts, source: usize, error: &serde_saphyr::Error) -> Proble
             || message.contains("alias") && message.contains("limit") =>
         {
             SyntaxError {
-                title: "more values than anyone would write (what an alias stands for counts each \
-                        time)"
-                    .to_owned(),
-                remedy: "split it: a file with `criteria_files`, a call of the API into several",
+                title: "too many values (each use of an alias counts in full)".to_owned(),
+                remedy: "split it into several documents",
                 ..reported
             }
         }

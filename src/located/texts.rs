@@ -195,7 +195,7 @@ impl Texts {
         }
     }
 
-    /// `spanscore.yaml:12`, or the variable's name.
+    /// `file.yaml:12`, or the variable's name.
     pub(crate) fn short(&self, place: Place) -> String {
         let spot = self.spot(place);
         if spot.is_file {

@@ -18,11 +18,11 @@ use crate::extract::Trajectory;
 use crate::pipeline::{Judged, Rules};
 use crate::span::TraceId;
 
-/// Runs that are remembered at once after a quiet time, and then each second while nobody looks:
-/// others, and failed ones.
+/// Runs that are remembered in a burst after a quiet time; and each second after that, while the
+/// page is not open, of runs that did not fail and of runs that failed.
 const MAX_AT_ONCE: u64 = 1_000;
 const A_SECOND: [u64; 2] = [10, 25];
-/// And each second while somebody looks.
+/// Each second while the page is open.
 const A_SECOND_WATCHED: u64 = 1_000;
 
 /// A run that would take more than this share of the memory is kept with its first calls only.

@@ -13,7 +13,7 @@ use crate::span::{SpanId, TraceId};
 use crate::wire::otlp::{any_value, key_value, request, resource_group, scope_group, span};
 use crate::wire::{delimited_fields, fields};
 
-/// Spans that are read after the start: whoever tries an agent out sends few.
+/// Spans that are all read after the start: a developer who tries out an agent sends few.
 const AT_FIRST: usize = 4_096;
 /// Later, one span of this many is read.
 const ONE_OF: usize = 64;

@@ -26,7 +26,7 @@ pub trait CrossTraceAccess {
     fn wait_for_others(&mut self, now: Now);
 }
 
-/// A pipeline that holds all traces shares with nobody.
+/// A pipeline that holds all traces shares them with no other.
 impl CrossTraceAccess for CrossTraces {
     fn with<T>(&mut self, work: impl FnOnce(&mut CrossTraces) -> T) -> T {
         work(self)

@@ -14,7 +14,7 @@ use crate::pipeline::Rules;
 
 /// Most bytes of a request's body.
 pub(super) const MAX_BODY_SIZE: usize = 4 << 20;
-/// Most registrations by the API. Files may hold more: whoever writes them can also raise the
+/// Most registrations by the API. Files may hold more: their author can also raise the
 /// memory limit.
 pub(super) const MAX_REGISTRATIONS: usize = 1_000;
 /// Most bytes of one criterion registered by the API, as compact JSON: they bound what its

@@ -102,7 +102,7 @@ impl CriteriaSet {
         }
     }
 
-    /// This set, told which file holds which criterion.
+    /// This set, with the file that holds each criterion.
     pub fn read_from(self, paths: &Arc<BTreeMap<String, Arc<str>>>) -> Self {
         Self {
             paths: Arc::clone(paths),

@@ -320,8 +320,8 @@ impl JournalSilence {
         tracing::warn!(
             silent_secs = self.silence.as_secs(),
             n_open = self.n_open,
-            "nobody listened for longer than OTLP exporters wait, so spans of the open traces may \
-             be missing: they are judged as incomplete"
+            "spanscore was down for longer than OTLP exporters retry, so spans of the open traces \
+             may be missing: they are judged as incomplete"
         );
     }
 }
@@ -339,7 +339,7 @@ impl TracesKeptOpen {
         let n_traces = self.n_traces;
         tracing::info!(
             n_traces,
-            "open traces stay in the journal; the next start on this folder goes on with them"
+            "open traces stay in the journal; the next start on this folder resumes them"
         );
     }
 }

@@ -20,8 +20,9 @@ macro_rules! metrics {
         $(#[doc = $help:literal])+
         $field:ident: $kind:ident[$($label:literal),*] = $name:literal;
     )+) => {
-        /// Every counter and gauge about ourselves, except what `item_accounting` and `process`
-        /// compute at each scrape.
+        /// Every counter and gauge that events move. Values that are computed at a scrape are
+        /// written by their owners: `item_accounting`, `process`, `coverage`, `journal`, the page,
+        /// the receivers and Kafka.
         #[derive(Debug)]
         pub(super) struct Metrics {
             $($(#[doc = $help])+ pub(super) $field: $kind<{ count(&[$($label),*]) }>,)+

@@ -150,7 +150,7 @@ mod tests {
                 while n_read < MAX_IN_A_ROW / 2 {
                     n_read += near.read(&mut buf).await.unwrap();
                 }
-                // Whoever gets a request in between may go on.
+                // A request in between begins the count again.
                 near.n_in_a_row = 0;
             }
             loop {

@@ -150,8 +150,8 @@ impl From<AppendError> for QueueRefusal {
     }
 }
 
-/// Told on the journal's thread, in the order of the requests, whether a request is kept: the
-/// number of its record, or `None`, told at once, if the journal had it before the start.
+/// Called on the journal's thread, in the order of the requests, when a request is kept or refused:
+/// with the number of its record, or at once with `None` if the journal had it before the start.
 pub type KeepOutcome = Box<dyn FnOnce(Result<Option<u64>, QueueRefusal>) + Send>;
 
 /// Most bytes of one request that a refusing queue of this capacity takes. A larger one might wait

@@ -15,8 +15,8 @@ use crate::evaluate::parameters::pattern::PlacedPattern;
 use crate::evaluate::parameters::rule::Rule;
 use crate::evaluate::rules::activations::RuleFound;
 use crate::evaluate::rules::judged::RuleJudge;
+use crate::evaluate::rules::rule_explanation;
 use crate::evaluate::rules::templates::is_never_kept;
-use crate::evaluate::rules::words;
 use crate::extract::Trajectory;
 use crate::text::counted;
 
@@ -121,18 +121,18 @@ read_with_hints!(Constraints);
 /// Most rules that an explanation describes.
 const MAX_DESCRIBED: usize = 8;
 
-/// Forgets the paths without a value that no explanation would name: it names those of violated
-/// rules, or, where no rule is violated, those of all. A change that nobody sees is no revision.
-fn forget_untold(found: &mut [RuleFound]) {
+/// Clears the paths without a value that the explanation does not name: it names those of violated
+/// rules, or, where no rule is violated, those of all. So a change in the others is no revision.
+fn forget_unshown(found: &mut [RuleFound]) {
     let is_violated = found.iter().any(|found| found.first.is_some());
-    let mut n_told = 0;
+    let mut n_shown = 0;
     for found in found {
-        let is_told = match is_violated {
+        let is_shown = match is_violated {
             true => found.first.is_some(),
             false => !found.nowhere.is_empty(),
         };
-        n_told += usize::from(is_told);
-        if !is_told || n_told > MAX_DESCRIBED {
+        n_shown += usize::from(is_shown);
+        if !is_shown || n_shown > MAX_DESCRIBED {
             found.nowhere.clear();
         }
     }
@@ -168,7 +168,7 @@ impl Evaluate for Constraints {
             }
             found.push(of_rule);
         }
-        forget_untold(&mut found);
+        forget_unshown(&mut found);
         // 9 of 10 as a sum of tenths would not reach 0.9.
         let rounded = |mean: f64| (mean * 1e12).round() / 1e12;
         let [value, least, most] = sums.map(|sum| rounded(sum / self.rules.len() as f64));
@@ -212,11 +212,11 @@ impl Evaluate for Constraints {
         };
         let calls = &judgement.trajectory.tool_calls;
         let mut sentences: Vec<String> = (self.rules.iter().zip(found))
-            .filter_map(|(rule, found)| words::violation(rule, found, calls))
+            .filter_map(|(rule, found)| rule_explanation::violation(rule, found, calls))
             .collect();
         if sentences.is_empty() {
             let nowhere = (self.rules.iter().zip(found))
-                .filter_map(|(rule, found)| words::nowhere(rule, found));
+                .filter_map(|(rule, found)| rule_explanation::nowhere(rule, found));
             let texts: Vec<String> = [self.kept_text(found)].into_iter().chain(nowhere).collect();
             return Explanation::from(texts.join("; "));
         }
@@ -250,10 +250,10 @@ impl Evaluate for Constraints {
                 ),
             );
             let row = row.of(found.offending());
-            match words::violation(rule, found, &trajectory.tool_calls) {
+            match rule_explanation::violation(rule, found, &trajectory.tool_calls) {
                 Some(sentence) => row.noting(sentence),
-                None if found.n_activations == 0 => row.noting(words::asking(rule)),
-                None => match words::nowhere(rule, found) {
+                None if found.n_activations == 0 => row.noting(rule_explanation::asking(rule)),
+                None => match rule_explanation::nowhere(rule, found) {
                     Some(sentence) => row.noting(sentence),
                     None => row,
                 },
@@ -296,10 +296,10 @@ impl Evaluate for Constraints {
                 });
                 let shape = rule.shape();
                 let kinds = [("a", Some(shape.a)), ("b", shape.b)].into_iter();
-                let doubts = kinds
+                let warnings = kinds
                     .filter_map(|(key, pattern)| Some((key, pattern?)))
-                    .flat_map(|(key, pattern)| pattern.doubts(&format!("{place}.{key}")));
-                never.into_iter().chain(doubts).collect::<Vec<_>>()
+                    .flat_map(|(key, pattern)| pattern.warnings(&format!("{place}.{key}")));
+                never.into_iter().chain(warnings).collect::<Vec<_>>()
             })
             .collect()
     }
@@ -333,7 +333,7 @@ impl Constraints {
             );
         }
         const MAX_NAMED: usize = 4;
-        let mut nothing: Vec<String> = self.rules.iter().map(words::asking).collect();
+        let mut nothing: Vec<String> = self.rules.iter().map(rule_explanation::asking).collect();
         nothing.dedup();
         nothing.truncate(MAX_NAMED);
         format!("nothing to check: {}", nothing.join(", "))

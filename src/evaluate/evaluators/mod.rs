@@ -40,7 +40,7 @@ pub use tool_order::ExpectedTool;
 pub(super) use tool_order::ToolOrder;
 use trajectory_match::TrajectoryMatch;
 
-/// What is expected of the calls: one evaluator with its parameters. It is read as an
+/// What is expected of the calls: one evaluator with its parameters. It is read as a
 /// [`WrittenEvaluator`].
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case", remote = "Self")]
@@ -118,7 +118,7 @@ pub(super) struct Judgement<'a> {
 pub(super) type Score = score::ScoreWith<Evidence>;
 
 impl Evaluator {
-    /// The evaluator itself; the one place that lists all of them.
+    /// The evaluator behind its trait.
     fn as_evaluate(&self) -> &dyn Evaluate {
         match self {
             Self::ToolCallOrder(evaluator) => evaluator,

@@ -352,9 +352,9 @@ impl Evaluate for ToolCalls {
 
     fn warnings(&self) -> Vec<String> {
         [
-            Entry::doubts("required", &self.required),
-            Entry::doubts("disallowed", &self.disallowed),
-            Entry::doubts("sequence", &self.sequence),
+            Entry::warnings("required", &self.required),
+            Entry::warnings("disallowed", &self.disallowed),
+            Entry::warnings("sequence", &self.sequence),
         ]
         .concat()
     }

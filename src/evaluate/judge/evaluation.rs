@@ -35,7 +35,7 @@ pub struct Evaluation {
     pub revision: u32,
     /// The previous report; `None` for revision 0. Set by the pipeline.
     pub previous: Option<Previous>,
-    /// It may have been reported before, with the same content. Set by whoever reads a log again.
+    /// It may have been reported before, with the same content. Set when a log is read again.
     pub replayed: bool,
 }
 

@@ -216,7 +216,7 @@ impl CallPattern {
 
     /// Fields by which no call can match; `place` is the path of this pattern. No value but a text
     /// matches a pattern, so one that reads as a number, a boolean or null was meant for a value.
-    pub(crate) fn doubts(&self, place: &str) -> Vec<String> {
+    pub(crate) fn warnings(&self, place: &str) -> Vec<String> {
         let is_value = |text: &str| {
             serde_json::from_str::<Value>(text)
                 .is_ok_and(|value| value.is_number() || value.is_boolean() || value.is_null())
@@ -443,10 +443,10 @@ impl<L> From<CallPattern> for Entry<L> {
 
 impl<L> Entry<L> {
     /// Fields of the entries of a list by which no call can match.
-    pub(crate) fn doubts(list: &str, entries: &[Self]) -> Vec<String> {
+    pub(crate) fn warnings(list: &str, entries: &[Self]) -> Vec<String> {
         let entries = entries.iter().enumerate();
         entries
-            .flat_map(|(at, entry)| entry.pattern.doubts(&format!("{list}[{at}]")))
+            .flat_map(|(at, entry)| entry.pattern.warnings(&format!("{list}[{at}]")))
             .collect()
     }
 }

@@ -157,8 +157,8 @@ impl RuleFound {
             let mut because = breach.because();
             because.truncate(MAX_TOLD);
             // A call that asks on both sides is listed once.
-            let is_told = call.is_some() && call.as_ref() == found.violated.last();
-            if is_told && let Some(last) = found.because.last_mut() {
+            let is_shown = call.is_some() && call.as_ref() == found.violated.last();
+            if is_shown && let Some(last) = found.because.last_mut() {
                 last.extend(because);
                 last.sort_unstable();
                 last.dedup();

@@ -6,5 +6,5 @@ pub(super) mod effort;
 pub(super) mod judged;
 mod keys;
 mod pairs;
+pub(super) mod rule_explanation;
 pub(super) mod templates;
-pub(super) mod words;

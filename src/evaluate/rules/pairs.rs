@@ -11,7 +11,7 @@ use crate::evaluate::parameters::rule::Overlap;
 
 /// The requirement of a call of one kind on calls of the other kind.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Question {
+pub(crate) struct PairRequirement {
     /// The kind that asks is `b`, not `a`.
     pub(crate) of_b: bool,
     pub(crate) place: Direction,
@@ -53,29 +53,33 @@ pub(crate) struct Answers {
     pub(crate) is_unplaced: bool,
 }
 
-/// How a doubtful fit or agreement is taken.
+/// Whether a fit or an agreement that is not known counts as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Doubt {
-    No,
-    Yes,
+enum UnknownCounts {
+    AsNo,
+    AsYes,
 }
 
 impl Pair<'_> {
     /// `line` runs backwards where partners come before.
-    pub(crate) fn ask(&self, question: Question, line: &Line) -> Answers {
+    pub(crate) fn ask(&self, question: PairRequirement, line: &Line) -> Answers {
         let has_unplaced = self.has_unplaced(question, &line.intervals);
         let is_doubtful = self.near.is_none()
             || has_unplaced
             || self.keys.has_unknown()
             || self.a.iter().chain(self.b).any(|fit| *fit == Tri::Maybe);
         // Doubtful partners make a rule less likely to be kept where they are barred.
-        let asked = |partners: Doubt, blockers: Doubt| Asked {
+        let asked = |partners: UnknownCounts, blockers: UnknownCounts| Asked {
             partners: self.partners(question, line, (partners, blockers)),
             has_unplaced,
         };
-        let mut so_far = asked(Doubt::No, Doubt::No);
-        let mut bounds =
-            is_doubtful.then(|| [asked(Doubt::No, Doubt::Yes), asked(Doubt::Yes, Doubt::No)]);
+        let mut so_far = asked(UnknownCounts::AsNo, UnknownCounts::AsNo);
+        let mut bounds = is_doubtful.then(|| {
+            [
+                asked(UnknownCounts::AsNo, UnknownCounts::AsYes),
+                asked(UnknownCounts::AsYes, UnknownCounts::AsNo),
+            ]
+        });
         let asking = if question.of_b { self.b } else { self.a };
         let mut tally = Tally::default();
         let mut is_open = false;
@@ -121,7 +125,7 @@ impl Pair<'_> {
     }
 
     /// Could a call whose time is not known be a partner, or get in between?
-    fn has_unplaced(&self, question: Question, intervals: &Intervals) -> bool {
+    fn has_unplaced(&self, question: PairRequirement, intervals: &Intervals) -> bool {
         let matters = |call: usize| {
             question.between == Between::Nothing || self.a[call].max(self.b[call]) > Tri::No
         };
@@ -131,9 +135,9 @@ impl Pair<'_> {
 
     fn partners<'l>(
         &'l self,
-        question: Question,
+        question: PairRequirement,
         line: &'l Line,
-        (partners, blockers): (Doubt, Doubt),
+        (partners, blockers): (UnknownCounts, UnknownCounts),
     ) -> Partners<'l> {
         let (own, other) = match question.of_b {
             false => ((self.a, 0), (self.b, 1)),
@@ -143,27 +147,27 @@ impl Pair<'_> {
         // decides how near it is.
         let counts_partial = question.bars && !(self.ends_may_come && self.near != Some(Near::Any));
         let is_partner = |call: usize, fit: Tri| {
-            let fits = fit == Tri::Yes || (fit == Tri::Maybe && partners == Doubt::Yes);
+            let fits = fit == Tri::Yes || (fit == Tri::Maybe && partners == UnknownCounts::AsYes);
             let is_far = match self.near {
                 None => true,
                 Some(Near::Any) => false,
                 Some(Near::Within(_)) => line.intervals.is_unplaced(call),
             };
-            let may_be_far = is_far && partners == Doubt::No;
+            let may_be_far = is_far && partners == UnknownCounts::AsNo;
             let has_ended = match partners {
-                Doubt::No => self.ended[call] == Tri::Yes,
-                Doubt::Yes => self.ended[call] > Tri::No,
+                UnknownCounts::AsNo => self.ended[call] == Tri::Yes,
+                UnknownCounts::AsYes => self.ended[call] > Tri::No,
             };
             fits && !may_be_far && (counts_partial || has_ended)
         };
         let is_blocker =
-            |fit: Tri| fit == Tri::Yes || (fit == Tri::Maybe && blockers == Doubt::Yes);
-        let nothing_agrees = blockers == Doubt::No && self.keys.agree_on_nothing();
-        let keys_of = |side: usize| self.keys.of_side(side, partners == Doubt::Yes);
-        let side = |is_of: Vec<bool>, side: usize, doubt: Doubt| Side {
+            |fit: Tri| fit == Tri::Yes || (fit == Tri::Maybe && blockers == UnknownCounts::AsYes);
+        let nothing_agrees = blockers == UnknownCounts::AsNo && self.keys.agree_on_nothing();
+        let keys_of = |side: usize| self.keys.of_side(side, partners == UnknownCounts::AsYes);
+        let side = |is_of: Vec<bool>, side: usize, doubt: UnknownCounts| Side {
             is_of,
             keys: keys_of(side),
-            unknown_agrees: doubt == Doubt::Yes,
+            unknown_agrees: doubt == UnknownCounts::AsYes,
         };
         let own_side = side(
             own.0.iter().map(|fit| *fit > Tri::No).collect(),
@@ -194,7 +198,7 @@ impl Pair<'_> {
     }
 }
 
-/// Partners under one way of taking doubts.
+/// Partners, with unknown fits counted in one of the two ways.
 struct Asked<'l> {
     partners: Partners<'l>,
     /// It is not known when all the calls ran that matter.
@@ -203,7 +207,7 @@ struct Asked<'l> {
 
 impl Asked<'_> {
     /// Does the call keep the rule?
-    fn kept(&mut self, call: usize, question: Question) -> Tri {
+    fn kept(&mut self, call: usize, question: PairRequirement) -> Tri {
         let orders = match question.place {
             Direction::Anywhere => match self.partners.anywhere(call) {
                 Some(_) => Orders::Every,
@@ -222,7 +226,7 @@ impl Asked<'_> {
         }
     }
 
-    fn breach(&mut self, call: usize, question: Question) -> Breach {
+    fn breach(&mut self, call: usize, question: PairRequirement) -> Breach {
         let partners = &mut self.partners;
         let alone = Breach::Alone {
             of_b: question.of_b,
@@ -237,14 +241,14 @@ impl Asked<'_> {
                     None => alone,
                 },
             },
-            (Direction::After, false) => Breach::After(as_told(partners.lack(call), question)),
-            (Direction::Before, false) => Breach::Before(as_told(partners.lack(call), question)),
+            (Direction::After, false) => Breach::After(as_shown(partners.lack(call), question)),
+            (Direction::Before, false) => Breach::Before(as_shown(partners.lack(call), question)),
         }
     }
 }
 
-/// Where nothing at all may come in between, the partner after that is not told.
-fn as_told(lack: Lack, question: Question) -> Lack {
+/// Where no call at all may come in between, the later partner is not shown.
+fn as_shown(lack: Lack, question: PairRequirement) -> Lack {
     match lack {
         Lack::InBetween(call, _) if question.between == Between::Nothing => {
             Lack::InBetween(call, None)

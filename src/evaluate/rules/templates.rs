@@ -1,21 +1,21 @@
 //! Pure. The meaning of each template about two kinds of calls: which of them asks, on which side,
 //! for what. Knows no calls.
 
-use super::pairs::{Direction, Question};
+use super::pairs::{Direction, PairRequirement};
 use crate::evaluate::comparison::partners::Between;
 use crate::evaluate::parameters::rule::{Overlap, Rule};
 
 /// The requirements of a rule about two kinds of calls; none for a rule about one.
-pub(crate) fn questions(rule: &Rule) -> Vec<Question> {
+pub(crate) fn questions(rule: &Rule) -> Vec<PairRequirement> {
     let overlap = rule.shape().overlap;
-    let asks = |of_b: bool, place: Direction, between: Between| Question {
+    let asks = |of_b: bool, place: Direction, between: Between| PairRequirement {
         of_b,
         place,
         bars: false,
         between,
         overlap: overlap.unwrap_or(Overlap::Fail),
     };
-    let bars = |of_b: bool, place: Direction, between: Between| Question {
+    let bars = |of_b: bool, place: Direction, between: Between| PairRequirement {
         bars: true,
         overlap: overlap.unwrap_or(Overlap::Pass),
         ..asks(of_b, place, between)
@@ -54,6 +54,6 @@ pub(crate) fn questions(rule: &Rule) -> Vec<Question> {
 pub(crate) fn is_never_kept(rule: &Rule) -> bool {
     let shape = rule.shape();
     let asks_for_another =
-        |question: &Question| !question.bars && question.place != Direction::Anywhere;
+        |question: &PairRequirement| !question.bars && question.place != Direction::Anywhere;
     shape.b == Some(shape.a) && questions(rule).iter().any(asks_for_another)
 }

@@ -25,7 +25,7 @@ enum Class {
 }
 
 /// Declares the table once: for each row a constant, its id being its position, and what the scan
-/// keeps of it; its class says what it is good for.
+/// keeps of it; its class names its purpose.
 macro_rules! keys {
     ($($(#[doc = $section:literal])* $name:ident = $key:literal $keep:ident $class:ident,)*) => {
         #[expect(

@@ -132,7 +132,7 @@ struct Folded {
     duplicates: Vec<Duplicate>,
 }
 
-/// A draft of a call that another draft stands for, and supplements.
+/// A draft of a call that another draft represents; it adds what the other lacks.
 struct Duplicate {
     /// A position in `Folded::kept`.
     of: usize,
@@ -323,7 +323,7 @@ struct LatestGroup {
 
 /// The group of each draft, and the sizes of the groups. Drafts come in order of their starts, so
 /// those of one owner within one call come in order of their steps, and only the latest group of
-/// these can go on.
+/// these can grow.
 fn groups(turns: &Turns, drafts: &[Draft]) -> (Vec<usize>, Vec<usize>) {
     let mut group_of = Vec::with_capacity(drafts.len());
     let mut sizes: Vec<usize> = Vec::with_capacity(drafts.len());

@@ -1,5 +1,5 @@
-//! Pure. What the spans of one trace amount to together: roles, turns, calls in order, and how
-//! certain they are. Knows conventions only through their hooks. From the bottom up, each file
+//! Pure. Derived from all spans of a trace together: roles, turns, calls in order, and how certain
+//! they are. Knows conventions only through their hooks. From the bottom up, each file
 //! builds on the ones before it.
 
 pub(crate) mod interner;

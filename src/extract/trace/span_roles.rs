@@ -1,7 +1,6 @@
 //! Pure. The role of each span in its trace: agent runs, tool calls folded to one entry each,
 //! outermost model spans, and what lies above each span. Knows the tree and what each span was
-//! recognised as; parses no value but
-//! the arguments of a call within a call.
+//! recognised as; parses no value but the arguments of a call within a call.
 
 use std::borrow::Cow;
 
@@ -54,7 +53,7 @@ pub(crate) struct Role<'a> {
     run_convention: Option<ConventionId>,
     /// Why a tool span is no call of its own.
     pub(crate) excluded: Option<Exclusion>,
-    /// The run that begins with this span, or goes on in it.
+    /// The run that this span starts or continues.
     own_run: Option<RunIdx>,
     /// The agent run that it lies in, its own left out.
     pub(crate) run_above: Option<RunIdx>,

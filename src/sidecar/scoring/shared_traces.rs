@@ -53,7 +53,7 @@ pub(super) struct SharedAccess {
 pub(super) enum Round {
     /// The thread keeps up.
     KeepsUp,
-    /// It has fallen behind, and waits for nobody.
+    /// It has fallen behind, and does not wait for other threads.
     IsBehind,
     /// The queue has ended.
     Last,

@@ -169,6 +169,7 @@ fn links_to_headings_of_the_documentation_resolve() {
         "ARCHITECTURE.md",
         "CHANGELOG.md",
         "CONTRIBUTING.md",
+        "SECURITY.md",
         "Cargo.toml",
     ];
     let roots = roots
@@ -180,6 +181,18 @@ fn links_to_headings_of_the_documentation_resolve() {
             continue;
         };
         for (line, number) in text.lines().zip(1..) {
+            let own = path.file_name().map(|name| name.to_string_lossy());
+            let own = own.and_then(|name| pages.get(&*name));
+            for (at, mark) in line.match_indices("](#") {
+                let anchor = &line[at + mark.len()..];
+                let anchor = &anchor[..anchor.find(')').unwrap_or(anchor.len())];
+                if own.is_some_and(|anchors| !anchors.contains(anchor)) {
+                    wrong.push(format!(
+                        "{}:{number}: no heading `#{anchor}` on this page",
+                        path.display()
+                    ));
+                }
+            }
             for (at, _) in line.match_indices(".md#") {
                 let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
                 let start = line[..at]

@@ -13,10 +13,10 @@ use crate::text::{code, counted, duration_text};
 /// The first violation of a rule, and how many more there are.
 pub(crate) fn violation(rule: &Rule, found: &RuleFound, calls: &[ToolCall]) -> Option<String> {
     let (call, breach) = found.first.as_ref()?;
-    let words = Words { rule, calls };
+    let explanation = RuleExplanation { rule, calls };
     let mut sentence = match call {
-        Some(call) => words.of_call(*call, breach),
-        None => words.of_run(breach),
+        Some(call) => explanation.of_call(*call, breach),
+        None => explanation.of_run(breach),
     };
     if found.n_others > 0 {
         sentence.push_str(&format!(", and {} more", found.n_others));
@@ -57,12 +57,12 @@ pub(crate) fn asking(rule: &Rule) -> String {
     }
 }
 
-struct Words<'a> {
+struct RuleExplanation<'a> {
     rule: &'a Rule,
     calls: &'a [ToolCall],
 }
 
-impl Words<'_> {
+impl RuleExplanation<'_> {
     fn called(&self, call_idx: usize) -> String {
         match self.calls.get(call_idx) {
             Some(call) => format!("{} (call {})", code(&call.name), call_idx + 1),
