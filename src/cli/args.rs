@@ -2,19 +2,18 @@
 
 mod global;
 mod learning;
+mod recordings;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
-use crate::config::Signal;
-
 pub use global::{Global, NoConfiguration};
 pub use learning::{Drift, DriftFormat, Learn};
+pub use recordings::Recordings;
 
 /// A sidecar for AI agents: forwards OpenTelemetry untouched and scores every trace's tool calls.
 #[derive(Debug, Parser)]
@@ -139,35 +138,6 @@ impl Run {
             ..global.clone()
         }
     }
-}
-
-/// The recordings to read.
-#[derive(Debug, Clone, Args)]
-pub struct Recordings {
-    /// Recordings, read in this order: OTLP JSON lines or .json and .pb request bodies, also as .gz
-    /// and .zst; a folder stands for the files in it; - is standard input.
-    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub files: Vec<PathBuf>,
-    /// Signal of request bodies that neither their file name nor their content identifies.
-    #[arg(long, default_value = "traces", value_parser = signals())]
-    pub signal: Signal,
-}
-
-/// Reads the name of a signal.
-fn signals() -> impl TypedValueParser<Value = Signal> {
-    let values = Signal::ALL.map(|signal| {
-        let help = match signal {
-            Signal::Traces => "Spans",
-            Signal::Logs => "Log records",
-            Signal::Metrics => "Metric points; read and ignored",
-        };
-        PossibleValue::new(signal.as_str()).help(help)
-    });
-    PossibleValuesParser::new(values).map(|name| {
-        let mut signals = Signal::ALL.into_iter();
-        let signal = signals.find(|signal| signal.as_str() == name);
-        signal.expect("only the names of signals are possible values")
-    })
 }
 
 /// `replay`.

@@ -220,8 +220,9 @@ impl TopicReader {
         })
     }
 
-    /// Whether this member has asked a connected coordinator for partitions and may get none without
-    /// notice: with the protocol `consumer`, the library reports no assignment that is empty.
+    /// Whether this member has asked a connected coordinator for partitions and may get none
+    /// without notice: with the protocol `consumer`, the library reports no assignment that is
+    /// empty.
     pub fn may_stay_without_partitions(&self) -> bool {
         let has_found_group = &self.inner.context().common.has_found_group;
         self.has_silent_assignments && has_found_group.load(Ordering::Relaxed)

@@ -146,8 +146,8 @@ impl ConnectionSlots {
         }
     }
 
-    /// A place, if one is free and no connection is ahead in the queue. `waiting` is the number of a
-    /// connection that waits itself.
+    /// A place, if one is free and no connection is ahead in the queue. `waiting` is the number of
+    /// a connection that waits itself.
     fn try_admit(
         self: &Arc<Self>,
         peer: IpAddr,

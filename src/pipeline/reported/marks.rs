@@ -1,6 +1,6 @@
 //! Pure. How the memory of judged traces is written into a journal, so that a restarted pipeline
-//! judges nothing twice and continues with the same revisions. Knows these bytes; does not know where
-//! they are kept.
+//! judges nothing twice and continues with the same revisions. Knows these bytes; does not know
+//! where they are kept.
 
 use hashbrown::HashMap;
 
