@@ -46,7 +46,7 @@ pub(super) fn run(
             .forward_destination()
             .map(|destination| (destination.origin.clone(), destination.endpoint.to_string())),
         writes_kafka: config.kafka.write.enabled,
-        only_reads_kafka: config.kafka.read.enabled && !config.kafka.write.enabled,
+        only_reads_kafka: config.kafka.only_reads(),
         n_criteria: config.criteria.len(),
         scoring: config.scoring.enabled,
     }

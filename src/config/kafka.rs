@@ -30,6 +30,13 @@ pub struct Kafka {
     pub read: KafkaRead,
 }
 
+impl Kafka {
+    /// Whether this process judges a topic and receives nothing itself.
+    pub fn only_reads(&self) -> bool {
+        self.read.enabled && !self.write.enabled
+    }
+}
+
 /// TLS to the brokers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

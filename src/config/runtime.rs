@@ -284,13 +284,12 @@ impl Config {
             30
         };
         // A judge of a topic receives nothing, and has the most of its memory for traces.
-        let only_reads = self.kafka.read.enabled && !self.kafka.write.enabled;
-        let (in_flight, open, recent, scores) = match only_reads {
+        let (in_flight, open, recent, scores) = match self.kafka.only_reads() {
             true => (0, 45, 15, 20),
             false => (10, 20, 10, 10),
         };
         let (forward, kafka) = match (self.kafka.write.enabled, &self.forward.endpoint) {
-            (false, _) if only_reads => (0, 0),
+            (false, _) if self.kafka.only_reads() => (0, 0),
             (false, _) => (percent(forward_share), 0),
             (true, Some(_)) => (percent(forward_share) / 2, percent(forward_share) / 2),
             (true, None) => (0, percent(forward_share)),

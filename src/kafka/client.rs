@@ -34,9 +34,6 @@ const STATISTICS_INTERVAL: Duration = Duration::from_secs(2);
 /// state.
 const BROKER_IS_UP: &[u8] = br#""state":"UP""#;
 
-/// How they describe a group whose coordinator is connected.
-const GROUP_IS_UP: &[u8] = br#""cgrp": { "state": "up""#;
-
 /// What a record costs beside its value: headers of the protocol, and its key.
 const OVERHEAD: usize = 1 << 10;
 
@@ -88,12 +85,11 @@ pub(super) struct ErrorTexts {
 pub(super) struct InFlight(DeliveryFuture);
 
 /// Remembers the library's last error message, since its error codes seldom give the cause, and
-/// whether it is connected to a broker and was connected to its group's coordinator.
+/// whether it is connected.
 #[derive(Debug, Default)]
 pub(super) struct Context {
     pub(super) last_complaint: LastComplaint,
     pub(super) is_connected: Arc<AtomicBool>,
-    pub(super) has_found_group: AtomicBool,
 }
 
 pub(super) type LastComplaint = Arc<Mutex<Option<String>>>;
@@ -122,9 +118,6 @@ impl ClientContext for Context {
     fn stats_raw(&self, statistics: &[u8]) {
         let is_connected = memchr::memmem::find(statistics, BROKER_IS_UP).is_some();
         self.is_connected.store(is_connected, Ordering::Relaxed);
-        if memchr::memmem::find(statistics, GROUP_IS_UP).is_some() {
-            self.has_found_group.store(true, Ordering::Relaxed);
-        }
     }
 }
 
@@ -143,7 +136,6 @@ impl Producer {
         let context = Context {
             last_complaint: last_complaint.clone(),
             is_connected,
-            ..Context::default()
         };
         let inner = settings(config, buffer)
             .create_with_context(context)

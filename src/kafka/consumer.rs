@@ -37,6 +37,9 @@ const METADATA_INTERVAL: Duration = Duration::from_secs(10);
 /// Most error messages of the library that are read in a row.
 const MAX_COMPLAINTS: usize = 100;
 
+/// How the library's statistics describe a group whose coordinator is connected.
+const GROUP_IS_UP: &[u8] = br#""cgrp": { "state": "up""#;
+
 /// A member of a consumer group that reads one topic.
 pub struct TopicReader {
     inner: Arc<BaseConsumer<ReaderContext>>,
@@ -45,7 +48,6 @@ pub struct TopicReader {
     /// waits for it.
     commits: SyncSender<TopicPartitionList>,
     committer: JoinHandle<()>,
-    has_silent_assignments: bool,
 }
 
 /// A record that was read.
@@ -112,6 +114,7 @@ struct ReaderContext {
     common: Context,
     changes: Mutex<VecDeque<ReaderChange>>,
     is_closing: AtomicBool,
+    has_found_group: AtomicBool,
 }
 
 impl ClientContext for ReaderContext {
@@ -125,6 +128,9 @@ impl ClientContext for ReaderContext {
 
     fn stats_raw(&self, statistics: &[u8]) {
         self.common.stats_raw(statistics);
+        if memchr::memmem::find(statistics, GROUP_IS_UP).is_some() {
+            self.has_found_group.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -216,16 +222,13 @@ impl TopicReader {
             words,
             commits,
             committer,
-            has_silent_assignments: read.protocol != KafkaProtocol::Classic,
         })
     }
 
-    /// Whether this member has asked a connected coordinator for partitions and may get none
-    /// without notice: with the protocol `consumer`, the library reports no assignment that is
-    /// empty.
-    pub fn may_stay_without_partitions(&self) -> bool {
-        let has_found_group = &self.inner.context().common.has_found_group;
-        self.has_silent_assignments && has_found_group.load(Ordering::Relaxed)
+    /// Whether the coordinator of the group was ever connected.
+    pub fn has_found_group(&self) -> bool {
+        let context = self.inner.context();
+        context.has_found_group.load(Ordering::Relaxed)
     }
 
     /// The number of the topic's partitions, asked of the brokers before joining the group. Blocks.

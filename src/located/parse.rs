@@ -146,7 +146,7 @@ fn not_yaml(texts: &Texts, source: usize, error: &serde_saphyr::Error) -> Proble
         {
             SyntaxError {
                 title: "too many values (each use of an alias counts in full)".to_owned(),
-                remedy: "split it into several documents",
+                remedy: "split it into several files or requests",
                 ..reported
             }
         }

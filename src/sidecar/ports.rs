@@ -42,9 +42,7 @@ impl Ports {
             .map(|tls| PortTls::try_new(tls, telemetry))
             .transpose()?
             .map(Arc::new);
-        // A judge of a topic that writes none takes nothing in by itself.
-        let kafka = &config.kafka;
-        let receives = !kafka.read.enabled || kafka.write.enabled;
+        let receives = !config.kafka.only_reads();
         let grpc = match receives && otlp.grpc.enabled {
             true => {
                 let setting = "receivers.otlp.grpc.listen";

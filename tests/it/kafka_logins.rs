@@ -78,7 +78,7 @@ fn refs(settings: &[String]) -> Vec<&str> {
     settings.iter().map(String::as_str).collect()
 }
 
-fn is_ready(admin: &str) -> bool {
+pub(crate) fn is_ready(admin: &str) -> bool {
     http(admin, "GET /readyz", &[]).starts_with("HTTP/1.1 200")
 }
 

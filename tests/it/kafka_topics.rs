@@ -10,11 +10,11 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
-
 use spanscore::sidecar::now;
 
 use crate::kafka_judges::{Bench, end, line_with, send_parts};
-use crate::support::program::{http, metric, wait_for_metric};
+use crate::kafka_logins::is_ready;
+use crate::support::program::{metric, wait_for_metric};
 
 async fn add_partitions(bench: &Bench, n_partitions: usize) {
     let admin: AdminClient<DefaultClientContext> = bench.client().create().unwrap();
@@ -181,7 +181,7 @@ async fn a_judge_with_more_threads_than_partitions_becomes_ready() {
         let protocol = format!("kafka.read.protocol={protocol}");
         let (judge, admin) = bench.judge_with(&[&protocol, "scoring.threads=8"]);
         let give_up_at = now().instant + Duration::from_secs(300);
-        while !http(&admin, "GET /readyz", &[]).starts_with("HTTP/1.1 200") {
+        while !is_ready(&admin) {
             assert!(now().instant < give_up_at, "{protocol}: not ready");
         }
         end(judge);
@@ -206,7 +206,7 @@ async fn a_group_may_be_led_by_the_brokers() {
         second.child.wait().unwrap();
         send_parts(&otlp, 21..=60, 1);
         bench.all_judged(1..=60, &[&first_admin]);
-        assert!(http(&first_admin, "GET /readyz", &[]).starts_with("HTTP/1.1 200"));
+        assert!(is_ready(&first_admin));
         end(writer);
         end(first);
     }

@@ -164,10 +164,10 @@ impl Pair<'_> {
             |fit: Tri| fit == Tri::Yes || (fit == Tri::Maybe && blockers == UnknownCounts::AsYes);
         let nothing_agrees = blockers == UnknownCounts::AsNo && self.keys.agree_on_nothing();
         let keys_of = |side: usize| self.keys.of_side(side, partners == UnknownCounts::AsYes);
-        let side = |is_of: Vec<bool>, side: usize, doubt: UnknownCounts| Side {
+        let side = |is_of: Vec<bool>, side: usize, unknown: UnknownCounts| Side {
             is_of,
             keys: keys_of(side),
-            unknown_agrees: doubt == UnknownCounts::AsYes,
+            unknown_agrees: unknown == UnknownCounts::AsYes,
         };
         let own_side = side(
             own.0.iter().map(|fit| *fit > Tri::No).collect(),

@@ -121,7 +121,9 @@ impl Member {
                 for change in self.reader.changes() {
                     self.follow(change);
                 }
-                if self.reader.may_stay_without_partitions() {
+                // With the protocol `consumer`, the client library reports no empty assignment.
+                let protocol = self.plan.config.read.protocol;
+                if protocol != KafkaProtocol::Classic && self.reader.has_found_group() {
                     self.note_joined();
                 }
                 self.begin_assigned();
