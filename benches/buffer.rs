@@ -9,16 +9,16 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use judge::assemble::{CloseReason, Memo, Settings, TraceBuffer};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as ProtoSpan};
-use prost::Message;
-use rustix::time::{ClockId, clock_gettime};
-use spanscore::assemble::{CloseReason, Memo, Settings, TraceBuffer};
-use spanscore::span::{
+use otlp::span::{
     Attribute, KeptAttributes, KeptAttributesBuilder, KeyId, Now, PeerId, Resource, ScopeHash,
     Span, SpanClass, SpanId, Status, TraceId, Value,
 };
+use prost::Message;
+use rustix::time::{ClockId, clock_gettime};
 
 #[cfg(feature = "mimalloc")]
 #[global_allocator]

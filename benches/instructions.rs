@@ -18,16 +18,16 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use judge::assemble::{Memo, Settings, TraceBuffer};
+use judge::extract;
+use judge::pipeline::{Pipeline, Rules};
+use otlp::scan::scan;
+use otlp::span::{Batch, Now, PeerId, Span, SpanClass};
 use payload::{Profile, Recipe, Ring};
 use serde_json::json;
-use spanscore::assemble::{Memo, Settings, TraceBuffer};
 use spanscore::config::Config;
-use spanscore::extract;
 use spanscore::page::{Page, PageSetup, ReceiverPorts};
-use spanscore::pipeline::{Pipeline, Rules};
-use spanscore::receive::scan::scan;
 use spanscore::register::{self, RegisterSetup};
-use spanscore::span::{Batch, Now, PeerId, Span, SpanClass};
 
 #[cfg(feature = "mimalloc")]
 #[global_allocator]

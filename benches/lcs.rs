@@ -5,7 +5,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use spanscore::evaluate::lcs::common_subsequence;
+use judge::evaluate::lcs::common_subsequence;
 
 /// The goals of the longest common subsequence: n, and the highest ratio allowed.
 const GOALS: [(usize, f64); 2] = [(256, 0.05), (2_000, 0.025)];

@@ -8,14 +8,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
-use spanscore::assemble::CloseReason;
-use spanscore::evaluate::{Criterion, Explain, RULE_TEMPLATES, judge};
-use spanscore::extract::{
+use judge::assemble::CloseReason;
+use judge::evaluate::{Criterion, Explain, RULE_TEMPLATES, judge};
+use judge::extract::{
     CallUncertainty, CapturedParts, ExpectationAttributes, Payload, ToolCall, Trajectory,
     TrajectoryUncertainty,
 };
-use spanscore::span::TraceId;
+use otlp::span::TraceId;
+use serde_json::{Value, json};
 
 /// The limit for one rule on 2 000 calls.
 const MOST_A_RULE: Duration = Duration::from_millis(1);

@@ -14,11 +14,11 @@ mod rounds;
 
 use std::hint::black_box;
 
+use judge::extract::{self, Tools};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use otlp::scan::scan;
 use payload::{Profile, Recipe, Ring};
 use prost::Message;
-use spanscore::extract::{self, Tools};
-use spanscore::receive::scan::scan;
 
 #[cfg(feature = "mimalloc")]
 #[global_allocator]

@@ -8,10 +8,10 @@ use opentelemetry_proto::tonic::common::v1::{
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use otlp::scan::{ScannedSpans, scan};
+use otlp::span::{Keep, KeyRule, KeySet, Value};
 use prost::Message;
 use prost::encoding::encode_varint;
-use spanscore::receive::scan::{ScannedSpans, scan};
-use spanscore::span::{Keep, KeyRule, KeySet, Value};
 
 use crate::wire::check_traces;
 

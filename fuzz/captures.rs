@@ -38,11 +38,11 @@ pub(crate) fn json() -> Vec<Capture> {
     captures
 }
 
-pub(crate) fn transcode(capture: &Capture) -> Result<Vec<u8>, spanscore::receive::json::JsonError> {
+pub(crate) fn transcode(capture: &Capture) -> Result<Vec<u8>, otlp::json::JsonError> {
     match capture.signal {
-        Signal::Traces => spanscore::receive::json::traces(&capture.body),
-        Signal::Logs => spanscore::receive::json::logs(&capture.body),
-        Signal::Metrics => spanscore::receive::json::metrics(&capture.body),
+        Signal::Traces => otlp::json::traces(&capture.body),
+        Signal::Logs => otlp::json::logs(&capture.body),
+        Signal::Metrics => otlp::json::metrics(&capture.body),
     }
 }
 

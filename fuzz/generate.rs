@@ -139,10 +139,7 @@ impl Generator {
 }
 
 pub(crate) fn descriptors() -> DescriptorPool {
-    DescriptorPool::decode(
-        include_bytes!(concat!(env!("OUT_DIR"), "/otlp_descriptors.bin")).as_slice(),
-    )
-    .unwrap()
+    DescriptorPool::decode(include_bytes!("otlp.bin").as_slice()).unwrap()
 }
 
 pub(crate) fn request_descriptor(pool: &DescriptorPool, signal: Signal) -> MessageDescriptor {

@@ -10,10 +10,10 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use otlp::{json, scan};
 use prost::Message;
 use prost_reflect::DynamicMessage;
 use serde_json::{Value, json};
-use spanscore::receive::{json, scan};
 
 use crate::captures::{self, Signal};
 use crate::corpus;

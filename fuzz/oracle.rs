@@ -8,9 +8,9 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use otlp::scan::ScannedSpans;
+use otlp::span::{Attribute, Keep, KeyId, KeySet, ScopeHash, SpanId, Status, TraceId, Value};
 use prost::Message;
-use spanscore::receive::scan::ScannedSpans;
-use spanscore::span::{Attribute, Keep, KeyId, KeySet, ScopeHash, SpanId, Status, TraceId, Value};
 
 pub(crate) struct Expected {
     pub(crate) n_spans: usize,

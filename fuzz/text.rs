@@ -5,18 +5,18 @@
 
 use std::path::Path;
 
+use judge::assemble::Settings;
+use judge::evaluate::{Criterion, Explain, PatternLimits};
+use judge::extract::Tools;
+use judge::pipeline::{Pipeline, Rules};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use otlp::scan::scan;
 use prost::Message;
 use serde_json::json;
-use spanscore::assemble::Settings;
 use spanscore::config;
-use spanscore::evaluate::{Criterion, Explain, PatternLimits};
-use spanscore::extract::Tools;
-use spanscore::pipeline::{Pipeline, Rules};
-use spanscore::receive::scan::scan;
 use spanscore::sidecar;
 
 use crate::corpus;

@@ -5,9 +5,9 @@
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use otlp::span::{Keep, KeyRule, KeySet};
+use otlp::{scan, scan_logs, scan_metrics};
 use prost::Message;
-use spanscore::receive::{scan, scan_logs, scan_metrics};
-use spanscore::span::{Keep, KeyRule, KeySet};
 
 use crate::captures::{self, Signal};
 use crate::{corpus, generate, oracle};

@@ -1,4 +1,4 @@
-//! Pure. How a queue or log that refuses newcomers is shared among its senders. What it holds was
+//! How a queue or log that refuses newcomers is shared among its senders. What it holds was
 //! acknowledged and cannot be given up, so a sender that holds much is refused while there is still
 //! room for one that holds little. Knows senders as numbers; knows nothing of requests.
 

@@ -25,7 +25,7 @@
 //! use spanscore::assemble::Settings;
 //! use spanscore::config::{Config, Sources};
 //! use spanscore::pipeline::{Pipeline, Rules};
-//! use spanscore::receive::scan::scan;
+//! use otlp::scan::scan;
 //! use spanscore::cli::configuration::Disk;
 //! use spanscore::sidecar;
 //!
@@ -66,32 +66,11 @@
 //! ```
 
 // === ground: knows nothing of spanscore ===
-mod wire;
-
-mod text;
-
-mod decimal;
-
 mod sync;
-
-mod rarely;
 
 mod holders;
 
-mod located;
-
-// === core: no I/O, no clock ===
-pub mod span;
-
-pub mod assemble;
-
-pub mod extract;
-
-pub mod evaluate;
-
-pub mod pipeline;
-
-pub mod learn;
+mod rfc3339;
 
 // === translators: text and wire formats ===
 pub mod config;

@@ -5,9 +5,9 @@ use std::fs;
 use std::io;
 use std::time::Duration;
 
-use spanscore::extract::{self, Recogniser, Tools};
-use spanscore::receive::scan::scan;
-use spanscore::span::{KeptAttributesBuilder, TraceId};
+use judge::extract::{self, Recogniser, Tools};
+use otlp::scan::scan;
+use otlp::span::{KeptAttributesBuilder, TraceId};
 
 use crate::clock::pause;
 use crate::load::{N_CONNECTIONS, Wire};

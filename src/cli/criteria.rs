@@ -10,6 +10,7 @@ use http_body_util::BodyExt;
 use hyper::header::{CONTENT_TYPE, IF_MATCH};
 use hyper::{Method, Request};
 use serde_json::{Value, json};
+use text::{code, safe_json};
 use tokio::runtime::Runtime;
 use tokio::time;
 
@@ -19,7 +20,6 @@ use super::{Exit, Streams, terminal};
 use crate::config::{self, Config, Problems};
 use crate::export::score_line::Clean;
 use crate::register::PATTERN_LIMITS;
-use crate::text::{code, safe_json};
 
 /// Runs the command. `config` supplies the address of the sidecar unless the arguments do.
 pub(super) fn criteria(

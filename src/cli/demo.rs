@@ -10,6 +10,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::header::HeaderMap;
+use judge::evaluate::Evaluation;
+use judge::extract::Trajectory;
+use otlp::span::{KeySet, PeerId};
+use text::wrapped;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -17,16 +21,12 @@ use super::configuration::Disk;
 use super::run::page_address;
 use super::{Exit, Streams, inspect, rules};
 use crate::config::{Config, Protocol, Signal, Sources};
-use crate::evaluate::Evaluation;
 use crate::export::score_line;
-use crate::extract::Trajectory;
 use crate::listen::{ConnectionLimits, ConnectionSlots, Port};
 use crate::receive::{self, Acknowledgement, Received, Receiver, RequestSink};
 use crate::sidecar::{self, Addresses, Plan, Sidecar, StartError};
-use crate::span::{KeySet, PeerId};
 use crate::sync::Mutex;
 use crate::telemetry::Telemetry;
-use crate::text::wrapped;
 use crate::transport::{Client, DeliveryOutcome, QueueRefusal};
 
 /// A session of a pydantic-ai agent, as its exporter sent it.

@@ -4,15 +4,15 @@
 use std::io;
 use std::path::Path;
 
+use judge::learn::{self, Baseline, GroupDrift, Measure, Measurement};
+use judge::pipeline::Rules;
 use serde_json::json;
+use text::{counted, safe_json};
 
 use super::args::{Drift, DriftFormat};
 use super::{Exit, Streams, replayed};
 use crate::config;
 use crate::export::score_line::Clean;
-use crate::learn::{self, Baseline, GroupDrift, Measure, Measurement};
-use crate::pipeline::Rules;
-use crate::text::{counted, safe_json};
 
 /// Runs the command.
 pub(super) fn drift(args: &Drift, rules: &Rules, streams: &mut Streams<'_>) -> io::Result<Exit> {

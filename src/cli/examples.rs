@@ -5,13 +5,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use judge::evaluate::{self, Evaluation, Expectation, Paired, Unfit};
+use judge::extract::Trajectory;
+use judge::pipeline::Rules;
+use text::counted;
+
 use super::Streams;
 use super::configuration::{Disk, Unusable};
 use crate::config::{self, Files};
-use crate::evaluate::{self, Evaluation, Expectation, Paired, Unfit};
-use crate::extract::Trajectory;
-use crate::pipeline::Rules;
-use crate::text::counted;
 
 /// The entries of an example file.
 pub(super) struct Examples {

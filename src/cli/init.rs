@@ -4,10 +4,11 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use judge::extract::Trajectory;
+
 use super::args::Init;
 use super::output;
 use crate::config;
-use crate::extract::Trajectory;
 
 /// Writes the starter configuration. Criteria are proposed from `trajectories`, which the caller
 /// has read from the files of `--from`.

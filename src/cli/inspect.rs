@@ -4,16 +4,16 @@
 use std::collections::HashMap;
 use std::io;
 
+use judge::extract::{Payload, ToolCall, Trajectory};
+use judge::pipeline::Rules;
 use serde_json::{Value, json};
+use text::{counted, safe_json, truncated, wrapped};
 
 use super::args::{Inspect, InspectFormat, Recordings};
 use super::replayed::{self, Replayed};
 use super::verbose::Explainer;
 use super::{Exit, Streams};
 use crate::export::score_line::Clean;
-use crate::extract::{Payload, ToolCall, Trajectory};
-use crate::pipeline::Rules;
-use crate::text::{counted, safe_json, truncated, wrapped};
 
 /// Most characters of arguments or of a result in the human format.
 const MAX_SHOWN: usize = 160;

@@ -3,11 +3,13 @@
 
 use std::io::{self, Write};
 
+use text::counted;
+
 use super::args::JournalReport;
 use super::{Exit, Streams};
 use crate::config::Signal;
 use crate::journal::{JournalSurvey, LogSurvey, survey};
-use crate::text::{counted, rfc3339};
+use crate::rfc3339::rfc3339;
 
 /// Runs the command.
 pub(super) fn journal(args: &JournalReport, streams: &mut Streams<'_>) -> io::Result<Exit> {

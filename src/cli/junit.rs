@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use judge::evaluate::{Evaluation, Scope, Verdict};
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
 use super::replayed::Replayed;
-use crate::evaluate::{Evaluation, Scope, Verdict};
 use crate::export::score_line::{self, Clean, Look};
 
 /// The report as XML, with suites in the order in which their criteria first appear.

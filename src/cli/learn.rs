@@ -5,15 +5,16 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
+use judge::evaluate::Verdict;
+use judge::extract::Trajectory;
+use judge::learn::{self, Baseline, GroupKey};
+use judge::pipeline::Rules;
+use text::counted;
+
 use super::args::Learn;
 use super::{Exit, Streams, output, replayed};
 use crate::config::{self, LearnedGroup};
-use crate::evaluate::Verdict;
 use crate::export::score_line::Clean;
-use crate::extract::Trajectory;
-use crate::learn::{self, Baseline, GroupKey};
-use crate::pipeline::Rules;
-use crate::text::counted;
 
 /// Runs the command.
 pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> io::Result<Exit> {

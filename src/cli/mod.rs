@@ -37,12 +37,13 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use judge::extract::Trajectory;
+use judge::pipeline::Rules;
+use text::wrapped;
+
 use crate::config::{Config, Loaded, Signal};
 use crate::export::score_line::{Clean, Colour, Look};
-use crate::extract::Trajectory;
-use crate::pipeline::Rules;
 use crate::register::{self, ConfigOrigin, Start};
-use crate::text::wrapped;
 
 use args::{Cli, Command, Global};
 

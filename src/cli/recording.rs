@@ -7,13 +7,12 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
+use otlp::json;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::config::Signal;
 use crate::journal;
-use crate::rarely;
-use crate::receive::json;
 
 /// One recorded request body, as protobuf.
 #[derive(Debug)]
@@ -76,7 +75,7 @@ pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Unreadable> {
         if inside.is_empty() {
             return Err(Unreadable::new(place, "is a folder without recordings"));
         }
-        rarely::sort_by(&mut inside, Ord::cmp);
+        inside.sort();
         files.append(&mut inside);
     }
     Ok(files)

@@ -6,17 +6,18 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
+use judge::evaluate::{Coverage, Evaluation, Verdict};
+use judge::pipeline::{Judged, Rules};
+use otlp::span::TraceId;
+use text::{counted, wrapped};
+
 use super::args::{Replay, ReplayFormat};
 use super::replayed::{self, Replayed};
 use super::{Exit, Streams, examples, junit, report as layout};
 use crate::config::PageLink;
-use crate::evaluate::{Coverage, Evaluation, Verdict};
 use crate::export::score_line::{self, Clean};
 use crate::page::report::{self, Report};
-use crate::pipeline::{Judged, Rules};
 use crate::sidecar;
-use crate::span::TraceId;
-use crate::text::{counted, wrapped};
 
 /// Runs the command.
 pub(super) fn replay(

@@ -6,16 +6,16 @@ use std::fmt::Display;
 use std::path::PathBuf;
 
 use bytes::Bytes;
+use judge::assemble::{Settings, Trace};
+use judge::extract::{self, Trajectory};
+use judge::pipeline::{Judged, Pipeline, Rules};
+use otlp::span::TraceId;
+use otlp::{scan, scan_logs, scan_metrics};
 
 use super::args::Recordings;
 use super::recording::{self, Unreadable};
-use crate::assemble::{Settings, Trace};
 use crate::config::Signal;
-use crate::extract::{self, Trajectory};
-use crate::pipeline::{Judged, Pipeline, Rules};
-use crate::receive::{scan, scan_logs, scan_metrics};
 use crate::sidecar;
-use crate::span::TraceId;
 
 /// The results of some recordings.
 #[derive(Debug, Default)]

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 
+use judge::evaluate::{Coverage, Evaluation, Verdict};
+use judge::extract::Trajectory;
+use text::wrapped;
+
 use super::replayed::Replayed;
-use crate::evaluate::{Coverage, Evaluation, Verdict};
 use crate::export::score_line::{self, Clean, Look};
-use crate::extract::Trajectory;
-use crate::rarely;
-use crate::text::wrapped;
 
 /// The totals of one criterion.
 #[derive(Debug, Default)]
@@ -47,10 +47,10 @@ pub(super) fn write_runs(
         runs[position].1.push(evaluation);
     }
     for (_, evaluations) in &mut runs {
-        rarely::sort_by_key(evaluations, |evaluation| rank(evaluation.verdict));
+        evaluations.sort_by_key(|evaluation| rank(evaluation.verdict));
     }
     // Stable: runs of one rank stay in the order of their arrival.
-    rarely::sort_by_key(&mut runs, |(_, evaluations)| {
+    runs.sort_by_key(|(_, evaluations)| {
         let first = evaluations.first();
         first.map(|evaluation| rank(evaluation.verdict))
     });

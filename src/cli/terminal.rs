@@ -5,10 +5,10 @@ use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
 use rustix::termios::tcgetwinsize;
+use text::wrapped;
 
 use crate::config::Problems;
 use crate::export::score_line::{Colour, Look};
-use crate::text::wrapped;
 
 /// Narrower than this, lines are not wrapped: there is nothing left to read.
 const MIN_WIDTH: usize = 20;
@@ -76,7 +76,7 @@ fn shows_colours(is_terminal: bool, environment: &BTreeMap<String, String>) -> b
 mod tests {
     use super::*;
     use crate::config;
-    use crate::evaluate::PatternLimits;
+    use judge::evaluate::PatternLimits;
 
     #[test]
     fn variables_decide_about_colours() {

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 
+use text::counted;
+
 use super::args::{Global, Validate};
 use super::configuration::{self, Unusable};
 use super::terminal;
 use crate::config::Loaded;
 use crate::export::score_line::Look;
 use crate::journal::is_in_memory;
-use crate::text::counted;
 
 /// The name of the configuration if there is no file.
 const NO_FILE: &str = "defaults, variables and flags, without a configuration file";

@@ -6,20 +6,19 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use judge::assemble::Trace;
+use judge::evaluate::{FromSpans, SpanExpectations};
+use judge::extract::{self, CRITERIA, EXPECT, SpanReport, SpanRole, Trajectory};
+use judge::pipeline::Rules;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use otlp::span::{SpanId, TraceId};
 use prost::Message;
+use text::abbreviated;
 
 use super::replayed::Watcher;
-use crate::assemble::Trace;
 use crate::config::Spelling;
-use crate::evaluate::{FromSpans, SpanExpectations};
 use crate::export::score_line::Clean;
-use crate::extract::{self, CRITERIA, EXPECT, SpanReport, SpanRole, Trajectory};
-use crate::pipeline::Rules;
-use crate::rarely;
-use crate::span::{SpanId, TraceId};
-use crate::text::abbreviated;
 
 /// Most levels of indentation; deeper spans are not indented further.
 const MAX_INDENT: u32 = 16;
@@ -74,9 +73,7 @@ impl Watcher for Explainer<'_> {
                 let mut attributes: Vec<(String, String)> =
                     span.attributes.into_iter().map(shown).collect();
                 // Marks, names and ids are short.
-                rarely::sort_by_key(&mut attributes, |(_, value)| {
-                    value.chars().count() > MAX_VALUE
-                });
+                attributes.sort_by_key(|(_, value)| value.chars().count() > MAX_VALUE);
                 attributes.truncate(MAX_ATTRIBUTES);
                 self.attributes.insert((trace_id, span_id), attributes);
             }

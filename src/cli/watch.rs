@@ -4,13 +4,14 @@
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
+use judge::extract::Trajectory;
+use judge::pipeline::Judged;
+use text::wrapped;
+
 use super::inspect;
 use crate::config;
-use crate::extract::Trajectory;
-use crate::pipeline::Judged;
 use crate::sidecar::{self, Observer};
 use crate::telemetry::{NothingRecognised, TrajectoriesSeen};
-use crate::text::wrapped;
 
 /// Trajectories shown without a pause.
 const N_FIRST: u64 = 10;

@@ -4,14 +4,14 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::DeserializeOwned;
-
-use super::hints::{read_compiled, read_criterion};
-use crate::evaluate::{Criterion, FieldError, PatternCompiler, PatternLimits};
-use crate::located::{
+use judge::evaluate::{Criterion, FieldError, PatternCompiler, PatternLimits};
+use located::{
     Extent, Kind, MapEntry, Node, NodeValue, Place, Problem, Problems, Scalar, TextBounds,
     TextKind, Texts, parse_within,
 };
+use serde::de::DeserializeOwned;
+
+use super::hints::{read_compiled, read_criterion};
 
 /// The name of the text in messages.
 const NAME: &str = "body";

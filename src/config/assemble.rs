@@ -1,13 +1,13 @@
 //! The `scoring` and `assemble` sections: when a trace counts as complete. Knows nothing of how the
 //! timers work.
 
+use judge::assemble;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Config;
 use super::runtime::Budgets;
 use super::units::{Amount, ByteSize, Duration, Threads};
-use crate::assemble;
 
 /// Twice the interval at which the documented router looks for pods.
 const WARM_UP_WITH_PEERS: std::time::Duration = std::time::Duration::from_secs(10);

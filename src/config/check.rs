@@ -9,10 +9,11 @@ mod threads;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use located::{MapEntry, Node, NodeValue, Problem, Problems, Spot, Texts};
+
 use super::runtime::OWN_USE;
 use super::units::Amount;
 use super::{Config, Duration, PageLink};
-use crate::located::{MapEntry, Node, NodeValue, Problem, Problems, Spot, Texts};
 
 /// Reports values that contradict each other.
 pub(super) fn check(

@@ -4,16 +4,16 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use judge::evaluate::{
+    Expectation, ExpectedTool, FieldError, Names, PatternCompiler, PatternLimits, WrittenEvaluator,
+};
+use located::{
+    Extent, Map, Node, NodeValue, Place, Problem, Problems, TextKind, Texts, parse, start_of,
+};
 use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 
 use super::hints::read_compiled;
-use crate::evaluate::{
-    Expectation, ExpectedTool, FieldError, Names, PatternCompiler, PatternLimits, WrittenEvaluator,
-};
-use crate::located::{
-    Extent, Map, Node, NodeValue, Place, Problem, Problems, TextKind, Texts, parse, start_of,
-};
 
 /// The content of an example file.
 #[derive(Deserialize)]

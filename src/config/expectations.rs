@@ -4,14 +4,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use judge::evaluate::{self, Expectation, FromSpans};
+use located::{Files, Node, Problem, Problems, TextKind, Texts};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Config;
 use super::examples::{self, Example};
 use super::units::ByteSize;
-use crate::evaluate::{self, Expectation, FromSpans};
-use crate::located::{Files, Node, Problem, Problems, TextKind, Texts};
 
 /// `expectations`.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]

@@ -1,10 +1,9 @@
 //! Rewrites criteria that people paste from the reference documents of other tools. The fields of
 //! an evaluator are taken as they are; the levels around them are refused, with the exact rewrite.
 
+use located::{Node, Reader, Rewrite, to_yaml};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-
-use crate::located::{Node, Reader, Rewrite, to_yaml};
 
 /// Names of evaluators in reference documents and programs.
 const EVALUATORS: &[(&str, &str)] = &[

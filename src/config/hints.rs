@@ -1,16 +1,14 @@
 //! Helps people whose configuration has keys or words of another format, or keys in the wrong
 //! place. Knows the schema and the formats that people paste; knows nothing of how messages look.
 
+use judge::evaluate::{
+    Criterion, FieldError, PatternCompiler, WrittenCriterion, WrittenEvaluator, stands_for,
+};
+use located::{self, DeError, Extent, Hints, Node, NodeValue, Problems, Reader, Rewrite, Texts};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::{foreign_formats, keys, refused_keys};
-use crate::evaluate::{
-    Criterion, FieldError, PatternCompiler, WrittenCriterion, WrittenEvaluator, stands_for,
-};
-use crate::located::{
-    self, DeError, Extent, Hints, Node, NodeValue, Problems, Reader, Rewrite, Texts,
-};
 
 struct Known;
 

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use judge::extract::Trajectory;
+use judge::learn::{GroupKey, LearnedRule};
+use located::{flow, to_yaml};
 use serde_json::{Map, Value, json};
+use text::counted;
 
 use super::starter::{self, named, select, slug, unused};
-use crate::extract::Trajectory;
-use crate::learn::{GroupKey, LearnedRule};
-use crate::located::{flow, to_yaml};
-use crate::text::counted;
 
 const HEAD: &str = "\
 # Learned by `spanscore learn` from runs that are assumed to be good. The comment behind a rule

@@ -5,6 +5,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use judge::evaluate::{Criterion, PatternCompiler, PatternLimits};
+use located::{
+    Extent, Files, Interpolation, Map, MapEntry, Node, NodeValue, Place, Problem, Problems, Reader,
+    TextKind, Texts, parse,
+};
 use serde::Deserialize;
 
 use super::Config;
@@ -13,11 +18,6 @@ use super::expectations::read_cases;
 use super::hints::{read_criterion, read_sections};
 use super::secrets::{SECRETS, read_key_files};
 use super::variables;
-use crate::evaluate::{Criterion, PatternCompiler, PatternLimits};
-use crate::located::{
-    Extent, Files, Interpolation, Map, MapEntry, Node, NodeValue, Place, Problem, Problems, Reader,
-    TextKind, Texts, parse,
-};
 
 /// Where a configuration comes from. Flag > `SPANSCORE_…` > file > `OTEL_…` > default.
 #[derive(Clone, Copy)]

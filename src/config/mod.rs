@@ -32,11 +32,10 @@ mod spelling;
 mod starter;
 mod variables;
 
+use judge::evaluate::Criterion;
+use judge::extract;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::evaluate::Criterion;
-use crate::extract;
 
 pub use api_body::{criteria, criterion, document, document_compiled};
 pub use assemble::{Assemble, OpenTraces, RecentTraces, Scoring};
@@ -69,7 +68,7 @@ pub use starter::{proposal, starter, starter_criteria};
 pub use units::{Amount, ByteSize, Duration, Secret, Threads};
 pub use writers::{DatadogWriter, LangfuseWriter, TokenWriter, Writer, WriterPeer};
 
-pub use crate::located::{Files, Problem, Problems, Severity, Spot, to_yaml as yaml};
+pub use located::{Files, Problem, Problems, Severity, Spot, to_yaml as yaml};
 
 /// The whole configuration (docs/design.md#configuration). Every value has passed its own checks.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
@@ -95,7 +94,7 @@ pub struct Config {
     /// Expectations of single runs.
     pub expectations: RunExpectations,
     /// How much of a value an explanation shows.
-    pub explain: crate::evaluate::Explain,
+    pub explain: judge::evaluate::Explain,
     /// Where scores go.
     pub scores: Scores,
     /// The admin port.

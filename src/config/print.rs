@@ -1,10 +1,10 @@
 //! Writes a configuration as YAML: every key, with secrets masked and the source of each value that
 //! is not a default.
 
+use located::{lift_inlined, to_commented_yaml};
 use serde_json::Value;
 
 use super::Config;
-use crate::located::{lift_inlined, to_commented_yaml};
 
 impl Config {
     /// The effective configuration. A value from a file, a variable or a flag is followed by its

@@ -1,10 +1,11 @@
 //! Which values of a configuration are secrets: header values, and the API keys of writers, which
 //! may also be read from the file that `…_key_file` names.
 
-use crate::located::{
+use located::{
     ITEM, Interpolation, Kind, Map, MapEntry, Node, NodeValue, Problem, Problems, Scalar, Secrets,
-    Texts, nearest,
+    Texts,
 };
+use text::nearest;
 
 pub(super) const SECRETS: Secrets = Secrets {
     is_secret,

@@ -1,10 +1,9 @@
 //! Guesses from the attributes of one span how a framework spells its tool calls, and writes the
-//! `tools` setting that recognises them. Pure. Must not know where the attributes were read.
+//! `tools` setting that recognises them. Must not know where the attributes were read.
 
 use serde_json::json;
 
 use super::yaml;
-use crate::rarely;
 
 /// Values of an attribute that marks a span as a tool call.
 const MARKS: [&str; 5] = [
@@ -32,9 +31,7 @@ impl<'a> Spelling<'a> {
     /// The guess, if the span looks like a tool call.
     pub fn guess(attributes: impl IntoIterator<Item = (&'a str, &'a str)>) -> Option<Self> {
         let mut attributes: Vec<(&str, &str)> = attributes.into_iter().collect();
-        rarely::sort_by_key(&mut attributes, |(_, value)| {
-            value.chars().nth(LONGEST_MARK).is_some()
-        });
+        attributes.sort_by_key(|(_, value)| value.chars().nth(LONGEST_MARK).is_some());
         let is_mark = |value: &str| MARKS.iter().any(|mark| mark.eq_ignore_ascii_case(value));
         let mark = attributes.iter().copied().find(|(_, value)| is_mark(value));
         let key = |fits: &dyn Fn(&str) -> bool| {

@@ -3,12 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use judge::evaluate::lcs;
+use judge::extract::Trajectory;
+use judge::learn::{GroupKey, limits};
+use located::to_yaml;
 use serde_json::{Map, Value, json};
-
-use crate::evaluate::lcs;
-use crate::extract::Trajectory;
-use crate::learn::{GroupKey, limits};
-use crate::located::to_yaml;
 
 const HEAD: &str = "\
 # spanscore: what goes where, and what every trace is judged by.

@@ -1,11 +1,11 @@
 //! The `tools` section as people write it (`16KiB`), converted from and to the settings of
 //! `extract`, which count bytes.
 
+use judge::extract;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::units::ByteSize;
-use crate::extract;
 
 /// `tools`.
 #[derive(Deserialize, Serialize, JsonSchema)]

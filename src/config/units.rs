@@ -7,8 +7,7 @@ use std::net::SocketAddr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-
-use crate::text::{duration_from, duration_text};
+use text::{duration_from, duration_text};
 
 /// A duration as people write it: `500ms`, `2s`, `15m`, `1h`; `0` alone is zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]

@@ -4,14 +4,16 @@
 
 use std::collections::BTreeMap;
 
+use located::{
+    Kind, Map, MapEntry, Node, NodeValue, OnConflict, Place, Problem, Problems, Scalar, TextKind,
+    Texts, holds_credentials, infer, parse,
+};
+use text::nearest;
+
 use super::Config;
 use super::keys::{self, Key};
 use super::refused_keys;
 use super::secrets::may_be_secret;
-use crate::located::{
-    Kind, Map, MapEntry, Node, NodeValue, OnConflict, Place, Problem, Problems, Scalar, TextKind,
-    Texts, holds_credentials, infer, nearest, parse,
-};
 
 const PREFIX: &str = "SPANSCORE_";
 

@@ -9,13 +9,13 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard, Weak};
 
+use otlp::span::TraceId;
 use tokio::sync::Notify;
 
 use super::lanes::decode_meta;
 use super::queues::ScoreAccounting;
 use crate::config::{Bound, Signal, Writer};
 use crate::journal::{AppendError, JournalLog, LogReader, LostRecord, OpenedLog, Stretch};
-use crate::span::TraceId;
 use crate::sync::Mutex;
 use crate::transport::queue::{Accounting, CompletionGuard, OutboundRequest, Queue, Route};
 use crate::transport::{OnDisk, ToRead};

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::Method;
+use judge::evaluate::Evaluation;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -25,7 +26,6 @@ use super::queues::ScoreAccounting;
 use super::writer;
 use super::writer_score::WriterRequest;
 use crate::config::{Bound, Config, Signal};
-use crate::evaluate::Evaluation;
 use crate::journal::{LogReader, Record, Stretch};
 use crate::sync::Mutex;
 use crate::telemetry::{Heartbeat, JournalUnread, Telemetry};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use bytes::{Buf, BufMut, Bytes};
 use hyper::Method;
+use otlp::span::TraceId;
 
 use crate::config::Shape;
 use crate::journal::JournalLog;
-use crate::span::TraceId;
 use crate::telemetry::Telemetry;
 use crate::transport::queue::{ApiTarget, CompletionGuard, KeptLane};
 

@@ -1,14 +1,12 @@
 //! Writes the scores' metrics to the page of `/metrics`, from the request that carries them over
 //! OTLP. Must not know what a metric means.
 
+use crate::telemetry::{MetricKind, MetricsPage};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1::Metric;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
-
-use crate::rarely;
-use crate::telemetry::{MetricKind, MetricsPage};
 
 /// Writes every metric, its series in the order of their labels.
 pub(super) fn write(metrics: &ExportMetricsServiceRequest, page: &mut MetricsPage) {
@@ -25,7 +23,7 @@ pub(super) fn write(metrics: &ExportMetricsServiceRequest, page: &mut MetricsPag
                 let mut series: Vec<_> = points
                     .map(|point| (Labels::of(&point.attributes), point))
                     .collect();
-                rarely::sort_by(&mut series, |(left, _), (right, _)| left.cmp(right));
+                series.sort_by(|(left, _), (right, _)| left.cmp(right));
                 for (labels, point) in &series {
                     // We have no sums of doubles.
                     if let Some(Value::AsInt(value)) = point.value {
@@ -40,7 +38,7 @@ pub(super) fn write(metrics: &ExportMetricsServiceRequest, page: &mut MetricsPag
                 let mut series: Vec<_> = points
                     .map(|point| (Labels::of(&point.attributes), point))
                     .collect();
-                rarely::sort_by(&mut series, |(left, _), (right, _)| left.cmp(right));
+                series.sort_by(|(left, _), (right, _)| left.cmp(right));
                 for (labels, point) in &series {
                     let bounds = point.explicit_bounds.iter();
                     let mut n_below = 0;

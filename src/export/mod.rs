@@ -41,11 +41,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use judge::evaluate::{Evaluation, Explain};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use crate::config::{self, Bound, Config, Off, Shape};
-use crate::evaluate::{Evaluation, Explain};
 use crate::journal::JournalLog;
 use crate::sync::Mutex;
 use crate::telemetry::{

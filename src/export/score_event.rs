@@ -1,11 +1,12 @@
 //! Encodes an evaluation as an OTLP log record: the event `gen_ai.evaluation.result` of the GenAI
 //! conventions. Must not know when or where it is sent.
 
+use judge::evaluate::{Evaluation, Verdict};
+use otlp::wire::otlp::log_record;
+use otlp::wire::write;
+
 use super::score_span::{copied_attributes, evaluation_attributes, score_time};
 use super::score_wire::{Attributes, ScoreBatch, service_resource};
-use crate::evaluate::{Evaluation, Verdict};
-use crate::wire::otlp::log_record;
-use crate::wire::write;
 
 /// The event's name in the GenAI conventions.
 pub const EVENT_NAME: &str = "gen_ai.evaluation.result";

@@ -1,17 +1,19 @@
 //! Renders an evaluation as a JSON line for programs or as a block of text for people, as `replay`
-//! prints it, and `run` without an endpoint. Pure. The fields are the contract of
+//! prints it, and `run` without an endpoint. The fields are the contract of
 //! docs/design.md#machine-readable-lines. Must not know whether the output is a terminal.
 
 use std::fmt::{self, Write};
 
 use anstyle::{AnsiColor, Style};
+use judge::evaluate::Evaluation;
+use judge::extract::Trajectory;
 use serde_json::{Map, Value, json};
+use text::{safe_json, wrapped};
 
 use super::score_span::score_time;
-use crate::evaluate::Evaluation;
-use crate::extract::Trajectory;
-pub(crate) use crate::text::Clean;
-use crate::text::{rfc3339, safe_json, wrapped};
+
+use crate::rfc3339::rfc3339;
+pub(crate) use text::Clean;
 
 /// Most names of calls shown to people.
 const MAX_NAMES: usize = 16;

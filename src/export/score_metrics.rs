@@ -15,6 +15,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use judge::evaluate::{Evaluation, Verdict};
 use opentelemetry::metrics::{BoundCounter, BoundHistogram, Counter, Histogram, MeterProvider};
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -35,7 +36,6 @@ use super::score_series::{Folded, Labels, MAX_COMBINATIONS, SeriesLimits, Series
 use super::score_span::score_time;
 use super::score_wire::{SCOPE_NAME, SCOPE_VERSION};
 use crate::config::Temporality;
-use crate::evaluate::{Evaluation, Verdict};
 use crate::sync::Mutex;
 
 const EVALUATIONS: &str = "spanscore.evaluations";

@@ -7,8 +7,7 @@
 use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashSet, HashTable};
-
-use crate::text::truncated;
+use text::truncated;
 
 /// The name of everything beyond a bound.
 pub(super) const OTHER: &str = "_other";

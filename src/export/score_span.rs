@@ -5,16 +5,16 @@
 //! the marks by which Phoenix, MLflow and Langfuse show a span as an evaluator, and our own.
 //! Argument and result values are left out unless `explain.values` asks for them.
 
+use judge::evaluate::{Evaluation, Explain, Previous, Verdict};
+use judge::extract::{CASE_ID, Payload, Subject, ToolCall, Trajectory};
+use otlp::span::{Span, SpanId, TraceId};
+use otlp::wire::otlp::{link, span, status};
+use otlp::wire::write;
 use sha2::{Digest, Sha256};
+use text::{hex, truncated};
 
 use super::score_wire::{Attributes, ScoreBatch, json_text};
 use crate::config::{OnRevision, StatusOnFail};
-use crate::evaluate::{Evaluation, Explain, Previous, Verdict};
-use crate::extract::{CASE_ID, Payload, Subject, ToolCall, Trajectory};
-use crate::span::{Span, SpanId, TraceId};
-use crate::text::{hex, truncated};
-use crate::wire::otlp::{link, span, status};
-use crate::wire::write;
 
 /// Most links to offending calls on one span: the limit that OpenTelemetry's SDKs have by default.
 const MAX_LINKS: usize = 128;

@@ -8,12 +8,11 @@
 use std::fmt::Write as _;
 
 use hashbrown::HashMap;
-
-use crate::wire::otlp::{
+use otlp::wire::otlp::{
     any_value, key_value, request, resource, resource_group, scope, scope_group,
 };
-use crate::wire::write::{self, message};
-use crate::wire::{delimited_fields, fields};
+use otlp::wire::write::{self, message};
+use otlp::wire::{delimited_fields, fields};
 
 /// The scope name of everything we send; the scan leaves spans with this scope name out of scoring.
 pub(super) const SCOPE_NAME: &str = "spanscore";

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
+use judge::evaluate::{Evaluation, Explain};
+
 use super::backend_queue::BatchGuard;
 use super::backends::Backends;
 use super::leaving::Leaving;
@@ -11,7 +13,6 @@ use super::queues::ScoreQueue;
 use super::score_wire::ScoreBatch;
 use super::{score_event, score_span};
 use crate::config::{self, Bound, Shape};
-use crate::evaluate::{Evaluation, Explain};
 use crate::sync::Mutex;
 use crate::transport::CompletionGuard;
 

@@ -9,10 +9,10 @@ use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 
 use bytes::Bytes;
+use judge::evaluate::{Evaluation, Verdict};
+use judge::extract::glob_matches;
 
 use super::score_line;
-use crate::evaluate::{Evaluation, Verdict};
-use crate::extract::glob_matches;
 use crate::sync::Mutex;
 use crate::telemetry::{ListenerBehind, Telemetry};
 

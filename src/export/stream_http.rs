@@ -15,15 +15,15 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use bytes::Bytes;
 use hyper::body::Frame;
+use judge::evaluate::Verdict;
 use percent_encoding::percent_decode_str;
 use serde_json::json;
+use text::truncated;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::stream::{
     MAX_LISTENERS, MAX_RECENT, NextLine, NotHeard, ScoreFilter, ScoreListener, ScoreStream,
 };
-use crate::evaluate::Verdict;
-use crate::text::truncated;
 
 /// An empty line follows this much silence; without it neither side would notice that the other is
 /// gone.

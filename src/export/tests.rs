@@ -13,10 +13,13 @@ mod metrics;
 mod rules;
 mod stream;
 
+use judge::evaluate::{Evaluation, EvaluationError, Explain, Verdict};
+use judge::extract::{ExpectationAttributes, Payload};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
 use opentelemetry_proto::tonic::trace::v1::Span;
+use otlp::span::{SpanId, TraceId};
 use proptest::prelude::*;
 use prost::Message;
 use serde_json::{Value, json};
@@ -25,9 +28,6 @@ use super::score_line::{self, Look};
 use super::score_span::{Settings, score_span_id};
 use super::{score_event, score_span};
 use crate::config::{OnRevision, StatusOnFail};
-use crate::evaluate::{Evaluation, EvaluationError, Explain, Verdict};
-use crate::extract::{ExpectationAttributes, Payload};
-use crate::span::{SpanId, TraceId};
 use fixture::{
     END, SECRET, SPAN_ID, TRACE_ID, call, criterion, fail, pass, previous, resource, saying, with,
 };

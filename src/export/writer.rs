@@ -1,12 +1,12 @@
 //! The table of backends that scores can be written to through their own APIs: a row in each
-//! function, for a file `writer_*` beside it. Pure. Must not know when or how a request is sent.
+//! function, for a file `writer_*` beside it. Must not know when or how a request is sent.
 
+use judge::evaluate::Evaluation;
 use serde_json::Value;
 
 use super::writer_score::{self, BackendScore, WriterRequest, WriterTarget};
 use super::{writer_datadog, writer_langfuse, writer_mlflow, writer_phoenix};
 use crate::config::Writer;
-use crate::evaluate::Evaluation;
 
 /// Most scores in one request; a trace with more takes several.
 const MAX_SCORES: usize = 100;

@@ -1,4 +1,4 @@
-//! Writes the scores of a trace as external evaluations of Datadog's Agent Observability. Pure.
+//! Writes the scores of a trace as external evaluations of Datadog's Agent Observability.
 //!
 //! `POST /api/intake/llm-obs/v2/eval-metric`. For spans that came over OpenTelemetry, Datadog asks
 //! for the tag `source:otel` and for ids as decimal numbers; labels are ASCII letters, digits and

@@ -1,4 +1,4 @@
-//! Writes a score as a score of Langfuse. Pure.
+//! Writes a score as a score of Langfuse.
 //!
 //! `POST /api/public/scores` overwrites by `id`, and accepts a score before its trace has arrived.
 

@@ -1,4 +1,4 @@
-//! Writes a score as an assessment of MLflow. Pure.
+//! Writes a score as an assessment of MLflow.
 //!
 //! An assessment keeps the id that its creator gives it, so it is updated under ours (`PATCH`), or
 //! created (`POST`) if there is none; if both answer 404, MLflow does not know the trace yet.
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::writer_score::{BackendScore, WriterTarget, post};
 
-use crate::text::rfc3339;
+use crate::rfc3339::rfc3339;
 
 pub(super) fn request(score: &BackendScore<'_>, now_unix_nanos: u64) -> (Vec<WriterTarget>, Value) {
     let trace_id = format!("tr-{}", score.trace_id);

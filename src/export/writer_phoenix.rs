@@ -1,4 +1,4 @@
-//! Writes the scores of a trace as span annotations of Arize Phoenix. Pure.
+//! Writes the scores of a trace as span annotations of Arize Phoenix.
 //!
 //! `POST /v1/span_annotations`: an annotation overwrites an earlier one with equal span, name and
 //! identifier. With `sync=true` Phoenix looks the spans up before it answers, and one that it does

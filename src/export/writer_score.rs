@@ -4,12 +4,12 @@
 //! No backend makes a score of a score span by itself. A score is written under a key of its own,
 //! equal over retries, replicas and revisions, so that every later write overwrites it.
 
+use judge::evaluate::Evaluation;
+use judge::extract::Trajectory;
+use otlp::span::{SpanId, TraceId};
 use serde_json::{Map, Value, json};
 
 use super::score_span::score_key;
-use crate::evaluate::Evaluation;
-use crate::extract::Trajectory;
-use crate::span::{SpanId, TraceId};
 
 /// One request: its body goes to the first target that does not answer 404.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Pure. The bytes of the journal's files: a segment's head and seal, a record's head, and a slot
+//! The bytes of the journal's files: a segment's head and seal, a record's head, and a slot
 //! of the cursor. Knows layouts and checksums; knows nothing of files or of what a record holds.
 
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Pure. How long a group waits for more records. Senders that were answered together come again
+//! How long a group waits for more records. Senders that were answered together come again
 //! together: a group that waits a moment for all of them saves the sync of a second group.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Pure. How much of a log each sender holds: its records that wait to be written, and those in
+//! How much of a log each sender holds: its records that wait to be written, and those in
 //! segments that are not delivered. Records found at a start count for no
 //! sender. Knows nothing of files.
 

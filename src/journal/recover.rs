@@ -1,4 +1,4 @@
-//! Pure. Finds the whole records in a segment's bytes, and classifies what is missing between them:
+//! Finds the whole records in a segment's bytes, and classifies what is missing between them:
 //! a torn tail was never acknowledged, everything else is damage. Knows nothing of files.
 
 use std::ops::Range;

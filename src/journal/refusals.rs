@@ -1,4 +1,4 @@
-//! Pure. Which refusals of a log are logged, one pair of lines a minute; when a disk that refuses
+//! Which refusals of a log are logged, one pair of lines a minute; when a disk that refuses
 //! is tried again.
 
 use std::mem;

@@ -13,7 +13,6 @@ use super::segment::{
     seal,
 };
 use super::storage::{Storage, StoredFile};
-use crate::rarely;
 use crate::telemetry::{JournalDamaged, Telemetry};
 
 /// Why a log cannot be opened.
@@ -183,7 +182,7 @@ fn candidates(storage: &dyn Storage) -> Result<Vec<Candidate>, OpenError> {
             head,
         });
     }
-    rarely::sort_by_key(&mut candidates, |candidate| candidate.first);
+    candidates.sort_by_key(|candidate| candidate.first);
     Ok(candidates)
 }
 

@@ -11,7 +11,6 @@ use super::recover::{Found, parts_at, scan};
 use super::reopen::Damage;
 use super::segment::{RecordKind, consumed_below, first_of, read_head, read_leniently};
 use super::storage::{Folder, Storage, StoredFile};
-use crate::rarely;
 
 /// What a journal's folder holds.
 #[derive(Debug, Default)]
@@ -105,7 +104,7 @@ fn survey_log(
         .into_iter()
         .filter_map(|name| Some((first_of(&name)?, name)))
         .collect();
-    rarely::sort_by(&mut names, Ord::cmp);
+    names.sort();
     let (_, cursor) = CursorFile::open(&storage)?;
     let first = names.first().map_or(0, |(first, _)| *first);
     let (mut consumed, durable) = match cursor {

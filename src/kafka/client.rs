@@ -14,11 +14,11 @@ use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::metadata::Metadata;
 use rdkafka::producer::future_producer::OwnedDeliveryResult;
 use rdkafka::producer::{DeliveryFuture, FutureProducer, FutureRecord, Producer as _};
+use text::truncated;
 
 use super::split::TopicRecord;
 use crate::config::{Kafka, Sasl};
 use crate::sync::Mutex;
-use crate::text::truncated;
 
 /// How long the library tries to deliver a record before our own retries take over. Longer than a
 /// broker's failover.

@@ -1,8 +1,9 @@
-//! Pure. Chooses the partition of a trace as the OpenTelemetry Collector and Kafka's own clients
+//! Chooses the partition of a trace as the OpenTelemetry Collector and Kafka's own clients
 //! do, so that everybody who writes the topic agrees. Knows nothing of records or brokers.
 
+use otlp::span::TraceId;
+
 use crate::config::KafkaPartitioner;
-use crate::span::TraceId;
 
 /// The partition of a trace among `n_partitions`, which is at least 1.
 pub fn partition_of(trace_id: TraceId, partitioner: KafkaPartitioner, n_partitions: i32) -> i32 {

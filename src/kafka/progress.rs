@@ -1,7 +1,7 @@
-//! Pure. How the progress of a judge is written beside the offset that it commits. Does not know
+//! How the progress of a judge is written beside the offset that it commits. Does not know
 //! what the numbers are for.
 
-use crate::pipeline::{LogMark, LogMoment, LogProgress};
+use judge::pipeline::{LogMark, LogMoment, LogProgress};
 
 /// The name before the version.
 const NAME: &str = "spanscore/";

@@ -1,14 +1,15 @@
-//! Pure. Splits the spans of an `ExportTraceServiceRequest` by the partition or the trace that they
+//! Splits the spans of an `ExportTraceServiceRequest` by the partition or the trace that they
 //! belong to. Copies spans and what encloses them, unknown fields included, as they were encoded;
 //! reads nothing but trace ids. Knows nothing of brokers.
 
 use std::ops::Range;
 
+use otlp::span::TraceId;
+use otlp::wire::otlp::{request, resource_group, scope_group, span};
+use otlp::wire::{Fault, delimited_fields, fields, write};
+
 use super::placement::partition_of;
 use crate::config::{KafkaPartitioner, KafkaRecords};
-use crate::span::TraceId;
-use crate::wire::otlp::{request, resource_group, scope_group, span};
-use crate::wire::{Fault, delimited_fields, fields, write};
 
 /// A record of the topic.
 #[derive(Debug, PartialEq, Eq)]

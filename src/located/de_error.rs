@@ -4,13 +4,13 @@
 use std::fmt;
 
 use serde::de::{self, Unexpected};
+use text::{counted, truncated};
 
 use super::tree::{Node, NodeValue};
-use crate::text::{counted, truncated};
 
 /// A mistake and its place in the tree.
 #[derive(Debug)]
-pub(crate) struct DeError {
+pub struct DeError {
     pub(crate) fault: MistakeKind,
     /// Positions from the root to the node, the innermost first.
     reversed_path: Vec<usize>,
@@ -67,7 +67,7 @@ impl DeError {
     /// A mistake in the value below `node` at a path of keys, and of positions among the items that
     /// are still there. The path may end at a scalar before all keys are used. With `at_key` the
     /// key of that value is wrong.
-    pub(crate) fn at(node: &Node, keys: &[String], message: String, at_key: bool) -> Self {
+    pub fn at(node: &Node, keys: &[String], message: String, at_key: bool) -> Self {
         let (mut node, mut path) = (node, Vec::new());
         for key in keys {
             let next = match &node.value {

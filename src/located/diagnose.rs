@@ -1,20 +1,21 @@
 //! Reads a tree into a serde type again and again until every mistake in it is found, and turns
 //! each into a message. What only the owner of the format knows comes from [`Hints`].
 
+use text::nearest;
+
 use super::de_error::{DeError, MistakeKind, shown};
 use super::parse::infer;
 use super::problem::{Problem, Problems};
 use super::reader::Reader;
 use super::texts::{Place, Texts};
 use super::tree::{Kind, Node, NodeValue, Scalar};
-use crate::text::nearest;
 
 /// Nobody can correct more at once, and a file that is no configuration at all would fill the
 /// screen.
 const MAX_PROBLEMS: usize = 100;
 
 /// Knowledge of a format's owner about the words that people confuse with its keys.
-pub(crate) trait Hints {
+pub trait Hints {
     /// The name of the whole document in messages.
     fn document(&self) -> &'static str;
 
@@ -36,17 +37,17 @@ pub(crate) trait Hints {
 }
 
 /// A rewrite of something that another format spells differently.
-pub(crate) struct Rewrite {
+pub struct Rewrite {
     /// Beside the caret.
-    pub(crate) remedy: String,
+    pub remedy: String,
     /// The whole in the right spelling.
-    pub(crate) example: Option<String>,
+    pub example: Option<String>,
 }
 
 /// Whether the tree is complete. In one source of several, a key may be missing because another
 /// source has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Extent {
+pub enum Extent {
     Part,
     All,
 }
@@ -54,7 +55,7 @@ pub(crate) enum Extent {
 /// Reads the node at the end of a path. Each mistake is reported and removed from the tree, until
 /// the rest can be read. `None` if the node itself is wrong, or nearly everything is.
 /// `read_once` is called for each attempt and returns the mistakes it found.
-pub(crate) fn read<T>(
+pub fn read<T>(
     root: &mut Node,
     prefix: &[usize],
     extent: Extent,
@@ -224,7 +225,7 @@ fn split_remedy(message: &str) -> Option<(&str, &str)> {
 }
 
 /// Where a node begins; a map written over several lines, at its first key.
-pub(crate) fn start_of(node: &Node) -> Place {
+pub fn start_of(node: &Node) -> Place {
     match &node.value {
         NodeValue::Map(map) if is_block(node) => map
             .entries

@@ -27,29 +27,29 @@ pub trait Files {
 }
 
 /// Where the values come from.
-pub(crate) struct Interpolation<'a> {
-    pub(crate) environment: &'a BTreeMap<String, String>,
-    pub(crate) files: &'a dyn Files,
+pub struct Interpolation<'a> {
+    pub environment: &'a BTreeMap<String, String>,
+    pub files: &'a dyn Files,
     /// Relative paths start here.
-    pub(crate) folder: &'a Path,
-    pub(crate) secrets: Secrets,
+    pub folder: &'a Path,
+    pub secrets: Secrets,
     /// Every file that was read, so that it can be watched.
-    pub(crate) read: Vec<PathBuf>,
+    pub read: Vec<PathBuf>,
 }
 
 /// Which values are secrets. Only they may come from files.
 #[derive(Clone, Copy)]
-pub(crate) struct Secrets {
+pub struct Secrets {
     /// Is the value at this path of keys a secret? An item of a list is [`ITEM`].
-    pub(crate) is_secret: fn(&[String]) -> bool,
+    pub is_secret: fn(&[String]) -> bool,
     /// Is the value at this path hidden in messages? That of a misspelt key is, too.
-    pub(crate) may_be_secret: fn(&[String]) -> bool,
+    pub may_be_secret: fn(&[String]) -> bool,
     /// Their description in messages, in the plural.
-    pub(crate) description: &'static str,
+    pub description: &'static str,
 }
 
 /// Stands for any item of a list in a path of keys.
-pub(crate) const ITEM: &str = "[]";
+pub const ITEM: &str = "[]";
 
 /// The title and the label of a [`Problem`].
 type Refusal = (String, String);
@@ -57,7 +57,7 @@ type Refusal = (String, String);
 impl Interpolation<'_> {
     /// Replaces in every scalar. A value that cannot be replaced is reported and removed. Secrets
     /// written in the text itself are masked where their line is shown.
-    pub(crate) fn apply(&mut self, node: &mut Node, texts: &mut Texts, problems: &mut Problems) {
+    pub fn apply(&mut self, node: &mut Node, texts: &mut Texts, problems: &mut Problems) {
         self.walk(node, &mut Vec::new(), texts, problems);
     }
 
@@ -190,7 +190,7 @@ impl Interpolation<'_> {
     }
 
     /// Reads a value from a file, without the line break at its end.
-    pub(crate) fn file(&mut self, path: &str) -> Result<String, Refusal> {
+    pub fn file(&mut self, path: &str) -> Result<String, Refusal> {
         let path = self.folder.join(path);
         match self.files.read(&path) {
             Ok(text) => {
@@ -243,7 +243,7 @@ fn is_variable_name(inner: &str) -> bool {
 }
 
 /// `https://user:password@host`: refused later, and the message must not show it.
-pub(crate) fn holds_credentials(text: &str) -> bool {
+pub fn holds_credentials(text: &str) -> bool {
     text.split_once("://").is_some_and(|(_, rest)| {
         rest.split('/')
             .next()

@@ -17,7 +17,7 @@ const MAX_DEPTH: usize = 32;
 
 /// How much a text may hold, counted while it is parsed. A value takes some 300 bytes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct TextBounds {
+pub struct TextBounds {
     /// Most values.
     max_values: usize,
     /// Most values that aliases stand for, all together.
@@ -31,7 +31,7 @@ impl TextBounds {
         max_from_aliases: 250_000,
     };
     /// For texts that come by the network: 12 MiB at most.
-    pub(crate) const NETWORK: Self = Self {
+    pub const NETWORK: Self = Self {
         max_values: 40_000,
         max_from_aliases: 10_000,
     };
@@ -39,12 +39,12 @@ impl TextBounds {
 
 /// Reads the text of a file. An empty one is an empty map. Repeated keys are reported, and the
 /// first one is kept.
-pub(crate) fn parse(texts: &Texts, source: usize, problems: &mut Problems) -> Option<Node> {
+pub fn parse(texts: &Texts, source: usize, problems: &mut Problems) -> Option<Node> {
     parse_within(texts, source, TextBounds::FILE, problems)
 }
 
 /// Reads a text that holds no more than this, like [`parse`].
-pub(crate) fn parse_within(
+pub fn parse_within(
     texts: &Texts,
     source: usize,
     bounds: TextBounds,
@@ -82,7 +82,7 @@ pub(crate) fn parse_within(
 }
 
 /// The kind of a scalar from a variable or a flag, as if it were written without quotes.
-pub(crate) fn infer(text: &str) -> Kind {
+pub fn infer(text: &str) -> Kind {
     match text.trim() {
         "" | "~" | "null" => Kind::Null,
         "true" => Kind::Bool(true),

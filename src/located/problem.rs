@@ -4,9 +4,9 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
+use text::is_unsafe_on_terminals;
+
 use super::texts::{MAX_EXCERPT_CHARS, Spot, floor_char_boundary};
-use crate::rarely;
-use crate::text::is_unsafe_on_terminals;
 
 /// Most problems that are kept; the others are only counted. A caller of the API can fill a
 /// document with mistakes.
@@ -51,7 +51,7 @@ pub struct Problems {
 // === impl Problem ===
 
 impl Problem {
-    pub(crate) fn new(title: impl Into<String>, spot: Option<Spot>) -> Self {
+    pub fn new(title: impl Into<String>, spot: Option<Spot>) -> Self {
         Self {
             severity: Severity::Error,
             title: title.into(),
@@ -62,19 +62,19 @@ impl Problem {
         }
     }
 
-    pub(crate) fn warning(title: impl Into<String>, spot: Option<Spot>) -> Self {
+    pub fn warning(title: impl Into<String>, spot: Option<Spot>) -> Self {
         Self {
             severity: Severity::Warning,
             ..Self::new(title, spot)
         }
     }
 
-    pub(crate) fn label(mut self, label: impl Into<String>) -> Self {
+    pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    pub(crate) fn at(mut self, mut pointer: String) -> Self {
+    pub fn at(mut self, mut pointer: String) -> Self {
         if pointer.len() > MAX_POINTER {
             pointer.truncate(floor_char_boundary(&pointer, MAX_POINTER));
             pointer.push('…');
@@ -228,7 +228,7 @@ fn cropped(line: &str, column: usize, width: usize) -> (String, usize, usize) {
 // === impl Problems ===
 
 impl Problems {
-    pub(crate) fn push(&mut self, problem: Problem) {
+    pub fn push(&mut self, problem: Problem) {
         if self.kept.len() >= MAX_PROBLEMS {
             self.n_more += usize::from(problem.severity == Severity::Error);
         } else if !self.kept.contains(&problem) {
@@ -236,8 +236,8 @@ impl Problems {
         }
     }
 
-    pub(crate) fn sorted(mut self) -> Self {
-        rarely::sort_by_key(&mut self.kept, |problem| {
+    pub fn sorted(mut self) -> Self {
+        self.kept.sort_by_key(|problem| {
             problem
                 .spot
                 .as_ref()
@@ -246,7 +246,7 @@ impl Problems {
         self
     }
 
-    pub(crate) fn extend(&mut self, problems: Problems) {
+    pub fn extend(&mut self, problems: Problems) {
         problems
             .kept
             .into_iter()

@@ -6,21 +6,21 @@ mod entries;
 
 use serde::de::{self, Deserializer as _, Visitor};
 use serde_json::Number;
+use text::decimal::Decimal;
 
 use super::de_error::{DeError, MistakeKind, expected_words, shown};
 use super::parse::infer;
 use super::tree::{Kind, Map, Node, NodeValue, Scalar};
-use crate::decimal::Decimal;
 
 use choice::Choice;
 use entries::{INLINE, Items, MapEntries};
 
-pub(crate) use entries::lift_inlined;
+pub use entries::lift_inlined;
 
 /// A serde deserializer over a node. A key with nothing behind it is an error where a list, a map
 /// or a plain value is needed.
 #[derive(Clone, Copy)]
-pub(crate) struct Reader<'a> {
+pub struct Reader<'a> {
     node: &'a Node,
     nulls: Nulls,
 }
@@ -38,19 +38,19 @@ enum Nulls {
 // === impl Reader ===
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(node: &'a Node) -> Self {
+    pub fn new(node: &'a Node) -> Self {
         Self {
             node,
             nulls: Nulls::Refused,
         }
     }
 
-    pub(crate) fn node(self) -> &'a Node {
+    pub fn node(self) -> &'a Node {
         self.node
     }
 
     /// Reads a section with nothing behind its key as an empty one.
-    pub(crate) fn allowing_empty_sections(self) -> Self {
+    pub fn allowing_empty_sections(self) -> Self {
         Self {
             nulls: Nulls::Empty,
             ..self

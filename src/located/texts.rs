@@ -31,15 +31,15 @@ pub struct Spot {
 
 /// A stretch of bytes of one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Place {
-    pub(crate) source: usize,
-    pub(crate) start: usize,
-    pub(crate) end: usize,
+pub struct Place {
+    pub source: usize,
+    pub start: usize,
+    pub end: usize,
 }
 
 /// All texts that a configuration is made of; places point into them.
 #[derive(Debug, Default)]
-pub(crate) struct Texts(Vec<Text>);
+pub struct Texts(Vec<Text>);
 
 #[derive(Debug)]
 struct Text {
@@ -60,7 +60,7 @@ struct Position {
 
 /// The origin of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TextKind {
+pub enum TextKind {
     File,
     /// A variable or a flag.
     Variable,
@@ -72,7 +72,7 @@ pub(crate) enum TextKind {
 
 impl Texts {
     /// Adds a text and returns its number. A byte order mark is dropped, so that columns are right.
-    pub(crate) fn add(&mut self, name: impl Into<String>, text: &str, kind: TextKind) -> usize {
+    pub fn add(&mut self, name: impl Into<String>, text: &str, kind: TextKind) -> usize {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text).to_owned();
         let mut marks = vec![Position { line: 1, column: 1 }];
         for stretch in text.as_bytes().chunks_exact(MARK_DISTANCE) {
@@ -112,7 +112,7 @@ impl Texts {
         *kind == TextKind::SecretVariable || hidden.iter().any(overlaps)
     }
 
-    pub(crate) fn spot(&self, place: Place) -> Spot {
+    pub fn spot(&self, place: Place) -> Spot {
         let source = &self.0[place.source];
         let Text {
             name,
@@ -196,7 +196,7 @@ impl Texts {
     }
 
     /// `file.yaml:12`, or the variable's name.
-    pub(crate) fn short(&self, place: Place) -> String {
+    pub fn short(&self, place: Place) -> String {
         let spot = self.spot(place);
         if spot.is_file {
             format!("{}:{}", spot.name, spot.line)
@@ -206,11 +206,11 @@ impl Texts {
     }
 
     /// The path of a file, as it was given, or the name of a variable.
-    pub(crate) fn name(&self, source: usize) -> &str {
+    pub fn name(&self, source: usize) -> &str {
         &self.0[source].name
     }
 
-    pub(crate) fn is_file(&self, source: usize) -> bool {
+    pub fn is_file(&self, source: usize) -> bool {
         self.0[source].kind == TextKind::File
     }
 }

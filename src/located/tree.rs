@@ -4,14 +4,14 @@ use super::texts::Place;
 
 /// A value and its place.
 #[derive(Debug, Clone)]
-pub(crate) struct Node {
-    pub(crate) place: Place,
-    pub(crate) value: NodeValue,
+pub struct Node {
+    pub place: Place,
+    pub value: NodeValue,
 }
 
 /// A value.
 #[derive(Debug, Clone)]
-pub(crate) enum NodeValue {
+pub enum NodeValue {
     Scalar(Scalar),
     List(Vec<Node>),
     Map(Map),
@@ -21,17 +21,17 @@ pub(crate) enum NodeValue {
 
 /// A scalar as it was written, and the kind that YAML gives it.
 #[derive(Debug, Clone)]
-pub(crate) struct Scalar {
-    pub(crate) text: String,
-    pub(crate) kind: Kind,
+pub struct Scalar {
+    pub text: String,
+    pub kind: Kind,
     /// Quotes decide nothing for a value that came from a variable: inside `{ }` they cannot be
     /// left out.
-    pub(crate) substituted: bool,
+    pub substituted: bool,
 }
 
 /// The kind that YAML gives a scalar.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Kind {
+pub enum Kind {
     Null,
     Bool(bool),
     Unsigned(u64),
@@ -42,24 +42,24 @@ pub(crate) enum Kind {
 
 /// A map; `pruned` names the mistaken entries that were removed.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Map {
-    pub(crate) entries: Vec<MapEntry>,
-    pub(crate) pruned: Vec<String>,
+pub struct Map {
+    pub entries: Vec<MapEntry>,
+    pub pruned: Vec<String>,
 }
 
 /// A key with its value.
 #[derive(Debug, Clone)]
-pub(crate) struct MapEntry {
-    pub(crate) key: String,
-    pub(crate) key_place: Place,
-    pub(crate) value: Node,
+pub struct MapEntry {
+    pub key: String,
+    pub key_place: Place,
+    pub value: Node,
 }
 
 // === impl Map ===
 
 impl Map {
     /// Keeps the entries that `keep` accepts, and remembers the keys of the others.
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&mut MapEntry) -> bool) {
+    pub fn retain(&mut self, mut keep: impl FnMut(&mut MapEntry) -> bool) {
         let pruned = &mut self.pruned;
         self.entries.retain_mut(|entry| {
             let kept = keep(entry);
@@ -75,7 +75,7 @@ impl Map {
 
 impl Node {
     /// An empty map, as an empty file is one.
-    pub(crate) fn empty_map(place: Place) -> Self {
+    pub fn empty_map(place: Place) -> Self {
         Self {
             place,
             value: NodeValue::Map(Map::default()),
@@ -87,7 +87,7 @@ impl Node {
         matches!(self.value, NodeValue::Gone)
     }
 
-    pub(crate) fn is_null(&self) -> bool {
+    pub fn is_null(&self) -> bool {
         matches!(
             &self.value,
             NodeValue::Scalar(Scalar {
@@ -98,12 +98,12 @@ impl Node {
     }
 
     /// The value below a path of keys.
-    pub(crate) fn find(&self, path: &[&str]) -> Option<&Node> {
+    pub fn find(&self, path: &[&str]) -> Option<&Node> {
         self.find_entry(path).map(|entry| &entry.value)
     }
 
     /// Like [`Node::find`], to change it.
-    pub(crate) fn find_mut(&mut self, path: &[&str]) -> Option<&mut Node> {
+    pub fn find_mut(&mut self, path: &[&str]) -> Option<&mut Node> {
         let Some((key, rest)) = path.split_first() else {
             return Some(self);
         };
@@ -115,7 +115,7 @@ impl Node {
     }
 
     /// The entry that a path of keys, and of positions in lists, ends in.
-    pub(crate) fn find_entry(&self, path: &[&str]) -> Option<&MapEntry> {
+    pub fn find_entry(&self, path: &[&str]) -> Option<&MapEntry> {
         let (key, rest) = path.split_first()?;
         let map = match &self.value {
             NodeValue::Map(map) => map,
@@ -133,13 +133,7 @@ impl Node {
     }
 
     /// Puts a value at a path of keys. A value in the way is replaced or kept.
-    pub(crate) fn put(
-        &mut self,
-        path: &[String],
-        key_place: Place,
-        value: Node,
-        on_conflict: OnConflict,
-    ) {
+    pub fn put(&mut self, path: &[String], key_place: Place, value: Node, on_conflict: OnConflict) {
         let Some((key, rest)) = path.split_first() else {
             return;
         };
@@ -205,7 +199,7 @@ impl Node {
     }
 
     /// Was anything removed, here or below?
-    pub(crate) fn is_pruned(&self) -> bool {
+    pub fn is_pruned(&self) -> bool {
         match &self.value {
             NodeValue::Scalar(_) => false,
             NodeValue::Gone => true,
@@ -217,7 +211,7 @@ impl Node {
     }
 
     /// Was the value at this path of keys removed, or anything in it, or a map above it?
-    pub(crate) fn is_pruned_at(&self, path: &[&str]) -> bool {
+    pub fn is_pruned_at(&self, path: &[&str]) -> bool {
         let Some((key, rest)) = path.split_first() else {
             return self.is_pruned();
         };
@@ -258,7 +252,7 @@ impl Node {
 
     /// The node at the end of a path of positions, the entry that holds it, and the keys on the way
     /// (items as `[3]`, or by their name).
-    pub(crate) fn follow(&self, path: &[usize]) -> (&Node, Option<&MapEntry>, Vec<String>) {
+    pub fn follow(&self, path: &[usize]) -> (&Node, Option<&MapEntry>, Vec<String>) {
         let (mut node, mut holder, mut keys) = (self, None, Vec::new());
         for idx in path {
             match &node.value {
@@ -289,7 +283,7 @@ impl Node {
 
 /// Whether [`Node::put`] replaces a value that is already there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OnConflict {
+pub enum OnConflict {
     /// The new value wins.
     Replace,
     /// The old value wins.

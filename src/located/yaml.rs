@@ -4,15 +4,15 @@
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
+use text::safe_json;
 
 use super::interpolate::escaped;
-use crate::text::safe_json;
 
 /// A shorter list of plain values is written on one line.
 const MAX_FLOW_CHARS: usize = 100;
 
 /// Writes block style. `comment` gives the comment of each key, by its path.
-pub(crate) fn to_commented_yaml(value: &Value, comment: &dyn Fn(&str) -> Option<String>) -> String {
+pub fn to_commented_yaml(value: &Value, comment: &dyn Fn(&str) -> Option<String>) -> String {
     let mut out = String::new();
     match value {
         Value::Object(map) if !map.is_empty() => write_map(&mut out, map, 0, "", comment),
@@ -101,7 +101,7 @@ fn is_short(items: &[Value]) -> bool {
 }
 
 /// Writes on one line.
-pub(crate) fn flow(value: &Value) -> String {
+pub fn flow(value: &Value) -> String {
     match value {
         Value::Array(items) => format!(
             "[{}]",

@@ -9,17 +9,17 @@ use axum::extract::{Path, Request, State};
 use axum::http::{Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use judge::extract::Trajectory;
+use otlp::span::TraceId;
 use serde_json::json;
+use text::truncated;
 
 use super::changes::Changes;
 use super::filter::{self, RunFilter};
 use super::memory::RememberedRun;
 use super::{Page, attempt, stream, view};
 use crate::config;
-use crate::extract::Trajectory;
 use crate::register::{ApiError, Query};
-use crate::span::TraceId;
-use crate::text::truncated;
 
 /// Default and largest number of runs in one answer.
 const N_RUNS: usize = 200;

@@ -1,15 +1,17 @@
-//! The files of the page, as the build script compressed them. Must not know what they show.
+//! Serves the files of the page.
 
-use std::sync::OnceLock;
+use std::io::Write;
+use std::sync::LazyLock;
 
 use axum::Router;
 use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
-
-use crate::text::{hex, unpacked};
+use text::hex;
 
 /// Nothing inline, and nothing from elsewhere.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -17,13 +19,13 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       frame-ancestors 'none'";
 
 /// The libraries and our own scripts as one.
-pub(super) fn script() -> String {
-    unpacked(SCRIPT.gzip)
+pub(super) fn script() -> &'static str {
+    SCRIPT.text
 }
 
 /// All styles as one.
-pub(super) fn style() -> String {
-    unpacked(STYLE.gzip)
+pub(super) fn style() -> &'static str {
+    STYLE.text
 }
 
 pub(super) fn routes() -> Router {
@@ -32,29 +34,59 @@ pub(super) fn routes() -> Router {
         .route("/page/{file}", get(file))
 }
 
-/// A file of the page.
+/// A file of the page. What follows from its text is made at the first request.
 struct Asset {
     content_type: &'static str,
-    gzip: &'static [u8],
-    /// The entity tag, made when the file is first asked for.
-    etag: OnceLock<HeaderValue>,
+    text: &'static str,
+    gzip: LazyLock<Vec<u8>>,
+    etag: LazyLock<HeaderValue>,
 }
 
-/// A file that the build script compressed.
+/// An [`Asset`] of files, one after the other: a released file may end in a comment without a
+/// newline.
 macro_rules! asset {
-    ($content_type:literal, $file:literal) => {
-        Asset {
+    ($asset:ident, $content_type:literal, $($file:literal)+) => {
+        static $asset: Asset = Asset {
             content_type: $content_type,
-            gzip: include_bytes!(concat!(env!("OUT_DIR"), "/", $file)),
-            etag: OnceLock::new(),
-        }
+            text: concat!($(include_str!(concat!("assets/", $file)), "\n"),+),
+            gzip: LazyLock::new(|| packed($asset.text)),
+            etag: LazyLock::new(|| etag($asset.text)),
+        };
     };
 }
 
-static INDEX: Asset = asset!("text/html; charset=utf-8", "index.html.gz");
-static SCRIPT: Asset = asset!("text/javascript; charset=utf-8", "page.js.gz");
-static STYLE: Asset = asset!("text/css; charset=utf-8", "page.css.gz");
-static ICON: Asset = asset!("image/svg+xml", "icon.svg.gz");
+asset!(INDEX, "text/html; charset=utf-8", "index.html");
+// The libraries and then our own scripts, in the order in which they need each other.
+asset!(SCRIPT, "text/javascript; charset=utf-8",
+    "vendor/preact.umd.js"
+    "vendor/hooks.umd.js"
+    "vendor/htm.umd.js"
+    "vendor/uPlot.iife.min.js"
+    "base.js"
+    "source.js"
+    "parts.js"
+    "runs.js"
+    "run.js"
+    "editor.js"
+    "criteria.js"
+    "health.js"
+    "app.js"
+);
+asset!(STYLE, "text/css; charset=utf-8", "vendor/uPlot.min.css" "style.css");
+asset!(ICON, "image/svg+xml", "icon.svg");
+
+fn packed(text: &str) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder
+        .write_all(text.as_bytes())
+        .and_then(|()| encoder.finish())
+        .expect("a vector takes every byte")
+}
+
+fn etag(text: &str) -> HeaderValue {
+    let tag = format!("\"{}\"", hex(&Sha256::digest(text)[..8]));
+    HeaderValue::from_str(&tag).expect("hexadecimal digits")
+}
 
 async fn index(headers: HeaderMap) -> Response {
     INDEX.response(&headers)
@@ -70,20 +102,19 @@ async fn file(Path(name): Path<String>, headers: HeaderMap) -> Response {
 }
 
 impl Asset {
-    fn response(&self, asked: &HeaderMap) -> Response {
+    fn response(&'static self, asked: &HeaderMap) -> Response {
         let text = |name| asked.get(name).and_then(|value| value.to_str().ok());
-        let etag = self.etag.get_or_init(|| {
-            let tag = format!("\"{}\"", hex(&Sha256::digest(self.gzip)[..8]));
-            HeaderValue::from_str(&tag).expect("hexadecimal digits")
-        });
+        let etag = &*self.etag;
         let is_known = text(header::IF_NONE_MATCH)
             .zip(etag.to_str().ok())
             .is_some_and(|(tags, etag)| tags.contains(etag));
         let takes_gzip = text(header::ACCEPT_ENCODING).is_some_and(|all| all.contains("gzip"));
         let mut response = match (is_known, takes_gzip) {
             (true, _) => StatusCode::NOT_MODIFIED.into_response(),
-            (false, true) => ([(header::CONTENT_ENCODING, "gzip")], self.gzip).into_response(),
-            (false, false) => unpacked(self.gzip).into_response(),
+            (false, true) => {
+                ([(header::CONTENT_ENCODING, "gzip")], self.gzip.as_slice()).into_response()
+            }
+            (false, false) => self.text.into_response(),
         };
         let fixed = [
             (header::CONTENT_TYPE, self.content_type),

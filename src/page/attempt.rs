@@ -1,13 +1,13 @@
-//! Judges remembered runs by a criterion that is not in force, and counts what would change. Pure.
+//! Judges remembered runs by a criterion that is not in force, and counts what would change.
 //! Must not know where the criterion was written.
 
 use std::sync::Arc;
 
+use judge::evaluate::{self, Criterion, Evaluation, Explain, SearchBudget, Verdict};
 use serde_json::{Value, json};
+use text::abbreviated;
 
 use super::memory::RememberedRun;
-use crate::evaluate::{self, Criterion, Evaluation, Explain, SearchBudget, Verdict};
-use crate::text::abbreviated;
 
 /// Most work: the bytes of the criterion times the calls that it judges. Older runs are left out
 /// beyond it. Two seconds of one core at the very worst.

@@ -1,10 +1,11 @@
 //! Selects remembered runs, as callers of the API ask for them. Must not know how runs are kept.
 
+use judge::evaluate::{Evaluation, Verdict};
+use judge::extract::glob_matches;
+use text::truncated;
+
 use super::memory::RememberedRun;
-use crate::evaluate::{Evaluation, Verdict};
-use crate::extract::glob_matches;
 use crate::register::{ApiError, Query};
-use crate::text::truncated;
 
 /// Longest value: matching a glob takes pattern × text at worst.
 const MAX_VALUE: usize = 256;

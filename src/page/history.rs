@@ -1,9 +1,8 @@
 //! Counts verdicts by criterion and time: each of the last sixty minutes, and each quarter of an
 //! hour of the last day. Pure; time is an argument. Must not know why a verdict was given.
 
+use judge::evaluate::{Evaluation, Verdict};
 use serde_json::{Value, json};
-
-use crate::evaluate::{Evaluation, Verdict};
 
 /// Most criteria that are counted: about 3 KiB each.
 const MAX_CRITERIA: usize = 256;

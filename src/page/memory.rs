@@ -10,13 +10,13 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use hashbrown::HashMap;
+use judge::evaluate::{Evaluation, Verdict};
+use judge::extract::Trajectory;
+use judge::pipeline::{Judged, Rules};
+use otlp::span::TraceId;
 
 use super::limits::{MAX_LISTED_CALLS, MAX_LISTED_NAME};
 use crate::config::Bound;
-use crate::evaluate::{Evaluation, Verdict};
-use crate::extract::Trajectory;
-use crate::pipeline::{Judged, Rules};
-use crate::span::TraceId;
 
 /// Runs that are remembered in a burst after a quiet time; and each second after that, while the
 /// page is not open, of runs that did not fail and of runs that failed.

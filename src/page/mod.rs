@@ -32,13 +32,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use axum::Router;
+use judge::extract::Unrecognised;
+use judge::pipeline::{Judged, Rules};
+use otlp::span::Now;
 use serde_json::{Value, json};
 
 use crate::config::{self, Bound};
-use crate::extract::Unrecognised;
-use crate::pipeline::{Judged, Rules};
 use crate::register::Register;
-use crate::span::Now;
 use crate::sync::Mutex;
 use crate::telemetry::{MetricKind, MetricsSource};
 

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use data_encoding::BASE64;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use judge::evaluate::{Criterion, Evaluation};
+use judge::extract::Trajectory;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::memory::RememberedRun;
 use super::{assets, view};
 use crate::config::PageLink;
-use crate::evaluate::{Criterion, Evaluation};
-use crate::extract::Trajectory;
-use crate::text::rfc3339;
+use crate::rfc3339::rfc3339;
 
 /// Runs whose details are compressed together: the page unpacks those that somebody opens.
 const CHUNK: usize = 128;
@@ -48,8 +48,8 @@ pub fn write(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     let policy = format!(
         "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; img-src data:; \
          base-uri 'none'; form-action 'none'",
-        hash(&script),
-        hash(&style)
+        hash(script),
+        hash(style)
     );
     write!(
         out,

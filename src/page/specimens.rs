@@ -1,5 +1,5 @@
 //! Proposes how spans that look like tool calls could be recognised, from the few requests that it
-//! is shown. Pure. Must not know which spans were recognised.
+//! is shown. Must not know which spans were recognised.
 //!
 //! The attributes of spans that no convention reads are not kept anywhere, so they are read from
 //! the request itself: of the first spans after the start, and later of few, and only as long as a
@@ -7,11 +7,12 @@
 
 use std::collections::VecDeque;
 
+use judge::extract::Unrecognised;
+use otlp::span::{SpanId, TraceId};
+use otlp::wire::otlp::{any_value, key_value, request, resource_group, scope_group, span};
+use otlp::wire::{delimited_fields, fields};
+
 use crate::config::Spelling;
-use crate::extract::Unrecognised;
-use crate::span::{SpanId, TraceId};
-use crate::wire::otlp::{any_value, key_value, request, resource_group, scope_group, span};
-use crate::wire::{delimited_fields, fields};
 
 /// Spans that are all read after the start: a developer who tries out an agent sends few.
 const AT_FIRST: usize = 4_096;

@@ -9,15 +9,15 @@ use std::sync::Arc;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
 use bytes::Bytes;
+use judge::assemble::Settings;
+use judge::pipeline::{Judged, Pipeline};
+use otlp::json;
 use serde_json::Value;
 use tower::ServiceExt;
 
 use super::*;
-use crate::assemble::Settings;
 use crate::cli::configuration::Disk;
 use crate::config::{Config, Sources};
-use crate::pipeline::{Judged, Pipeline};
-use crate::receive::json;
 use crate::register::{RegisterSetup, merge};
 use crate::sidecar;
 
@@ -100,7 +100,7 @@ impl Sight {
 }
 
 fn judged(rules: &Rules, body: &[u8]) -> Judged {
-    let scanned = crate::receive::scan::scan(body, Some(rules.keys())).unwrap();
+    let scanned = otlp::scan::scan(body, Some(rules.keys())).unwrap();
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     pipeline.accept(rules, scanned.batch, now);

@@ -1,16 +1,17 @@
-//! What the page shows of a run, as JSON: a line of the list, and everything about one run. Pure.
+//! What the page shows of a run, as JSON: a line of the list, and everything about one run.
 //! Must not know who asks, nor how it is drawn.
 
 use std::sync::Arc;
 
+use judge::evaluate::{AlignmentRow, Evaluation, Scope, Verdict};
+use judge::extract::{Payload, ToolCall, Trajectory};
 use serde_json::{Map, Value, json};
+use text::abbreviated;
 
 use super::limits::{MAX_LISTED_CALLS, MAX_LISTED_NAME};
 use super::memory::RememberedRun;
-use crate::evaluate::{AlignmentRow, Evaluation, Scope, Verdict};
-use crate::extract::{Payload, ToolCall, Trajectory};
-use crate::rarely;
-use crate::text::{abbreviated, rfc3339};
+
+use crate::rfc3339::rfc3339;
 
 /// Most evaluations in a line of the list.
 const MAX_LISTED_EVALUATIONS: usize = 64;
@@ -40,7 +41,7 @@ pub(super) fn summary(run: &RememberedRun) -> Value {
     let n_evaluations = evaluations.len();
     if n_evaluations > MAX_LISTED_EVALUATIONS {
         // A failure must not hide behind those that are listed.
-        rarely::sort_by_key(&mut evaluations, |evaluation| goodness(evaluation.verdict));
+        evaluations.sort_by_key(|evaluation| goodness(evaluation.verdict));
         evaluations.truncate(MAX_LISTED_EVALUATIONS);
     }
     let evaluations = evaluations.into_iter().map(|evaluation| {

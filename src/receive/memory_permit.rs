@@ -6,13 +6,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use otlp::span::PeerId;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::request_error::RequestError;
 use crate::config::Bound;
 use crate::heap;
-use crate::span::PeerId;
 use crate::sync::Mutex;
 
 /// A request that has not advanced for this long gives way to one of the same peer.

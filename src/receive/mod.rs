@@ -6,16 +6,10 @@ mod cors;
 mod decompress;
 mod grpc;
 mod http;
-pub mod json;
 mod mapped;
 mod memory_permit;
 mod pace;
 mod request_error;
-pub mod scan;
-pub mod scan_logs;
-pub mod scan_metrics;
-pub mod scan_pick;
-pub mod scan_scores;
 #[cfg(test)]
 mod tests;
 
@@ -30,11 +24,12 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Request, Response};
+use otlp::span::{self, KeySet, PeerId, ScopeHash};
+use otlp::{scan_logs, scan_metrics, scan_scores};
 use tokio::sync::oneshot;
 
 use crate::config::{self, Bound, Signal};
 use crate::listen::PeerAddress;
-use crate::span::{self, KeySet, PeerId, ScopeHash};
 use crate::telemetry::{
     AuthorizationNotPassed, IncomingRefused, MetricsSource, RequestMisdirected, ScoresReceived,
     Telemetry,
@@ -45,7 +40,6 @@ use body::{BodyLimits, BufferedMessage};
 use cors::Cors;
 use memory_permit::{MemoryBudget, MemoryPermit};
 use request_error::RequestError;
-use scan_scores::ScoreTest;
 
 /// A complete and valid request.
 #[derive(Debug)]
@@ -432,9 +426,9 @@ fn validate(
     } = message;
     let transcoded = match (format, signal) {
         (Format::Protobuf, _) => None,
-        (Format::Json, Signal::Traces) => Some(json::traces(&body)),
-        (Format::Json, Signal::Logs) => Some(json::logs(&body)),
-        (Format::Json, Signal::Metrics) => Some(json::metrics(&body)),
+        (Format::Json, Signal::Traces) => Some(otlp::json::traces(&body)),
+        (Format::Json, Signal::Logs) => Some(otlp::json::logs(&body)),
+        (Format::Json, Signal::Metrics) => Some(otlp::json::metrics(&body)),
     };
     let malformed = |error: &dyn Display| RequestError::Malformed(error.to_string());
     let body = match transcoded.transpose().map_err(|error| malformed(&error))? {
@@ -459,7 +453,7 @@ fn validate(
     };
     let names_us = || memchr::memmem::find(&body, ScopeHash::OWN_NAME.as_bytes()).is_some();
     let scanned = match signal {
-        Signal::Traces => scan::scan_within(&body, keys, &mut has_room)
+        Signal::Traces => otlp::scan::scan_within(&body, keys, &mut has_room)
             .map(|scanned| (scanned.n_spans, scanned.batch, scanned.claims_own_scope)),
         Signal::Logs => scan_logs::scan_within(&body, keys, &mut has_room)
             .map(|scanned| (scanned.n_records, scanned.batch, names_us())),
@@ -470,7 +464,7 @@ fn validate(
     let (n_items, batch, may_hold_scores) =
         scanned.map_err(|error| refusal.take().unwrap_or_else(|| malformed(&error)))?;
     let is_score = match signal {
-        Signal::Traces => scan_scores::score_spans as ScoreTest,
+        Signal::Traces => scan_scores::score_spans as scan_scores::ScoreTest,
         Signal::Logs => scan_scores::score_records,
         Signal::Metrics => scan_scores::score_points,
     };

@@ -4,6 +4,17 @@
 
 use std::sync::Arc;
 
+use judge::assemble::{CloseReason, Settings};
+use judge::evaluate::{
+    self, Criterion, FieldError, PatternCompiler, SearchBudget, WrittenCriterion,
+};
+use judge::extract::{
+    AgentRun, CallUncertainty, CapturedParts, Payload, Subject, ToolCall, Trajectory,
+    TrajectoryUncertainty, set_captured,
+};
+use judge::pipeline::{Pipeline, Rules};
+use otlp::span::{KeptAttributes, Now, Resource, SpanId, TraceId};
+use otlp::{json as otlp_json, scan};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -12,20 +23,8 @@ use super::limits::{self, MAX_PATTERNS, PATTERN_LIMITS, check_criterion};
 use super::merge::CriteriaSet;
 use super::set::Register;
 use super::view::EvaluationsView;
-use crate::assemble::{CloseReason, Settings};
 use crate::config::{self, Problems};
-use crate::evaluate::{
-    self, Criterion, FieldError, PatternCompiler, SearchBudget, WrittenCriterion,
-};
 use crate::export::score_line;
-use crate::extract::{
-    AgentRun, CallUncertainty, CapturedParts, Payload, Subject, ToolCall, Trajectory,
-    TrajectoryUncertainty, set_captured,
-};
-use crate::pipeline::{Pipeline, Rules};
-use crate::rarely;
-use crate::receive::{json as otlp_json, scan};
-use crate::span::{KeptAttributes, Now, Resource, SpanId, TraceId};
 
 /// Most tool calls in one request.
 const MAX_CALLS: usize = 10_000;
@@ -352,7 +351,7 @@ impl TrajectoryBody {
             .collect::<Result<_, _>>()?;
         set_captured(&mut calls);
         let mut names: Vec<Arc<str>> = calls.iter().filter_map(|call| call.agent.clone()).collect();
-        rarely::sort_by(&mut names, Ord::cmp);
+        names.sort();
         names.dedup();
         // One run for each named agent: the request does not say more.
         let agent_runs: Arc<[AgentRun]> = names

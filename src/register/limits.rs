@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use judge::evaluate::{Criterion, PatternLimits};
+use judge::pipeline::Rules;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use super::error::ApiError;
 use super::merge::{CriteriaSet, Registration};
-use crate::evaluate::{Criterion, PatternLimits};
-use crate::pipeline::Rules;
 
 /// Most bytes of a request's body.
 pub(super) const MAX_BODY_SIZE: usize = 4 << 20;

@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use judge::evaluate::Criterion;
+use judge::pipeline::Rules;
 use sha2::{Digest, Sha256};
+use text::hex;
 
 use crate::config::Config;
-use crate::evaluate::Criterion;
-use crate::pipeline::Rules;
-use crate::text::hex;
 
 /// Where a criterion was registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

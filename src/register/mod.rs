@@ -25,12 +25,12 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use axum::Router;
+use judge::evaluate::Coverage;
+use judge::pipeline::Rules;
+use otlp::span::Now;
 use tokio::sync::{broadcast, mpsc};
 
 use crate::config::Config;
-use crate::evaluate::Coverage;
-use crate::pipeline::Rules;
-use crate::span::Now;
 use crate::sync::Mutex;
 use crate::telemetry::{StateFileUnusable, Telemetry};
 

@@ -19,8 +19,8 @@ use tokio::time;
 
 use super::set::{Register, ReloadOutcome};
 use crate::config::{Config, Files, Loaded, Sources};
+use crate::rfc3339::rfc3339;
 use crate::telemetry::{ConfigurationRefused, ConfigurationReloaded, Heartbeat};
-use crate::text::rfc3339;
 
 /// Time between two reads that must agree, so that half-written files are not applied.
 pub const SETTLE_TIME: Duration = Duration::from_millis(200);

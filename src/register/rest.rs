@@ -12,8 +12,10 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use judge::evaluate::Criterion;
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
+use text::truncated;
 
 use super::error::ApiError;
 use super::evaluate::EvaluateRequest;
@@ -24,8 +26,6 @@ use super::openapi;
 use super::set::{ChangeOptions, EtagMatch, Precondition, Register, ReloadOutcome, UpsertOutcome};
 use super::view::page_after;
 use crate::config;
-use crate::evaluate::Criterion;
-use crate::text::truncated;
 
 /// Longest time that a body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(20);

@@ -6,6 +6,9 @@ use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use judge::evaluate::Coverage;
+use judge::pipeline::Rules;
+use otlp::span::Now;
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
@@ -16,12 +19,9 @@ use super::merge::{self, CriteriaSet, CriterionSource, Registration, SetChanges}
 use super::state::StateFile;
 use super::view::{DeletedView, PageView, RegistrationView, ReplacedView};
 use crate::config::{self, Config};
-use crate::evaluate::Coverage;
-use crate::pipeline::Rules;
-use crate::span::Now;
+use crate::rfc3339::rfc3339;
 use crate::sync::Mutex;
 use crate::telemetry::{CriteriaInForce, CriteriaShadowed, RegistrationsExpired, Telemetry};
-use crate::text::rfc3339;
 
 /// The criteria in force, and how they change.
 #[derive(Clone)]

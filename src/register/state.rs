@@ -11,13 +11,13 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use judge::evaluate::PatternLimits;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::merge::Registration;
 use crate::config;
-use crate::evaluate::PatternLimits;
-use crate::text::{rfc3339, unix_nanos_from_rfc3339};
+use crate::rfc3339::{rfc3339, unix_nanos_from_rfc3339};
 
 /// Most bytes that are read from the file: many times what the API may register.
 const MAX_SIZE: u64 = 64 << 20;

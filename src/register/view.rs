@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
+use judge::evaluate::Criterion;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
 use super::merge::{CriteriaSet, CriterionSource, EntryInForce, SetChanges};
-use crate::evaluate::Criterion;
-use crate::text::rfc3339;
+
+use crate::rfc3339::rfc3339;
 
 /// A criterion in force, and where it comes from.
 #[derive(Debug, Clone, PartialEq, Serialize)]

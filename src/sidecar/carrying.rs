@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
+use judge::extract;
+use judge::pipeline::{CarriedTracesNote, OpenTrace, Rules, TraceMark};
+use otlp::span::TraceId;
+use otlp::{scan_logs, scan_pick};
 
 use super::now;
 use crate::config::Signal;
-use crate::extract;
 use crate::journal::{
     AppendError, CarriedRecords, CarryRequest, JournalLog, Record, RecordKind, Stored,
 };
-use crate::pipeline::{CarriedTracesNote, OpenTrace, Rules, TraceMark};
-use crate::receive::{scan_logs, scan_pick};
-use crate::span::TraceId;
 use crate::telemetry::{Telemetry, TracesCarried, TracesGivenUp};
 
 /// Most bytes of records read at once.
@@ -317,9 +317,9 @@ impl CarriedTraces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evaluate::Explain;
-    use crate::extract::Tools;
-    use crate::wire::write;
+    use judge::evaluate::Explain;
+    use judge::extract::Tools;
+    use otlp::wire::write;
 
     fn field(number: u64, content: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use judge::pipeline::Rules;
+use otlp::span::{KeySet, Now, PeerId};
 use tokio::sync::oneshot;
 
 use super::record::Recorder;
@@ -16,9 +18,7 @@ use crate::config::Signal;
 use crate::forward::{ForwardHandle, RequestArrival};
 use crate::journal::{AppendError, JournalLog, Record};
 use crate::page::Page;
-use crate::pipeline::Rules;
 use crate::receive::{self, Acknowledgement, Received};
-use crate::span::{KeySet, Now, PeerId};
 use crate::telemetry::{MetricsPage, NothingReceived};
 use crate::transport::{Holder, QueueRefusal};
 

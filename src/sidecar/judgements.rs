@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use judge::evaluate::Coverage;
+use judge::pipeline::Judged;
+
 use super::scoring::Judge;
 use super::{Observer, now};
-use crate::evaluate::Coverage;
 use crate::export::Exporter;
 use crate::page::Page;
-use crate::pipeline::Judged;
 use crate::sync::Mutex;
 use crate::telemetry::{CoverageProblem, MetricsSource, write_coverage};
 

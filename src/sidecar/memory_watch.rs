@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::assemble;
+use judge::assemble;
+
 use crate::config::{Bound, Budgets, Config};
 use crate::heap;
 use crate::telemetry::{MemoryLimitChanged, MemoryShared, Telemetry};

@@ -7,9 +7,10 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
+use otlp::span::Now;
+
 use super::now;
 use super::scoring::ScoringQueue;
-use crate::span::Now;
 use crate::telemetry::{PeersFound, PeersUnresolved, Telemetry};
 
 /// How often the addresses are asked for: more often than the router does, so that a change is

@@ -7,15 +7,16 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
+use judge::pipeline::{
+    CarriedPart, CarriedTracesNote, CrossTraceAccess, Pipeline, Rebuilding, Rules, TraceMark,
+};
+use otlp::span::{Batch, KeySet, Now};
+use otlp::{scan, scan_logs};
+
 use super::carrying::{Carrier, CarryJob, CarryOutcome, Underway};
 use super::now;
 use crate::config::Signal;
 use crate::journal::{CarriedRecords, JournalLog, JudgedMarks, LogReader, Needed, Past, Stored};
-use crate::pipeline::{
-    CarriedPart, CarriedTracesNote, CrossTraceAccess, Pipeline, Rebuilding, Rules, TraceMark,
-};
-use crate::receive::{scan, scan_logs};
-use crate::span::{Batch, KeySet, Now};
 use crate::sync::Mutex;
 use crate::telemetry::{
     JournalSilence, JournalTracesUnread, Telemetry, TracesKeptOpen, TracesRestored,

@@ -16,7 +16,6 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::config::Signal;
-use crate::rarely;
 use crate::telemetry::{RecordingBegun, RecordingFailed};
 
 /// Most bytes of all files of the folder.
@@ -164,7 +163,7 @@ impl RecordFiles {
                 known.push((name, entry.metadata()?.len()));
             }
         }
-        rarely::sort_by(&mut known, Ord::cmp);
+        known.sort();
         Ok(Self {
             folder: folder.to_owned(),
             max_size,

@@ -16,13 +16,13 @@ use std::thread::JoinHandle;
 use std::{io, thread};
 
 use arc_swap::ArcSwap;
+use judge::assemble::{Partition, Settings};
+use judge::extract;
+use judge::pipeline::{self, CrossTraces, Pipeline, Rules};
+use otlp::span::{Batch, Now, ScopeHash, Span, TraceId};
 
 use super::now;
 use super::rebuild::KeptTraces;
-use crate::assemble::{Partition, Settings};
-use crate::extract;
-use crate::pipeline::{self, CrossTraces, Pipeline, Rules};
-use crate::span::{Batch, Now, ScopeHash, Span, TraceId};
 use crate::telemetry::{SpansUnscored, SpansWithoutIds, Telemetry};
 
 use shared::{Arrived, ScoringState, WaitingBytes};

@@ -5,13 +5,13 @@ mod reloads;
 mod rotated_headers;
 
 use bytes::Bytes;
+use otlp::span::PeerId;
 
 use std::sync::atomic::AtomicU64;
 
 use super::*;
 use crate::config::Signal;
 use crate::receive::{Received, RequestSink as _};
-use crate::span::PeerId;
 use crate::telemetry::MetricsPage;
 
 fn intake() -> RequestIntake {

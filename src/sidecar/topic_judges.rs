@@ -14,14 +14,14 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use judge::assemble::{Settings, Sizes};
+use judge::pipeline::{Judged, JudgementSink, LogLimits, Rules};
 
 use super::scoring::{Judge, ScoringBounds, report};
 use super::{StartError, now};
-use crate::assemble::{Settings, Sizes};
 use crate::config::Kafka;
 use crate::export::{Deliveries, Exporter};
 use crate::kafka::AsideWriter;
-use crate::pipeline::{Judged, JudgementSink, LogLimits, Rules};
 use crate::sync::Mutex;
 use crate::telemetry::{
     Heartbeat, MetricsSource, PartitionsAdded, ReadingFailed, ReadingFromKafka, Telemetry,

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use text::abbreviated;
+
 use super::Telemetry;
 use crate::sync::Mutex;
-use crate::text::abbreviated;
 
 /// Most characters of an error. Peers write these texts.
 const MAX_ERROR: usize = 400;

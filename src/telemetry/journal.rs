@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{MetricKind, MetricsPage, SpansToKafka, Telemetry};
-use crate::text::rfc3339;
+
+use crate::rfc3339::rfc3339;
 
 /// The states of a log, in the order of [`JournalMetrics::set_state`].
 const STATES: [&str; 4] = ["ok", "full", "disk_full", "disk_error"];

@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use text::truncated;
+
 use super::Telemetry;
-use crate::text::truncated;
 
 /// A request was refused. Its sender retries it, or learns that retrying is pointless.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 /// The legal word nearest to a misspelt one, if one is near enough that the mistake is plausible.
 /// Ties go to the first.
-pub(crate) fn nearest<'a>(word: &str, legal: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, legal: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain_word = plain(word);
     legal
         .into_iter()

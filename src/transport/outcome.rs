@@ -1,4 +1,4 @@
-//! Pure. Reads a peer's status, headers and error body as the outcome of an attempt. Knows which
+//! Reads a peer's status, headers and error body as the outcome of an attempt. Knows which
 //! codes OTLP calls retryable; does not know when the next attempt is.
 
 use std::time::{Duration, SystemTime};
@@ -9,11 +9,10 @@ use hyper::header::{DATE, HeaderMap, HeaderValue, RETRY_AFTER};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
 use prost::Message;
 use serde_json::Value;
+use text::truncated;
 use tonic::Code;
 use tonic_types::pb::Status;
 use tonic_types::{RetryInfo, RpcStatusExt};
-
-use crate::text::truncated;
 
 /// The outcome of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Pure. Decides how many attempts a destination gets, when the next one is due, and which outages
+//! Decides how many attempts a destination gets, when the next one is due, and which outages
 //! are logged. Knows one destination as a whole: while it is down a single probe goes out, not one
 //! attempt per queued request. Knows nothing of requests or sockets; the clock and randomness are
 //! arguments.

@@ -1,11 +1,11 @@
-//! Pure. Splits a request body that is too large for the peer into two that together hold the same
+//! Splits a request body that is too large for the peer into two that together hold the same
 //! items. Knows at which field numbers the items of each signal are, but not what they contain.
 
 use bytes::Bytes;
+use otlp::wire::otlp::{metric, request, resource_group, scope_group};
+use otlp::wire::{Field, fields, write};
 
 use crate::config::Signal;
-use crate::wire::otlp::{metric, request, resource_group, scope_group};
-use crate::wire::{Field, fields, write};
 
 /// Field numbers that lead one level closer to the items. Where a level has several, they are the
 /// members of a `oneof`.

@@ -6,14 +6,14 @@
 mod tests {
     use std::collections::BTreeMap;
 
+    use judge::assemble::Settings;
+    use judge::evaluate::{Criterion, Evaluation, Explain};
+    use judge::extract::{AgentRun, Subject, ToolCall, Tools, Trajectory};
+    use judge::pipeline::{Pipeline, Rules};
+    use otlp::span::Batch;
+    use otlp::{json as otlp_json, scan};
     use serde_json::{Value, json};
-    use spanscore::assemble::Settings;
-    use spanscore::evaluate::{Criterion, Evaluation, Explain};
-    use spanscore::extract::{AgentRun, Subject, ToolCall, Tools, Trajectory};
-    use spanscore::pipeline::{Pipeline, Rules};
-    use spanscore::receive::{json as otlp_json, scan};
     use spanscore::sidecar;
-    use spanscore::span::Batch;
 
     const CALLS_OF_RUN: usize = 4;
 

@@ -9,14 +9,14 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use std::time::Duration;
 
+    use judge::assemble::Settings;
+    use judge::evaluate::Evaluation;
+    use judge::pipeline::{Judged, Pipeline, Rules};
+    use otlp::span::{Batch, Now, Span};
+    use otlp::{json as transcode, scan};
     use serde_json::{Value, json};
-    use spanscore::assemble::Settings;
     use spanscore::config::Config;
-    use spanscore::evaluate::Evaluation;
-    use spanscore::pipeline::{Judged, Pipeline, Rules};
-    use spanscore::receive::{json as transcode, scan};
     use spanscore::sidecar;
-    use spanscore::span::{Batch, Now, Span};
 
     use crate::captures::load;
 

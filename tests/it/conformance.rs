@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 
+use judge::assemble::Settings;
+use judge::evaluate::{Evaluation, Explain, Verdict};
+use judge::extract::Tools;
+use judge::pipeline::{Judged, Pipeline, Rules};
+use otlp::scan::scan;
 use serde_json::{Value, json};
-use spanscore::assemble::Settings;
-use spanscore::evaluate::{Evaluation, Explain, Verdict};
-use spanscore::extract::Tools;
-use spanscore::pipeline::{Judged, Pipeline, Rules};
-use spanscore::receive::scan::scan;
 use spanscore::sidecar;
 
 use crate::support::cases::rules_of_case;

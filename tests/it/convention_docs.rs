@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 
 use crate::support::pages::{assert_current, doc_line, read};
 
-const FOLDER: &str = "src/extract/spans/conventions";
+const FOLDER: &str = "src/judge/extract/spans/conventions";
 
 const INTRODUCTION: &str = "\
 # Conventions
 
-Made from the tables and doc comments of `src/extract/spans/conventions/`;
+Made from the tables and doc comments of `src/judge/extract/spans/conventions/`;
 `tests/it/convention_docs.rs` holds it current.
 
 A convention is one way of writing down tool calls, agent runs and model calls in spans. A span is
@@ -45,7 +45,7 @@ struct Keys(BTreeMap<String, String>);
 
 impl Keys {
     fn read() -> Self {
-        let source = read("src/extract/spans/keys.rs");
+        let source = read("src/judge/extract/spans/keys.rs");
         let rows = source.lines().filter_map(|line| {
             let (name, rest) = line.trim().split_once(" = \"")?;
             let (key, _) = rest.split_once('"')?;
@@ -283,7 +283,7 @@ fn code(text: impl AsRef<str>) -> String {
 
 /// The attributes open to every convention, from the lists of `keys.rs`.
 fn shared(keys: &Keys) -> String {
-    let source = read("src/extract/spans/keys.rs");
+    let source = read("src/judge/extract/spans/keys.rs");
     let list = |constant: &str| -> String {
         let (_, rest) = source
             .split_once(&format!("const {constant}: "))

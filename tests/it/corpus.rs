@@ -6,10 +6,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use judge::evaluate::{Criterion, Evaluation, Expectations, Explain, FromSpans, Verdict};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use spanscore::config::examples;
-use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, FromSpans, Verdict};
 
 use crate::support::calls::{Written, judged};
 
@@ -35,7 +35,7 @@ fn files() -> Vec<(String, String)> {
 #[test]
 fn every_evaluator_has_a_file() {
     let files = files();
-    for path in fs::read_dir("src/evaluate/evaluators").expect("the folder of evaluators") {
+    for path in fs::read_dir("src/judge/evaluate/evaluators").expect("the folder of evaluators") {
         let path = path.expect("a readable folder").path();
         let name = path
             .file_stem()

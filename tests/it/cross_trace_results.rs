@@ -7,14 +7,14 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
+    use judge::assemble::Settings;
+    use judge::evaluate::{Evaluation, Explain, Verdict};
+    use judge::extract::Tools;
+    use judge::pipeline::{Judged, Pipeline, Rules};
+    use otlp::span::{Batch, Now};
+    use otlp::{json as otlp_json, scan};
     use serde_json::{Value, json};
-    use spanscore::assemble::Settings;
-    use spanscore::evaluate::{Evaluation, Explain, Verdict};
-    use spanscore::extract::Tools;
-    use spanscore::pipeline::{Judged, Pipeline, Rules};
-    use spanscore::receive::{json as otlp_json, scan};
     use spanscore::sidecar;
-    use spanscore::span::{Batch, Now};
 
     const START: u64 = 1_700_000_000_000_000_000;
     const SECOND: u64 = 1_000_000_000;

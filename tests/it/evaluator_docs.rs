@@ -3,15 +3,15 @@
 
 use std::fs;
 
+use judge::evaluate::Criterion;
 use serde_json::Value;
-use spanscore::evaluate::Criterion;
 
 use crate::support::pages::{assert_current, doc_line, read};
 
 const INTRODUCTION: &str = "\
 # Evaluators
 
-Made from the doc comments of `src/evaluate/evaluators/`; `tests/it/evaluator_docs.rs` holds it
+Made from the doc comments of `src/judge/evaluate/evaluators/`; `tests/it/evaluator_docs.rs` holds it
 current.
 
 A criterion has one of these under `evaluate`. The score is between 0 and 1; the label is `pass`
@@ -51,7 +51,7 @@ Therefore:
 
 /// Evaluators in the order of the enum.
 fn names() -> Vec<String> {
-    let table = read("src/evaluate/evaluators/mod.rs");
+    let table = read("src/judge/evaluate/evaluators/mod.rs");
     let start = table
         .find("pub enum Evaluator {")
         .expect("evaluators/mod.rs has the enum");
@@ -78,7 +78,7 @@ fn snake_case(variant: &str) -> String {
 
 /// The doc comment of the evaluator's struct: the one with the headings.
 fn doc_of(name: &str) -> Vec<String> {
-    let source = read(&format!("src/evaluate/evaluators/{name}.rs"));
+    let source = read(&format!("src/judge/evaluate/evaluators/{name}.rs"));
     let mut doc = Vec::new();
     for line in source.lines() {
         match doc_line(line) {
@@ -87,7 +87,7 @@ fn doc_of(name: &str) -> Vec<String> {
             None => doc.clear(),
         }
     }
-    panic!("src/evaluate/evaluators/{name}.rs: no doc comment with the headings");
+    panic!("src/judge/evaluate/evaluators/{name}.rs: no doc comment with the headings");
 }
 
 fn page() -> String {
@@ -105,7 +105,7 @@ fn page() -> String {
 #[test]
 fn the_page_is_what_the_doc_comments_say() {
     let page = page();
-    let n_files = fs::read_dir("src/evaluate/evaluators").unwrap().count();
+    let n_files = fs::read_dir("src/judge/evaluate/evaluators").unwrap().count();
     assert_eq!(
         names().len(),
         n_files - 1,

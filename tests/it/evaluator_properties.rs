@@ -5,9 +5,9 @@
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
+use judge::evaluate::{Criterion, Evaluation, Expectations, Explain, Verdict};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, Verdict};
 
 use crate::support::calls::{Call, Written, judged};
 

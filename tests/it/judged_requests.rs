@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use judge::assemble::Settings;
+use judge::evaluate::{Criterion, Evaluation, Expectations, Explain, FromSpans, Verdict};
+use judge::extract::Tools;
+use judge::pipeline::{Judged, Pipeline, Rules};
 use opentelemetry_proto::tonic::trace::v1::Span;
+use otlp::scan::scan;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use spanscore::assemble::Settings;
-use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, FromSpans, Verdict};
-use spanscore::extract::Tools;
-use spanscore::pipeline::{Judged, Pipeline, Rules};
-use spanscore::receive::scan::scan;
 use spanscore::sidecar;
 
 use crate::support::spans::{SpanCall, request, spans_of_run};

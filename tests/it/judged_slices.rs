@@ -4,14 +4,14 @@
 
 #[cfg(test)]
 mod tests {
+    use judge::assemble::Settings;
+    use judge::evaluate::{Criterion, Explain};
+    use judge::extract::Tools;
+    use judge::pipeline::{Judged, JudgementSink, Pipeline, Rules};
+    use otlp::span::Batch;
+    use otlp::{json as otlp_json, scan};
     use serde_json::{Value, json};
-    use spanscore::assemble::Settings;
-    use spanscore::evaluate::{Criterion, Explain};
-    use spanscore::extract::Tools;
-    use spanscore::pipeline::{Judged, JudgementSink, Pipeline, Rules};
-    use spanscore::receive::{json as otlp_json, scan};
     use spanscore::sidecar;
-    use spanscore::span::Batch;
 
     /// More evaluations than this are never held at once: they count as 1.5 KiB each against the
     /// 256 KiB of a slice.

@@ -9,11 +9,11 @@ mod tests {
 
     use bytes::Bytes;
     use hyper::header::HeaderMap;
+    use judge::evaluate::Criterion;
+    use otlp::json as otlp_json;
     use serde_json::{Map, Value, json};
     use spanscore::config::{Config, Protocol, Signal};
-    use spanscore::evaluate::Criterion;
     use spanscore::export::score_line;
-    use spanscore::receive::json as otlp_json;
     use spanscore::sidecar::{Observer, Sidecar};
     use spanscore::transport::DeliveryOutcome;
 

@@ -5,14 +5,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use opentelemetry_proto::tonic::trace::v1::Span;
-use serde_json::{Value, json};
-use spanscore::assemble::Settings;
-use spanscore::export::score_line;
-use spanscore::pipeline::{
+use judge::assemble::Settings;
+use judge::pipeline::{
     Judged, LogBatch, LogJudge, LogLimits, LogMark, LogProgress, LogStart, Rules,
 };
-use spanscore::receive::scan::scan;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use otlp::scan::scan;
+use serde_json::{Value, json};
+use spanscore::export::score_line;
 use spanscore::sidecar;
 
 use crate::support::records::rules_of;

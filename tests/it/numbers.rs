@@ -7,14 +7,14 @@ mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;
 
+    use judge::assemble::Settings;
+    use judge::evaluate::{Criterion, Evaluation};
+    use judge::pipeline::{Pipeline, Rules};
+    use otlp::{json as otlp_json, scan};
     use proptest::prelude::*;
     use serde_json::json;
-    use spanscore::assemble::Settings;
     use spanscore::cli::configuration::Disk;
     use spanscore::config::{Config, Sources};
-    use spanscore::evaluate::{Criterion, Evaluation};
-    use spanscore::pipeline::{Pipeline, Rules};
-    use spanscore::receive::{json as otlp_json, scan};
     use spanscore::sidecar;
 
     fn load(expected: &str) -> Result<Config, String> {

@@ -5,17 +5,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use opentelemetry_proto::tonic::trace::v1::Span;
-use serde_json::json;
-use spanscore::assemble::Settings;
-use spanscore::export::score_line;
-use spanscore::pipeline::{
+use judge::assemble::Settings;
+use judge::pipeline::{
     CarriedPart, CarriedTracesNote, Judged, Pipeline, Rebuilding, Rules, TraceMark,
 };
-use spanscore::receive::scan::scan;
-use spanscore::receive::scan_pick::pick;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use otlp::scan::scan;
+use otlp::scan_pick::pick;
+use otlp::span::{Batch, Now, TraceId};
+use serde_json::json;
+use spanscore::export::score_line;
 use spanscore::sidecar;
-use spanscore::span::{Batch, Now, TraceId};
 
 use crate::support::records::rules_of;
 use crate::support::spans::{SpanCall, request, spans_of_run};

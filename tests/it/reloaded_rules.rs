@@ -4,14 +4,14 @@
 
 #[cfg(test)]
 mod tests {
+    use judge::assemble::{CloseReason, Settings};
+    use judge::evaluate::{Criterion, Evaluation, Explain, Verdict};
+    use judge::extract::Tools;
+    use judge::pipeline::{Pipeline, Rules};
+    use otlp::span::Batch;
+    use otlp::{json as otlp_json, scan};
     use serde_json::{Value, json};
-    use spanscore::assemble::{CloseReason, Settings};
-    use spanscore::evaluate::{Criterion, Evaluation, Explain, Verdict};
-    use spanscore::extract::Tools;
-    use spanscore::pipeline::{Pipeline, Rules};
-    use spanscore::receive::{json as otlp_json, scan};
     use spanscore::sidecar;
-    use spanscore::span::Batch;
 
     use crate::support::records::{SECOND, START, attributes};
 

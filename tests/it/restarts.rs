@@ -11,9 +11,9 @@ use std::path::Path;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use otlp::span::ScopeHash;
 use prost::Message;
 use rustix::process::Signal;
-use spanscore::span::ScopeHash;
 
 use crate::support::backend::Backend;
 use crate::support::program::{Running, http, is_acknowledged, metric, run};

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
+use judge::assemble::Settings;
+use judge::evaluate::Verdict;
+use judge::pipeline::Pipeline;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use otlp::scan::scan;
+use otlp::span::{Batch, Now};
 use serde_json::{Value, json};
-use spanscore::assemble::Settings;
-use spanscore::evaluate::Verdict;
-use spanscore::pipeline::Pipeline;
-use spanscore::receive::scan::scan;
 use spanscore::sidecar;
-use spanscore::span::{Batch, Now};
 
 use crate::support::cases::rules_of_case;
 use crate::support::spans::{SpanCall, request, spans_of_run};

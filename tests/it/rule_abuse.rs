@@ -1,8 +1,8 @@
 //! The most expensive runs and rules: each is answered within its bounds, and the answer says which
 //! bound was exceeded. Does not prove how long it takes; the benchmark `rules` does.
 
+use judge::evaluate::{Criterion, Evaluation, Expectations, Explain, Verdict};
 use serde_json::{Value, json};
-use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, Verdict};
 
 use crate::support::calls::{Call, Written, judged};
 

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use judge::evaluate::{Criterion, Evaluation, Explain, Verdict, judge};
+use judge::extract::Trajectory;
 use serde_json::{Value, json};
-use spanscore::evaluate::{Criterion, Evaluation, Explain, Verdict, judge};
-use spanscore::extract::Trajectory;
 
 use crate::support::calls::{Call, Written, trajectory};
 

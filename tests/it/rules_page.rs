@@ -1,8 +1,8 @@
 //! Every example of `docs/rules.md`: the criterion loads, the run that keeps it passes, and the run
 //! that breaks it fails with the text of the page. Does not prove that the rules are sensible.
 
+use judge::evaluate::{Criterion, Expectations, Explain, Verdict};
 use serde::Deserialize;
-use spanscore::evaluate::{Criterion, Expectations, Explain, Verdict};
 
 use crate::support::calls::{Call, Written, judged};
 

@@ -5,16 +5,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use judge::assemble::Settings;
+use judge::evaluate::{Evaluation, Expectations, FromSpans};
+use judge::pipeline::{Pipeline, Rules};
 use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::trace::v1::Span;
+use otlp::scan::scan;
+use otlp::span::Now;
 use proptest::prelude::*;
 use serde_json::json;
-use spanscore::assemble::Settings;
-use spanscore::evaluate::{Evaluation, Expectations, FromSpans};
-use spanscore::pipeline::{Pipeline, Rules};
-use spanscore::receive::scan::scan;
 use spanscore::sidecar;
-use spanscore::span::Now;
 
 use crate::support::records::rules_of;
 use crate::support::spans::{SpanCall, request, spans_of_run};

@@ -6,13 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
+use judge::assemble::Settings;
+use judge::evaluate::Evaluation;
+use judge::pipeline::Pipeline;
 use opentelemetry_proto::tonic::trace::v1::{Span, Status};
+use otlp::scan::scan;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use spanscore::assemble::Settings;
-use spanscore::evaluate::Evaluation;
-use spanscore::pipeline::Pipeline;
-use spanscore::receive::scan::scan;
 use spanscore::sidecar;
 
 use crate::support::cases::rules_of_case;

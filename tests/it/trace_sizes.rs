@@ -10,11 +10,11 @@ mod payload;
 mod tests {
     use std::time::Duration;
 
-    use spanscore::assemble::{Settings, Stats};
-    use spanscore::evaluate::Explain;
-    use spanscore::extract::Tools;
-    use spanscore::pipeline::{Pipeline, Rules};
-    use spanscore::receive::scan;
+    use judge::assemble::{Settings, Stats};
+    use judge::evaluate::Explain;
+    use judge::extract::Tools;
+    use judge::pipeline::{Pipeline, Rules};
+    use otlp::scan;
     use spanscore::sidecar;
 
     use super::payload::{Profile, Recipe, Ring};

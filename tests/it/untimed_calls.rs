@@ -2,12 +2,12 @@
 //! before it starts: from OTLP bytes to the verdict, in both orders of arrival. Does not prove that
 //! consistent times are right.
 
+use judge::assemble::Settings;
+use judge::evaluate::Evaluation;
+use judge::pipeline::Pipeline;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use otlp::scan::scan;
 use serde_json::{Value, json};
-use spanscore::assemble::Settings;
-use spanscore::evaluate::Evaluation;
-use spanscore::pipeline::Pipeline;
-use spanscore::receive::scan::scan;
 use spanscore::sidecar;
 
 use crate::support::cases::rules_of_case;

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use located::{NodeValue, Problem};
+
 use super::Check;
 use crate::config::destination::{Endpoint, PeerSection, Shape, first};
 use crate::config::forward::{ClientTls, Protocol};
 use crate::config::units::Secret;
 use crate::config::writers::Writer;
-use crate::located::{NodeValue, Problem};
 
 impl Check<'_> {
     pub(super) fn peers(&mut self) {

@@ -141,7 +141,7 @@ fn a_field_of_a_criterion_without_a_value_is_a_mistake_in_files_and_in_the_api()
             [format!("`criteria[a].{path}` has no value")]
         );
         let in_body =
-            crate::config::criterion(&criterion, None, crate::evaluate::PatternLimits::FILE)
+            crate::config::criterion(&criterion, None, judge::evaluate::PatternLimits::FILE)
                 .unwrap_err();
         assert_eq!(titles(&in_body), [format!("`{path}` has no value")]);
     }

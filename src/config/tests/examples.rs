@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use judge::evaluate::{Criterion, FromSpans};
 use serde_json::{Value, json};
 
 use super::Given;
 use crate::config::examples;
-use crate::evaluate::{Criterion, FromSpans};
 
 /// The criterion that results from an entry.
 fn made(text: &str, evaluate: &Value) -> Vec<Value> {

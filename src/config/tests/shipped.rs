@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
+use judge::assemble::CloseReason;
+use judge::extract::{CallUncertainty, CapturedParts, ToolCall, Trajectory, TrajectoryUncertainty};
+use otlp::span::TraceId;
 use serde_json::Value;
 
 use super::super::{Config, keys, schema, starter};
 use super::{Given, config, json, messages};
-use crate::assemble::CloseReason;
-use crate::extract::{CallUncertainty, CapturedParts, ToolCall, Trajectory, TrajectoryUncertainty};
-use crate::span::TraceId;
 
 const EXAMPLE: &str = include_str!("../../../deploy/spanscore.yaml");
 

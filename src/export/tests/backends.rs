@@ -10,15 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use judge::evaluate::{Evaluation, EvaluationError, Verdict};
+use otlp::span::TraceId;
 use serde_json::{Value, json};
 
 use super::delivery::{PLENTY, config, export, in_time, start};
 use super::fixture::{END, criterion, fail, pass, previous, saying, with};
 use crate::config::{Config, Writer, document};
-use crate::evaluate::{Evaluation, EvaluationError, Verdict};
 use crate::export::writer::requests;
 use crate::export::writer_score::WriterRequest;
-use crate::span::TraceId;
 use crate::telemetry::Telemetry;
 use crate::transport::peer::{Peer, PeerRequest, Reply};
 

@@ -4,9 +4,10 @@
 
 use std::collections::BTreeSet;
 
+use judge::evaluate::{Evaluation, Verdict};
+
 use super::fixture::{fail, pass, previous};
 use super::metrics::counted;
-use crate::evaluate::{Evaluation, Verdict};
 use crate::telemetry;
 
 const FILES: [(&str, &str); 4] = [

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use judge::evaluate::{Evaluation, Explain};
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{
     LogsService, LogsServiceServer,
 };
@@ -25,15 +26,14 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
 use opentelemetry_proto::tonic::common::v1::any_value;
+use otlp::span::TraceId;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
 
 use super::fixture::{END, fail, pass, with};
 use crate::config::{Config, Signal};
-use crate::evaluate::{Evaluation, Explain};
 use crate::export::{ExportPlan, ExportTasks, Exporter, Print, PrintForm};
-use crate::span::TraceId;
 use crate::telemetry::Telemetry;
 
 // === a sink ===

@@ -4,9 +4,11 @@
 
 use std::time::Duration;
 
+use judge::evaluate::Evaluation;
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTracePartialSuccess, ExportTraceServiceResponse,
 };
+use otlp::span::TraceId;
 use prost::Message;
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -14,8 +16,6 @@ use tokio::net::TcpListener;
 use super::delivery::{PLENTY, config, export, in_time, start};
 use super::fixture::{fail, with};
 use crate::config::{Config, document};
-use crate::evaluate::Evaluation;
-use crate::span::TraceId;
 use crate::telemetry::Telemetry;
 use crate::transport::peer::{Peer, Reply};
 

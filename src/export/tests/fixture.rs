@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
-use opentelemetry_proto::tonic::resource::v1::Resource as ProtoResource;
-use prost::Message;
-use serde_json::json;
-
-use crate::assemble::CloseReason;
-use crate::evaluate::{Criterion, Evaluation, EvaluationText, JudgedBy, Previous, Verdict};
-use crate::extract::{
+use judge::assemble::CloseReason;
+use judge::evaluate::{Criterion, Evaluation, EvaluationText, JudgedBy, Previous, Verdict};
+use judge::extract::{
     CallUncertainty, CapturedParts, Payload, Subject, ToolCall, Trajectory, TrajectoryUncertainty,
 };
-use crate::span::{KeptAttributes, Resource, SpanId, TraceId};
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::resource::v1::Resource as ProtoResource;
+use otlp::span::{KeptAttributes, Resource, SpanId, TraceId};
+use prost::Message;
+use serde_json::json;
 
 /// A text that must never appear while values are off.
 pub(super) const SECRET: &str = "4111-1111-1111-1111";

@@ -1,15 +1,15 @@
 //! Score events, and lines for programs and people.
 
+use judge::evaluate::{Evaluation, EvaluationError, EvaluationText, Verdict};
+use judge::extract::ExpectationAttributes;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use prost::Message;
 use serde_json::{Value, json};
 
 use super::fixture::{END, SPAN_ID, TRACE_ID, call, fail, with};
 use super::{lines, settings};
-use crate::evaluate::{Evaluation, EvaluationError, EvaluationText, Verdict};
 use crate::export::score_event;
 use crate::export::score_line::{self, Colour, Look};
-use crate::extract::ExpectationAttributes;
 
 // === event ===
 

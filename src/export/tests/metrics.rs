@@ -2,6 +2,7 @@
 //! temporality. Does not prove that the SDK counts correctly under contention; that is the SDK's
 //! responsibility.
 
+use judge::evaluate::{Evaluation, Verdict};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
@@ -10,7 +11,6 @@ use prost::Message;
 
 use super::fixture::{END, criterion, fail, pass, previous, with};
 use crate::config::Temporality;
-use crate::evaluate::{Evaluation, Verdict};
 use crate::export::metrics_page;
 use crate::export::score_metrics::{MAX_SERIES, ScoreMetrics, Settings};
 use crate::export::score_series::{Folded, SeriesLimits};

@@ -1,11 +1,11 @@
 //! Score spans of `constraints`, `trajectory_match` and `efficiency`: links to the calls to blame,
 //! and no values. Does not prove which calls those are beyond one case each.
 
+use judge::evaluate::{Criterion, Explain, Verdict, judge};
 use serde_json::json;
 
 use super::fixture::{SECRET, fail};
 use super::{decode, lines, settings};
-use crate::evaluate::{Criterion, Explain, Verdict, judge};
 
 #[test]
 fn rules_references_and_limits_link_to_their_calls_and_show_no_value() {

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
 
 use bytes::Bytes;
+use judge::evaluate::{Evaluation, Verdict};
 use serde_json::Value;
 
 use super::fixture::{fail, pass, saying, with};
-use crate::evaluate::{Evaluation, Verdict};
 use crate::export::score_line;
 use crate::export::stream::{
     MAX_LISTENERS, MAX_QUEUED_BYTES, MAX_RECENT, NextLine, NotHeard, ScoreFilter, ScoreListener,

@@ -186,7 +186,7 @@ impl<'de> de::Deserializer<'de> for Rest<'de> {
 }
 
 /// Puts the keys of inlined structs, as serde has serialized them, among those around them.
-pub(crate) fn lift_inlined(value: &mut Json) {
+pub fn lift_inlined(value: &mut Json) {
     match value {
         Json::Object(fields) => {
             for (key, mut value) in mem::take(fields) {

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use otlp::span::Batch;
+use otlp::{scan, scan_logs};
+
 use super::*;
-use crate::receive::{scan, scan_logs};
-use crate::span::Batch;
 
 const ONLY_READ: &str = r#"
 criteria:

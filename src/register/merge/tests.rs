@@ -6,7 +6,8 @@ use proptest::prelude::{Strategy, prop, proptest};
 use serde_json::json;
 
 use super::*;
-use crate::text::rfc3339;
+
+use crate::rfc3339::rfc3339;
 
 pub(in crate::register) fn criterion(name: &str, tool: &str) -> Criterion {
     serde_json::from_value(

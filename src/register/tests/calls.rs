@@ -4,8 +4,9 @@ mod judging;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use judge::assemble::CloseReason;
+
 use super::*;
-use crate::assemble::CloseReason;
 
 #[tokio::test]
 async fn a_criterion_is_registered_read_replaced_and_taken_out() {

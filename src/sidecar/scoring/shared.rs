@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
+use judge::assemble::{SenderHeld, Sizes, Stats, TraceIdFilter};
+use judge::pipeline::Rules;
+use otlp::span::{Batch, Now, TraceId};
 
 use super::shared_traces::SharedTraces;
-use crate::assemble::{SenderHeld, Sizes, Stats, TraceIdFilter};
 use crate::config::Bound;
-use crate::pipeline::Rules;
-use crate::span::{Batch, Now, TraceId};
 use crate::sync::Mutex;
 use crate::telemetry::Telemetry;
 

@@ -4,9 +4,10 @@
 use std::sync::{Arc, Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::pipeline::{CrossTraceAccess, CrossTraces};
+use judge::pipeline::{CrossTraceAccess, CrossTraces};
+use otlp::span::Now;
+
 use crate::sidecar::now;
-use crate::span::Now;
 use crate::sync::Mutex;
 
 /// How long a thread waits for the others to note what is due at the same moment, before it judges

@@ -5,18 +5,18 @@ mod threads;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use judge::pipeline::Judged;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use otlp::scan;
 use prost::Message;
 use serde_json::json;
 
 use super::worker::MAX_BATCHES_AT_ONCE;
 use super::*;
 use crate::config::Config;
-use crate::pipeline::Judged;
-use crate::receive::scan;
 use crate::telemetry::Unhealthy;
 
 fn rules() -> Rules {

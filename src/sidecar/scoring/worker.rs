@@ -8,15 +8,16 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use std::{iter, mem, thread};
 
+use judge::assemble::{Stats, TornService, TornTraces};
+use judge::extract::{HalfArrived, MissingHalf};
+use judge::pipeline::{Judged, JudgementSink, Pipeline, Rules};
+use otlp::span::Now;
+
 use super::shared::{Arrived, ScoringState};
 use super::shared_traces::{Round, SharedAccess};
-use crate::assemble::{Stats, TornService, TornTraces};
-use crate::extract::{HalfArrived, MissingHalf};
 use crate::heap;
-use crate::pipeline::{Judged, JudgementSink, Pipeline, Rules};
 use crate::sidecar::now;
 use crate::sidecar::rebuild::KeptPartition;
-use crate::span::Now;
 use crate::telemetry::{
     Heartbeat, RevisionsLost, ServiceTorn, SpansLate, SpansWithoutIds, Telemetry, TraceHalfArrived,
     TracesClosed, TracesHeld, TracesJudged, TracesTorn,

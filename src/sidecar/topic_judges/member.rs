@@ -8,12 +8,13 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 use std::{mem, thread};
 
+use judge::pipeline::JudgementSink;
+
 use super::partition::{FoundPartition, JudgedPartition};
 use super::status::count;
 use super::{JudgeSink, Shared};
 use crate::config::{Kafka, KafkaProtocol};
 use crate::kafka::{CommittedOffset, Polled, ReaderChange, TopicReader, n_partitions_at_start};
-use crate::pipeline::JudgementSink;
 use crate::sidecar::now;
 use crate::telemetry::{PartitionsMoved, Phase};
 

@@ -5,6 +5,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use judge::pipeline::{LogBatch, LogJudge, LogMark, LogStart};
+use otlp::span::{Batch, Now, TraceId};
+
 use super::set_aside::UnreadRecord;
 use super::status::PartitionStatus;
 use super::status::count;
@@ -14,10 +17,8 @@ use crate::kafka::{
     CommittedOffset, ReadRecord, decode_progress, encode_progress, n_partitions_at_start,
     partition_of,
 };
-use crate::pipeline::{LogBatch, LogJudge, LogMark, LogStart};
 use crate::receive::{json, scan};
 use crate::sidecar::now;
-use crate::span::{Batch, Now, TraceId};
 use crate::sync::Mutex;
 use crate::telemetry::{
     ProgressUnknown, SpansLate, SpansMisplaced, SpansPlacedBefore, SpansWithoutIds, StampAhead,

@@ -2,9 +2,9 @@
 //! pipeline warns that the other is missing, and does not warn about whole sessions. Does not prove
 //! which of the two a router sends where; `tests/kubernetes` tests that.
 
-use spanscore::evaluate::Explain;
-use spanscore::extract::{MissingHalf, Tools};
-use spanscore::pipeline::Rules;
+use judge::evaluate::Explain;
+use judge::extract::{MissingHalf, Tools};
+use judge::pipeline::Rules;
 
 use super::{Item, items, judged, load};
 

@@ -13,14 +13,14 @@ mod proposals;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use judge::assemble::Settings;
+use judge::evaluate::{Explain, Verdict};
+use judge::extract::{Payload, ToolCall, Tools, Trajectory};
+use judge::pipeline::{Judged, Pipeline, Rules};
+use otlp::span::{Batch, LogRecord, Span};
+use otlp::{json, scan, scan_logs};
 use serde_json::{Value, json};
-use spanscore::assemble::Settings;
-use spanscore::evaluate::{Explain, Verdict};
-use spanscore::extract::{Payload, ToolCall, Tools, Trajectory};
-use spanscore::pipeline::{Judged, Pipeline, Rules};
-use spanscore::receive::{json, scan, scan_logs};
 use spanscore::sidecar;
-use spanscore::span::{Batch, LogRecord, Span};
 
 use coverage::Coverage;
 use load::Scenario;

@@ -8,12 +8,12 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 
+use judge::evaluate::{Explain, Verdict, judge};
+use judge::extract::{Tools, Trajectory};
+use judge::pipeline::Rules;
 use regex::{Captures, Regex};
 use spanscore::cli::configuration::Disk;
 use spanscore::config::{self, Config, Sources};
-use spanscore::evaluate::{Explain, Verdict, judge};
-use spanscore::extract::{Tools, Trajectory};
-use spanscore::pipeline::Rules;
 
 use tempfile::TempDir;
 

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use hyper::header::HeaderMap;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use otlp::scan;
 use prost::Message;
 use spanscore::config::{Protocol, Signal};
-use spanscore::receive::scan;
 use spanscore::transport::DeliveryOutcome;
 
 use crate::captures::load;

@@ -5,14 +5,14 @@
 
 mod results;
 
+use judge::assemble::{CloseReason, Settings};
+use judge::evaluate::{Criterion, Evaluation, Explain, Verdict};
+use judge::extract::Tools;
+use judge::pipeline::{Judged, Pipeline, Rules};
+use otlp::span::Now;
+use otlp::{json as otlp_json, scan, scan_logs};
 use serde_json::{Value, json};
-use spanscore::assemble::{CloseReason, Settings};
-use spanscore::evaluate::{Criterion, Evaluation, Explain, Verdict};
-use spanscore::extract::Tools;
-use spanscore::pipeline::{Judged, Pipeline, Rules};
-use spanscore::receive::{json as otlp_json, scan, scan_logs};
 use spanscore::sidecar;
-use spanscore::span::Now;
 
 use crate::support::records::{SECOND, START, attributes, typed};
 

@@ -1,8 +1,8 @@
 //! Arguments and results that are known only from messages.
 
+use judge::assemble::CloseReason;
+use judge::evaluate::Verdict;
 use serde_json::{Value, json};
-use spanscore::assemble::CloseReason;
-use spanscore::evaluate::Verdict;
 
 use super::{
     ROOT, Request, call, chat, judge, only, openai_call, output_is, prose, record, run, span,

@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
+use judge::assemble::Settings;
+use judge::evaluate::Verdict;
+use judge::pipeline::{Intake, Judged, Pipeline};
+use otlp::span::{Batch, Now};
 use serde_json::{Value, json};
-use spanscore::assemble::Settings;
-use spanscore::evaluate::Verdict;
-use spanscore::pipeline::{Intake, Judged, Pipeline};
 use spanscore::sidecar;
-use spanscore::span::{Batch, Now};
 
 use crate::support::records::{
     SECOND, START, attributes, clock, logs, replay, rules, spans, text, typed,

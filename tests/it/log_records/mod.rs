@@ -6,13 +6,13 @@ mod messages;
 
 use std::time::Duration;
 
+use judge::assemble::Settings;
+use judge::evaluate::Verdict;
+use judge::extract::ToolCall;
+use judge::pipeline::{Intake, Judged, Pipeline};
+use otlp::span::{Batch, Now};
 use serde_json::{Value, json};
-use spanscore::assemble::Settings;
-use spanscore::evaluate::Verdict;
-use spanscore::extract::ToolCall;
-use spanscore::pipeline::{Intake, Judged, Pipeline};
 use spanscore::sidecar;
-use spanscore::span::{Batch, Now};
 
 use crate::support::records::{
     SECOND, START, attributes, claude, clock, logs, names, record, replay, rules, span, spans, text,

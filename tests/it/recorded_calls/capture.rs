@@ -1,8 +1,8 @@
 //! A missing argument or result counts as absent only if other calls recorded by the same
 //! instrumentation carry theirs.
 
+use judge::evaluate::Verdict;
 use serde_json::{Value, json};
-use spanscore::evaluate::Verdict;
 
 use super::{Sent, agent, judged, only, sent, tool, verdict};
 

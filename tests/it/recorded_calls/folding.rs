@@ -1,7 +1,7 @@
 //! Several reports of one call are one call; equal ids alone do not make two calls one.
 
+use judge::evaluate::Verdict;
 use serde_json::{Value, json};
-use spanscore::evaluate::Verdict;
 
 use super::{Sent, agent, judged, only, sent, tool, verdict};
 

@@ -1,7 +1,7 @@
 //! Keys that conventions share with applications do not hide a call that is marked in another way.
 
+use judge::evaluate::Verdict;
 use serde_json::{Value, json};
-use spanscore::evaluate::Verdict;
 
 use super::{agent, sent, verdict};
 

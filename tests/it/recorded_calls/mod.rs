@@ -6,14 +6,14 @@ mod folding;
 mod general_keys;
 mod own_scope;
 
+use judge::assemble::Settings;
+use judge::evaluate::{Criterion, Evaluation, Explain, Verdict};
+use judge::extract::Tools;
+use judge::pipeline::{Judged, Pipeline, Rules};
+use otlp::span::{Batch, Now};
+use otlp::{json as otlp_json, scan};
 use serde_json::{Value, json};
-use spanscore::assemble::Settings;
-use spanscore::evaluate::{Criterion, Evaluation, Explain, Verdict};
-use spanscore::extract::Tools;
-use spanscore::pipeline::{Judged, Pipeline, Rules};
-use spanscore::receive::{json as otlp_json, scan};
 use spanscore::sidecar;
-use spanscore::span::{Batch, Now};
 
 use crate::support::records::attributes;
 

@@ -1,8 +1,8 @@
 //! Spans under our own instrumentation scope: only pure evaluations are left out of judgement,
 //! since any sender can use that name.
 
+use judge::evaluate::Verdict;
 use serde_json::{Value, json};
-use spanscore::evaluate::Verdict;
 
 use super::{Sent, agent, judged, sent, tool, verdict};
 

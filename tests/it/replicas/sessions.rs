@@ -7,8 +7,8 @@ use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::resource::v1::Resource;
+use otlp::json;
 use prost::Message;
-use spanscore::receive::json;
 
 use crate::captures::load::{Scenario, scenarios};
 

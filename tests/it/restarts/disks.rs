@@ -12,9 +12,9 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use otlp::span::ScopeHash;
 use prost::Message;
 use rustix::process::Signal;
-use spanscore::span::ScopeHash;
 
 use super::{N_CRITERIA, at_present, number, run_of, start_tampered, unix_nanos};
 use crate::support::backend::Backend;

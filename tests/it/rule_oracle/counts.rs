@@ -1,8 +1,8 @@
 //! Rules about one kind of calls: how many there are, and which comes first or last.
 
+use judge::evaluate::{RULE_TEMPLATES, Verdict};
 use proptest::prelude::*;
 use serde_json::json;
-use spanscore::evaluate::{RULE_TEMPLATES, Verdict};
 
 use super::{Made, calls, evaluated, orders};
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use judge::evaluate::{Criterion, Explain, judge};
 use proptest::prelude::*;
 use serde_json::json;
-use spanscore::evaluate::{Criterion, Explain, judge};
 
 use super::{Made, calls, is_before, written};
 use crate::support::calls::trajectory;

@@ -7,9 +7,9 @@ mod counts;
 mod effort;
 mod references;
 
+use judge::evaluate::{Criterion, Evaluation, Expectations, Explain, RULE_TEMPLATES, Verdict};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, RULE_TEMPLATES, Verdict};
 
 use crate::support::calls::{Call, Written, judged};
 

@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
-use spanscore::assemble::CloseReason;
-use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, judge_run};
-use spanscore::extract::{
+use judge::assemble::CloseReason;
+use judge::evaluate::{Criterion, Evaluation, Expectations, Explain, judge_run};
+use judge::extract::{
     AgentRun, CASE_ID, CRITERIA, CallUncertainty, CapturedParts, EXPECT, ExpectationAttributes,
     Payload, StatedValue, Subject, ToolCall, Trajectory, TrajectoryUncertainty, set_captured,
 };
-use spanscore::span::{KeptAttributes, Resource, SpanId, TraceId};
+use otlp::span::{KeptAttributes, Resource, SpanId, TraceId};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
 
 /// One call as a test writes it: a name, or a map.
 #[derive(Debug, Clone, Default, PartialEq)]

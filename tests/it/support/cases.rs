@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use judge::pipeline::Rules;
 use serde_json::{Value, json};
 use spanscore::config::{Config, Files, Sources};
-use spanscore::pipeline::Rules;
 
 /// A rule set with one criterion; `fields` are the evaluator's, with its threshold.
 pub(crate) fn rules_of_case(id: &str, evaluator: &str, fields: &Value) -> Result<Rules, String> {

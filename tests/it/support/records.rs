@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
+use judge::assemble::Settings;
+use judge::evaluate::{Criterion, Explain};
+use judge::extract::{Payload, Tools, Trajectory};
+use judge::pipeline::{Judged, Pipeline, Rules};
+use otlp::span::{Batch, Now};
+use otlp::{json as otlp_json, scan, scan_logs};
 use serde_json::{Value, json};
-use spanscore::assemble::Settings;
-use spanscore::evaluate::{Criterion, Explain};
-use spanscore::extract::{Payload, Tools, Trajectory};
-use spanscore::pipeline::{Judged, Pipeline, Rules};
-use spanscore::receive::{json as otlp_json, scan, scan_logs};
 use spanscore::sidecar;
-use spanscore::span::{Batch, Now};
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
 pub(crate) const START: u64 = 1_700_000_000 * SECOND;

@@ -12,12 +12,12 @@ use hyper::Request;
 use hyper::header::HeaderMap;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
-use spanscore::assemble::Settings;
+use judge::assemble::Settings;
+use judge::extract::Trajectory;
+use judge::pipeline::{Pipeline, Rules};
+use otlp::{json, scan, scan_logs};
 use spanscore::cli::configuration::Disk;
 use spanscore::config::{Config, Protocol, Signal, Sources};
-use spanscore::extract::Trajectory;
-use spanscore::pipeline::{Pipeline, Rules};
-use spanscore::receive::{json, scan, scan_logs};
 use spanscore::sidecar::{self, Observer, Plan, Sidecar};
 use spanscore::transport::{Client, DeliveryOutcome};
 

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use judge::evaluate::RULE_TEMPLATES;
+use judge::extract::{ToolCall, Trajectory};
 use serde_json::{Value, json};
-use spanscore::evaluate::RULE_TEMPLATES;
-use spanscore::extract::{ToolCall, Trajectory};
 
 /// At most this many calls have criteria of their own.
 const MAX_CALLS: usize = 5;

@@ -11,14 +11,14 @@ mod visible_holes;
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
+use judge::assemble::Settings;
+use judge::evaluate::{Criterion, Evaluation, Explain, Scope, Verdict};
+use judge::extract::Tools;
+use judge::pipeline::{Judged, Pipeline, Rules};
+use otlp::span::{Batch, Span};
+use otlp::{json as otlp_json, scan};
 use serde_json::{Value, json};
-use spanscore::assemble::Settings;
-use spanscore::evaluate::{Criterion, Evaluation, Explain, Scope, Verdict};
-use spanscore::extract::Tools;
-use spanscore::pipeline::{Judged, Pipeline, Rules};
-use spanscore::receive::{json as otlp_json, scan};
 use spanscore::sidecar;
-use spanscore::span::{Batch, Span};
 
 use crate::captures::load;
 use crate::support::spans::{self, SpanCall, spans_of_run};

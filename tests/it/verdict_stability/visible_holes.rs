@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use fastrand::Rng;
+use judge::assemble::Settings;
+use judge::evaluate::{Evaluation, Scope, Verdict};
+use judge::pipeline::{Judged, Pipeline, Rules};
 use opentelemetry_proto::tonic::trace::v1::Span as OtlpSpan;
+use otlp::scan;
+use otlp::span::{Span, SpanId, TraceId};
 use serde_json::json;
-use spanscore::assemble::Settings;
-use spanscore::evaluate::{Evaluation, Scope, Verdict};
-use spanscore::pipeline::{Judged, Pipeline, Rules};
-use spanscore::receive::scan;
 use spanscore::sidecar;
-use spanscore::span::{Span, SpanId, TraceId};
 
 use super::{accept, criteria, rules, spans_of, whole};
 use crate::captures::load;

@@ -1,10 +1,10 @@
 //! Hostile, huge and mangled configurations are refused in bounded time, and nothing panics.
 
+use judge::evaluate::PatternLimits;
 use proptest::prelude::*;
 
 use super::TEN_MISTAKES;
 use crate::config::tests::{Given, messages};
-use crate::evaluate::PatternLimits;
 
 #[test]
 fn an_alias_bomb_is_stopped() {

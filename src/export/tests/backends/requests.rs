@@ -1,13 +1,13 @@
 //! The request that each writer builds from evaluations, without a server.
 
+use judge::evaluate::{Evaluation, Verdict};
+use otlp::span::SpanId;
 use serde_json::{Value, json};
 
 use super::{error, only_call, pretty};
 use crate::config::{DatadogWriter, Writer};
-use crate::evaluate::{Evaluation, Verdict};
 use crate::export::tests::fixture::{END, SECRET, criterion, fail, pass, previous, with};
 use crate::export::writer::requests;
-use crate::span::SpanId;
 
 #[test]
 fn phoenix_is_asked_for_annotations_that_overwrite() {
@@ -210,7 +210,7 @@ fn a_trace_is_one_request_unless_it_is_huge_and_a_moved_score_is_withdrawn() {
     let before = SpanId::try_new(&[9; 8]);
     let moved = Evaluation {
         revision: 1,
-        previous: previous(Verdict::Fail, 0).map(|previous| crate::evaluate::Previous {
+        previous: previous(Verdict::Fail, 0).map(|previous| judge::evaluate::Previous {
             subject: before,
             ..previous
         }),

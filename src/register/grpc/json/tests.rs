@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use judge::evaluate::{Criterion, PatternLimits, RULE_TEMPLATES};
 use prost::Message as _;
 use prost_reflect::{DynamicMessage, Kind as FieldKind, MessageDescriptor};
 use serde_json::json;
@@ -12,7 +13,6 @@ use super::super::messages;
 use super::super::tests::POOL;
 use super::*;
 use crate::config;
-use crate::evaluate::{Criterion, PatternLimits, RULE_TEMPLATES};
 
 fn criterion_message() -> MessageDescriptor {
     POOL.get_message_by_name("spanscore.v1.Criterion").unwrap()

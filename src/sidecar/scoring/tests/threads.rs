@@ -1,9 +1,10 @@
 //! Several scoring threads: what each of them gets, what they share, and what happens when one of
 //! them fails. That their scores are those of one thread is shown by `tests/it/judging_threads.rs`.
 
+use judge::assemble::Stats;
+use judge::pipeline::CrossTraceAccess;
+
 use super::*;
-use crate::assemble::Stats;
-use crate::pipeline::CrossTraceAccess;
 use crate::sidecar::scoring::shared_traces::Round;
 
 /// The first trace of each of two threads.

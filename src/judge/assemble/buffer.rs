@@ -1,0 +1,562 @@
+//! The buffer: which traces are open, when and why each is closed, and what happens to late
+//! spans, by the rules of docs/design.md#when-is-a-trace-done. Its parts count, time and remember.
+
+mod marking;
+mod rebuilding;
+
+pub use rebuilding::OpenTrace;
+
+use std::hash::BuildHasher;
+use std::time::{Duration, Instant};
+
+use foldhash::fast::FixedState;
+use hashbrown::{DefaultHashBuilder, HashMap};
+use otlp::span::{LogRecord, Now, PeerId, Span, TraceId};
+
+use super::buffered_trace::BufferedTrace;
+use super::fifo_timers::Tick;
+use super::node::Arrival;
+use super::recent::RecentlyClosed;
+use super::resources::SharedResources;
+use super::shares::{BudgetShare, OpenBudget, SenderHeld, Shares, TraceSender};
+use super::slab::{Slab, Slot};
+use super::span_tree::{SpanTree, Upserted};
+use super::timers::{Due, Timers, ticks};
+use super::unscored::UnscoredTraces;
+use super::{CloseReason, Closed, Inserted, Memo, Settings, Sizes, SpanClass, Stats};
+
+/// Assembles spans into traces and hands out each trace when it is done.
+///
+/// `now` must not run backwards. Call [`close_due`](Self::close_due) after
+/// [`insert`](Self::insert) and [`mark_unscored`](Self::mark_unscored): traces that a limit closes
+/// wait there, outside the budget of open traces. Where much is inserted at once, call
+/// [`close_limited`](Self::close_limited) in between, before [`closing_size`](Self::closing_size)
+/// grows large.
+#[derive(Debug)]
+pub struct TraceBuffer<M> {
+    settings: Settings,
+    /// Tick 0.
+    start: Now,
+    /// The last instant and its tick: all spans of a request have the same instant.
+    last_tick: (Instant, Tick),
+    /// Keyed, so that no sender can choose trace ids that collide. No order of output depends on
+    /// it.
+    hasher: DefaultHashBuilder,
+    index: HashMap<TraceId, Slot>,
+    open: Slab<Box<BufferedTrace<M>>>,
+    timers: Timers,
+    resources: SharedResources,
+    /// Open traces that no limit is closing, and their bytes, by sender: both count against the
+    /// budget of open traces.
+    shares: Shares,
+    /// Keyed alike in all partitions.
+    service_hasher: FixedState,
+    /// Traces that were opened before this may be split by a change of the replicas.
+    split_until: Tick,
+    /// Bytes of the traces that a limit is closing.
+    closing_size: usize,
+    recent: RecentlyClosed<M>,
+    unscored: UnscoredTraces,
+    /// Unix time at which our memory of traces begins: an earlier trace may have been forgotten.
+    memory_unix_nanos: u64,
+    n_arrived: u64,
+    /// The record of the journal that what arrives now is in.
+    record: u64,
+}
+
+impl<M: Memo> TraceBuffer<M> {
+    /// An empty buffer, whose memory of traces begins once it has warmed up.
+    pub fn new(settings: Settings, now: Now) -> Self {
+        let hasher = DefaultHashBuilder::default();
+        Self {
+            start: now,
+            last_tick: (now.instant, 0),
+            index: HashMap::with_hasher(hasher.clone()),
+            hasher,
+            open: Slab::new(),
+            timers: Timers::new(&settings),
+            resources: SharedResources::default(),
+            shares: Shares::default(),
+            service_hasher: FixedState::with_seed(settings.sender_key),
+            split_until: ticks(settings.warm_up),
+            closing_size: 0,
+            recent: RecentlyClosed::new(
+                settings.max_recent_traces,
+                settings.max_recent_size,
+                ticks(settings.recent_ttl),
+            ),
+            unscored: UnscoredTraces::new(
+                settings
+                    .max_open_traces
+                    .div_ceil(settings.partition.n_partitions()),
+                ticks(settings.recent_ttl),
+                ticks(settings.inactive),
+            ),
+            memory_unix_nanos: now.unix_nanos.saturating_add(ticks(settings.warm_up)),
+            n_arrived: 0,
+            record: 0,
+            settings,
+        }
+    }
+
+    /// Takes in a span that a peer sent. The trace does not depend on the order, batching and
+    /// repetition of its spans.
+    #[inline]
+    pub fn insert(&mut self, span: Span, class: SpanClass, peer: PeerId, now: Now) -> Inserted {
+        self.insert_arrival(span.trace_id, &Arrival::of_span(span, class), peer, now)
+    }
+
+    /// Takes in a log record that a peer sent, to be held with a trace. It closes nothing, and its
+    /// parent cannot be missing: a trace of records alone is closed when it is inactive.
+    pub fn insert_record(
+        &mut self,
+        trace_id: TraceId,
+        record: LogRecord,
+        peer: PeerId,
+        now: Now,
+    ) -> Inserted {
+        self.insert_arrival(trace_id, &Arrival::of_record(record), peer, now)
+    }
+
+    fn insert_arrival(
+        &mut self,
+        trace_id: TraceId,
+        arrival: &Arrival,
+        peer: PeerId,
+        now: Now,
+    ) -> Inserted {
+        let tick = self.tick(now);
+        let slot = match self.index.get(&trace_id) {
+            Some(&slot) => slot,
+            None => match self.open_for(trace_id, arrival, peer, now) {
+                Ok(slot) => slot,
+                Err(inserted) => return inserted,
+            },
+        };
+        let Some(trace) = self.open.get_mut(slot) else {
+            return Inserted::TooLate;
+        };
+        if matches!(
+            trace.closing,
+            Some(CloseReason::SpanLimit | CloseReason::SizeLimit)
+        ) {
+            return Inserted::TooLate;
+        }
+        trace.has_several_senders |= trace.sender.peer != peer;
+        let size_before = trace.spans.size();
+        let resource = self.resources.share(&arrival.resource);
+        match trace.spans.upsert(arrival, resource, &self.hasher) {
+            Upserted::New => {}
+            Upserted::Known => return Inserted::Known,
+            Upserted::NoRoom => return Inserted::TooLate,
+        }
+        let inserted = if trace.reported {
+            Inserted::Late
+        } else {
+            Inserted::Taken
+        };
+        let size = trace.spans.size();
+        if trace.closing.is_some() {
+            self.closing_size = self.closing_size - size_before + size;
+            return inserted;
+        }
+        let share = trace.share;
+        self.shares.resize(share, size_before, size);
+        let quiet = trace.spans.quiet();
+        let quiet_before = std::mem::replace(&mut trace.quiet, quiet);
+        self.timers.restart(slot, share, quiet_before, quiet, tick);
+        if trace.spans.len() >= self.settings.span_limit {
+            self.start_closing(slot, CloseReason::SpanLimit, tick);
+        } else if size >= self.settings.size_limit.min(Settings::MAX_SIZE_LIMIT) {
+            self.start_closing(slot, CloseReason::SizeLimit, tick);
+        }
+        self.evict(tick);
+        inserted
+    }
+
+    /// Opens a closed trace again, to settle, if its spans are still there: another trace completes
+    /// one of its calls. Returns whether they were dropped because the memory of closed traces was
+    /// full.
+    pub fn reopen(&mut self, trace_id: &TraceId, now: Now) -> bool {
+        let tick = self.tick(now);
+        let Some(recent) = self.recent.find(self.hasher.hash_one(trace_id), trace_id) else {
+            return false;
+        };
+        if self.recent.get(recent).is_none() {
+            return self.recent.is_forgotten(recent);
+        }
+        if let Some(trace) = self.recent.take(recent) {
+            self.open(trace, tick);
+            self.evict(tick);
+        }
+        false
+    }
+
+    /// Begins our memory of traces anew: replicas came or went at some time after `since`, so a
+    /// trace that was opened here since then may have begun elsewhere. Those that were open before
+    /// were, and are, ours.
+    pub fn begin_memory(&mut self, since: Now, now: Now) {
+        let warm = now.unix_nanos.saturating_add(ticks(self.settings.warm_up));
+        self.memory_unix_nanos = self.memory_unix_nanos.max(warm);
+        self.split_until = self.tick(now).saturating_add(ticks(self.settings.warm_up));
+        let since = ticks(since.instant.saturating_duration_since(self.start.instant));
+        let slots: Vec<Slot> = self.open.slots().collect();
+        for slot in slots {
+            if let Some(trace) = self.open.get_mut(slot)
+                && trace.opened >= since
+            {
+                trace.memory_unix_nanos = self.memory_unix_nanos;
+            }
+        }
+    }
+
+    /// Shortens the settle times from now on: the sidecar is about to stop.
+    pub fn shorten_settle(&mut self, settle: Duration) {
+        self.timers.shorten_settle(ticks(settle));
+    }
+
+    /// Applies other sizes from now on. What exceeds them is closed, or forgotten, at once.
+    pub fn resize(&mut self, sizes: Sizes, now: Now) {
+        self.settings.size_limit = sizes.trace;
+        self.settings.max_open_size = sizes.open;
+        self.settings.max_recent_size = sizes.recent;
+        self.make_room(&Stats::default(), [], now);
+    }
+
+    /// How much of the budget of open traces each sender holds.
+    pub fn senders(&self) -> impl Iterator<Item = SenderHeld> {
+        self.shares.senders()
+    }
+
+    /// Leaves room for what the other partitions hold, and their [senders](Self::senders). The
+    /// budgets are common, so that one trace may take as much of them as if there were one
+    /// partition, and of the open traces those give way whose sender holds the most in all
+    /// partitions. Of the closed ones, each partition may hold its equal share. What is held beyond
+    /// the budgets is closed, or forgotten, at once.
+    pub fn make_room(
+        &mut self,
+        others: &Stats,
+        senders: impl IntoIterator<Item = SenderHeld>,
+        now: Now,
+    ) {
+        let n_partitions = self.settings.partition.n_partitions();
+        let left =
+            |budget: usize, held: usize| budget.saturating_sub(held).max(budget / n_partitions);
+        self.shares.note_others(senders);
+        self.recent.make_room(
+            left(self.settings.max_recent_traces, others.n_recent),
+            left(self.settings.max_recent_size, others.recent_size),
+        );
+        let tick = self.tick(now);
+        self.evict(tick);
+    }
+
+    /// When `close_due` will have a trace to close, if no span arrives before.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.start
+            .instant
+            .checked_add(Duration::from_nanos(self.timers.next()?))
+    }
+
+    /// Closes the traces whose timer or limit has fired, until they take `max_size` bytes: by
+    /// deadline, then in the order in which the waits began. Traces that have only expired follow,
+    /// and stay open. Call it again until it returns none: no trace is returned twice.
+    pub fn close_due(&mut self, now: Now, max_size: usize) -> Vec<Closed<M>> {
+        let tick = self.tick(now);
+        self.forget(now);
+        let (mut closed, mut size) = (Vec::new(), 0);
+        while size < max_size
+            && let Some((slot, due)) = self.timers.due(tick)
+        {
+            let reason = match due {
+                Due::Settled => CloseReason::RootEnded,
+                Due::Inactive => CloseReason::Inactive,
+                Due::Closing => self.limit_of(slot),
+            };
+            size += self.open.get(slot).map_or(0, |trace| trace.size());
+            closed.extend(self.close(slot, reason, tick));
+        }
+        while size < max_size
+            && let Some(slot) = self.timers.take_expired(tick)
+        {
+            closed.extend(self.open.get_mut(slot).map(|trace| {
+                let size_before = trace.size();
+                let memo = std::mem::take(&mut trace.memo);
+                self.shares.resize(trace.share, size_before, trace.size());
+                size += size_before;
+                Closed {
+                    trace: trace.copy(CloseReason::Expired),
+                    memo,
+                    first: !std::mem::replace(&mut trace.reported, true),
+                    closed_by: CloseReason::Expired,
+                    may_be_split: false,
+                    first_record: trace.first_record,
+                    needed_from: trace.needed_from,
+                    rest: None,
+                }
+            }));
+        }
+        closed
+    }
+
+    /// Closes traces that a limit closes, until they take `max_size` bytes.
+    pub fn close_limited(&mut self, now: Now, max_size: usize) -> Vec<Closed<M>> {
+        let tick = self.tick(now);
+        self.forget(now);
+        let (mut closed, mut size) = (Vec::new(), 0);
+        while size < max_size
+            && let Some(slot) = self.timers.first_limited()
+        {
+            size += self.open.get(slot).map_or(0, |trace| trace.size());
+            closed.extend(self.close(slot, self.limit_of(slot), tick));
+        }
+        closed
+    }
+
+    /// Bytes of the traces that a limit closes, and that have yet to be handed out.
+    pub fn closing_size(&self) -> usize {
+        self.closing_size
+    }
+
+    /// Makes all traces due, by first arrival: settling ones as settled, those that a limit closes
+    /// for that limit, all others for the given reason (`Shutdown`, or `NoRoot` at the end of
+    /// replay's input).
+    pub fn make_all_due(&mut self, otherwise: CloseReason, now: Now) {
+        let tick = self.tick(now);
+        let mut slots: Vec<(u64, Slot)> = self
+            .open
+            .slots()
+            .filter_map(|slot| Some((self.open.get(slot)?.arrival, slot)))
+            .collect();
+        slots.sort_unstable();
+        for (_, slot) in slots {
+            let Some(trace) = self.open.get(slot) else {
+                continue;
+            };
+            let settling = trace.quiet.map(|_| CloseReason::RootEnded);
+            match trace.closing {
+                // It waits in the order of arrival, like all others.
+                Some(_) => self.timers.close_now(slot, tick),
+                None => self.start_closing(slot, settling.unwrap_or(otherwise), tick),
+            }
+        }
+    }
+
+    /// Takes a judged trace back, with the memo of what was reported, so that late spans find it.
+    pub fn remember(&mut self, closed: Closed<M>, now: Now) {
+        let tick = self.tick(now);
+        let Closed {
+            trace, memo, rest, ..
+        } = closed;
+        let Some(mut buffered) = rest else {
+            // It has only expired. If it has been closed since, the last report counts.
+            if let Some(open) = self
+                .index
+                .get(&trace.trace_id)
+                .and_then(|&slot| self.open.get_mut(slot))
+            {
+                let size_before = open.size();
+                open.memo = memo;
+                match open.closing {
+                    Some(_) => {
+                        self.closing_size = self.closing_size - size_before + open.size();
+                    }
+                    None => self.shares.resize(open.share, size_before, open.size()),
+                }
+            }
+            return;
+        };
+        // Each further span of a trace that has reached a limit would close it again: they are only
+        // counted from now on.
+        if matches!(
+            trace.reason,
+            CloseReason::SpanLimit | CloseReason::SizeLimit
+        ) {
+            return;
+        }
+        buffered.memo = memo;
+        buffered.take_back(trace);
+        self.recent
+            .fill(self.hasher.hash_one(buffered.trace_id), buffered, tick);
+    }
+
+    /// How much the buffer holds.
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats {
+            n_open: self.shares.n_traces(),
+            open_size: self.shares.size(),
+            n_unscored: self.unscored.len(),
+            ..Stats::default()
+        };
+        self.recent.add_to(&mut stats);
+        stats
+    }
+
+    /// Opens a trace for a span: a new trace, or a remembered one that the span changes.
+    fn open_for(
+        &mut self,
+        trace_id: TraceId,
+        arrival: &Arrival,
+        peer: PeerId,
+        now: Now,
+    ) -> Result<Slot, Inserted> {
+        let tick = self.tick(now);
+        self.forget(now);
+        let hash = self.hasher.hash_one(trace_id);
+        let Some(recent) = self.recent.find(hash, &trace_id) else {
+            let partition = self.settings.partition;
+            let trace = BufferedTrace {
+                trace_id,
+                sender: TraceSender {
+                    peer,
+                    service: self.service_hasher.hash_one(&*arrival.resource.service) as u32,
+                },
+                has_several_senders: false,
+                share: BudgetShare::default(),
+                spans: SpanTree::default(),
+                memo: M::default(),
+                reported: false,
+                unscored: self.unscored.take(&trace_id) | self.recent.was_forgotten(hash),
+                memory_unix_nanos: self.memory_of(peer, now),
+                opened: tick,
+                arrival: self.n_arrived * partition.n_partitions() as u64
+                    + partition.index() as u64,
+                first_record: self.record,
+                needed_from: self.record,
+                quiet: None,
+                closing: None,
+            };
+            self.n_arrived += 1;
+            return Ok(self.open(Box::new(trace), tick));
+        };
+        match self.recent.get(recent) {
+            Some(trace) if !trace.spans.is_new(arrival, &self.hasher) => Err(Inserted::Known),
+            Some(_) => {
+                let trace = self.recent.take(recent).ok_or(Inserted::TooLate)?;
+                Ok(self.open(trace, tick))
+            }
+            None => {
+                self.recent.touch(recent, tick);
+                Err(match self.recent.is_forgotten(recent) {
+                    true => Inserted::Forgotten,
+                    false => Inserted::TooLate,
+                })
+            }
+        }
+    }
+
+    fn open(&mut self, mut trace: Box<BufferedTrace<M>>, tick: Tick) -> Slot {
+        let quiet = trace.spans.quiet();
+        trace.quiet = quiet;
+        trace.share = self.shares.open(trace.sender, trace.size());
+        let (trace_id, share) = (trace.trace_id, trace.share);
+        let slot = self.open.insert(trace);
+        self.index.insert(trace_id, slot);
+        self.timers.open(slot, share, quiet, tick);
+        slot
+    }
+
+    fn close(&mut self, slot: Slot, reason: CloseReason, tick: Tick) -> Option<Closed<M>> {
+        self.timers.cancel(slot);
+        let mut buffered = self.open.remove(slot)?;
+        self.index.remove(&buffered.trace_id);
+        match buffered.closing.take() {
+            Some(_) => self.closing_size -= buffered.size(),
+            None => self.shares.close(buffered.share, buffered.size()),
+        }
+        let hash = self.hasher.hash_one(buffered.trace_id);
+        self.recent.insert(hash, buffered.closed_sender(), tick);
+        let first = !std::mem::replace(&mut buffered.reported, true);
+        let seen_reason = buffered.reason(reason, &self.settings);
+        let trace = buffered.lend(seen_reason);
+        let memo = std::mem::take(&mut buffered.memo);
+        Some(Closed {
+            trace,
+            memo,
+            first,
+            closed_by: reason,
+            may_be_split: buffered.opened < self.split_until,
+            first_record: buffered.first_record,
+            needed_from: buffered.needed_from,
+            rest: Some(buffered),
+        })
+    }
+
+    /// Takes a trace out of the budget. It stays until `close_due` hands it out, and still takes
+    /// spans unless its own limit was reached.
+    fn start_closing(&mut self, slot: Slot, reason: CloseReason, tick: Tick) {
+        let Some(trace) = self
+            .open
+            .get_mut(slot)
+            .filter(|trace| trace.closing.is_none())
+        else {
+            return;
+        };
+        trace.closing = Some(reason);
+        let size = trace.size();
+        self.shares.close(trace.share, size);
+        self.closing_size += size;
+        self.timers.close_now(slot, tick);
+    }
+
+    /// The limit that closes a trace.
+    fn limit_of(&self, slot: Slot) -> CloseReason {
+        self.open
+            .get(slot)
+            .and_then(|trace| trace.closing)
+            .unwrap_or(CloseReason::Evicted)
+    }
+
+    /// Makes room where the most is held: of that service of that peer, closes the settling traces
+    /// first, then those that have been idle for longest.
+    fn evict(&mut self, tick: Tick) {
+        let budget = OpenBudget {
+            n_traces: self.settings.max_open_traces,
+            size: self.settings.max_open_size,
+            n_partitions: self.settings.partition.n_partitions(),
+        };
+        while let Some(share) = self.shares.to_give_way(&budget)
+            && let Some((slot, due)) = self.timers.victim(share)
+        {
+            let reason = match due {
+                Due::Settled => CloseReason::RootEnded,
+                Due::Inactive | Due::Closing => CloseReason::Evicted,
+            };
+            self.start_closing(slot, reason, tick);
+        }
+    }
+
+    /// Forgets traces that are too many or too old; our memory of traces then begins after them.
+    fn forget(&mut self, now: Now) {
+        let tick = self.tick(now);
+        let forgotten = self.recent.forget(tick).max(self.unscored.forget(tick));
+        // With a memory of no closed traces, every trace would be incomplete.
+        if let Some(forgotten) = forgotten.filter(|_| self.settings.max_recent_traces > 0) {
+            self.memory_unix_nanos = self.memory_unix_nanos.max(unix_nanos(forgotten, tick, now));
+        }
+    }
+
+    /// Unix time at which our memory of a peer's traces begins.
+    fn memory_of(&mut self, peer: PeerId, now: Now) -> u64 {
+        let tick = self.tick(now);
+        match self.recent.beginning_of(peer) {
+            Some(forgotten) => self.memory_unix_nanos.max(unix_nanos(forgotten, tick, now)),
+            None => self.memory_unix_nanos,
+        }
+    }
+
+    fn tick(&mut self, now: Now) -> Tick {
+        if self.last_tick.0 != now.instant {
+            self.last_tick = (
+                now.instant,
+                ticks(now.instant.saturating_duration_since(self.start.instant)),
+            );
+        }
+        self.last_tick.1
+    }
+}
+
+/// Unix time of a tick that is not later than `now`.
+fn unix_nanos(tick: Tick, now_tick: Tick, now: Now) -> u64 {
+    now.unix_nanos.saturating_sub(now_tick.saturating_sub(tick))
+}

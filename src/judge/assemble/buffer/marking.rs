@@ -1,0 +1,57 @@
+//! Marks traces as incomplete whose spans were forwarded unscored. Must not know why they
+//! were.
+
+use std::hash::BuildHasher;
+
+use otlp::span::{Now, TraceId};
+
+use super::TraceBuffer;
+use crate::assemble::Memo;
+use crate::assemble::slab::Slot;
+use crate::assemble::trace_id_filter::TraceIdFilter;
+
+impl<M: Memo> TraceBuffer<M> {
+    /// Marks traces as incomplete, open or not yet open: spans of them were forwarded unscored. A
+    /// closed one is opened again, since its reported results may be wrong.
+    pub fn mark_unscored(&mut self, trace_ids: &[TraceId], now: Now) {
+        let tick = self.tick(now);
+        self.forget(now);
+        for trace_id in trace_ids {
+            if let Some(trace) = self
+                .index
+                .get(trace_id)
+                .and_then(|&slot| self.open.get_mut(slot))
+            {
+                trace.unscored = true;
+                continue;
+            }
+            let Some(recent) = self.recent.find(self.hasher.hash_one(trace_id), trace_id) else {
+                self.unscored.insert(*trace_id, tick);
+                continue;
+            };
+            if self.recent.get(recent).is_some_and(|trace| !trace.unscored)
+                && let Some(mut trace) = self.recent.take(recent)
+            {
+                trace.unscored = true;
+                self.open(trace, tick);
+            }
+        }
+        self.evict(tick);
+    }
+
+    /// Like [`Self::mark_unscored`], for more traces than can be listed. It may mark others, too,
+    /// and opens no closed trace again.
+    pub fn mark_many_unscored(&mut self, trace_ids: TraceIdFilter, now: Now) {
+        let tick = self.tick(now);
+        self.forget(now);
+        let slots: Vec<Slot> = self.open.slots().collect();
+        for slot in slots {
+            if let Some(trace) = self.open.get_mut(slot)
+                && trace_ids.contains(trace.trace_id)
+            {
+                trace.unscored = true;
+            }
+        }
+        self.unscored.insert_all(trace_ids, tick);
+    }
+}

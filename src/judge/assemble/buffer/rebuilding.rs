@@ -1,0 +1,155 @@
+//! What a journal adds to the buffer: which records the traces are in, and how they are
+//! rebuilt from these after a restart. Knows no record's content.
+
+use std::hash::BuildHasher;
+
+use otlp::span::{Now, TraceId};
+
+use super::TraceBuffer;
+use crate::assemble::shares::TraceSender;
+use crate::assemble::slab::Slot;
+use crate::assemble::{CloseReason, Closed, Memo};
+
+/// What a journal notes of an open trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenTrace {
+    /// The trace.
+    pub trace_id: TraceId,
+    /// The first record that had spans of it.
+    pub first_record: u64,
+    /// The oldest record that it needs.
+    pub needed_from: u64,
+    /// Unix time at which our memory of traces began when its first span arrived.
+    pub memory_unix_nanos: u64,
+    /// Spans of it are missing.
+    pub is_unscored: bool,
+}
+
+impl<M: Memo> TraceBuffer<M> {
+    /// What arrives from now on is in this record of the journal.
+    pub fn set_record(&mut self, record: u64) {
+        self.record = record;
+    }
+
+    /// The oldest record of the journal that an open or remembered trace needs.
+    pub fn oldest_record(&self) -> Option<u64> {
+        let open = self.oldest_open_record().into_iter();
+        open.chain(self.recent.needed_records()).min()
+    }
+
+    /// The oldest record that an open trace needs.
+    pub fn oldest_open_record(&self) -> Option<u64> {
+        let slots = self.open.slots();
+        let open = slots.filter_map(|slot| Some(self.open.get(slot)?.needed_from));
+        open.min()
+    }
+
+    /// The open traces that need records before this one.
+    pub fn open_below(&self, record: u64) -> Vec<OpenTrace> {
+        let slots = self.open.slots();
+        let open = slots.filter_map(|slot| self.open.get(slot));
+        let below = open.filter(|trace| trace.needed_from < record);
+        let below = below.map(|trace| OpenTrace {
+            trace_id: trace.trace_id,
+            first_record: trace.first_record,
+            needed_from: trace.needed_from,
+            memory_unix_nanos: trace.memory_unix_nanos,
+            is_unscored: trace.unscored,
+        });
+        below.collect()
+    }
+
+    /// These traces need no records before this one any more.
+    pub fn need_from(&mut self, trace_ids: impl IntoIterator<Item = TraceId>, record: u64) {
+        for trace_id in trace_ids {
+            let slot = self.index.get(&trace_id);
+            if let Some(trace) = slot.and_then(|slot| self.open.get_mut(*slot)) {
+                trace.needed_from = record.max(trace.needed_from);
+            }
+        }
+    }
+
+    /// An open trace is here in full, although it began before the records that it was rebuilt
+    /// from.
+    pub fn restore_open(&mut self, open: &OpenTrace) {
+        let slot = self.index.get(&open.trace_id);
+        if let Some(trace) = slot.and_then(|slot| self.open.get_mut(*slot)) {
+            trace.first_record = open.first_record;
+            trace.memory_unix_nanos = open.memory_unix_nanos;
+            trace.unscored |= open.is_unscored;
+        }
+    }
+
+    /// Closes the open traces that begin before a record, and drops their spans: late spans of them
+    /// come too late.
+    pub fn forget_open_below(&mut self, record: u64, now: Now) {
+        let tick = self.tick(now);
+        let slots: Vec<Slot> = self.open.slots().collect();
+        for slot in slots {
+            let trace = self.open.get(slot);
+            if trace.is_some_and(|trace| trace.first_record < record) {
+                drop(self.close(slot, CloseReason::Incomplete, tick));
+            }
+        }
+    }
+
+    /// Unix time in nanoseconds at which our memory of traces begins.
+    pub fn memory_unix_nanos(&self) -> u64 {
+        self.memory_unix_nanos
+    }
+
+    /// A journal proves that no trace was missed that began later.
+    pub fn set_memory(&mut self, since_unix_nanos: u64) {
+        self.memory_unix_nanos = since_unix_nanos;
+    }
+
+    /// Closes a trace that was reported before the restart, if it is open. Hand it back with
+    /// [`Self::remember`].
+    pub fn close_reported(
+        &mut self,
+        trace_id: &TraceId,
+        reason: CloseReason,
+        now: Now,
+    ) -> Option<Closed<M>> {
+        let tick = self.tick(now);
+        let slot = *self.index.get(trace_id)?;
+        match reason {
+            CloseReason::Expired => {
+                let trace = self.open.get_mut(slot)?;
+                trace.reported = true;
+                Some(Closed {
+                    trace: trace.copy(reason),
+                    memo: M::default(),
+                    first: false,
+                    closed_by: reason,
+                    // Its first part was acknowledged by this replica.
+                    may_be_split: false,
+                    first_record: trace.first_record,
+                    needed_from: trace.needed_from,
+                    rest: None,
+                })
+            }
+            _ => self.close(slot, reason, tick),
+        }
+    }
+
+    /// Remembers that a trace was reported whose spans are gone: a late span cannot revise it.
+    pub fn remember_without_spans(&mut self, trace_id: &TraceId, now: Now) {
+        let tick = self.tick(now);
+        let hash = self.hasher.hash_one(trace_id);
+        if !self.index.contains_key(trace_id) && self.recent.find(hash, trace_id).is_none() {
+            self.recent.insert(hash, TraceSender::UNKNOWN, tick);
+            self.forget(now);
+        }
+    }
+
+    /// Marks all open traces as incomplete: spans of them may have been missed.
+    pub fn mark_all_unscored(&mut self) {
+        let slots: Vec<Slot> = self.open.slots().collect();
+        for slot in slots {
+            if let Some(trace) = self.open.get_mut(slot) {
+                trace.unscored = true;
+            }
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Recently closed traces, remembered so that late spans are recognised. Where there is no
+//! room, the peer that holds the most gives way: its oldest traces lose their spans first, which
+//! leaves a hash and a time, and are then forgotten. Knows how much to remember and for how long;
+//! knows nothing of why a trace was closed.
+
+use hashbrown::HashTable;
+use otlp::span::{PeerId, TraceId};
+
+use super::buffered_trace::BufferedTrace;
+use super::fifo_timers::{FifoTimers, Tick};
+use super::forgotten::ForgottenTraces;
+use super::shares::{BudgetShare, Excess, Shares, TraceSender};
+use super::slab::{Slab, Slot};
+use super::{Memo, Stats};
+
+/// Bytes of an entry without its spans: in the slab, in both queues and in the index, which have
+/// room for more than they hold.
+const ENTRY_SIZE: usize = 128;
+
+/// Entries for which there is always room.
+const MIN_ENTRIES: usize = 1_024;
+
+/// Peers that have beginnings of memory of their own, at most.
+const MAX_BEGINNINGS: usize = 64;
+
+/// Recently closed traces.
+#[derive(Debug)]
+pub(super) struct RecentlyClosed<M> {
+    entries: Slab<ClosedTrace<M>>,
+    index: HashTable<Slot>,
+    /// All entries and the bytes of their spans, by peer.
+    shares: Shares,
+    /// All entries, by the time of closing. A queue for each peer.
+    order: FifoTimers,
+    /// The entries that have their spans, by the time of closing. A queue for each peer.
+    whole: FifoTimers,
+    n_whole: usize,
+    /// No entry is too old before.
+    none_expires_before: Tick,
+    /// Entries that had to give way before their time.
+    forgotten: ForgottenTraces,
+    /// For each peer that had too many of these for all to be listed, when the last one was closed:
+    /// the memory of its traces begins then.
+    beginnings: Vec<(PeerId, Tick)>,
+    max_traces: usize,
+    max_size: usize,
+    ttl: Tick,
+}
+
+#[derive(Debug)]
+struct ClosedTrace<M> {
+    hash: u64,
+    /// `None` while it is judged, and after its spans were dropped.
+    trace: Option<Box<BufferedTrace<M>>>,
+    /// The peer's share that it counts against.
+    share: BudgetShare,
+    /// Its spans were dropped because memory was full.
+    is_forgotten: bool,
+}
+
+impl<M: Memo> RecentlyClosed<M> {
+    pub(super) fn new(max_traces: usize, max_size: usize, ttl: Tick) -> Self {
+        Self {
+            entries: Slab::new(),
+            index: HashTable::new(),
+            shares: Shares::default(),
+            order: FifoTimers::new(1),
+            whole: FifoTimers::new(1),
+            n_whole: 0,
+            none_expires_before: Tick::MAX,
+            forgotten: ForgottenTraces::new(max_size / 8, ttl),
+            beginnings: Vec::new(),
+            max_traces,
+            max_size,
+            ttl,
+        }
+    }
+
+    /// Adds a trace that was closed and is being judged.
+    pub(super) fn insert(&mut self, hash: u64, sender: TraceSender, now: Tick) {
+        // Senders choose their services: only peers count.
+        let sender = TraceSender {
+            service: 0,
+            ..sender
+        };
+        let share = self.shares.open(sender, 0);
+        let slot = self.entries.insert(ClosedTrace {
+            hash,
+            trace: None,
+            share,
+            is_forgotten: false,
+        });
+        let entries = &self.entries;
+        self.index.insert_unique(hash, slot, |&slot| {
+            entries.get(slot).map_or(0, |entry| entry.hash)
+        });
+        self.order.grow(share.peer() + 1);
+        self.whole.grow(share.peer() + 1);
+        self.order.start(share.peer(), slot, now);
+        self.none_expires_before = self.none_expires_before.min(now.saturating_add(self.ttl));
+    }
+
+    /// Puts a judged trace back. If it is no longer remembered, it is dropped.
+    pub(super) fn fill(&mut self, hash: u64, trace: Box<BufferedTrace<M>>, now: Tick) {
+        let Some(slot) = self.find(hash, &trace.trace_id) else {
+            return;
+        };
+        let Some(entry) = self
+            .entries
+            .get_mut(slot)
+            .filter(|entry| entry.trace.is_none())
+        else {
+            return;
+        };
+        self.shares.resize(entry.share, 0, trace.size());
+        self.n_whole += 1;
+        self.whole.start(entry.share.peer(), slot, now);
+        entry.trace = Some(trace);
+        self.forget_spans();
+    }
+
+    /// Sets the limits from now on. Whole traces that exceed them are forgotten with the next
+    /// [`Self::forget`].
+    pub(super) fn make_room(&mut self, max_traces: usize, max_size: usize) {
+        self.max_traces = max_traces;
+        self.max_size = max_size;
+        self.forget_spans();
+    }
+
+    /// Were the spans of a remembered trace dropped because memory was full?
+    pub(super) fn is_forgotten(&self, slot: Slot) -> bool {
+        self.entries
+            .get(slot)
+            .is_some_and(|entry| entry.is_forgotten)
+    }
+
+    /// Finds a remembered trace. Without its spans only the hash is compared.
+    pub(super) fn find(&self, hash: u64, trace_id: &TraceId) -> Option<Slot> {
+        let is_it = |entry: &ClosedTrace<M>| {
+            entry.hash == hash
+                && entry
+                    .trace
+                    .as_ref()
+                    .is_none_or(|trace| trace.trace_id == *trace_id)
+        };
+        self.index
+            .find(hash, |&slot| self.entries.get(slot).is_some_and(is_it))
+            .copied()
+    }
+
+    /// A remembered trace, if it still has its spans.
+    pub(super) fn get(&self, slot: Slot) -> Option<&BufferedTrace<M>> {
+        self.entries.get(slot)?.trace.as_deref()
+    }
+
+    /// For each trace that has its spans, the oldest record of the journal that it needs.
+    pub(super) fn needed_records(&self) -> impl Iterator<Item = u64> {
+        let slots = self.entries.slots();
+        slots.filter_map(|slot| Some(self.get(slot)?.needed_from))
+    }
+
+    /// Remembers a trace for longer: a late span arrived after its own spans were dropped.
+    pub(super) fn touch(&mut self, slot: Slot, now: Tick) {
+        if let Some(entry) = self.entries.get(slot) {
+            self.order.start(entry.share.peer(), slot, now);
+        }
+    }
+
+    /// Removes a trace, to open it again.
+    pub(super) fn take(&mut self, slot: Slot) -> Option<Box<BufferedTrace<M>>> {
+        let trace = self.drop_spans(slot);
+        self.remove(slot);
+        trace
+    }
+
+    /// Whether a trace was forgotten before its time, of which spans may therefore have been seen;
+    /// it may be another one.
+    pub(super) fn was_forgotten(&self, hash: u64) -> bool {
+        self.forgotten.contains(hash)
+    }
+
+    /// When the last of a peer's traces was closed that is neither remembered nor known to be
+    /// forgotten, if it had to give way before its time.
+    pub(super) fn beginning_of(&self, peer: PeerId) -> Option<Tick> {
+        let found = self.beginnings.iter().find(|(of, _)| *of == peer);
+        found.map(|&(_, beginning)| beginning)
+    }
+
+    /// Forgets traces that are too many or too old. Returns when the last forgotten one was closed
+    /// that may be missed in the traces of any peer.
+    pub(super) fn forget(&mut self, now: Tick) -> Option<Tick> {
+        let mut forgotten = self.forget_expired(now);
+        while self.entries.len() > self.max_entries() {
+            let heaviest = self.shares.heaviest(Excess::Traces);
+            let Some((oldest, closed)) = self.order.first(heaviest.peer()) else {
+                break;
+            };
+            self.drop_spans(oldest);
+            // With a memory of no closed traces, every trace would be incomplete.
+            if let Some(hash) = self.remove(oldest)
+                && self.max_traces > 0
+                && !self.forgotten.insert(hash, closed, now)
+            {
+                forgotten = forgotten.max(self.begin(self.shares.peer(heaviest), closed));
+            }
+        }
+        // The filter of forgotten traces may have grown.
+        self.forget_spans();
+        forgotten
+    }
+
+    /// Adds the remembered traces to the statistics.
+    pub(super) fn add_to(&self, stats: &mut Stats) {
+        stats.n_recent = self.entries.len();
+        stats.n_recent_whole = self.n_whole;
+        stats.recent_size = self.size();
+    }
+
+    fn size(&self) -> usize {
+        self.shares.size() + self.entries.len() * ENTRY_SIZE + self.forgotten.size()
+    }
+
+    /// So many entries are remembered: without their spans, they take at most half of the memory.
+    fn max_entries(&self) -> usize {
+        let with_room = (self.max_size / 2 / ENTRY_SIZE).max(MIN_ENTRIES);
+        self.max_traces.min(with_room)
+    }
+
+    fn forget_expired(&mut self, now: Tick) -> Option<Tick> {
+        let mut forgotten = self.forgotten.expire(now);
+        self.beginnings.retain(|&(_, beginning)| {
+            let is_recent = beginning.saturating_add(self.ttl) > now;
+            if !is_recent {
+                forgotten = forgotten.max(Some(beginning));
+            }
+            is_recent
+        });
+        if self.none_expires_before > now {
+            return forgotten;
+        }
+        self.none_expires_before = Tick::MAX;
+        for peer in 0..self.order.n_queues() {
+            while let Some((oldest, closed)) = self.order.first(peer) {
+                let expires = closed.saturating_add(self.ttl);
+                if expires > now {
+                    self.none_expires_before = self.none_expires_before.min(expires);
+                    break;
+                }
+                self.drop_spans(oldest);
+                self.remove(oldest);
+                forgotten = forgotten.max(Some(closed));
+            }
+        }
+        forgotten
+    }
+
+    /// Begins the memory of a peer's traces, or of all where the peer is unknown, after one that
+    /// was closed then. Returns the time if it concerns all.
+    fn begin(&mut self, peer: Option<PeerId>, closed: Tick) -> Option<Tick> {
+        // Restored traces have an unknown sender, and some traces have several.
+        let unnamed = [TraceSender::UNKNOWN.peer, TraceSender::SEVERAL.peer];
+        let Some(peer) = peer.filter(|peer| !unnamed.contains(peer)) else {
+            return Some(closed);
+        };
+        if let Some((_, beginning)) = self.beginnings.iter_mut().find(|(of, _)| *of == peer) {
+            *beginning = closed.max(*beginning);
+        } else if self.beginnings.len() < MAX_BEGINNINGS {
+            self.beginnings.push((peer, closed));
+        } else {
+            return Some(closed);
+        }
+        None
+    }
+
+    /// Drops the spans of the heaviest peer's oldest traces until the others have room.
+    fn forget_spans(&mut self) {
+        while self.n_whole > 0 && self.size() > self.max_size {
+            let heaviest = self.shares.heaviest(Excess::Size);
+            let Some((oldest, _)) = self.whole.first(heaviest.peer()) else {
+                break;
+            };
+            self.drop_spans(oldest);
+            if let Some(entry) = self.entries.get_mut(oldest) {
+                entry.is_forgotten = true;
+            }
+        }
+    }
+
+    fn drop_spans(&mut self, slot: Slot) -> Option<Box<BufferedTrace<M>>> {
+        let entry = self.entries.get_mut(slot)?;
+        let trace = entry.trace.take()?;
+        self.shares.resize(entry.share, trace.size(), 0);
+        self.whole.cancel(slot);
+        self.n_whole -= 1;
+        Some(trace)
+    }
+
+    /// Removes an entry without spans, and returns its hash.
+    fn remove(&mut self, slot: Slot) -> Option<u64> {
+        let entry = self.entries.remove(slot)?;
+        self.shares.close(entry.share, 0);
+        self.order.cancel(slot);
+        if let Ok(found) = self.index.find_entry(entry.hash, |&other| other == slot) {
+            found.remove();
+        }
+        Some(entry.hash)
+    }
+}

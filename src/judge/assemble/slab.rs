@@ -1,0 +1,60 @@
+//! A slab: values under small numbers that are used again once freed. Knows nothing of what
+//! it holds.
+
+/// The number of a value in a slab.
+pub(super) type Slot = u32;
+
+/// Values under numbers; a freed number is used again.
+#[derive(Debug)]
+pub(super) struct Slab<T> {
+    places: Vec<Option<T>>,
+    free: Vec<Slot>,
+}
+
+impl<T> Slab<T> {
+    pub(super) fn new() -> Self {
+        Self {
+            places: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    pub(super) fn insert(&mut self, value: T) -> Slot {
+        match self.free.pop() {
+            Some(slot) => {
+                self.places[slot as usize] = Some(value);
+                slot
+            }
+            None => {
+                self.places.push(Some(value));
+                (self.places.len() - 1) as Slot
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, slot: Slot) -> Option<T> {
+        let value = self.places.get_mut(slot as usize)?.take()?;
+        self.free.push(slot);
+        Some(value)
+    }
+
+    pub(super) fn get(&self, slot: Slot) -> Option<&T> {
+        self.places.get(slot as usize)?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
+        self.places.get_mut(slot as usize)?.as_mut()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// The numbers in use, in ascending order.
+    pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
+        (0..)
+            .zip(&self.places)
+            .filter(|(_, place)| place.is_some())
+            .map(|(slot, _)| slot)
+    }
+}

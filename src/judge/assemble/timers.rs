@@ -1,0 +1,205 @@
+//! The timers of the open traces: which of them is due next, and which gives way first. Knows
+//! slots, delays and the numbers of shares; knows nothing of spans.
+
+use std::time::Duration;
+
+use super::Settings;
+use super::fifo_timers::{FifoTimers, Tick};
+use super::shares::BudgetShare;
+use super::slab::Slot;
+
+/// Which top span of a settling trace has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Quiet {
+    /// A top span without a parent.
+    Local,
+    /// Only top spans whose parents are remote: other processes may still send spans.
+    Remote,
+}
+
+/// The timer of a trace that is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Due {
+    /// It has settled.
+    Settled,
+    /// No span arrived for too long.
+    Inactive,
+    /// A limit closes it.
+    Closing,
+}
+
+/// The timers of all open traces.
+#[derive(Debug)]
+pub(super) struct Timers {
+    /// Since the last new span. Queues: settling, settling (remote), not settling, closing.
+    quiet: FifoTimers,
+    /// Since the settling began. Queues: settling, settling (remote).
+    settling: FifoTimers,
+    /// Since the trace was opened.
+    age: FifoTimers,
+    /// Like `quiet`, for each share. Queues of a share: settling, settling (remote), not settling.
+    by_share: FifoTimers,
+    quiet_delays: [Tick; 4],
+    settling_delays: [Tick; 2],
+    age_delay: Tick,
+}
+
+const IDLE: usize = 2;
+const CLOSING: usize = 3;
+
+/// Queues of each share: all of `quiet` but the last.
+const QUEUES_OF_SHARE: usize = CLOSING;
+
+/// As ticks, `Tick::MAX` (584 years) meaning never.
+pub(super) fn ticks(duration: Duration) -> Tick {
+    Tick::try_from(duration.as_nanos()).unwrap_or(Tick::MAX)
+}
+
+impl Timers {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let [settle, settle_remote, max_settle] =
+            [settings.settle, settings.settle_remote, settings.max_settle].map(ticks);
+        Self {
+            quiet: FifoTimers::new(4),
+            settling: FifoTimers::new(2),
+            age: FifoTimers::new(1),
+            by_share: FifoTimers::new(0),
+            quiet_delays: [settle, settle_remote, ticks(settings.inactive), 0],
+            settling_delays: [settle.max(max_settle), settle_remote.max(max_settle)],
+            age_delay: ticks(settings.expired),
+        }
+    }
+
+    /// Shortens the settle times from now on. Waits keep their start, so queues stay in order.
+    pub(super) fn shorten_settle(&mut self, settle: Tick) {
+        for delay in self.quiet_delays[..2]
+            .iter_mut()
+            .chain(&mut self.settling_delays)
+        {
+            *delay = settle.min(*delay);
+        }
+    }
+
+    /// Starts the timers of a trace that was opened, or opened again.
+    pub(super) fn open(&mut self, slot: Slot, share: BudgetShare, quiet: Option<Quiet>, now: Tick) {
+        self.by_share.grow((share.number() + 1) * QUEUES_OF_SHARE);
+        self.age.start(0, slot, now);
+        self.restart(slot, share, None, quiet, now);
+    }
+
+    /// Restarts the timers of a trace after a new span. A new span puts off a settling, but not its
+    /// longest time; a settling of another kind starts anew, since its top span has only just
+    /// ended.
+    pub(super) fn restart(
+        &mut self,
+        slot: Slot,
+        share: BudgetShare,
+        before: Option<Quiet>,
+        after: Option<Quiet>,
+        now: Tick,
+    ) {
+        let queue = after.map_or(IDLE, |quiet| quiet as usize);
+        self.quiet.start(queue, slot, now);
+        self.by_share
+            .start(share.number() * QUEUES_OF_SHARE + queue, slot, now);
+        match after {
+            Some(quiet) if before != after => self.settling.start(quiet as usize, slot, now),
+            Some(_) => {}
+            None => self.settling.cancel(slot),
+        }
+    }
+
+    /// Makes a trace due now because a limit was reached: nothing can put that off.
+    pub(super) fn close_now(&mut self, slot: Slot, now: Tick) {
+        self.quiet.start(CLOSING, slot, now);
+        self.settling.cancel(slot);
+        self.age.cancel(slot);
+        self.by_share.cancel(slot);
+    }
+
+    /// Cancels the timers of a trace that was closed.
+    pub(super) fn cancel(&mut self, slot: Slot) {
+        self.quiet.cancel(slot);
+        self.settling.cancel(slot);
+        self.age.cancel(slot);
+        self.by_share.cancel(slot);
+    }
+
+    /// When the next timer is due.
+    pub(super) fn next(&self) -> Option<Tick> {
+        let next = self
+            .next_closing()
+            .map(|(at, _, _)| at)
+            .into_iter()
+            .chain(self.next_expiry().map(|(at, _)| at))
+            .min();
+        next.filter(|&at| at != Tick::MAX)
+    }
+
+    /// The trace to close first, if one is due.
+    pub(super) fn due(&self, now: Tick) -> Option<(Slot, Due)> {
+        self.next_closing()
+            .filter(|&(at, _, _)| at <= now)
+            .map(|(_, slot, due)| (slot, due))
+    }
+
+    /// The trace that a limit closes first.
+    pub(super) fn first_limited(&self) -> Option<Slot> {
+        self.quiet.first(CLOSING).map(|(slot, _)| slot)
+    }
+
+    /// The next trace that has been open for too long, once per trace.
+    pub(super) fn take_expired(&mut self, now: Tick) -> Option<Slot> {
+        let (_, slot) = self.next_expiry().filter(|&(at, _)| at <= now)?;
+        self.age.cancel(slot);
+        Some(slot)
+    }
+
+    /// The trace of a share to close when there is no room: the settling one that would settle
+    /// first, else the one that has been idle for longest.
+    pub(super) fn victim(&self, share: BudgetShare) -> Option<(Slot, Due)> {
+        let first = |queue: usize| {
+            self.by_share
+                .first(share.number() * QUEUES_OF_SHARE + queue)
+        };
+        let settling = [Quiet::Local as usize, Quiet::Remote as usize]
+            .into_iter()
+            .filter_map(|queue| {
+                let (slot, since) = first(queue)?;
+                Some((since.saturating_add(self.quiet_delays[queue]), slot))
+            });
+        match settling.min() {
+            Some((_, slot)) => Some((slot, Due::Settled)),
+            None => first(IDLE).map(|(slot, _)| (slot, Due::Inactive)),
+        }
+    }
+
+    fn next_closing(&self) -> Option<(Tick, Slot, Due)> {
+        const DUE: [Due; 4] = [Due::Settled, Due::Settled, Due::Inactive, Due::Closing];
+        let quiet = (0..4).filter_map(|queue| {
+            let (slot, since) = self.quiet.first(queue)?;
+            Some((
+                since.saturating_add(self.quiet_delays[queue]),
+                slot,
+                DUE[queue],
+            ))
+        });
+        let settling = (0..2).filter_map(|queue| {
+            let (slot, since) = self.settling.first(queue)?;
+            Some((
+                since.saturating_add(self.settling_delays[queue]),
+                slot,
+                Due::Settled,
+            ))
+        });
+        quiet
+            .chain(settling)
+            .filter(|&(at, _, _)| at != Tick::MAX)
+            .min_by_key(|&(at, _, _)| at)
+    }
+
+    fn next_expiry(&self) -> Option<(Tick, Slot)> {
+        let (slot, since) = self.age.first(0)?;
+        Some((since.saturating_add(self.age_delay), slot)).filter(|&(at, _)| at != Tick::MAX)
+    }
+}

@@ -1,0 +1,116 @@
+//! Ids of traces of which spans were forwarded unscored before any span was taken: a trace
+//! that is opened under such an id is incomplete. An id is kept for as long as a closed trace is
+//! remembered; our memory of traces then begins after it.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+use otlp::span::TraceId;
+
+use super::fifo_timers::Tick;
+use super::trace_id_filter::TraceIdFilter;
+
+/// A bounded set of traces that are not open and of which spans went unscored.
+#[derive(Debug)]
+pub(super) struct UnscoredTraces {
+    /// When each id was last marked.
+    last: HashMap<TraceId, Tick>,
+    /// One entry per id, in the order in which they were first marked. An entry whose id is gone or
+    /// was marked again is put right when it reaches the front.
+    order: VecDeque<(TraceId, Tick)>,
+    max_traces: usize,
+    ttl: Tick,
+    /// Ids for which there was no room, since `overflow_began`, and those of the time before. Each
+    /// filter is kept until the traces that were running have had the time to be closed as
+    /// inactive; the restart guard still catches traces that began before it.
+    overflow: TraceIdFilter,
+    earlier_overflow: TraceIdFilter,
+    overflow_began: Tick,
+    overflow_ttl: Tick,
+}
+
+impl UnscoredTraces {
+    pub(super) fn new(max_traces: usize, ttl: Tick, overflow_ttl: Tick) -> Self {
+        Self {
+            last: HashMap::new(),
+            order: VecDeque::new(),
+            max_traces,
+            ttl,
+            overflow: TraceIdFilter::default(),
+            earlier_overflow: TraceIdFilter::default(),
+            overflow_began: 0,
+            overflow_ttl,
+        }
+    }
+
+    /// Marks a trace that is not open: spans of it went unscored.
+    pub(super) fn insert(&mut self, trace_id: TraceId, now: Tick) {
+        if let Some(last) = self.last.get_mut(&trace_id) {
+            *last = now;
+        } else if self.order.len() < self.max_traces {
+            self.last.insert(trace_id, now);
+            self.order.push_back((trace_id, now));
+        } else {
+            self.begin_overflow(now);
+            self.overflow.insert(trace_id);
+        }
+    }
+
+    /// Marks many traces, which a filter stands for.
+    pub(super) fn insert_all(&mut self, trace_ids: TraceIdFilter, now: Tick) {
+        self.begin_overflow(now);
+        self.overflow.merge(trace_ids);
+    }
+
+    fn begin_overflow(&mut self, now: Tick) {
+        if self.overflow.is_empty() && self.earlier_overflow.is_empty() {
+            self.overflow_began = now;
+        }
+    }
+
+    /// Removes a trace that is being opened. Returns whether spans of it went, or may have gone,
+    /// unscored.
+    pub(super) fn take(&mut self, trace_id: &TraceId) -> bool {
+        self.last.remove(trace_id).is_some()
+            || self.overflow.contains(*trace_id)
+            || self.earlier_overflow.contains(*trace_id)
+    }
+
+    /// Forgets what is too old. Returns when the last forgotten mark was made, if one was
+    /// forgotten.
+    pub(super) fn forget(&mut self, now: Tick) -> Option<Tick> {
+        let mut forgotten = None;
+        while let Some(&(trace_id, since)) = self.order.front() {
+            if since.saturating_add(self.ttl) > now {
+                break;
+            }
+            self.order.pop_front();
+            match self.last.get(&trace_id) {
+                Some(&last) if last.saturating_add(self.ttl) > now => {
+                    self.order.push_back((trace_id, last))
+                }
+                Some(&last) => {
+                    self.last.remove(&trace_id);
+                    forgotten = forgotten.max(Some(last));
+                }
+                None => {}
+            }
+        }
+        while !self.overflow.is_empty() || !self.earlier_overflow.is_empty() {
+            let turns_at = self.overflow_began.saturating_add(self.overflow_ttl);
+            if turns_at > now {
+                break;
+            }
+            if !self.earlier_overflow.is_empty() {
+                forgotten = forgotten.max(Some(self.overflow_began));
+            }
+            self.earlier_overflow = std::mem::take(&mut self.overflow);
+            self.overflow_began = turns_at;
+        }
+        forgotten
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.last.len()
+    }
+}

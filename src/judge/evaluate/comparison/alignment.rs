@@ -1,0 +1,371 @@
+//! Describes where the calls depart from an expected order: one sentence, and both lists of
+//! names side by side. Knows no scores.
+
+use std::fmt;
+use std::fmt::Write as _;
+use std::mem::discriminant;
+
+use text::{Clean, code};
+
+/// Most entries of an alignment that a text shows: a person reads no more, and a runaway agent
+/// makes thousands of calls.
+const MAX_ENTRIES: usize = 16;
+/// Longer runs of entries of one kind are folded.
+const MAX_RUN: usize = 6;
+/// Entries shown of a folded run, next to where the sequences part.
+const N_SHOWN_OF_RUN: usize = 2;
+
+/// Two sequences of names, side by side.
+pub(crate) struct Alignment<'a> {
+    /// The names of the calls, as they were made.
+    pub(crate) actual: &'a [&'a str],
+    /// The names expected.
+    pub(crate) expected: &'a [String],
+    /// Positions (in `actual`, in `expected`) of matching names, rising in both.
+    pub(crate) pairs: &'a [(usize, usize)],
+    /// The noun for an entry of `actual`: "call" or "visit".
+    pub(crate) noun: &'static str,
+}
+
+/// One line of an alignment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    /// Expected and called.
+    Both(usize),
+    /// Called, not expected here.
+    Called(usize),
+    /// Expected, not called here.
+    Expected(usize),
+}
+
+impl Alignment<'_> {
+    /// Why the first unmatched expected name is unmatched: "`create_order` was called before
+    /// `check_inventory`"; and the misplaced call, if there is one. `None` if every expected name
+    /// is matched.
+    pub(crate) fn first_gap(&self) -> Option<(String, Option<usize>)> {
+        let gap = self
+            .pairs
+            .iter()
+            .zip(0..)
+            .position(|(pair, at)| pair.1 != at)
+            .unwrap_or(self.pairs.len());
+        let name = self.expected.get(gap)?;
+        let (before, after) = self.pairs.split_at(gap);
+        // The call to blame is an unmatched one of that name, the nearest to the place where it was
+        // expected.
+        let here = after.first().map_or(self.actual.len(), |pair| pair.0);
+        let misplaced = (0..self.actual.len())
+            .filter(|&call_idx| {
+                self.actual[call_idx] == name
+                    && self
+                        .pairs
+                        .binary_search_by_key(&call_idx, |pair| pair.0)
+                        .is_err()
+            })
+            .min_by_key(|&call_idx| call_idx.abs_diff(here));
+        let Some(misplaced) = misplaced else {
+            let n_called = self.actual.iter().filter(|&actual| actual == name).count();
+            let n_expected = self
+                .expected
+                .iter()
+                .filter(|&expected| expected == name)
+                .count();
+            let sentence = match n_called {
+                0 => self.never_called(),
+                _ => format!(
+                    "{} {}, expected {}",
+                    code(name),
+                    was_called(n_called),
+                    times(n_expected)
+                ),
+            };
+            return Some((sentence, None));
+        };
+        let other = |pair: &&(usize, usize)| self.actual[pair.0] != name;
+        let sentence =
+            if let Some(pair) = before.iter().filter(other).find(|pair| pair.0 > misplaced) {
+                let (call, other) = (self.named(misplaced), self.named(pair.0));
+                format!("{call} was called before {other}")
+            } else if let Some(pair) = after.iter().filter(other).find(|pair| pair.0 < misplaced) {
+                let (call, other) = (self.named(misplaced), self.named(pair.0));
+                format!("{call} was called after {other}")
+            } else {
+                format!("{} was called out of order", self.named(misplaced))
+            };
+        Some((sentence, Some(misplaced)))
+    }
+
+    /// Every expected name that was never called: "`pay` and `ship` were not called".
+    fn never_called(&self) -> String {
+        let mut missing: Vec<&str> = Vec::new();
+        for name in self.expected {
+            if !self.actual.contains(&name.as_str()) && !missing.contains(&name.as_str()) {
+                missing.push(name);
+            }
+        }
+        match missing.as_slice() {
+            [name] => format!("{} was not called", code(name)),
+            [first @ .., last] if first.len() < MAX_ENTRIES => {
+                format!(
+                    "{} and {} were not called",
+                    quoted(first.iter().copied()),
+                    code(last)
+                )
+            }
+            names => format!("{} were not called", quoted(names.iter().copied())),
+        }
+    }
+
+    /// The first position at which two sequences that should be equal differ: "call 3 is `edit`,
+    /// expected `search`"; and the call there, if there is one.
+    pub(crate) fn first_difference(&self) -> Option<(String, Option<usize>)> {
+        let at = self
+            .actual
+            .iter()
+            .zip(self.expected)
+            .take_while(|(actual, expected)| *actual == expected)
+            .count();
+        match (self.actual.get(at), self.expected.get(at)) {
+            (Some(actual), Some(expected)) => Some((
+                format!(
+                    "{} {} is {}, expected {}",
+                    self.noun,
+                    at + 1,
+                    code(actual),
+                    code(expected)
+                ),
+                Some(at),
+            )),
+            (Some(actual), None) if self.expected.is_empty() => Some((
+                format!("{} was called, nothing expected", code(actual)),
+                Some(at),
+            )),
+            (Some(_), None) => Some((
+                format!(
+                    "{} was called after the last expected {}, {}",
+                    self.named(at),
+                    self.noun,
+                    self.named(at - 1)
+                ),
+                Some(at),
+            )),
+            (None, Some(expected)) if at == 0 => {
+                Some((format!("`{expected}` was not called"), None))
+            }
+            (None, Some(expected)) => Some((
+                format!("`{expected}` was not called after {}", self.named(at - 1)),
+                None,
+            )),
+            (None, None) => None,
+        }
+    }
+
+    /// A call by its name, and by its number too where the name recurs: a sentence that is true of
+    /// one call is often untrue of another.
+    pub(crate) fn named(&self, call_idx: usize) -> String {
+        let name = self.actual[call_idx];
+        match self.actual.iter().filter(|&&other| other == name).count() {
+            1 => code(name),
+            _ => format!("{} ({} {})", code(name), self.noun, call_idx + 1),
+        }
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        let mut entries =
+            Vec::with_capacity(self.actual.len() + self.expected.len() - self.pairs.len());
+        let (mut i, mut j) = (0, 0);
+        let end = (self.actual.len(), self.expected.len());
+        for &(pair_i, pair_j) in self.pairs.iter().chain([&end]) {
+            entries.extend((i..pair_i).map(Entry::Called));
+            entries.extend((j..pair_j).map(Entry::Expected));
+            if (pair_i, pair_j) != end {
+                entries.push(Entry::Both(pair_i));
+            }
+            (i, j) = (pair_i + 1, pair_j + 1);
+        }
+        entries
+    }
+}
+
+/// A part of an alignment's text, and the number of entries that it stands for.
+struct Item {
+    text: String,
+    n_entries: usize,
+    is_match: bool,
+}
+
+impl Alignment<'_> {
+    /// Long runs of entries of one kind are folded, so that the places where the sequences part
+    /// stay in sight: `… 35 more, search, +37 others, -authenticate`. Missing names are never
+    /// folded.
+    fn items(&self) -> Vec<Item> {
+        let entries = self.entries();
+        let mut items = Vec::new();
+        let mut n_before = 0;
+        for group in entries.chunk_by(|one, other| discriminant(one) == discriminant(other)) {
+            let (is_first, is_last) = (n_before == 0, n_before + group.len() == entries.len());
+            n_before += group.len();
+            let (n_head, n_tail) = match group[0] {
+                _ if group.len() <= MAX_RUN => (group.len(), 0),
+                Entry::Expected(_) => (group.len(), 0),
+                Entry::Called(_) => (N_SHOWN_OF_RUN, 0),
+                Entry::Both(_) => (
+                    if is_first { 0 } else { N_SHOWN_OF_RUN },
+                    if is_last { 0 } else { N_SHOWN_OF_RUN },
+                ),
+            };
+            let n_folded = group.len() - n_head - n_tail;
+            items.extend(group[..n_head].iter().map(|entry| self.item(*entry)));
+            if n_folded > 0 {
+                items.push(Item {
+                    text: match group[0] {
+                        Entry::Called(_) => format!("+{n_folded} others"),
+                        _ => format!("… {n_folded} more"),
+                    },
+                    n_entries: n_folded,
+                    is_match: matches!(group[0], Entry::Both(_)),
+                });
+            }
+            let tail = &group[group.len() - n_tail..];
+            items.extend(tail.iter().map(|entry| self.item(*entry)));
+        }
+        items
+    }
+
+    fn item(&self, entry: Entry) -> Item {
+        let (mark, name) = match entry {
+            Entry::Both(call_idx) => ("", self.actual[call_idx]),
+            Entry::Called(call_idx) => ("+", self.actual[call_idx]),
+            Entry::Expected(at) => ("-", self.expected[at].as_str()),
+        };
+        Item {
+            text: format!("{mark}{}", Clean(name)),
+            n_entries: 1,
+            is_match: matches!(entry, Entry::Both(_)),
+        }
+    }
+}
+
+/// Both sequences in one: `validate_user, +create_order, check_inventory, -create_order`. Of long
+/// ones, the part around the first difference.
+impl fmt::Display for Alignment<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let items = self.items();
+        let first = items.iter().position(|item| !item.is_match).unwrap_or(0);
+        let start = if items.len() <= MAX_ENTRIES {
+            0
+        } else {
+            first.saturating_sub(3).min(items.len() - MAX_ENTRIES)
+        };
+        let end = items.len().min(start + MAX_ENTRIES);
+        let n_entries = |items: &[Item]| items.iter().map(|item| item.n_entries).sum::<usize>();
+        let (before, after) = (n_entries(&items[..start]), n_entries(&items[end..]));
+        f.write_str("Alignment (+ called, - expected): ")?;
+        if before > 0 {
+            write!(f, "… {before} more, ")?;
+        }
+        for (at, item) in items[start..end].iter().enumerate() {
+            write!(f, "{}{}", if at == 0 { "" } else { ", " }, item.text)?;
+        }
+        match after {
+            0 => Ok(()),
+            rest => write!(f, ", … {rest} more"),
+        }
+    }
+}
+
+/// "was never called", "was called once", "was called 3 times".
+pub(crate) fn was_called(n: usize) -> String {
+    if n == 0 {
+        "was never called".to_owned()
+    } else {
+        format!("was called {}", times(n))
+    }
+}
+
+/// "never", "once", "twice", "3 times".
+pub(crate) fn times(n: usize) -> String {
+    match n {
+        0 => "never".to_owned(),
+        1 => "once".to_owned(),
+        2 => "twice".to_owned(),
+        _ => format!("{n} times"),
+    }
+}
+
+/// The first sixteen names, quoted.
+pub(crate) fn quoted<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let rest = names.len().saturating_sub(MAX_ENTRIES);
+    let mut text = names
+        .take(MAX_ENTRIES)
+        .map(code)
+        .collect::<Vec<_>>()
+        .join(", ");
+    if rest > 0 {
+        let _ = write!(text, ", … {rest} more");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(actual: &[&str], expected: &[&str], pairs: &[(usize, usize)]) -> (String, String) {
+        let expected: Vec<String> = expected.iter().map(|name| (*name).to_owned()).collect();
+        let alignment = Alignment {
+            actual,
+            expected: &expected,
+            pairs,
+            noun: "call",
+        };
+        let (gap, _) = alignment.first_gap().unwrap();
+        let text = alignment.to_string();
+        let (_, text) = text.split_once("): ").unwrap();
+        (gap, text.to_owned())
+    }
+
+    #[test]
+    fn long_runs_fold_around_the_place_where_the_sequences_part() {
+        let mut actual = vec!["login"];
+        actual.extend(["search"; 39]);
+        actual.push("transfer");
+        let expected = ["login", "authenticate", "transfer"];
+        assert_eq!(
+            shown(&actual, &expected, &[(0, 0), (40, 2)]),
+            (
+                "`authenticate` was not called".to_owned(),
+                "login, +search, +search, +37 others, -authenticate, transfer".to_owned()
+            )
+        );
+        let both = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+        let pairs: Vec<(usize, usize)> = (0..9).map(|at| (at, at)).collect();
+        let expected = [&both[..], &["z"], &both[..]].concat();
+        let actual = [&both[..], &both[..]].concat();
+        let pairs: Vec<(usize, usize)> = pairs
+            .iter()
+            .copied()
+            .chain((9..18).map(|at| (at, at + 1)))
+            .collect();
+        assert_eq!(
+            shown(&actual, &expected, &pairs).1,
+            "… 7 more, h, i, -z, a, b, … 7 more"
+        );
+    }
+
+    #[test]
+    fn every_missing_name_is_named() {
+        let expected = ["a", "b", "c", "b"];
+        assert_eq!(
+            shown(&["c"], &expected, &[(0, 2)]),
+            (
+                "`a` and `b` were not called".to_owned(),
+                "-a, -b, c, -b".to_owned()
+            )
+        );
+        assert_eq!(
+            shown(&[], &["a", "b", "c"], &[]).0,
+            "`a`, `b` and `c` were not called"
+        );
+    }
+}

@@ -1,0 +1,147 @@
+//! Compares expected arguments with those of one call: whether they fit, and where they
+//! differ.
+
+use serde_json::{Map, Value};
+
+use super::captured::{CapturedValues, Known, Tri};
+use super::score::Explain;
+use crate::extract::equality;
+
+/// How expected arguments must agree with a call's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Agreement {
+    /// Every expected key is there and equal; further keys are allowed.
+    Contained,
+    /// Both have exactly these keys, all equal.
+    Equal,
+}
+
+/// Do the arguments of a call fit?
+pub(crate) fn fit(
+    expected: &Map<String, Value>,
+    call_idx: usize,
+    captured: &mut CapturedValues<'_>,
+    agreement: Agreement,
+) -> Tri {
+    let actual = captured.args(call_idx);
+    let fit = match actual {
+        Known::Unknown if expected.is_empty() && agreement == Agreement::Contained => Tri::Yes,
+        Known::Unknown => Tri::Maybe,
+        Known::None => Tri::from(expected.is_empty()),
+        Known::Value(actual) => match (actual.as_object(), agreement) {
+            (Some(actual), Agreement::Equal) if expected.len() != actual.len() => Tri::No,
+            (Some(actual), _) => contains(actual, expected),
+            // A value that is no object has no keys; `{}` asks for none.
+            (None, Agreement::Contained) => Tri::from(expected.is_empty()),
+            (None, Agreement::Equal) => Tri::No,
+        },
+    };
+    if fit == Tri::Maybe && matches!(actual, Known::Value(_)) {
+        captured.note_incomparable(call_idx);
+    }
+    fit
+}
+
+fn contains(actual: &Map<String, Value>, expected: &Map<String, Value>) -> Tri {
+    Tri::from(equality::all(expected.iter().map(|(key, value)| {
+        let actual = actual.get(key);
+        actual.map_or(Some(false), |actual| equality::equal(value, actual))
+    })))
+}
+
+/// Where the arguments of a call differ from the expected ones, without the values.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum ArgsDifference {
+    /// They were not captured, or cut.
+    Unknown,
+    /// They are no JSON object.
+    NoObject,
+    /// Single keys differ, in the order in which they are expected.
+    Keys(Vec<KeyDifference>),
+}
+
+/// A key that differs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum KeyDifference {
+    Missing(String),
+    Differs(String),
+    /// It holds a number that JSON cannot write, so it cannot be compared.
+    Incomparable(String),
+    NotExpected(String),
+}
+
+impl ArgsDifference {
+    /// Compares key by key.
+    pub(crate) fn new(
+        expected: &Map<String, Value>,
+        actual: Known<&Value>,
+        agreement: Agreement,
+    ) -> Self {
+        let no_arguments = Map::new();
+        let actual = match actual {
+            Known::Unknown => return Self::Unknown,
+            Known::None => &no_arguments,
+            Known::Value(value) => match value.as_object() {
+                None => return Self::NoObject,
+                Some(actual) => actual,
+            },
+        };
+        let mut keys = Vec::new();
+        for (key, expected) in expected {
+            match actual.get(key) {
+                None => keys.push(KeyDifference::Missing(key.clone())),
+                Some(actual) => match equality::equal(expected, actual) {
+                    Some(true) => {}
+                    None => keys.push(KeyDifference::Incomparable(key.clone())),
+                    Some(false) => keys.push(KeyDifference::Differs(key.clone())),
+                },
+            }
+        }
+        if agreement == Agreement::Equal {
+            let others = actual.keys().filter(|key| !expected.contains_key(*key));
+            keys.extend(others.cloned().map(KeyDifference::NotExpected));
+        }
+        Self::Keys(keys)
+    }
+
+    /// How many keys differ; all of them where the arguments cannot be compared.
+    pub(crate) fn n_keys(&self, expected: &Map<String, Value>) -> usize {
+        match self {
+            Self::Unknown | Self::NoObject => expected.len(),
+            Self::Keys(keys) => keys.len(),
+        }
+    }
+
+    /// "`city` differs, `limit` is missing"; with both values where `explain` allows that.
+    pub(crate) fn text(
+        &self,
+        expected: &Map<String, Value>,
+        actual: Known<&Value>,
+        explain: &Explain,
+    ) -> String {
+        let keys = match self {
+            Self::Unknown => return "its arguments are not known".to_owned(),
+            Self::NoObject => return "its arguments are no JSON object".to_owned(),
+            Self::Keys(keys) => keys,
+        };
+        let shown = |value: Option<&Value>| explain.value(&value?.to_string());
+        let sentence = |key: &KeyDifference| match key {
+            KeyDifference::Missing(key) => format!("`{key}` is missing"),
+            KeyDifference::NotExpected(key) => format!("`{key}` is not expected"),
+            KeyDifference::Incomparable(key) => format!("`{key}` cannot be compared"),
+            KeyDifference::Differs(key) => {
+                let actual = match actual {
+                    Known::Value(actual) => actual.get(key),
+                    Known::None | Known::Unknown => None,
+                };
+                match (shown(actual), shown(expected.get(key))) {
+                    (Some(actual), Some(expected)) => {
+                        format!("`{key}` is {actual}, expected {expected}")
+                    }
+                    _ => format!("`{key}` differs"),
+                }
+            }
+        };
+        keys.iter().map(sentence).collect::<Vec<_>>().join(", ")
+    }
+}

@@ -1,0 +1,240 @@
+//! Reads the arguments and results of calls, and notes which of them were not captured. Knows
+//! nothing of what is expected of them.
+
+use serde_json::Value;
+
+use super::score::Missing;
+use crate::extract::{Payload, Trajectory};
+
+/// No, maybe or yes, in this order, so that "and" is the least and "or" the greatest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Tri {
+    No,
+    Maybe,
+    Yes,
+}
+
+impl From<bool> for Tri {
+    fn from(yes: bool) -> Self {
+        if yes { Self::Yes } else { Self::No }
+    }
+}
+
+impl From<Option<bool>> for Tri {
+    fn from(yes: Option<bool>) -> Self {
+        yes.map_or(Self::Maybe, Self::from)
+    }
+}
+
+impl std::ops::Not for Tri {
+    type Output = Self;
+
+    fn not(self) -> Self {
+        match self {
+            Self::No => Self::Yes,
+            Self::Maybe => Self::Maybe,
+            Self::Yes => Self::No,
+        }
+    }
+}
+
+impl Tri {
+    /// For details, where `Maybe` is `null`.
+    pub(crate) fn known(self) -> Option<bool> {
+        match self {
+            Self::No => Some(false),
+            Self::Maybe => None,
+            Self::Yes => Some(true),
+        }
+    }
+}
+
+/// A value of a call, as far as it is known.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Known<T> {
+    /// Captured whole.
+    Value(T),
+    /// The call has none: others that were recorded like it carry theirs, so capture is on.
+    None,
+    /// Not captured, or cut.
+    Unknown,
+}
+
+/// The work that one evaluation may spend on searching texts, half a second on one core with most
+/// patterns and four seconds at worst. A pattern of twenty characters can search 20 MiB.
+pub(crate) const MAX_SEARCH: u64 = 128 << 20;
+
+/// Reads arguments and results of a trajectory's calls, and notes which reads failed.
+pub(crate) struct CapturedValues<'a> {
+    trajectory: &'a Trajectory,
+    missing: Missing,
+    /// The work spent on searching, and the most that may be.
+    searched: u64,
+    max_search: u64,
+}
+
+impl<'a> CapturedValues<'a> {
+    /// For evaluators that search nothing.
+    pub(crate) fn new(trajectory: &'a Trajectory) -> Self {
+        Self::within(trajectory, 0)
+    }
+
+    /// Reads for an evaluator that may spend at most this much work on searching, and at most
+    /// [`MAX_SEARCH`].
+    pub(crate) fn within(trajectory: &'a Trajectory, max_search: u64) -> Self {
+        Self {
+            trajectory,
+            missing: Missing::default(),
+            searched: 0,
+            max_search: max_search.min(MAX_SEARCH),
+        }
+    }
+
+    /// Searches a text, unless too much work has been spent on searching. Then the answer is not
+    /// known.
+    pub(crate) fn search(&mut self, cost: u64, search: impl FnOnce() -> bool) -> Tri {
+        let searched = self.searched.saturating_add(cost);
+        if searched > self.max_search {
+            self.missing.too_long_to_search = true;
+            return Tri::Maybe;
+        }
+        self.searched = searched;
+        Tri::from(search())
+    }
+
+    /// The arguments of a call, as JSON.
+    pub(crate) fn args(&mut self, call_idx: usize) -> Known<&'a Value> {
+        let trajectory = self.trajectory;
+        let call = &trajectory.tool_calls[call_idx];
+        match self.known(
+            call_idx,
+            call.args.as_ref(),
+            call.captured.args,
+            call.uncertainty.args,
+        ) {
+            Ok(Some(payload)) => Known::Value(payload.json()),
+            Ok(None) => Known::None,
+            Err(missing) => {
+                let mut calls = trajectory.tool_calls.iter();
+                let captured_nowhere = !calls.any(|call| carries(call.args.as_ref()));
+                let is_uncaptured = call.args.is_none() && !call.captured.args;
+                let uncaptured = (is_uncaptured && !captured_nowhere).then_some(call_idx);
+                self.missing = Missing {
+                    no_args: missing.no_args || captured_nowhere,
+                    uncaptured_args: missing.uncaptured_args.or(uncaptured),
+                    ..missing
+                };
+                Known::Unknown
+            }
+        }
+    }
+
+    /// Notes a call with an argument that cannot be compared.
+    pub(crate) fn note_incomparable(&mut self, call_idx: usize) {
+        self.missing.incomparable = self.missing.incomparable.or(Some(call_idx));
+    }
+
+    /// The text of a call's result, empty where the call has none; `None` where it is not known.
+    pub(crate) fn result(&mut self, call_idx: usize) -> Option<&'a str> {
+        let trajectory = self.trajectory;
+        let call = &trajectory.tool_calls[call_idx];
+        match self.known(
+            call_idx,
+            call.result.as_ref(),
+            call.captured.result,
+            call.uncertainty.result,
+        ) {
+            // A message answers every call: if none was seen, the result is not known.
+            Ok(None) if trajectory.from_messages => {
+                self.missing.cut = self.missing.cut.or(Some(call_idx));
+                None
+            }
+            Ok(payload) => Some(payload.map_or("", |payload| &payload.text)),
+            Err(missing) => {
+                let mut calls = trajectory.tool_calls.iter();
+                let captured_nowhere = !calls.any(|call| carries(call.result.as_ref()));
+                let is_uncaptured = call.result.is_none() && !call.captured.result;
+                let uncaptured = (is_uncaptured && !captured_nowhere).then_some(call_idx);
+                self.missing = Missing {
+                    no_results: missing.no_results || captured_nowhere,
+                    uncaptured_result: missing.uncaptured_result.or(uncaptured),
+                    ..missing
+                };
+                None
+            }
+        }
+    }
+
+    /// The result of a call, as JSON.
+    pub(crate) fn result_json(&mut self, call_idx: usize) -> Known<&'a Value> {
+        let trajectory = self.trajectory;
+        let payload = trajectory.tool_calls[call_idx].result.as_ref();
+        match (self.result(call_idx), payload) {
+            (None, _) => Known::Unknown,
+            (Some(_), Some(payload)) => Known::Value(payload.json()),
+            (Some(_), None) => Known::None,
+        }
+    }
+
+    /// Did a call fail?
+    pub(crate) fn error(&mut self, call_idx: usize) -> Known<bool> {
+        let trajectory = self.trajectory;
+        let call = &trajectory.tool_calls[call_idx];
+        if trajectory.from_messages {
+            self.missing.only_messages = true;
+            return Known::Unknown;
+        }
+        // The rest of a cut trace may hold the end of this span, or other attempts of this call.
+        if trajectory.cut_short && (call.partial || call.uncertainty.error) {
+            self.missing.cut = self.missing.cut.or(Some(call_idx));
+            return Known::Unknown;
+        }
+        Known::Value(call.error)
+    }
+
+    /// The trajectory whose calls it reads.
+    pub(crate) fn trajectory(&self) -> &'a Trajectory {
+        self.trajectory
+    }
+
+    /// Notes that times were needed where calls have none of their own.
+    pub(crate) fn lack_times(&mut self) {
+        self.missing.only_messages = true;
+    }
+
+    /// The work spent on searching so far.
+    pub(crate) fn searched(&self) -> u64 {
+        self.searched
+    }
+
+    /// The reads that failed so far.
+    pub(crate) fn missing(&self) -> Missing {
+        self.missing
+    }
+
+    fn known(
+        &self,
+        call_idx: usize,
+        payload: Option<&'a Payload>,
+        captured: bool,
+        may_change: bool,
+    ) -> Result<Option<&'a Payload>, Missing> {
+        // The rest of a cut trace may hold the end of this span, another span of this call, or a
+        // model message that repeats it.
+        let may_come =
+            self.trajectory.tool_calls[call_idx].partial || payload.is_none() || may_change;
+        let unfinished = self.trajectory.cut_short && may_come;
+        let mut missing = self.missing;
+        match payload {
+            Some(payload) if !payload.is_cut() && !unfinished => return Ok(Some(payload)),
+            None if captured && !unfinished => return Ok(None),
+            None if !captured => {}
+            _ => missing.cut = missing.cut.or(Some(call_idx)),
+        }
+        Err(missing)
+    }
+}
+
+fn carries(part: Option<&Payload>) -> bool {
+    part.is_some_and(|part| !part.is_lost())
+}

@@ -1,0 +1,186 @@
+//! How expected calls and calls were paired, entry by entry, and the text that describes it.
+//! Knows no scores.
+
+use std::fmt::Write as _;
+
+use text::Clean;
+
+use super::score::Explanation;
+use crate::extract::ToolCall;
+
+/// Most entries of an alignment that are kept.
+const MAX_KEPT: usize = 10_000;
+/// Most entries that a text shows.
+const MAX_SHOWN: usize = 16;
+
+/// The outcome of an expected call, or of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum EntryKind {
+    Match,
+    Missing,
+    Extra,
+    /// A pair that is out of order.
+    Moved,
+    /// Another call in its place.
+    Substituted,
+}
+
+/// An expected call, a call (a position in the trajectory), or both.
+pub(crate) type AlignedEntry = (EntryKind, Option<usize>, Option<usize>);
+
+/// How expected calls and calls were paired.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(in crate::evaluate) struct Matched {
+    pub(crate) n_expected: usize,
+    pub(crate) n_calls: usize,
+    /// Absent where the score counts changes.
+    pub(crate) n_matched: Option<usize>,
+    /// There were too many orders to look for the best.
+    pub(crate) fell_back: bool,
+    pub(crate) entries: Vec<AlignedEntry>,
+}
+
+impl Matched {
+    /// How many entries need no change.
+    pub(crate) fn n_unchanged(&self) -> usize {
+        let n_changes = self
+            .entries
+            .iter()
+            .filter(|(kind, ..)| *kind != EntryKind::Match)
+            .count();
+        self.n_expected.max(self.n_calls).saturating_sub(n_changes)
+    }
+}
+
+/// Every expected call and every call once, in the order of the expected calls. With
+/// `finds_moved`, what is left over is paired where it fits, out of order.
+pub(crate) fn alignment(
+    (n_expected, calls): (usize, &[usize]),
+    pairs: &[(usize, usize)],
+    substituted: &[(usize, usize)],
+    finds_moved: bool,
+    fits: impl Fn(usize, usize) -> bool,
+) -> Vec<AlignedEntry> {
+    let mut partner: Vec<Option<(EntryKind, usize)>> = vec![None; n_expected];
+    let mut is_paired = vec![false; calls.len()];
+    let of_kind = |pairs: &[(usize, usize)], kind| -> Vec<(usize, usize, EntryKind)> {
+        pairs
+            .iter()
+            .map(|&(expected, call)| (expected, call, kind))
+            .collect()
+    };
+    let all = of_kind(pairs, EntryKind::Match)
+        .into_iter()
+        .chain(of_kind(substituted, EntryKind::Substituted));
+    for (expected, call, kind) in all {
+        partner[expected] = Some((kind, call));
+        is_paired[call] = true;
+    }
+    // Enough for a text; a proof needs none of them.
+    const MAX_MOVED: usize = 256;
+    let unpaired = (0..n_expected).filter(|expected| partner[*expected].is_none());
+    let unpaired: Vec<usize> = unpaired
+        .take(if finds_moved { MAX_MOVED } else { 0 })
+        .collect();
+    for expected in unpaired {
+        let free = (0..calls.len()).find(|&call| !is_paired[call] && fits(expected, call));
+        if let Some(call) = free {
+            partner[expected] = Some((EntryKind::Moved, call));
+            is_paired[call] = true;
+        }
+    }
+    let mut entries = Vec::with_capacity(n_expected + calls.len());
+    let mut extras = (0..calls.len()).filter(|call| !is_paired[*call]).peekable();
+    let extra = |call: usize| (EntryKind::Extra, None, Some(calls[call]));
+    for (expected, partner) in partner.iter().enumerate() {
+        match *partner {
+            None => entries.push((EntryKind::Missing, Some(expected), None)),
+            Some((kind, call)) => {
+                while let Some(before) = extras.next_if(|extra| *extra < call) {
+                    entries.push(extra(before));
+                }
+                entries.push((kind, Some(expected), Some(calls[call])));
+            }
+        }
+    }
+    entries.extend(extras.map(extra));
+    entries.truncate(MAX_KEPT);
+    entries
+}
+
+/// The word of the details.
+pub(crate) fn kind_text(kind: EntryKind) -> &'static str {
+    match kind {
+        EntryKind::Match => "match",
+        EntryKind::Missing => "missing",
+        EntryKind::Extra => "extra",
+        EntryKind::Moved => "moved",
+        EntryKind::Substituted => "substituted",
+    }
+}
+
+/// "f1 0.75: 3 of 4 expected calls among 4 made. Alignment …"; and the calls to blame.
+pub(crate) fn words(
+    (score, value): (&str, f64),
+    found: &Matched,
+    expected: &[&str],
+    calls: &[ToolCall],
+) -> Explanation {
+    let rounded = (value * 1e4).round() / 1e4;
+    let matches = found
+        .entries
+        .iter()
+        .filter(|(kind, ..)| *kind == EntryKind::Match);
+    let n_matched = found.n_matched.unwrap_or_else(|| matches.count());
+    let mut text = format!(
+        "{score} {rounded}: {n_matched} of {} expected {} among {} made",
+        found.n_expected,
+        if found.n_expected == 1 {
+            "call"
+        } else {
+            "calls"
+        },
+        found.n_calls
+    );
+    if found.fell_back {
+        text.push_str(" (too many calls at one time: taken in the order of their starts)");
+    }
+    let is_whole = |entry: &AlignedEntry| entry.0 == EntryKind::Match;
+    let Some(first) = found.entries.iter().position(|entry| !is_whole(entry)) else {
+        return Explanation::from(text);
+    };
+    let start = match found.entries.len() <= MAX_SHOWN {
+        true => 0,
+        false => first.saturating_sub(3).min(found.entries.len() - MAX_SHOWN),
+    };
+    let shown = &found.entries[start..found.entries.len().min(start + MAX_SHOWN)];
+    text.push_str(". Alignment (+ called, - expected, ~ out of order): ");
+    if start > 0 {
+        let _ = write!(text, "… {start} more, ");
+    }
+    let name = |at: &Option<usize>| {
+        let call = at.and_then(|at| calls.get(at));
+        Clean(call.map_or("", |call| &*call.name)).to_string()
+    };
+    let asked = |at: &Option<usize>| {
+        Clean(at.and_then(|at| expected.get(at)).copied().unwrap_or("")).to_string()
+    };
+    let entries = shown.iter().map(|(kind, at, call)| match kind {
+        EntryKind::Match => name(call),
+        EntryKind::Missing => format!("-{}", asked(at)),
+        EntryKind::Extra => format!("+{}", name(call)),
+        EntryKind::Moved => format!("~{}", name(call)),
+        EntryKind::Substituted => format!("-{} +{}", asked(at), name(call)),
+    });
+    text.push_str(&entries.collect::<Vec<_>>().join(", "));
+    let n_more = found.entries.len() - start - shown.len();
+    if n_more > 0 {
+        let _ = write!(text, ", … {n_more} more");
+    }
+    let mut offending: Vec<usize> = (found.entries.iter())
+        .filter(|entry| !is_whole(entry))
+        .filter_map(|(_, _, call)| *call)
+        .collect();
+    offending.sort_unstable();
+    Explanation { text, offending }
+}

@@ -1,0 +1,20 @@
+//! How calls are compared with what is expected of them: orders, arguments, results,
+//! assignments, and the score that follows. Knows no single evaluator and no criterion.
+
+pub mod lcs;
+
+pub(super) mod agreement;
+pub(super) mod alignment;
+pub(super) mod arguments;
+pub(super) mod assignment;
+pub(super) mod captured;
+pub(super) mod rows;
+pub(super) mod score;
+
+pub(super) mod best_order;
+mod bipartite;
+pub(super) mod matched;
+pub(super) mod order;
+
+pub(super) mod call_sets;
+pub(super) mod partners;

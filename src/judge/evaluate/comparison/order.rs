@@ -1,0 +1,272 @@
+//! Which call was before which: calls are intervals of time, and two that overlap have no
+//! order. Knows nothing of what is required of the calls.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::extract::{ToolCall, Trajectory};
+
+/// Which calls count as concurrent, so that neither is before the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Concurrency {
+    /// Calls that overlap in time.
+    #[default]
+    Interval,
+    /// Also calls that one model reply asked for, though they ran one by one.
+    Reply,
+    /// None: calls are in the order in which they began.
+    None,
+}
+
+impl Concurrency {
+    /// Is it the default?
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The end of a call that has not ended: after everything, so that the difference of two times does
+/// not overflow. No time comes later: the year is 2116.
+const NEVER: i64 = i64::MAX / 2;
+
+/// The calls as intervals, by position. Starts and ends are ranks in one order, so that `x` is
+/// before `y` exactly if `end[x] < start[y]`; beside them stand the calls' own times.
+#[derive(Debug, Clone)]
+pub(crate) struct Intervals {
+    pub(crate) start: Vec<i64>,
+    pub(crate) end: Vec<i64>,
+    /// Own start and end, Unix nanoseconds, whatever counts as concurrent.
+    begun: Vec<i64>,
+    done: Vec<i64>,
+    /// When these calls ran is not known.
+    untimed: Vec<bool>,
+    has_untimed: bool,
+    concurrency: Concurrency,
+}
+
+/// How far apart two calls may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Near {
+    /// At any distance.
+    Any,
+    /// At most this many nanoseconds between the end of the earlier and the start of the later.
+    Within(i64),
+}
+
+impl Intervals {
+    /// Points at one instant keep the order of the list, and a start stands before an end. Calls
+    /// taken from model messages have no times of their own: those of one reply are concurrent. A
+    /// call that is not placed overlaps all others and is near to each.
+    pub(crate) fn new(trajectory: &Trajectory, concurrency: Concurrency) -> Self {
+        let concurrency = match (trajectory.from_messages, concurrency) {
+            (true, Concurrency::Interval) => Concurrency::Reply,
+            (_, concurrency) => concurrency,
+        };
+        let calls = &trajectory.tool_calls;
+        let nanos = |nanos: u64| i64::try_from(nanos).map_or(NEVER, |nanos| nanos.min(NEVER));
+        let begun = calls.iter().map(|call| nanos(call.start_unix_nanos));
+        let done = calls.iter().map(|call| match call.partial {
+            true => NEVER,
+            false => nanos(call.end_unix_nanos.max(call.start_unix_nanos)),
+        });
+        let (begun, done): (Vec<i64>, Vec<i64>) = (begun.collect(), done.collect());
+        let untimed = (calls.iter().zip(&begun).zip(&done))
+            .map(|((call, begun), done)| {
+                let is_beyond = *begun == NEVER || (*done == NEVER && !call.partial);
+                call.untimed || is_beyond
+            })
+            .collect::<Vec<bool>>();
+        let mut intervals = Self {
+            start: Vec::new(),
+            end: Vec::new(),
+            begun,
+            done,
+            has_untimed: untimed.contains(&true),
+            untimed,
+            concurrency,
+        };
+        intervals.rank(calls);
+        if intervals.has_untimed {
+            for call in (0..calls.len())
+                .filter(|call| intervals.is_unplaced(*call))
+                .collect::<Vec<_>>()
+            {
+                (intervals.start[call], intervals.end[call]) = (-NEVER, NEVER);
+                (intervals.begun[call], intervals.done[call]) = (-NEVER, NEVER);
+            }
+        }
+        intervals
+    }
+
+    fn rank(&mut self, calls: &[ToolCall]) {
+        let n_calls = calls.len();
+        if self.concurrency == Concurrency::None {
+            self.start = (0..n_calls as i64).map(|at| at * 2).collect();
+            self.end = self.start.iter().map(|start| start + 1).collect();
+        } else {
+            let mut starts: Vec<(i64, usize)> = self.begun.iter().copied().zip(0..).collect();
+            let mut ends: Vec<(i64, usize)> = self.done.iter().copied().zip(0..).collect();
+            if self.concurrency == Concurrency::Reply {
+                span_groups(calls, &mut starts, &mut ends);
+            }
+            let mut moments: Vec<((i64, usize), bool, usize)> = Vec::with_capacity(n_calls * 2);
+            moments.extend(
+                starts
+                    .into_iter()
+                    .zip(0..)
+                    .map(|(key, at)| (key, false, at)),
+            );
+            moments.extend(ends.into_iter().zip(0..).map(|(key, at)| (key, true, at)));
+            // The starts are sorted already, and a stable sort makes use of it.
+            moments.sort();
+            (self.start, self.end) = (vec![0; n_calls], vec![0; n_calls]);
+            // Equal moments of one kind share a rank: calls of one reply begin and end together.
+            let mut rank = 0;
+            for at in 0..moments.len() {
+                let (key, is_end, call_idx) = moments[at];
+                rank +=
+                    i64::from(at > 0 && (moments[at - 1].0, moments[at - 1].1) != (key, is_end));
+                match is_end {
+                    false => self.start[call_idx] = rank,
+                    true => self.end[call_idx] = rank,
+                }
+            }
+        }
+        // A group with a call that has not ended has not ended either.
+        for (end, done) in self.end.iter_mut().zip(&self.done) {
+            if *done == NEVER {
+                *end = NEVER;
+            }
+        }
+        if self.concurrency == Concurrency::Reply {
+            let mut open: Vec<u32> = (calls.iter().filter(|call| call.partial))
+                .filter_map(|call| call.parallel_group)
+                .collect();
+            open.sort_unstable();
+            for (call, end) in calls.iter().zip(&mut self.end) {
+                let group = call.parallel_group;
+                if group.is_some_and(|group| open.binary_search(&group).is_ok()) {
+                    *end = NEVER;
+                }
+            }
+        }
+    }
+
+    /// With time running backwards: what was before is after.
+    pub(crate) fn mirrored(&self) -> Self {
+        let negated = |times: &[i64]| times.iter().map(|time| -time).collect::<Vec<_>>();
+        Self {
+            start: negated(&self.end),
+            end: negated(&self.start),
+            begun: negated(&self.done),
+            done: negated(&self.begun),
+            untimed: self.untimed.clone(),
+            ..*self
+        }
+    }
+
+    /// Some of the calls, counted anew.
+    pub(crate) fn only(&self, calls: &[usize]) -> Self {
+        let of = |times: &[i64]| calls.iter().map(|call| times[*call]).collect::<Vec<_>>();
+        Self {
+            start: of(&self.start),
+            end: of(&self.end),
+            begun: of(&self.begun),
+            done: of(&self.done),
+            untimed: calls.iter().map(|call| self.untimed[*call]).collect(),
+            ..*self
+        }
+    }
+
+    /// The calls' own starts, whatever counts as concurrent.
+    pub(crate) fn begun(&self) -> &[i64] {
+        &self.begun
+    }
+
+    /// The calls' own ends.
+    pub(crate) fn done(&self) -> &[i64] {
+        &self.done
+    }
+
+    /// The earliest own end and the latest own start of calls that are at most this far from `x`.
+    pub(crate) fn reach(&self, x: usize, nanos: i64) -> (i64, i64) {
+        (
+            self.begun[x].saturating_sub(nanos),
+            self.done[x].saturating_add(nanos),
+        )
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.start.len()
+    }
+
+    pub(crate) fn concurrency(&self) -> Concurrency {
+        self.concurrency
+    }
+
+    /// Is nothing known of where the call stands among the others? With [`Concurrency::Reply`],
+    /// times decide which calls one reply asked for, so there a single call without them leaves
+    /// every order open.
+    pub(crate) fn is_unplaced(&self, call: usize) -> bool {
+        self.untimed[call] || (self.has_untimed && self.concurrency == Concurrency::Reply)
+    }
+
+    /// Is there such a call?
+    pub(crate) fn has_unplaced(&self) -> bool {
+        self.has_untimed
+    }
+
+    /// The first call whose time is not known: one of the given calls, else any.
+    pub(crate) fn first_untimed(&self, of_these: impl Fn(usize) -> bool) -> Option<usize> {
+        let mut untimed = (0..self.len()).filter(|call| self.untimed[*call]);
+        untimed
+            .clone()
+            .find(|call| of_these(*call))
+            .or_else(|| untimed.next())
+    }
+
+    /// Sorts calls by start, and those that begin together by their own clock.
+    pub(crate) fn by_start(&self, call: usize) -> (i64, i64, usize) {
+        (self.start[call], self.begun[call], call)
+    }
+
+    /// Had `x` ended when `y` began?
+    pub(crate) fn is_before(&self, x: usize, y: usize) -> bool {
+        self.end[x] < self.start[y]
+    }
+
+    /// Are two calls near each other?
+    pub(crate) fn are_near(&self, x: usize, y: usize, near: Near) -> bool {
+        match near {
+            Near::Any => true,
+            Near::Within(nanos) => self.gap(x, y) <= nanos,
+        }
+    }
+
+    /// Nanoseconds between the end of the earlier and the start of the later; 0 if they overlap.
+    pub(crate) fn gap(&self, x: usize, y: usize) -> i64 {
+        let later_start = self.begun[x].max(self.begun[y]);
+        let earlier_end = self.done[x].min(self.done[y]);
+        (later_start - earlier_end).max(0)
+    }
+}
+
+/// Each call of a group takes the group's earliest start and latest end, and with them its lowest
+/// and highest place in the list.
+fn span_groups(calls: &[ToolCall], starts: &mut [(i64, usize)], ends: &mut [(i64, usize)]) {
+    let mut by_group: Vec<(u32, usize)> = (calls.iter().zip(0..))
+        .filter_map(|(call, at)| Some((call.parallel_group?, at)))
+        .collect();
+    by_group.sort_unstable();
+    for group in by_group.chunk_by(|a, b| a.0 == b.0) {
+        let of_group = || group.iter().map(|&(_, at)| at);
+        let start = of_group().map(|at| starts[at].0).min().unwrap_or_default();
+        let end = of_group().map(|at| ends[at].0).max().unwrap_or_default();
+        let (first, last) = (group[0].1, group[group.len() - 1].1);
+        for at in of_group() {
+            starts[at] = (start, first);
+            ends[at] = (end, last);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! What an evaluator answers: a value, how far missing evidence could still move it, and the
+//! evidence itself. Knows no single evaluator.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use text::abbreviated;
+
+/// The label of a score.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verdict {
+    /// The score reached the threshold.
+    Pass,
+    /// It did not.
+    Fail,
+    /// Evidence is missing, or the trace was cut short and more calls could change the verdict.
+    NotEvaluated,
+    /// The criterion cannot be applied to this trajectory.
+    Error,
+}
+
+impl Verdict {
+    /// All labels, in the order of their declaration.
+    pub const ALL: [Self; 4] = [Self::Pass, Self::Fail, Self::NotEvaluated, Self::Error];
+
+    /// The label of a word that [`Self::as_str`] returns.
+    pub fn named(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|label| label.as_str() == word)
+    }
+
+    /// The word in `gen_ai.evaluation.score.label`, in metrics and in the jsonl lines.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Fail => "fail",
+            Self::NotEvaluated => "not_evaluated",
+            Self::Error => "error",
+        }
+    }
+
+    /// The reference's `success` and `passed`: `None` where nothing is known for certain.
+    pub(crate) fn success(self) -> Option<bool> {
+        match self {
+            Self::Pass => Some(true),
+            Self::Fail => Some(false),
+            Self::NotEvaluated | Self::Error => None,
+        }
+    }
+}
+
+/// The `explain` section: whether explanations show values, and how much of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Explain {
+    /// Show argument and result values in explanations, details and score spans.
+    pub values: bool,
+    /// Longest value shown, in characters.
+    pub max_value_length: usize,
+}
+
+impl Default for Explain {
+    fn default() -> Self {
+        Self {
+            values: false,
+            max_value_length: 256,
+        }
+    }
+}
+
+impl Explain {
+    /// A value, shortened to the length that may be shown; `None` where values are private.
+    pub(crate) fn value(&self, text: &str) -> Option<String> {
+        self.values
+            .then(|| abbreviated(text, self.max_value_length).into_owned())
+    }
+}
+
+/// Why an evaluation has the label `error`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct EvaluationError {
+    /// A short word for `error.type`, such as `missing_argument`.
+    pub kind: &'static str,
+    /// The mistake and its remedy.
+    pub message: String,
+}
+
+/// The result of an evaluator for one trajectory, before the threshold is applied.
+#[derive(Debug)]
+pub(crate) struct ScoreWith<E> {
+    /// 0 to 1, for the trajectory as it is; missing evidence counts as not matching.
+    pub(crate) value: f64,
+    /// The least it can become, whatever the missing evidence is and whatever further calls the
+    /// rest of a cut trace holds.
+    pub(crate) least: f64,
+    /// The most it can become.
+    pub(crate) most: f64,
+    /// A call to which the criterion cannot be applied.
+    pub(crate) fault: Option<CallError>,
+    /// The rest of a cut trace may hold such a call.
+    pub(crate) may_fault: bool,
+    /// Evidence that was looked for and not captured.
+    pub(crate) missing: Missing,
+    /// How many calls were expected.
+    pub(crate) n_expected: usize,
+    /// The work spent on searching texts with patterns.
+    pub(crate) searched: u64,
+    /// Everything the text shows that does not follow from the names of the calls.
+    pub(crate) evidence: E,
+}
+
+impl<E> ScoreWith<E> {
+    /// A score that nothing can move.
+    pub(crate) fn settled(value: f64, evidence: E) -> Self {
+        Self::between(value, value, value, evidence)
+    }
+
+    /// A score that stays between two bounds, whatever else becomes known.
+    pub(crate) fn between(value: f64, least: f64, most: f64, evidence: E) -> Self {
+        Self {
+            value,
+            least,
+            most,
+            fault: None,
+            may_fault: false,
+            missing: Missing::default(),
+            n_expected: 0,
+            searched: 0,
+            evidence,
+        }
+    }
+
+    /// Wraps the evidence and leaves the score as it is.
+    pub(crate) fn map<T>(self, wrap: impl FnOnce(E) -> T) -> ScoreWith<T> {
+        ScoreWith {
+            value: self.value,
+            least: self.least,
+            most: self.most,
+            fault: self.fault,
+            may_fault: self.may_fault,
+            missing: self.missing,
+            n_expected: self.n_expected,
+            searched: self.searched,
+            evidence: wrap(self.evidence),
+        }
+    }
+}
+
+/// 1 or 0: the score of an evaluator that gives no partial credit.
+pub(crate) fn all_or_nothing(holds: bool) -> f64 {
+    f64::from(u8::from(holds))
+}
+
+/// A score in words.
+#[derive(Debug, Default)]
+pub(crate) struct Explanation {
+    /// For people, in one or two sentences.
+    pub(crate) text: String,
+    /// The calls to blame, positions in the trajectory.
+    pub(crate) offending: Vec<usize>,
+}
+
+impl From<String> for Explanation {
+    fn from(text: String) -> Self {
+        Self {
+            text,
+            offending: Vec::new(),
+        }
+    }
+}
+
+/// A call that lacks something the criterion reads, and will lack it whatever else becomes known.
+#[derive(Debug)]
+pub(crate) struct CallError {
+    /// The call, a position in the trajectory.
+    pub(crate) call_idx: usize,
+    /// The mistake and its remedy.
+    pub(crate) error: EvaluationError,
+}
+
+/// Evidence that an evaluator looked for and that was not captured.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Missing {
+    /// No call of the trajectory carries arguments.
+    pub(crate) no_args: bool,
+    /// No call of the trajectory carries a result.
+    pub(crate) no_results: bool,
+    /// The first call whose arguments are captured nowhere where it was recorded, although those of
+    /// other calls are.
+    pub(crate) uncaptured_args: Option<usize>,
+    /// The first call whose result is captured nowhere, although that of other calls is.
+    pub(crate) uncaptured_result: Option<usize>,
+    /// The calls are known from model messages alone, which tell neither when a call ran nor
+    /// whether it failed.
+    pub(crate) only_messages: bool,
+    /// Calls overlapped, and the criterion asks for no verdict then.
+    pub(crate) overlap: bool,
+    /// There was more to compare than is looked at.
+    pub(crate) too_much: bool,
+    /// Searching all texts with the criterion's patterns would have taken more work than is left.
+    pub(crate) too_long_to_search: bool,
+    /// The evaluated span has no start or no end, or ends before it starts.
+    pub(crate) no_duration: bool,
+    /// The first call whose time is not known.
+    pub(crate) untimed: Option<usize>,
+    /// The first call of which only the beginning of a value was kept, or whose span had not ended.
+    pub(crate) cut: Option<usize>,
+    /// The first call with an argument that cannot be compared: NaN, an infinity, or a number
+    /// beyond all doubles.
+    pub(crate) incomparable: Option<usize>,
+}
+
+impl Missing {
+    /// Was everything captured?
+    pub(crate) fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+}

@@ -1,0 +1,294 @@
+//! A criterion says what is expected of which trajectories: a name, a selector, a scope, one
+//! evaluator and a threshold. It is checked when it is loaded, so every criterion can be applied.
+//! Does not know in which file it was written.
+
+mod expectation;
+mod invalid;
+mod selector;
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use text::hex;
+
+use crate::evaluate::evaluators::{Evaluator, WrittenEvaluator};
+use crate::evaluate::parameters::optional::written;
+use crate::evaluate::parameters::pattern::{FieldError, PatternCompiler, PatternLimits};
+
+pub use expectation::{Expectation, Paired, Unfit, pair};
+pub(super) use invalid::Applied;
+pub use invalid::InvalidCriterion;
+pub use selector::{Glob, Selector};
+
+/// The name of the criterion that a run itself sends along.
+pub const EXPECTED: &str = "expect";
+
+/// The name of the criterion that judges a run where no selected criterion has the evaluator of its
+/// example.
+pub const EXAMPLE: &str = "example";
+
+/// One registered criterion. Made by deserialising it; its revision is that of what was read.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(try_from = "WrittenCriterion")]
+pub struct Criterion {
+    /// Unique name.
+    pub name: String,
+    /// For people.
+    pub description: String,
+    /// Which trajectories it is for.
+    pub select: Selector,
+    /// What one evaluation covers.
+    pub scope: Scope,
+    /// What is expected.
+    pub evaluate: Evaluator,
+    /// Pass means score ≥ threshold, 0 to 1.
+    pub threshold: f64,
+    #[serde(skip)]
+    revision: String,
+}
+
+impl Criterion {
+    /// Warnings about valid but probably unintended settings, one sentence each.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.evaluate.warnings();
+        if self.threshold == 0.0 {
+            warnings
+                .push("`threshold` is 0: every score passes; write a number above 0".to_owned());
+        }
+        warnings
+    }
+
+    /// The first 12 hex digits of the SHA-256 of its canonical form (compact JSON with sorted keys
+    /// and all defaults filled in): the same wherever and in whatever order it was written.
+    pub fn revision(&self) -> &str {
+        &self.revision
+    }
+
+    /// This criterion with other parameters of its evaluator, and the revision that follows from
+    /// them.
+    pub(crate) fn with(&self, evaluate: Evaluator) -> Self {
+        let threshold = evaluate.threshold(Some(self.threshold));
+        let mut criterion = Self {
+            evaluate,
+            threshold,
+            ..self.clone()
+        };
+        criterion.revision = digest(json!(criterion));
+        criterion
+    }
+
+    /// A criterion for every trajectory, with the default threshold of its evaluator unless another
+    /// is given.
+    pub(crate) fn of_all(name: &str, evaluate: Evaluator, threshold: Option<f64>) -> Self {
+        let mut criterion = Self {
+            name: name.to_owned(),
+            description: String::new(),
+            select: Selector::default(),
+            scope: Scope::default(),
+            threshold: evaluate.threshold(threshold),
+            evaluate,
+            revision: String::new(),
+        };
+        criterion.revision = digest(json!(criterion));
+        criterion
+    }
+
+    /// The attribute keys that its selector reads: what the scan must keep.
+    pub fn selector_attributes(&self) -> impl Iterator<Item = &str> {
+        self.select.attributes.keys().map(String::as_str)
+    }
+}
+
+impl WrittenCriterion {
+    /// Compiles its evaluator.
+    ///
+    /// # Errors
+    /// As [`WrittenEvaluator::compile`].
+    pub fn compile(self, compiler: &mut PatternCompiler) -> Result<Criterion, Vec<FieldError>> {
+        let evaluate = self.evaluate.compile(compiler).map_err(|errors| {
+            let errors = errors.into_iter();
+            errors
+                .map(|error| error.below(&["evaluate"]))
+                .collect::<Vec<_>>()
+        })?;
+        let threshold = self.threshold.map(|threshold| threshold.0);
+        let mut criterion = Criterion {
+            description: self.description,
+            select: self.select,
+            scope: self.scope,
+            ..Criterion::of_all(&self.name.0, evaluate, threshold)
+        };
+        criterion.revision = digest(json!(criterion));
+        Ok(criterion)
+    }
+}
+
+impl TryFrom<WrittenCriterion> for Criterion {
+    type Error = String;
+
+    /// Under the limits of files.
+    fn try_from(source: WrittenCriterion) -> Result<Self, String> {
+        source
+            .compile(&mut PatternCompiler::new(PatternLimits::FILE))
+            .map_err(|errors| FieldError::join(&errors))
+    }
+}
+
+/// The first 12 hex digits of the SHA-256 of the compact JSON with sorted keys.
+fn digest(canonical: Value) -> String {
+    hex(&Sha256::digest(sorted(canonical).to_string())[..6])
+}
+
+fn sorted(value: Value) -> Value {
+    match value {
+        Value::Array(items) => items.into_iter().map(sorted).collect(),
+        Value::Object(fields) => {
+            let mut fields: Vec<(String, Value)> = fields
+                .into_iter()
+                .map(|(key, value)| (key, sorted(value)))
+                .collect();
+            fields.sort_by(|a, b| a.0.cmp(&b.0));
+            Value::Object(fields.into_iter().collect())
+        }
+        other => other,
+    }
+}
+
+impl JsonSchema for Criterion {
+    fn schema_name() -> Cow<'static, str> {
+        "Criterion".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        WrittenCriterion::json_schema(generator)
+    }
+}
+
+/// A criterion as it is written: which trajectories it is for, and what it expects of them.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WrittenCriterion {
+    /// Unique name; metrics, score spans and events carry it.
+    name: Name,
+    /// For people.
+    #[serde(default)]
+    description: String,
+    /// Which trajectories it is for; every one, if left out.
+    #[serde(default)]
+    select: Selector,
+    /// What one evaluation covers: the whole trace, or each agent run.
+    #[serde(default)]
+    scope: Scope,
+    /// What is expected: one evaluator with its parameters.
+    evaluate: WrittenEvaluator,
+    /// Pass means score ≥ threshold; 1.0 if left out (`execution_order`: 0.5).
+    #[serde(default, deserialize_with = "written")]
+    #[schemars(with = "Threshold")]
+    threshold: Option<Threshold>,
+}
+
+/// A name that is not blank.
+#[derive(Debug, Clone)]
+struct Name(String);
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        if name.trim().is_empty() {
+            return Err(D::Error::custom(
+                "a criterion needs a name that is not blank: metrics and score spans carry it",
+            ));
+        }
+        let taken = [
+            (EXPECTED, "a run's own expectation (`spanscore.expect`)"),
+            (EXAMPLE, "an entry of an example file"),
+        ];
+        if let Some((_, whose)) = taken.iter().find(|(taken, _)| name == *taken) {
+            return Err(D::Error::custom(format_args!(
+                "a criterion is named `{name}`, which is what {whose} is judged as: rename it"
+            )));
+        }
+        Ok(Self(name))
+    }
+}
+
+impl JsonSchema for Name {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Name".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "minLength": 1 })
+    }
+}
+
+/// A number from 0 to 1.
+#[derive(Debug, Clone, Copy)]
+struct Threshold(f64);
+
+impl<'de> Deserialize<'de> for Threshold {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let threshold = f64::deserialize(deserializer)?;
+        if !(0.0..=1.0).contains(&threshold) {
+            return Err(D::Error::custom(format_args!(
+                "a threshold is a number from 0 to 1, since scores are; found {threshold}"
+            )));
+        }
+        Ok(Self(threshold))
+    }
+}
+
+impl JsonSchema for Threshold {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Threshold".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "number", "minimum": 0, "maximum": 1 })
+    }
+}
+
+/// What one evaluation covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// The whole trace.
+    #[default]
+    Trace,
+    /// Each agent run: the calls that it made itself.
+    Agent,
+}
+
+impl Scope {
+    /// The word of the configuration and of the jsonl lines.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Trace => "trace",
+            Self::Agent => "agent",
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Scope {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            "trace" => Ok(Self::Trace),
+            "agent" => Ok(Self::Agent),
+            "session" => Err(D::Error::custom(
+                "`scope: session` is reserved and not available yet: use `trace` or `agent`",
+            )),
+            other => Err(D::Error::unknown_variant(other, &["trace", "agent"])),
+        }
+    }
+}

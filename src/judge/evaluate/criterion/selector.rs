@@ -1,0 +1,203 @@
+//! Selects the trajectories that a criterion applies to: globs over service, root, agent,
+//! calls and attributes. Knows nothing of what is expected of them.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, de};
+
+use crate::evaluate::parameters::optional::written;
+use crate::extract::{Trajectory, glob_matches};
+
+/// Which trajectories a criterion is for. All that is given must hold; nothing given is every
+/// trajectory.
+///
+/// Patterns are globs: `*` stands for any text, `?` for one character; they match the whole text,
+/// case-sensitively.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Selector {
+    /// `service.name` of the evaluated span's resource.
+    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Glob")]
+    pub service: Option<Glob>,
+    /// Name of the topmost span above the evaluated one.
+    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Glob")]
+    pub root: Option<Glob>,
+    /// Name of the agent; a trajectory without one has the empty name.
+    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Glob")]
+    pub agent: Option<Glob>,
+    /// Only trajectories with a call of a matching name.
+    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Glob")]
+    pub calls: Option<Glob>,
+    /// Attributes of the evaluated span, else of its resource, each with the glob that its value
+    /// must match; numbers and booleans as their JSON text.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: BTreeMap<String, Glob>,
+}
+
+impl Selector {
+    /// Is the criterion for this trajectory?
+    pub fn matches(&self, trajectory: &Trajectory) -> bool {
+        let holds =
+            |glob: &Option<Glob>, text: &str| glob.as_ref().is_none_or(|glob| glob.matches(text));
+        holds(&self.service, &trajectory.service)
+            && holds(&self.root, &trajectory.root)
+            && holds(&self.agent, trajectory.agent.as_deref().unwrap_or_default())
+            && self.calls.as_ref().is_none_or(|glob| {
+                trajectory
+                    .tool_calls
+                    .iter()
+                    .any(|call| glob.matches(&call.name))
+            })
+            && self.attributes.iter().all(|(key, glob)| {
+                trajectory
+                    .subject
+                    .as_ref()
+                    .and_then(|subject| subject.attribute(key))
+                    .is_some_and(|value| glob.matches(value))
+            })
+    }
+
+    /// Whether a selector that matches a trace cut short also matches the complete trace.
+    pub(crate) fn matches_for_good(&self, trajectory: &Trajectory) -> bool {
+        let uncertainty = trajectory.uncertainty;
+        let reads =
+            |glob: &Option<Glob>| glob.as_ref().is_some_and(|glob| !glob.matches_everything());
+        let reads_subject = reads(&self.agent) || !self.attributes.is_empty();
+        let may_fail = (uncertainty.service && reads(&self.service))
+            || (uncertainty.root && reads(&self.root))
+            || (uncertainty.subject && reads_subject);
+        let stays_called = |glob: &Glob| {
+            trajectory
+                .tool_calls
+                .iter()
+                .any(|call| !call.uncertainty.may_go && glob.matches(&call.name))
+        };
+        !may_fail && self.calls.as_ref().is_none_or(stays_called)
+    }
+}
+
+/// A pattern over a whole text: `*` is any text, `?` one character.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Glob(String);
+
+impl Glob {
+    /// Does the whole text match? Takes time text × pattern at worst.
+    pub fn matches(&self, text: &str) -> bool {
+        glob_matches(&self.0, text)
+    }
+
+    /// As it was written.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn matches_everything(&self) -> bool {
+        self.0 == "*"
+    }
+}
+
+impl From<&str> for Glob {
+    fn from(pattern: &str) -> Self {
+        Self(pattern.to_owned())
+    }
+}
+
+impl fmt::Debug for Glob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<'de> Deserialize<'de> for Glob {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(GlobVisitor)
+    }
+}
+
+/// YAML reads `retries: 3` as a number; an attribute's value is compared as its JSON text.
+struct GlobVisitor;
+
+impl de::Visitor<'_> for GlobVisitor {
+    type Value = Glob;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a glob such as `shop-*`")
+    }
+
+    fn visit_str<E: de::Error>(self, pattern: &str) -> Result<Glob, E> {
+        Ok(Glob(pattern.to_owned()))
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Glob, E> {
+        Ok(Glob(value.to_string()))
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Glob, E> {
+        Ok(Glob(value.to_string()))
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Glob, E> {
+        Ok(Glob(value.to_string()))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Glob, E> {
+        Ok(Glob(serde_json::Value::from(value).to_string()))
+    }
+}
+
+impl JsonSchema for Glob {
+    fn schema_name() -> Cow<'static, str> {
+        "Glob".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "`*` stands for any text, `?` for one character; \
+                            the whole text must match, case-sensitively.",
+            "type": ["string", "number", "boolean"],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_match_the_whole_text() {
+        for (pattern, text, matches) in [
+            ("", "", true),
+            ("", "a", false),
+            ("*", "", true),
+            ("shop-*", "shop-eu", true),
+            ("shop-*", "my-shop-eu", false),
+            ("*-eu", "shop-eu-eu", true),
+            ("a*b*c", "aXbYbZc", true),
+            ("a*b*c", "aXbYbZ", false),
+            ("caf?", "café", true),
+            ("caf?", "caf", false),
+            ("?", "é", true),
+            ("Shop", "shop", false),
+            ("**", "x", true),
+        ] {
+            assert_eq!(
+                Glob::from(pattern).matches(text),
+                matches,
+                "`{pattern}` on `{text}`"
+            );
+        }
+    }
+
+    #[test]
+    fn hostile_stars_stay_quadratic() {
+        assert!(!Glob::from("*a*a*a*a*a*a*a*a*a*a*b").matches(&"a".repeat(20_000)));
+    }
+}

@@ -1,0 +1,341 @@
+//! The evaluator `constraints`: were rules over the calls and their order kept?
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, de};
+use serde_json::{Value, json};
+use text::counted;
+
+use super::{Evaluate, Evidence, Judgement, NamedTool, Score, ToolName};
+use crate::evaluate::comparison::captured::MAX_SEARCH;
+use crate::evaluate::comparison::order::Concurrency;
+use crate::evaluate::comparison::rows::AlignmentRow;
+use crate::evaluate::comparison::score::Explanation;
+use crate::evaluate::parameters::call_pattern::CallPattern;
+use crate::evaluate::parameters::field_aliases::read_with_hints;
+use crate::evaluate::parameters::pattern::PlacedPattern;
+use crate::evaluate::parameters::rule::Rule;
+use crate::evaluate::rules::activations::RuleFound;
+use crate::evaluate::rules::judged::RuleJudge;
+use crate::evaluate::rules::rule_explanation;
+use crate::evaluate::rules::templates::is_never_kept;
+use crate::extract::Trajectory;
+
+/// Were rules over the calls and their order kept?
+///
+/// # What it checks
+/// Rules, each one template of the process language DECLARE. A rule asks something of some calls,
+/// its activations: `precedence: { a, b }` asks of each b that an a came before. The score is the
+/// mean over the rules of kept / activations, 1 for a rule without activations: use `select.calls`
+/// to leave such runs out.
+///
+/// A call is an interval of time. It is *before* another if it had ended when the other began; two
+/// that overlap are in no order.
+///
+/// # Why
+/// What teams write by hand are rules, not lists: authenticate before every transfer, read a file
+/// before editing that file, an approval is used once, tests after the last edit, never twice for
+/// one order. [Twelve rules](rules.md) have a run that keeps and a run that breaks each.
+///
+/// # Example
+/// ```yaml
+/// evaluate:
+///   constraints:
+///     rules:
+///       - precedence: { a: "^authenticate$", b: "^transfer$", within: 10m }
+///       - precedence: { a: "^read_file$", b: "^edit_file$", same: [args.path] }
+///       - chain_response: { a: { name: "^deploy$", error: true }, b: "^roll_back$" }
+///       - absence: { a: "^delete_account$" }
+/// ```
+/// Calls `transfer, authenticate, transfer` score 7/8: one of two transfers came too early.
+///
+/// # Parameters
+/// - `rules`: at least one; each names one template with its fields.
+/// - `concurrency` (`interval`): which calls overlap. `reply`: also those that one model reply
+///   asked for, though they ran one by one, since none of them knew the outcome of another. `none`:
+///   calls are in the order in which they began.
+///
+/// | template | asks of | that | fields beside `a` |
+/// |---|---|---|---|
+/// | `existence` | the run | at least `min` (1) calls a were made | `min` |
+/// | `absence` | the run | at most `max` (0) calls a were made | `max` |
+/// | `exactly` | the run | `count` (1) calls a were made | `count` |
+/// | `init`, `end` | the run, if anything was called | the first, last call is an a | `overlap` |
+/// | `responded_existence` | each a | there is a b anywhere | `b`, `within`, `same` |
+/// | `coexistence` | each a, each b | there is one of the other kind | `b`, `within`, `same` |
+/// | `not_coexistence` | each a, each b | there is none of the other kind | `b`, `within`, `same` |
+/// | `response` | each a | a b comes after it | `b`, `within`, `same`, `overlap` |
+/// | `alternate_response` | each a | a b comes after it, before the next a | as above |
+/// | `chain_response` | each a | the next call is a b | as above |
+/// | `precedence` | each b | an a came before it | as above |
+/// | `alternate_precedence` | each b | an a came before it, after the b before | as above |
+/// | `chain_precedence` | each b | the call right before it is an a | as above |
+/// | `succession` | each a, each b | `response` and `precedence` | as above |
+/// | `alternate_succession`, `chain_succession` | each a, each b | both of that kind | as above |
+/// | `not_succession` | each b | no a came before it | as above |
+/// | `not_chain_succession` | each b | the call right before it is no a | as above |
+///
+/// - `a`, `b`: patterns of calls as in `tool_calls`: `name`, `error`, `command`, `path`, `args`,
+///   `result`; a text is the name's pattern. A call is never its own partner.
+/// - `within`: only partners count whose gap, from the end of the earlier call to the start of the
+///   later, is at most this long; a rule that bars partners bars only those.
+/// - `same`: both calls must agree on every path, `args` or `result` with keys, indices or `*`
+///   (every element), such as `args.path`; `{ a: result.items.*.id, b: args.id }` has one path
+///   each. They agree if they share a value, equal as JSON. What is absent or null agrees with
+///   nothing. The text of a result is read as JSON if it is JSON (`7` is a number), else it is one
+///   text: `result` is the whole of it, and a path into it leads to nothing. In `alternate_…` only
+///   calls that agree with the one that asks get in between. The explanation names a path that none
+///   of the run's calls has, since it may be misspelt.
+/// - `overlap`: the verdict where overlapping calls could have run in several orders and only some
+///   of these keep the rule: `fail`, `pass` or `not_evaluated`. Left out, it is `fail` where a rule
+///   asks for an order and `pass` where it bars one.
+///
+/// A call that has not ended is before nothing and nobody's partner, but it can ask, bar, and get
+/// in between. Calls taken from model messages have no times and no failures of their own: those of
+/// one reply overlap, and `within` and `error` are missing evidence. A call whose span has no
+/// start, or ends before it starts, may have run at any time: a rule that this could keep or break
+/// is open.
+///
+/// Details: `rules`, for each `template`, `satisfied` (`null` where it is open), `activations`,
+/// `violations`, `open`, `vacuous`, `violated` (the calls that violate it, counted from 1, at most
+/// 100) and `because` (for each of them, or for the run, the calls that broke the rule).
+///
+/// # When the trace was cut short
+/// Further calls can come anywhere, so few rules are certain. `existence` that is reached stays so;
+/// so do `coexistence` and `responded_existence` once the other kind was called, without `within`
+/// and `same`. `absence` and `exactly` that are exceeded, and a violated `not_succession` or
+/// `not_coexistence`, stay violated.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct Constraints {
+    /// The rules, at least one.
+    #[serde(deserialize_with = "at_least_one")]
+    #[schemars(length(min = 1))]
+    pub rules: Vec<Rule>,
+    /// Which calls overlap.
+    #[serde(default, skip_serializing_if = "Concurrency::is_default")]
+    pub concurrency: Concurrency,
+}
+
+read_with_hints!(Constraints);
+
+/// Most rules that an explanation describes.
+const MAX_DESCRIBED: usize = 8;
+
+/// Clears the paths without a value that the explanation does not name: it names those of violated
+/// rules, or, where no rule is violated, those of all. So a change in the others is no revision.
+fn forget_unshown(found: &mut [RuleFound]) {
+    let is_violated = found.iter().any(|found| found.first.is_some());
+    let mut n_shown = 0;
+    for found in found {
+        let is_shown = match is_violated {
+            true => found.first.is_some(),
+            false => !found.nowhere.is_empty(),
+        };
+        n_shown += usize::from(is_shown);
+        if !is_shown || n_shown > MAX_DESCRIBED {
+            found.nowhere.clear();
+        }
+    }
+}
+
+fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Rule>, D::Error> {
+    let rules = Vec::<Rule>::deserialize(deserializer)?;
+    match rules.is_empty() {
+        true => Err(de::Error::custom(
+            "there is no rule: write at least one, such as `precedence: { a: \"^read$\", b: \
+             \"^write$\" }`",
+        )),
+        false => Ok(rules),
+    }
+}
+
+impl Evaluate for Constraints {
+    fn name(&self) -> &'static str {
+        "constraints"
+    }
+
+    fn evaluate(&self, trajectory: &Trajectory) -> Score {
+        self.evaluate_within(trajectory, MAX_SEARCH)
+    }
+
+    fn evaluate_within(&self, trajectory: &Trajectory, max_search: u64) -> Score {
+        let mut judge = RuleJudge::new(trajectory, self.concurrency, max_search);
+        let (mut sums, mut found) = ([0.0; 3], Vec::with_capacity(self.rules.len()));
+        for rule in &self.rules {
+            let (share, of_rule) = judge.judge(rule);
+            for (sum, share) in sums.iter_mut().zip(share.of_all()) {
+                *sum += share;
+            }
+            found.push(of_rule);
+        }
+        forget_unshown(&mut found);
+        // 9 of 10 as a sum of tenths would not reach 0.9.
+        let rounded = |mean: f64| (mean * 1e12).round() / 1e12;
+        let [value, least, most] = sums.map(|sum| rounded(sum / self.rules.len() as f64));
+        let mut score = Score::between(value, least, most, Evidence::Constraints(found));
+        score.searched = judge.searched();
+        (score.missing, score.fault) = judge.finish();
+        score.may_fault = trajectory.cut_short && self.reads_shortcut();
+        score
+    }
+
+    fn named_tools(&self) -> Vec<NamedTool<'_>> {
+        let mut named = Vec::new();
+        for rule in &self.rules {
+            // Other rules are kept by runs without such calls.
+            let is_expected = matches!(
+                rule,
+                Rule::Existence(_) | Rule::Exactly(_) | Rule::Init(_) | Rule::End(_)
+            );
+            named.extend(rule.shape().kinds().map(|pattern| NamedTool {
+                name: ToolName::Pattern(&pattern.name),
+                is_expected,
+            }));
+        }
+        named
+    }
+
+    fn reads_order(&self) -> bool {
+        !self.rules.iter().all(|rule| match rule {
+            Rule::Existence(_) | Rule::Absence(_) | Rule::Exactly(_) => true,
+            // How near two calls are follows from their times.
+            Rule::RespondedExistence(of) | Rule::Coexistence(of) | Rule::NotCoexistence(of) => {
+                of.within.is_none()
+            }
+            _ => false,
+        })
+    }
+
+    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
+        let Evidence::Constraints(found) = evidence else {
+            return Explanation::default();
+        };
+        let calls = &judgement.trajectory.tool_calls;
+        let mut sentences: Vec<String> = (self.rules.iter().zip(found))
+            .filter_map(|(rule, found)| rule_explanation::violation(rule, found, calls))
+            .collect();
+        if sentences.is_empty() {
+            let nowhere = (self.rules.iter().zip(found))
+                .filter_map(|(rule, found)| rule_explanation::nowhere(rule, found));
+            let texts: Vec<String> = [self.kept_text(found)].into_iter().chain(nowhere).collect();
+            return Explanation::from(texts.join("; "));
+        }
+        if sentences.len() > MAX_DESCRIBED {
+            let n_more = sentences.len() - MAX_DESCRIBED;
+            sentences.truncate(MAX_DESCRIBED);
+            let broken = counted(n_more, "more rule is", "more rules are");
+            sentences.push(format!("{broken} violated"));
+        }
+        let mut offending: Vec<usize> = found.iter().flat_map(RuleFound::offending).collect();
+        offending.sort_unstable();
+        offending.dedup();
+        Explanation {
+            text: sentences.join("; "),
+            offending,
+        }
+    }
+
+    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
+        let Evidence::Constraints(found) = evidence else {
+            return Vec::new();
+        };
+        let row = |(rule, found): (&Rule, &RuleFound)| {
+            let kinds: Vec<String> = rule.shape().kinds().map(CallPattern::to_string).collect();
+            let row = AlignmentRow::kept(
+                found.is_satisfied(),
+                format!(
+                    "{} of {}",
+                    rule.template().replace('_', " "),
+                    kinds.join(", ")
+                ),
+            );
+            let row = row.of(found.offending());
+            match rule_explanation::violation(rule, found, &trajectory.tool_calls) {
+                Some(sentence) => row.noting(sentence),
+                None if found.n_activations == 0 => row.noting(rule_explanation::asking(rule)),
+                None => match rule_explanation::nowhere(rule, found) {
+                    Some(sentence) => row.noting(sentence),
+                    None => row,
+                },
+            }
+        };
+        self.rules.iter().zip(found).map(row).collect()
+    }
+
+    fn details(&self, evidence: &Evidence, _: &Judgement<'_>) -> Value {
+        let Evidence::Constraints(found) = evidence else {
+            return json!({});
+        };
+        let from_one = |calls: &[usize]| calls.iter().map(|call| call + 1).collect::<Vec<_>>();
+        let rules = self.rules.iter().zip(found).map(|(rule, found)| {
+            let because: Vec<_> = found.because.iter().map(|calls| from_one(calls)).collect();
+            json!({
+                "template": rule.template(),
+                "satisfied": found.is_satisfied(),
+                "activations": found.n_activations,
+                "violations": found.n_violations,
+                "open": found.n_open,
+                "vacuous": found.n_activations == 0,
+                "violated": from_one(&found.violated),
+                "because": because,
+            })
+        });
+        json!({ "rules": rules.collect::<Vec<_>>() })
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let rules = self.rules.iter().enumerate();
+        rules
+            .flat_map(|(at, rule)| {
+                let place = format!("rules[{at}].{}", rule.template());
+                let never = is_never_kept(rule).then(|| {
+                    format!(
+                        "`{place}` has one pattern as `a` and `b`: it is never kept once such a \
+                         call is made, since none comes before the first or after the last"
+                    )
+                });
+                let shape = rule.shape();
+                let kinds = [("a", Some(shape.a)), ("b", shape.b)].into_iter();
+                let warnings = kinds
+                    .filter_map(|(key, pattern)| Some((key, pattern?)))
+                    .flat_map(|(key, pattern)| pattern.warnings(&format!("{place}.{key}")));
+                never.into_iter().chain(warnings).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+}
+
+impl Constraints {
+    /// All its patterns, with their paths.
+    pub(super) fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
+        let rules = self.rules.iter_mut().enumerate();
+        rules
+            .flat_map(|(at, rule)| rule.patterns_mut(&["constraints", "rules", &at.to_string()]))
+            .collect()
+    }
+
+    fn reads_shortcut(&self) -> bool {
+        let mut kinds = self.rules.iter().flat_map(|rule| rule.shape().kinds());
+        kinds.any(CallPattern::reads_shortcut)
+    }
+
+    /// "2 rules kept, 5 activations".
+    fn kept_text(&self, found: &[RuleFound]) -> String {
+        let n_activations: usize = found.iter().map(|found| found.n_activations).sum();
+        if n_activations > 0 {
+            let kept = found
+                .iter()
+                .filter(|found| found.is_satisfied() == Some(true));
+            return format!(
+                "{} kept, {}",
+                counted(kept.count(), "rule", "rules"),
+                counted(n_activations, "activation", "activations")
+            );
+        }
+        const MAX_NAMED: usize = 4;
+        let mut nothing: Vec<String> = self.rules.iter().map(rule_explanation::asking).collect();
+        nothing.dedup();
+        nothing.truncate(MAX_NAMED);
+        format!("nothing to check: {}", nothing.join(", "))
+    }
+}

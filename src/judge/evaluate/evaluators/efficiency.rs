@@ -1,0 +1,378 @@
+//! The evaluator `efficiency`: did the run stay within limits of effort?
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use text::{code, counted, duration_text};
+
+use super::{Evaluate, Evidence, Judgement, NamedTool, Score, ToolName};
+use crate::evaluate::comparison::alignment::times;
+use crate::evaluate::comparison::captured::{MAX_SEARCH, Tri};
+use crate::evaluate::comparison::rows::AlignmentRow;
+use crate::evaluate::comparison::score::Explanation;
+use crate::evaluate::parameters::field_aliases::read_with_hints;
+use crate::evaluate::parameters::limits::{Most, Period};
+use crate::evaluate::parameters::optional::written;
+use crate::evaluate::parameters::pattern::{FieldError, Pattern, PlacedPattern};
+use crate::evaluate::rules::effort::{EffortLook, Limit, LimitFound};
+use crate::extract::Trajectory;
+
+/// Did the run stay within limits of effort?
+///
+/// # What it checks
+/// Limits on how much was called, failed, retried and repeated, and on how long the run took. The
+/// score is the share of the limits that were kept.
+///
+/// # Why
+/// An agent that goes round in circles gets to the right answer too, at ten times the price.
+///
+/// # Example
+/// ```yaml
+/// evaluate:
+///   efficiency: { max_calls: 20, max_errors: 3, max_repeats: 2, ignore: ["^poll_"] }
+/// ```
+/// Calls `search, open, search, open, search, open`, each pair with the same arguments, keep all
+/// three limits: the block of two came again twice. With `max_repeats: 1` they score 2/3.
+///
+/// # Parameters
+/// At least one limit; numbers are whole, 0 or more.
+///
+/// - `max_calls`, `max_errors`: calls; calls that failed.
+/// - `max_retries`: the longest chain of retries. A call is a retry if the call before it of its
+///   name and agent run, the one that ended last before it began, had failed.
+/// - `max_repeats`: how many times in a row a call, or a block of 2 to 6 calls, came again at once,
+///   with the same names and arguments.
+/// - `max_duplicates`: calls with the name and arguments of an earlier call, anywhere in the run.
+/// - `max_duration`: from start to end of the evaluated span, such as `2m`; of log records, from
+///   the first start to the last end.
+/// - `ignore`: patterns of names; such calls are left out first.
+///
+/// Where arguments were not captured, repeats and duplicates lie between none and what the names
+/// alone give. `max_retries`, `max_repeats` and `max_duration` need times: a span without a start,
+/// or one that ends before it starts, leaves them open where it matters.
+///
+/// Details: `limits`, for each `limit`, `actual` and `kept` (`null` where it is open); durations in
+/// milliseconds, rounded up.
+///
+/// # When the trace was cut short
+/// `max_calls`, `max_errors` and `max_duplicates` that are exceeded stay so; `max_duration` is
+/// certain where the evaluated span is. All else is open.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct Efficiency {
+    /// Most calls.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Most")]
+    pub max_calls: Option<Most>,
+    /// Most calls that failed.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Most")]
+    pub max_errors: Option<Most>,
+    /// Most retries of one call.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Most")]
+    pub max_retries: Option<Most>,
+    /// Most times in a row that a call or a block of calls comes again.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Most")]
+    pub max_repeats: Option<Most>,
+    /// Most calls that repeat an earlier call.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Most")]
+    pub max_duplicates: Option<Most>,
+    /// Longest time.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Period")]
+    pub max_duration: Option<Period>,
+    /// Patterns of the names of calls that do not count.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ignore: Vec<Pattern>,
+}
+
+read_with_hints!(Efficiency);
+
+impl Evaluate for Efficiency {
+    fn name(&self) -> &'static str {
+        "efficiency"
+    }
+
+    fn evaluate(&self, trajectory: &Trajectory) -> Score {
+        self.evaluate_within(trajectory, MAX_SEARCH)
+    }
+
+    fn evaluate_within(&self, trajectory: &Trajectory, max_search: u64) -> Score {
+        let mut look = EffortLook::new(&self.ignore, trajectory, max_search);
+        let mut found = Vec::new();
+        let numbers = [
+            (Limit::Calls, self.max_calls),
+            (Limit::Errors, self.max_errors),
+            (Limit::Retries, self.max_retries),
+            (Limit::Repeats, self.max_repeats),
+            (Limit::Duplicates, self.max_duplicates),
+        ];
+        for (limit, most) in numbers {
+            found.extend(most.map(|Most(most)| look.judge(limit, most)));
+        }
+        if let Some(most) = self.max_duration {
+            found.push(look.duration(most));
+        }
+        let share = |is: &dyn Fn(&LimitFound) -> bool| {
+            found.iter().filter(|found| is(found)).count() as f64 / found.len().max(1) as f64
+        };
+        let least = share(&|found| found.kept == Tri::Yes);
+        let most = share(&|found| found.kept != Tri::No);
+        let value = share(&|found| self.is_kept_so_far(found));
+        let (missing, searched) = (look.missing(), look.searched());
+        let mut score = Score::between(value, least, most, Evidence::Efficiency(found));
+        (score.missing, score.searched) = (missing, searched);
+        score
+    }
+
+    fn check(&self) -> Result<(), FieldError> {
+        match self.n_limits() {
+            0 => Err(FieldError::of_key(
+                &[],
+                "there is no limit: write at least one, such as `max_calls: 20`",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn named_tools(&self) -> Vec<NamedTool<'_>> {
+        let ignored = self.ignore.iter();
+        ignored
+            .map(|pattern| NamedTool {
+                name: ToolName::Pattern(pattern),
+                is_expected: false,
+            })
+            .collect()
+    }
+
+    fn reads_order(&self) -> bool {
+        self.max_retries.is_some() || self.max_repeats.is_some()
+    }
+
+    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
+        let Evidence::Efficiency(found) = evidence else {
+            return Explanation::default();
+        };
+        let broken: Vec<&LimitFound> = (found.iter())
+            .filter(|found| found.kept == Tri::No)
+            .collect();
+        if broken.is_empty() {
+            let kept = found.iter().filter(|found| found.kept == Tri::Yes).count();
+            return Explanation::from(format!("{} kept", counted(kept, "limit", "limits")));
+        }
+        let sentences: Vec<String> = (broken.iter())
+            .map(|found| self.sentence(found, judgement.trajectory))
+            .collect();
+        let mut offending: Vec<usize> = broken
+            .iter()
+            .flat_map(|found| found.calls.iter().copied())
+            .collect();
+        offending.sort_unstable();
+        offending.dedup();
+        Explanation {
+            text: sentences.join("; "),
+            offending,
+        }
+    }
+
+    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
+        let Evidence::Efficiency(found) = evidence else {
+            return Vec::new();
+        };
+        let row = |found: &LimitFound| {
+            let unit = match found.limit {
+                Limit::Duration => " ms",
+                _ => "",
+            };
+            let most = self.most(found.limit).unwrap_or_default();
+            let row = AlignmentRow::kept(
+                found.kept.known(),
+                format!(
+                    "at most {most}{unit} {}",
+                    found.limit.as_str().trim_start_matches("max_")
+                ),
+            );
+            let row = row.of(found.calls.iter().copied());
+            match (found.kept, found.actual) {
+                (Tri::No, _) => row.noting(self.sentence(found, trajectory)),
+                (_, Some(actual)) => row.noting(format!("{actual}{unit}")),
+                (_, None) => row,
+            }
+        };
+        found.iter().map(row).collect()
+    }
+
+    fn details(&self, evidence: &Evidence, _: &Judgement<'_>) -> Value {
+        let Evidence::Efficiency(found) = evidence else {
+            return json!({});
+        };
+        let limits: Map<String, Value> = (found.iter())
+            .map(|found| {
+                let limit = json!({
+                    "limit": self.most(found.limit),
+                    "actual": found.actual,
+                    "kept": found.kept.known(),
+                });
+                (found.limit.as_str().to_owned(), limit)
+            })
+            .collect();
+        json!({ "limits": limits })
+    }
+}
+
+impl Efficiency {
+    /// The patterns of names that do not count.
+    pub(super) fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
+        let patterns = self.ignore.iter_mut().enumerate();
+        patterns
+            .map(|(at, pattern)| PlacedPattern {
+                path: vec!["efficiency".to_owned(), "ignore".to_owned(), at.to_string()],
+                pattern,
+            })
+            .collect()
+    }
+
+    fn n_limits(&self) -> usize {
+        let numbers = [
+            self.max_calls,
+            self.max_errors,
+            self.max_retries,
+            self.max_repeats,
+            self.max_duplicates,
+        ];
+        numbers.iter().flatten().count() + usize::from(self.max_duration.is_some())
+    }
+
+    /// A limit as the details show it.
+    fn most(&self, limit: Limit) -> Option<u64> {
+        let number = match limit {
+            Limit::Calls => self.max_calls,
+            Limit::Errors => self.max_errors,
+            Limit::Retries => self.max_retries,
+            Limit::Repeats => self.max_repeats,
+            Limit::Duplicates => self.max_duplicates,
+            Limit::Duration => return self.max_duration.map(Period::millis),
+        };
+        number.map(|Most(number)| u64::from(number))
+    }
+
+    /// Kept as far as it is known; a duration that is not known does not count as kept.
+    fn is_kept_so_far(&self, found: &LimitFound) -> bool {
+        match (found.kept, found.actual, self.most(found.limit)) {
+            (Tri::Maybe, Some(actual), Some(most)) => actual <= most,
+            (kept, ..) => kept == Tri::Yes,
+        }
+    }
+
+    fn sentence(&self, found: &LimitFound, trajectory: &Trajectory) -> String {
+        let n = usize::try_from(found.actual.unwrap_or(0)).unwrap_or(usize::MAX);
+        let most = usize::try_from(self.most(found.limit).unwrap_or(0)).unwrap_or(usize::MAX);
+        let name = |call_idx: &usize| {
+            let call = trajectory.tool_calls.get(*call_idx);
+            code(call.map_or("", |call| &*call.name))
+        };
+        let called = |call_idx: &usize| format!("{} (call {})", name(call_idx), call_idx + 1);
+        let all_called = || {
+            found
+                .calls
+                .iter()
+                .map(called)
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        match found.limit {
+            Limit::Calls => format!(
+                "{} made, at most {most}: {} came after that",
+                counted(n, "call was", "calls were"),
+                all_called()
+            ),
+            Limit::Errors => {
+                format!(
+                    "{} failed, at most {most}: {}",
+                    counted(n, "call", "calls"),
+                    all_called()
+                )
+            }
+            Limit::Retries => {
+                let first = found.calls.first().map(name).unwrap_or_default();
+                let numbers = found.calls.iter().map(|call| (call + 1).to_string());
+                format!(
+                    "{first} was retried {} (calls {}), at most {}",
+                    times(n),
+                    numbers.collect::<Vec<_>>().join(", "),
+                    counted(most, "retry", "retries")
+                )
+            }
+            Limit::Repeats => {
+                let allowed = counted(most, "repeat", "repeats");
+                let first = found.calls.first().copied().unwrap_or(0);
+                match found.block {
+                    1 => {
+                        let last = found.calls.last().map(called).unwrap_or_default();
+                        format!(
+                            "{last} came with the same arguments for the {} time in a row, at most \
+                             {allowed}",
+                            ordinal(n + 1)
+                        )
+                    }
+                    block => {
+                        let names = found.calls.iter().take(block).map(name);
+                        format!(
+                            "{} went round {} (from call {}), at most {allowed}",
+                            names.collect::<Vec<_>>().join(", "),
+                            times(n + 1),
+                            first + 1
+                        )
+                    }
+                }
+            }
+            Limit::Duplicates => format!(
+                "{} what was called before, with the same arguments, at most {most}: {}",
+                counted(n, "call repeats", "calls repeat"),
+                all_called()
+            ),
+            Limit::Duration => {
+                let text =
+                    |millis: usize| duration_text(std::time::Duration::from_millis(millis as u64));
+                format!("the run took {}, at most {}", text(n), text(most))
+            }
+        }
+    }
+}
+
+fn ordinal(n: usize) -> String {
+    let suffix = match (n % 10, n % 100) {
+        (1, hundred) if hundred != 11 => "st",
+        (2, hundred) if hundred != 12 => "nd",
+        (3, hundred) if hundred != 13 => "rd",
+        _ => "th",
+    };
+    format!("{n}{suffix}")
+}

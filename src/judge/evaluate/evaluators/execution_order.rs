@@ -1,0 +1,367 @@
+//! The evaluator `execution_order`: how well do the tools called, or the nodes visited, match
+//! the expected ones?
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use text::counted;
+
+use super::{Evaluate, Evidence, Judgement, NamedTool, Score, names_of};
+use crate::evaluate::comparison::alignment::{Alignment, quoted};
+use crate::evaluate::comparison::lcs::{self, UNEXPECTED};
+use crate::evaluate::comparison::rows::{self, AlignmentRow, RowKind};
+use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
+use crate::evaluate::parameters::field_aliases::read_with_hints;
+use crate::evaluate::parameters::names::Names;
+use crate::evaluate::parameters::pattern::FieldError;
+use crate::extract::Trajectory;
+
+/// How well do the tools called, or the nodes visited, match the expected ones?
+///
+/// # What it checks
+/// The names of the calls (or, with `over: nodes`, of the agents and graph nodes visited) against
+/// the expected ones, in one of three ways. By default as a set: the distinct names found in both,
+/// divided by the number expected. With `should_consider_ordering`: the longest common subsequence,
+/// divided by the number expected. With `should_exact_match`: 1 if both are equal, else 0; it wins
+/// over ordering.
+///
+/// # Why
+/// Workflows of agents and graphs are described by the steps they take; how strictly the order
+/// matters differs from one to the next.
+///
+/// # Example
+/// ```yaml
+/// evaluate:
+///   execution_order: { expected_output: [plan, search, write], should_consider_ordering: true }
+/// ```
+/// Calls `plan, write, search` score 2/3.
+///
+/// # Parameters
+/// - `expected_output`: the expected names. Empty only with `should_exact_match`, where it scores 1
+///   if nothing was called.
+/// - `should_exact_match`, `should_consider_ordering` (both false): see above.
+/// - `strict_mode` (false): the threshold is 1, and a score below it becomes 0.
+/// - `over` (`tools`): `nodes` compares agent runs and graph nodes in the order they were visited,
+///   immediate repeats folded.
+///
+/// The criterion's `threshold` defaults to 0.5 here, as in the reference.
+///
+/// # When the trace was cut short
+/// Set and ordering can only gain by further calls: a score that has reached the threshold passes
+/// for certain, none fails for certain, except that as a set no score can exceed the distinct names
+/// expected. Exact: never passes for certain, and fails for certain once the calls are no
+/// subsequence of what is expected. Over nodes nothing is certain.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct ExecutionOrder {
+    /// The expected names, in order.
+    pub expected_output: Names,
+    /// Both must be equal.
+    #[serde(default)]
+    pub should_exact_match: bool,
+    /// The order matters.
+    #[serde(default)]
+    pub should_consider_ordering: bool,
+    /// The threshold is 1, and a score below it becomes 0.
+    #[serde(default)]
+    pub strict_mode: bool,
+    /// What is compared.
+    #[serde(default)]
+    pub over: Over,
+}
+
+/// What `execution_order` compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Over {
+    /// The tool calls.
+    #[default]
+    Tools,
+    /// Agent runs and graph nodes, immediate repeats folded.
+    Nodes,
+}
+
+read_with_hints!(ExecutionOrder);
+
+/// How the score is computed.
+enum Mode {
+    Exact,
+    Ordering,
+    Set,
+}
+
+impl Over {
+    fn noun(self) -> &'static str {
+        match self {
+            Self::Tools => "call",
+            Self::Nodes => "visit",
+        }
+    }
+}
+
+/// The called tools or visited agents.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(in crate::evaluate) struct VisitsFound {
+    /// Positions (actual, expected) of the longest common subsequence.
+    pairs: Vec<(usize, usize)>,
+    /// The nodes visited; empty where calls are compared.
+    nodes: Arc<[Arc<str>]>,
+}
+
+impl Evaluate for ExecutionOrder {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    fn evaluate(&self, trajectory: &Trajectory) -> Score {
+        let expected = self.expected_output.ids();
+        let actual = self.expected_output.ids_of(self.actual(trajectory));
+        let pairs = lcs::common_subsequence(&actual, expected);
+        let share = |n: usize| n as f64 / expected.len() as f64;
+        let (value, if_cut) = match self.mode() {
+            Mode::Exact => (
+                all_or_nothing(actual == expected),
+                (0.0, all_or_nothing(pairs.len() == actual.len())),
+            ),
+            Mode::Ordering => (share(pairs.len()), (share(pairs.len()), 1.0)),
+            Mode::Set => {
+                let n_both = self.n_in_both(&actual);
+                (
+                    share(n_both),
+                    (share(n_both), share(self.expected_output.n_distinct())),
+                )
+            }
+        };
+        let (least, most) = match (trajectory.cut_short, self.over) {
+            (false, _) => (value, value),
+            (true, Over::Tools) => if_cut,
+            // Visits of one node fold into one visit once an outer span of that node arrives.
+            (true, Over::Nodes) => (0.0, 1.0),
+        };
+        let strict = |value: f64| {
+            if self.strict_mode && value < 1.0 {
+                0.0
+            } else {
+                value
+            }
+        };
+        let nodes = match self.over {
+            Over::Tools => Arc::default(),
+            Over::Nodes => trajectory.node_visits.clone(),
+        };
+        let evidence = Evidence::ExecutionOrder(VisitsFound { pairs, nodes });
+        let mut score = Score::between(strict(value), strict(least), strict(most), evidence);
+        score.n_expected = expected.len();
+        score
+    }
+
+    fn named_tools(&self) -> Vec<NamedTool<'_>> {
+        match self.over {
+            Over::Tools => {
+                let names = self.expected_output.as_slice().iter();
+                names.map(|name| NamedTool::expected(name)).collect()
+            }
+            Over::Nodes => Vec::new(),
+        }
+    }
+
+    fn reads_order(&self) -> bool {
+        !matches!(self.mode(), Mode::Set)
+    }
+
+    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
+        let trajectory = judgement.trajectory;
+        let Evidence::ExecutionOrder(VisitsFound { pairs, .. }) = evidence else {
+            return Explanation::default();
+        };
+        let actual = self.actual(trajectory);
+        let expected = self.expected_output.as_slice();
+        let n_expected = match self.over {
+            Over::Tools => counted(expected.len(), "expected call", "expected calls"),
+            Over::Nodes => counted(expected.len(), "expected visit", "expected visits"),
+        };
+        let alignment = Alignment {
+            actual: &actual,
+            expected,
+            pairs,
+            noun: self.over.noun(),
+        };
+        let (departure, n_in_order) = match self.mode() {
+            Mode::Exact => (alignment.first_difference(), String::new()),
+            Mode::Ordering => (
+                alignment.first_gap(),
+                format!("; {} of {n_expected} in order", pairs.len()),
+            ),
+            Mode::Set => return Explanation::from(self.set_text(&actual)),
+        };
+        match departure {
+            None => Explanation::from(format!(
+                "{n_expected} in order{}",
+                match self.mode() {
+                    Mode::Exact => ", no other",
+                    _ => "",
+                }
+            )),
+            // A visit of a node is no call, so there is no call to point at.
+            Some((sentence, at)) => Explanation {
+                text: format!("{sentence}{n_in_order}. {alignment}"),
+                offending: at
+                    .filter(|_| self.over == Over::Tools)
+                    .into_iter()
+                    .collect(),
+            },
+        }
+    }
+
+    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
+        let Evidence::ExecutionOrder(VisitsFound { pairs, .. }) = evidence else {
+            return Vec::new();
+        };
+        let actual = self.actual(trajectory);
+        let expected = self.expected_output.as_slice().iter();
+        let expected: Vec<&str> = expected.map(String::as_str).collect();
+        let mut rows = match self.mode() {
+            Mode::Set => set_rows(&actual, &expected),
+            mode => rows::sequence(&actual, &expected, pairs, matches!(mode, Mode::Exact)),
+        };
+        if self.over == Over::Nodes {
+            // A visit of a node is no call.
+            for row in &mut rows {
+                let visit = row.calls.first().map(|at| actual[*at].to_owned());
+                (row.visited, row.calls) = (visit, Vec::new());
+            }
+        }
+        rows
+    }
+
+    fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value {
+        let Judgement {
+            trajectory,
+            verdict,
+            ..
+        } = *judgement;
+        let Evidence::ExecutionOrder(VisitsFound { pairs, .. }) = evidence else {
+            return json!({});
+        };
+        let actual = self.actual(trajectory);
+        let mut details = json!({
+            "success": verdict.success(),
+            "actual_output": actual,
+            "expected_output": self.expected_output.as_slice(),
+        });
+        if let Mode::Ordering = self.mode() {
+            details["lcs"] = pairs.iter().map(|pair| actual[pair.0]).collect();
+        }
+        details
+    }
+
+    fn check(&self) -> Result<(), FieldError> {
+        match self.expected_output.as_slice().is_empty() && !self.should_exact_match {
+            true => Err(FieldError::of_key(
+                &["expected_output"],
+                "`expected_output` is empty: name what is expected, or set `should_exact_match: \
+                 true` to expect that nothing is called",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let n_expected = self.expected_output.ids().len();
+        match self.mode() {
+            Mode::Set if self.expected_output.n_distinct() < n_expected => vec![format!(
+                "`expected_output` repeats a name and is compared as a set: no trajectory can \
+                 score more than {}/{n_expected}; set `should_consider_ordering: true` to count \
+                 repeats",
+                self.expected_output.n_distinct()
+            )],
+            _ => Vec::new(),
+        }
+    }
+
+    fn threshold(&self, written: Option<f64>) -> f64 {
+        if self.strict_mode {
+            1.0
+        } else {
+            written.unwrap_or(0.5)
+        }
+    }
+}
+
+/// Each expected name once, with everything that was called under it.
+fn set_rows(actual: &[&str], expected: &[&str]) -> Vec<AlignmentRow> {
+    let mut rows: Vec<AlignmentRow> = Vec::new();
+    for name in expected {
+        if rows
+            .iter()
+            .any(|row| row.expected.as_deref() == Some(*name))
+        {
+            continue;
+        }
+        let found: Vec<usize> = (0..actual.len())
+            .filter(|at| actual[*at] == *name)
+            .collect();
+        let kind = match found.is_empty() {
+            true => RowKind::Missing,
+            false => RowKind::Match,
+        };
+        rows.push(AlignmentRow::new(kind).expecting(*name).of(found));
+    }
+    rows
+}
+
+impl ExecutionOrder {
+    pub(in crate::evaluate) const NAME: &'static str = "execution_order";
+
+    fn mode(&self) -> Mode {
+        match (self.should_exact_match, self.should_consider_ordering) {
+            (true, _) => Mode::Exact,
+            (false, true) => Mode::Ordering,
+            (false, false) => Mode::Set,
+        }
+    }
+
+    fn actual<'a>(&self, trajectory: &'a Trajectory) -> Vec<&'a str> {
+        match self.over {
+            Over::Tools => names_of(trajectory),
+            Over::Nodes => trajectory.node_visits.iter().map(|name| &**name).collect(),
+        }
+    }
+
+    fn n_in_both(&self, actual: &[u32]) -> usize {
+        let mut seen = vec![false; self.expected_output.n_distinct()];
+        for &id in actual.iter().filter(|&&id| id != UNEXPECTED) {
+            seen[id as usize] = true;
+        }
+        seen.into_iter().filter(|seen| *seen).count()
+    }
+
+    fn set_text(&self, actual: &[&str]) -> String {
+        let mut absent: Vec<&str> = Vec::new();
+        for name in self.expected_output.as_slice() {
+            if !actual.contains(&name.as_str()) && !absent.contains(&name.as_str()) {
+                absent.push(name);
+            }
+        }
+        let n_expected = self.expected_output.ids().len();
+        let n_distinct = self.expected_output.n_distinct();
+        match (absent.is_empty(), n_distinct < n_expected) {
+            (true, false) => format!(
+                "all {} found, in any order",
+                counted(n_expected, "expected name", "expected names")
+            ),
+            (true, true) => format!(
+                "all {n_distinct} names found, but {n_expected} expected: \
+                 a set counts a repeated name once"
+            ),
+            (false, _) => format!(
+                "{} not found; {} of {} found, in any order",
+                quoted(absent.iter().copied()),
+                n_distinct - absent.len(),
+                counted(n_expected, "expected name", "expected names")
+            ),
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! The evaluators, one file each, and the two enums that list them: [`Evaluator`] and the
+//! [`Evidence`] that its explanation is rendered from. Knows neither thresholds nor criteria.
+
+mod constraints;
+mod efficiency;
+mod execution_order;
+mod tool_call_args;
+mod tool_call_count;
+mod tool_call_order;
+mod tool_call_output;
+mod tool_calls;
+mod tool_order;
+mod trajectory_match;
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+use crate::evaluate::comparison::assignment::Assignment;
+use crate::evaluate::comparison::matched::Matched;
+use crate::evaluate::comparison::rows::{AlignmentRow, MAX_ROWS};
+use crate::evaluate::comparison::score::{self, Explain, Explanation, Verdict};
+use crate::evaluate::parameters::pattern::{FieldError, Pattern, PatternCompiler, PlacedPattern};
+use crate::evaluate::rules::activations::RuleFound;
+use crate::evaluate::rules::effort::LimitFound;
+use crate::extract::Trajectory;
+
+use constraints::Constraints;
+use efficiency::Efficiency;
+pub(super) use execution_order::ExecutionOrder;
+use tool_call_args::ToolCallArgs;
+use tool_call_count::ToolCallCount;
+use tool_call_order::ToolCallOrder;
+use tool_call_output::ToolCallOutput;
+use tool_calls::ToolCalls;
+pub use tool_order::ExpectedTool;
+pub(super) use tool_order::ToolOrder;
+use trajectory_match::TrajectoryMatch;
+
+/// What is expected of the calls: one evaluator with its parameters. It is read as a
+/// [`WrittenEvaluator`].
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case", remote = "Self")]
+pub enum Evaluator {
+    /// Were the tools called in the expected order?
+    ToolCallOrder(ToolCallOrder),
+    /// Was each tool called as often as expected?
+    ToolCallCount(ToolCallCount),
+    /// Do the expected calls, with their parameters, occur in this order?
+    ToolOrder(ToolOrder),
+    /// How well do the tools called, or the nodes visited, match the expected ones?
+    ExecutionOrder(ExecutionOrder),
+    /// Were the required calls made, the disallowed ones not, and a sequence kept?
+    ToolCalls(ToolCalls),
+    /// Were the tools called with the expected arguments?
+    ToolCallArgs(ToolCallArgs),
+    /// Did the tools return what was expected?
+    ToolCallOutput(ToolCallOutput),
+    /// Were rules over the calls and their order kept?
+    Constraints(Constraints),
+    /// How well do the calls match a reference, by one of a family of scores?
+    TrajectoryMatch(TrajectoryMatch),
+    /// Did the run stay within limits of effort?
+    Efficiency(Efficiency),
+}
+
+/// An evaluator as it is written: its patterns are not compiled yet.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct WrittenEvaluator(Evaluator);
+
+/// The findings of an evaluator in a trajectory. Together with the names of the calls, the value
+/// and the label they determine explanation and details, unless these show values; and they differ
+/// only where those do. So their hash tells whether a late span changed the visible text.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Evidence {
+    ToolCallOrder(tool_call_order::Matches),
+    ToolCallCount(tool_call_count::CallCounts),
+    ToolOrder(tool_order::OrderFound),
+    ExecutionOrder(execution_order::VisitsFound),
+    ToolCalls(tool_calls::EntriesFound),
+    ToolCallArgs(Assignment),
+    ToolCallOutput(Assignment),
+    Constraints(Vec<RuleFound>),
+    TrajectoryMatch(Matched),
+    Efficiency(Vec<LimitFound>),
+}
+
+/// A tool that an evaluator names.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NamedTool<'a> {
+    pub(super) name: ToolName<'a>,
+    /// Is a call of it expected? Otherwise it is forbidden or allowed.
+    pub(super) is_expected: bool,
+}
+
+/// How an evaluator names a tool.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ToolName<'a> {
+    /// By its name.
+    Exact(&'a str),
+    /// By a pattern of its name.
+    Pattern(&'a Pattern),
+}
+
+/// The judgement that evidence is rendered for.
+#[derive(Clone, Copy)]
+pub(super) struct Judgement<'a> {
+    pub(super) trajectory: &'a Trajectory,
+    pub(super) verdict: Verdict,
+    pub(super) explain: &'a Explain,
+}
+
+/// An evaluator's answer.
+pub(super) type Score = score::ScoreWith<Evidence>;
+
+impl Evaluator {
+    /// The evaluator behind its trait.
+    fn as_evaluate(&self) -> &dyn Evaluate {
+        match self {
+            Self::ToolCallOrder(evaluator) => evaluator,
+            Self::ToolCallCount(evaluator) => evaluator,
+            Self::ToolOrder(evaluator) => evaluator,
+            Self::ExecutionOrder(evaluator) => evaluator,
+            Self::ToolCalls(evaluator) => evaluator,
+            Self::ToolCallArgs(evaluator) => evaluator,
+            Self::ToolCallOutput(evaluator) => evaluator,
+            Self::Constraints(evaluator) => evaluator,
+            Self::TrajectoryMatch(evaluator) => evaluator,
+            Self::Efficiency(evaluator) => evaluator,
+        }
+    }
+
+    /// Its name in the configuration, in `spanscore.evaluator` and in the jsonl lines.
+    pub fn name(&self) -> &'static str {
+        self.as_evaluate().name()
+    }
+
+    /// The patterns among its parameters.
+    fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
+        match self {
+            Self::ToolCalls(evaluator) => evaluator.patterns_mut(),
+            Self::Constraints(evaluator) => evaluator.patterns_mut(),
+            Self::Efficiency(evaluator) => evaluator.patterns_mut(),
+            Self::ToolCallOrder(_)
+            | Self::ToolCallCount(_)
+            | Self::ToolOrder(_)
+            | Self::ExecutionOrder(_)
+            | Self::ToolCallArgs(_)
+            | Self::TrajectoryMatch(_)
+            | Self::ToolCallOutput(_) => Vec::new(),
+        }
+    }
+
+    /// Warnings about valid but probably unintended settings, one sentence each.
+    pub fn warnings(&self) -> Vec<String> {
+        self.as_evaluate().warnings()
+    }
+
+    /// The tools that its parameters name.
+    pub(super) fn named_tools(&self) -> Vec<NamedTool<'_>> {
+        self.as_evaluate().named_tools()
+    }
+
+    /// The threshold that applies, given the one that was written (0 to 1).
+    pub(super) fn threshold(&self, written: Option<f64>) -> f64 {
+        self.as_evaluate().threshold(written)
+    }
+
+    /// Evaluates a trajectory. Spends at most this much work on searching texts with patterns.
+    pub(super) fn evaluate(&self, trajectory: &Trajectory, max_search: u64) -> Score {
+        self.as_evaluate().evaluate_within(trajectory, max_search)
+    }
+
+    /// Does the order of the calls matter?
+    pub(super) fn reads_order(&self) -> bool {
+        self.as_evaluate().reads_order()
+    }
+
+    /// Renders evidence of this evaluator in words.
+    pub(super) fn explanation(
+        &self,
+        evidence: &Evidence,
+        judgement: &Judgement<'_>,
+    ) -> Explanation {
+        self.as_evaluate().explanation(evidence, judgement)
+    }
+
+    /// Renders evidence of this evaluator as the reference evaluator's justification.
+    pub(super) fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value {
+        self.as_evaluate().details(evidence, judgement)
+    }
+
+    /// Renders evidence of this evaluator as rows.
+    pub(super) fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
+        let mut rows = self.as_evaluate().rows(evidence, trajectory);
+        rows.truncate(MAX_ROWS);
+        rows
+    }
+}
+
+impl Serialize for Evaluator {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Evaluator::serialize(self, serializer)
+    }
+}
+
+impl WrittenEvaluator {
+    /// The evaluator's name.
+    pub fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    /// Compiles its patterns, and checks that its fields go together.
+    ///
+    /// # Errors
+    /// Every pattern that cannot be compiled, or else the first field that contradicts another.
+    pub fn compile(mut self, compiler: &mut PatternCompiler) -> Result<Evaluator, Vec<FieldError>> {
+        compiler.compile(self.0.patterns_mut())?;
+        let evaluator = self.0.as_evaluate();
+        (evaluator.check()).map_err(|error| vec![error.below(&[evaluator.name()])])?;
+        Ok(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for WrittenEvaluator {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Evaluator::deserialize(deserializer).map(Self)
+    }
+}
+
+impl JsonSchema for WrittenEvaluator {
+    fn schema_name() -> Cow<'static, str> {
+        Evaluator::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Evaluator::json_schema(generator)
+    }
+}
+
+/// The work of each evaluator. The serde struct is the evaluator; no method can fail, wait, log or
+/// count. The rendering methods return nothing for evidence of other evaluators.
+trait Evaluate {
+    /// Its name in the configuration.
+    fn name(&self) -> &'static str;
+
+    /// How well the trajectory does, and how far missing evidence could still move that.
+    fn evaluate(&self, trajectory: &Trajectory) -> Score;
+
+    /// Like [`Self::evaluate`], for evaluators with patterns. Spends at most this much work on
+    /// searching.
+    fn evaluate_within(&self, trajectory: &Trajectory, _max_search: u64) -> Score {
+        self.evaluate(trajectory)
+    }
+
+    /// Does the order of the calls matter?
+    fn reads_order(&self) -> bool;
+
+    /// The evidence in words, with values only if `explain` allows them.
+    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation;
+
+    /// The reference evaluator's own justification fields.
+    fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value;
+
+    /// What was expected beside what was called, row by row.
+    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow>;
+
+    /// The tools that its parameters name: a name that no run ever calls is probably misspelt.
+    fn named_tools(&self) -> Vec<NamedTool<'_>>;
+
+    /// The first field that contradicts another, by its path.
+    fn check(&self) -> Result<(), FieldError> {
+        Ok(())
+    }
+
+    /// Warnings about valid but probably unintended settings.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The threshold that applies, given the one that was written (0 to 1).
+    fn threshold(&self, written: Option<f64>) -> f64 {
+        written.unwrap_or(1.0)
+    }
+}
+
+impl<'a> NamedTool<'a> {
+    fn expected(name: &'a str) -> Self {
+        Self {
+            name: ToolName::Exact(name),
+            is_expected: true,
+        }
+    }
+}
+
+impl<'a> ToolName<'a> {
+    /// Does it name this tool?
+    pub(super) fn matches(self, tool: &str) -> bool {
+        match self {
+            Self::Exact(name) => name == tool,
+            Self::Pattern(pattern) => pattern.is_match(tool),
+        }
+    }
+
+    /// The name, or the pattern without its anchors, which then reads like one.
+    pub(super) fn word(self) -> &'a str {
+        match self {
+            Self::Exact(name) => name,
+            Self::Pattern(pattern) => {
+                let pattern = pattern.as_str().trim_start_matches('^');
+                pattern.trim_end_matches('$')
+            }
+        }
+    }
+}
+
+/// The name of an evaluator as a constant, if there is one of this name.
+pub fn evaluator_named(name: &str) -> Option<&'static str> {
+    let mut names: &'static [&'static str] = &[];
+    // It fails, having shown the names.
+    let _ = Evaluator::deserialize(VariantNames(&mut names));
+    names.iter().find(|known| **known == name).copied()
+}
+
+/// Shows the variants of an enum that is deserialized from it.
+struct VariantNames<'a>(&'a mut &'static [&'static str]);
+
+impl<'de> Deserializer<'de> for VariantNames<'_> {
+    type Error = serde::de::value::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
+        Err(serde::de::Error::custom("shows variants only"))
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Self::Error> {
+        *self.0 = variants;
+        self.deserialize_any(visitor)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
+        unit unit_struct newtype_struct seq tuple tuple_struct map struct identifier ignored_any
+    }
+}
+
+/// The names of the calls, in the order they were made.
+fn names_of(trajectory: &Trajectory) -> Vec<&str> {
+    trajectory
+        .tool_calls
+        .iter()
+        .map(|call| &*call.name)
+        .collect()
+}

@@ -1,0 +1,210 @@
+//! The evaluator `tool_call_args`: were the tools called with the expected arguments?
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::{Evaluate, Evidence, Judgement, NamedTool, Score};
+use crate::evaluate::comparison::arguments::{self, Agreement, ArgsDifference};
+use crate::evaluate::comparison::assignment::{Difference, ExpectedCalls};
+use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
+use crate::evaluate::comparison::rows::AlignmentRow;
+use crate::evaluate::comparison::score::Explanation;
+use crate::evaluate::parameters::field_aliases::read_with_hints;
+use crate::extract::Trajectory;
+
+/// Were the tools called with the expected arguments?
+///
+/// # What it checks
+/// Every expected call needs a call of its own: of the same name, with every expected key present
+/// and equal as JSON (1 = 1.0, true ≠ 1, nested values included). The order does not matter. The
+/// score is the number of expected calls that found one, divided by their number; with `strict` all
+/// or nothing. The assignment is the best possible, so a call that two expectations could claim
+/// goes to the one that has no other.
+///
+/// # Why
+/// The right tool with the wrong argument books the wrong flight.
+///
+/// # Example
+/// ```yaml
+/// evaluate:
+///   tool_call_args:
+///     tool_calls:
+///       - { name: book_flight, args: { from: TXL, seats: 2 } }
+/// ```
+/// A call `book_flight` with `from: TXL, seats: 2.0, class: economy` matches; one with `seats: 3`
+/// does not.
+///
+/// # Parameters
+/// - `tool_calls`: entries of `name` and `args`. Empty: the score is 1 if nothing was called, else
+///   0 (loads with a warning).
+/// - `strict` (false): all or nothing.
+/// - `subset` (false): accepted as the reference has it; further keys are allowed with and without
+///   it.
+/// - `exact` (false): no further keys.
+///
+/// Details: `explained_tool_calls_args`, per expected call `Score: 1.0`, with the values where
+/// `explain.values` shows them.
+///
+/// # When the trace was cut short
+/// Further calls can only add pairs: a score that has reached the threshold passes for certain, and
+/// none fails for certain (but an empty expectation, once anything was called). Where no call
+/// carries arguments, or those in question were cut, the verdict is given only if they could not
+/// change it.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct ToolCallArgs {
+    /// The expected calls, in any order.
+    pub tool_calls: Vec<ExpectedArgs>,
+    /// All or nothing.
+    #[serde(default)]
+    pub strict: bool,
+    /// Further keys are allowed, with and without it.
+    #[serde(default)]
+    pub subset: bool,
+    /// No further keys.
+    #[serde(default)]
+    pub exact: bool,
+}
+
+/// One expected call.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct ExpectedArgs {
+    /// The tool's name.
+    pub name: String,
+    /// Arguments that must be there and equal.
+    pub args: Map<String, Value>,
+}
+
+read_with_hints!(ToolCallArgs);
+read_with_hints!(ExpectedArgs);
+
+impl Evaluate for ToolCallArgs {
+    fn name(&self) -> &'static str {
+        "tool_call_args"
+    }
+
+    fn evaluate(&self, trajectory: &Trajectory) -> Score {
+        self.score(trajectory).map(Evidence::ToolCallArgs)
+    }
+
+    fn named_tools(&self) -> Vec<NamedTool<'_>> {
+        let expected = self.tool_calls.iter();
+        expected
+            .map(|expected| NamedTool::expected(&expected.name))
+            .collect()
+    }
+
+    fn reads_order(&self) -> bool {
+        false
+    }
+
+    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
+        let Judgement {
+            trajectory,
+            explain,
+            ..
+        } = *judgement;
+        let Evidence::ToolCallArgs(assignment) = evidence else {
+            return Explanation::default();
+        };
+        ExpectedCalls::explanation(
+            self,
+            assignment,
+            trajectory,
+            |expected, call_idx, difference, captured| match difference {
+                Difference::Args(difference) => {
+                    let expected = &self.tool_calls[expected].args;
+                    difference.text(expected, captured.args(call_idx), explain)
+                }
+                _ => String::new(),
+            },
+        )
+    }
+
+    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
+        match evidence {
+            Evidence::ToolCallArgs(assignment) => self.assignment_rows(assignment, trajectory),
+            _ => Vec::new(),
+        }
+    }
+
+    fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value {
+        let Judgement {
+            trajectory,
+            explain,
+            ..
+        } = *judgement;
+        let Evidence::ToolCallArgs(assignment) = evidence else {
+            return json!({});
+        };
+        let values =
+            |expected: usize, call_idx: Option<usize>, captured: &mut CapturedValues<'_>| {
+                let expected = Value::from(self.tool_calls[expected].args.clone()).to_string();
+                let expected = explain.value(&expected)?;
+                Some(match call_idx.map(|call_idx| captured.args(call_idx)) {
+                    Some(Known::Value(actual)) => {
+                        let actual = explain.value(&actual.to_string())?;
+                        format!("Actual: {actual}, Expected: {expected}")
+                    }
+                    _ => format!("Expected: {expected}"),
+                })
+            };
+        let explained = self.justification(assignment, trajectory, explain, values);
+        json!({ "explained_tool_calls_args": explained })
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.tool_calls.is_empty() {
+            warnings.push(
+                "`tool_calls` is empty: the score is 1 if nothing was called, else 0".to_owned(),
+            );
+        }
+        if self.exact && self.subset {
+            warnings.push(
+                "`exact` forbids what `subset` allows, and wins: leave one of them out".to_owned(),
+            );
+        }
+        warnings
+    }
+}
+
+impl ExpectedCalls for ToolCallArgs {
+    fn names(&self) -> Vec<&str> {
+        self.tool_calls
+            .iter()
+            .map(|expected| expected.name.as_str())
+            .collect()
+    }
+
+    fn fits(&self, expected: usize, call_idx: usize, captured: &mut CapturedValues<'_>) -> Tri {
+        let expected = &self.tool_calls[expected].args;
+        arguments::fit(expected, call_idx, captured, self.agreement())
+    }
+
+    fn difference(
+        &self,
+        expected: usize,
+        call_idx: usize,
+        captured: &mut CapturedValues<'_>,
+    ) -> (usize, Difference) {
+        let expected = &self.tool_calls[expected].args;
+        let difference = ArgsDifference::new(expected, captured.args(call_idx), self.agreement());
+        (difference.n_keys(expected), Difference::Args(difference))
+    }
+
+    fn strict(&self) -> bool {
+        self.strict
+    }
+}
+
+impl ToolCallArgs {
+    fn agreement(&self) -> Agreement {
+        match self.exact {
+            true => Agreement::Equal,
+            false => Agreement::Contained,
+        }
+    }
+}

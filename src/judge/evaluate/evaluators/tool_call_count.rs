@@ -1,0 +1,506 @@
+//! The evaluator `tool_call_count`: was each tool called as often as expected?
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value, json};
+use text::{code, counted};
+
+use super::{Evaluate, Evidence, Judgement, NamedTool, Score, ToolName};
+use crate::evaluate::comparison::alignment::{times, was_called};
+use crate::evaluate::comparison::lcs::UNEXPECTED;
+use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
+use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
+use crate::evaluate::parameters::field_aliases::read_with_hints;
+use crate::evaluate::parameters::names::Names;
+use crate::extract::Trajectory;
+
+/// Was each tool called as often as expected?
+///
+/// # What it checks
+/// How often each listed tool was called, against a number. The score is the share of the entries
+/// that hold; with `strict` it is 1 if all hold, else 0. A tool that was not called counts 0, also
+/// when nothing was called. Tools that are not listed may be called any number of times.
+///
+/// # Why
+/// Runaway loops call one tool forty times; a careless agent never calls the check it was told to
+/// make. Both are numbers.
+///
+/// # Example
+/// ```yaml
+/// evaluate:
+///   tool_call_count: { tool_calls_count: { search: ["<=", 3], verify: ["=", 1] } }
+/// ```
+/// Calls `search, search, search, search, verify` score 1/2: `search` was called 4 times, expected
+/// at most 3.
+///
+/// # Parameters
+/// - `tool_calls_count`: per tool an operator (`=`, `==`, `!=`, `>`, `<`, `>=`, `<=`) and a whole
+///   number, 0 or more. Empty: the score is 1 if nothing was called, else 0 (loads with a warning).
+/// - `strict` (false): all or nothing.
+///
+/// Details: `explained_tool_calls_count`, per tool `Actual: 4, Expected: 3, Score: 0.0`.
+///
+/// # When the trace was cut short
+/// Counts can only grow. An entry holds for certain if it is a lower bound that is reached, or `!=`
+/// a number already exceeded; it fails for certain if it is an upper bound or an equality already
+/// exceeded. The rest is open, and the verdict is given where the open entries cannot change it.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct ToolCallCount {
+    /// How often each tool is expected to be called, such as `search: ["<=", 3]`.
+    pub tool_calls_count: Counts,
+    /// All or nothing.
+    #[serde(default)]
+    pub strict: bool,
+}
+
+read_with_hints!(ToolCallCount);
+
+/// How often each listed tool was called.
+pub(super) type CallCounts = Vec<usize>;
+
+impl Evaluate for ToolCallCount {
+    fn name(&self) -> &'static str {
+        "tool_call_count"
+    }
+
+    fn evaluate(&self, trajectory: &Trajectory) -> Score {
+        let counts = &self.tool_calls_count.counts;
+        let mut n_calls = vec![0; counts.len()];
+        for call in &trajectory.tool_calls {
+            let id = self.tool_calls_count.names.id_of(&call.name);
+            if id != UNEXPECTED {
+                n_calls[id as usize] += 1;
+            }
+        }
+        if counts.is_empty() {
+            let value = all_or_nothing(trajectory.tool_calls.is_empty());
+            let least = if trajectory.cut_short { 0.0 } else { value };
+            return Score::between(value, least, value, Evidence::ToolCallCount(n_calls));
+        }
+        let share = |n_held: usize| match self.strict {
+            true => all_or_nothing(n_held == counts.len()),
+            false => n_held as f64 / counts.len() as f64,
+        };
+        let n_where = |holds: fn(&Count, usize) -> bool| {
+            counts
+                .iter()
+                .zip(&n_calls)
+                .filter(|(count, n)| holds(count, **n))
+                .count()
+        };
+        let value = share(n_where(Count::holds));
+        let (least, most) = match trajectory.cut_short {
+            true => (
+                share(n_where(Count::holds_for_good)),
+                share(n_where(Count::can_still_hold)),
+            ),
+            false => (value, value),
+        };
+        let mut score = Score::between(value, least, most, Evidence::ToolCallCount(n_calls));
+        score.n_expected = counts.len();
+        score
+    }
+
+    fn named_tools(&self) -> Vec<NamedTool<'_>> {
+        let counts = self.tool_calls_count.iter();
+        counts
+            .map(|(name, count)| NamedTool {
+                name: ToolName::Exact(name),
+                is_expected: !count.holds(0),
+            })
+            .collect()
+    }
+
+    fn reads_order(&self) -> bool {
+        false
+    }
+
+    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
+        let trajectory = judgement.trajectory;
+        const MAX_NAMED: usize = 8;
+        let Evidence::ToolCallCount(n_calls) = evidence else {
+            return Explanation::default();
+        };
+        let entries = self.tool_calls_count.iter().zip(n_calls);
+        let broken: Vec<_> = entries
+            .filter(|((_, count), n)| !count.holds(**n))
+            .map(|((name, count), &n)| (name, count, n))
+            .collect();
+        if self.tool_calls_count.counts.is_empty() {
+            return Explanation::from(match trajectory.tool_calls.len() {
+                0 => "no tool was called, as expected".to_owned(),
+                n => format!("{} made, none expected", counted(n, "call", "calls")),
+            });
+        }
+        if broken.is_empty() {
+            let held: Vec<_> = self
+                .tool_calls_count
+                .iter()
+                .zip(n_calls)
+                .take(MAX_NAMED)
+                .collect();
+            let held = held
+                .iter()
+                .map(|((name, _), n)| format!("{} {}", code(name), was_called(**n)))
+                .collect::<Vec<_>>();
+            return Explanation::from(format!("{}, as expected", held.join(", ")));
+        }
+        let mut sentences: Vec<String> = broken
+            .iter()
+            .take(MAX_NAMED)
+            .map(|(name, count, n)| {
+                format!(
+                    "{} {}, expected {}",
+                    code(name),
+                    was_called(*n),
+                    count.text()
+                )
+            })
+            .collect();
+        if broken.len() > MAX_NAMED {
+            sentences.push(format!("… {} more", broken.len() - MAX_NAMED));
+        }
+        // The calls beyond the number are to blame; calls that were not made cannot be pointed at.
+        let mut offending = Vec::new();
+        for (name, count, _) in broken {
+            let of_name = trajectory
+                .tool_calls
+                .iter()
+                .enumerate()
+                .filter(|(_, call)| *call.name == **name)
+                .map(|(call_idx, _)| call_idx);
+            offending.extend(of_name.skip(count.most().unwrap_or(usize::MAX)));
+        }
+        offending.sort_unstable();
+        Explanation {
+            text: sentences.join("; "),
+            offending,
+        }
+    }
+
+    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
+        let Evidence::ToolCallCount(n_calls) = evidence else {
+            return Vec::new();
+        };
+        let row = |((name, count), &n): ((&String, &Count), &usize)| {
+            let kind = match count.most() {
+                _ if count.holds(n) => RowKind::Match,
+                Some(0) => RowKind::Forbidden,
+                Some(most) if n > most => RowKind::Extra,
+                _ => RowKind::Missing,
+            };
+            let calls = trajectory.tool_calls.iter().enumerate();
+            let calls = calls.filter(|(_, call)| *call.name == **name);
+            AlignmentRow::new(kind)
+                .expecting(name.as_str())
+                .of(calls.map(|(call_idx, _)| call_idx))
+                .noting(format!("expected {}, {}", count.text(), was_called(n)))
+                .at_fault(!count.holds(n))
+        };
+        self.tool_calls_count.iter().zip(n_calls).map(row).collect()
+    }
+
+    fn details(&self, evidence: &Evidence, _: &Judgement<'_>) -> Value {
+        let Evidence::ToolCallCount(n_calls) = evidence else {
+            return json!({});
+        };
+        let explained: Map<String, Value> = self
+            .tool_calls_count
+            .iter()
+            .zip(n_calls)
+            .map(|((name, count), &n)| {
+                let score = if count.holds(n) { "1.0" } else { "0.0" };
+                (
+                    name.clone(),
+                    Value::from(format!(
+                        "Actual: {n}, Expected: {}, Score: {score}",
+                        count.n
+                    )),
+                )
+            })
+            .collect();
+        json!({ "explained_tool_calls_count": explained })
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        if self.tool_calls_count.counts.is_empty() {
+            return vec![
+                "`tool_calls_count` is empty: the score is 1 if nothing was called, else 0"
+                    .to_owned(),
+            ];
+        }
+        let never = self
+            .tool_calls_count
+            .iter()
+            .filter(|(_, count)| count.operator == Operator::Less && count.n == 0);
+        never
+            .map(|(name, _)| format!("`{name}: [\"<\", 0]` can never hold: no count is below 0"))
+            .collect()
+    }
+}
+
+// === Counts ===
+
+/// An operator and a number per tool, in the order they were written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Counts {
+    names: Names,
+    counts: Vec<Count>,
+}
+
+impl Counts {
+    fn iter(&self) -> impl Iterator<Item = (&String, &Count)> {
+        self.names.as_slice().iter().zip(&self.counts)
+    }
+}
+
+/// An operator and a number, such as `["<=", 3]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Count {
+    operator: Operator,
+    n: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operator {
+    Equal,
+    NotEqual,
+    Greater,
+    Less,
+    GreaterOrEqual,
+    LessOrEqual,
+}
+
+impl Count {
+    fn holds(&self, n_calls: usize) -> bool {
+        match self.operator {
+            Operator::Equal => n_calls == self.n,
+            Operator::NotEqual => n_calls != self.n,
+            Operator::Greater => n_calls > self.n,
+            Operator::Less => n_calls < self.n,
+            Operator::GreaterOrEqual => n_calls >= self.n,
+            Operator::LessOrEqual => n_calls <= self.n,
+        }
+    }
+
+    /// Holds now, and will hold however many calls follow.
+    fn holds_for_good(&self, n_calls: usize) -> bool {
+        match self.operator {
+            Operator::Greater | Operator::GreaterOrEqual => self.holds(n_calls),
+            Operator::NotEqual => n_calls > self.n,
+            Operator::Equal | Operator::Less | Operator::LessOrEqual => false,
+        }
+    }
+
+    /// Holds now, or after some number of further calls.
+    fn can_still_hold(&self, n_calls: usize) -> bool {
+        self.most().is_none_or(|most| n_calls <= most)
+            && !(self.operator == Operator::Less && self.n == 0)
+    }
+
+    /// The greatest number that holds, if there is one (0 for `< 0`, which no number satisfies).
+    fn most(&self) -> Option<usize> {
+        match self.operator {
+            Operator::Equal | Operator::LessOrEqual => Some(self.n),
+            Operator::Less => Some(self.n.saturating_sub(1)),
+            Operator::NotEqual | Operator::Greater | Operator::GreaterOrEqual => None,
+        }
+    }
+
+    fn text(&self) -> String {
+        let n = if self.n == 0 {
+            "0 times".to_owned()
+        } else {
+            times(self.n)
+        };
+        match self.operator {
+            Operator::Equal => times(self.n),
+            Operator::NotEqual => format!("any number but {}", self.n),
+            Operator::Greater => format!("more than {n}"),
+            Operator::Less => format!("less than {n}"),
+            Operator::GreaterOrEqual => format!("at least {n}"),
+            Operator::LessOrEqual if self.n == 0 => times(0),
+            Operator::LessOrEqual => format!("at most {n}"),
+        }
+    }
+}
+
+// === as written ===
+
+const OPERATORS: [(&str, Operator); 7] = [
+    ("=", Operator::Equal),
+    ("==", Operator::Equal),
+    ("!=", Operator::NotEqual),
+    (">", Operator::Greater),
+    ("<", Operator::Less),
+    (">=", Operator::GreaterOrEqual),
+    ("<=", Operator::LessOrEqual),
+];
+
+impl<'de> Deserialize<'de> for Counts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct CountsVisitor;
+        impl<'de> Visitor<'de> for CountsVisitor {
+            type Value = Counts;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map from tool names to counts such as `search: [\"<=\", 3]`")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Counts, A::Error> {
+                let (mut names, mut counts) = (Vec::new(), Vec::new());
+                while let Some((name, count)) = map.next_entry::<String, Count>()? {
+                    if names.contains(&name) {
+                        return Err(A::Error::custom(format_args!(
+                            "`{name}` is counted twice: keep one of the two"
+                        )));
+                    }
+                    names.push(name);
+                    counts.push(count);
+                }
+                Ok(Counts {
+                    names: Names::from(names),
+                    counts,
+                })
+            }
+        }
+        deserializer.deserialize_map(CountsVisitor)
+    }
+}
+
+impl Serialize for Counts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.counts.len()))?;
+        for (name, count) in self.iter() {
+            map.serialize_entry(name, count)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct CountVisitor;
+        impl<'de> Visitor<'de> for CountVisitor {
+            type Value = Count;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an operator and a number, such as `[\"<=\", 3]`")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut pair: A) -> Result<Count, A::Error> {
+                let operator = pair
+                    .next_element::<Operator>()?
+                    .ok_or_else(|| A::Error::invalid_length(0, &self))?;
+                let n = pair
+                    .next_element::<Number>()?
+                    .ok_or_else(|| A::Error::invalid_length(1, &self))?
+                    .0;
+                match pair.next_element::<IgnoredAny>()? {
+                    Some(_) => Err(A::Error::invalid_length(3, &self)),
+                    None => Ok(Count { operator, n }),
+                }
+            }
+        }
+        deserializer.deserialize_tuple(2, CountVisitor)
+    }
+}
+
+impl Serialize for Count {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // `=` and `==` are one operator, so that they have one canonical form.
+        let word = OPERATORS
+            .iter()
+            .find(|(_, operator)| *operator == self.operator)
+            .map_or("", |(word, _)| word);
+        (word, self.n).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Operator {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let word = String::deserialize(deserializer)?;
+        let found = OPERATORS
+            .iter()
+            .find(|(known, _)| *known == word)
+            .map(|(_, operator)| *operator);
+        found.ok_or_else(|| {
+            D::Error::custom(format_args!(
+                "`{word}` is not an operator: use one of = == != > < >= <="
+            ))
+        })
+    }
+}
+
+/// A whole number, 0 or more.
+struct Number(usize);
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NumberVisitor;
+        impl<'de> Visitor<'de> for NumberVisitor {
+            type Value = Number;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number, 0 or more")
+            }
+
+            fn visit_u64<E: Error>(self, n: u64) -> Result<Number, E> {
+                usize::try_from(n)
+                    .map(Number)
+                    .map_err(|_| E::custom(refused(n)))
+            }
+
+            fn visit_i64<E: Error>(self, n: i64) -> Result<Number, E> {
+                usize::try_from(n)
+                    .map(Number)
+                    .map_err(|_| E::custom(refused(n)))
+            }
+
+            fn visit_f64<E: Error>(self, n: f64) -> Result<Number, E> {
+                Err(E::custom(refused(n)))
+            }
+
+            // In JSON text any other number is a map that only serde_json can read.
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Number, A::Error> {
+                let number = serde_json::Number::deserialize(MapAccessDeserializer::new(map))
+                    .map_err(|_| A::Error::invalid_type(Unexpected::Map, &self))?;
+                Err(A::Error::custom(refused(number)))
+            }
+        }
+        fn refused(n: impl fmt::Display) -> String {
+            format!("a count is a whole number, 0 or more; found {n}")
+        }
+        deserializer.deserialize_any(NumberVisitor)
+    }
+}
+
+impl JsonSchema for Counts {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Counts".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let operators = OPERATORS.map(|(word, _)| word);
+        json_schema!({
+            "type": "object",
+            "additionalProperties": {
+                "type": "array",
+                "prefixItems": [{ "enum": operators }, { "type": "integer", "minimum": 0 }],
+                "minItems": 2,
+                "maxItems": 2,
+            },
+        })
+    }
+}

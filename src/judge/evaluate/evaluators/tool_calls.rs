@@ -1,0 +1,594 @@
+//! The evaluator `tool_calls`: were the required calls made, the disallowed ones not, and a
+//! sequence kept?
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use text::code;
+
+use super::{Evaluate, Evidence, Judgement, NamedTool, Score, ToolName};
+use crate::evaluate::comparison::alignment::times;
+use crate::evaluate::comparison::captured::{MAX_SEARCH, Tri};
+use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
+use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
+use crate::evaluate::parameters::call_pattern::{
+    CallPattern, CallReader, Disallowed, Entry, Required, Sequence,
+};
+use crate::evaluate::parameters::field_aliases::read_with_hints;
+use crate::evaluate::parameters::pattern::{FieldError, PlacedPattern};
+use crate::extract::Trajectory;
+
+/// Were the required calls made, the disallowed ones not, and a sequence kept?
+///
+/// # What it checks
+/// Patterns over calls. The score is 1 if every `required` entry is satisfied, no `disallowed`
+/// entry is violated, and the `sequence` entries match calls in this order, with anything in
+/// between; else 0. A pattern is an unanchored regular expression over the tool's name, or a map
+/// that asks for more.
+///
+/// # Why
+/// Rules such as "run the tests before you report" or "never `rm -rf`" are about what is in a call,
+/// not only about its name.
+///
+/// # Example
+/// ```yaml
+/// evaluate:
+///   tool_calls:
+///     required:
+///       - { name: "^bash$", command: "npm test", result: "passed" }
+///       - { name: "^report$", final: true }
+///     disallowed:
+///       - { name: "^bash$", command: "rm -rf" }
+///     sequence: ["^edit$", { name: "^bash$", command: "git commit" }]
+/// ```
+///
+/// # Parameters
+/// - `required`, `disallowed`, `sequence`: lists of entries, each a pattern of the name or a map;
+///   at least one list has an entry.
+/// - `name`: pattern of the name; needed.
+/// - `error`: `true` for calls that failed only, `false` for calls that did not; looked at with the
+///   name, before the arguments.
+/// - `command`, `path`: patterns of the argument of that name. A call whose name matches but which
+///   has no such string argument makes the evaluation an `error`.
+/// - `args`: patterns of further string arguments; a call that lacks one does not match. A number
+///   or a boolean is never matched: compare such values with `tool_call_args`.
+/// - `result`: pattern of the result's text; not in `sequence`.
+/// - `min_count` (1), `final`, `at_step`, `before_step`: only in `required`. They ask for at least
+///   this many matching calls; for the trajectory's last call; for exactly this step, counted from
+///   0; for a step below this one. With `min_count`, every call that counts must be in that place.
+///
+/// Patterns are in the syntax of the `regex` crate: they take linear time, so look-around and
+/// back-references are refused. A value longer than `tools.max_value_size` (16 KiB) is cut when it
+/// is received, and no pattern reads it: a verdict that depends on it is `not_evaluated`. Raise
+/// that setting with care: one search takes time pattern × value at worst. The largest pattern that
+/// loads (1 MiB compiled, such as a repetition of 10 000) can take about a second for 16 KiB, an
+/// ordinary one takes 20 ms for 10 MB. `\d`, `\w`, `\b` are ASCII, `\s` is Unicode white space. A
+/// call whose span has not ended satisfies no `required` entry; it can match `sequence`, and it
+/// violates `disallowed` unless `result` is asked for.
+///
+/// Details: `passed`, `required_satisfied`, `disallowed_violated`, `sequence_satisfied`; `null`
+/// where it is not known.
+///
+/// # When the trace was cut short
+/// A disallowed call that was seen fails for certain. A required call that was seen, and a sequence
+/// that was completed, stay so, unless a position is asked for: another call could become the last,
+/// and a late model turn moves every step behind it. Calls that were not seen may still come, so
+/// nothing else is certain, and nothing passes while anything is disallowed. Where an entry asks
+/// for `command` or `path`, a further call could lack it, which makes the evaluation an `error`
+/// whatever was seen before: then only an error is certain. To detect a disallowed call in a trace
+/// that was cut short, ask for the argument under `args`.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct ToolCalls {
+    /// Calls that must be made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub required: Vec<Entry<Required>>,
+    /// Calls that must not be made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disallowed: Vec<Entry<Disallowed>>,
+    /// Calls that must be made in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sequence: Vec<Entry<Sequence>>,
+}
+
+read_with_hints!(ToolCalls);
+
+/// Work spent on finding the calls of the rows again, beyond which rows lack their calls: only
+/// people who look at one run read them.
+const MAX_SEARCH_FOR_ROWS: u64 = MAX_SEARCH / 8;
+
+/// The findings, entry by entry.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(in crate::evaluate) struct EntriesFound {
+    /// Is each entry satisfied? Of those that are not: how many calls match for certain.
+    required: Vec<EntryFound>,
+    /// Is each entry violated? Of those that are: how many calls violate it for certain, and the
+    /// first of them.
+    disallowed: Vec<EntryFound>,
+    /// Is the sequence satisfied, if there is one? If not: how many of its first entries match for
+    /// certain, and the last of their calls.
+    sequence: Option<EntryFound>,
+    /// The calls that violate an entry for certain, by position.
+    offending: Vec<usize>,
+}
+
+/// The findings for one entry, as far as the text shows them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct EntryFound {
+    holds: Tri,
+    n_calls: usize,
+    call_idx: Option<usize>,
+    /// How many calls have the name of a required entry that is not satisfied; `None` where finding
+    /// out would take too much work.
+    n_named: Option<usize>,
+}
+
+impl EntryFound {
+    fn new(holds: Tri, n_calls: usize, call_idx: Option<usize>, is_shown: bool) -> Self {
+        Self {
+            holds,
+            n_calls: if is_shown { n_calls } else { 0 },
+            call_idx: call_idx.filter(|_| is_shown),
+            n_named: None,
+        }
+    }
+}
+
+impl Evaluate for ToolCalls {
+    fn name(&self) -> &'static str {
+        "tool_calls"
+    }
+
+    fn evaluate(&self, trajectory: &Trajectory) -> Score {
+        self.evaluate_within(trajectory, MAX_SEARCH)
+    }
+
+    fn evaluate_within(&self, trajectory: &Trajectory, max_search: u64) -> Score {
+        let mut look = Look::new(trajectory, max_search);
+        let mut offending = Vec::new();
+        let required: Vec<EntryFound> = self
+            .required
+            .iter()
+            .map(|entry| look.required(&entry.pattern))
+            .collect();
+        let disallowed: Vec<EntryFound> = self
+            .disallowed
+            .iter()
+            .map(|entry| {
+                let (calls, violated) = look.disallowed(&entry.pattern);
+                let first = calls.first().copied();
+                let found = EntryFound::new(violated, calls.len(), first, violated == Tri::Yes);
+                offending.extend(calls);
+                found
+            })
+            .collect();
+        offending.sort_unstable();
+        offending.dedup();
+        offending.shrink_to_fit();
+        let sequence = (!self.sequence.is_empty()).then(|| look.sequence(&self.sequence));
+        let satisfied = required.iter().map(|found| found.holds);
+        let not_violated = disallowed.iter().map(|found| !found.holds);
+        let in_order = sequence.iter().map(|found| found.holds);
+        let passed = satisfied
+            .chain(not_violated)
+            .chain(in_order)
+            .min()
+            .unwrap_or(Tri::Yes);
+        let least = all_or_nothing(passed == Tri::Yes);
+        let most = all_or_nothing(passed >= Tri::Maybe);
+        let evidence = EntriesFound {
+            required,
+            disallowed,
+            sequence,
+            offending,
+        };
+        let mut score = Score::between(least, least, most, Evidence::ToolCalls(evidence));
+        score.missing = look.reader.captured.missing();
+        score.searched = look.reader.captured.searched();
+        score.fault = look.reader.fault;
+        score.may_fault =
+            trajectory.cut_short && self.patterns().any(|pattern| pattern.reads_shortcut());
+        score.n_expected = self
+            .required
+            .iter()
+            .map(|entry| entry.pattern.min_count.0 as usize)
+            .sum::<usize>()
+            + self.sequence.len();
+        score
+    }
+
+    fn named_tools(&self) -> Vec<NamedTool<'_>> {
+        let required = self.required.iter().map(|entry| (&entry.pattern, true));
+        let sequence = self.sequence.iter().map(|entry| (&entry.pattern, true));
+        let disallowed = self.disallowed.iter().map(|entry| (&entry.pattern, false));
+        let entries = required.chain(sequence).chain(disallowed);
+        entries
+            .map(|(pattern, is_expected)| NamedTool {
+                name: ToolName::Pattern(&pattern.name),
+                is_expected,
+            })
+            .collect()
+    }
+
+    fn reads_order(&self) -> bool {
+        !self.sequence.is_empty()
+    }
+
+    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
+        let trajectory = judgement.trajectory;
+        let Evidence::ToolCalls(found) = evidence else {
+            return Explanation::default();
+        };
+        let called = |call_idx: usize| {
+            let name = &trajectory.tool_calls[call_idx].name;
+            format!("{} (call {})", code(name), call_idx + 1)
+        };
+        let mut sentences = Vec::new();
+        for (entry, found) in self.disallowed.iter().zip(&found.disallowed) {
+            let Some(first) = found.call_idx else {
+                continue;
+            };
+            let are = match found.n_calls {
+                1 => " is".to_owned(),
+                n => format!(" and {} more are", n - 1),
+            };
+            let pattern = &entry.pattern;
+            sentences.push(format!("{}{are} disallowed by {pattern}", called(first)));
+        }
+        for (entry, found) in self.required.iter().zip(&found.required) {
+            if found.holds != Tri::Yes {
+                sentences.push(unsatisfied(&entry.pattern, found));
+            }
+        }
+        if let Some(found) = &found.sequence
+            && found.holds != Tri::Yes
+            && let Some(next) = self.sequence.get(found.n_calls)
+        {
+            let after = found
+                .call_idx
+                .map(|call_idx| format!(" after {}", called(call_idx)))
+                .unwrap_or_default();
+            sentences.push(format!(
+                "the sequence stops at entry {}: no call of {}{after}",
+                found.n_calls + 1,
+                next.pattern
+            ));
+        }
+        if sentences.is_empty() {
+            sentences.push(self.success_text());
+        }
+        Explanation {
+            text: sentences.join("; "),
+            offending: found.offending.clone(),
+        }
+    }
+
+    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
+        let Evidence::ToolCalls(found) = evidence else {
+            return Vec::new();
+        };
+        let mut look = Look::new(trajectory, MAX_SEARCH_FOR_ROWS);
+        let mut rows = Vec::new();
+        for (entry, found) in self.required.iter().zip(&found.required) {
+            let kind = match found.holds {
+                Tri::Yes => RowKind::Match,
+                Tri::Maybe => RowKind::Open,
+                Tri::No => RowKind::Missing,
+            };
+            let mut row = AlignmentRow::new(kind)
+                .expecting(entry.pattern.to_string())
+                .of(look.fitting(&entry.pattern));
+            if found.holds == Tri::No {
+                row = row.noting(unsatisfied(&entry.pattern, found));
+            }
+            rows.push(row);
+        }
+        for (entry, found) in self.disallowed.iter().zip(&found.disallowed) {
+            let kind = match found.holds {
+                Tri::Yes => RowKind::Forbidden,
+                Tri::Maybe => RowKind::Open,
+                Tri::No => RowKind::Match,
+            };
+            let row = AlignmentRow::new(kind).expecting(format!("never {}", entry.pattern));
+            rows.push(row.of(look.disallowed(&entry.pattern).0));
+        }
+        if let Some(found) = &found.sequence {
+            let in_order = look.in_order(&self.sequence);
+            for (at, entry) in self.sequence.iter().enumerate() {
+                let kind = match in_order.get(at) {
+                    Some(_) => RowKind::Match,
+                    None if found.holds == Tri::No => RowKind::Missing,
+                    None => RowKind::Open,
+                };
+                rows.push(
+                    AlignmentRow::new(kind)
+                        .expecting(entry.pattern.to_string())
+                        .of(in_order.get(at).copied())
+                        .noting(format!("entry {} of the sequence", at + 1)),
+                );
+            }
+        }
+        rows
+    }
+
+    fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value {
+        let verdict = judgement.verdict;
+        let Evidence::ToolCalls(found) = evidence else {
+            return json!({});
+        };
+        let known = |entries: &[EntryFound]| {
+            entries
+                .iter()
+                .map(|found| found.holds.known())
+                .collect::<Vec<_>>()
+        };
+        json!({
+            "passed": verdict.success(),
+            "required_satisfied": known(&found.required),
+            "disallowed_violated": known(&found.disallowed),
+            "sequence_satisfied": found.sequence.as_ref().and_then(|found| found.holds.known()),
+        })
+    }
+
+    fn check(&self) -> Result<(), FieldError> {
+        if self.required.is_empty() && self.disallowed.is_empty() && self.sequence.is_empty() {
+            return Err(FieldError::of_key(
+                &[],
+                "nothing is asked for: give `required`, `disallowed` or `sequence` at least one \
+                 entry",
+            ));
+        }
+        let contradictions = self.required.iter().zip(0_usize..);
+        let mut contradictions =
+            contradictions.filter_map(|(entry, at)| Some((entry.pattern.contradiction()?, at)));
+        match contradictions.next() {
+            Some(((field, message), at)) => Err(FieldError::of_key(
+                &["required", &at.to_string(), field],
+                message,
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        [
+            Entry::warnings("required", &self.required),
+            Entry::warnings("disallowed", &self.disallowed),
+            Entry::warnings("sequence", &self.sequence),
+        ]
+        .concat()
+    }
+}
+
+impl ToolCalls {
+    /// All its patterns, with their paths.
+    pub(super) fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
+        fn of_list<'a, L>(list: &str, entries: &'a mut [Entry<L>]) -> Vec<PlacedPattern<'a>> {
+            let entries = entries.iter_mut().enumerate();
+            let of_entry = |(at, entry): (usize, &'a mut Entry<L>)| {
+                entry
+                    .pattern
+                    .patterns_mut(&["tool_calls", list, &at.to_string()])
+            };
+            entries.flat_map(of_entry).collect()
+        }
+        let mut patterns = of_list("required", &mut self.required);
+        patterns.extend(of_list("disallowed", &mut self.disallowed));
+        patterns.extend(of_list("sequence", &mut self.sequence));
+        patterns
+    }
+
+    fn patterns(&self) -> impl Iterator<Item = &CallPattern> {
+        let required = self.required.iter().map(|entry| &entry.pattern);
+        let disallowed = self.disallowed.iter().map(|entry| &entry.pattern);
+        required
+            .chain(disallowed)
+            .chain(self.sequence.iter().map(|entry| &entry.pattern))
+    }
+
+    fn success_text(&self) -> String {
+        let mut sentences = Vec::new();
+        if !self.required.is_empty() {
+            sentences.push("every required call was made");
+        }
+        if !self.disallowed.is_empty() {
+            sentences.push("nothing disallowed was called");
+        }
+        if !self.sequence.is_empty() {
+            sentences.push("the sequence was kept");
+        }
+        sentences.join(", ")
+    }
+}
+
+fn unsatisfied(pattern: &CallPattern, found: &EntryFound) -> String {
+    let place = match (pattern.is_final, pattern.at_step, pattern.before_step) {
+        (true, _, _) => " as the last call".to_owned(),
+        (_, Some(step), _) => format!(" at step {}", step.0),
+        (_, _, Some(step)) => format!(" before step {}", step.0),
+        _ => String::new(),
+    };
+    match (found.n_calls, found.n_named) {
+        (0, Some(0)) => format!("required {pattern} was not called"),
+        (0, None) => format!("required {pattern} was not called{place}"),
+        (0, Some(n_named)) => format!(
+            "required {pattern} was not called{place} ({} by name)",
+            times(n_named)
+        ),
+        (n_calls, _) => format!(
+            "required {pattern} was called {}{place}, at least {} needed",
+            times(n_calls),
+            pattern.min_count.0
+        ),
+    }
+}
+
+// === Look ===
+
+/// Compares the calls with one entry after the other.
+struct Look<'a> {
+    trajectory: &'a Trajectory,
+    reader: CallReader<'a>,
+}
+
+impl<'a> Look<'a> {
+    fn new(trajectory: &'a Trajectory, max_search: u64) -> Self {
+        Self {
+            trajectory,
+            reader: CallReader::new(trajectory, max_search),
+        }
+    }
+
+    fn required(&mut self, entry: &CallPattern) -> EntryFound {
+        let (mut n_calls, mut n_maybe) = (0, 0);
+        for call_idx in 0..self.trajectory.tool_calls.len() {
+            match self
+                .reader
+                .fit(entry, self.position(entry, call_idx), call_idx)
+            {
+                Tri::Yes => n_calls += 1,
+                Tri::Maybe => n_maybe += 1,
+                Tri::No => {}
+            }
+        }
+        let min_count = entry.min_count.0 as usize;
+        let satisfied = if n_calls >= min_count {
+            Tri::Yes
+        } else if self.trajectory.cut_short || n_calls + n_maybe >= min_count {
+            Tri::Maybe
+        } else {
+            Tri::No
+        };
+        let mut found = EntryFound::new(satisfied, n_calls, None, satisfied != Tri::Yes);
+        if satisfied != Tri::Yes && n_calls == 0 {
+            found.n_named = self.n_named(entry);
+        }
+        found
+    }
+
+    /// How many calls have a name that the entry asks for.
+    fn n_named(&mut self, entry: &CallPattern) -> Option<usize> {
+        let mut n_named = 0;
+        for call in &self.trajectory.tool_calls {
+            match self.reader.fits_name(entry, &call.name) {
+                Tri::Yes => n_named += 1,
+                Tri::Maybe => return None,
+                Tri::No => {}
+            }
+        }
+        Some(n_named)
+    }
+
+    /// The calls that match the entry for certain.
+    fn fitting(&mut self, entry: &CallPattern) -> Vec<usize> {
+        (0..self.trajectory.tool_calls.len())
+            .filter(|&call_idx| {
+                let position = self.position(entry, call_idx);
+                self.reader.fit(entry, position, call_idx) == Tri::Yes
+            })
+            .collect()
+    }
+
+    /// The calls of the first entries of the sequence that match for certain, the earliest ones.
+    fn in_order(&mut self, entries: &[Entry<Sequence>]) -> Vec<usize> {
+        let mut calls: Vec<usize> = Vec::new();
+        for entry in entries {
+            let from = calls.last().map_or(0, |last| last + 1);
+            let n_calls = self.trajectory.tool_calls.len();
+            let found = (from..n_calls)
+                .find(|&call_idx| self.reader.fit(&entry.pattern, Tri::Yes, call_idx) == Tri::Yes);
+            match found {
+                Some(call_idx) => calls.push(call_idx),
+                None => break,
+            }
+        }
+        calls
+    }
+
+    /// The calls that violate the entry for certain, and whether it is violated.
+    fn disallowed(&mut self, entry: &CallPattern) -> (Vec<usize>, Tri) {
+        let mut calls = Vec::new();
+        let mut violated = if self.trajectory.cut_short {
+            Tri::Maybe
+        } else {
+            Tri::No
+        };
+        for call_idx in 0..self.trajectory.tool_calls.len() {
+            // The result of a call that has not ended is still to come; in a complete trace it
+            // never will.
+            let no_result = self.trajectory.tool_calls[call_idx].partial
+                && entry.result.is_some()
+                && !self.trajectory.cut_short;
+            let fit = self.reader.fit(entry, Tri::from(!no_result), call_idx);
+            violated = violated.max(fit);
+            if fit == Tri::Yes {
+                calls.push(call_idx);
+            }
+        }
+        (calls, violated)
+    }
+
+    fn sequence(&mut self, entries: &[Entry<Sequence>]) -> EntryFound {
+        let n_calls = self.trajectory.tool_calls.len();
+        let fits: Vec<Vec<Tri>> = entries
+            .iter()
+            .map(|entry| {
+                (0..n_calls)
+                    .map(|call_idx| self.reader.fit(&entry.pattern, Tri::Yes, call_idx))
+                    .collect()
+            })
+            .collect();
+        let earliest = |at_least: Tri| {
+            let mut calls: Vec<usize> = Vec::new();
+            for fits in &fits {
+                let from = calls.last().map_or(0, |last| last + 1);
+                let Some(found) = (from..n_calls).find(|&call_idx| fits[call_idx] >= at_least)
+                else {
+                    break;
+                };
+                calls.push(found);
+            }
+            calls
+        };
+        let calls = earliest(Tri::Yes);
+        let satisfied = if calls.len() == entries.len() {
+            Tri::Yes
+        } else if self.trajectory.cut_short || earliest(Tri::Maybe).len() == entries.len() {
+            Tri::Maybe
+        } else {
+            Tri::No
+        };
+        let last = calls.last().copied();
+        EntryFound::new(satisfied, calls.len(), last, satisfied != Tri::Yes)
+    }
+
+    /// Is the call in the position that the entry asks for?
+    fn position(&self, entry: &CallPattern, call_idx: usize) -> Tri {
+        let call = &self.trajectory.tool_calls[call_idx];
+        let cut_short = self.trajectory.cut_short;
+        let is_last = call_idx + 1 == self.trajectory.tool_calls.len();
+        let mut position = if call.partial {
+            if cut_short { Tri::Maybe } else { Tri::No }
+        } else {
+            Tri::Yes
+        };
+        if entry.is_final {
+            // A call that is followed by another can never become the last again.
+            position = position.min(if is_last && cut_short {
+                Tri::Maybe
+            } else {
+                Tri::from(is_last)
+            });
+        }
+        if entry.at_step.is_some() || entry.before_step.is_some() {
+            let placed = entry.at_step.is_none_or(|step| call.step == step.0)
+                && entry.before_step.is_none_or(|step| call.step < step.0);
+            position = position.min(if cut_short {
+                Tri::Maybe
+            } else {
+                Tri::from(placed)
+            });
+        }
+        position
+    }
+}

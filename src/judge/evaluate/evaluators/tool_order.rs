@@ -1,0 +1,406 @@
+//! The evaluator `tool_order`: do the expected calls, with their parameters, occur in this
+//! order?
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use text::{code, counted};
+
+use super::{Evaluate, Evidence, Judgement, NamedTool, Score, names_of};
+use crate::evaluate::comparison::alignment::Alignment;
+use crate::evaluate::comparison::arguments::{self, Agreement, ArgsDifference};
+use crate::evaluate::comparison::captured::{CapturedValues, Tri};
+use crate::evaluate::comparison::rows::{self, AlignmentRow, RowKind};
+use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
+use crate::evaluate::parameters::field_aliases::read_with_hints;
+use crate::evaluate::parameters::optional::written;
+use crate::extract::Trajectory;
+
+/// Do the expected calls, with their parameters, occur in this order?
+///
+/// # What it checks
+/// Whether the expected calls are a subsequence of the calls that were made: each in its turn, with
+/// anything in between. The score is 1 or 0. With `exact_match` the calls must be these and no
+/// others. Where `parameters` are given they must equal the call's arguments as JSON (1 = 1.0, true
+/// ≠ 1); where they are not, any arguments will do.
+///
+/// # Why
+/// Some orders allow no partial credit: a transfer without the authentication before it is wrong,
+/// however much else is right.
+///
+/// # Example
+/// ```yaml
+/// evaluate:
+///   tool_order:
+///     expected_tools:
+///       - { tool_name: search, parameters: { query: flights } }
+///       - { tool_name: edit }
+/// ```
+/// Calls `edit, search` score 0: `edit` was not called after `search`.
+///
+/// # Parameters
+/// - `expected_tools`: entries of `tool_name` and, optionally, `parameters`. Empty: the score is 1
+///   (with `exact_match`: 1 if nothing was called); loads with a warning.
+/// - `exact_match` (false): no other calls.
+///
+/// # When the trace was cut short
+/// Further calls cannot take a subsequence away: 1 is certain, 0 never is. With `exact_match` 1 is
+/// never certain, and 0 is certain once the calls made are no subsequence of those expected.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct ToolOrder {
+    /// The expected calls, in order.
+    pub expected_tools: Vec<ExpectedTool>,
+    /// No other calls.
+    #[serde(default)]
+    pub exact_match: bool,
+}
+
+/// One expected call.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct ExpectedTool {
+    /// The tool's name.
+    pub tool_name: String,
+    /// Its arguments, equal as JSON; left out, any will do.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Map<String, Value>")]
+    pub parameters: Option<Map<String, Value>>,
+}
+
+read_with_hints!(ToolOrder);
+read_with_hints!(ExpectedTool);
+
+/// Whether the expected calls were found in order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(in crate::evaluate) enum OrderFound {
+    /// All of them, and with `exact_match` no other.
+    All,
+    /// All names are right, and one call has other arguments; only with `exact_match`.
+    OtherArguments(OtherArguments),
+    /// Not all of them.
+    Departs {
+        /// Positions (call, expected) that match for certain, the earliest ones.
+        pairs: Vec<(usize, usize)>,
+        /// The next call with the name of the first missing one.
+        other_arguments: Option<OtherArguments>,
+    },
+}
+
+/// A call with other arguments than expected.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(in crate::evaluate) struct OtherArguments {
+    call_idx: usize,
+    difference: ArgsDifference,
+}
+
+impl Evaluate for ToolOrder {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    fn evaluate(&self, trajectory: &Trajectory) -> Score {
+        let mut captured = CapturedValues::new(trajectory);
+        let (n_calls, n_expected) = (trajectory.tool_calls.len(), self.expected_tools.len());
+        let mut fits =
+            |call_idx: usize, expected: usize| self.fits(&mut captured, call_idx, expected);
+        let pairs = earliest(n_expected, n_calls, |expected, call_idx| {
+            fits(call_idx, expected) == Tri::Yes
+        });
+        let (value, least, most) = if self.exact_match {
+            let mut all = |at_least: Tri| {
+                n_calls == n_expected && (0..n_calls).all(|at| fits(at, at) >= at_least)
+            };
+            let value = all_or_nothing(all(Tri::Yes));
+            if trajectory.cut_short {
+                let could_be_completed = earliest(n_calls, n_expected, |call_idx, at| {
+                    fits(call_idx, at) >= Tri::Maybe
+                })
+                .len()
+                    == n_calls;
+                (value, 0.0, all_or_nothing(could_be_completed))
+            } else {
+                (value, value, all_or_nothing(all(Tri::Maybe)))
+            }
+        } else {
+            let value = all_or_nothing(pairs.len() == n_expected);
+            let could_hold = trajectory.cut_short
+                || value == 1.0
+                || earliest(n_expected, n_calls, |expected, call_idx| {
+                    fits(call_idx, expected) >= Tri::Maybe
+                })
+                .len()
+                    == n_expected;
+            (value, value, all_or_nothing(could_hold))
+        };
+        let missing = captured.missing();
+        let evidence = self.found(flipped(pairs), &mut captured);
+        let mut score = Score::between(value, least, most, Evidence::ToolOrder(evidence));
+        score.missing = missing;
+        score.n_expected = n_expected;
+        score
+    }
+
+    fn named_tools(&self) -> Vec<NamedTool<'_>> {
+        let expected = self.expected_tools.iter();
+        expected
+            .map(|expected| NamedTool::expected(&expected.tool_name))
+            .collect()
+    }
+
+    fn reads_order(&self) -> bool {
+        true
+    }
+
+    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
+        let Judgement {
+            trajectory,
+            explain,
+            ..
+        } = *judgement;
+        let Evidence::ToolOrder(found) = evidence else {
+            return Explanation::default();
+        };
+        let actual = names_of(trajectory);
+        let expected: Vec<String> = self
+            .expected_tools
+            .iter()
+            .map(|tool| tool.tool_name.clone())
+            .collect();
+        let text_of = |other: &OtherArguments, expected: usize| {
+            let parameters = self.expected_tools[expected].parameters.as_ref();
+            let parameters = parameters.cloned().unwrap_or_default();
+            let args = CapturedValues::new(trajectory).args(other.call_idx);
+            other.difference.text(&parameters, args, explain)
+        };
+        let (pairs, other_arguments) = match found {
+            OrderFound::All => {
+                let n_expected = counted(expected.len(), "expected call", "expected calls");
+                return Explanation::from(match actual.len() - expected.len() {
+                    0 => format!("{n_expected} made in order, no other"),
+                    n => format!(
+                        "{n_expected} made in order, {} besides",
+                        counted(n, "other", "others")
+                    ),
+                });
+            }
+            OrderFound::OtherArguments(other) => {
+                let call_idx = other.call_idx;
+                return Explanation {
+                    text: format!(
+                        "call {}, {}, has other arguments than expected: {}",
+                        call_idx + 1,
+                        code(actual[call_idx]),
+                        text_of(other, call_idx)
+                    ),
+                    offending: vec![call_idx],
+                };
+            }
+            OrderFound::Departs {
+                pairs,
+                other_arguments,
+            } => (pairs, other_arguments),
+        };
+        let alignment = Alignment {
+            actual: &actual,
+            expected: &expected,
+            pairs,
+            noun: "call",
+        };
+        if self.exact_match {
+            let (sentence, call_idx) = alignment.first_difference().unwrap_or_default();
+            return Explanation {
+                text: format!("{sentence}. {alignment}"),
+                offending: call_idx.into_iter().collect(),
+            };
+        }
+        let missing = &expected[pairs.len()];
+        let from = pairs.last().map_or(0, |pair| pair.0 + 1);
+        let after = pairs
+            .last()
+            .map(|pair| format!(" after {}", alignment.named(pair.0)))
+            .unwrap_or_default();
+        match other_arguments {
+            Some(other) => Explanation {
+                text: format!(
+                    "{} was called{after} with other arguments than expected \
+                     (call {}: {}). {alignment}",
+                    code(missing),
+                    other.call_idx + 1,
+                    text_of(other, pairs.len())
+                ),
+                offending: vec![other.call_idx],
+            },
+            None => Explanation {
+                text: format!("{} was not called{after}. {alignment}", code(missing)),
+                offending: (0..from)
+                    .find(|&call_idx| actual[call_idx] == missing)
+                    .into_iter()
+                    .collect(),
+            },
+        }
+    }
+
+    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
+        let Evidence::ToolOrder(found) = evidence else {
+            return Vec::new();
+        };
+        let actual = names_of(trajectory);
+        let expected = self.expected_tools.iter();
+        let expected: Vec<&str> = expected.map(|tool| tool.tool_name.as_str()).collect();
+        let mut captured = CapturedValues::new(trajectory);
+        let (pairs, other) = match found {
+            OrderFound::All => {
+                let pairs = earliest(expected.len(), actual.len(), |expected, call_idx| {
+                    self.fits(&mut captured, call_idx, expected) == Tri::Yes
+                });
+                (flipped(pairs), None)
+            }
+            OrderFound::OtherArguments(other) => {
+                let pairs = (0..actual.len()).filter(|at| *at != other.call_idx);
+                (
+                    pairs.map(|at| (at, at)).collect(),
+                    Some((other, other.call_idx)),
+                )
+            }
+            OrderFound::Departs {
+                pairs,
+                other_arguments,
+            } => (
+                pairs.clone(),
+                other_arguments.as_ref().map(|other| (other, pairs.len())),
+            ),
+        };
+        let mut rows = rows::sequence(&actual, &expected, &pairs, self.exact_match);
+        if let Some((other, at)) = other {
+            let call = [other.call_idx];
+            rows.retain(|row| row.expected.is_some() || row.calls != call);
+            // The rows of the expected calls stand in their order.
+            let of_expected = rows.iter_mut().filter(|row| row.expected.is_some()).nth(at);
+            if let Some(row) = of_expected {
+                let row_of_call = AlignmentRow::new(RowKind::WrongArguments);
+                *row = row_of_call.expecting(expected[at]).of(call);
+            }
+        }
+        rows
+    }
+
+    fn details(&self, _: &Evidence, judgement: &Judgement<'_>) -> Value {
+        let Judgement {
+            trajectory,
+            verdict,
+            ..
+        } = *judgement;
+        let expected: Vec<&str> = self
+            .expected_tools
+            .iter()
+            .map(|tool| tool.tool_name.as_str())
+            .collect();
+        json!({
+            "success": verdict.success(),
+            "actual_tools": names_of(trajectory),
+            "expected_tools": expected,
+        })
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        match (self.expected_tools.is_empty(), self.exact_match) {
+            (false, _) => Vec::new(),
+            (true, false) => {
+                vec!["`expected_tools` is empty: every trajectory scores 1".to_owned()]
+            }
+            (true, true) => vec![
+                "`expected_tools` is empty: the score is 1 if nothing was called, else 0"
+                    .to_owned(),
+            ],
+        }
+    }
+}
+
+impl ToolOrder {
+    pub(in crate::evaluate) const NAME: &'static str = "tool_order";
+
+    fn fits(&self, captured: &mut CapturedValues<'_>, call_idx: usize, expected: usize) -> Tri {
+        let expected = &self.expected_tools[expected];
+        if *captured.trajectory().tool_calls[call_idx].name != *expected.tool_name {
+            return Tri::No;
+        }
+        match &expected.parameters {
+            None => Tri::Yes,
+            Some(parameters) => arguments::fit(parameters, call_idx, captured, Agreement::Equal),
+        }
+    }
+
+    /// `pairs` are positions (call, expected).
+    fn found(&self, pairs: Vec<(usize, usize)>, captured: &mut CapturedValues<'_>) -> OrderFound {
+        let tool_calls = &captured.trajectory().tool_calls;
+        let (n_calls, n_expected) = (tool_calls.len(), self.expected_tools.len());
+        let is_named = |call_idx: usize, expected: usize| {
+            *tool_calls[call_idx].name == *self.expected_tools[expected].tool_name
+        };
+        if self.exact_match && n_calls == n_expected && (0..n_calls).all(|at| is_named(at, at)) {
+            return match (0..n_calls).find(|&at| self.fits(captured, at, at) != Tri::Yes) {
+                None => OrderFound::All,
+                Some(at) => OrderFound::OtherArguments(self.other_arguments(at, at, captured)),
+            };
+        }
+        let missing = pairs.len();
+        if !self.exact_match && missing == n_expected {
+            return OrderFound::All;
+        }
+        let from = pairs.last().map_or(0, |pair| pair.0 + 1);
+        let namesake = (from..n_calls)
+            .filter(|_| !self.exact_match)
+            .find(|&call_idx| is_named(call_idx, missing));
+        OrderFound::Departs {
+            other_arguments: namesake
+                .map(|call_idx| self.other_arguments(call_idx, missing, captured)),
+            pairs,
+        }
+    }
+
+    fn other_arguments(
+        &self,
+        call_idx: usize,
+        expected: usize,
+        captured: &mut CapturedValues<'_>,
+    ) -> OtherArguments {
+        let parameters = self.expected_tools[expected].parameters.as_ref();
+        let parameters = parameters.cloned().unwrap_or_default();
+        let args = captured.args(call_idx);
+        OtherArguments {
+            call_idx,
+            difference: ArgsDifference::new(&parameters, args, Agreement::Equal),
+        }
+    }
+}
+
+/// Pairs each needle in turn with the first hay after the previous pair that fits it, up to the
+/// first needle without one. Taking the first is never worse, whatever the relation is.
+fn earliest(
+    n_needles: usize,
+    n_hay: usize,
+    mut fits: impl FnMut(usize, usize) -> bool,
+) -> Vec<(usize, usize)> {
+    let mut pairs = Vec::new();
+    let mut from = 0;
+    for needle in 0..n_needles {
+        let Some(found) = (from..n_hay).find(|&hay| fits(needle, hay)) else {
+            break;
+        };
+        pairs.push((needle, found));
+        from = found + 1;
+    }
+    pairs
+}
+
+fn flipped(pairs: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
+    pairs
+        .into_iter()
+        .map(|(expected, call_idx)| (call_idx, expected))
+        .collect()
+}

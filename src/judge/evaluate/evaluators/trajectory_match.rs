@@ -1,0 +1,584 @@
+//! The evaluator `trajectory_match`: how well do the calls match a reference, by one of a
+//! family of scores?
+
+use hashbrown::HashMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Evaluate, Evidence, Judgement, NamedTool, Score};
+use crate::evaluate::comparison::arguments::{self, Agreement};
+use crate::evaluate::comparison::best_order::{Fits, Pairs};
+use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
+use crate::evaluate::comparison::lcs::UNEXPECTED;
+use crate::evaluate::comparison::matched::{
+    AlignedEntry, EntryKind, Matched, alignment, kind_text, words,
+};
+use crate::evaluate::comparison::order::{Concurrency, Intervals};
+use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
+use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
+use crate::evaluate::parameters::expected_call::ExpectedCall;
+use crate::evaluate::parameters::field_aliases::read_with_hints;
+use crate::evaluate::parameters::match_score::{MatchScore, Mode, Preset};
+use crate::evaluate::parameters::optional::written;
+use crate::evaluate::parameters::pattern::FieldError;
+use crate::extract::Trajectory;
+
+/// How well do the calls match a reference, by one of a family of scores?
+///
+/// # What it checks
+/// Expected calls are paired with calls that were made, each with one of its own: as many as
+/// possible, in order or in any order. The score follows from the number of pairs M, of expected
+/// calls n, and of calls made m. Where calls overlap in time, the best order that their times allow
+/// counts, and it is found exactly; where dozens overlap and it takes too long to find, a verdict
+/// is given only if no other order could change it.
+///
+/// # Why
+/// A reference is data: a good run, or an entry of an evaluation set. Each framework has a score of
+/// its own for it; here they are one family, and a preset gives the very numbers of each.
+///
+/// # Example
+/// ```yaml
+/// evaluate:
+///   trajectory_match:
+///     expected: [search, { name: book, args: { from: TXL } }, confirm]
+///     score: f1
+/// ```
+/// Calls `search, book, look` with `from: TXL` score 2/3: two pairs among three expected and three
+/// made.
+///
+/// # Parameters
+/// - `expected`: the calls, each a name or a map with `name` and `args`; names are exact, `args`
+///   must be there and equal as JSON. Empty: loads with a warning.
+/// - `score`, or else `preset`: exactly one of the two.
+///
+/// | `score` | pairs | value |
+/// |---|---|---|
+/// | `exact` | in order | 1 if M = n = m |
+/// | `in_order` | in order | 1 if M = n |
+/// | `any_order` | any order | 1 if M = n = m |
+/// | `subset` | any order | 1 if M = m: only listed calls |
+/// | `superset` | any order | 1 if M = n: all listed calls |
+/// | `precision`, `recall`, `f1` | by `ordered` | M/m, M/n, 2M/(n + m) |
+/// | `lcs_ratio` | in order | M/n |
+/// | `edit` | in the order of the list | (max(n, m) − changes)/max(n, m) |
+///
+/// - `ordered` (false): with `precision`, `recall` and `f1`, pairs in order.
+/// - `exact_args` (false): no further arguments.
+/// - `include_failed` (true): `false` leaves failed calls out.
+/// - `concurrency` (`interval`): as in `constraints`; with `edit` it is `none`.
+/// - `preset`: fixes all but `expected` and `threshold`. `uipath` and `deepeval_ordering` are
+///   `lcs_ratio`; `uipath_strict`, `deepeval_exact` and `azure_exact` are `exact`;
+///   `azure_in_order`, `azure_any_order` (a superset), `azure_precision`, `azure_recall` and
+///   `azure_f1`; without failed calls `pydantic_exact`, `pydantic_in_order` (f1 in order) and
+///   `pydantic_any_order` (f1); with exact arguments `adk_exact`, `adk_in_order`, `adk_any_order`
+///   (a superset), `agentevals_strict`, `agentevals_unordered`, `agentevals_subset` and
+///   `agentevals_superset`. All take calls in the order of their starts, but `agentevals_strict`
+///   those of one model reply in any order.
+///
+/// The graded scores (`precision`, `recall`, `f1`, `lcs_ratio`, `edit`) are 1 if nothing was
+/// expected and nothing called, and 0 if only one of the two is empty.
+///
+/// Details: `score`, `expected` (n), `actual` (m), `matched` (M, not for `edit`), and `alignment`:
+/// entries of `kind`, `expected` and `call`, counted from 1, which prove the number. Kinds are
+/// `match`, `missing`, `extra`, `moved` (a pair out of order) and `substituted`. If there were too
+/// many orders to look for the best, `concurrency` is `none`. In order, a call whose span has no
+/// start, or ends before it starts, may be part of a pair or not.
+///
+/// # When the trace was cut short
+/// `in_order`, `superset`, `recall` and `lcs_ratio` can only grow. `exact`, `any_order` and
+/// `subset` fail once a call is left over; `precision`, `f1` and `edit` fail once so many are that
+/// the threshold is out of reach.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct TrajectoryMatch {
+    /// The expected calls, in order.
+    pub expected: Vec<ExpectedCall>,
+    /// The score; or else `preset`.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "MatchScore")]
+    pub score: Option<MatchScore>,
+    /// A score with all its settings, as another tool has it.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Preset")]
+    pub preset: Option<Preset>,
+    /// Pairs in order, for `precision`, `recall` and `f1`.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "bool")]
+    pub ordered: Option<bool>,
+    /// No further arguments.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "bool")]
+    pub exact_args: Option<bool>,
+    /// Failed calls count too.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "bool")]
+    pub include_failed: Option<bool>,
+    /// Which calls overlap.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Concurrency")]
+    pub concurrency: Option<Concurrency>,
+}
+
+read_with_hints!(TrajectoryMatch);
+
+/// The calls that count, and which expected calls each fits.
+struct Counted {
+    /// Positions in the trajectory.
+    calls: Vec<usize>,
+    fits: Vec<Vec<Tri>>,
+    /// Some of the others may count too, or some of these not.
+    is_open: bool,
+    /// By call: its place among the others matters, and is not known.
+    is_unplaced: Vec<bool>,
+}
+
+/// Pairs, substituted pairs, and how they were found.
+struct Paired {
+    pairs: Pairs,
+    substituted: Pairs,
+    fell_back: bool,
+}
+
+impl Paired {
+    fn value_count(&self, score: MatchScore, n: usize, m: usize) -> usize {
+        match score {
+            // Changes: one for each substituted pair, and each call that is left alone.
+            MatchScore::Edit => {
+                let n_paired = self.pairs.len() + self.substituted.len();
+                let n_changes = self.substituted.len() + (n - n_paired) + (m - n_paired);
+                n.max(m) - n_changes
+            }
+            _ => self.pairs.len(),
+        }
+    }
+}
+
+impl Evaluate for TrajectoryMatch {
+    fn name(&self) -> &'static str {
+        "trajectory_match"
+    }
+
+    fn evaluate(&self, trajectory: &Trajectory) -> Score {
+        let mode = self.mode();
+        let mut captured = CapturedValues::new(trajectory);
+        let all_intervals = Intervals::new(trajectory, mode.concurrency);
+        let counted = self.counted(mode, &mut captured, &all_intervals);
+        let intervals = all_intervals.only(&counted.calls);
+        let (n, m) = (self.expected.len(), counted.calls.len());
+        let has_unplaced = counted.is_unplaced.contains(&true);
+        let is_doubtful =
+            has_unplaced || counted.fits.iter().flatten().any(|fit| *fit == Tri::Maybe);
+        let now = self.paired(mode, &counted, Tri::Yes, &intervals);
+        let at_best = match is_doubtful {
+            true => self.paired(mode, &counted, Tri::Maybe, &intervals),
+            false => None,
+        };
+        let mut missing = captured.missing();
+        if has_unplaced {
+            missing.untimed =
+                all_intervals.first_untimed(|call| counted.calls.binary_search(&call).is_ok());
+        }
+        let Some(now) = now else {
+            missing.too_much = true;
+            let mut score =
+                Score::between(0.0, 0.0, 1.0, Evidence::TrajectoryMatch(Matched::default()));
+            score.missing = missing;
+            return score;
+        };
+        let best = at_best.as_ref().unwrap_or(&now);
+        // The pairs in the order of starts: another order that the times allow may have more.
+        let fell_back = now.fell_back || best.fell_back;
+        missing.too_much |= fell_back;
+        let value = mode.score.value(now.value_count(mode.score, n, m), n, m);
+        // Where a call stands in the list decides which changes turn the list into another.
+        let is_open = counted.is_open || (has_unplaced && mode.score == MatchScore::Edit);
+        let (least, most) = match (trajectory.cut_short, is_open) {
+            (false, false) => {
+                let most_paired = match fell_back {
+                    true => self.fits(&counted, Tri::Maybe).in_any_order().len(),
+                    false => best.value_count(mode.score, n, m),
+                };
+                let most = mode.score.value(most_paired, n, m);
+                (
+                    value,
+                    if is_doubtful && at_best.is_none() {
+                        1.0
+                    } else {
+                        most
+                    },
+                )
+            }
+            (false, true) => (0.0, 1.0),
+            (true, _) => self.for_good(mode, &counted, best),
+        };
+        let evidence = Matched {
+            n_expected: n,
+            n_calls: m,
+            n_matched: (mode.score != MatchScore::Edit).then_some(now.pairs.len()),
+            fell_back: now.fell_back,
+            entries: alignment(
+                (n, &counted.calls),
+                &now.pairs,
+                &now.substituted,
+                mode.is_in_order() && mode.score != MatchScore::Edit,
+                |expected, call| counted.fits[expected][call] == Tri::Yes,
+            ),
+        };
+        let mut score = Score::between(value, least, most, Evidence::TrajectoryMatch(evidence));
+        score.missing = missing;
+        score.n_expected = n;
+        score
+    }
+
+    fn named_tools(&self) -> Vec<NamedTool<'_>> {
+        let expected = self.expected.iter();
+        expected
+            .map(|expected| NamedTool::expected(expected.name()))
+            .collect()
+    }
+
+    fn reads_order(&self) -> bool {
+        self.mode().is_in_order()
+    }
+
+    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
+        let Evidence::TrajectoryMatch(found) = evidence else {
+            return Explanation::default();
+        };
+        let mode = self.mode();
+        let names: Vec<&str> = self.expected.iter().map(ExpectedCall::name).collect();
+        words(
+            (mode.score.as_str(), found.value(mode.score)),
+            found,
+            &names,
+            &judgement.trajectory.tool_calls,
+        )
+    }
+
+    fn rows(&self, evidence: &Evidence, _: &Trajectory) -> Vec<AlignmentRow> {
+        let Evidence::TrajectoryMatch(found) = evidence else {
+            return Vec::new();
+        };
+        let row = |(kind, expected, call): &AlignedEntry| {
+            let kind = match kind {
+                EntryKind::Match => RowKind::Match,
+                EntryKind::Missing => RowKind::Missing,
+                EntryKind::Extra => RowKind::Extra,
+                EntryKind::Moved => RowKind::Moved,
+                EntryKind::Substituted => RowKind::Replaced,
+            };
+            let row = AlignmentRow::new(kind).of(*call);
+            match expected.and_then(|at| self.expected.get(at)) {
+                Some(expected) => row.expecting(expected.name()),
+                None => row,
+            }
+        };
+        found.entries.iter().map(row).collect()
+    }
+
+    fn details(&self, evidence: &Evidence, _: &Judgement<'_>) -> Value {
+        let Evidence::TrajectoryMatch(found) = evidence else {
+            return json!({});
+        };
+        let alignment = found.entries.iter().map(|(kind, expected, call)| {
+            let mut entry = json!({ "kind": kind_text(*kind) });
+            for (key, at) in [("expected", expected), ("call", call)] {
+                if let Some(at) = at {
+                    entry[key] = json!(at + 1);
+                }
+            }
+            entry
+        });
+        let mut details = json!({
+            "score": self.mode().score.as_str(),
+            "expected": found.n_expected,
+            "actual": found.n_calls,
+            "alignment": alignment.collect::<Vec<_>>(),
+        });
+        if let Some(n_matched) = found.n_matched {
+            details["matched"] = json!(n_matched);
+        }
+        if found.fell_back {
+            details["concurrency"] = json!("none");
+        }
+        details
+    }
+
+    fn check(&self) -> Result<(), FieldError> {
+        match (self.score, self.preset) {
+            (None, None) => Err(FieldError::of_key(
+                &[],
+                "there is no score: add `score: f1`, or another, or a `preset`",
+            )),
+            (Some(_), Some(_)) => Err(FieldError::of_key(
+                &["score"],
+                "`preset` is a score already: leave `score` out",
+            )),
+            (None, Some(preset)) => self.check_preset(preset),
+            (Some(score), None) => self.check_score(score),
+        }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        match self.expected.is_empty() {
+            true => vec!["`expected` is empty: it matches a run without calls".to_owned()],
+            false => Vec::new(),
+        }
+    }
+}
+
+impl Matched {
+    /// The value that the numbers come to.
+    fn value(&self, score: MatchScore) -> f64 {
+        let matched = self.n_matched.unwrap_or_else(|| self.n_unchanged());
+        score.value(matched, self.n_expected, self.n_calls)
+    }
+}
+
+impl TrajectoryMatch {
+    /// A preset fixes all but the expected calls.
+    fn check_preset(&self, preset: Preset) -> Result<(), FieldError> {
+        let fixed = [
+            ("ordered", self.ordered.is_some()),
+            ("exact_args", self.exact_args.is_some()),
+            ("include_failed", self.include_failed.is_some()),
+            ("concurrency", self.concurrency.is_some()),
+        ];
+        if let Some((field, _)) = fixed.iter().find(|(_, is_written)| *is_written) {
+            let message = format!("`preset` fixes `{field}`: leave one of the two out");
+            return Err(FieldError::of_key(&[field], message));
+        }
+        if preset.refuses_nothing() && self.expected.is_empty() {
+            return Err(FieldError::of_key(
+                &["expected"],
+                "`expected` is empty, which this preset refuses as its package does: add the \
+                 expected calls",
+            ));
+        }
+        let with_args = self.expected.iter().position(|call| call.args().is_some());
+        match with_args.filter(|_| !preset.mode().exact_args) {
+            Some(at) => Err(FieldError::of_key(
+                &["expected", &at.to_string(), "args"],
+                "this preset compares names only: leave `args` out",
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn check_score(&self, score: MatchScore) -> Result<(), FieldError> {
+        let takes_ordered = matches!(
+            score,
+            MatchScore::Precision | MatchScore::Recall | MatchScore::F1
+        );
+        let is_line = self.concurrency.is_none_or(|of| of == Concurrency::None);
+        if self.ordered.is_some() && !takes_ordered {
+            return Err(FieldError::of_key(
+                &["ordered"],
+                "`ordered` is for `precision`, `recall` and `f1` only: leave it out",
+            ));
+        }
+        match score == MatchScore::Edit && !is_line {
+            true => Err(FieldError::of_key(
+                &["concurrency"],
+                "`edit` compares lists in one order: leave `concurrency` out",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    fn mode(&self) -> Mode {
+        if let Some(preset) = self.preset {
+            return preset.mode();
+        }
+        let score = self.score.unwrap_or(MatchScore::Exact);
+        Mode {
+            score,
+            ordered: self.ordered.unwrap_or(false),
+            exact_args: self.exact_args.unwrap_or(false),
+            include_failed: self.include_failed.unwrap_or(true),
+            concurrency: match score {
+                MatchScore::Edit => Concurrency::None,
+                _ => self.concurrency.unwrap_or_default(),
+            },
+        }
+    }
+
+    fn counted(
+        &self,
+        mode: Mode,
+        captured: &mut CapturedValues<'_>,
+        intervals: &Intervals,
+    ) -> Counted {
+        let trajectory = captured.trajectory();
+        let mut is_open = false;
+        let mut calls = Vec::with_capacity(trajectory.tool_calls.len());
+        for call_idx in 0..trajectory.tool_calls.len() {
+            let counts = mode.include_failed
+                || match captured.error(call_idx) {
+                    Known::Value(failed) => !failed,
+                    Known::None | Known::Unknown => {
+                        is_open = true;
+                        // In a cut trace, only calls that count for certain are left over.
+                        !trajectory.cut_short
+                    }
+                };
+            if counts {
+                calls.push(call_idx);
+            }
+        }
+        let agreement = match mode.exact_args {
+            true => Agreement::Equal,
+            false => Agreement::Contained,
+        };
+        let fits = self.expected.iter().map(|expected| {
+            let fit = |call_idx: &usize| {
+                if *trajectory.tool_calls[*call_idx].name != *expected.name() {
+                    return Tri::No;
+                }
+                match expected.args() {
+                    None => Tri::Yes,
+                    Some(args) => arguments::fit(args, *call_idx, captured, agreement),
+                }
+            };
+            calls.iter().map(fit).collect()
+        });
+        let is_ordered = mode.is_in_order() && calls.len() > 1;
+        let is_unplaced = |call: &usize| is_ordered && intervals.is_unplaced(*call);
+        Counted {
+            fits: fits.collect(),
+            is_unplaced: calls.iter().map(is_unplaced).collect(),
+            calls,
+            is_open,
+        }
+    }
+
+    /// The pairs; `None` if there is too much to compare.
+    fn paired(
+        &self,
+        mode: Mode,
+        counted: &Counted,
+        at_least: Tri,
+        intervals: &Intervals,
+    ) -> Option<Paired> {
+        let fits = self.fits(counted, at_least);
+        let plain = |pairs: Pairs, fell_back: bool| Paired {
+            pairs,
+            substituted: Vec::new(),
+            fell_back,
+        };
+        if mode.score == MatchScore::Edit {
+            let (pairs, substituted) = fits.by_edits()?;
+            return Some(Paired {
+                pairs,
+                substituted,
+                fell_back: false,
+            });
+        }
+        if !mode.is_in_order() {
+            return Some(plain(fits.in_any_order(), false));
+        }
+        match fits.in_best_order(intervals) {
+            Some(pairs) => Some(plain(pairs, false)),
+            None => Some(plain(fits.in_list_order()?, true)),
+        }
+    }
+
+    /// Which calls fit for certain, or perhaps. A call that may stand anywhere fits perhaps.
+    fn fits(&self, counted: &Counted, at_least: Tri) -> Fits {
+        let mut numbers: HashMap<&str, u32> = HashMap::new();
+        let (mut kinds, mut calls): (Vec<u32>, Vec<Vec<u32>>) = Default::default();
+        let names_only = self
+            .expected
+            .iter()
+            .all(|expected| expected.args().is_none());
+        for (expected, fits) in self.expected.iter().zip(&counted.fits) {
+            let next = calls.len() as u32;
+            let kind = match names_only {
+                true => *numbers.entry(expected.name()).or_insert(next),
+                false => next,
+            };
+            if kind == next {
+                let is_fitting = |call: &usize| {
+                    let is_placed = at_least < Tri::Yes || !counted.is_unplaced[*call];
+                    is_placed && fits[*call] >= at_least
+                };
+                let fitting = (0..fits.len()).filter(is_fitting);
+                calls.push(fitting.map(|call| call as u32).collect());
+            }
+            kinds.push(kind);
+        }
+        let n_calls = counted.calls.len();
+        let only_kind = names_only.then(|| {
+            let mut only_kind = vec![UNEXPECTED; n_calls];
+            for (kind, calls) in calls.iter().enumerate() {
+                for call in calls {
+                    only_kind[*call as usize] = kind as u32;
+                }
+            }
+            only_kind
+        });
+        Fits {
+            kinds,
+            calls,
+            n_calls,
+            only_kind,
+        }
+    }
+
+    /// How far the rest of a cut trace could move the score. The order of the list is always
+    /// possible, so its pairs stay; and no more can ever be paired than in any order.
+    fn for_good(&self, mode: Mode, counted: &Counted, best: &Paired) -> (f64, f64) {
+        let (n, m) = (self.expected.len(), counted.calls.len());
+        let sure = self.fits(counted, Tri::Yes);
+        let sure = match mode.is_in_order() {
+            true => sure.in_list_order().map_or(0, |pairs| pairs.len()),
+            false => sure.in_any_order().len(),
+        };
+        let grows = matches!(
+            mode.score,
+            MatchScore::InOrder | MatchScore::Superset | MatchScore::Recall | MatchScore::LcsRatio
+        );
+        let least = match grows && n > 0 {
+            true => mode.score.value(sure, n, m.max(1)),
+            false => all_or_nothing(grows && !mode.score.is_graded()),
+        };
+        let most_paired = match (mode.score, mode.concurrency) {
+            _ if counted.is_unplaced.contains(&true) => {
+                self.fits(counted, Tri::Maybe).in_any_order().len()
+            }
+            (MatchScore::Edit, _) => {
+                let possible = self.fits(counted, Tri::Maybe).in_list_order();
+                possible.map_or(m, |pairs| pairs.len())
+            }
+            (_, Concurrency::Reply) => self.fits(counted, Tri::Maybe).in_any_order().len(),
+            _ if best.fell_back => m,
+            _ => best.pairs.len(),
+        };
+        (least, mode.score.most_with_extra(m - most_paired, n))
+    }
+}

@@ -1,0 +1,443 @@
+//! Counts for each criterion how many trajectories were judged and how many of them it
+//! selected, and finds out why it selects none, or which of its tools no run calls. Judges nothing.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+use text::nearest;
+
+use super::evaluation::Evaluation;
+use crate::evaluate::criterion::{Criterion, Glob, Scope};
+use crate::evaluate::evaluators::NamedTool;
+use crate::extract::Trajectory;
+
+/// Most names remembered of each kind, and most bytes of a name: names can come from the network.
+/// All of them together take at most 170 KiB.
+const MAX_NAMES: usize = 128;
+const MAX_NAME_SIZE: usize = 128;
+/// Most attributes whose values are remembered, and most values of each.
+const MAX_ATTRIBUTES: usize = 16;
+const MAX_VALUES: usize = 32;
+/// Most names in a message.
+const MAX_SHOWN: usize = 5;
+/// A criterion is reported after this many trajectories, and then after ten times as many.
+const FIRST_REPORT: u64 = 100;
+
+/// The trajectories seen and selected by each criterion in force, and the names that they carry.
+#[derive(Debug, Default)]
+pub struct Coverage {
+    criteria: Vec<Tally>,
+    names: NamesSeen,
+    /// Pipelines whose trajectories are counted; 0 counts as one.
+    n_pipelines: usize,
+}
+
+/// The trajectories that a criterion has seen since it came into force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CriterionCoverage<'a> {
+    /// Its name.
+    pub criterion: &'a str,
+    /// How many trajectories were judged.
+    pub n_seen: u64,
+    /// How many of them it selected.
+    pub n_matched: u64,
+    /// When it came into force, Unix nanoseconds.
+    pub since_unix_nanos: Option<u64>,
+    /// The probable mistake: it selects none of them, or names tools that no run calls.
+    pub problem: Option<String>,
+}
+
+#[derive(Debug)]
+struct Tally {
+    criterion: Arc<Criterion>,
+    since_unix_nanos: Option<u64>,
+    n_seen: u64,
+    n_matched: u64,
+    /// The trajectory of each pipeline that was counted last: with `scope: agent` it can have many
+    /// evaluations, and those of two pipelines can come between each other.
+    last_matched: Vec<Option<u64>>,
+    next_report: u64,
+}
+
+#[derive(Debug)]
+struct NamesSeen {
+    services: NameSet,
+    roots: NameSet,
+    /// Agents of evaluated spans.
+    agents: NameSet,
+    /// Agents of all runs.
+    run_agents: NameSet,
+    tools: NameSet,
+    attributes: BTreeMap<Arc<str>, NameSet>,
+}
+
+/// Some names, up to a number.
+#[derive(Debug)]
+struct NameSet {
+    names: HashSet<Arc<str>>,
+    capacity: usize,
+    /// There were more, or longer ones.
+    is_full: bool,
+}
+
+// === impl Coverage ===
+
+impl Coverage {
+    /// Counts the trajectories of this many pipelines.
+    pub fn of_pipelines(n_pipelines: usize) -> Self {
+        Self {
+            n_pipelines,
+            ..Self::default()
+        }
+    }
+
+    /// Counts new trajectories and their first evaluations by the criteria in force.
+    pub fn note(&mut self, trajectories: &[Arc<Trajectory>], evaluations: &[Evaluation]) {
+        for tally in &mut self.criteria {
+            tally.n_seen += trajectories.len() as u64;
+        }
+        if !self.criteria.is_empty() {
+            for trajectory in trajectories {
+                self.names.note(trajectory);
+            }
+        }
+        // Evaluations of a trajectory come in the order of the criteria.
+        let (n_criteria, mut next) = (self.criteria.len(), 0);
+        let n_pipelines = self.n_pipelines.max(1);
+        for evaluation in evaluations
+            .iter()
+            .filter(|evaluation| evaluation.revision == 0)
+        {
+            let name = evaluation.criterion.name();
+            let found = (next..n_criteria)
+                .chain(0..next)
+                .find(|idx| self.criteria[*idx].criterion.name == name);
+            if let Some(idx) = found {
+                next = idx + 1;
+                self.criteria[idx].count(evaluation.trajectory.arrival, n_pipelines);
+            }
+        }
+    }
+
+    /// Every criterion in force, in order.
+    pub fn criteria(&self) -> impl Iterator<Item = CriterionCoverage<'_>> {
+        self.criteria
+            .iter()
+            .map(|tally| tally.coverage(&self.names))
+    }
+
+    /// The name of every criterion in force, how many trajectories were judged, and how many of
+    /// them it selected.
+    pub fn counts(&self) -> impl Iterator<Item = (&str, u64, u64)> {
+        let tallies = self.criteria.iter();
+        tallies.map(|tally| (&*tally.criterion.name, tally.n_seen, tally.n_matched))
+    }
+
+    /// The criteria with a problem that are to be reported now: after their first hundred
+    /// trajectories, and then each time that there are ten times as many.
+    pub fn due(&mut self) -> Vec<CriterionCoverage<'_>> {
+        let mut due = Vec::new();
+        for (idx, tally) in self.criteria.iter_mut().enumerate() {
+            if tally.n_problematic() >= tally.next_report {
+                tally.next_report = tally.n_problematic().saturating_mul(10);
+                due.push(idx);
+            }
+        }
+        let due = due.into_iter();
+        due.map(|idx| self.criteria[idx].coverage(&self.names))
+            .filter(|coverage| coverage.problem.is_some())
+            .collect()
+    }
+
+    /// Counts for these criteria from now on. One that did not change keeps its counts.
+    pub fn follow(&mut self, criteria: &[Arc<Criterion>], now_unix_nanos: Option<u64>) {
+        let is_same = |(tally, criterion): (&Tally, &Arc<Criterion>)| {
+            Arc::ptr_eq(&tally.criterion, criterion)
+        };
+        if self.criteria.len() == criteria.len() && self.criteria.iter().zip(criteria).all(is_same)
+        {
+            return;
+        }
+        let mut before = mem::take(&mut self.criteria);
+        let tally = |criterion: &Arc<Criterion>| {
+            let known = before.iter().position(|tally| {
+                tally.criterion.name == criterion.name
+                    && tally.criterion.revision() == criterion.revision()
+            });
+            match known {
+                Some(idx) => Tally {
+                    criterion: criterion.clone(),
+                    ..before.swap_remove(idx)
+                },
+                None => Tally::new(criterion.clone(), now_unix_nanos),
+            }
+        };
+        self.criteria = criteria.iter().map(tally).collect();
+    }
+}
+
+// === impl Tally ===
+
+impl Tally {
+    fn new(criterion: Arc<Criterion>, since_unix_nanos: Option<u64>) -> Self {
+        Self {
+            criterion,
+            since_unix_nanos,
+            n_seen: 0,
+            n_matched: 0,
+            last_matched: Vec::new(),
+            next_report: FIRST_REPORT,
+        }
+    }
+
+    fn count(&mut self, arrival: u64, n_pipelines: usize) {
+        self.last_matched.resize(n_pipelines, None);
+        // Positions by arrival differ between pipelines by the remainder.
+        let last_matched = &mut self.last_matched[arrival as usize % n_pipelines];
+        if *last_matched != Some(arrival) {
+            *last_matched = Some(arrival);
+            self.n_matched += 1;
+            // A trajectory can become one, or be selected, only with late spans.
+            self.n_seen = self.n_seen.max(self.n_matched);
+        }
+    }
+
+    /// The trajectories that a problem would be based on.
+    fn n_problematic(&self) -> u64 {
+        match self.n_matched {
+            0 => self.n_seen,
+            n_matched => n_matched,
+        }
+    }
+
+    fn coverage(&self, names: &NamesSeen) -> CriterionCoverage<'_> {
+        let problem = match (self.n_seen, self.n_matched) {
+            (0, _) => None,
+            (_, 0) => Some(names.why_unselected(&self.criterion)),
+            _ => names.uncalled(&self.criterion),
+        };
+        CriterionCoverage {
+            criterion: &self.criterion.name,
+            n_seen: self.n_seen,
+            n_matched: self.n_matched,
+            since_unix_nanos: self.since_unix_nanos,
+            problem,
+        }
+    }
+}
+
+// === impl NamesSeen ===
+
+impl NamesSeen {
+    fn note(&mut self, trajectory: &Trajectory) {
+        self.services.note(&trajectory.service);
+        self.roots.note(&trajectory.root);
+        if let Some(agent) = &trajectory.agent {
+            self.agents.note(agent);
+        }
+        for run in trajectory.agent_runs.iter() {
+            self.run_agents.note(&run.name);
+        }
+        for call in &trajectory.tool_calls {
+            self.tools.note(&call.name);
+        }
+        let attributes = trajectory
+            .subject
+            .iter()
+            .flat_map(|subject| &subject.attributes);
+        for (key, value) in attributes {
+            if let Some(values) = self.attributes.get_mut(key) {
+                values.note(value);
+            } else if self.attributes.len() < MAX_ATTRIBUTES && key.len() <= MAX_NAME_SIZE {
+                let mut values = NameSet::new(MAX_VALUES);
+                values.note(value);
+                self.attributes.insert(key.clone(), values);
+            }
+        }
+    }
+
+    /// Why a criterion selected none of the trajectories: the first of its globs that no name
+    /// matches, and the names.
+    fn why_unselected(&self, criterion: &Criterion) -> String {
+        let select = &criterion.select;
+        let agents = match criterion.scope {
+            Scope::Trace => &self.agents,
+            Scope::Agent => &self.run_agents,
+        };
+        let fields = [
+            ("of service", &select.service, &self.services),
+            ("with root", &select.root, &self.roots),
+            ("of agent", &select.agent, agents),
+            ("with a call of", &select.calls, &self.tools),
+        ];
+        let fields = fields
+            .into_iter()
+            .filter_map(|(words, glob, seen)| Some((words.to_owned(), glob.as_ref()?, Some(seen))));
+        let attributes = select.attributes.iter().map(|(key, glob)| {
+            let words = format!("with attribute `{key}` =");
+            (words, glob, self.attributes.get(key.as_str()))
+        });
+        let fields: Vec<(String, &Glob, Option<&NameSet>)> = fields.chain(attributes).collect();
+        for (words, glob, seen) in &fields {
+            let glob_text = glob.as_str();
+            if seen.is_some_and(|seen| seen.is_full || seen.any(|name| glob.matches(name))) {
+                continue;
+            }
+            if words == "of agent" && self.run_agents.any(|name| glob.matches(name)) {
+                return format!(
+                    "no trajectory {words} `{glob_text}`: it runs below {}; `scope: agent` judges \
+                     each agent's own run",
+                    self.agents.listed(&[])
+                );
+            }
+            let seen = seen.map_or_else(|| "nothing".to_owned(), |seen| seen.near(&[glob_text]));
+            return format!("no trajectory {words} `{glob_text}`; seen: {seen}");
+        }
+        let selector: Vec<String> = fields
+            .iter()
+            .map(|(words, glob, _)| format!("{words} `{}`", glob.as_str()))
+            .collect();
+        match (criterion.scope, selector.is_empty()) {
+            (Scope::Agent, true) => {
+                "no trajectory has an agent run; `scope: trace` judges the whole trace".to_owned()
+            }
+            (_, true) => "no trajectory was judged by it".to_owned(),
+            (_, false) => format!("no trajectory {}", selector.join(" and ")),
+        }
+    }
+
+    /// The tools of a criterion that no run called, and the names of those that runs did call. A
+    /// tool that must not be called is named only if another spelling of it was seen.
+    fn uncalled(&self, criterion: &Criterion) -> Option<String> {
+        if self.tools.is_full {
+            return None;
+        }
+        let mut uncalled: Vec<&str> = Vec::new();
+        for NamedTool { name, is_expected } in criterion.evaluate.named_tools() {
+            if self.tools.any(|tool| name.matches(tool)) {
+                continue;
+            }
+            let word = name.word();
+            if (is_expected || self.tools.any(|tool| is_same_tool(word, tool)))
+                && !uncalled.contains(&word)
+            {
+                uncalled.push(word);
+            }
+        }
+        if uncalled.is_empty() {
+            return None;
+        }
+        let quoted: Vec<String> = uncalled
+            .iter()
+            .take(MAX_SHOWN)
+            .map(|word| format!("`{word}`"))
+            .collect();
+        let more = match uncalled.len().saturating_sub(MAX_SHOWN) {
+            0 => String::new(),
+            n => format!(" and {n} more"),
+        };
+        let seen = self.tools.near(&uncalled);
+        Some(format!(
+            "no run calls {}{more}; seen: {seen}",
+            quoted.join(", ")
+        ))
+    }
+}
+
+impl Default for NamesSeen {
+    fn default() -> Self {
+        Self {
+            services: NameSet::new(MAX_NAMES),
+            roots: NameSet::new(MAX_NAMES),
+            agents: NameSet::new(MAX_NAMES),
+            run_agents: NameSet::new(MAX_NAMES),
+            tools: NameSet::new(MAX_NAMES),
+            attributes: BTreeMap::new(),
+        }
+    }
+}
+
+// === impl NameSet ===
+
+impl NameSet {
+    fn new(capacity: usize) -> Self {
+        Self {
+            names: HashSet::new(),
+            capacity,
+            is_full: false,
+        }
+    }
+
+    fn note(&mut self, name: &Arc<str>) {
+        if self.is_full && self.names.len() == self.capacity || self.names.contains(name) {
+            return;
+        }
+        if self.names.len() == self.capacity || name.len() > MAX_NAME_SIZE {
+            self.is_full = true;
+        } else {
+            self.names.insert(name.clone());
+        }
+    }
+
+    fn any(&self, is: impl Fn(&str) -> bool) -> bool {
+        self.sorted().into_iter().any(is)
+    }
+
+    fn sorted(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.names.iter().map(|name| &**name).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// The names, those first that are probably meant by these words.
+    fn near(&self, words: &[&str]) -> String {
+        let names = self.sorted();
+        let mut first: Vec<&str> = Vec::new();
+        for word in words {
+            let word = word.trim_matches('*');
+            let found = names.iter().copied().find(|name| is_same_tool(word, name));
+            let found = found.or_else(|| nearest(word, names.iter().copied()));
+            first.extend(found.filter(|name| !first.contains(name)));
+        }
+        self.listed(&first)
+    }
+
+    /// Some of the names: these first, then the others in alphabetical order.
+    fn listed(&self, first: &[&str]) -> String {
+        let others = self.sorted().into_iter();
+        let others = others.filter(|name| !first.contains(name));
+        let names: Vec<String> = first
+            .iter()
+            .copied()
+            .chain(others)
+            .map(|name| format!("`{name}`"))
+            .collect();
+        match names.len() {
+            0 => "nothing".to_owned(),
+            n if n > MAX_SHOWN => {
+                let shown = names[..MAX_SHOWN].join(", ");
+                format!("{shown} and {} more", n - MAX_SHOWN)
+            }
+            _ => names.join(", "),
+        }
+    }
+}
+
+/// Are these names of one tool, in another spelling or with a namespace (`Shop-refund`,
+/// `mcp__shop__refund`)?
+fn is_same_tool(one: &str, other: &str) -> bool {
+    let letters = |name: &str| -> String {
+        let letters = name.chars().filter(|c| c.is_alphanumeric());
+        letters.flat_map(char::to_lowercase).collect()
+    };
+    let ends_with = |whole: &str, end: &str| {
+        let before = whole.to_lowercase();
+        let before = before.strip_suffix(&end.to_lowercase()).map(str::to_owned);
+        before
+            .is_some_and(|before| before.ends_with(['-', '.', '/', ':']) || before.ends_with("__"))
+    };
+    let is_name = !one.is_empty() && !other.is_empty();
+    is_name && (letters(one) == letters(other) || ends_with(one, other) || ends_with(other, one))
+}

@@ -1,0 +1,292 @@
+//! One evaluation: what was judged by which criterion, and the findings behind its label,
+//! rendered as text when somebody reads it. Knows no single evaluator.
+
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, OnceLock};
+
+use otlp::span::SpanId;
+use serde_json::{Value, json};
+
+use super::uncertainty::Uncertainty;
+use crate::evaluate::comparison::rows::AlignmentRow;
+use crate::evaluate::comparison::score::{EvaluationError, Explain, Explanation, Verdict};
+use crate::evaluate::criterion::{Applied, Criterion, InvalidCriterion, Scope};
+use crate::evaluate::evaluators::{Evidence, Judgement};
+use crate::extract::Trajectory;
+
+/// One criterion's judgement of one trajectory.
+#[derive(Debug, Clone)]
+pub struct Evaluation {
+    /// The criterion that judged.
+    pub criterion: JudgedBy,
+    /// The judged trajectory; for `scope: agent`, narrowed to that agent run.
+    pub trajectory: Arc<Trajectory>,
+    /// 0 to 1; `None` for `not_evaluated` and `error`.
+    pub value: Option<f64>,
+    /// The label.
+    pub verdict: Verdict,
+    /// Only for the label `error`.
+    pub error: Option<EvaluationError>,
+    /// How many calls were expected: `spanscore.calls.expected`.
+    pub n_expected: usize,
+    /// Rendered by [`Self::explanation`], [`Self::details`] and [`Self::offending`].
+    pub findings: Findings,
+    /// 0 for the first judgement, one more each time late spans change it. Set by the pipeline.
+    pub revision: u32,
+    /// The previous report; `None` for revision 0. Set by the pipeline.
+    pub previous: Option<Previous>,
+    /// It may have been reported before, with the same content. Set when a log is read again.
+    pub replayed: bool,
+}
+
+/// The previous revision of an evaluation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Previous {
+    /// The span that was evaluated then: a trace's topmost span may have arrived late.
+    pub subject: Option<SpanId>,
+    /// Its label.
+    pub verdict: Verdict,
+    /// Its number.
+    pub revision: u32,
+}
+
+/// The criterion of an evaluation, or an expectation that was in error.
+#[derive(Debug, Clone)]
+pub enum JudgedBy {
+    /// A criterion.
+    Criterion(Arc<Criterion>),
+    /// An expectation in error, which gives an `error` evaluation.
+    Invalid(Arc<InvalidCriterion>),
+}
+
+/// The findings behind an evaluation. Text is rendered when it is first read: most evaluations are
+/// only counted, and rendering would be half the cost of judging.
+#[derive(Debug, Clone)]
+pub struct Findings {
+    basis: Option<Basis>,
+    text: OnceLock<Box<EvaluationText>>,
+}
+
+/// The source of the rendered text; none where the text was fixed from the start.
+#[derive(Debug, Clone)]
+pub(super) struct Basis {
+    pub(super) evidence: Evidence,
+    /// Why there is no verdict; only for `not_evaluated`. Boxed: it is rare, and evaluations are
+    /// moved about.
+    pub(super) uncertainty: Option<Box<Uncertainty>>,
+    /// The call that cannot be judged; only for `error`.
+    pub(super) faulty_call: Option<usize>,
+    pub(super) explain: Explain,
+}
+
+/// The text of an evaluation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EvaluationText {
+    /// For people, in one or two sentences.
+    pub explanation: String,
+    /// The reference evaluator's own justification fields, a JSON object.
+    pub details: Value,
+    /// The calls to blame, positions in the trajectory.
+    pub offending: Vec<usize>,
+}
+
+// === impl Evaluation ===
+
+impl Evaluation {
+    /// For people, in one or two sentences.
+    pub fn explanation(&self) -> &str {
+        &self.text().explanation
+    }
+
+    /// The reference evaluator's own justification fields, a JSON object.
+    pub fn details(&self) -> &Value {
+        &self.text().details
+    }
+
+    /// The calls to blame, positions in `trajectory.tool_calls`.
+    pub fn offending(&self) -> &[usize] {
+        &self.text().offending
+    }
+
+    /// What was expected beside what was called, row by row; empty where there is no such evidence.
+    /// Rendered anew each time: only people who look at one run read it.
+    pub fn alignment(&self) -> Vec<AlignmentRow> {
+        match (&self.findings.basis, &self.criterion) {
+            (Some(basis), JudgedBy::Criterion(criterion)) => {
+                criterion.evaluate.rows(&basis.evidence, &self.trajectory)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Hashes everything a reader sees of it, except the names of the calls and the criterion. If
+    /// the hash is equal, nothing that is shown has changed.
+    pub fn hash_shown<H: Hasher>(&self, state: &mut H) {
+        (self.value.map(f64::to_bits), self.verdict, &self.error).hash(state);
+        match &self.findings.basis {
+            Some(basis) if !basis.explain.values && self.verdict != Verdict::Error => {
+                (&basis.evidence, &basis.uncertainty).hash(state);
+            }
+            // Values are no part of the evidence, and an error shows only some of it.
+            _ => (self.explanation(), self.details().to_string()).hash(state),
+        }
+    }
+
+    /// This evaluation with a copy of its trajectory, such as one without values. Its text is
+    /// rendered anew when somebody reads it.
+    pub fn with_trajectory(&self, trajectory: Arc<Trajectory>) -> Self {
+        let text = match self.findings.basis {
+            Some(_) => OnceLock::new(),
+            None => self.findings.text.clone(),
+        };
+        let findings = Findings {
+            basis: self.findings.basis.clone(),
+            text,
+        };
+        Self {
+            criterion: self.criterion.clone(),
+            trajectory,
+            error: self.error.clone(),
+            findings,
+            ..*self
+        }
+    }
+
+    /// This evaluation with its explanation alone, for a trajectory whose calls are not all kept.
+    pub fn with_explanation_only(&self, trajectory: Arc<Trajectory>) -> Self {
+        Self {
+            criterion: self.criterion.clone(),
+            trajectory,
+            error: self.error.clone(),
+            findings: EvaluationText::from(self.explanation().to_owned()).into(),
+            ..*self
+        }
+    }
+
+    fn text(&self) -> &EvaluationText {
+        self.findings.text.get_or_init(|| {
+            let text = match (&self.findings.basis, &self.criterion) {
+                (Some(basis), JudgedBy::Criterion(criterion)) => self.render(basis, criterion),
+                _ => EvaluationText::from(String::new()),
+            };
+            Box::new(text)
+        })
+    }
+
+    fn render(&self, basis: &Basis, criterion: &Criterion) -> EvaluationText {
+        let Basis {
+            evidence, explain, ..
+        } = basis;
+        let judgement = Judgement {
+            trajectory: &self.trajectory,
+            verdict: self.verdict,
+            explain,
+        };
+        let Explanation { text, offending } = criterion.evaluate.explanation(evidence, &judgement);
+        let (explanation, offending) = match (self.verdict, &self.error) {
+            (Verdict::Pass, _) => (text, Vec::new()),
+            (Verdict::NotEvaluated, _) => {
+                let reasons = basis.uncertainty.iter().map(ToString::to_string);
+                let reasons = reasons.collect::<String>();
+                (
+                    format!("not evaluated: {reasons}. So far: {text}"),
+                    Vec::new(),
+                )
+            }
+            (Verdict::Error, Some(error)) => (
+                error.message.clone(),
+                basis.faulty_call.into_iter().collect(),
+            ),
+            (Verdict::Fail | Verdict::Error, _) => (text, offending),
+        };
+        EvaluationText {
+            explanation,
+            details: criterion.evaluate.details(evidence, &judgement),
+            offending,
+        }
+    }
+}
+
+// === impl JudgedBy ===
+
+impl JudgedBy {
+    /// The criterion's name.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Criterion(criterion) => &criterion.name,
+            Self::Invalid(invalid) => &invalid.name,
+        }
+    }
+
+    /// The name of its evaluator; `unknown` where that could not be read.
+    pub fn evaluator(&self) -> &'static str {
+        match self {
+            Self::Criterion(criterion) => criterion.evaluate.name(),
+            Self::Invalid(invalid) => invalid.evaluator,
+        }
+    }
+
+    /// What one evaluation covers.
+    pub fn scope(&self) -> Scope {
+        match self {
+            Self::Criterion(criterion) => criterion.scope,
+            Self::Invalid(invalid) => invalid.scope,
+        }
+    }
+
+    /// Pass means score ≥ threshold.
+    pub fn threshold(&self) -> f64 {
+        match self {
+            Self::Criterion(criterion) => criterion.threshold,
+            Self::Invalid(invalid) => invalid.threshold,
+        }
+    }
+
+    /// The criterion's revision.
+    pub fn revision(&self) -> &str {
+        match self {
+            Self::Criterion(criterion) => criterion.revision(),
+            Self::Invalid(invalid) => invalid.revision(),
+        }
+    }
+}
+
+impl From<Applied> for JudgedBy {
+    fn from(applied: Applied) -> Self {
+        match applied {
+            Ok(criterion) => Self::Criterion(criterion),
+            Err(invalid) => Self::Invalid(invalid),
+        }
+    }
+}
+
+// === impl Findings, EvaluationText ===
+
+impl From<Basis> for Findings {
+    fn from(basis: Basis) -> Self {
+        Self {
+            basis: Some(basis),
+            text: OnceLock::new(),
+        }
+    }
+}
+
+impl From<EvaluationText> for Findings {
+    fn from(text: EvaluationText) -> Self {
+        Self {
+            basis: None,
+            text: OnceLock::from(Box::new(text)),
+        }
+    }
+}
+
+impl From<String> for EvaluationText {
+    /// A sentence, and nothing else.
+    fn from(explanation: String) -> Self {
+        Self {
+            explanation,
+            details: json!({}),
+            offending: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Judges trajectories by criteria: narrows them to agent runs, applies selectors, and turns
+//! scores into verdicts. Knows no single evaluator.
+
+mod certain_subset;
+mod coverage;
+mod evaluation;
+mod run;
+mod search_budget;
+mod span_expectations;
+mod uncertainty;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use otlp::span::SpanId;
+
+use evaluation::Basis;
+use uncertainty::Uncertainty;
+
+use crate::evaluate::comparison::score::{Explain, ScoreWith, Verdict};
+use crate::evaluate::criterion::{Criterion, InvalidCriterion, Scope};
+use crate::extract::Trajectory;
+
+pub use coverage::{Coverage, CriterionCoverage};
+pub use evaluation::{Evaluation, EvaluationText, Findings, JudgedBy, Previous};
+pub use run::{Expectations, judge_run};
+pub use search_budget::SearchBudget;
+pub use span_expectations::{FromSpans, SpanExpectations, no_longer_expected, searched_size};
+
+/// Judges one trajectory by every criterion whose selector matches.
+///
+/// Evaluations come by agent run in start order, and within a run in the order of the criteria. An
+/// evaluation of the whole trace comes with the agent run that is the evaluated span, or first if
+/// that span is no agent run.
+pub fn judge(
+    criteria: &[Arc<Criterion>],
+    trajectory: &Arc<Trajectory>,
+    explain: &Explain,
+) -> Vec<Evaluation> {
+    judge_within(criteria, trajectory, explain, &mut SearchBudget::default())
+}
+
+/// Like [`judge`], with the work that is left of a budget for several trajectories.
+pub fn judge_within(
+    criteria: &[Arc<Criterion>],
+    trajectory: &Arc<Trajectory>,
+    explain: &Explain,
+    budget: &mut SearchBudget,
+) -> Vec<Evaluation> {
+    let named = BTreeSet::new();
+    let mut evaluations = Vec::new();
+    for_each_application(
+        criteria.iter().map(Ok),
+        &named,
+        |_, _| false,
+        trajectory,
+        |applied, trajectory| {
+            evaluations.push(apply(applied, trajectory, explain, budget));
+        },
+    );
+    evaluations
+}
+
+/// A criterion to judge by, or one that is in error.
+type AppliedRef<'a> = Result<&'a Arc<Criterion>, &'a Arc<InvalidCriterion>>;
+
+/// Visits each criterion with each trajectory that it is to judge: the whole one or one of its
+/// agent runs, in the order of [`judge`]. The criteria that are `named` apply whatever their
+/// selectors. A criterion that `depends_on_subject`, given its name and that of its evaluator, was
+/// derived from the evaluated span and is only as certain as that span.
+fn for_each_application<'a>(
+    criteria: impl Iterator<Item = AppliedRef<'a>> + Clone,
+    named: &BTreeSet<String>,
+    depends_on_subject: impl Fn(&str, &str) -> bool,
+    trajectory: &Arc<Trajectory>,
+    mut visit: impl FnMut(AppliedRef<'a>, &Arc<Trajectory>),
+) {
+    let subject_may_change = trajectory.uncertainty.subject;
+    let mut visit_selected = |applied: AppliedRef<'a>, trajectory: &Arc<Trajectory>| {
+        let (select, name, evaluator) = match applied {
+            Ok(criterion) => (
+                &criterion.select,
+                &criterion.name,
+                criterion.evaluate.name(),
+            ),
+            Err(invalid) => (&invalid.select, &invalid.name, invalid.evaluator),
+        };
+        let is_selected = select.matches(trajectory);
+        if !is_selected && !named.contains(name) {
+            return;
+        }
+        let is_doubtful =
+            subject_may_change && (!is_selected || depends_on_subject(name, evaluator));
+        let doubtful = is_doubtful.then(|| Arc::new(trajectory.as_uncertain()));
+        visit(applied, doubtful.as_ref().unwrap_or(trajectory));
+    };
+    let any_by_agent = criteria
+        .clone()
+        .any(|applied| scope_of(applied) == Scope::Agent);
+    if !any_by_agent {
+        criteria.for_each(|applied| visit_selected(applied, trajectory));
+        return;
+    }
+    let runs = trajectory.judged_agent_runs();
+    let home = trajectory.subject.as_ref().and_then(|subject| {
+        let is_subject =
+            |run: &usize| trajectory.agent_runs[*run].subject.span_id == subject.span_id;
+        (0..trajectory.agent_runs.len()).find(is_subject)
+    });
+    let calls_by_run = trajectory.calls_by_agent_run();
+    let rows = (home.is_none() || !runs.iter().any(|run| Some(*run) == home))
+        .then_some(None)
+        .into_iter()
+        .chain(runs.iter().copied().map(Some));
+    for row in rows {
+        let run = row.map(|run| Arc::new(trajectory.for_agent_run(run, &calls_by_run[run])));
+        for applied in criteria.clone() {
+            match (scope_of(applied), &run) {
+                (Scope::Trace, _) if row == home || row.is_none() => {
+                    visit_selected(applied, trajectory);
+                }
+                (Scope::Agent, Some(run)) => visit_selected(applied, run),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn scope_of(applied: AppliedRef<'_>) -> Scope {
+    match applied {
+        Ok(criterion) => criterion.scope,
+        Err(invalid) => invalid.scope,
+    }
+}
+
+/// Judges a trajectory that the criterion is for.
+fn apply(
+    applied: AppliedRef<'_>,
+    trajectory: &Arc<Trajectory>,
+    explain: &Explain,
+    budget: &mut SearchBudget,
+) -> Evaluation {
+    let criterion = match applied {
+        Ok(criterion) => criterion,
+        Err(invalid) => return error(invalid, trajectory),
+    };
+    let score = budget.evaluate(criterion, trajectory);
+    let verdict = match trajectory.cut_short {
+        true => certain_verdict(criterion, trajectory, budget),
+        false => verdict(&score, criterion.threshold),
+    };
+    let fault = score.fault.filter(|_| verdict == Verdict::Error);
+    let basis = Basis {
+        evidence: score.evidence,
+        uncertainty: (verdict == Verdict::NotEvaluated)
+            .then(|| Box::new(Uncertainty::new(score.missing, trajectory))),
+        faulty_call: fault.as_ref().map(|fault| fault.call_idx),
+        explain: *explain,
+    };
+    Evaluation {
+        criterion: JudgedBy::Criterion(criterion.clone()),
+        trajectory: trajectory.clone(),
+        value: matches!(verdict, Verdict::Pass | Verdict::Fail).then_some(score.value),
+        verdict,
+        error: fault.map(|fault| fault.error),
+        n_expected: score.n_expected,
+        findings: basis.into(),
+        revision: 0,
+        previous: None,
+        replayed: false,
+    }
+}
+
+/// The evaluation by an expectation in error.
+fn error(invalid: &Arc<InvalidCriterion>, trajectory: &Arc<Trajectory>) -> Evaluation {
+    let explanation = invalid.error.message.clone();
+    let criterion = JudgedBy::Invalid(invalid.clone());
+    Evaluation {
+        error: Some(invalid.error.clone()),
+        ..without_score(criterion, trajectory.clone(), Verdict::Error, explanation)
+    }
+}
+
+/// Withdraws what was reported of a trace, or of one of its agent runs: with late spans the
+/// criterion no longer applies there. A run may have turned out to be part of another, or a
+/// selector may no longer match; a `fail` must not remain for that.
+pub fn withdraw(
+    criterion: JudgedBy,
+    trajectory: &Arc<Trajectory>,
+    agent_run: Option<SpanId>,
+) -> Evaluation {
+    let trajectory = match agent_run {
+        None => Arc::clone(trajectory),
+        Some(span_id) => {
+            let run = trajectory
+                .agent_runs
+                .iter()
+                .position(|run| run.subject.span_id == span_id);
+            let mut narrowed = match run {
+                Some(run) => trajectory.for_agent_run(run, &[]),
+                None => trajectory.with_calls(Vec::new()),
+            };
+            // The score was reported under the id of a run that is none any more.
+            if let Some(subject) = &mut narrowed.subject {
+                subject.span_id = span_id;
+            }
+            narrowed.into()
+        }
+    };
+    let explanation =
+        "withdrawn: with the spans that came late this criterion no longer applies here".to_owned();
+    without_score(criterion, trajectory, Verdict::NotEvaluated, explanation)
+}
+
+/// An evaluation that says why there is no score.
+fn without_score(
+    criterion: JudgedBy,
+    trajectory: Arc<Trajectory>,
+    verdict: Verdict,
+    explanation: String,
+) -> Evaluation {
+    Evaluation {
+        criterion,
+        trajectory,
+        value: None,
+        verdict,
+        error: None,
+        n_expected: 0,
+        findings: EvaluationText::from(explanation).into(),
+        revision: 0,
+        previous: None,
+        replayed: false,
+    }
+}
+
+/// The label: an error that is certain, else pass or fail if missing evidence cannot change it.
+fn verdict<E>(score: &ScoreWith<E>, threshold: f64) -> Verdict {
+    if score.fault.is_some() {
+        Verdict::Error
+    } else if score.may_fault {
+        // An error would take the place of whatever is certain so far.
+        Verdict::NotEvaluated
+    } else if score.least >= threshold {
+        Verdict::Pass
+    } else if score.most < threshold {
+        Verdict::Fail
+    } else {
+        Verdict::NotEvaluated
+    }
+}
+
+/// The label that the rest of a trace which was cut short cannot change. Evaluators allow for
+/// further calls anywhere in the list, so a verdict on any subset of calls that stays as it is
+/// holds for the whole trajectory.
+fn certain_verdict(
+    criterion: &Criterion,
+    trajectory: &Trajectory,
+    budget: &mut SearchBudget,
+) -> Verdict {
+    // The first tool span will replace calls taken from messages, whatever they say.
+    if trajectory.from_messages
+        || trajectory.uncertainty.all
+        || !criterion.select.matches_for_good(trajectory)
+    {
+        return Verdict::NotEvaluated;
+    }
+    certain_subset::subsets(trajectory, criterion.evaluate.reads_order())
+        .iter()
+        .map(|subset| verdict(&budget.evaluate(criterion, subset), criterion.threshold))
+        .find(|verdict| *verdict != Verdict::NotEvaluated)
+        .unwrap_or(Verdict::NotEvaluated)
+}

@@ -1,0 +1,37 @@
+//! Judges trajectories: criteria say what is expected, evaluators score it. Does not know how
+//! a tool call was spelled, where a criterion was written, or who reads the scores.
+//!
+//! The floors, from the ground up; no import runs back: `comparison` (calls against expectations),
+//! `parameters` (how expectations are written), `rules` (evaluates rules over calls),
+//! `evaluators` (one file each), `criterion`, `judge`.
+
+mod comparison;
+mod parameters;
+
+mod rules;
+
+mod evaluators;
+
+mod criterion;
+
+mod judge;
+
+pub use comparison::lcs;
+pub(crate) use comparison::order::{Concurrency, Intervals};
+pub use comparison::rows::{AlignmentRow, RowKind};
+pub use comparison::score::{EvaluationError, Explain, Verdict};
+pub use criterion::{
+    Criterion, EXAMPLE, EXPECTED, Expectation, Glob, InvalidCriterion, Paired, Scope, Selector,
+    Unfit, WrittenCriterion, pair,
+};
+pub use evaluators::{Evaluator, ExpectedTool, WrittenEvaluator, evaluator_named};
+pub use judge::{
+    Coverage, CriterionCoverage, Evaluation, EvaluationText, Expectations, Findings, FromSpans,
+    JudgedBy, Previous, SearchBudget, SpanExpectations, judge, judge_run, judge_within,
+    no_longer_expected, searched_size, withdraw,
+};
+pub use parameters::field_aliases::stands_for;
+pub use parameters::names::Names;
+pub use parameters::pattern::{FieldError, PatternCompiler, PatternLimits};
+pub use parameters::rule::RULE_TEMPLATES;
+pub(crate) use rules::effort::effort;

@@ -1,0 +1,554 @@
+//! Patterns over one call, as the lists of `tool_calls` hold them. Knows one call at a time;
+//! the meaning of the lists is the evaluator's.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use text::code;
+
+use super::field_aliases::Hinted;
+use super::limits::whole_number;
+use super::optional::written;
+use super::pattern::{Pattern, PlacedPattern};
+use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
+use crate::evaluate::comparison::score::{CallError, EvaluationError};
+use crate::extract::Trajectory;
+
+/// What is asked of one call. Which fields may be written depends on the list.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CallPattern {
+    /// Pattern of the tool's name.
+    pub name: Pattern,
+    /// Only calls that failed (`true`), or only calls that did not (`false`).
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "bool")]
+    pub error: Option<bool>,
+    /// Pattern of the argument `command`; a call of that name without it is an error.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Pattern")]
+    pub command: Option<Pattern>,
+    /// Pattern of the argument `path`; a call of that name without it is an error.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Pattern")]
+    pub path: Option<Pattern>,
+    /// Patterns of string arguments; a call without one of them does not match.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub args: BTreeMap<String, Pattern>,
+    /// Pattern of the result's text.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Pattern")]
+    pub result: Option<Pattern>,
+    /// How many such calls there must be, at least 1.
+    #[serde(default, skip_serializing_if = "MinCount::is_one")]
+    pub min_count: MinCount,
+    /// The call must be the trajectory's last.
+    #[serde(default, rename = "final", skip_serializing_if = "std::ops::Not::not")]
+    pub is_final: bool,
+    /// The call must belong to exactly this step, counted from 0.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "AtStep")]
+    pub at_step: Option<AtStep>,
+    /// The call must belong to a step below this one, at least 1.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "BeforeStep")]
+    pub before_step: Option<BeforeStep>,
+}
+
+/// Compares calls with patterns, and remembers the first call that lacks an argument which a
+/// pattern reads of every call of that name.
+pub(crate) struct CallReader<'a> {
+    pub(crate) captured: CapturedValues<'a>,
+    pub(crate) fault: Option<CallError>,
+}
+
+/// How a call fits a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    /// It does, does not, or that is not known.
+    Known(Tri),
+    /// The name fits, but the call has no such string argument, which `command` or `path` reads.
+    Lacks(&'static str),
+}
+
+impl CallPattern {
+    fn named(name: Pattern) -> Self {
+        Self {
+            name,
+            error: None,
+            command: None,
+            path: None,
+            args: BTreeMap::new(),
+            result: None,
+            min_count: MinCount::default(),
+            is_final: false,
+            at_step: None,
+            before_step: None,
+        }
+    }
+
+    /// A field that contradicts another, and why.
+    pub(crate) fn contradiction(&self) -> Option<(&'static str, String)> {
+        match (self.at_step, self.before_step) {
+            (Some(AtStep(at)), Some(BeforeStep(before))) if at >= before => {
+                let message = format!(
+                    "`at_step: {at}` is not below `before_step: {before}`, so no call can satisfy \
+                     both: leave one of them out"
+                );
+                Some(("at_step", message))
+            }
+            _ => None,
+        }
+    }
+
+    /// All its patterns, below a path.
+    pub(crate) fn patterns_mut(&mut self, path: &[&str]) -> Vec<PlacedPattern<'_>> {
+        let path_to = |keys: &[&str]| {
+            let keys = path.iter().chain(keys);
+            keys.map(|key| (*key).to_owned()).collect::<Vec<_>>()
+        };
+        let placed = |key: &str, pattern| PlacedPattern {
+            path: path_to(&[key]),
+            pattern,
+        };
+        let mut patterns = vec![placed("name", &mut self.name)];
+        patterns.extend(
+            self.command
+                .as_mut()
+                .map(|pattern| placed("command", pattern)),
+        );
+        patterns.extend(self.path.as_mut().map(|pattern| placed("path", pattern)));
+        patterns.extend(
+            self.args
+                .iter_mut()
+                .map(|(argument, pattern)| PlacedPattern {
+                    path: path_to(&["args", argument]),
+                    pattern,
+                }),
+        );
+        patterns.extend(
+            self.result
+                .as_mut()
+                .map(|pattern| placed("result", pattern)),
+        );
+        patterns
+    }
+
+    /// `command` and `path`: each reads the argument of that name.
+    fn shortcuts(&self) -> impl Iterator<Item = (&'static str, &Pattern)> {
+        let shortcuts = [("command", &self.command), ("path", &self.path)];
+        shortcuts
+            .into_iter()
+            .filter_map(|(argument, pattern)| Some((argument, pattern.as_ref()?)))
+    }
+
+    /// Did the call fail, or not fail, as the pattern asks?
+    fn fit_error(&self, call_idx: usize, captured: &mut CapturedValues<'_>) -> Tri {
+        let Some(asked) = self.error else {
+            return Tri::Yes;
+        };
+        match captured.error(call_idx) {
+            Known::Value(failed) => Tri::from(failed == asked),
+            Known::None | Known::Unknown => Tri::Maybe,
+        }
+    }
+
+    /// Reads arguments and result of a call of this name, whose position is not ruled out.
+    fn fit_values(&self, position: Tri, call_idx: usize, captured: &mut CapturedValues<'_>) -> Fit {
+        let mut fit = position;
+        let args = match self.reads_shortcut() || !self.args.is_empty() {
+            true => captured.args(call_idx),
+            false => Known::None,
+        };
+        for (argument, pattern) in self.shortcuts() {
+            match string_argument(args, argument) {
+                Known::Value(text) => fit = fit.min(search(pattern, text, captured)),
+                Known::None => return Fit::Lacks(argument),
+                Known::Unknown => fit = fit.min(Tri::Maybe),
+            }
+        }
+        for (argument, pattern) in &self.args {
+            fit = fit.min(match string_argument(args, argument) {
+                Known::Value(text) => search(pattern, text, captured),
+                Known::None => Tri::No,
+                Known::Unknown => Tri::Maybe,
+            });
+        }
+        if let Some(pattern) = self.result.as_ref().filter(|_| fit > Tri::No) {
+            fit = fit.min(match captured.result(call_idx) {
+                Some(text) => search(pattern, text, captured),
+                None => Tri::Maybe,
+            });
+        }
+        Fit::Known(fit)
+    }
+
+    /// Fields by which no call can match; `place` is the path of this pattern. No value but a text
+    /// matches a pattern, so one that reads as a number, a boolean or null was meant for a value.
+    pub(crate) fn warnings(&self, place: &str) -> Vec<String> {
+        let is_value = |text: &str| {
+            serde_json::from_str::<Value>(text)
+                .is_ok_and(|value| value.is_number() || value.is_boolean() || value.is_null())
+        };
+        let args = self.args.iter();
+        let values = args
+            .map(|(argument, pattern)| (argument, pattern.as_str()))
+            .filter(|(_, pattern)| is_value(pattern))
+            .map(|(argument, pattern)| {
+                format!(
+                    "`{place}.args.{argument}` is a pattern, which matches only text, never the \
+                     JSON value {pattern}: compare values with `tool_call_args`, or write \
+                     `^{pattern}$` if the argument is a text"
+                )
+            });
+        let never = (self.is_final && self.min_count.0 > 1).then(|| {
+            format!(
+                "{self}: only one call can be the last, so `final` with `min_count` above 1 is \
+                 never satisfied"
+            )
+        });
+        never.into_iter().chain(values).collect()
+    }
+
+    /// Can a call be at fault for lacking an argument?
+    pub(crate) fn reads_shortcut(&self) -> bool {
+        self.shortcuts().next().is_some()
+    }
+}
+
+/// "`^bash$` with `command` and `result`".
+impl fmt::Display for CallPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shortcuts = self.shortcuts().map(|(argument, _)| argument);
+        let error = self.error.map(|failed| match failed {
+            true => "error: true",
+            false => "error: false",
+        });
+        let fields = error
+            .into_iter()
+            .chain(shortcuts)
+            .chain(self.args.keys().map(String::as_str))
+            .chain(self.result.as_ref().map(|_| "result"));
+        let fields: Vec<String> = fields.map(code).collect();
+        f.write_str(&code(self.name.as_str()))?;
+        match fields.is_empty() {
+            true => Ok(()),
+            false => write!(f, " with {}", fields.join(" and ")),
+        }
+    }
+}
+
+impl<'a> CallReader<'a> {
+    /// A reader that may spend at most this much work on searching.
+    pub(crate) fn new(trajectory: &'a Trajectory, max_search: u64) -> Self {
+        Self {
+            captured: CapturedValues::within(trajectory, max_search),
+            fault: None,
+        }
+    }
+
+    /// Does a call fit the pattern, if its position does? Whether it failed is looked at with its
+    /// name, before its arguments.
+    pub(crate) fn fit(&mut self, pattern: &CallPattern, position: Tri, call_idx: usize) -> Tri {
+        let name = &self.captured.trajectory().tool_calls[call_idx].name;
+        let position = match position {
+            Tri::No => Tri::No,
+            _ => position.min(self.fits_name(pattern, name)),
+        };
+        self.fit_named(pattern, position, call_idx)
+    }
+
+    /// Does the name fit?
+    pub(crate) fn fits_name(&mut self, pattern: &CallPattern, name: &str) -> Tri {
+        search(&pattern.name, name, &mut self.captured)
+    }
+
+    /// Like [`Self::fit`], for a call whose name fits.
+    pub(crate) fn fit_named(
+        &mut self,
+        pattern: &CallPattern,
+        position: Tri,
+        call_idx: usize,
+    ) -> Tri {
+        if position == Tri::No {
+            return Tri::No;
+        }
+        let position = position.min(pattern.fit_error(call_idx, &mut self.captured));
+        if position == Tri::No {
+            return Tri::No;
+        }
+        match pattern.fit_values(position, call_idx, &mut self.captured) {
+            Fit::Known(fit) => fit,
+            Fit::Lacks(argument) => {
+                // If its position may still rule the call out, there may be no error in the end.
+                let is_first = (self.fault.as_ref()).is_none_or(|fault| call_idx < fault.call_idx);
+                if position == Tri::Yes && is_first {
+                    self.fault = Some(self.missing_argument(pattern, call_idx, argument));
+                }
+                Tri::No
+            }
+        }
+    }
+
+    fn missing_argument(
+        &self,
+        pattern: &CallPattern,
+        call_idx: usize,
+        argument: &str,
+    ) -> CallError {
+        let name = &self.captured.trajectory().tool_calls[call_idx].name;
+        CallError {
+            call_idx,
+            error: EvaluationError {
+                kind: "missing_argument",
+                message: format!(
+                    "{} (call {}) has no string argument `{argument}`, which {} reads of every \
+                     call of that name: narrow `name`, or ask for it under `args`",
+                    code(name),
+                    call_idx + 1,
+                    code(pattern.name.as_str())
+                ),
+            },
+        }
+    }
+}
+
+fn search(pattern: &Pattern, text: &str, captured: &mut CapturedValues<'_>) -> Tri {
+    captured.search(pattern.search_cost(text), || pattern.is_match(text))
+}
+
+fn string_argument<'a>(args: Known<&'a Value>, argument: &str) -> Known<&'a str> {
+    match args {
+        Known::Value(args) => args
+            .get(argument)
+            .and_then(Value::as_str)
+            .map_or(Known::None, Known::Value),
+        Known::None => Known::None,
+        Known::Unknown => Known::Unknown,
+    }
+}
+
+// === as written: a string for the name alone, or a map ===
+
+/// An entry of a list of call patterns: a string, which is the pattern of the name, or a map.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Entry<L> {
+    /// What is asked of the call.
+    pub pattern: CallPattern,
+    #[serde(skip)]
+    list: PhantomData<L>,
+}
+
+/// A list of call patterns: it decides which fields may be written.
+pub trait CallList {
+    /// The name of its entries in the schema.
+    const ENTRY: &'static str;
+    /// The description of its entries in the schema.
+    const DESCRIPTION: &'static str;
+    /// The fields that its entries may have.
+    const FIELDS: &'static [&'static str];
+}
+
+/// Calls that must be made.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Required {}
+
+/// Calls that must not be made.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Disallowed {}
+
+/// Calls that must be made in this order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Sequence {}
+
+/// Calls that a rule is about.
+#[derive(Debug, Clone, PartialEq)]
+pub enum InRule {}
+
+impl CallList for InRule {
+    const ENTRY: &'static str = "CallOfRule";
+    const DESCRIPTION: &'static str = "The calls that a rule is about.";
+    const FIELDS: &'static [&'static str] = &["name", "error", "command", "path", "args", "result"];
+}
+
+impl CallList for Required {
+    const ENTRY: &'static str = "RequiredCall";
+    const DESCRIPTION: &'static str = "A call that must be made.";
+    const FIELDS: &'static [&'static str] = &[
+        "name",
+        "error",
+        "command",
+        "path",
+        "args",
+        "result",
+        "min_count",
+        "final",
+        "at_step",
+        "before_step",
+    ];
+}
+
+impl CallList for Disallowed {
+    const ENTRY: &'static str = "DisallowedCall";
+    const DESCRIPTION: &'static str = "A call that must not be made.";
+    const FIELDS: &'static [&'static str] = &["name", "error", "command", "path", "args", "result"];
+}
+
+impl CallList for Sequence {
+    const ENTRY: &'static str = "SequenceCall";
+    const DESCRIPTION: &'static str = "A call in its turn.";
+    const FIELDS: &'static [&'static str] = &["name", "error", "command", "path", "args"];
+}
+
+impl<L> From<CallPattern> for Entry<L> {
+    fn from(pattern: CallPattern) -> Self {
+        Self {
+            pattern,
+            list: PhantomData,
+        }
+    }
+}
+
+impl<L> Entry<L> {
+    /// Fields of the entries of a list by which no call can match.
+    pub(crate) fn warnings(list: &str, entries: &[Self]) -> Vec<String> {
+        let entries = entries.iter().enumerate();
+        entries
+            .flat_map(|(at, entry)| entry.pattern.warnings(&format!("{list}[{at}]")))
+            .collect()
+    }
+}
+
+impl<'de, L: CallList> Deserialize<'de> for Entry<L> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct EntryVisitor<L>(PhantomData<L>);
+        impl<'de, L: CallList> Visitor<'de> for EntryVisitor<L> {
+            type Value = Entry<L>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a pattern of the tool's name, or a map with `name` and more")
+            }
+
+            fn visit_str<E: Error>(self, name: &str) -> Result<Entry<L>, E> {
+                Ok(CallPattern::named(Pattern::from(name.to_owned())).into())
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Entry<L>, A::Error> {
+                let map = MapAccessDeserializer::new(map);
+                let pattern = CallPattern::deserialize(Hinted::with_fields(map, L::FIELDS))?;
+                Ok(pattern.into())
+            }
+        }
+        deserializer.deserialize_any(EntryVisitor(PhantomData))
+    }
+}
+
+impl<L: CallList> JsonSchema for Entry<L> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        L::ENTRY.into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let as_map = generator.subschema_for::<EntryMap<L>>();
+        json_schema!({ "anyOf": [generator.subschema_for::<Pattern>(), as_map] })
+    }
+}
+
+/// The schema of an entry that is a map.
+struct EntryMap<L>(PhantomData<L>);
+
+impl<L: CallList> JsonSchema for EntryMap<L> {
+    fn schema_name() -> Cow<'static, str> {
+        L::ENTRY.into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = CallPattern::json_schema(generator);
+        schema.insert("description".to_owned(), L::DESCRIPTION.into());
+        if let Some(Value::Object(fields)) = schema.get_mut("properties") {
+            fields.retain(|field, _| L::FIELDS.contains(&field.as_str()));
+        }
+        schema
+    }
+}
+
+/// How many calls there must be, at least 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct MinCount(#[schemars(range(min = 1))] pub u32);
+
+/// A step, counted from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct AtStep(pub u32);
+
+/// A step that is not reached, at least 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct BeforeStep(#[schemars(range(min = 1))] pub u32);
+
+impl Default for MinCount {
+    fn default() -> Self {
+        Self(1)
+    }
+}
+
+impl MinCount {
+    fn is_one(&self) -> bool {
+        self.0 == 1
+    }
+}
+
+impl<'de> Deserialize<'de> for MinCount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        whole_number(deserializer, "`min_count`", 1).map(Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for AtStep {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        whole_number(deserializer, "`at_step`", 0).map(Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for BeforeStep {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        whole_number(deserializer, "`before_step`", 1).map(Self)
+    }
+}

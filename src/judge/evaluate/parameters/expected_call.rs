@@ -1,0 +1,99 @@
+//! A call that is expected, as data: its exact name and, if they matter, its arguments. Knows
+//! neither calls nor how many of them must match.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, IntoDeserializer, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+use super::field_aliases::Hinted;
+use super::optional::written;
+
+/// A call that is expected: a text is its name.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct ExpectedCall(NameAndArgs);
+
+/// A call that is expected.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "ExpectedCall")]
+struct NameAndArgs {
+    /// The tool's name.
+    #[serde(deserialize_with = "a_name")]
+    #[schemars(length(min = 1))]
+    name: String,
+    /// Arguments that must be there and equal; any if left out.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Map<String, Value>")]
+    args: Option<Map<String, Value>>,
+}
+
+impl ExpectedCall {
+    /// The tool's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The arguments, if they matter.
+    pub(crate) fn args(&self) -> Option<&Map<String, Value>> {
+        self.0.args.as_ref()
+    }
+}
+
+fn a_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    match name.is_empty() {
+        true => Err(Error::custom(
+            "the name of a tool is empty: write a name, or leave the entry out",
+        )),
+        false => Ok(name),
+    }
+}
+
+impl<'de> Deserialize<'de> for ExpectedCall {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct CallVisitor;
+        impl<'de> Visitor<'de> for CallVisitor {
+            type Value = ExpectedCall;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a tool's name, or a map with `name` and `args`")
+            }
+
+            fn visit_str<E: Error>(self, name: &str) -> Result<ExpectedCall, E> {
+                let name = a_name(name.into_deserializer())?;
+                Ok(ExpectedCall(NameAndArgs { name, args: None }))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ExpectedCall, A::Error> {
+                let map = Hinted::new(MapAccessDeserializer::new(map));
+                NameAndArgs::deserialize(map).map(ExpectedCall)
+            }
+        }
+        deserializer.deserialize_any(CallVisitor)
+    }
+}
+
+impl JsonSchema for ExpectedCall {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "ExpectedCallOrName".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let name = generator.subschema_for::<String>();
+        json_schema!({ "anyOf": [name, generator.subschema_for::<NameAndArgs>()] })
+    }
+}

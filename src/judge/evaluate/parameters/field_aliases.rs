@@ -1,0 +1,275 @@
+//! Recognises fields that the reference documents spell or place differently, and refuses
+//! them with the right spelling. Knows the words, not the evaluators. Camel case, and the maps that
+//! the references wrap around the fields, are rewritten by `config`.
+
+use std::fmt;
+
+use serde::Deserializer;
+use serde::de::{self, DeserializeSeed, MapAccess, Visitor};
+use serde::forward_to_deserialize_any;
+
+/// Another spelling, and the fields that could be meant: the first of them that this struct has.
+const SPELLINGS: &[(&str, &[&str])] = &[
+    ("exact_match", &["should_exact_match", "strict", "exact"]),
+    ("should_exact_match", &["exact_match", "strict", "exact"]),
+    ("strict_mode", &["strict"]),
+    ("strict", &["strict_mode", "exact_match"]),
+    ("tool_name", &["name"]),
+    ("name", &["tool_name"]),
+    ("args", &["parameters"]),
+    ("arguments", &["args", "parameters"]),
+    ("parameters", &["args"]),
+    ("params", &["args", "parameters"]),
+    ("input", &["args", "parameters"]),
+    ("result", &["output"]),
+    ("output", &["result"]),
+    (
+        "expected_tools",
+        &["expected_output", "tool_calls_order", "tool_calls"],
+    ),
+    ("forbidden", &["disallowed"]),
+];
+
+/// Fields that belong elsewhere.
+const PLACES: &[(&str, &str)] = &[
+    (
+        "threshold",
+        "`threshold` belongs to the criterion: write it beside `evaluate`",
+    ),
+    (
+        "min_count",
+        "`min_count` is for entries of `required` only: to limit a number of calls use \
+         `tool_call_count`, or in rules the templates `existence`, `absence` and `exactly`",
+    ),
+    (
+        "final",
+        "`final` is for entries of `required` only: leave it out here; in rules, the template \
+         `end` asks for the last call",
+    ),
+    (
+        "at_step",
+        "`at_step` is for entries of `required` only: leave it out here",
+    ),
+    (
+        "before_step",
+        "`before_step` is for entries of `required` only: leave it out here",
+    ),
+    (
+        "concurrency",
+        "`concurrency` belongs to the evaluator: write it beside `rules` or `expected`",
+    ),
+    (
+        "overlap",
+        "`overlap` is for rules about an order, such as `response` or `init`: leave it out here",
+    ),
+    (
+        "within",
+        "`within` is for rules about two kinds of calls, `a` and `b`: leave it out here",
+    ),
+    (
+        "same",
+        "`same` is for rules about two kinds of calls, `a` and `b`: leave it out here",
+    ),
+    (
+        "b",
+        "this rule is about one kind of calls, `a`: leave `b` out, or use a rule about two such as \
+         `response` or `coexistence`",
+    ),
+    (
+        "result",
+        "a result is read by entries of `required` and `disallowed` of `tool_calls`, by \
+         rules of `constraints`, and by `tool_call_output`",
+    ),
+];
+
+/// Fields of rules that count calls, and their templates.
+const COUNTS: [(&str, &str); 3] = [
+    ("min", "existence"),
+    ("max", "absence"),
+    ("count", "exactly"),
+];
+
+/// Why a rule with these fields has no such field that counts calls.
+fn refused_count(key: &str, fields: &[&str]) -> Option<String> {
+    let (_, template) = COUNTS.iter().find(|(field, _)| *field == key)?;
+    let own = COUNTS.iter().find(|(field, _)| fields.contains(field));
+    Some(match own {
+        Some((own, _)) => format!("`{key}` is for `{template}`: this rule has `{own}`"),
+        None => format!("`{key}` is for `{template}`: leave it out here"),
+    })
+}
+
+/// Is this word another spelling of the field? Then a message that the field is missing is
+/// superfluous: the word was refused already.
+pub fn stands_for(word: &str, field: &str) -> bool {
+    SPELLINGS
+        .iter()
+        .any(|(spelling, meant)| *spelling == word && meant.contains(&field))
+}
+
+/// A deserializer that refuses known other spellings of a struct's fields with the right spelling;
+/// everything else passes through.
+pub(crate) struct Hinted<D> {
+    deserializer: D,
+    fields: Option<&'static [&'static str]>,
+}
+
+impl<D> Hinted<D> {
+    /// With the fields of the struct that is read.
+    pub(crate) fn new(deserializer: D) -> Self {
+        Self {
+            deserializer,
+            fields: None,
+        }
+    }
+
+    /// With some of the fields of the struct that is read; the others are refused.
+    pub(crate) fn with_fields(deserializer: D, fields: &'static [&'static str]) -> Self {
+        Self {
+            deserializer,
+            fields: Some(fields),
+        }
+    }
+}
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for Hinted<D> {
+    type Error = D::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.deserializer.deserialize_any(visitor)
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        let fields = self.fields.unwrap_or(fields);
+        self.deserializer
+            .deserialize_struct(name, fields, Fields { visitor, fields })
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
+        option unit unit_struct newtype_struct seq tuple tuple_struct map enum identifier
+        ignored_any
+    }
+}
+
+/// A struct's visitor; takes maps only, since a list of values without names would say nothing to a
+/// reader.
+struct Fields<V> {
+    visitor: V,
+    fields: &'static [&'static str],
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for Fields<V> {
+    type Value = V::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map with ")?;
+        for (at, field) in self.fields.iter().enumerate() {
+            write!(f, "{}`{field}`", if at == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
+        self.visitor.visit_map(HintedMap {
+            map,
+            fields: self.fields,
+        })
+    }
+}
+
+struct HintedMap<A> {
+    map: A,
+    fields: &'static [&'static str],
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for HintedMap<A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, A::Error> {
+        self.map.next_key_seed(Key {
+            seed,
+            fields: self.fields,
+        })
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
+        self.map.next_value_seed(seed)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        self.map.size_hint()
+    }
+}
+
+/// Reads a key; the error is raised while it is read, so that it is placed at the key.
+struct Key<K> {
+    seed: K,
+    fields: &'static [&'static str],
+}
+
+impl<'de, K: DeserializeSeed<'de>> DeserializeSeed<'de> for Key<K> {
+    type Value = K::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<K::Value, D::Error> {
+        deserializer.deserialize_identifier(self)
+    }
+}
+
+impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for Key<K> {
+    type Value = K::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a field's name")
+    }
+
+    fn visit_str<E: de::Error>(self, key: &str) -> Result<K::Value, E> {
+        if !self.fields.contains(&key) {
+            let meant = SPELLINGS
+                .iter()
+                .find(|(word, _)| *word == key)
+                .map_or(&[][..], |(_, meant)| meant);
+            if let Some(field) = meant.iter().find(|field| self.fields.contains(field)) {
+                return Err(E::custom(format_args!("`{key}` is spelled `{field}` here")));
+            }
+            if let Some((_, message)) = PLACES.iter().find(|(word, _)| *word == key) {
+                return Err(E::custom(message));
+            }
+            if let Some(message) = refused_count(key, self.fields) {
+                return Err(E::custom(message));
+            }
+            return Err(E::unknown_field(key, self.fields));
+        }
+        self.seed.deserialize(de::value::StrDeserializer::new(key))
+    }
+}
+
+/// Implements serde for a struct whose derives are `#[serde(remote = "Self")]`: it is read with
+/// hints. (A single field is checked by its own type, and fields against each other by
+/// `Evaluate::check`, where errors have the better places.)
+macro_rules! read_with_hints {
+    ($name:ident) => {
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                $name::deserialize($crate::evaluate::parameters::field_aliases::Hinted::new(
+                    deserializer,
+                ))
+            }
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                $name::serialize(self, serializer)
+            }
+        }
+    };
+}
+pub(crate) use read_with_hints;

@@ -1,0 +1,171 @@
+//! Whole numbers and durations that limit something, with errors that name the field. Knows
+//! no evaluator.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Number;
+use text::{duration_from, duration_text};
+
+/// Reads a whole number, and names the field where it is none or too small.
+pub(crate) fn whole_number<'de, D: Deserializer<'de>>(
+    deserializer: D,
+    field: &'static str,
+    least: u32,
+) -> Result<u32, D::Error> {
+    struct NumberVisitor(&'static str, u32);
+    impl NumberVisitor {
+        fn read<E: de::Error>(&self, n: Option<u32>, found: impl fmt::Display) -> Result<u32, E> {
+            let Self(field, least) = self;
+            if let Some(n) = n.filter(|n| n >= least) {
+                return Ok(n);
+            }
+            let found = found.to_string();
+            let is_too_large = n.is_none() && found.bytes().all(|byte| byte.is_ascii_digit());
+            Err(match is_too_large {
+                true => E::custom(format_args!(
+                    "{field} cannot be {found}: write a whole number from {least} to {}",
+                    u32::MAX
+                )),
+                false => E::custom(format_args!(
+                    "{field} cannot be {found}: write a whole number, {least} or more"
+                )),
+            })
+        }
+    }
+    impl<'de> Visitor<'de> for NumberVisitor {
+        type Value = u32;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a whole number, {} or more", self.1)
+        }
+
+        fn visit_u64<E: de::Error>(self, n: u64) -> Result<u32, E> {
+            self.read(u32::try_from(n).ok(), n)
+        }
+
+        fn visit_i64<E: de::Error>(self, n: i64) -> Result<u32, E> {
+            self.read(u32::try_from(n).ok(), n)
+        }
+
+        fn visit_u128<E: de::Error>(self, n: u128) -> Result<u32, E> {
+            self.read(None, n)
+        }
+
+        fn visit_i128<E: de::Error>(self, n: i128) -> Result<u32, E> {
+            self.read(None, n)
+        }
+
+        fn visit_f64<E: de::Error>(self, n: f64) -> Result<u32, E> {
+            self.read(None, n)
+        }
+
+        // In JSON text any other number is a map that only serde_json can read.
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<u32, A::Error> {
+            let number = Number::deserialize(MapAccessDeserializer::new(map))
+                .map_err(|_| de::Error::invalid_type(Unexpected::Map, &self))?;
+            self.read(None, number)
+        }
+    }
+    deserializer.deserialize_any(NumberVisitor(field, least))
+}
+
+/// A number that is not to be exceeded, 0 or more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Most(pub u32);
+
+impl<'de> Deserialize<'de> for Most {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        whole_number(deserializer, "a limit", 0).map(Self)
+    }
+}
+
+/// A duration that is not zero: `500ms`, `2s`, `15m`, `1h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Period(std::time::Duration);
+
+impl Period {
+    /// In nanoseconds.
+    pub(crate) fn nanos(self) -> i64 {
+        i64::try_from(self.0.as_nanos())
+            .unwrap_or(i64::MAX / 4)
+            .min(i64::MAX / 4)
+    }
+}
+
+impl Period {
+    /// In milliseconds.
+    pub(crate) fn millis(self) -> u64 {
+        u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&duration_text(self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Period {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PeriodVisitor;
+        fn refused<E: de::Error>(found: impl fmt::Display) -> E {
+            E::custom(format_args!(
+                "`{found}` is not a duration above zero: write a whole number with a unit, such as \
+                 `500ms`, `2s`, `15m` or `1h`"
+            ))
+        }
+        impl Visitor<'_> for PeriodVisitor {
+            type Value = Period;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a duration such as `500ms`, `2s`, `15m` or `1h`")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Period, E> {
+                duration_from(text)
+                    .filter(|duration| !duration.is_zero())
+                    .map(Period)
+                    .ok_or_else(|| refused(text))
+            }
+
+            fn visit_u64<E: de::Error>(self, n: u64) -> Result<Period, E> {
+                Err(refused(n))
+            }
+
+            fn visit_i64<E: de::Error>(self, n: i64) -> Result<Period, E> {
+                Err(refused(n))
+            }
+
+            fn visit_f64<E: de::Error>(self, n: f64) -> Result<Period, E> {
+                Err(refused(n))
+            }
+        }
+        deserializer.deserialize_any(PeriodVisitor)
+    }
+}
+
+impl Serialize for Period {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl JsonSchema for Period {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Period".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": "^[0-9]+ ?(ms|s|m|h)$" })
+    }
+}

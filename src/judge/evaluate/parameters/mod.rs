@@ -1,0 +1,13 @@
+//! The types of evaluators' parameters: names, patterns, patterns over calls, and rules. They
+//! check themselves when they are read. Knows no single evaluator.
+
+pub(super) mod call_pattern;
+pub(super) mod expected_call;
+pub(super) mod field_aliases;
+pub(super) mod limits;
+pub(super) mod match_score;
+pub(super) mod names;
+pub(super) mod optional;
+pub(super) mod pattern;
+pub(super) mod rule;
+pub(super) mod same;

@@ -1,0 +1,432 @@
+//! How much effort a run took, measured by each quantity that can be limited, as far as it is
+//! known. Renders no text.
+
+use std::collections::BTreeMap;
+
+use hashbrown::HashMap;
+use serde_json::Value;
+
+use crate::evaluate::comparison::agreement::Numbering;
+use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
+use crate::evaluate::comparison::order::{Concurrency, Intervals};
+use crate::evaluate::comparison::score::Missing;
+use crate::evaluate::parameters::limits::Period;
+use crate::evaluate::parameters::pattern::Pattern;
+use crate::extract::{Trajectory, equality};
+
+/// The longest block of calls that is looked for.
+const MAX_BLOCK: usize = 6;
+/// Most calls that a text names.
+const MAX_NAMED: usize = 8;
+
+/// A limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Limit {
+    Calls,
+    Errors,
+    Retries,
+    Repeats,
+    Duplicates,
+    Duration,
+}
+
+/// The result of one limit.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(in crate::evaluate) struct LimitFound {
+    pub(crate) limit: Limit,
+    pub(crate) kept: Tri,
+    /// A number, or milliseconds rounded up; `None` if it is not known.
+    pub(crate) actual: Option<u64>,
+    /// For an exceeded limit: some of the calls that exceed it, and the length of the block.
+    pub(crate) calls: Vec<usize>,
+    pub(crate) block: usize,
+}
+
+/// A number as far as it is known, and the calls beyond the limit.
+struct Amount {
+    least: u64,
+    most: u64,
+    calls: Vec<usize>,
+    block: usize,
+}
+
+impl Amount {
+    fn known(n: usize, calls: Vec<usize>) -> Self {
+        Self {
+            least: n as u64,
+            most: n as u64,
+            calls,
+            block: 1,
+        }
+    }
+}
+
+impl Limit {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Calls => "max_calls",
+            Self::Errors => "max_errors",
+            Self::Retries => "max_retries",
+            Self::Repeats => "max_repeats",
+            Self::Duplicates => "max_duplicates",
+            Self::Duration => "max_duration",
+        }
+    }
+}
+
+/// The effort of a run by the key of its limit, where it is known: calls, errors, retries, repeats.
+pub(crate) fn effort(trajectory: &Trajectory) -> [(&'static str, Option<u64>); 4] {
+    let mut look = EffortLook::new(&[], trajectory, 0);
+    [Limit::Calls, Limit::Errors, Limit::Retries, Limit::Repeats].map(|limit| {
+        let Amount { least, most, .. } = look.amount(limit, 0);
+        (limit.as_str(), (least == most).then_some(most))
+    })
+}
+
+/// The calls of a trajectory that count.
+pub(crate) struct EffortLook<'a> {
+    trajectory: &'a Trajectory,
+    captured: CapturedValues<'a>,
+    /// Positions in the trajectory.
+    calls: Vec<usize>,
+    /// Set if it is unknown for some of them whether they count.
+    is_unsure: bool,
+    no_duration: bool,
+    untimed: Option<usize>,
+}
+
+/// A call's name and arguments, each as a number; no arguments have a number of their own.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Made {
+    name: u32,
+    /// `None` where they are not known.
+    args: Option<Option<u32>>,
+}
+
+impl Made {
+    /// Is it the same call again?
+    fn is(self, other: Self) -> Tri {
+        match (self.name == other.name, self.args, other.args) {
+            (false, ..) => Tri::No,
+            (true, Some(args), Some(others)) => Tri::from(args == others),
+            (true, ..) => Tri::Maybe,
+        }
+    }
+}
+
+impl<'a> EffortLook<'a> {
+    /// The calls that count. Searching their names may take at most this much work.
+    pub(crate) fn new(ignore: &[Pattern], trajectory: &'a Trajectory, max_search: u64) -> Self {
+        let mut captured = CapturedValues::within(trajectory, max_search);
+        let (mut calls, mut is_unsure) = (Vec::new(), false);
+        for (call_idx, call) in trajectory.tool_calls.iter().enumerate() {
+            let name = &*call.name;
+            let mut is_ignored = Tri::No;
+            for pattern in ignore {
+                is_ignored = is_ignored
+                    .max(captured.search(pattern.search_cost(name), || pattern.is_match(name)));
+                if is_ignored == Tri::Yes {
+                    break;
+                }
+            }
+            is_unsure |= is_ignored == Tri::Maybe;
+            if is_ignored != Tri::Yes {
+                calls.push(call_idx);
+            }
+        }
+        Self {
+            calls,
+            is_unsure,
+            trajectory,
+            captured,
+            no_duration: false,
+            untimed: None,
+        }
+    }
+
+    /// The work spent on searching.
+    pub(crate) fn searched(&self) -> u64 {
+        self.captured.searched()
+    }
+
+    /// The evidence that is missing.
+    pub(crate) fn missing(&self) -> Missing {
+        Missing {
+            no_duration: self.no_duration,
+            untimed: self.untimed,
+            ..self.captured.missing()
+        }
+    }
+
+    /// The amount that a limit counts; its calls are those beyond `most`.
+    fn amount(&mut self, limit: Limit, most: usize) -> Amount {
+        match limit {
+            Limit::Calls | Limit::Duration => {
+                let beyond = self.calls.iter().skip(most).copied();
+                Amount::known(self.calls.len(), beyond.collect())
+            }
+            Limit::Errors => self.errors(most),
+            Limit::Retries => self.retries(),
+            Limit::Repeats => self.repeats(),
+            Limit::Duplicates => self.duplicates(most),
+        }
+    }
+
+    /// Judges a limit.
+    pub(crate) fn judge(&mut self, limit: Limit, most: u32) -> LimitFound {
+        let amount = self.amount(limit, most as usize);
+        self.found(limit, u64::from(most), amount)
+    }
+
+    fn found(&self, limit: Limit, most: u64, amount: Amount) -> LimitFound {
+        let stays_exceeded = matches!(limit, Limit::Calls | Limit::Errors | Limit::Duplicates);
+        let kept = match (amount.most <= most, amount.least > most) {
+            _ if self.is_unsure => Tri::Maybe,
+            (true, _) if self.trajectory.cut_short => Tri::Maybe,
+            (true, _) => Tri::Yes,
+            (_, true) if self.trajectory.cut_short && !stays_exceeded => Tri::Maybe,
+            (_, true) => Tri::No,
+            (false, false) => Tri::Maybe,
+        };
+        let mut calls = match kept {
+            Tri::No => amount.calls,
+            Tri::Maybe | Tri::Yes => Vec::new(),
+        };
+        calls.truncate(MAX_NAMED.max(amount.block));
+        LimitFound {
+            limit,
+            kept,
+            actual: (!self.is_unsure).then_some(amount.least),
+            calls,
+            block: if kept == Tri::No { amount.block } else { 1 },
+        }
+    }
+
+    fn failed(&mut self) -> Vec<Tri> {
+        (self.calls.iter())
+            .map(|call_idx| match self.captured.error(*call_idx) {
+                Known::Value(failed) => Tri::from(failed),
+                Known::None | Known::Unknown => Tri::Maybe,
+            })
+            .collect()
+    }
+
+    fn errors(&mut self, most: usize) -> Amount {
+        let failed = self.failed();
+        let n_of = |least: Tri| failed.iter().filter(|failed| **failed >= least).count();
+        let certain = (self.calls.iter().zip(&failed))
+            .filter(|(_, failed)| **failed == Tri::Yes)
+            .map(|(call_idx, _)| *call_idx);
+        Amount {
+            most: n_of(Tri::Maybe) as u64,
+            ..Amount::known(n_of(Tri::Yes), certain.skip(most).collect())
+        }
+    }
+
+    /// The longest chain of retries, and the calls of it.
+    fn retries(&mut self) -> Amount {
+        let failed = self.failed();
+        let intervals = Intervals::new(self.trajectory, Concurrency::Interval).only(&self.calls);
+        let mut groups: BTreeMap<(&str, Option<usize>), Vec<usize>> = BTreeMap::new();
+        for (at, call_idx) in self.calls.iter().enumerate() {
+            let call = &self.trajectory.tool_calls[*call_idx];
+            groups
+                .entry((&*call.name, call.agent_run))
+                .or_default()
+                .push(at);
+        }
+        // By place: the call before of its name and run, and how long the chain is.
+        let mut previous: Vec<Option<usize>> = vec![None; self.calls.len()];
+        let mut longest = [(0_u64, None); 2];
+        let mut chains = [vec![0_u64; self.calls.len()], vec![0; self.calls.len()]];
+        for places in groups.values_mut() {
+            if let Some(untimed) = places.iter().find(|at| intervals.is_unplaced(**at)) {
+                self.untimed = self.untimed.or(Some(self.calls[*untimed]));
+                // Each of the others may follow another, where that failed.
+                let failed = places
+                    .iter()
+                    .filter(|at| failed[**at] >= Tri::Maybe)
+                    .count();
+                let most = failed.min(places.len() - 1) as u64;
+                longest[1].0 = longest[1].0.max(most);
+                continue;
+            }
+            let mut by_end = places.clone();
+            by_end.sort_by_key(|at| intervals.end[*at]);
+            places.sort_by_key(|at| intervals.start[*at]);
+            for &at in places.iter() {
+                let n_before =
+                    by_end.partition_point(|before| intervals.end[*before] < intervals.start[at]);
+                let Some(before) = n_before.checked_sub(1).map(|last| by_end[last]) else {
+                    continue;
+                };
+                previous[at] = Some(before);
+                for (level, least) in [Tri::Yes, Tri::Maybe].into_iter().enumerate() {
+                    if failed[before] >= least {
+                        chains[level][at] = chains[level][before] + 1;
+                        if chains[level][at] > longest[level].0 {
+                            longest[level] = (chains[level][at], Some(at));
+                        }
+                    }
+                }
+            }
+        }
+        let (least, mut at) = longest[0];
+        let mut calls = Vec::new();
+        for _ in 0..=least {
+            let Some(place) = at else { break };
+            calls.push(self.calls[place]);
+            at = previous[place];
+        }
+        calls.reverse();
+        Amount {
+            least,
+            most: longest[1].0,
+            calls,
+            block: 1,
+        }
+    }
+
+    /// The kind of each call.
+    fn made(&mut self) -> Vec<Made> {
+        let mut names: HashMap<&str, u32> = HashMap::new();
+        let mut numbering = Numbering::default();
+        let mut made = Vec::with_capacity(self.calls.len());
+        for call_idx in &self.calls {
+            let next = names.len() as u32;
+            let name = *names
+                .entry(&*self.trajectory.tool_calls[*call_idx].name)
+                .or_insert(next);
+            let args = match self.captured.args(*call_idx) {
+                // No arguments are none, however that is written.
+                Known::Value(Value::Object(args)) if args.is_empty() => Some(None),
+                Known::Value(value) if equality::is_comparable(value) => {
+                    Some(Some(numbering.of_value(value)))
+                }
+                Known::Value(_) => {
+                    self.captured.note_incomparable(*call_idx);
+                    None
+                }
+                Known::None => Some(None),
+                Known::Unknown => None,
+            };
+            made.push(Made { name, args });
+        }
+        made
+    }
+
+    /// How often a block came again at once, at most, and the calls of it.
+    fn repeats(&mut self) -> Amount {
+        let made = self.made();
+        let is_untimed = |call: &&usize| self.trajectory.tool_calls[**call].untimed;
+        if let Some(untimed) = self.calls.iter().find(is_untimed).copied() {
+            // A call that may stand anywhere may begin, prolong or interrupt a row.
+            self.untimed = self.untimed.or(Some(untimed));
+            let mut by_name: HashMap<u32, u64> = HashMap::new();
+            for of_call in &made {
+                *by_name.entry(of_call.name).or_default() += 1;
+            }
+            return Amount {
+                most: by_name.values().max().map_or(0, |n| n - 1),
+                ..Amount::known(0, Vec::new())
+            };
+        }
+        let (mut least, mut most) = ((0, 0, 1), 0);
+        for block in 1..=MAX_BLOCK {
+            let (mut certain, mut possible) = (0, 0);
+            for at in block..made.len() {
+                let is_again = made[at].is(made[at - block]);
+                certain = if is_again == Tri::Yes { certain + 1 } else { 0 };
+                possible = if is_again == Tri::No { 0 } else { possible + 1 };
+                if certain / block > least.0 {
+                    least = (certain / block, at, block);
+                }
+                most = most.max(possible / block);
+            }
+        }
+        let (n, last, block) = least;
+        let first = (last + 1).saturating_sub(block * (n + 1));
+        let calls: Vec<usize> = match (n, block) {
+            (0, _) => Vec::new(),
+            // The last of them, which is reported.
+            (_, 1) => self.calls[first..=last]
+                .iter()
+                .rev()
+                .take(1)
+                .copied()
+                .collect(),
+            _ => self.calls[first..first + block].to_vec(),
+        };
+        Amount {
+            least: n as u64,
+            most: most as u64,
+            calls,
+            block,
+        }
+    }
+
+    /// Calls that were made before, with the same arguments.
+    fn duplicates(&mut self, most: usize) -> Amount {
+        let made = self.made();
+        let mut seen: HashMap<Made, usize> = HashMap::new();
+        // By name: distinct known arguments.
+        let mut distinct: HashMap<u32, usize> = HashMap::new();
+        let mut again = Vec::new();
+        for (of_call, call_idx) in made.iter().zip(&self.calls) {
+            let n_distinct = distinct.entry(of_call.name).or_default();
+            if of_call.args.is_none() {
+                continue;
+            }
+            match seen.insert(*of_call, *call_idx) {
+                Some(_) => again.push(*call_idx),
+                None => *n_distinct += 1,
+            }
+        }
+        let n_needed: usize = distinct.values().map(|n| (*n).max(1)).sum();
+        Amount {
+            most: (made.len() - n_needed) as u64,
+            ..Amount::known(again.len(), again.iter().skip(most).copied().collect())
+        }
+    }
+
+    /// Judges the limit of time.
+    pub(crate) fn duration(&mut self, most: Period) -> LimitFound {
+        let calls = &self.trajectory.tool_calls;
+        let untimed = calls.iter().any(|call| call.untimed);
+        let (start, end) = match &self.trajectory.subject {
+            Some(subject) => (subject.start_unix_nanos, subject.end_unix_nanos),
+            None => (
+                calls
+                    .iter()
+                    .map(|call| call.start_unix_nanos)
+                    .min()
+                    .unwrap_or(0),
+                calls
+                    .iter()
+                    .map(|call| call.end_unix_nanos)
+                    .max()
+                    .unwrap_or(0),
+            ),
+        };
+        // Calls made of log records have no span around them.
+        let is_known = match self.trajectory.subject.is_some() {
+            true => start != 0 && end >= start,
+            false => !untimed && (end != 0 || calls.is_empty()),
+        };
+        self.no_duration |= !is_known;
+        let is_certain = !self.trajectory.cut_short
+            || (self.trajectory.subject.is_some() && !self.trajectory.uncertainty.subject);
+        let nanos = end.saturating_sub(start);
+        let is_kept = i64::try_from(nanos).is_ok_and(|nanos| nanos <= most.nanos());
+        LimitFound {
+            limit: Limit::Duration,
+            kept: match is_known && is_certain {
+                true => Tri::from(is_kept),
+                false => Tri::Maybe,
+            },
+            actual: is_known.then_some(nanos.div_ceil(1_000_000)),
+            calls: Vec::new(),
+            block: 1,
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! Judges the calls of one trajectory by one rule after the other: what each template
+//! requires, of which calls, and which of it cannot change however the rest of a cut trace turns
+//! out.
+
+use std::rc::Rc;
+
+use hashbrown::HashMap;
+
+use super::activations::{Activation, Breach, MAX_TOLD, RuleFound, Share, Tally};
+use super::keys::{PairKeys, ReadPaths};
+use super::pairs::{Direction, Pair, kept_in_some};
+use super::templates::questions;
+use crate::evaluate::comparison::call_sets::Line;
+use crate::evaluate::comparison::captured::Tri;
+use crate::evaluate::comparison::order::{Concurrency, Intervals, Near};
+use crate::evaluate::comparison::partners::Between;
+use crate::evaluate::comparison::score::{CallError, Missing};
+use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader};
+use crate::evaluate::parameters::rule::{Overlap, Rule, RuleShape};
+use crate::extract::Trajectory;
+
+/// The greatest value below 1 that a share with a violation may have.
+const NEARLY_ONE: f64 = 1.0 - 1e-9;
+
+/// Most patterns whose fits are kept from one rule to the next.
+const MAX_PATTERNS: usize = 64;
+
+/// Reads the calls of one trajectory.
+pub(crate) struct RuleJudge<'a> {
+    trajectory: &'a Trajectory,
+    reader: CallReader<'a>,
+    read_paths: ReadPaths<'a>,
+    /// The distinct names, and which of them each call has.
+    names: Vec<&'a str>,
+    name_of: Vec<u32>,
+    /// Has the call ended? A span with neither start nor end does not tell.
+    ended: Vec<Tri>,
+    /// How the calls fit the patterns that rules named so far.
+    fits: Vec<(&'a CallPattern, Rc<[Tri]>)>,
+    intervals: Intervals,
+    forwards: Option<Line>,
+    backwards: Option<Line>,
+    overlap: bool,
+    too_much: bool,
+    untimed: Option<usize>,
+}
+
+impl<'a> RuleJudge<'a> {
+    /// A judge that may spend at most this much work on searching.
+    pub(crate) fn new(
+        trajectory: &'a Trajectory,
+        concurrency: Concurrency,
+        max_search: u64,
+    ) -> Self {
+        let mut numbers: HashMap<&str, u32> = HashMap::new();
+        let mut names = Vec::new();
+        let name_of = trajectory.tool_calls.iter().map(|call| {
+            *numbers.entry(&*call.name).or_insert_with(|| {
+                names.push(&*call.name);
+                names.len() as u32 - 1
+            })
+        });
+        let name_of = name_of.collect();
+        Self {
+            trajectory,
+            reader: CallReader::new(trajectory, max_search),
+            read_paths: ReadPaths::default(),
+            names,
+            name_of,
+            ended: (trajectory.tool_calls.iter())
+                .map(|call| match (call.partial, call.untimed) {
+                    (false, _) => Tri::Yes,
+                    (true, true) => Tri::Maybe,
+                    (true, false) => Tri::No,
+                })
+                .collect(),
+            fits: Vec::new(),
+            intervals: Intervals::new(trajectory, concurrency),
+            forwards: None,
+            backwards: None,
+            overlap: false,
+            too_much: false,
+            untimed: None,
+        }
+    }
+
+    /// The work spent on searching so far.
+    pub(crate) fn searched(&self) -> u64 {
+        self.reader.captured.searched()
+    }
+
+    /// The evidence that is missing, and a call that lacks an argument.
+    pub(crate) fn finish(self) -> (Missing, Option<CallError>) {
+        let missing = Missing {
+            overlap: self.overlap,
+            too_much: self.too_much,
+            untimed: self.untimed,
+            ..self.reader.captured.missing()
+        };
+        (missing, self.reader.fault)
+    }
+
+    /// Judges a rule.
+    pub(crate) fn judge(&mut self, rule: &'a Rule) -> (Share, RuleFound) {
+        let tally = self.activations(rule);
+        let share = Share::new(&tally);
+        let found = RuleFound::new(tally);
+        let share = match self.trajectory.cut_short {
+            true => {
+                let has_order = self.intervals.concurrency() != Concurrency::Reply;
+                for_good(rule, share, &found, has_order, || self.has_ended(rule))
+            }
+            false => share,
+        };
+        (share, found)
+    }
+
+    fn activations(&mut self, rule: &'a Rule) -> Tally {
+        let shape = rule.shape();
+        match rule {
+            Rule::Existence(_) | Rule::Absence(_) | Rule::Exactly(_) => self.count(&shape),
+            Rule::Init(_) => self.edge(&shape, true),
+            Rule::End(_) => self.edge(&shape, false),
+            _ => self.pair(rule, &shape),
+        }
+    }
+
+    /// How each call fits a pattern.
+    fn fits(&mut self, pattern: &'a CallPattern) -> Rc<[Tri]> {
+        if let Some((_, fits)) = self.fits.iter().find(|(known, _)| *known == pattern) {
+            return fits.clone();
+        }
+        let fits: Rc<[Tri]> = self.new_fits(pattern).into();
+        if self.fits.len() == MAX_PATTERNS {
+            self.fits.clear();
+        }
+        self.fits.push((pattern, fits.clone()));
+        fits
+    }
+
+    fn new_fits(&mut self, pattern: &CallPattern) -> Vec<Tri> {
+        let by_name: Vec<Tri> = (self.names.iter())
+            .map(|name| self.reader.fits_name(pattern, name))
+            .collect();
+        let cut_short = self.trajectory.cut_short;
+        let reads_result = pattern.result.is_some();
+        (0..self.name_of.len())
+            .map(|call_idx| {
+                let named = by_name[self.name_of[call_idx] as usize];
+                if named == Tri::No {
+                    return Tri::No;
+                }
+                // The result of a call that has not ended may still come; in a complete trace it
+                // never will.
+                let lacks_result = self.ended[call_idx] == Tri::No && reads_result && !cut_short;
+                let position = named.min(Tri::from(!lacks_result));
+                self.reader.fit_named(pattern, position, call_idx)
+            })
+            .collect()
+    }
+
+    /// At least `min` calls a that have ended, and at most `max` calls a, ended or not.
+    fn count(&mut self, shape: &RuleShape<'a>) -> Tally {
+        let (fits, (min, max)) = (self.fits(shape.a), shape.bounds);
+        let n_of = |least: Tri, ended: bool| {
+            let counted = fits.iter().zip(&self.ended);
+            let counted = counted.filter(|(fit, end)| **fit >= least && !(ended && **end < least));
+            u32::try_from(counted.count()).unwrap_or(u32::MAX)
+        };
+        let between = |yes: bool, possible: bool| match (yes, possible) {
+            (true, _) => Tri::Yes,
+            (false, true) => Tri::Maybe,
+            (false, false) => Tri::No,
+        };
+        let reached = between(n_of(Tri::Yes, true) >= min, n_of(Tri::Maybe, true) >= min);
+        let not_exceeded = between(n_of(Tri::Maybe, false) <= max, n_of(Tri::Yes, false) <= max);
+        let kept_so_far = n_of(Tri::Yes, true) >= min && n_of(Tri::Yes, false) <= max;
+        let calls = (0..fits.len()).filter(|&call_idx| fits[call_idx] == Tri::Yes);
+        let may_have_ended = |call: usize| self.ended[call] == Tri::Maybe && fits[call] > Tri::No;
+        if reached == Tri::Maybe && (0..fits.len()).any(may_have_ended) {
+            let untimed = self.intervals.first_untimed(may_have_ended);
+            self.untimed = self.untimed.or(untimed);
+        }
+        of_run(reached.min(not_exceeded), kept_so_far, || Breach::Count {
+            n_made: n_of(Tri::Yes, false) as usize,
+            // Where no call is required, it makes no difference whether one has ended.
+            n_ended: n_of(Tri::Yes, min > 0) as usize,
+            beyond: calls.skip(max as usize).take(MAX_TOLD).collect(),
+        })
+    }
+
+    /// The first or the last call: those that no other call is before, or after.
+    fn edge(&mut self, shape: &RuleShape<'a>, is_first: bool) -> Tally {
+        let fits = self.fits(shape.a);
+        let line = match is_first {
+            true => forwards(&mut self.forwards, &self.intervals),
+            false => backwards(&mut self.backwards, &self.intervals),
+        };
+        let Some(first_end) = line.intervals.end.iter().min() else {
+            return Tally::default();
+        };
+        let at_edge: Vec<usize> = (0..fits.len())
+            .filter(|&call_idx| line.intervals.start[call_idx] <= *first_end)
+            .collect();
+        let is_unplaced = at_edge.iter().any(|call| line.intervals.is_unplaced(*call));
+        let kept_at = |least: Tri| {
+            let mut is_such =
+                (at_edge.iter()).map(|&call_idx| fits[call_idx].min(self.ended[call_idx]) >= least);
+            match (is_such.clone().all(|is| is), is_such.any(|is| is)) {
+                (true, _) => Tri::Yes,
+                (false, true) if is_unplaced => Tri::Maybe,
+                (false, true) => kept_in_some(shape.overlap.unwrap_or(Overlap::Fail)),
+                (false, false) => Tri::No,
+            }
+        };
+        let (now, at_best) = (kept_at(Tri::Yes), kept_at(Tri::Maybe));
+        let is_right = |call: usize| fits[call].min(self.ended[call]) == Tri::Yes;
+        let breach = || {
+            let at_fault = at_edge.iter().copied().filter(|&call| !is_right(call));
+            let (unended, misfits) = at_fault.partition(|&call| fits[call] == Tri::Yes);
+            Breach::Edge {
+                misfits,
+                unended,
+                beside: at_edge.iter().copied().find(|&call| is_right(call)),
+            }
+        };
+        match is_unplaced && now.max(at_best) == Tri::Maybe {
+            true => self.untimed = self.untimed.or(self.intervals.first_untimed(|_| true)),
+            false => self.overlap |= now == Tri::Maybe,
+        }
+        let kept = if now == at_best { now } else { Tri::Maybe };
+        of_run(kept, now == Tri::Yes, breach)
+    }
+
+    fn pair(&mut self, rule: &Rule, shape: &RuleShape<'a>) -> Tally {
+        let a = self.fits(shape.a);
+        let b = self.fits(shape.b.unwrap_or(shape.a));
+        let any = |fits: &[Tri]| fits.iter().any(|fit| *fit > Tri::No);
+        if !any(&a) && !any(&b) {
+            return Tally::default();
+        }
+        // No value is needed where one of the kinds is absent.
+        let same = if any(&a) && any(&b) { shape.same } else { &[] };
+        let keys = PairKeys::new(
+            same,
+            [&a, &b],
+            &mut self.read_paths,
+            &mut self.reader.captured,
+        );
+        let is_timed = !self.trajectory.from_messages;
+        let near = match shape.within {
+            None => Some(Near::Any),
+            Some(within) if is_timed => Some(Near::Within(within.nanos())),
+            Some(_) => None,
+        };
+        if near.is_none() && any(&a) && any(&b) {
+            self.reader.captured.lack_times();
+        }
+        let pair = Pair {
+            a: &a,
+            b: &b,
+            keys: &keys,
+            near,
+            ended: &self.ended,
+            ends_may_come: self.trajectory.cut_short,
+        };
+        let mut tally = Tally::default();
+        for question in questions(rule) {
+            let line = match question.place {
+                Direction::Before => backwards(&mut self.backwards, &self.intervals),
+                Direction::Anywhere | Direction::After => {
+                    forwards(&mut self.forwards, &self.intervals)
+                }
+            };
+            if question.between == Between::Nothing {
+                line.arrange_all();
+            }
+            let answers = pair.ask(question, line);
+            self.too_much |= answers.is_exhausted;
+            if answers.is_unplaced {
+                let is_of = |call: usize| a[call].max(b[call]) > Tri::No;
+                self.untimed = self.untimed.or(self.intervals.first_untimed(is_of));
+            } else if shape.overlap == Some(Overlap::NotEvaluated) {
+                self.overlap |= answers.is_open;
+            }
+            tally.extend(answers.tally);
+        }
+        self.too_much |= keys.too_many;
+        tally.nowhere = keys.nowhere;
+        tally
+    }
+
+    /// Was a b made, and has it ended?
+    fn has_ended(&mut self, rule: &'a Rule) -> bool {
+        let (Rule::RespondedExistence(_), Some(b)) = (rule, rule.shape().b) else {
+            return true;
+        };
+        let fits = self.fits(b);
+        let mut ended = fits.iter().zip(&self.ended);
+        ended.any(|(fit, ended)| *fit.min(ended) == Tri::Yes)
+    }
+}
+
+/// The calls in the order in which they ran; made when a rule first needs it.
+fn forwards<'l>(line: &'l mut Option<Line>, intervals: &Intervals) -> &'l mut Line {
+    line.get_or_insert_with(|| Line::new(intervals.clone()))
+}
+
+/// The calls with time running backwards.
+fn backwards<'l>(line: &'l mut Option<Line>, intervals: &Intervals) -> &'l mut Line {
+    line.get_or_insert_with(|| Line::new(intervals.mirrored()))
+}
+
+/// The one activation of a rule about the whole run.
+fn of_run(kept: Tri, kept_so_far: bool, breach: impl FnOnce() -> Breach) -> Tally {
+    let mut tally = Tally::default();
+    let activation = Activation {
+        is_certain: true,
+        kept,
+        kept_so_far,
+        call: None,
+    };
+    tally.add(activation, breach);
+    tally
+}
+
+/// How far the rest of a cut trace could move the share. Further calls may come anywhere, and
+/// repair or break most rules. Where calls of one reply are concurrent, a model span that comes
+/// late may change which calls these are, so no order is certain then.
+fn for_good(
+    rule: &Rule,
+    share: Share,
+    found: &RuleFound,
+    has_order: bool,
+    has_ended: impl FnOnce() -> bool,
+) -> Share {
+    let shape = rule.shape();
+    let is_kept = found.n_violations == 0 && found.n_open == 0;
+    let stays_kept = match rule {
+        Rule::Existence(_) => is_kept,
+        Rule::RespondedExistence(_) | Rule::Coexistence(_) => {
+            let is_plain = shape.within.is_none() && shape.same.is_empty();
+            let is_both = found.n_activations > 0 || matches!(rule, Rule::RespondedExistence(_));
+            is_plain && is_kept && is_both && has_ended()
+        }
+        _ => false,
+    };
+    let most = match rule {
+        Rule::Absence(_) if found.n_violations > 0 => 0.0,
+        Rule::Exactly(_) if exceeds(found) => 0.0,
+        Rule::NotSuccession(_) if found.n_violations > 0 && has_order => NEARLY_ONE,
+        Rule::NotCoexistence(_) if found.n_violations > 0 => NEARLY_ONE,
+        _ => 1.0,
+    };
+    Share {
+        value: share.value,
+        least: if stays_kept { 1.0 } else { 0.0 },
+        most,
+    }
+}
+
+/// Were more calls made than are allowed?
+fn exceeds(found: &RuleFound) -> bool {
+    matches!(&found.first, Some((None, Breach::Count { beyond, .. })) if !beyond.is_empty())
+}

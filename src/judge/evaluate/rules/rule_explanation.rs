@@ -1,0 +1,269 @@
+//! Describes in words how a rule was broken. Knows the names of the calls, and no values.
+
+use text::{code, counted, duration_text};
+
+use super::activations::{Breach, RuleFound};
+use super::templates::questions;
+use crate::evaluate::comparison::alignment::{times, was_called};
+use crate::evaluate::comparison::partners::Lack;
+use crate::evaluate::parameters::call_pattern::CallPattern;
+use crate::evaluate::parameters::rule::{Rule, RuleShape};
+use crate::evaluate::parameters::same::Same;
+use crate::extract::ToolCall;
+
+/// The first violation of a rule, and how many more there are.
+pub(crate) fn violation(rule: &Rule, found: &RuleFound, calls: &[ToolCall]) -> Option<String> {
+    let (call, breach) = found.first.as_ref()?;
+    let explanation = RuleExplanation { rule, calls };
+    let mut sentence = match call {
+        Some(call) => explanation.of_call(*call, breach),
+        None => explanation.of_run(breach),
+    };
+    if found.n_others > 0 {
+        sentence.push_str(&format!(", and {} more", found.n_others));
+    }
+    if let Some(nowhere) = nowhere(rule, found) {
+        sentence.push_str(&format!(" ({nowhere})"));
+    }
+    Some(sentence)
+}
+
+/// The paths of `same` that none of a rule's calls has, which may be misspelt: "no call of
+/// `^charge$` has `args.ordr`".
+pub(crate) fn nowhere(rule: &Rule, found: &RuleFound) -> Option<String> {
+    let RuleShape { a, b, same, .. } = rule.shape();
+    let mut texts: Vec<String> = Vec::new();
+    for (of_b, at) in &found.nowhere {
+        let (Some(same), kind) = (same.get(*at), if *of_b { b.unwrap_or(a) } else { a }) else {
+            continue;
+        };
+        let path = if *of_b { &same.b } else { &same.a };
+        let text = format!("no call of {kind} has {}", code(path.as_str()));
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    (!texts.is_empty()).then(|| texts.join(", "))
+}
+
+/// The calls of which a rule asks something: where there are none, there is nothing to check.
+pub(crate) fn asking(rule: &Rule) -> String {
+    let (RuleShape { a, b, .. }, questions) = (rule.shape(), questions(rule));
+    let asks = |of_b: bool| questions.iter().any(|question| question.of_b == of_b);
+    match (rule, b) {
+        (Rule::Init(_) | Rule::End(_), _) => "no calls".to_owned(),
+        (_, Some(b)) if asks(false) && asks(true) && a != b => format!("no call of {a} or {b}"),
+        (_, Some(b)) if asks(true) => format!("no call of {b}"),
+        _ => format!("no call of {a}"),
+    }
+}
+
+struct RuleExplanation<'a> {
+    rule: &'a Rule,
+    calls: &'a [ToolCall],
+}
+
+impl RuleExplanation<'_> {
+    fn called(&self, call_idx: usize) -> String {
+        match self.calls.get(call_idx) {
+            Some(call) => format!("{} (call {})", code(&call.name), call_idx + 1),
+            None => format!("call {}", call_idx + 1),
+        }
+    }
+
+    /// The names of these calls, which are the first of `n_calls`.
+    fn all_called(&self, calls: &[usize], n_calls: usize) -> String {
+        const MAX_NAMED: usize = 4;
+        let mut text = (calls.iter().take(MAX_NAMED))
+            .map(|call| self.called(*call))
+            .collect::<Vec<_>>()
+            .join(", ");
+        if n_calls > MAX_NAMED {
+            text.push_str(&format!(", … {} more", n_calls - MAX_NAMED));
+        }
+        text
+    }
+
+    /// " with the same `args.path`".
+    fn same(&self) -> String {
+        let same = self.rule.shape().same;
+        if same.is_empty() {
+            return String::new();
+        }
+        let paths: Vec<String> = same.iter().map(Same::describe).collect();
+        format!(" with the same {}", paths.join(" and "))
+    }
+
+    /// " within 10s".
+    fn within(&self) -> String {
+        let within = self.rule.shape().within;
+        within.map_or_else(String::new, |within| format!(" within {within}"))
+    }
+
+    fn of_call(&self, call: usize, breach: &Breach) -> String {
+        let RuleShape { a, b, .. } = self.rule.shape();
+        let b = b.unwrap_or(a);
+        let (called, within, same) = (self.called(call), self.within(), self.same());
+        match breach {
+            Breach::After(lack) => self.lacks(&called, lack, b, true),
+            Breach::Before(lack) => self.lacks(&called, lack, a, false),
+            Breach::Alone { of_b } => {
+                let other = if *of_b { a } else { b };
+                format!("{called}: no {other}{same}{within} anywhere")
+            }
+            Breach::Barred(other) => {
+                let right = match self.rule {
+                    Rule::NotChainSuccession(_) => "right ",
+                    _ => "",
+                };
+                format!(
+                    "{called} was called {right}after {}{same}{within}",
+                    self.called(*other)
+                )
+            }
+            Breach::BarredBeside(other) => {
+                format!(
+                    "{called} was called while {} ran{same}",
+                    self.called(*other)
+                )
+            }
+            Breach::Together(other) => {
+                format!(
+                    "{called} and {} were both called{same}{within}",
+                    self.called(*other)
+                )
+            }
+            Breach::Count { .. } | Breach::Edge { .. } => self.of_run(breach),
+        }
+    }
+
+    fn lacks(&self, called: &str, lack: &Lack, asked: &CallPattern, after: bool) -> String {
+        let (within, same) = (self.within(), self.same());
+        let side = if after { "after" } else { "before" };
+        match *lack {
+            Lack::Nothing => format!("{called}: no {asked} {side} it{same}{within}"),
+            Lack::Overlap(other) if after => {
+                format!("{} began before {called} had finished", self.called(other))
+            }
+            Lack::Overlap(other) => {
+                format!("{called} began before {} had finished", self.called(other))
+            }
+            Lack::TooFar(other, millis) => {
+                let millis = u64::try_from(millis).unwrap_or(0);
+                let gap = duration_text(std::time::Duration::from_millis(millis));
+                let (nearest, when) = match after {
+                    true => ("next", format!("came after {gap}")),
+                    false => ("last", format!("had ended {gap} before")),
+                };
+                format!(
+                    "no {asked} {side} {called}{same}{within}: the {nearest}, call {}, {when}",
+                    other + 1
+                )
+            }
+            Lack::InBetween(other, Some(partner)) => {
+                let (came, which) = if after {
+                    ("before", "next")
+                } else {
+                    ("after", "last")
+                };
+                format!(
+                    "{called} has no {asked}{same} of its own: {} came {came} the {which} \
+                     (call {})",
+                    self.called(other),
+                    partner + 1
+                )
+            }
+            Lack::InBetween(other, None) => format!(
+                "right {side} {called} came {}, expected {asked}{same}{within}",
+                self.called(other)
+            ),
+        }
+    }
+
+    fn of_run(&self, breach: &Breach) -> String {
+        let a = self.rule.shape().a;
+        match (breach, self.rule) {
+            (Breach::Count { .. }, _) => self.count(breach, a),
+            (Breach::Edge { .. }, Rule::Init(_)) => self.at_edge(breach, "first", a),
+            (Breach::Edge { .. }, _) => self.at_edge(breach, "last", a),
+            _ => String::new(),
+        }
+    }
+
+    /// How many calls were made, and how many were required.
+    fn count(&self, breach: &Breach, a: &CallPattern) -> String {
+        let Breach::Count {
+            n_made,
+            n_ended,
+            beyond,
+        } = breach
+        else {
+            return String::new();
+        };
+        let (min, max) = self.rule.shape().bounds;
+        let called = called_and_ended(*n_made, *n_ended);
+        let n_beyond = n_made.saturating_sub(max as usize);
+        let beyond = self.all_called(beyond, n_beyond);
+        match (self.rule, max) {
+            (Rule::Existence(_), _) => format!("{a} {called}, at least {min} needed"),
+            (Rule::Exactly(_), _) => format!("{a} {called}, expected {}", times(min as usize)),
+            (_, 0) if n_beyond == 1 => format!("{beyond} was called, {a} must not be"),
+            (_, 0) => format!("{beyond} were called, {a} must not be"),
+            _ => format!(
+                "{a} was called {}, at most {max} allowed: {beyond} {} too many",
+                times(*n_made),
+                if n_beyond == 1 { "is" } else { "are" }
+            ),
+        }
+    }
+
+    /// Which calls came first or last in place of an `a`.
+    fn at_edge(&self, breach: &Breach, place: &str, a: &CallPattern) -> String {
+        let Breach::Edge {
+            misfits,
+            unended,
+            beside,
+        } = breach
+        else {
+            return String::new();
+        };
+        let at_fault = if misfits.is_empty() { unended } else { misfits };
+        let calls = self.all_called(at_fault, at_fault.len());
+        let (has_ended, is_one) = (!misfits.is_empty(), at_fault.len() == 1);
+        match (beside, has_ended) {
+            (Some(beside), _) => format!(
+                "{calls} {}{} {}, so {} may have come {place}; expected {a}",
+                if has_ended { "" } else { "never ended and " },
+                match (is_one, has_ended) {
+                    (true, true) => "overlaps",
+                    (true, false) => "overlapped",
+                    (false, _) => "overlap",
+                },
+                self.called(*beside),
+                if is_one { "it" } else { "one of them" },
+            ),
+            (None, true) if unended.is_empty() => format!("{calls} came {place}, expected {a}"),
+            (None, true) => format!(
+                "{calls} may have come {place}, since {} never ended; expected {a}",
+                self.all_called(unended, unended.len())
+            ),
+            (None, false) => format!("{calls} came {place}, but never ended; expected {a}"),
+        }
+    }
+}
+
+/// "was called twice", and of calls that must have ended, how many did.
+fn called_and_ended(n_made: usize, n_ended: usize) -> String {
+    let called = was_called(n_made);
+    match (n_made, n_ended) {
+        (1, 0) => format!("{called}, but that call never ended"),
+        (_, 0) if n_made > 0 => format!("{called}, but no call ended"),
+        _ if n_ended < n_made => {
+            format!(
+                "{called}, but only {} ended",
+                counted(n_ended, "call", "calls")
+            )
+        }
+        _ => called,
+    }
+}

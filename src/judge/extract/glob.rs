@@ -1,0 +1,32 @@
+//! Matches globs: one rule for the names of transfers and for selectors. Knows neither.
+
+/// Does the whole text match the glob? `*` is any text, `?` one character, everything else itself.
+/// Takes time text × glob at worst.
+pub fn glob_matches(glob: &str, text: &str) -> bool {
+    let (mut pattern, mut text) = (glob.chars(), text.chars());
+    // Where to resume when the text after the last star did not fit: that star takes one character
+    // more.
+    let mut retry = None;
+    loop {
+        let before = (pattern.clone(), text.clone());
+        match (pattern.next(), text.next()) {
+            (Some('*'), _) => {
+                text = before.1;
+                retry = Some((pattern.clone(), text.clone()));
+            }
+            (Some('?'), Some(_)) => {}
+            (Some(wanted), Some(found)) if wanted == found => {}
+            (None, None) => return true,
+            _ => {
+                let Some((after_star, mut taken)) = retry.take() else {
+                    return false;
+                };
+                if taken.next().is_none() {
+                    return false;
+                }
+                (pattern, text) = (after_star.clone(), taken.clone());
+                retry = Some((after_star, taken));
+            }
+        }
+    }
+}

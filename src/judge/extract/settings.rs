@@ -1,0 +1,260 @@
+//! The settings `tools`: how tool calls are recognised. Plain data; `Recogniser` compiles
+//! them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// `tools`: how tool calls are recognised.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tools {
+    /// Attributes that name a tool, after the built-in conventions.
+    pub name_attributes: Vec<String>,
+    /// Names that are no tool calls. Your list replaces the default one.
+    pub ignore: Vec<String>,
+    /// Which calls are transfers between agents: `auto`, `off`, or a list of globs.
+    pub handoffs: Handoffs,
+    /// Longest arguments or result kept of one call, in bytes; more is cut and marked.
+    pub max_value_size: usize,
+    /// Longest reply kept of a model that asks for tool calls, and as much of the messages that it
+    /// was asked with, in bytes.
+    pub max_messages_size: usize,
+    /// Conventions of your own, asked before the built-in ones.
+    pub conventions: Vec<CustomConvention>,
+}
+
+/// Which calls are transfers between agents, and so no tool calls.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Handoffs {
+    /// `transfer_to_agent`, and `transfer_to_X`, `handoff_to_X`, `handoff to X` where X is an agent
+    /// of the trace.
+    #[default]
+    Auto,
+    /// None.
+    Off,
+    /// Those whose name matches one of these globs (`*` and `?`).
+    Globs(Vec<String>),
+}
+
+/// A convention of your own.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "HouseConvention")]
+pub struct CustomConvention {
+    /// What `inspect` and the exported calls name it.
+    pub name: String,
+    /// What the spans are: `tool` calls, `agent` runs, or calls of a `model`.
+    #[serde(default)]
+    pub kind: SpanKind,
+    /// Attributes and their values, all of which a span must have to be of this kind; numbers and
+    /// booleans as their JSON text.
+    #[serde(rename = "match")]
+    pub matches: BTreeMap<String, String>,
+    /// Attributes and their values, all of which mark a call that failed, beside the span's status.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub error_match: BTreeMap<String, String>,
+    /// The attribute that holds the name of the tool or agent; without it the span's name.
+    #[serde(default)]
+    pub name_from: Option<String>,
+    /// The attribute that holds the arguments.
+    #[serde(default)]
+    pub args_from: Option<String>,
+    /// The attribute that holds the result.
+    #[serde(default)]
+    pub result_from: Option<String>,
+    /// The attribute that holds the model's call id.
+    #[serde(default)]
+    pub id_from: Option<String>,
+}
+
+/// What the spans of a convention of your own are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SpanKind {
+    /// Tool calls.
+    #[default]
+    Tool,
+    /// Agent runs.
+    Agent,
+    /// Calls of a model.
+    Model,
+}
+
+impl Default for Tools {
+    fn default() -> Self {
+        Self {
+            name_attributes: vec!["tool.name".to_owned()],
+            ignore: ["final_answer", "finish", "(merged tools)"]
+                .map(str::to_owned)
+                .to_vec(),
+            handoffs: Handoffs::Auto,
+            max_value_size: 16 << 10,
+            max_messages_size: 64 << 10,
+            conventions: Vec::new(),
+        }
+    }
+}
+
+impl Tools {
+    /// The attributes that the settings name, which the scan must keep.
+    pub(super) fn attributes(&self) -> impl Iterator<Item = &str> {
+        self.name_attributes.iter().map(String::as_str).chain(
+            self.conventions
+                .iter()
+                .flat_map(CustomConvention::attributes),
+        )
+    }
+
+    /// The mistakes in the settings: where each is, and its remedy.
+    pub fn problems(&self) -> Vec<(String, String)> {
+        let mut problems = Vec::new();
+        for (at, name) in self.name_attributes.iter().enumerate() {
+            if name.is_empty() {
+                problems.push((
+                    format!("name_attributes[{at}]"),
+                    "an attribute's name cannot be empty".to_owned(),
+                ));
+            }
+        }
+        for (at, custom) in self.conventions.iter().enumerate() {
+            if custom.name.is_empty() {
+                problems.push((
+                    format!("conventions[{at}].name"),
+                    "give the convention a name, which `inspect` shows".to_owned(),
+                ));
+            }
+            if custom.matches.is_empty() {
+                let problem = "name at least one attribute and the value that marks a tool call, \
+                               such as `{ \"acme.kind\": tool }`";
+                problems.push((format!("conventions[{at}].match"), problem.to_owned()));
+            }
+            for unused in custom.unused() {
+                let problem = format!(
+                    "nothing reads this of spans of `kind: {}`; leave it out, or write \
+                     `kind: tool`",
+                    custom.kind.as_str()
+                );
+                problems.push((format!("conventions[{at}].{unused}"), problem));
+            }
+        }
+        problems
+    }
+}
+
+impl CustomConvention {
+    fn attributes(&self) -> impl Iterator<Item = &str> {
+        let from = [
+            &self.name_from,
+            &self.args_from,
+            &self.result_from,
+            &self.id_from,
+        ];
+        let from = from.into_iter().filter_map(|name| name.as_deref());
+        let matched = self.matches.keys().chain(self.error_match.keys());
+        matched.map(String::as_str).chain(from)
+    }
+
+    /// Keys that this kind of span does not use.
+    fn unused(&self) -> Vec<&'static str> {
+        let of_calls = [
+            ("args_from", self.args_from.is_some()),
+            ("result_from", self.result_from.is_some()),
+            ("id_from", self.id_from.is_some()),
+            ("error_match", !self.error_match.is_empty()),
+        ];
+        let of_names = ("name_from", self.name_from.is_some());
+        let unused: Vec<_> = match self.kind {
+            SpanKind::Tool => Vec::new(),
+            SpanKind::Agent => of_calls.to_vec(),
+            SpanKind::Model => [&of_calls[..], &[of_names]].concat(),
+        };
+        let unused = unused.into_iter().filter(|(_, is_given)| *is_given);
+        unused.map(|(key, _)| key).collect()
+    }
+}
+
+impl SpanKind {
+    /// The word of the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tool => "tool",
+            Self::Agent => "agent",
+            Self::Model => "model",
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Handoffs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Words;
+
+        impl<'de> Visitor<'de> for Words {
+            type Value = Handoffs;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("`auto`, `off`, or a list of globs")
+            }
+
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<Handoffs, E> {
+                match word {
+                    "auto" => Ok(Handoffs::Auto),
+                    "off" => Ok(Handoffs::Off),
+                    other => Err(E::custom(format!(
+                        "unknown word `{other}`: write `auto`, `off`, or a list of globs such as \
+                         `[\"transfer_to_*\"]`"
+                    ))),
+                }
+            }
+
+            // YAML 1.1 readers take `off` for a boolean.
+            fn visit_bool<E: de::Error>(self, value: bool) -> Result<Handoffs, E> {
+                if value {
+                    Err(E::custom("write `auto`, `off`, or a list of globs"))
+                } else {
+                    Ok(Handoffs::Off)
+                }
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut globs: A) -> Result<Handoffs, A::Error> {
+                let mut list = Vec::new();
+                while let Some(glob) = globs.next_element()? {
+                    list.push(glob);
+                }
+                Ok(Handoffs::Globs(list))
+            }
+        }
+
+        deserializer.deserialize_any(Words)
+    }
+}
+
+impl Serialize for Handoffs {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::Off => serializer.serialize_str("off"),
+            Self::Globs(globs) => globs.serialize(serializer),
+        }
+    }
+}
+
+impl JsonSchema for Handoffs {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Handoffs".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "which calls are transfers between agents: \
+                            `auto`, `off`, or a list of globs",
+            "anyOf": [
+                { "enum": ["auto", "off"] },
+                { "type": "array", "items": { "type": "string" } },
+            ]
+        })
+    }
+}

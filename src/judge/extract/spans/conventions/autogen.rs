@@ -1,0 +1,75 @@
+//! AutoGen: a tool's span has neither arguments nor a result. Its runtime hands both around
+//! in messages, which it records in spans `autogen process …` of other traces. The calls
+//! themselves are recognised by their GenAI marks.
+
+use otlp::span::{Span, Value};
+use serde_json::Value as Json;
+
+use super::super::convention::{Convention, CrossTrace, Prune};
+use super::super::keys;
+use crate::extract::tool_call::CallPart;
+use crate::extract::values::{messages, payload};
+
+/// AutoGen's spans of tools have neither arguments nor a result. Its runtime hands both around in
+/// messages, which it records in spans `autogen process …` of other traces, attribute `message`.
+/// They are joined by call id. The calls themselves are recognised as `gen_ai`.
+pub(super) const AUTOGEN: Convention = Convention {
+    name: "autogen",
+    prune: Some(Prune {
+        key: keys::MESSAGE,
+        applies_to: |span, _| is_runtime_message(span.name()),
+        keep: |text| messages::may_announce(text).then_some(text),
+    }),
+    cross_trace: Some(CrossTrace {
+        carries: is_runtime_message,
+        parts: call_parts,
+    }),
+    ..Convention::NONE
+};
+
+/// Is this the runtime handing on a message?
+fn is_runtime_message(span_name: &str) -> bool {
+    span_name.starts_with("autogen process ")
+}
+
+fn call_parts(span: &Span, max_size: usize) -> Vec<(String, CallPart)> {
+    let mut parts = Vec::new();
+    if let Some(Value::Str(text)) = span.get(keys::MESSAGE)
+        && let Ok(message) = serde_json::from_str(text)
+    {
+        find_parts(&message, max_size, &mut parts);
+    }
+    parts
+}
+
+/// Finds requests and executions, wherever in the message they are. serde_json stops at 128 levels,
+/// so that this recursion is bounded.
+fn find_parts(message: &Json, max_size: usize, parts: &mut Vec<(String, CallPart)>) {
+    match message {
+        Json::Array(items) => items
+            .iter()
+            .for_each(|item| find_parts(item, max_size, parts)),
+        Json::Object(map) => {
+            let contents = map.get("content").and_then(Json::as_array);
+            let contents = contents.into_iter().flatten();
+            let payload_at = |content: &Json, key: &str| {
+                Some(payload::of_message(content.get(key)?.clone(), max_size))
+            };
+            match map.get("type").and_then(Json::as_str) {
+                Some("ToolCallRequestEvent") => parts.extend(contents.filter_map(|call| {
+                    let args = payload_at(call, "arguments")?;
+                    Some((call["id"].as_str()?.to_owned(), CallPart::Args(args)))
+                })),
+                Some("ToolCallExecutionEvent") => parts.extend(contents.filter_map(|execution| {
+                    let result = payload_at(execution, "content")?;
+                    let call_id = execution["call_id"].as_str()?.to_owned();
+                    Some((call_id, CallPart::Result(result)))
+                })),
+                _ => map
+                    .values()
+                    .for_each(|value| find_parts(value, max_size, parts)),
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,85 @@
+//! OpenInference (Arize Phoenix): LangChain, LlamaIndex, OpenAI Agents, smolagents, DSPy,
+//! Agno, CrewAI, UiPath and others. LangGraph's agents are marked as runs only if their name says
+//! so.
+
+use std::borrow::Cow;
+
+use super::super::convention::{Convention, SpanCall};
+use super::super::key_bits::KeyBits;
+use super::super::keys;
+use super::super::view::View;
+use crate::extract::values::Envelope;
+
+/// - Tool call: `openinference.span.kind` is `TOOL`, or `AGENT` beside `tool.name`.
+/// - Agent run: `openinference.span.kind` is `AGENT`, or `span_type` is `agentRun`. The agent is
+///   `ai.telemetry.functionId`, `agent.name`, `gen_ai.agent.name`, `graph.node.id`, or the span's
+///   name.
+/// - Model call: `openinference.span.kind` is `LLM`, except for spans `…._prepare_chat_with_tools`;
+///   or `span_type` is `completion`.
+/// - Name: `tool.name`, else the span's name without a method such as `.run` or `.__call__`.
+/// - Error: the status ERROR, except beside `ai.operationId`, where only an `exception` event
+///   counts.
+pub(super) const OPENINFERENCE: Convention = Convention {
+    name: "openinference",
+    marks: KeyBits::new(&[keys::OI_KIND, keys::SPAN_TYPE_FLAT]),
+    written_by_many: true,
+    is_call: Some(is_call),
+    call: Some(call),
+    agent_run: Some(agent_run),
+    is_model: Some(is_model),
+    ..Convention::NONE
+};
+
+fn is_call(span: &View<'_>) -> bool {
+    span.is(keys::OI_KIND, "TOOL") || (span.is(keys::OI_KIND, "AGENT") && span.has(keys::TOOL_NAME))
+}
+
+fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
+    let bare_name = || Cow::Borrowed(bare_name(span.name()));
+    SpanCall {
+        name: Some(span.text(keys::TOOL_NAME).unwrap_or_else(bare_name)),
+        call_id: span.first_text(&[keys::OI_CALL_ID, keys::TOOL_ID]),
+        args: span.raw(keys::INPUT_VALUE),
+        args_in: Envelope::Kwargs,
+        result: span.raw(keys::OUTPUT_VALUE),
+        // openinference-vercel copies the first error of a trace onto every later span: only the
+        // exception event proves a failure.
+        status_lies: span.has(keys::AI_OPERATION),
+        ..SpanCall::default()
+    }
+}
+
+/// A span's name without the method that some instrumentations add.
+pub(super) fn bare_name(name: &str) -> &str {
+    let name = name
+        .strip_prefix("invocation [")
+        .and_then(|name| name.strip_suffix(']'))
+        .unwrap_or(name);
+    [".__call__", ".acall", ".run", "._execute_core"]
+        .iter()
+        .find_map(|method| name.strip_suffix(method))
+        .unwrap_or(name)
+}
+
+fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
+    // UiPath marks the run of its agent with a kind of its own.
+    if span.is(keys::SPAN_TYPE_FLAT, "agentRun") {
+        return Some(Cow::Borrowed(span.name()));
+    }
+    let names = &[
+        keys::AI_FUNCTION,
+        keys::AGENT_NAME,
+        keys::GEN_AI_AGENT,
+        keys::GRAPH_NODE,
+    ];
+    span.is(keys::OI_KIND, "AGENT").then(|| {
+        let name = span.first_text(names);
+        name.unwrap_or_else(|| Cow::Borrowed(bare_name(span.name()).trim()))
+    })
+}
+
+fn is_model(span: &View<'_>) -> bool {
+    // LlamaIndex marks the preparation of a request as a call of the model.
+    (span.is(keys::OI_KIND, "LLM") && !span.name().ends_with("._prepare_chat_with_tools"))
+        || span.is(keys::SPAN_TYPE_FLAT, "completion")
+}

@@ -1,0 +1,63 @@
+//! The Vercel AI SDK's own spans (v6, and v7 with its legacy telemetry). A plain completion
+//! is marked like an agent's run: it is one only if a tool call lies beneath it or tools were
+//! offered to the model.
+
+use super::super::convention::{Convention, Kinds, RecognisedSpans, Refine};
+use super::super::key_bits::KeyBits;
+use super::super::keys;
+use super::super::view::View;
+
+/// - Agent run: `ai.operationId` is `ai.generateText` or `ai.streamText`, and a tool call lies
+///   below or `ai.prompt.tools` offered tools to the model.
+/// - Model call: `ai.operationId` ends with `.doGenerate` or `.doStream`.
+/// - Error: the status ERROR, except beside `openinference.span.kind`, where only an `exception`
+///   event counts.
+pub(super) const VERCEL_AI: Convention = Convention {
+    name: "vercel_ai",
+    marks: KeyBits::new(&[keys::AI_OPERATION]),
+    kinds: KINDS,
+    is_model: Some(is_model),
+    refine: Some(Refine {
+        when: KeyBits::new(&[keys::AI_OPERATION]),
+        apply: drop_plain_completions,
+    }),
+    ..Convention::NONE
+};
+
+const KINDS: Kinds = Kinds {
+    kind: Some(keys::AI_OPERATION),
+    tool: &["ai.toolCall"],
+    agent: &["ai.generateText", "ai.streamText"],
+    name: &[keys::AI_TOOL_NAME],
+    call_id: &[keys::AI_CALL_ID],
+    args: &[keys::AI_ARGS],
+    result: &[keys::AI_RESULT],
+    caller: &[keys::AI_FUNCTION],
+    agent_name: &[keys::AI_FUNCTION],
+    // openinference-vercel copies the first error of a trace onto every later span: only the
+    // exception event proves a failure.
+    status_lies_beside: Some(keys::OI_KIND),
+    ..Kinds::NONE
+};
+
+fn is_model(span: &View<'_>) -> bool {
+    span.str(keys::AI_OPERATION).is_some_and(|operation| {
+        operation.ends_with(".doGenerate") || operation.ends_with(".doStream")
+    })
+}
+
+fn drop_plain_completions(spans: &mut RecognisedSpans<'_, '_>) {
+    let mut uses_tools: Vec<bool> = (spans.spans.iter())
+        .map(|span| span.call.is_some())
+        .collect();
+    for &span_idx in spans.parents_first.iter().rev() {
+        let span = &mut spans.spans[span_idx];
+        if let Some(parent) = spans.parent[span_idx] {
+            uses_tools[parent] |= uses_tools[span_idx] || span.view.has(keys::AI_PROMPT_TOOLS);
+        }
+        let is_run = span.agent.is_some();
+        if is_run && !uses_tools[span_idx] && KINDS.is(&span.view, KINDS.agent) {
+            span.agent = None;
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The attributes in which a run may state how it wants to be judged. Knows their keys; does
+//! not read their values.
+
+use otlp::span::{Keep, KeyId, KeySet};
+
+/// The attribute that names the case a run is one of.
+pub const CASE_ID: &str = "test.case.id";
+/// The attribute that names registered criteria to apply.
+pub const CRITERIA: &str = "spanscore.criteria";
+/// The attribute that holds an expectation of its own: the JSON of an `evaluate` block.
+pub const EXPECT: &str = "spanscore.expect";
+
+/// How much a run may say about its own judgement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SpanExpectationPolicy {
+    /// Is [`CRITERIA`] read?
+    pub criteria: bool,
+    /// Is [`EXPECT`] read?
+    pub expect: bool,
+    /// Most bytes of both that are kept of one span.
+    pub max_size: usize,
+}
+
+/// The ids of the keys that are read.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ExpectationKeys {
+    pub(crate) case_id: Option<KeyId>,
+    pub(crate) criteria: Option<KeyId>,
+    pub(crate) expect: Option<KeyId>,
+}
+
+impl ExpectationKeys {
+    /// Adds the keys that the policy allows to those the scan keeps.
+    pub(super) fn add(keys: &mut KeySet, policy: SpanExpectationPolicy) -> Self {
+        let SpanExpectationPolicy {
+            criteria, expect, ..
+        } = policy;
+        keys.max_expectations_size = policy.max_size;
+        Self {
+            case_id: Some(keys.add(CASE_ID, Keep::Value)),
+            criteria: criteria.then(|| keys.add(CRITERIA, Keep::Expectation)),
+            expect: expect.then(|| keys.add(EXPECT, Keep::Expectation)),
+        }
+    }
+}

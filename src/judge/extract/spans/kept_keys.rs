@@ -1,0 +1,52 @@
+//! Which attributes, events and log records the scan must keep: the built-in table, the
+//! settings' own names, and whatever selectors and scores read.
+
+use otlp::span::{Keep, KeySet, WantedBody};
+
+use super::conventions::log_calls;
+use super::keys::RULES;
+use super::log_records::MESSAGE_EVENTS;
+use crate::extract::settings::Tools;
+
+/// The keys to keep: the built-in ones, then those that the settings name, then `extra` (what
+/// selectors read and scores copy). With `previous` every key of that set keeps its id, so that
+/// spans taken in under it can still be read.
+pub fn kept_keys<'a>(
+    tools: &Tools,
+    extra: impl IntoIterator<Item = &'a str>,
+    previous: Option<&KeySet>,
+) -> KeySet {
+    let mut keys = previous.cloned().unwrap_or_else(|| KeySet::new(RULES));
+    for name in tools.attributes() {
+        keys.add(name, Keep::Value);
+    }
+    for name in extra {
+        keys.add(name, Keep::Value);
+    }
+    let calls = log_calls::EVENTS
+        .iter()
+        .map(|&event| (event, WantedBody::Not));
+    keys.want_records(calls.chain(MESSAGE_EVENTS.iter().copied()).collect());
+    keys.max_value_size = tools.max_value_size;
+    keys.max_messages_size = tools.max_messages_size;
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keys::TOOL_NAME;
+    use super::*;
+
+    #[test]
+    fn configured_names_follow_and_a_wider_set_keeps_the_ids() {
+        let tools = Tools {
+            name_attributes: vec!["tool.name".into(), "acme.tool".into()],
+            ..Tools::default()
+        };
+        let first = kept_keys(&tools, ["env"], None);
+        let second = kept_keys(&Tools::default(), ["deployment"], Some(&first));
+        assert_eq!(first.id("tool.name"), Some(TOOL_NAME));
+        assert_eq!(first.id("acme.tool"), second.id("acme.tool"));
+        assert_eq!(second.len(), first.len() + 1);
+    }
+}

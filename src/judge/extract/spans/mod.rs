@@ -1,0 +1,27 @@
+//! What a single span says: its attributes under the keys of the table, and what a convention
+//! makes of them. Knows nothing of the other spans of its trace, except that a convention may bring
+//! hooks which the trace calls. From the bottom up: key bits, keys, view, messages, convention,
+//! the conventions, log records, the recogniser that asks them all, and the admission of a span.
+
+pub(crate) mod key_bits;
+pub(crate) mod keys;
+pub(crate) mod view;
+
+pub(crate) mod convention;
+pub(crate) mod conventions;
+pub(crate) mod model_messages;
+pub(crate) mod shared_keys;
+
+pub(crate) mod expectation_keys;
+pub(crate) mod kept_keys;
+pub(crate) mod log_records;
+pub(crate) mod prune;
+pub(crate) mod recognise;
+
+pub(crate) mod admit;
+
+pub(crate) use convention::{RecognisedSpan, RecognisedSpans, SpanCall, SpanIdx};
+pub(crate) use conventions::ConventionId;
+pub(crate) use key_bits::KeyBits;
+pub(crate) use recognise::{ConventionRef, Recogniser};
+pub(crate) use view::View;

@@ -1,0 +1,222 @@
+//! Prunes a span on arrival to what its judgement may read: drops inputs and outputs of spans
+//! that are no calls, and all of a model's request but the tool results that are new in it. So an
+//! open trace costs by its calls, not by its prompts.
+
+use otlp::span::{
+    Attribute, KeptAttributes, KeptAttributesBuilder, Span, SpanClass, Value, cut_at_char,
+};
+
+use super::conventions::{ConventionId, prunes};
+use super::keys;
+use crate::extract::values::messages::{NewMessages, may_announce, new_messages};
+
+/// Prunes a span that is no tool call; results longer than `max_value_size` are cut. The builder
+/// lends its scratch space.
+pub(super) fn prune(
+    span: &mut Span,
+    class: SpanClass,
+    max_value_size: usize,
+    builder: &mut KeptAttributesBuilder,
+) {
+    let run = ConventionId::from_note(class.recognition.agent);
+    let holds_run = run.is_some_and(|convention| convention.get().conversation.is_some());
+    let requests = Requests::new(&span.kept);
+    let rules: smallvec::SmallVec<[_; 2]> = prunes()
+        .filter(|rule| (rule.applies_to)(span, class))
+        .collect();
+    span.kept.retain(
+        builder,
+        |attribute| {
+            let rule = rules.iter().find(|rule| rule.key == attribute.key);
+            match (rule, attribute.value) {
+                (Some(rule), Value::Str(text)) => (rule.keep)(text).map(|text| Attribute {
+                    value: Value::Str(text),
+                    ..attribute
+                }),
+                _ if keys::is_payload(attribute.key) => {
+                    let kept = payload(attribute, class.model, class.agent_run, requests)?;
+                    let is_reply = class.model || holds_run;
+                    Some(if is_reply {
+                        kept
+                    } else {
+                        with_short_result(kept, max_value_size)
+                    })
+                }
+                _ => Some(attribute),
+            }
+        },
+        // Some SDKs repeat the whole conversation in events; the model's answer is the
+        // `gen_ai.choice`.
+        |event| class.model && event == keys::CHOICE,
+    );
+}
+
+/// Prunes a log record with messages like a model's span.
+pub(super) fn prune_messages(kept: &mut KeptAttributes) {
+    if !kept.keys().any(keys::is_payload) {
+        return;
+    }
+    let requests = Requests::new(kept);
+    kept.retain(
+        &mut KeptAttributesBuilder::default(),
+        |attribute| {
+            if keys::is_payload(attribute.key) {
+                payload(attribute, true, false, requests)
+            } else {
+                Some(attribute)
+            }
+        },
+        |_| false,
+    );
+}
+
+/// The scan keeps long values that speak of tools whole, since they may be a model's reply. Cuts
+/// the results of a call to the size of a value.
+pub(super) fn cut_results(
+    kept: &mut KeptAttributes,
+    max_size: usize,
+    builder: &mut KeptAttributesBuilder,
+) {
+    if kept.size() > max_size {
+        let is_long =
+            |attribute: Attribute<'_>| with_short_result(attribute, max_size) != attribute;
+        if kept.attributes().any(is_long) {
+            kept.retain(
+                builder,
+                |attribute| Some(with_short_result(attribute, max_size)),
+                |_| true,
+            );
+        }
+    }
+}
+
+fn with_short_result(attribute: Attribute<'_>, max_size: usize) -> Attribute<'_> {
+    let short = match attribute.value {
+        Value::Str(text) | Value::Json(text) if text.len() > max_size => {
+            text.get(..cut_at_char(text.as_bytes(), max_size).len())
+        }
+        _ => None,
+    };
+    let Some(short) = short.filter(|_| keys::is_result(attribute.key)) else {
+        return attribute;
+    };
+    Attribute {
+        value: match attribute.value {
+            Value::Json(_) => Value::Json(short),
+            _ => Value::Str(short),
+        },
+        cut: true,
+        ..attribute
+    }
+}
+
+fn payload(
+    attribute: Attribute<'_>,
+    is_model: bool,
+    is_agent_run: bool,
+    requests: Requests,
+) -> Option<Attribute<'_>> {
+    let is_kept = match attribute.key {
+        keys::INPUT_MESSAGES => return is_model.then(|| new_results(attribute))?,
+        keys::OI_INPUT_MESSAGES => {
+            is_model
+                && flattened_message(attribute)
+                    .is_some_and(|(idx, field)| idx >= requests.first_new && is_tool_field(field))
+        }
+        keys::LOST_REQUEST => is_model && !requests.follow_answer,
+        keys::LOST_REPLY => is_model || is_agent_run,
+        keys::OI_OUTPUT_ROLE => is_model && requests.reply_is_lost,
+        key if keys::is_message(key) => is_model,
+        key if keys::is_result(key) => {
+            is_agent_run
+                || is_model
+                    && matches!(
+                        attribute.value,
+                        Value::Str(text) | Value::Json(text) if may_announce(text)
+                    )
+        }
+        _ => false,
+    };
+    is_kept.then_some(attribute)
+}
+
+/// The part of `gen_ai.input.messages`, which repeat the whole conversation, that follows the
+/// model's last answer, without the brackets of the list. It is cut if a message may be missing.
+fn new_results(attribute: Attribute<'_>) -> Option<Attribute<'_>> {
+    let (Value::Str(text) | Value::Json(text)) = attribute.value else {
+        return None;
+    };
+    let Some(new) = new_messages(text) else {
+        return Some(attribute);
+    };
+    let cut = !new.is_whole || (attribute.cut && !new.follow_answer);
+    let rest = text.get(new.start..new.end)?;
+    (cut || may_announce(rest)).then_some(Attribute {
+        value: Value::Str(rest),
+        cut,
+        ..attribute
+    })
+}
+
+/// The state of a model span's messages, from all its attributes together.
+#[derive(Debug, Clone, Copy)]
+struct Requests {
+    /// The first of the flattened messages that is new: the one after the model's last answer.
+    first_new: usize,
+    /// An answer is among the messages that were kept: those after it are all there.
+    follow_answer: bool,
+    /// A part of the reply is missing.
+    reply_is_lost: bool,
+}
+
+impl Requests {
+    fn new(kept: &KeptAttributes) -> Self {
+        let mut requests = Self {
+            first_new: 0,
+            follow_answer: false,
+            reply_is_lost: false,
+        };
+        let is_read = |key| {
+            matches!(
+                key,
+                keys::OI_INPUT_MESSAGES | keys::LOST_REPLY | keys::INPUT_MESSAGES
+            )
+        };
+        for attribute in kept.attributes_with(is_read) {
+            match (attribute.key, attribute.value) {
+                (keys::OI_INPUT_MESSAGES, Value::Str("assistant")) => {
+                    if let Some((idx, "role")) = flattened_message(attribute) {
+                        requests.first_new = requests.first_new.max(idx + 1);
+                        requests.follow_answer = true;
+                    }
+                }
+                (keys::LOST_REPLY, _) => requests.reply_is_lost = true,
+                (keys::INPUT_MESSAGES, Value::Str(text) | Value::Json(text)) if attribute.cut => {
+                    requests.follow_answer |= matches!(
+                        new_messages(text),
+                        Some(NewMessages {
+                            follow_answer: true,
+                            is_whole: true,
+                            ..
+                        })
+                    );
+                }
+                _ => {}
+            }
+        }
+        requests
+    }
+}
+
+/// `3.message.tool_call_id` is the field `tool_call_id` of message 3.
+fn flattened_message(attribute: Attribute<'_>) -> Option<(usize, &str)> {
+    let (idx, field) = attribute.suffix.split_once(".message.")?;
+    Some((idx.parse().ok()?, field))
+}
+
+fn is_tool_field(field: &str) -> bool {
+    matches!(
+        field,
+        "tool_call_id" | "content" | "contents.0.message_content.text"
+    )
+}

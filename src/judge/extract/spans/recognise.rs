@@ -1,0 +1,463 @@
+//! Recognises what a span is: a tool call, an agent run, a model call. Asks the conventions
+//! in their order, once, when the span arrives; the note of it that travels with the span saves
+//! asking again when its trace is closed. Looks at one span at a time.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+use otlp::span::{KeyId, KeySet, ScopeHash, Span, Value};
+use otlp::span::{Recognition, SpanClass};
+
+use super::convention::{Convention, SpanCall};
+use super::conventions::{ConventionId, candidates, tool_name};
+use super::expectation_keys::{ExpectationKeys, SpanExpectationPolicy};
+use super::kept_keys::kept_keys;
+use super::keys;
+use super::view::{View, attribute_text};
+use crate::extract::settings::{CustomConvention, SpanKind, Tools};
+
+/// The settings of `tools`, compiled: built once for a configuration, used for every span.
+#[derive(Debug, Clone)]
+pub struct Recogniser {
+    pub(crate) tools: Tools,
+    keys: Arc<KeySet>,
+    /// `tools.name_attributes`.
+    names: Vec<KeyId>,
+    ignored: HashSet<String>,
+    custom: Vec<CompiledConvention>,
+    /// Attributes that selectors read and scores copy.
+    readable: Vec<(KeyId, Arc<str>)>,
+    expectation_keys: ExpectationKeys,
+    /// Counts the changes of `tools`, so that the note of an earlier recogniser is known to be
+    /// stale; 0 once it cannot count any further.
+    recogniser_version: u8,
+    /// Since when the scan has kept the values of calls.
+    kept_since: KeptSince,
+}
+
+/// Since when the scan has kept all attributes that `tools` names: a span that was scanned earlier
+/// may be a call, and nothing would show it.
+#[derive(Debug, Clone, Copy)]
+struct KeptSince {
+    /// The first version of the recogniser under which all of them were kept from its beginning.
+    version: u8,
+    /// The number of keys when that version began. Keys that selectors read are added while a
+    /// version lasts.
+    n_keys: usize,
+}
+
+/// A convention of the settings, with ids instead of names.
+#[derive(Debug, Clone)]
+pub(crate) struct CompiledConvention {
+    name: Arc<str>,
+    kind: SpanKind,
+    matches: Vec<(KeyId, String)>,
+    error_match: Vec<(KeyId, String)>,
+    name_from: Option<KeyId>,
+    args_from: Option<KeyId>,
+    result_from: Option<KeyId>,
+    id_from: Option<KeyId>,
+}
+
+/// The recognised kind of a span.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Recognised<'a> {
+    /// A tool call, and where its parts are found.
+    pub(crate) call: Option<CallSource<'a>>,
+    /// An agent run, and the convention that knows the agent's name.
+    pub(crate) agent: Option<ConventionRef<'a>>,
+    /// A model call, and the convention that recognised it. Never beside a tool call.
+    pub(crate) model: Option<ConventionRef<'a>>,
+    /// A tool call by its marks, but made up by the framework (`tool.synthesized`).
+    pub(crate) synthesized: bool,
+}
+
+/// A convention of the table, or of the settings.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ConventionRef<'a> {
+    BuiltIn(ConventionId),
+    Custom(&'a CompiledConvention),
+}
+
+/// Where the parts of a call are found.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum CallSource<'a> {
+    BuiltIn(ConventionId),
+    Custom(&'a CompiledConvention),
+    /// The tool's name is in this attribute of the settings.
+    Named(KeyId),
+}
+
+impl Recogniser {
+    /// Compiled from the settings, with the attributes that selectors read and scores copy. Every
+    /// key of `previous` keeps its id, so that spans taken in under it can still be read.
+    pub fn new<'a>(
+        tools: &Tools,
+        readable: impl IntoIterator<Item = &'a str>,
+        previous: Option<&Self>,
+    ) -> Self {
+        let readable: Vec<&str> = readable.into_iter().collect();
+        let previous_keys = previous.map(|previous| &*previous.keys);
+        let mut keys = kept_keys(tools, readable.iter().copied(), previous_keys);
+        let mut names = tools.attributes();
+        let are_kept = |since: &KeptSince| {
+            names.all(|name| {
+                keys.id(name)
+                    .is_some_and(|id| usize::from(id.0) < since.n_keys)
+            })
+        };
+        let recogniser_version = match previous {
+            None => 1,
+            Some(Self {
+                recogniser_version: 0,
+                ..
+            }) => 0,
+            Some(previous) if previous.tools == *tools => previous.recogniser_version,
+            Some(previous) => previous.recogniser_version.wrapping_add(1),
+        };
+        let known_since = previous.map(|previous| previous.kept_since);
+        let kept_since = known_since.filter(are_kept).unwrap_or(KeptSince {
+            version: recogniser_version,
+            n_keys: keys.len(),
+        });
+        keys.version = recogniser_version;
+        let expectation_keys = ExpectationKeys::add(&mut keys, SpanExpectationPolicy::default());
+        let readable = readable
+            .into_iter()
+            .filter_map(|name| Some((keys.id(name)?, Arc::from(name))))
+            .collect();
+        let custom = tools
+            .conventions
+            .iter()
+            .map(|custom| CompiledConvention::new(custom, &keys))
+            .filter(|custom| !custom.matches.is_empty())
+            .collect();
+        let names = tools.name_attributes.iter();
+        Self {
+            tools: tools.clone(),
+            names: names.filter_map(|name| keys.id(name)).collect(),
+            ignored: tools.ignore.iter().cloned().collect(),
+            custom,
+            keys: Arc::new(keys),
+            readable,
+            expectation_keys,
+            recogniser_version,
+            kept_since,
+        }
+    }
+
+    /// Adds what runs may say about their own judgement.
+    pub fn with_span_expectations(mut self, policy: SpanExpectationPolicy) -> Self {
+        self.expectation_keys = ExpectationKeys::add(Arc::make_mut(&mut self.keys), policy);
+        self
+    }
+
+    /// A copy that also reads these attributes.
+    pub fn also_reading<'a>(&'a self, further: impl IntoIterator<Item = &'a str>) -> Self {
+        let readable = self.readable.iter().map(|(_, name)| &**name);
+        Self::new(&self.tools, readable.chain(further), Some(self))
+    }
+
+    /// The keys that the scan must keep.
+    pub fn keys(&self) -> &Arc<KeySet> {
+        &self.keys
+    }
+
+    pub(crate) fn readable(&self) -> &[(KeyId, Arc<str>)] {
+        &self.readable
+    }
+
+    pub(crate) fn expectation_keys(&self) -> ExpectationKeys {
+        self.expectation_keys
+    }
+
+    /// Was the span scanned before a reload since which more is read of calls?
+    pub(crate) fn reads_more_than_is_kept(&self, note: Recognition) -> bool {
+        (1..self.kept_since.version).contains(&note.recogniser_version)
+    }
+
+    /// Does `tools.ignore` name this tool?
+    pub(crate) fn ignores(&self, name: &str) -> bool {
+        self.ignored.contains(name)
+    }
+
+    /// Recognises a span whose trace is closed, by the note that was made when it arrived. Asks the
+    /// conventions only if that note was made under other settings.
+    pub(crate) fn recall<'a>(&'a self, span: &View<'a>, note: Recognition) -> Recognised<'a> {
+        if note.recogniser_version == 0 || note.recogniser_version != self.recogniser_version {
+            return self.recognise(span);
+        }
+        Recognised {
+            call: self.call_from_note(note.call),
+            agent: self.convention_from_note(note.agent),
+            model: self.convention_from_note(note.model),
+            synthesized: note.call == SYNTHESIZED,
+        }
+    }
+
+    fn recognise<'a>(&'a self, span: &View<'a>) -> Recognised<'a> {
+        let mut recognised = Recognised::default();
+        let custom = |kind: SpanKind| {
+            let mut custom = self.custom.iter();
+            custom.find(|custom| custom.kind == kind && custom.is_match(span))
+        };
+        recognised.call = custom(SpanKind::Tool).map(CallSource::Custom);
+        if recognised.call.is_none() {
+            recognised.model = custom(SpanKind::Model).map(ConventionRef::Custom);
+        }
+        recognised.agent = custom(SpanKind::Agent).map(ConventionRef::Custom);
+        let is_custom_run = recognised.agent.is_some();
+        candidates(span).for_each(|id| recognised.ask(id, span));
+        if recognised.call.is_none() && recognised.model.is_none() && !is_custom_run {
+            let mut names = self.names.iter();
+            if let Some(&key) = names.find(|&&key| tool_name::is_named_in(span, key)) {
+                recognised.call = Some(CallSource::Named(key));
+                recognised.agent = None;
+            }
+        }
+        recognised.synthesized = recognised.call.is_some() && span.is_true(keys::SYNTHESIZED);
+        if recognised.synthesized {
+            recognised.call = None;
+        }
+        recognised
+    }
+}
+
+impl<'a> Recognised<'a> {
+    fn ask(&mut self, id: ConventionId, span: &View<'a>) {
+        let convention: &Convention = id.get();
+        if self.call.is_some() || self.model.is_some() {
+            if self.agent.is_none() && convention.is_agent_run(span) {
+                self.agent = Some(ConventionRef::BuiltIn(id));
+            }
+            return;
+        }
+        let roles = convention.roles(span);
+        if self.agent.is_none() && roles.agent_run {
+            self.agent = Some(ConventionRef::BuiltIn(id));
+        }
+        if roles.call {
+            self.call = Some(CallSource::BuiltIn(id));
+        } else if roles.model {
+            self.model = Some(ConventionRef::BuiltIn(id));
+        }
+    }
+
+    /// The name of the convention that recognised the call, else of the first that recognised a run
+    /// or a model; empty for anything else.
+    pub(crate) fn convention(&self) -> &'a str {
+        match (self.call, self.agent, self.model) {
+            (Some(source), _, _) => source.convention(),
+            (None, Some(ConventionRef::Custom(custom)), _)
+            | (None, _, Some(ConventionRef::Custom(custom))) => &custom.name,
+            (None, Some(ConventionRef::BuiltIn(run)), Some(ConventionRef::BuiltIn(model))) => {
+                run.min(model).get().name
+            }
+            (None, Some(ConventionRef::BuiltIn(id)), None)
+            | (None, None, Some(ConventionRef::BuiltIn(id))) => id.get().name,
+            (None, None, None) => "",
+        }
+    }
+}
+
+impl<'a> ConventionRef<'a> {
+    /// The convention of the table.
+    pub(crate) fn built_in(self) -> Option<ConventionId> {
+        match self {
+            Self::BuiltIn(id) => Some(id),
+            Self::Custom(_) => None,
+        }
+    }
+
+    /// The name of the agent whose run a span is that this convention recognised as one.
+    pub(crate) fn agent_run<'s>(self, span: &View<'s>) -> Option<Cow<'s, str>> {
+        match self {
+            Self::BuiltIn(id) => id.get().agent_run(span),
+            Self::Custom(custom) => Some(custom.name(span)),
+        }
+    }
+}
+
+impl<'a> CallSource<'a> {
+    /// The call that the span is, as far as its convention shows it.
+    pub(crate) fn call<'s>(self, span: &View<'s>) -> SpanCall<'s> {
+        match self {
+            Self::BuiltIn(id) => id.get().call(span),
+            Self::Custom(custom) => custom.call(span),
+            Self::Named(key) => tool_name::named_in(span, key),
+        }
+    }
+
+    fn convention(self) -> &'a str {
+        match self {
+            Self::BuiltIn(id) => id.get().name,
+            Self::Custom(custom) => &custom.name,
+            Self::Named(_) => ConventionId::TOOL_NAME.get().name,
+        }
+    }
+}
+
+// === impl CompiledConvention ===
+
+impl CompiledConvention {
+    fn new(settings: &CustomConvention, keys: &KeySet) -> Self {
+        let id = |name: &Option<String>| name.as_deref().and_then(|name| keys.id(name));
+        let compiled = |matches: &BTreeMap<String, String>| {
+            let matches = matches.iter();
+            matches
+                .filter_map(|(key, value)| Some((keys.id(key)?, value.clone())))
+                .collect()
+        };
+        Self {
+            name: settings.name.as_str().into(),
+            kind: settings.kind,
+            matches: compiled(&settings.matches),
+            error_match: compiled(&settings.error_match),
+            name_from: id(&settings.name_from),
+            args_from: id(&settings.args_from),
+            result_from: id(&settings.result_from),
+            id_from: id(&settings.id_from),
+        }
+    }
+
+    fn is_match(&self, span: &View<'_>) -> bool {
+        has_all(span, &self.matches)
+    }
+
+    /// The name of the tool or agent.
+    fn name<'a>(&self, span: &View<'a>) -> Cow<'a, str> {
+        let name = self.name_from.and_then(|key| span.text(key));
+        let name = name.filter(|name| !name.is_empty());
+        name.unwrap_or(Cow::Borrowed(span.name()))
+    }
+
+    fn call<'a>(&self, span: &View<'a>) -> SpanCall<'a> {
+        SpanCall {
+            name: Some(self.name(span)),
+            call_id: self.id_from.and_then(|key| span.text(key)),
+            args: self.args_from.and_then(|key| span.raw(key)),
+            result: self.result_from.and_then(|key| span.raw(key)),
+            failed: !self.error_match.is_empty() && has_all(span, &self.error_match),
+            ..SpanCall::default()
+        }
+    }
+}
+
+fn has_all(span: &View<'_>, attributes: &[(KeyId, String)]) -> bool {
+    attributes.iter().all(|(key, word)| {
+        let text = span.get(*key).and_then(attribute_text);
+        text.is_some_and(|text| text == *word)
+    })
+}
+
+// === Notes ===
+
+// How a call's source is noted in one byte: 0 for none, then built-in conventions from 1, those of
+// the settings and their name attributes from here.
+const CUSTOM: u8 = 64;
+const NAMED: u8 = 128;
+const SYNTHESIZED: u8 = u8::MAX;
+
+impl Recogniser {
+    /// Notes what a span was recognised as. Of settings with more conventions or names than fit,
+    /// nothing is noted, and the span is recognised again.
+    fn note(&self, recognised: &Recognised<'_>) -> Recognition {
+        let in_range = |first: u8, end: u8, position: Option<usize>| {
+            let note = u8::try_from(position?).ok()?.checked_add(first)?;
+            (note < end).then_some(note)
+        };
+        let call = match recognised.call {
+            None if recognised.synthesized => Some(SYNTHESIZED),
+            None => Some(0),
+            Some(CallSource::BuiltIn(id)) => Some(id.note()),
+            Some(CallSource::Custom(custom)) => in_range(CUSTOM, NAMED, self.custom_idx(custom)),
+            Some(CallSource::Named(key)) => {
+                let mut all = self.names.iter();
+                in_range(NAMED, SYNTHESIZED, all.position(|other| *other == key))
+            }
+        };
+        let Some(call) = call else {
+            return Recognition::default();
+        };
+        let of_convention = |convention: Option<ConventionRef<'_>>| match convention {
+            None => Some(0),
+            Some(ConventionRef::BuiltIn(id)) => Some(id.note()),
+            Some(ConventionRef::Custom(custom)) => in_range(CUSTOM, NAMED, self.custom_idx(custom)),
+        };
+        let (Some(agent), Some(model)) = (
+            of_convention(recognised.agent),
+            of_convention(recognised.model),
+        ) else {
+            return Recognition::default();
+        };
+        Recognition {
+            recogniser_version: self.recogniser_version,
+            call,
+            agent,
+            model,
+        }
+    }
+
+    fn custom_idx(&self, custom: &CompiledConvention) -> Option<usize> {
+        let mut all = self.custom.iter();
+        all.position(|other| std::ptr::eq(other, custom))
+    }
+
+    fn convention_from_note(&self, note: u8) -> Option<ConventionRef<'_>> {
+        match note {
+            CUSTOM.. => {
+                let custom = self.custom.get(usize::from(note - CUSTOM))?;
+                Some(ConventionRef::Custom(custom))
+            }
+            _ => ConventionId::from_note(note).map(ConventionRef::BuiltIn),
+        }
+    }
+
+    fn call_from_note(&self, note: u8) -> Option<CallSource<'_>> {
+        match note {
+            SYNTHESIZED => None,
+            NAMED.. => {
+                let key = self.names.get(usize::from(note - NAMED))?;
+                Some(CallSource::Named(*key))
+            }
+            CUSTOM.. => {
+                let custom = self.custom.get(usize::from(note - CUSTOM))?;
+                Some(CallSource::Custom(custom))
+            }
+            _ => ConventionId::from_note(note).map(CallSource::BuiltIn),
+        }
+    }
+}
+
+/// Is it a score of ours, and nothing else? Whatever its scope says, a span that a convention
+/// recognises is judged.
+pub fn is_own_score(span: &Span, class: SpanClass) -> bool {
+    span.scope == ScopeHash::OWN
+        && !(class.tool_call || class.agent_run || class.model)
+        && span.text(keys::OPERATION) == Some("evaluation")
+}
+
+/// Recognises a span that arrives, as far as assembly needs it.
+pub fn classify(span: &Span, recogniser: &Recogniser) -> SpanClass {
+    classify_view(span, &View::new(span), recogniser)
+}
+
+pub(super) fn classify_view(span: &Span, view: &View<'_>, recogniser: &Recogniser) -> SpanClass {
+    let recognised = recogniser.recognise(view);
+    let update = match view.get(keys::UPDATE_ID) {
+        Some(Value::Int(update)) => u64::try_from(update).ok(),
+        Some(Value::Str(update)) => update.parse().ok(),
+        _ => None,
+    };
+    let update = update.map(|update: u64| u32::try_from(update).unwrap_or(u32::MAX));
+    SpanClass {
+        tool_call: recognised.call.is_some() || recognised.synthesized,
+        agent_run: recognised.agent.is_some(),
+        model: recognised.model.is_some(),
+        partial: update == Some(0) && span.start_unix_nanos == span.end_unix_nanos,
+        update: update.unwrap_or_default(),
+        recognition: recogniser.note(&recognised),
+    }
+}

@@ -1,0 +1,137 @@
+//! Completes a call from the keys that any convention may use, and reads a span's own agent,
+//! session and graph node. Looks at one span.
+
+use std::borrow::Cow;
+
+use otlp::span::KeyId;
+
+use super::convention::SpanCall;
+use super::key_bits::KeyBits;
+use super::keys;
+use super::view::View;
+
+/// Adds the parts of a call that the convention's own keys lack.
+pub(crate) fn complete_call<'a>(call: &mut SpanCall<'a>, span: &View<'a>, is_agent_run: bool) {
+    if call.name.is_none() {
+        call.name = span.first_text(keys::TOOL_NAMES);
+    }
+    if (call.name.as_ref()).is_some_and(|name| name.trim_start().is_empty()) {
+        call.name = None;
+    }
+    if call.call_id.is_none() {
+        call.call_id = span.first_text(keys::CALL_IDS);
+    }
+    let shared = |keys: &[KeyId]| span.names_kind().then(|| span.first_raw(keys)).flatten();
+    if call.args.is_none() {
+        call.args = shared(keys::ARGS);
+    }
+    if call.result.is_none() {
+        call.result = shared(keys::RESULTS);
+    }
+    if call.agent.is_none() {
+        // The agent of a call that is a run itself is the callee; only LangChain's metadata names
+        // the caller.
+        call.agent = if is_agent_run {
+            metadata_entry(span, keys::METADATA_AGENT)
+        } else {
+            own_agent(span)
+        };
+    }
+    call.failed |= failed(span);
+}
+
+/// Keys without which a call has not failed, unless an event says so.
+const MAY_TELL_FAILURE: KeyBits = {
+    let mut keys = KeyBits::new(&[keys::ERROR_TYPE, keys::TOOL_SUCCESS]);
+    let mut at = 0;
+    while at < keys::FAILURES.len() {
+        keys = keys.union(KeyBits::new(&[keys::FAILURES[at].0]));
+        at += 1;
+    }
+    keys
+};
+
+/// The marks of a failure that all conventions share.
+fn failed(span: &View<'_>) -> bool {
+    let by_attribute = || {
+        span.has(keys::ERROR_TYPE)
+            || keys::FAILURES.iter().any(|&(key, word)| span.is(key, word))
+            || span.is_false(keys::TOOL_SUCCESS)
+    };
+    span.has_any(MAY_TELL_FAILURE) && by_attribute()
+        || span.events().any(|event| event.name == keys::EXCEPTION)
+}
+
+const MAY_NAME_AGENT: KeyBits = KeyBits::new(keys::AGENTS).union(KeyBits::new(&[keys::METADATA]));
+
+/// The agent that a span names as its own.
+pub(crate) fn own_agent<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
+    if !span.has_any(MAY_NAME_AGENT) {
+        return None;
+    }
+    span.first_text(keys::AGENTS)
+        .or_else(|| metadata_entry(span, keys::METADATA_AGENT))
+}
+
+const MAY_NAME_SESSION: KeyBits = KeyBits::new(keys::SESSIONS);
+
+/// The session or conversation that a span names.
+pub(crate) fn own_session<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
+    if span.has_any(MAY_NAME_SESSION) {
+        span.first_text(keys::SESSIONS)
+    } else {
+        None
+    }
+}
+
+/// A node of an agent graph; every span within it repeats its name and step.
+#[derive(Debug, PartialEq)]
+pub(crate) struct GraphNode<'a> {
+    pub(crate) name: Cow<'a, str>,
+    step: Option<Cow<'a, str>>,
+}
+
+/// Keys without which a span belongs to no graph node.
+pub(crate) const MAY_NAME_NODE: KeyBits = {
+    let mut keys = KeyBits::new(&[keys::METADATA]);
+    let mut at = 0;
+    while at < keys::NODES.len() {
+        keys = keys.union(KeyBits::new(&[keys::NODES[at].0]));
+        at += 1;
+    }
+    keys
+};
+
+pub(crate) fn graph_node<'a>(span: &View<'a>) -> Option<GraphNode<'a>> {
+    if !span.has_any(MAY_NAME_NODE) {
+        return None;
+    }
+    let in_attributes = keys::NODES.iter().find_map(|&(node, step)| {
+        Some(GraphNode {
+            name: span.text(node)?,
+            step: span.text(step),
+        })
+    });
+    in_attributes.or_else(|| {
+        Some(GraphNode {
+            name: metadata_entry(span, keys::METADATA_NODE)?,
+            step: metadata_entry(span, keys::METADATA_STEP),
+        })
+    })
+}
+
+/// An entry of LangChain's `metadata`, which is JSON text: read without parsing all of it.
+fn metadata_entry<'a>(span: &View<'a>, name: &str) -> Option<Cow<'a, str>> {
+    let text = span.str(keys::METADATA)?;
+    let at = text.find(&format!("\"{name}\""))?;
+    let rest = text[at + name.len() + 2..]
+        .trim_start()
+        .strip_prefix(':')?
+        .trim_start();
+    let mut values = serde_json::Deserializer::from_str(rest).into_iter::<serde_json::Value>();
+    match values.next()?.ok()? {
+        serde_json::Value::String(text) if !text.is_empty() => Some(Cow::Owned(text)),
+        serde_json::Value::Number(number) => Some(Cow::Owned(number.to_string())),
+        _ => None,
+    }
+}

@@ -1,0 +1,222 @@
+//! A span or log record as conventions read it: its name, which built-in keys it has, and its
+//! values by key. Borrows everything and parses nothing; knows no convention and no other span.
+
+use std::borrow::Cow;
+
+use otlp::span::{
+    Attribute, Event, IndexedAttributes, KeptAttributes, KeyId, LogRecord, Span, Value,
+};
+
+use super::key_bits::KeyBits;
+use super::keys;
+use crate::extract::values::Raw;
+
+/// A span with its attributes addressed by key: conventions ask for many keys, most of which are
+/// absent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View<'a> {
+    attributes: IndexedAttributes<'a>,
+    is_record: bool,
+}
+
+impl<'a> View<'a> {
+    #[inline]
+    pub(crate) fn new(span: &'a Span) -> Self {
+        Self {
+            attributes: span.kept.index(),
+            is_record: false,
+        }
+    }
+
+    pub(crate) fn of_record(record: &'a LogRecord) -> Self {
+        Self::new_of_record(&record.kept)
+    }
+
+    /// The view of a log record that was made a span of its trace.
+    pub(crate) fn of_record_span(span: &'a Span) -> Self {
+        Self::new_of_record(&span.kept)
+    }
+
+    fn new_of_record(kept: &'a KeptAttributes) -> Self {
+        Self {
+            attributes: kept.index(),
+            is_record: true,
+        }
+    }
+
+    /// Is it a log record?
+    pub(crate) fn is_record(&self) -> bool {
+        self.is_record
+    }
+
+    pub(crate) fn name(&self) -> &'a str {
+        self.attributes.name()
+    }
+
+    /// The built-in keys that the span has.
+    pub(crate) fn present(&self) -> KeyBits {
+        KeyBits(self.attributes.present())
+    }
+
+    pub(crate) fn has_any(&self, keys: KeyBits) -> bool {
+        self.present().intersects(keys)
+    }
+
+    /// Does an attribute give the span a kind, in any convention?
+    pub(crate) fn names_kind(&self) -> bool {
+        self.has_any(keys::OWN_KINDS)
+            || self.has_any(keys::KINDS)
+                && keys::GENERAL_KINDS
+                    .iter()
+                    .any(|(key, words)| words.iter().any(|word| self.is(*key, word)))
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, key: KeyId) -> bool {
+        self.attributes.has(key)
+    }
+
+    pub(crate) fn attribute(&self, key: KeyId) -> Option<Attribute<'a>> {
+        self.attributes.attribute(key)
+    }
+
+    /// All attributes, in the order they were sent.
+    pub(crate) fn attributes(&self) -> impl Iterator<Item = Attribute<'a>> + use<'a> {
+        self.attributes.attributes()
+    }
+
+    pub(crate) fn get(&self, key: KeyId) -> Option<Value<'a>> {
+        self.attributes.get(key)
+    }
+
+    /// The value, if it is a string.
+    pub(crate) fn str(&self, key: KeyId) -> Option<&'a str> {
+        self.attributes.text(key)
+    }
+
+    /// May there be events? If not, there are none.
+    pub(crate) fn may_have_events(&self) -> bool {
+        self.attributes.may_have_events()
+    }
+
+    pub(crate) fn events(&self) -> impl Iterator<Item = Event<'a>> + use<'a> {
+        self.attributes.events()
+    }
+
+    /// The first of these attributes that is present, as it was received.
+    pub(crate) fn first_raw(&self, keys: &[KeyId]) -> Option<Raw<'a>> {
+        keys.iter()
+            .find(|&&key| self.has(key))
+            .and_then(|&key| self.raw(key))
+    }
+
+    /// An attribute's value as it was received. An empty string is a value too.
+    pub(crate) fn raw(&self, key: KeyId) -> Option<Raw<'a>> {
+        let attribute = self.attribute(key)?;
+        let mime_type = match key {
+            keys::INPUT_VALUE => self.str(keys::INPUT_MIME),
+            keys::OUTPUT_VALUE => self.str(keys::OUTPUT_MIME),
+            _ => None,
+        };
+        Some(Raw {
+            value: attribute.value,
+            cut: attribute.cut,
+            plain: mime_type == Some("text/plain"),
+        })
+    }
+
+    /// The first of these attributes that holds a text that is not empty.
+    pub(crate) fn first_text(&self, keys: &[KeyId]) -> Option<Cow<'a, str>> {
+        let mut present = keys.iter().filter(|&&key| self.has(key));
+        present.find_map(|&key| self.text(key))
+    }
+
+    /// A name or id: a string without the quotes that some frameworks leave around it; an integer
+    /// as its digits.
+    #[inline]
+    pub(crate) fn text(&self, key: KeyId) -> Option<Cow<'a, str>> {
+        if !self.has(key) {
+            return None;
+        }
+        self.present_text(key)
+    }
+
+    fn present_text(&self, key: KeyId) -> Option<Cow<'a, str>> {
+        match self.str(key) {
+            Some("") => None,
+            Some(text) => unquoted(text).filter(|text| !text.is_empty()),
+            None => match self.get(key)? {
+                Value::Int(number) => Some(Cow::Owned(number.to_string())),
+                _ => None,
+            },
+        }
+    }
+
+    /// Is the attribute this word, in any case and with or without quotes around it?
+    pub(crate) fn is(&self, key: KeyId, word: &str) -> bool {
+        self.has(key) && self.str(key).is_some_and(|text| is_word(text, word))
+    }
+
+    pub(crate) fn is_true(&self, key: KeyId) -> bool {
+        match self.get(key) {
+            Some(Value::Bool(value)) => value,
+            Some(Value::Str(text)) => text.eq_ignore_ascii_case("true"),
+            _ => false,
+        }
+    }
+
+    /// Does the attribute say `false`, as a boolean or as text?
+    pub(crate) fn is_false(&self, key: KeyId) -> bool {
+        self.is(key, "false") || self.get(key) == Some(Value::Bool(false))
+    }
+}
+
+/// Is a text this word, in any case and with or without quotes around it?
+pub(crate) fn is_word(text: &str, word: &str) -> bool {
+    let is_quoted = text.len() > word.len();
+    let text = if is_quoted {
+        text.trim_matches('"')
+    } else {
+        text
+    };
+    text.eq_ignore_ascii_case(word)
+}
+
+/// The value of an event's attribute.
+pub(crate) fn event_value(event: Event<'_>, key: KeyId) -> Option<Raw<'_>> {
+    let attribute = event.attributes().find(|attribute| attribute.key == key)?;
+    Some(Raw {
+        value: attribute.value,
+        cut: attribute.cut,
+        plain: false,
+    })
+}
+
+/// Some SDKs write a string with its quotes, `"\"billing_agent\""`, and `<not specified>` where
+/// there is no call id.
+pub(crate) fn unquoted(text: &str) -> Option<Cow<'_, str>> {
+    if text.len() > 1 && text.starts_with('"') && text.ends_with('"') {
+        return Some(serde_json::from_str::<String>(text).map_or(Cow::Borrowed(text), Cow::Owned))
+            .filter(|text| *text != "null");
+    }
+    (!matches!(text, "null" | "<not specified>")).then_some(Cow::Borrowed(text))
+}
+
+/// The rest of a span's name after a leading word.
+pub(crate) fn name_after<'a>(span_name: &'a str, word: &str) -> Option<&'a str> {
+    let rest = span_name.strip_prefix(word)?;
+    (rest.starts_with([' ', ':']))
+        .then(|| rest.trim_start_matches([' ', ':']))
+        .filter(|rest| !rest.is_empty())
+}
+
+/// An attribute as the text that selectors compare: numbers and booleans as their JSON text.
+pub(crate) fn attribute_text(value: Value<'_>) -> Option<Cow<'_, str>> {
+    Some(match value {
+        Value::Str(text) | Value::Json(text) => Cow::Borrowed(text),
+        Value::Bool(value) => Cow::Owned(value.to_string()),
+        Value::Int(value) => Cow::Owned(value.to_string()),
+        Value::Double(value) => Cow::Owned(serde_json::Value::from(value).to_string()),
+        Value::Bytes(_) => return None,
+    })
+}

@@ -1,0 +1,160 @@
+//! A tool call of a trajectory: name, arguments, result, error, and the agent that made it.
+//! Knows nothing of the span that it was taken from.
+
+use std::sync::{Arc, OnceLock};
+
+use otlp::span::SpanId;
+use serde_json::Value;
+
+use super::uncertainty::CallUncertainty;
+
+/// One call of one tool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolCall {
+    /// The tool's name; `(unnamed)` where the span names none.
+    pub name: Arc<str>,
+    /// The model's id of the call, where the payload carries it.
+    pub call_id: Option<Arc<str>>,
+    /// Arguments, unwrapped; `None` if it has none, or if they were not captured.
+    pub args: Option<Payload>,
+    /// Result, unwrapped; `None` if it has none, or if it was not captured.
+    pub result: Option<Payload>,
+    /// Which of the two are captured where the call was recorded.
+    pub captured: CapturedParts,
+    /// Did the call fail?
+    pub error: bool,
+    /// Name of the agent that made it.
+    pub agent: Option<Arc<str>>,
+    /// The agent run that made it, a position in `Trajectory::agent_runs`.
+    pub agent_run: Option<usize>,
+    /// The model turn that asked for it, counted from 0.
+    pub step: u32,
+    /// Calls of one model reply share a group; `None` for a call alone.
+    pub parallel_group: Option<u32>,
+    /// The span it was taken from; `None` for a log record.
+    pub span_id: Option<SpanId>,
+    /// Start, Unix nanoseconds.
+    pub start_unix_nanos: u64,
+    /// End, Unix nanoseconds.
+    pub end_unix_nanos: u64,
+    /// The convention that recognised it, by its file's name (`…messages` for calls taken from
+    /// model messages).
+    pub convention: Arc<str>,
+    /// Its span has not ended yet.
+    pub partial: bool,
+    /// The call's span has no start, or ends before it starts: the time of the call is not known,
+    /// and its place in the list is a guess.
+    pub untimed: bool,
+    /// The ways in which the call could still change if the trace was cut short.
+    pub uncertainty: CallUncertainty,
+}
+
+/// The parts that an instrumentation captures of its calls: a call without such a part has none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CapturedParts {
+    /// Arguments.
+    pub args: bool,
+    /// Results.
+    pub result: bool,
+}
+
+/// Arguments or a result. Parsed on first use: most criteria never read it.
+#[derive(Debug, Clone)]
+pub struct Payload {
+    /// The text as it was received (unwrapped), which patterns and text equality see; compact JSON
+    /// only for values that came as OTLP arrays or maps.
+    pub text: Arc<str>,
+    /// How to read the text, once.
+    read: fn(&str) -> (Value, bool),
+    /// Boxed: most payloads are never read, and calls are moved about.
+    json: OnceLock<Box<(Value, bool)>>,
+}
+
+impl ToolCall {
+    /// This call without its values: `lost` stands for each that was captured.
+    fn without_values(&self, lost: &Payload) -> Self {
+        let lost_if = |payload: &Option<Payload>| payload.as_ref().map(|_| lost.clone());
+        Self {
+            name: self.name.clone(),
+            call_id: self.call_id.clone(),
+            args: lost_if(&self.args),
+            result: lost_if(&self.result),
+            agent: self.agent.clone(),
+            convention: self.convention.clone(),
+            ..*self
+        }
+    }
+
+    /// The first calls of a list without their values, which are neither absent nor known.
+    pub(super) fn all_without_values(calls: &[Self], n_first: usize) -> Vec<Self> {
+        let lost = Payload::unread("", |_| (Value::String(String::new()), true));
+        let first = calls.iter().take(n_first);
+        first.map(|call| call.without_values(&lost)).collect()
+    }
+}
+
+impl Payload {
+    /// A text and its value as JSON; a plain text is a JSON string. `cut` if something is missing
+    /// at its end.
+    pub fn new(text: impl Into<Arc<str>>, json: Value, cut: bool) -> Self {
+        Self {
+            text: text.into(),
+            read: |_| (Value::Null, false),
+            json: Box::new((json, cut)).into(),
+        }
+    }
+
+    /// A value of which nothing was kept: it is neither absent nor known.
+    pub(crate) fn lost() -> Self {
+        Self::new("", Value::String(String::new()), true)
+    }
+
+    /// Was nothing of it kept?
+    pub fn is_lost(&self) -> bool {
+        self.text.is_empty() && self.is_cut()
+    }
+
+    /// This value, marked as one whose end is missing.
+    pub(crate) fn into_cut(self) -> Self {
+        Self::new(self.text.clone(), self.json().clone(), true)
+    }
+
+    /// A text that `read` parses on first use: its JSON, and whether something is missing at its
+    /// end.
+    pub(crate) fn unread(text: &str, read: fn(&str) -> (Value, bool)) -> Self {
+        Self {
+            text: text.into(),
+            read,
+            json: OnceLock::new(),
+        }
+    }
+
+    /// The text as JSON; a plain text is a JSON string.
+    pub fn json(&self) -> &Value {
+        &self.parsed().0
+    }
+
+    /// Is something missing at its end? Then never compare it as if it were whole.
+    pub fn is_cut(&self) -> bool {
+        self.parsed().1
+    }
+
+    fn parsed(&self) -> &(Value, bool) {
+        self.json.get_or_init(|| Box::new((self.read)(&self.text)))
+    }
+}
+
+impl PartialEq for Payload {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text && self.parsed() == other.parsed()
+    }
+}
+
+/// A part of a call that another trace brings.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CallPart {
+    /// The arguments of the call.
+    Args(Payload),
+    /// The result of the call.
+    Result(Payload),
+}

@@ -1,0 +1,63 @@
+//! Whether two reports are of one call, by id, name and arguments. Does not know where in the
+//! trace the reports stand, nor when they were made.
+
+use serde_json::Value as Json;
+
+use crate::extract::tool_call::Payload;
+use crate::extract::values::equality;
+
+/// The parts of a report by which a call is recognised. An absent part agrees with any.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CallReport<'a> {
+    pub(crate) call_id: Option<&'a str>,
+    pub(crate) name: Option<&'a str>,
+    pub(crate) args: Option<&'a Payload>,
+}
+
+impl CallReport<'_> {
+    /// Could both be reports of one call? They have one id, or one of them has none and both have
+    /// one name; and no part of one contradicts the other. Ids are reused, so an equal id alone
+    /// proves nothing.
+    pub(crate) fn agrees_with(&self, other: &CallReport<'_>) -> bool {
+        let is_known_same = match (self.call_id, other.call_id) {
+            (Some(id), Some(other_id)) => id == other_id,
+            _ => self.name.is_some() && self.name == other.name,
+        };
+        let names_differ = match (self.name, other.name) {
+            (Some(name), Some(other_name)) => name != other_name,
+            _ => false,
+        };
+        is_known_same && !names_differ && !args_differ(self.args, other.args)
+    }
+}
+
+/// Do the arguments show that these are two calls? Absent ones and cut ones do not.
+pub(crate) fn args_differ(one: Option<&Payload>, other: Option<&Payload>) -> bool {
+    let (Some(one), Some(other)) = (one, other) else {
+        return false;
+    };
+    !one.is_cut()
+        && !other.is_cut()
+        && equality::equal(one.json(), other.json()) == Some(false)
+        && !lost_its_name(Some(one), Some(other))
+        && !lost_its_name(Some(other), Some(one))
+}
+
+/// No arguments at all, or the bare text of a tool's only argument, whose name only the other
+/// report has.
+pub(crate) fn lost_its_name(bare: Option<&Payload>, named: Option<&Payload>) -> bool {
+    let (bare, named) = match (bare, named) {
+        (_, None) => return false,
+        (None, Some(_)) => return true,
+        (Some(bare), Some(named)) => (bare, named),
+    };
+    let Json::Object(fields) = named.json() else {
+        return false;
+    };
+    !bare.is_cut()
+        && !bare.json().is_object()
+        && fields.len() == 1
+        && fields
+            .values()
+            .all(|value| value == bare.json() || value.as_str() == Some(&bare.text))
+}

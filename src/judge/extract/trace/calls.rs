@@ -1,0 +1,366 @@
+//! The tool calls of a trace that has tool spans: values out of their envelopes, one entry a
+//! call, in order, with steps and parallel groups. Leaves the models' messages to `joins`.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use otlp::span::{Span, Status};
+
+use super::call_report::args_differ;
+use super::capture::{CallRecorder, Capturing, lacks_part};
+use super::draft::{A_FEW, Draft, MAX_TWINS, UNNAMED};
+use super::interner::Interner;
+use super::joins;
+use super::span_roles::{Exclusion, SpanRoles};
+use super::turns::{Owner, TurnScope, Turns};
+use super::uncertainty;
+use crate::extract::spans::{Recogniser, SpanIdx, keys};
+use crate::extract::tool_call::{CapturedParts, Payload, ToolCall};
+use crate::extract::uncertainty::CallUncertainty;
+use crate::extract::values::payload;
+
+/// The calls of a trace that has tool spans, in order. If it was cut short, each says what could
+/// still change about it.
+pub(crate) fn from_spans(
+    roles: &SpanRoles<'_>,
+    recogniser: &Recogniser,
+    cut_short: bool,
+    interner: &mut Interner,
+) -> Vec<ToolCall> {
+    let Folded {
+        kept: mut drafts,
+        duplicates,
+    } = fold(roles, recogniser, interner);
+    for duplicate in duplicates {
+        absorb(&mut drafts[duplicate.of], duplicate.draft);
+    }
+    let models = roles.models();
+    let turns = Turns::new(roles, &models, interner);
+    for draft in &mut drafts {
+        draft.n_turns = turns.started_before(draft.owner, draft.call.start_unix_nanos);
+        draft.call.step = u32::try_from(draft.n_turns.saturating_sub(1)).unwrap_or(u32::MAX);
+    }
+    // Drafts come in order. Only if two began at one time and depth do replies decide which was
+    // asked for first.
+    let time_and_depth =
+        |draft: &Draft| (roles.tree.start[draft.span], roles.tree.depth[draft.span]);
+    let has_ties = !drafts.is_sorted_by(|draft, next| time_and_depth(draft) < time_and_depth(next));
+    let announced = joins::join(roles, recogniser, &models, &turns, &mut drafts, has_ties);
+    if has_ties {
+        // Before the position in the reply: start, then depth. After it: end, then span id.
+        drafts.sort_by_key(|draft| {
+            let (start, depth, end, span_id) = roles.rank(draft.span);
+            let id = draft.call.call_id.as_ref();
+            let place = id.and_then(|id| announced.get(&**id)).copied();
+            (start, depth, place.unwrap_or(usize::MAX), end, span_id)
+        });
+    }
+    set_groups(&turns, &mut drafts);
+    if cut_short {
+        uncertainty::set_for_calls(roles, recogniser, &mut drafts);
+    }
+    drafts.into_iter().map(|draft| draft.call).collect()
+}
+
+/// The call of a span, folded ones too.
+fn draft(
+    roles: &SpanRoles<'_>,
+    recogniser: &Recogniser,
+    span_idx: SpanIdx,
+    interner: &mut Interner,
+) -> Option<Draft> {
+    let call = roles.recognised[span_idx].call.as_ref()?;
+    let (span, class) = &roles.spans[span_idx];
+    let max_size = recogniser.tools.max_value_size;
+    let args = call
+        .args
+        .map(|raw| payload::open_args(raw, call.args_in, max_size));
+    let opened = call
+        .result
+        .map(|raw| payload::open_result(raw, call.result_in, max_size));
+    let failed_in_result = opened.as_ref().is_some_and(|opened| opened.failed);
+    let (result, id_in_result, name_in_result) = match opened {
+        Some(opened) => (Some(opened.payload), opened.call_id, opened.name),
+        None => (None, None, None),
+    };
+    let name_in_result =
+        name_in_result.filter(|name| call.name.is_none() && !recogniser.ignores(name));
+    let name = call.name.as_deref().or(name_in_result.as_deref());
+    let run = roles.roles[span_idx].run_above;
+    let run_name = || run.map(|run| &*roles.runs[run].name);
+    let agent = call.agent.as_deref().or_else(run_name);
+    let owner = Owner {
+        run,
+        agent: agent.map(|agent| interner.symbol(agent)),
+    };
+    let has_error_status = span.status == Status::Error && !call.status_lies;
+    let failed = call.failed || failed_in_result || has_error_status;
+    let call_id = call.call_id.as_deref().map(Arc::from);
+    Some(Draft {
+        poorly_named: name.is_none(),
+        settled: failed || span.status == Status::Ok,
+        failed_until: 0,
+        span: span_idx,
+        inside: roles.roles[span_idx].call_above,
+        n_turns: 0,
+        call: ToolCall {
+            name: interner.shared(name.or(call.poor_name).unwrap_or(UNNAMED)),
+            call_id: call_id.or_else(|| id_in_result.map(Arc::from)),
+            args,
+            result,
+            captured: CapturedParts::default(),
+            error: failed,
+            agent: owner.agent.map(|agent| interner.text(agent)),
+            agent_run: run,
+            step: 0,
+            parallel_group: None,
+            span_id: Some(span.span_id),
+            start_unix_nanos: roles.tree.start[span_idx],
+            end_unix_nanos: roles.tree.end[span_idx],
+            convention: interner.shared(roles.roles[span_idx].convention),
+            partial: class.partial || span.end_unix_nanos == 0,
+            untimed: span.is_untimed(),
+            uncertainty: CallUncertainty::default(),
+        },
+        owner,
+    })
+}
+
+/// One draft a call, in order, and the drafts that are the same calls as these.
+struct Folded {
+    kept: Vec<Draft>,
+    duplicates: Vec<Duplicate>,
+}
+
+/// A draft of a call that another draft represents; it adds what the other lacks.
+struct Duplicate {
+    /// A position in `Folded::kept`.
+    of: usize,
+    draft: Draft,
+}
+
+/// Did the SDK drop attributes or events of the span?
+fn is_torn(span: &Span) -> bool {
+    span.kept.keys().any(|key| key == keys::LOST_REQUEST)
+}
+
+fn fold(roles: &SpanRoles<'_>, recogniser: &Recogniser, interner: &mut Interner) -> Folded {
+    let mut drafts = Vec::with_capacity(roles.n_calls());
+    drafts.extend(
+        (0..roles.spans.len()).filter_map(|span_idx| draft(roles, recogniser, span_idx, interner)),
+    );
+    if drafts.iter().any(|draft| lacks_part(&draft.call)) {
+        let recorder = |draft: &Draft| CallRecorder::of(roles, draft.span);
+        let recorders: Vec<CallRecorder<'_>> = drafts.iter().map(recorder).collect();
+        let calls = drafts.iter().map(|draft| &draft.call);
+        let capturing = Capturing::new(recorders.iter().copied().zip(calls));
+        for (draft, recorder) in drafts.iter_mut().zip(&recorders) {
+            let captured = capturing.parts_of(recorder);
+            // What a span lacks may be among the attributes and events that its SDK dropped.
+            let dropped = (captured.args && draft.call.args.is_none()
+                || captured.result && draft.call.result.is_none())
+                && is_torn(&roles.spans[draft.span].0);
+            if !dropped {
+                draft.call.captured = captured;
+            }
+        }
+    }
+    drafts.sort_by_key(|draft| roles.rank(draft.span));
+    if are_distinct(roles, &drafts) {
+        return Folded {
+            kept: drafts,
+            duplicates: Vec::new(),
+        };
+    }
+    let originals = originals(roles, &drafts);
+    let mut kept: Vec<Draft> = Vec::with_capacity(drafts.len());
+    let mut positions: HashMap<SpanIdx, usize> = HashMap::new();
+    let mut folded = Vec::new();
+    for (draft, original) in drafts.into_iter().zip(originals) {
+        match original {
+            Some(original) => folded.push((original, draft)),
+            None => {
+                positions.insert(draft.span, kept.len());
+                kept.push(draft);
+            }
+        }
+    }
+    let duplicates = folded.into_iter().filter_map(|(original, draft)| {
+        let of = *positions.get(&original)?;
+        Some(Duplicate { of, draft })
+    });
+    Folded {
+        duplicates: duplicates.collect(),
+        kept,
+    }
+}
+
+/// Is each of these drafts seen to be a call of its own without a table? Most traces have few calls
+/// and no call twice.
+fn are_distinct(roles: &SpanRoles<'_>, drafts: &[Draft]) -> bool {
+    let is_folded = |draft: &Draft| {
+        let excluded = roles.roles[draft.span].excluded;
+        matches!(excluded, Some(Exclusion::Folded(_)))
+    };
+    let is_repeated = |at: usize| {
+        let id = &drafts[at].call.call_id;
+        id.is_some() && drafts[..at].iter().any(|draft| draft.call.call_id == *id)
+    };
+    drafts.len() <= A_FEW && !drafts.iter().any(is_folded) && !(0..drafts.len()).any(is_repeated)
+}
+
+/// For each draft, in order, the span of the draft that stands for the same call, if there is one.
+fn originals(roles: &SpanRoles<'_>, drafts: &[Draft]) -> Vec<Option<SpanIdx>> {
+    // The latest kept draft of each id and name, and for each draft the one of its id and name
+    // before it.
+    let mut latest: HashMap<(&str, &str), usize> = HashMap::with_capacity(drafts.len());
+    let mut before: Vec<Option<usize>> = vec![None; drafts.len()];
+    // The arguments of kept drafts that have them from a report folded into them.
+    let mut folded_args: HashMap<SpanIdx, &Payload> = HashMap::new();
+    let mut originals = Vec::with_capacity(drafts.len());
+    for (at, draft) in drafts.iter().enumerate() {
+        let original = match roles.roles[draft.span].excluded {
+            Some(Exclusion::Folded(original)) => Some(original),
+            _ => draft.call.call_id.as_deref().and_then(|id| {
+                let id_and_name = (id, &*draft.call.name);
+                let last = latest.get(&id_and_name).copied();
+                let kept = std::iter::successors(last, |&other| before[other]);
+                let twin = kept
+                    .take(MAX_TWINS)
+                    .map(|other| &drafts[other])
+                    .find(|kept| {
+                        let args = kept.call.args.as_ref();
+                        let args = args.or_else(|| folded_args.get(&kept.span).copied());
+                        is_twin(roles, kept, draft) && !args_differ(args, draft.call.args.as_ref())
+                    });
+                if twin.is_none() {
+                    before[at] = latest.insert(id_and_name, at);
+                }
+                Some(twin?.span)
+            }),
+        };
+        if let (Some(original), Some(args)) = (original, &draft.call.args) {
+            folded_args.entry(original).or_insert(args);
+        }
+        originals.push(original);
+    }
+    originals
+}
+
+/// The spans that repeat a call of another span, with that span.
+pub(crate) fn repeated_calls(
+    roles: &SpanRoles<'_>,
+    recogniser: &Recogniser,
+) -> HashMap<SpanIdx, SpanIdx> {
+    let folded = fold(roles, recogniser, &mut Interner::default());
+    let duplicates = folded.duplicates.into_iter();
+    duplicates
+        .map(|duplicate| (duplicate.draft.span, folded.kept[duplicate.of].span))
+        .collect()
+}
+
+/// One call reported twice, by two instrumentations or from two processes: one id, one name, at one
+/// time. Calls that ran one after the other were made twice, and siblings never fold. A clock of
+/// milliseconds lets reports of one call seem to touch, or to take no time.
+fn is_twin(roles: &SpanRoles<'_>, kept: &Draft, draft: &Draft) -> bool {
+    let parent = |draft: &Draft| roles.spans[draft.span].0.parent_id;
+    let overlap = draft.call.start_unix_nanos <= kept.call.end_unix_nanos;
+    parent(kept) != parent(draft) && overlap
+}
+
+fn absorb(kept: &mut Draft, draft: Draft) {
+    // Another span of the same call, still to come, could take precedence over this one.
+    kept.call.uncertainty.args |= kept.call.args.is_none();
+    kept.call.uncertainty.result |= kept.call.result.is_none();
+    kept.call.captured.args |= draft.call.captured.args;
+    kept.call.captured.result |= draft.call.captured.result;
+    kept.call.args = kept.call.args.take().or(draft.call.args);
+    kept.call.result = kept.call.result.take().or(draft.call.result);
+    kept.call.call_id = kept.call.call_id.take().or(draft.call.call_id);
+    if kept.poorly_named && !draft.poorly_named {
+        kept.call.name = draft.call.name;
+        kept.poorly_named = false;
+    }
+    // A client often leaves the status unset where its server failed. Attempts within it come in
+    // order: one that succeeds makes up for those that had failed before it began.
+    if kept.settled {
+        return;
+    }
+    if draft.call.error {
+        kept.call.error = true;
+        kept.failed_until = kept.failed_until.max(draft.call.end_unix_nanos);
+    } else if kept.call.error && draft.call.start_unix_nanos >= kept.failed_until {
+        kept.call.error = false;
+    }
+}
+
+/// Calls of one reply share a group, also if they ran one by one; without a model span, those that
+/// overlap in time do.
+fn set_groups(turns: &Turns, drafts: &mut [Draft]) {
+    let (group_of, sizes) = groups(turns, drafts);
+    // Groups of several are numbered in the order of their first calls.
+    let mut number = 0;
+    let numbers: Vec<Option<u32>> = (sizes.iter())
+        .map(|&size| {
+            number += u32::from(size > 1);
+            (size > 1).then_some(number)
+        })
+        .collect();
+    for (draft, group) in drafts.iter_mut().zip(group_of) {
+        draft.call.parallel_group = numbers[group];
+    }
+}
+
+/// The latest group of an owner's calls within one call.
+#[derive(Clone, Copy)]
+struct LatestGroup {
+    group: usize,
+    /// The step of its calls; `None` if they follow no model.
+    step: Option<u32>,
+    /// The latest end of its calls.
+    until: u64,
+}
+
+/// The group of each draft, and the sizes of the groups. Drafts come in order of their starts, so
+/// those of one owner within one call come in order of their steps, and only the latest group of
+/// these can grow.
+fn groups(turns: &Turns, drafts: &[Draft]) -> (Vec<usize>, Vec<usize>) {
+    let mut group_of = Vec::with_capacity(drafts.len());
+    let mut sizes: Vec<usize> = Vec::with_capacity(drafts.len());
+    let mut latest: HashMap<TurnScope, LatestGroup> = HashMap::new();
+    // Most traces have one scope, which needs no table.
+    let mut current: Option<(TurnScope, LatestGroup)> = None;
+    for draft in drafts {
+        let call = &draft.call;
+        let scope = TurnScope {
+            owner: draft.owner,
+            call: draft.inside,
+        };
+        let before = match current {
+            Some((current, group)) if current == scope => Some(group),
+            Some((current, group)) => {
+                latest.insert(current, group);
+                latest.get(&scope).copied()
+            }
+            None => None,
+        };
+        let step = (draft.n_turns > 0 && turns.any_within(&scope)).then_some(call.step);
+        let goes_on = |group: &LatestGroup| match step {
+            Some(_) => group.step == step,
+            None => call.start_unix_nanos < group.until,
+        };
+        let group = before.filter(goes_on).map_or_else(
+            || {
+                sizes.push(0);
+                sizes.len() - 1
+            },
+            |before| before.group,
+        );
+        let until = before.filter(goes_on).map_or(0, |before| before.until);
+        sizes[group] += 1;
+        group_of.push(group);
+        let until = until.max(call.end_unix_nanos);
+        current = Some((scope, LatestGroup { group, step, until }));
+    }
+    (group_of, sizes)
+}

@@ -1,0 +1,100 @@
+//! Whether arguments and results are captured at all where a call was recorded: they are if
+//! other calls that the same instrumentation recorded carry theirs. Does not know what a part
+//! holds.
+
+use std::hash::Hash;
+
+use hashbrown::HashMap;
+use otlp::span::ScopeHash;
+
+use super::span_roles::SpanRoles;
+use crate::extract::spans::SpanIdx;
+use crate::extract::spans::conventions::is_written_by_many;
+use crate::extract::tool_call::{CapturedParts, Payload, ToolCall};
+
+/// Records calls, and captures their values or does not: a convention in a service, and its
+/// instrumentation scope if many instrumentations write by that convention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct CallRecorder<'a> {
+    convention: &'a str,
+    service: &'a str,
+    scope: ScopeHash,
+}
+
+impl<'a> CallRecorder<'a> {
+    /// The recorder of a span's call.
+    pub(crate) fn of(roles: &'a SpanRoles<'_>, span_idx: SpanIdx) -> Self {
+        let span = &roles.spans[span_idx].0;
+        let convention = roles.roles[span_idx].convention;
+        Self {
+            convention,
+            service: &span.resource.service,
+            scope: if is_written_by_many(convention) {
+                span.scope
+            } else {
+                ScopeHash::default()
+            },
+        }
+    }
+}
+
+/// What each recorder captures.
+#[derive(Debug)]
+pub(crate) struct Capturing<R> {
+    /// The recorder of the first call: most traces have no other, and need no table.
+    first: Option<R>,
+    by_first: CapturedParts,
+    by_others: HashMap<R, CapturedParts>,
+}
+
+impl<R: Eq + Hash> Capturing<R> {
+    /// By the parts that the calls carry themselves, before messages complete them.
+    pub(crate) fn new<'c>(calls: impl Iterator<Item = (R, &'c ToolCall)>) -> Self
+    where
+        R: Copy,
+    {
+        let carries = |part: &Option<Payload>| part.as_ref().is_some_and(|part| !part.is_lost());
+        let mut capturing = Self {
+            first: None,
+            by_first: CapturedParts::default(),
+            by_others: HashMap::new(),
+        };
+        for (recorder, call) in calls {
+            let captured = if *capturing.first.get_or_insert(recorder) == recorder {
+                &mut capturing.by_first
+            } else {
+                capturing.by_others.entry(recorder).or_default()
+            };
+            captured.args |= carries(&call.args);
+            captured.result |= carries(&call.result);
+        }
+        capturing
+    }
+
+    pub(crate) fn parts_of(&self, recorder: &R) -> CapturedParts {
+        if self.first.as_ref() == Some(recorder) {
+            return self.by_first;
+        }
+        self.by_others.get(recorder).copied().unwrap_or_default()
+    }
+}
+
+/// Does the call lack a part?
+pub(crate) fn lacks_part(call: &ToolCall) -> bool {
+    call.args.is_none() || call.result.is_none()
+}
+
+/// Sets what is captured of calls that come without spans: it depends on their conventions alone.
+pub fn set_captured(calls: &mut [ToolCall]) {
+    let capturing: Vec<CapturedParts> = {
+        let recorded = calls.iter().map(|call| (&*call.convention, call));
+        let capturing = Capturing::new(recorded);
+        let conventions = calls.iter().map(|call| &*call.convention);
+        conventions
+            .map(|convention| capturing.parts_of(&convention))
+            .collect()
+    };
+    for (call, captured) in calls.iter_mut().zip(capturing) {
+        call.captured = captured;
+    }
+}

@@ -1,0 +1,84 @@
+//! The parts of calls that a trace holds for other traces: tool results that its models'
+//! requests repeat, for the traces whose models asked for them, and spans in which a framework
+//! hands arguments and results around. Does not know which trace made a call.
+
+use std::sync::Arc;
+
+use otlp::span::SpanId;
+
+use crate::assemble::Trace;
+use crate::extract::spans::convention::CrossTrace;
+use crate::extract::spans::conventions::cross_traces;
+use crate::extract::spans::log_records::holds_messages;
+use crate::extract::spans::{Recogniser, View, model_messages};
+use crate::extract::tool_call::CallPart;
+
+/// A part of a call that another trace may have made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CrossTraceResult {
+    /// The id of the call.
+    pub call_id: String,
+    /// `service.name` of the span's resource.
+    pub service: Arc<str>,
+    /// Start of the span, Unix nanoseconds.
+    pub start_unix_nanos: u64,
+    /// The span that holds it.
+    pub span_id: SpanId,
+    /// The arguments or the result.
+    pub part: CallPart,
+}
+
+/// The parts of calls that a trace holds for others. Models' requests are read only if no tool of
+/// the trace has a span: spans hold their results themselves, and so do those of traces like it.
+pub fn cross_trace_results(trace: &Trace, recogniser: &Recogniser) -> Vec<CrossTraceResult> {
+    let max_size = recogniser.tools.max_value_size;
+    let has_tools = trace.spans.iter().any(|(_, class)| class.tool_call);
+    let mut results = Vec::new();
+    let mut names = trace.spans.iter().map(|(span, _)| span.name());
+    if has_tools && !names.any(is_carrier) {
+        return results;
+    }
+    let tool_results = |view: &View<'_>| -> Vec<(String, CallPart)> {
+        let repeated = model_messages::tool_results(view, max_size);
+        let results = repeated.results.into_iter();
+        results
+            .map(|(id, result)| (id, CallPart::Result(result)))
+            .collect()
+    };
+    for (span, class) in &trace.spans {
+        let parts = if class.model && !has_tools {
+            tool_results(&View::new(span))
+        } else {
+            carrier(span.name()).map_or_else(Vec::new, |carrier| (carrier.parts)(span, max_size))
+        };
+        results.extend(parts.into_iter().map(|(call_id, part)| CrossTraceResult {
+            call_id,
+            service: span.resource.service.clone(),
+            start_unix_nanos: span.start_unix_nanos,
+            span_id: span.span_id,
+            part,
+        }));
+    }
+    let messages = trace.records.iter().filter(|record| holds_messages(record));
+    for record in messages.filter(|_| !has_tools) {
+        let parts = tool_results(&View::of_record(record)).into_iter();
+        results.extend(parts.map(|(call_id, part)| CrossTraceResult {
+            call_id,
+            service: record.resource.service.clone(),
+            start_unix_nanos: record.time_unix_nanos,
+            span_id: record.record_id,
+            part,
+        }));
+    }
+    results
+}
+
+/// Does a span of this name carry parts of calls? Then the parts that the calls of its own trace
+/// lack are in other traces.
+pub(crate) fn is_carrier(span_name: &str) -> bool {
+    carrier(span_name).is_some()
+}
+
+fn carrier(span_name: &str) -> Option<&'static CrossTrace> {
+    cross_traces().find(|cross_trace| (cross_trace.carries)(span_name))
+}

@@ -1,0 +1,35 @@
+//! A tool call on its way into the trajectory: what the steps of `calls` pass on to each
+//! other.
+
+use super::turns::Owner;
+use crate::extract::spans::SpanIdx;
+use crate::extract::tool_call::ToolCall;
+
+/// The name of a call whose span names no tool.
+pub(crate) const UNNAMED: &str = "(unnamed)";
+
+/// Up to this many calls are compared pair by pair: building a table would cost more.
+pub(crate) const A_FEW: usize = 16;
+
+/// How many calls of one id are searched for another report of a call: only a sender that repeats
+/// its ids makes more.
+pub(crate) const MAX_TWINS: usize = 8;
+
+/// A call that is not complete yet.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    pub(crate) call: ToolCall,
+    pub(crate) span: SpanIdx,
+    /// Whose turn it belongs to.
+    pub(crate) owner: Owner,
+    /// The call that it was made in.
+    pub(crate) inside: Option<SpanIdx>,
+    /// How many turns of its owner had started before it.
+    pub(crate) n_turns: usize,
+    /// The name says little (a class): a better one replaces it.
+    pub(crate) poorly_named: bool,
+    /// Its own span decides whether it failed, by an error or by the status OK.
+    pub(crate) settled: bool,
+    /// When the last failed attempt within it ended.
+    pub(crate) failed_until: u64,
+}

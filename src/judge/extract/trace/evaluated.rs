@@ -1,0 +1,101 @@
+//! Which span of a trace is evaluated, its session, and whether the trace was cut short.
+
+use std::borrow::Cow;
+
+use super::span_roles::SpanRoles;
+use crate::assemble::{CloseReason, Trace};
+use crate::extract::spans::SpanIdx;
+use crate::extract::spans::shared_keys::own_session;
+
+/// The earliest agent run among the topmost; else the earliest top span; else the earliest topmost
+/// span present.
+pub(crate) fn evaluated_span(roles: &SpanRoles<'_>) -> Option<SpanIdx> {
+    // Runs are in order, so that the first of the topmost is the earliest. A run that is a tool
+    // call, or lies in one, was called by an agent above it, even if that has no run of its own
+    // (some graph agents are marked as runs only if their name says so).
+    let is_called = |span_idx: SpanIdx| {
+        roles.recognised[span_idx].call.is_some() || roles.roles[span_idx].call_above.is_some()
+    };
+    let mut topmost_runs = roles.runs.iter().filter(|run| run.parent.is_none());
+    if let Some(run) = topmost_runs.find(|run| !is_called(run.span)) {
+        return Some(run.span);
+    }
+    let is_top = is_top_span(roles);
+    let mut tops: Vec<SpanIdx> = roles.tree.tops().collect();
+    tops.sort_by_key(|&span_idx| roles.rank(span_idx));
+    let top = tops.iter().copied().find(|&span_idx| is_top(span_idx));
+    top.or_else(|| tops.first().copied())
+}
+
+/// A closed trace is judged in full if its root has ended; without that, only where it shows no
+/// hole (`docs/design.md#when-is-a-trace-done`).
+pub(crate) fn is_cut_short(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
+    match trace.reason {
+        CloseReason::RootEnded => false,
+        CloseReason::Inactive | CloseReason::NoRoot => shows_hole(trace, roles),
+        _ => true,
+    }
+}
+
+/// Is a span missing above those that are here?
+fn shows_hole(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
+    let has_ended = |span_idx: SpanIdx| {
+        let (span, class) = &roles.spans[span_idx];
+        span.end_unix_nanos != 0 && !class.partial
+    };
+    let mut tops = roles.tree.tops();
+    if !roles.tree.tops().all(has_ended) {
+        return true;
+    }
+    if !trace.parent_missing {
+        // A sidecar beside a tool's server sees calls and no agent: the agent's other calls went to
+        // other servers.
+        return !tops.any(is_top_span(roles));
+    }
+    // A parent is missing that is not marked as remote. Many SDKs mark nothing: there a run that
+    // is all there is may well have a parent in another process.
+    let (Some(top), None) = (tops.next(), tops.next()) else {
+        return true;
+    };
+    roles.spans[top].0.parent_is_local() || !roles.runs.iter().any(|run| run.span == top)
+}
+
+/// Decides of each topmost span whether it is a top span: one without a parent, or one with a
+/// remote parent and an agent's work in it.
+fn is_top_span(roles: &SpanRoles<'_>) -> impl Fn(SpanIdx) -> bool {
+    let mut holds_agent = vec![false; roles.spans.len()];
+    for run in &roles.runs {
+        holds_agent[run.span] = true;
+    }
+    for &span_idx in roles.tree.parents_first.iter().rev() {
+        holds_agent[span_idx] |= roles.roles[span_idx].model_of == Some(span_idx);
+        if let Some(parent) = roles.tree.parent[span_idx] {
+            holds_agent[parent] |= holds_agent[span_idx];
+        }
+    }
+    move |span_idx| {
+        let span = &roles.spans[span_idx].0;
+        span.parent_id.is_none()
+            || (span.parent_is_remote()
+                && roles.recognised[span_idx].call.is_none()
+                && holds_agent[span_idx])
+    }
+}
+
+/// The session of the evaluated span, else of those above it, else of the earliest span that names
+/// one: often only model spans do.
+pub(crate) fn session<'a>(roles: &SpanRoles<'a>, evaluated: SpanIdx) -> Option<Cow<'a, str>> {
+    let session_of = |span_idx: SpanIdx| own_session(&roles.recognised[span_idx].view);
+    let anywhere = || {
+        let named = (0..roles.spans.len()).filter_map(|span_idx| {
+            let session = session_of(span_idx)?;
+            Some((roles.rank(span_idx), session))
+        });
+        named
+            .min_by_key(|(rank, _)| *rank)
+            .map(|(_, session)| session)
+    };
+    session_of(evaluated)
+        .or_else(|| roles.tree.ancestors(evaluated).find_map(session_of))
+        .or_else(anywhere)
+}

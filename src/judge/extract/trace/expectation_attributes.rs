@@ -1,0 +1,94 @@
+//! What a run says about its own judgement, read from the evaluated span, those above it and
+//! its resource: the case that the run is one of, criteria to apply, an expectation. Does not know
+//! how any of it is judged.
+
+use std::sync::Arc;
+
+use otlp::span::{Attribute, KeptAttributes, KeyId, SpanId, Value};
+
+use super::span_roles::SpanRoles;
+use crate::extract::spans::view::attribute_text;
+use crate::extract::spans::{Recogniser, SpanIdx};
+
+/// A run's own attributes about its judgement.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExpectationAttributes {
+    /// The case it is one of: named by the nearest span from the evaluated one up, else by its
+    /// resource.
+    pub case_id: Option<Arc<str>>,
+    /// Each different value of [`CRITERIA`](crate::extract::CRITERIA), from the evaluated span up,
+    /// the resource last.
+    pub criteria: Vec<StatedValue>,
+    /// Each different value of [`EXPECT`](crate::extract::EXPECT), in the same order. A sender that
+    /// can set it on one span must not be able to hide the value of another span.
+    pub expect: Vec<StatedValue>,
+}
+
+impl ExpectationAttributes {
+    /// Does the run ask for no judgement? A case's id alone does not ask: test harnesses put it on
+    /// traces of all kinds.
+    pub fn is_empty(&self) -> bool {
+        self.criteria.is_empty() && self.expect.is_empty()
+    }
+}
+
+/// The value of an attribute, and the span that has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatedValue {
+    /// The span; `None` for the resource.
+    pub span_id: Option<SpanId>,
+    /// The text as it was sent, compact JSON of arrays and maps; `None` for bytes.
+    pub text: Option<Arc<str>>,
+    /// Only its beginning was kept.
+    pub cut: bool,
+}
+
+/// Reads only the evaluated span and those above it: neither a sub-agent nor a call decides how its
+/// run is judged.
+pub(crate) fn expectation_attributes(
+    roles: &SpanRoles<'_>,
+    recogniser: &Recogniser,
+    evaluated: SpanIdx,
+) -> ExpectationAttributes {
+    let keys = recogniser.expectation_keys();
+    let mut expectations = ExpectationAttributes::default();
+    let spans = std::iter::once(evaluated)
+        .chain(roles.tree.ancestors(evaluated))
+        .map(|span_idx| &roles.spans[span_idx].0);
+    let resource = &roles.spans[evaluated].0.resource.kept;
+    for (span_id, kept) in spans
+        .map(|span| (Some(span.span_id), &span.kept))
+        .chain([(None, resource)])
+    {
+        expectations.case_id = expectations.case_id.or_else(|| {
+            let text = attribute_text(kept.get(keys.case_id?)?)?;
+            (!text.is_empty()).then(|| Arc::from(&*text))
+        });
+        add_value(&mut expectations.criteria, keys.criteria, span_id, kept);
+        add_value(&mut expectations.expect, keys.expect, span_id, kept);
+    }
+    expectations
+}
+
+fn add_value(
+    values: &mut Vec<StatedValue>,
+    key: Option<KeyId>,
+    span_id: Option<SpanId>,
+    kept: &KeptAttributes,
+) {
+    let Some(Attribute { value, cut, .. }) = key.and_then(|key| kept.attribute(key)) else {
+        return;
+    };
+    let text = if let Value::Bytes(_) = value {
+        None
+    } else {
+        attribute_text(value).map(|text| Arc::from(&*text))
+    };
+    // Baggage copies one value onto every span.
+    if !values
+        .iter()
+        .any(|other| other.text == text && other.cut == cut)
+    {
+        values.push(StatedValue { span_id, text, cut });
+    }
+}

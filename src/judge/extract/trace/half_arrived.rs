@@ -1,0 +1,73 @@
+//! Finds traces of which only half arrived: the spans of a model's calls are one signal, the
+//! log records with its messages another, and a router may send them to different places. Nothing
+//! is judged by it.
+
+use std::sync::Arc;
+
+use otlp::span::{Span, Value};
+
+use crate::assemble::{CloseReason, Trace};
+use crate::extract::spans::keys;
+use crate::extract::spans::log_records::holds_messages;
+
+/// The half of a trace that is missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HalfArrived {
+    /// `service.name` of the half that arrived.
+    pub service: Arc<str>,
+    /// What is missing.
+    pub missing: MissingHalf,
+}
+
+/// What a trace lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MissingHalf {
+    /// Log records with a model's messages arrived, and no span.
+    Spans,
+    /// A model's span says that it called tools, and no span or log record says which.
+    Calls,
+}
+
+/// What is missing of a closed trace, if only half of it arrived. `has_calls` says whether any tool
+/// call was found in it. A trace that a limit or a stop closed may not have ended yet.
+pub fn half_arrived(trace: &Trace, has_calls: bool) -> Option<HalfArrived> {
+    if !matches!(
+        trace.reason,
+        CloseReason::RootEnded
+            | CloseReason::NoRoot
+            | CloseReason::Inactive
+            | CloseReason::Incomplete
+    ) {
+        return None;
+    }
+    if trace.spans.is_empty() {
+        let mut messages = trace.records.iter().filter(|record| holds_messages(record));
+        let record = messages.find(|record| record.span_id.is_some())?;
+        return Some(HalfArrived {
+            service: Arc::clone(&record.resource.service),
+            missing: MissingHalf::Spans,
+        });
+    }
+    if has_calls || trace.records.iter().any(holds_messages) {
+        return None;
+    }
+    let mut models = trace.spans.iter().filter(|(_, class)| class.model);
+    let (span, _) = models.find(|(span, _)| names_calls(span))?;
+    Some(HalfArrived {
+        service: Arc::clone(&span.resource.service),
+        missing: MissingHalf::Calls,
+    })
+}
+
+/// Did the model's answer end with calls? Providers write `tool_calls`, `tool_use`,
+/// `function_call`, alone or in a list.
+fn names_calls(span: &Span) -> bool {
+    let reasons = span.get(keys::FINISH_REASONS);
+    let Some(Value::Str(reasons) | Value::Json(reasons)) = reasons else {
+        return false;
+    };
+    let reasons = reasons.to_ascii_lowercase();
+    ["tool_call", "tool_use", "function_call"]
+        .iter()
+        .any(|reason| reasons.contains(reason))
+}

@@ -1,0 +1,89 @@
+//! Which calls are transfers between agents, and so no tool calls. Asks whether an agent of
+//! the trace has the target's name: a bank's `transfer_to_savings` stays a call.
+
+use crate::extract::glob::glob_matches;
+use crate::extract::settings::Handoffs;
+
+/// Names that are transfers if the name of an agent of the trace follows.
+const TRANSFERS: &[&str] = &[
+    "transfer_to_",
+    "handoff_to_",
+    "handoff to ",
+    "transfer to ",
+    "transfer_back_to_",
+];
+
+/// Is a call of this name a transfer? `is_agent` gets letters and digits, and is called only if the
+/// name alone does not decide.
+pub(crate) fn is_handoff(
+    name: &str,
+    handoffs: &Handoffs,
+    is_agent: impl FnOnce(&str) -> bool,
+) -> bool {
+    match handoffs {
+        Handoffs::Off => false,
+        Handoffs::Globs(globs) => globs.iter().any(|glob| glob_matches(glob, name)),
+        Handoffs::Auto if name == "transfer_to_agent" => true,
+        Handoffs::Auto => {
+            let target = TRANSFERS.iter().find_map(|word| {
+                let start = name.get(..word.len())?;
+                start
+                    .eq_ignore_ascii_case(word)
+                    .then(|| letters(&name[word.len()..]))
+            });
+            target.is_some_and(|target| !target.is_empty() && is_agent(&target))
+        }
+    }
+}
+
+/// Letters and digits, in lower case: how a name is compared with a tool made of it.
+pub(crate) fn letters(name: &str) -> String {
+    name.chars()
+        .filter(|char| char.is_alphanumeric())
+        .flat_map(char::to_lowercase)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agents(name: &str) -> bool {
+        ["Weather Specialist", "billing_agent"]
+            .map(letters)
+            .contains(&name.to_owned())
+    }
+
+    #[test]
+    fn a_transfer_names_an_agent_of_the_trace() {
+        for name in [
+            "transfer_to_agent",
+            "transfer_to_billing_agent",
+            "handoff_to_Weather_Specialist",
+            "handoff to Weather specialist",
+            "Transfer_To_BillingAgent",
+        ] {
+            assert!(is_handoff(name, &Handoffs::Auto, agents), "{name}");
+            assert!(!is_handoff(name, &Handoffs::Off, agents), "{name}");
+        }
+        for name in [
+            "transfer_to_savings",
+            "transfer_to_",
+            "handoff",
+            "billing_agent",
+            "délégué",
+        ] {
+            assert!(!is_handoff(name, &Handoffs::Auto, agents), "{name}");
+        }
+    }
+
+    #[test]
+    fn globs_replace_the_rule() {
+        let handoffs = Handoffs::Globs(vec!["go_*".into(), "pass?".into()]);
+        assert!(is_handoff("go_home", &handoffs, agents) && is_handoff("pass1", &handoffs, agents));
+        assert!(
+            !is_handoff("transfer_to_agent", &handoffs, agents)
+                && !is_handoff("pass12", &handoffs, agents)
+        );
+    }
+}

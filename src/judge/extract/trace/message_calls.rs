@@ -1,0 +1,213 @@
+//! The calls that models' replies ask for, in a trace whose tools have no spans. Such calls
+//! were asked for; nothing shows that they were made.
+
+use std::sync::Arc;
+
+use hashbrown::{HashMap, HashSet};
+
+use super::call_report::args_differ;
+use super::capture::{CallRecorder, Capturing, lacks_part};
+use super::draft::MAX_TWINS;
+use super::interner::Interner;
+use super::joins::{self, RequestResults};
+use super::span_roles::SpanRoles;
+use super::turns::{Owner, Turns};
+use crate::extract::spans::{Recogniser, SpanIdx};
+use crate::extract::tool_call::{CapturedParts, Payload, ToolCall};
+use crate::extract::uncertainty::CallUncertainty;
+use crate::extract::values::{AnnouncedCall, Announcement, ConversationResult};
+
+/// The calls of a trace without tool spans.
+#[derive(Debug)]
+pub(crate) struct MessageCalls {
+    pub(crate) calls: Vec<ToolCall>,
+    /// Some of the replies are cut, so that there may have been more calls.
+    pub(crate) cut: bool,
+}
+
+/// A model's reply, and whose turn it is.
+struct Reply {
+    calls: Vec<AnnouncedCall>,
+    span: SpanIdx,
+    owner: Owner,
+    step: u32,
+}
+
+/// The results of calls, by call id.
+#[derive(Default)]
+struct Results {
+    of_requests: RequestResults,
+    /// Those of runs that are recorded in one span.
+    of_conversations: HashMap<String, Payload>,
+    failed: HashSet<String>,
+}
+
+pub(crate) fn from_messages(
+    roles: &SpanRoles<'_>,
+    recogniser: &Recogniser,
+    interner: &mut Interner,
+) -> MessageCalls {
+    let models = roles.models();
+    let turns = Turns::new(roles, &models, interner);
+    let steps: HashMap<SpanIdx, u32> = turns.steps().collect();
+    let announcements = joins::replies(roles, recogniser, &models);
+    let mut cut = announcements.iter().any(|reply| reply.cut);
+    let mut replies: Vec<Reply> = (models.iter())
+        .zip(announcements)
+        .map(|(&span, Announcement { calls, .. })| Reply {
+            calls,
+            span,
+            owner: Owner::of(roles, span, interner),
+            step: steps.get(&span).copied().unwrap_or_default(),
+        })
+        .collect();
+    let mut results = Results {
+        of_requests: joins::results(roles, recogniser, &models),
+        ..Results::default()
+    };
+    for span in 0..roles.spans.len() {
+        cut |= add_conversation(
+            span,
+            roles,
+            recogniser,
+            interner,
+            &mut replies,
+            &mut results,
+        );
+    }
+    let calls = listed(roles, recogniser, interner, replies, &results);
+    MessageCalls { calls, cut }
+}
+
+/// Adds the replies and results of a run that this span records as a whole. Returns whether its end
+/// is missing.
+fn add_conversation(
+    span: SpanIdx,
+    roles: &SpanRoles<'_>,
+    recogniser: &Recogniser,
+    interner: &mut Interner,
+    replies: &mut Vec<Reply>,
+    results: &mut Results,
+) -> bool {
+    let conversation = roles.conversation(span, recogniser.tools.max_value_size);
+    let Some(conversation) = conversation else {
+        return false;
+    };
+    for ConversationResult {
+        call_id,
+        result,
+        failed,
+    } in conversation.results
+    {
+        if failed {
+            results.failed.insert(call_id.clone());
+        }
+        results.of_conversations.entry(call_id).or_insert(result);
+    }
+    let own_run = roles.runs.iter().position(|run| run.span == span);
+    let owner = match own_run {
+        Some(run) => Owner {
+            run: Some(run),
+            agent: Some(interner.symbol(&roles.runs[run].name)),
+        },
+        None => Owner::of(roles, span, interner),
+    };
+    let turns = (0..).zip(conversation.replies);
+    replies.extend(turns.map(|(step, calls)| Reply {
+        calls,
+        span,
+        owner,
+        step,
+    }));
+    conversation.cut
+}
+
+/// The calls of the replies, each id once.
+fn listed(
+    roles: &SpanRoles<'_>,
+    recogniser: &Recogniser,
+    interner: &mut Interner,
+    replies: Vec<Reply>,
+    results: &Results,
+) -> Vec<ToolCall> {
+    // The calls of each id: a model may use an id again for another call.
+    let mut of_id: HashMap<String, Vec<usize>> = HashMap::new();
+    let mut calls: Vec<ToolCall> = Vec::new();
+    // The span whose reply asks for each of them.
+    let mut spans: Vec<SpanIdx> = Vec::new();
+    let mut next_group = 1;
+    for reply in replies {
+        let (span, class) = &roles.spans[reply.span];
+        let n_before = calls.len();
+        for AnnouncedCall {
+            name,
+            call_id,
+            args,
+        } in reply.calls
+        {
+            let is_same = |&other: &usize| {
+                let other: &ToolCall = &calls[other];
+                *other.name == name && !args_differ(other.args.as_ref(), args.as_ref())
+            };
+            let others = call_id.as_ref().and_then(|id| of_id.get(id));
+            let is_repeated =
+                others.is_some_and(|others| others.iter().rev().take(MAX_TWINS).any(is_same));
+            if is_repeated || roles.excludes(&name, recogniser) {
+                continue;
+            }
+            if let Some(id) = &call_id {
+                of_id.entry_ref(id.as_str()).or_default().push(calls.len());
+            }
+            spans.push(reply.span);
+            let result = call_id.as_ref().and_then(|id| {
+                let asked_at = roles.tree.start[reply.span];
+                let of_requests = &results.of_requests;
+                of_requests
+                    .of_call(roles, id, asked_at, Some(reply.span))
+                    .or_else(|| results.of_conversations.get(id))
+            });
+            calls.push(ToolCall {
+                name: name.into(),
+                args,
+                result: result.cloned(),
+                captured: CapturedParts::default(),
+                error: call_id
+                    .as_ref()
+                    .is_some_and(|id| results.failed.contains(id)),
+                call_id: call_id.map(Arc::from),
+                agent: reply.owner.agent.map(|agent| interner.text(agent)),
+                agent_run: reply.owner.run,
+                step: reply.step,
+                parallel_group: None,
+                span_id: Some(span.span_id),
+                start_unix_nanos: roles.tree.end[reply.span],
+                end_unix_nanos: roles.tree.end[reply.span],
+                convention: format!("{}.messages", roles.roles[reply.span].convention).into(),
+                partial: class.partial || span.end_unix_nanos == 0,
+                untimed: span.is_untimed(),
+                uncertainty: CallUncertainty::default(),
+            });
+        }
+        if calls.len() - n_before > 1 {
+            calls[n_before..]
+                .iter_mut()
+                .for_each(|call| call.parallel_group = Some(next_group));
+            next_group += 1;
+        }
+    }
+    // A result answers an id: of two calls with one id it may answer either.
+    for call in &mut calls {
+        let others = call.call_id.as_ref().and_then(|id| of_id.get(&**id));
+        if others.is_some_and(|others| others.len() > 1) {
+            (call.result, call.error) = (None, false);
+        }
+    }
+    if calls.iter().any(lacks_part) {
+        let recorders = || spans.iter().map(|&span| CallRecorder::of(roles, span));
+        let capturing = Capturing::new(recorders().zip(&calls));
+        for (call, recorder) in calls.iter_mut().zip(recorders()) {
+            call.captured = capturing.parts_of(&recorder);
+        }
+    }
+    calls
+}

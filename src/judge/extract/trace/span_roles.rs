@@ -1,0 +1,449 @@
+//! The role of each span in its trace: agent runs, tool calls folded to one entry each,
+//! outermost model spans, and what lies above each span. Knows the tree and what each span was
+//! recognised as; parses no value but the arguments of a call within a call.
+
+use std::borrow::Cow;
+
+use hashbrown::{HashMap, HashSet};
+use otlp::span::SpanClass;
+use otlp::span::{Span, SpanId};
+
+use super::call_report::CallReport;
+use super::handoffs;
+use super::log_trajectory::ReadableTrace;
+use super::tree::Tree;
+use crate::assemble::Trace;
+use crate::extract::spans::conventions::refines;
+use crate::extract::spans::shared_keys::{complete_call, own_agent};
+use crate::extract::spans::{
+    ConventionId, ConventionRef, KeyBits, RecognisedSpan, RecognisedSpans, Recogniser, SpanCall,
+    SpanIdx, View,
+};
+use crate::extract::tool_call::Payload;
+use crate::extract::values::{Conversation, payload};
+
+/// The roles of a trace's spans; `recognised` and `roles` are indexed by span.
+pub(crate) struct SpanRoles<'a> {
+    pub(crate) spans: &'a [(Span, SpanClass)],
+    /// What each span is on its own; calls that do not count are taken out.
+    pub(crate) recognised: Vec<RecognisedSpan<'a>>,
+    /// What each span is in its trace.
+    pub(crate) roles: Vec<Role<'a>>,
+    /// The built-in keys that any of the spans has.
+    pub(crate) present: KeyBits,
+    pub(crate) tree: Tree,
+    /// Log records with messages of the models.
+    pub(crate) records: Vec<View<'a>>,
+    /// Those of them that were written in a span, in order.
+    pub(crate) records_of: HashMap<SpanIdx, Vec<View<'a>>>,
+    /// The agent whose turn a span belongs to, where one run has turns of several agents.
+    turn_agents: HashMap<SpanIdx, &'a str>,
+    /// Agent runs in the order of their starts; directly nested ones of one name are one.
+    pub(crate) runs: Vec<RunSpan<'a>>,
+    /// Was any span a tool call by its marks, counted or not?
+    pub(crate) has_tool_spans: bool,
+}
+
+/// The role of one span.
+#[derive(Clone, Copy)]
+pub(crate) struct Role<'a> {
+    /// The convention that recognised it, empty for none.
+    pub(crate) convention: &'a str,
+    /// The convention that recognised it as an agent's run, even if it turned out to be none.
+    run_convention: Option<ConventionId>,
+    /// Why a tool span is no call of its own.
+    pub(crate) excluded: Option<Exclusion>,
+    /// The run that this span starts or continues.
+    own_run: Option<RunIdx>,
+    /// The agent run that it lies in, its own left out.
+    pub(crate) run_above: Option<RunIdx>,
+    /// The tool call that it lies in, its own left out; folded spans are skipped.
+    pub(crate) call_above: Option<SpanIdx>,
+    /// The outermost model span that it lies in or is, up to the next call or run.
+    pub(crate) model_of: Option<SpanIdx>,
+    /// Is it a model span within another?
+    pub(crate) is_inner_model: bool,
+}
+
+/// The run, the call and the outermost model span that lie above a span.
+#[derive(Default)]
+struct Above {
+    run: Option<RunIdx>,
+    call: Option<SpanIdx>,
+    model: Option<SpanIdx>,
+}
+
+/// A position in `SpanRoles::runs`.
+pub(crate) type RunIdx = usize;
+
+/// An agent run.
+pub(crate) struct RunSpan<'a> {
+    pub(crate) span: SpanIdx,
+    pub(crate) name: Cow<'a, str>,
+    pub(crate) parent: Option<RunIdx>,
+}
+
+/// Why a tool span is no call of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exclusion {
+    /// It is the same call as the one of this span.
+    Folded(SpanIdx),
+    /// `tools.ignore` names it.
+    Ignored,
+    /// It hands control to another agent.
+    Handoff,
+    /// The framework made it up.
+    Synthesized,
+}
+
+impl<'a> SpanRoles<'a> {
+    pub(crate) fn new(readable: &'a ReadableTrace<'_>, recogniser: &'a Recogniser) -> Self {
+        let trace: &'a Trace = &readable.trace;
+        let spans = &*trace.spans;
+        let records = trace.records.iter().map(View::of_record).collect();
+        let view = if readable.is_made_of_records {
+            View::of_record_span
+        } else {
+            View::new
+        };
+        let mut roles = Self {
+            spans,
+            recognised: Vec::with_capacity(spans.len()),
+            roles: Vec::with_capacity(spans.len()),
+            present: KeyBits::NONE,
+            tree: Tree::new(spans),
+            records_of: records_of(trace),
+            records,
+            turn_agents: HashMap::new(),
+            runs: Vec::new(),
+            has_tool_spans: false,
+        };
+        for (span_idx, (span, class)) in spans.iter().enumerate() {
+            roles.recognise(span_idx, view(span), *class, recogniser);
+        }
+        roles.refine();
+        roles.has_tool_spans |= roles.recognised.iter().any(|span| span.call.is_some());
+        roles.exclude(recogniser);
+        roles.walk(recogniser.tools.max_value_size);
+        roles.sort_runs();
+        roles
+    }
+
+    /// Adds a span on its own.
+    fn recognise(
+        &mut self,
+        span_idx: SpanIdx,
+        view: View<'a>,
+        class: SpanClass,
+        recogniser: &'a Recogniser,
+    ) {
+        let recognised = recogniser.recall(&view, class.recognition);
+        let agent = recognised.agent.and_then(|run| run.agent_run(&view));
+        self.has_tool_spans |= recognised.synthesized;
+        let mut convention = recognised.convention();
+        let mut is_model = recognised.model.is_some();
+        // A span that no convention knows is a model's if messages were recorded in it.
+        if recognised.call.is_none() && agent.is_none() && self.records_of.contains_key(&span_idx) {
+            is_model = true;
+            if convention.is_empty() {
+                convention = ConventionId::GEN_AI.get().name;
+            }
+        }
+        self.present = self.present.union(view.present());
+        self.roles.push(Role {
+            convention,
+            run_convention: recognised.agent.and_then(ConventionRef::built_in),
+            excluded: recognised.synthesized.then_some(Exclusion::Synthesized),
+            own_run: None,
+            run_above: None,
+            call_above: None,
+            model_of: None,
+            is_inner_model: false,
+        });
+        let is_agent_run = agent.is_some();
+        self.recognised.push(RecognisedSpan {
+            view,
+            call: None,
+            agent,
+            is_model,
+        });
+        // Added in its place: most spans are no call, and a call is large to move.
+        if let (Some(source), Some(span)) = (recognised.call, self.recognised.last_mut()) {
+            let call = span.call.insert(source.call(&view));
+            complete_call(call, &view, is_agent_run);
+        }
+    }
+
+    /// Lets the conventions correct what several spans show together.
+    fn refine(&mut self) {
+        for refine in refines() {
+            if self.present.intersects(refine.when) {
+                (refine.apply)(&mut RecognisedSpans {
+                    spans: &mut self.recognised,
+                    parent: &self.tree.parent,
+                    parents_first: &self.tree.parents_first,
+                    start: &self.tree.start,
+                    turn_agents: &mut self.turn_agents,
+                });
+            }
+        }
+    }
+
+    /// The whole run that a span records by itself, if its convention writes such spans.
+    pub(crate) fn conversation(&self, span_idx: SpanIdx, max_size: usize) -> Option<Conversation> {
+        let convention = self.roles[span_idx].run_convention?.get();
+        (convention.conversation?)(&self.recognised[span_idx].view, max_size)
+    }
+
+    /// Excludes calls that `tools.ignore` names, and transfers between agents.
+    fn exclude(&mut self, recogniser: &Recogniser) {
+        let all_agents = || {
+            let of_runs = self
+                .recognised
+                .iter()
+                .filter_map(|span| span.agent.as_deref());
+            self.agent_names(of_runs)
+        };
+        let mut known: Option<HashSet<String>> = None;
+        let mut exclusions = Vec::new();
+        for (span_idx, span) in self.recognised.iter().enumerate() {
+            let Some(call) = &span.call else { continue };
+            let Some(name) = call.name.as_deref().or(call.poor_name) else {
+                continue;
+            };
+            let is_agent = |name: &str| known.get_or_insert_with(all_agents).contains(name);
+            if recogniser.ignores(name) {
+                exclusions.push((span_idx, Exclusion::Ignored));
+            } else if handoffs::is_handoff(name, &recogniser.tools.handoffs, is_agent) {
+                exclusions.push((span_idx, Exclusion::Handoff));
+            }
+        }
+        for (span_idx, exclusion) in exclusions {
+            self.recognised[span_idx].call = None;
+            self.roles[span_idx].excluded = Some(exclusion);
+        }
+    }
+
+    /// One pass from the top down: runs, models, and calls folded into the call above them.
+    fn walk(&mut self, max_size: usize) {
+        let mut known = KnownCalls::default();
+        for at in 0..self.tree.parents_first.len() {
+            let span_idx = self.tree.parents_first[at];
+            let parent = self.tree.parent[span_idx];
+            let above = parent.map_or_else(Above::default, |parent| self.above_child_of(parent));
+            let role = &mut self.roles[span_idx];
+            role.run_above = above.run;
+            role.call_above = above.call;
+            role.model_of = above.model;
+            if self.recognised[span_idx].is_model {
+                role.is_inner_model = above.model.is_some();
+                role.model_of = above.model.or(Some(span_idx));
+            }
+            if let Some(name) = self.recognised[span_idx].agent.take() {
+                self.roles[span_idx].own_run = Some(self.run_of(span_idx, name));
+            }
+            if let Some(into) = self.same_call_above(span_idx, &mut known, max_size) {
+                self.roles[span_idx].excluded = Some(Exclusion::Folded(into));
+            }
+        }
+    }
+
+    /// What lies above the children of a span.
+    fn above_child_of(&self, parent: SpanIdx) -> Above {
+        let role = &self.roles[parent];
+        let is_call = self.recognised[parent].call.is_some();
+        Above {
+            run: role.own_run.or(role.run_above),
+            call: match role.excluded {
+                Some(Exclusion::Folded(into)) => Some(into),
+                _ if is_call => Some(parent),
+                _ => role.call_above,
+            },
+            model: role.model_of.filter(|_| !is_call && role.own_run.is_none()),
+        }
+    }
+
+    /// A new run, or the one above if that is of the same name and nothing was called in between.
+    fn run_of(&mut self, span_idx: SpanIdx, name: Cow<'a, str>) -> RunIdx {
+        let role = &self.roles[span_idx];
+        if let Some(above) = role.run_above
+            && self.runs[above].name == name
+            && self.recognised[span_idx].call.is_none()
+            && role
+                .call_above
+                .is_none_or(|call| self.tree.depth[call] <= self.tree.depth[self.runs[above].span])
+        {
+            return above;
+        }
+        let parent = role.run_above;
+        self.runs.push(RunSpan {
+            span: span_idx,
+            name,
+            parent,
+        });
+        self.runs.len() - 1
+    }
+
+    /// Client, server and wrapper each report one call: the outermost stands for all. A retry is a
+    /// sibling, and two ids are two calls.
+    fn same_call_above(
+        &self,
+        span_idx: SpanIdx,
+        known: &mut KnownCalls<'a>,
+        max_size: usize,
+    ) -> Option<SpanIdx> {
+        let call = self.recognised[span_idx].call.as_ref()?;
+        let role = &self.roles[span_idx];
+        let above_idx = role.call_above?;
+        let above = self.recognised[above_idx].call.as_ref()?;
+        // An agent that runs in between made a call of its own.
+        let role_above = &self.roles[above_idx];
+        if role.run_above != role_above.own_run.or(role_above.run_above) {
+            return None;
+        }
+        let own = KnownCall::new(call, max_size);
+        let above = known
+            .entry(above_idx)
+            .or_insert_with(|| KnownCall::new(above, max_size));
+        let is_same = own.report().agrees_with(&above.report());
+        if is_same {
+            above.complete(own);
+        }
+        is_same.then_some(above_idx)
+    }
+
+    fn sort_runs(&mut self) {
+        if self.runs.len() < 2 {
+            return;
+        }
+        let mut order: Vec<RunIdx> = (0..self.runs.len()).collect();
+        order.sort_by_key(|&run_idx| self.rank(self.runs[run_idx].span));
+        let mut place = vec![0; order.len()];
+        for (new, &old) in order.iter().enumerate() {
+            place[old] = new;
+        }
+        let mut runs: Vec<Option<RunSpan<'a>>> = std::mem::take(&mut self.runs)
+            .into_iter()
+            .map(Some)
+            .collect();
+        self.runs = order.iter().filter_map(|&old| runs[old].take()).collect();
+        let of_spans = self.roles.iter_mut();
+        let of_spans = of_spans.flat_map(|role| [&mut role.own_run, &mut role.run_above]);
+        for run in self
+            .runs
+            .iter_mut()
+            .map(|run| &mut run.parent)
+            .chain(of_spans)
+        {
+            *run = run.map(|old| place[old]);
+        }
+    }
+
+    /// The number of spans that are calls.
+    pub(crate) fn n_calls(&self) -> usize {
+        let spans = self.recognised.iter();
+        spans.filter(|span| span.call.is_some()).count()
+    }
+
+    /// Start, depth, end, span id: the order of spans that nothing else orders.
+    pub(crate) fn rank(&self, span_idx: SpanIdx) -> (u64, u32, u64, SpanId) {
+        (
+            self.tree.start[span_idx],
+            self.tree.depth[span_idx],
+            self.tree.end[span_idx],
+            self.spans[span_idx].0.span_id,
+        )
+    }
+
+    /// The name of the agent that a span names as its own, or of the run that it lies in.
+    pub(crate) fn agent_of(&self, span_idx: SpanIdx) -> Option<Cow<'_, str>> {
+        let of_turn = || self.turn_agents.get(&span_idx).copied().map(Cow::Borrowed);
+        let of_run = |run: RunIdx| Cow::Borrowed(&*self.runs[run].name);
+        own_agent(&self.recognised[span_idx].view)
+            .or_else(of_turn)
+            .or_else(|| self.roles[span_idx].run_above.map(of_run))
+    }
+
+    /// The agents of the trace, in letters and digits: those of its runs, and those that spans name
+    /// as their own.
+    fn agent_names<'n>(&self, of_runs: impl Iterator<Item = &'n str>) -> HashSet<String> {
+        let own = (self.recognised.iter()).filter_map(|span| own_agent(&span.view));
+        of_runs
+            .map(handoffs::letters)
+            .chain(own.map(|name| handoffs::letters(&name)))
+            .collect()
+    }
+
+    /// Do the settings exclude a call of this name, as ignored or as a transfer?
+    pub(crate) fn excludes(&self, name: &str, recogniser: &Recogniser) -> bool {
+        let is_agent = |name: &str| {
+            self.agent_names(self.runs.iter().map(|run| &*run.name))
+                .contains(name)
+        };
+        recogniser.ignores(name) || handoffs::is_handoff(name, &recogniser.tools.handoffs, is_agent)
+    }
+
+    /// The outermost model spans, in order.
+    pub(crate) fn models(&self) -> Vec<SpanIdx> {
+        let mut models: Vec<SpanIdx> = (0..self.spans.len())
+            .filter(|&span_idx| self.roles[span_idx].model_of == Some(span_idx))
+            .collect();
+        models.sort_by_key(|&span_idx| self.rank(span_idx));
+        models
+    }
+}
+
+/// The calls within which other calls lie, by their spans: what the reports folded into them so far
+/// say.
+type KnownCalls<'a> = HashMap<SpanIdx, KnownCall<'a>>;
+
+/// What is known of a call while reports are folded into it.
+struct KnownCall<'a> {
+    call_id: Option<Cow<'a, str>>,
+    name: Option<Cow<'a, str>>,
+    args: Option<Payload>,
+}
+
+impl<'a> KnownCall<'a> {
+    fn new(call: &SpanCall<'a>, max_size: usize) -> Self {
+        let args = call.args;
+        Self {
+            call_id: call.call_id.clone(),
+            name: call.name.clone(),
+            args: args.map(|args| payload::open_args(args, call.args_in, max_size)),
+        }
+    }
+
+    fn report(&self) -> CallReport<'_> {
+        CallReport {
+            call_id: self.call_id.as_deref(),
+            name: self.name.as_deref(),
+            args: self.args.as_ref(),
+        }
+    }
+
+    /// Adds the parts that another report of it has.
+    fn complete(&mut self, other: Self) {
+        self.call_id = self.call_id.take().or(other.call_id);
+        self.name = self.name.take().or(other.name);
+        self.args = self.args.take().or(other.args);
+    }
+}
+
+/// The records by the spans that they were written in.
+fn records_of(trace: &Trace) -> HashMap<SpanIdx, Vec<View<'_>>> {
+    let mut records_of: HashMap<SpanIdx, Vec<View<'_>>> = HashMap::new();
+    if trace.records.is_empty() {
+        return records_of;
+    }
+    let ids = trace.spans.iter().map(|(span, _)| span.span_id);
+    let by_id: HashMap<SpanId, SpanIdx> = ids.zip(0..).collect();
+    for record in &trace.records {
+        let parent = record.span_id;
+        if let Some(&span_idx) = parent.and_then(|span_id| by_id.get(&span_id)) {
+            let view = View::of_record(record);
+            records_of.entry(span_idx).or_default().push(view);
+        }
+    }
+    records_of
+}

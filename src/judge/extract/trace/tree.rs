@@ -1,0 +1,212 @@
+//! The tree of a trace's spans: parents, depths, and starts corrected for clocks that differ.
+//! Total and near-linear for any parent ids: cycles, a span that is its own parent, thousands of
+//! levels. Knows nothing of tools.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use otlp::span::SpanClass;
+use otlp::span::{Resource, Span, SpanId};
+
+use crate::extract::spans::SpanIdx;
+
+/// In a trace with up to this many spans a parent is found by a linear search: building a table
+/// would cost more than all its look-ups.
+const A_FEW: usize = 32;
+
+/// The tree of a trace's spans; all vectors are indexed by span.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    pub(crate) parent: Vec<Option<SpanIdx>>,
+    /// Every span after its parent.
+    pub(crate) parents_first: Vec<SpanIdx>,
+    pub(crate) depth: Vec<u32>,
+    /// Start by which spans are ordered, Unix nanoseconds.
+    pub(crate) start: Vec<u64>,
+    /// End, never before the start.
+    pub(crate) end: Vec<u64>,
+    /// A span of another resource started before its parent, and was shifted.
+    pub(crate) clock_adjusted: bool,
+}
+
+impl Tree {
+    /// Where a cycle of parents is cut does not depend on the order of arrival: before its earliest
+    /// span.
+    pub(crate) fn new(spans: &[(Span, SpanClass)]) -> Self {
+        let ids = (0..)
+            .zip(spans)
+            .map(|(span_idx, (span, _))| (span.span_id, span_idx));
+        let by_id: HashMap<SpanId, SpanIdx> = if spans.len() > A_FEW {
+            ids.collect()
+        } else {
+            HashMap::new()
+        };
+        let find = |id: SpanId| match spans.len() {
+            ..=A_FEW => spans.iter().position(|(span, _)| span.span_id == id),
+            _ => by_id.get(&id).copied(),
+        };
+        let mut parent: Vec<Option<SpanIdx>> = (spans.iter().enumerate())
+            .map(|(span_idx, (span, _))| {
+                span.parent_id
+                    .and_then(find)
+                    .filter(|&parent| parent != span_idx)
+            })
+            .collect();
+        let mut parents_first = self::parents_first(&parent);
+        // From the top down a cycle is never reached, nor the spans that hang on it.
+        if parents_first.len() < spans.len() {
+            cut_cycles(&mut parent, |span_idx| {
+                (
+                    spans[span_idx].0.start_unix_nanos,
+                    spans[span_idx].0.span_id,
+                )
+            });
+            parents_first = self::parents_first(&parent);
+        }
+        let mut tree = Self {
+            parent,
+            parents_first,
+            depth: vec![0; spans.len()],
+            ..Self::default()
+        };
+        tree.set_times(spans);
+        tree
+    }
+
+    /// The spans above this one, nearest first.
+    pub(crate) fn ancestors(&self, span_idx: SpanIdx) -> impl Iterator<Item = SpanIdx> {
+        std::iter::successors(self.parent[span_idx], |&above| self.parent[above])
+    }
+
+    /// The topmost span above this one, or itself.
+    pub(crate) fn topmost(&self, span_idx: SpanIdx) -> SpanIdx {
+        self.ancestors(span_idx).last().unwrap_or(span_idx)
+    }
+
+    /// Spans without a parent in the trace.
+    pub(crate) fn tops(&self) -> impl Iterator<Item = SpanIdx> {
+        (0..self.parent.len()).filter(|&span_idx| self.parent[span_idx].is_none())
+    }
+
+    fn set_times(&mut self, spans: &[(Span, SpanClass)]) {
+        let resources = resource_ids(spans);
+        // Empty if all spans are of one process.
+        let mut shift = vec![0_u64; resources.len()];
+        self.start = spans
+            .iter()
+            .map(|(span, _)| span.start_unix_nanos)
+            .collect();
+        for &span_idx in &self.parents_first {
+            let Some(parent) = self.parent[span_idx] else {
+                continue;
+            };
+            self.depth[span_idx] = self.depth[parent] + 1;
+            let start = spans[span_idx].0.start_unix_nanos;
+            if start == 0 {
+                self.start[span_idx] = self.start[parent];
+                continue;
+            }
+            if shift.is_empty() {
+                continue;
+            }
+            // A subtree is shifted together, up to the next change of process, which has a clock of
+            // its own.
+            shift[span_idx] = match resources[span_idx] == resources[parent] {
+                true => shift[parent],
+                false => self.start[parent].saturating_sub(start),
+            };
+            self.start[span_idx] = start.saturating_add(shift[span_idx]);
+            self.clock_adjusted |= shift[span_idx] > 0;
+        }
+        self.end = (spans.iter().enumerate())
+            .map(|(span_idx, (span, _))| {
+                let shift = shift.get(span_idx).copied().unwrap_or_default();
+                span.end_unix_nanos
+                    .saturating_add(shift)
+                    .max(self.start[span_idx])
+            })
+            .collect();
+    }
+}
+
+/// Cuts every cycle at its first span.
+fn cut_cycles<K: Ord>(parent: &mut [Option<SpanIdx>], rank: impl Fn(SpanIdx) -> K) {
+    let mut seen_in = vec![usize::MAX; parent.len()];
+    for walk in 0..parent.len() {
+        let mut at = walk;
+        while seen_in[at] == usize::MAX {
+            seen_in[at] = walk;
+            match parent[at] {
+                Some(above) => at = above,
+                None => break,
+            }
+        }
+        if seen_in[at] != walk || parent[at].is_none() {
+            continue;
+        }
+        // The walk came back to where it had been: `at` lies on a cycle.
+        let cycle = std::iter::successors(Some(at), |&on| parent[on].filter(|&above| above != at));
+        if let Some(first) = cycle.min_by_key(|&on| rank(on)) {
+            parent[first] = None;
+        }
+    }
+}
+
+/// Every span after its parent, level by level; spans on a cycle and below it are left out.
+fn parents_first(parent: &[Option<SpanIdx>]) -> Vec<SpanIdx> {
+    // Spans come by their starts: those of a flat trace are in this order already.
+    let mut parents = (0..).zip(parent);
+    if parent.is_sorted() && parents.all(|(span_idx, above)| *above < Some(span_idx)) {
+        return (0..parent.len()).collect();
+    }
+    #[derive(Clone)]
+    struct Links {
+        first_child: usize,
+        next_sibling: usize,
+    }
+    let mut links = vec![
+        Links {
+            first_child: usize::MAX,
+            next_sibling: usize::MAX
+        };
+        parent.len()
+    ];
+    for span_idx in (0..parent.len()).rev() {
+        if let Some(above) = parent[span_idx] {
+            links[span_idx].next_sibling = links[above].first_child;
+            links[above].first_child = span_idx;
+        }
+    }
+    let mut order = Vec::with_capacity(parent.len());
+    order.extend((0..parent.len()).filter(|&span_idx| parent[span_idx].is_none()));
+    let mut done = 0;
+    while let Some(&span_idx) = order.get(done) {
+        let mut child = links[span_idx].first_child;
+        while child != usize::MAX {
+            order.push(child);
+            child = links[child].next_sibling;
+        }
+        done += 1;
+    }
+    order
+}
+
+/// Numbers the different resources, one entry for each span; empty if all spans share one. Most
+/// traces have one resource, and most spans share it by pointer.
+fn resource_ids(spans: &[(Span, SpanClass)]) -> Vec<usize> {
+    if spans.is_sorted_by(|(a, _), (b, _)| Arc::ptr_eq(&a.resource, &b.resource)) {
+        return Vec::new();
+    }
+    let mut by_pointer: HashMap<*const Resource, usize> = HashMap::new();
+    let mut by_bytes: HashMap<&[u8], usize> = HashMap::new();
+    (spans.iter())
+        .map(|(span, _)| {
+            *by_pointer
+                .entry(Arc::as_ptr(&span.resource))
+                .or_insert_with(|| {
+                    let next = by_bytes.len();
+                    *by_bytes.entry(&span.resource.encoded).or_insert(next)
+                })
+        })
+        .collect()
+}

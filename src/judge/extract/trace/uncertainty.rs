@@ -1,0 +1,225 @@
+//! What the missing spans of a trace that was cut short could still change about what is
+//! known, so that a verdict given early never changes. Concerns only the calls that are listed
+//! already: evaluators know what further calls could do to their verdicts.
+//!
+//! Assumed: a span that has ended stays as it is; spans that report one call by its id agree on its
+//! name and arguments, and on when it began as far as other calls go; a parent marked as local has
+//! its child's resource; a root is alone; and a span beneath which a model was asked, an agent ran,
+//! or another tool was called is no mere wrapper of a call beneath it.
+
+use std::sync::Arc;
+
+use hashbrown::{HashMap, HashSet};
+use otlp::span::SpanId;
+
+use super::draft::Draft;
+use super::handoffs::is_handoff;
+use super::span_roles::SpanRoles;
+use crate::extract::settings::Handoffs;
+use crate::extract::spans::{Recogniser, SpanIdx};
+use crate::extract::uncertainty::{CallUncertainty, TrajectoryUncertainty};
+
+/// Sets for each call what could still change about it. The calls come in their order.
+pub(crate) fn set_for_calls(roles: &SpanRoles<'_>, recogniser: &Recogniser, drafts: &mut [Draft]) {
+    let gates = Gates::new(roles, recogniser);
+    let lines = lines(roles);
+    for draft in drafts.iter_mut() {
+        let call = &mut draft.call;
+        call.uncertainty.may_fold =
+            gates.may_wrap(draft.span, &call.name) || (call.partial && call.call_id.is_none());
+        // Other spans of this call decide where its own left the status unset.
+        call.uncertainty.error = !draft.settled;
+        call.uncertainty.may_go = draft.poorly_named || may_be_handoff(&call.name, recogniser);
+        // The bare text of a tool's only argument gets its name from the model's reply.
+        call.uncertainty.args |= call
+            .args
+            .as_ref()
+            .is_some_and(|args| !args.json().is_object());
+    }
+    leave_one_of_each(drafts);
+    // A call that could begin earlier than it seems, or that begins at the same time as another, is
+    // in line with none.
+    let mut numbers: HashMap<Line, u32> = HashMap::new();
+    let mut starts: HashSet<(Line, u64)> = HashSet::new();
+    for draft in drafts {
+        let line = lines[draft.span];
+        let stands_alone =
+            draft.call.uncertainty.may_fold || !starts.insert((line, draft.call.start_unix_nanos));
+        let next = numbers.len() as u32;
+        draft.call.uncertainty.line = *numbers
+            .entry(if stands_alone {
+                Line::Alone(draft.span)
+            } else {
+                line
+            })
+            .or_insert(next);
+    }
+}
+
+/// For each agent run, may it turn out to be part of an outer one?
+pub(crate) fn runs_that_may_merge(roles: &SpanRoles<'_>, recogniser: &Recogniser) -> Vec<bool> {
+    let gates = Gates::new(roles, recogniser);
+    roles
+        .runs
+        .iter()
+        .map(|run| gates.of_span[run.span].is_some())
+        .collect()
+}
+
+/// The ways in which the evaluated span could still change.
+pub(crate) fn of_trajectory(roles: &SpanRoles<'_>, evaluated: SpanIdx) -> TrajectoryUncertainty {
+    let (span, class) = &roles.spans[evaluated];
+    let is_run = roles.runs.iter().any(|run| run.span == evaluated);
+    let is_root = span.parent_id.is_none() && is_run;
+    let topmost = &roles.spans[roles.tree.topmost(evaluated)].0;
+    TrajectoryUncertainty {
+        subject: !is_root || span.end_unix_nanos == 0 || class.partial,
+        root: !is_root,
+        service: topmost.parent_id.is_some() && !topmost.parent_is_local(),
+        all: false,
+    }
+}
+
+/// An agent of this name may yet come.
+fn may_be_handoff(name: &str, recogniser: &Recogniser) -> bool {
+    matches!(recogniser.tools.handoffs, Handoffs::Auto)
+        && is_handoff(name, &Handoffs::Auto, |_| true)
+}
+
+/// Of calls that could turn out to be one and the same, all but one may go.
+fn leave_one_of_each(drafts: &mut [Draft]) {
+    let mut ids: HashSet<(Arc<str>, Arc<str>)> = HashSet::new();
+    for call in drafts.iter_mut().map(|draft| &mut draft.call) {
+        let Some(id) = &call.call_id else { continue };
+        call.uncertainty.may_go |= !ids.insert((id.clone(), call.name.clone()));
+    }
+    let stays = |call: &CallUncertainty| !call.may_go && !call.may_fold;
+    let mut names: HashSet<Arc<str>> = drafts
+        .iter()
+        .filter(|draft| stays(&draft.call.uncertainty))
+        .map(|draft| draft.call.name.clone())
+        .collect();
+    for call in drafts
+        .iter_mut()
+        .map(|draft| &mut draft.call)
+        .filter(|call| call.uncertainty.may_fold && !call.uncertainty.may_go)
+    {
+        call.uncertainty.may_go = !names.insert(call.name.clone());
+    }
+}
+
+// === Gates ===
+
+/// Where spans that are still to come could lie around a call: at the missing span above it, or at
+/// one above it that has not ended and has no role yet, with no call and no agent run in between.
+struct Gates<'a> {
+    of_span: Vec<Option<SpanId>>,
+    beneath: HashMap<SpanId, Beneath<'a>>,
+}
+
+/// The content beneath a gate.
+enum Beneath<'a> {
+    /// Calls of one name.
+    Calls(&'a str),
+    /// More than that.
+    Mixed,
+}
+
+impl<'a> Gates<'a> {
+    fn new(roles: &'a SpanRoles<'_>, recogniser: &Recogniser) -> Self {
+        let runs: HashSet<SpanIdx> = roles.runs.iter().map(|run| run.span).collect();
+        let mut of_span: Vec<Option<SpanId>> = vec![None; roles.spans.len()];
+        let mut beneath: HashMap<SpanId, Beneath<'a>> = HashMap::new();
+        for &span_idx in &roles.tree.parents_first {
+            // A hand-off is no call, so a span within one lies in no call.
+            let stays_call = |span_idx: SpanIdx| {
+                let call = roles.recognised[span_idx].call.as_ref();
+                call.is_some_and(|call| {
+                    !call
+                        .name
+                        .as_deref()
+                        .is_some_and(|name| may_be_handoff(name, recogniser))
+                })
+            };
+            let gate = match roles.tree.parent[span_idx] {
+                None => roles.spans[span_idx].0.parent_id,
+                Some(parent) if stays_call(parent) || runs.contains(&parent) => None,
+                Some(parent) => {
+                    let (span, class) = &roles.spans[parent];
+                    let is_open = (span.end_unix_nanos == 0 || class.partial)
+                        && roles.roles[parent].model_of != Some(parent);
+                    if is_open {
+                        Some(span.span_id)
+                    } else {
+                        of_span[parent]
+                    }
+                }
+            };
+            of_span[span_idx] = gate;
+            let Some(gate) = gate else { continue };
+            let name = roles.recognised[span_idx]
+                .call
+                .as_ref()
+                .and_then(|call| call.name.as_deref());
+            let is_tool = roles.recognised[span_idx].call.is_some()
+                || roles.roles[span_idx].excluded.is_some();
+            let is_more = is_tool
+                || runs.contains(&span_idx)
+                || roles.roles[span_idx].model_of == Some(span_idx);
+            match (name, beneath.get(&gate)) {
+                (Some(name), None) => drop(beneath.insert(gate, Beneath::Calls(name))),
+                (Some(name), Some(Beneath::Calls(known))) if *known == name => {}
+                (None, _) if !is_more => {}
+                _ => drop(beneath.insert(gate, Beneath::Mixed)),
+            }
+        }
+        Self { of_span, beneath }
+    }
+
+    /// Could a missing span be an outer report of the call of this name that this span reports?
+    fn may_wrap(&self, span_idx: SpanIdx, name: &str) -> bool {
+        let gate = self.of_span[span_idx].and_then(|gate| self.beneath.get(&gate));
+        gate.is_some_and(|beneath| matches!(beneath, Beneath::Calls(known) if *known == name))
+    }
+}
+
+// === Line ===
+
+/// Which spans can only be shifted together, when a parent of another resource turns out to have
+/// begun later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Line {
+    /// Those that cannot be shifted any more.
+    Fixed,
+    /// Those of one resource beneath a missing parent of the same resource.
+    Beneath(SpanId),
+    /// Those of one resource beneath this span.
+    Under(SpanIdx),
+    /// No other.
+    Alone(SpanIdx),
+}
+
+fn lines(roles: &SpanRoles<'_>) -> Vec<Line> {
+    let mut lines = vec![Line::Fixed; roles.spans.len()];
+    for &span_idx in &roles.tree.parents_first {
+        let span = &roles.spans[span_idx].0;
+        lines[span_idx] = match (roles.tree.parent[span_idx], span.parent_id) {
+            // A span without a start takes its parent's, and gives the spans below it none.
+            _ if span.start_unix_nanos == 0 => Line::Alone(span_idx),
+            (None, None) => Line::Fixed,
+            (None, Some(missing)) if span.parent_is_local() => Line::Beneath(missing),
+            (None, Some(_)) => Line::Under(span_idx),
+            (Some(parent), _) => {
+                let above = &roles.spans[parent].0;
+                let same = Arc::ptr_eq(&span.resource, &above.resource)
+                    || span.resource.encoded == above.resource.encoded;
+                match lines[parent] {
+                    Line::Alone(_) => Line::Under(span_idx),
+                    line if same || line == Line::Fixed => line,
+                    _ => Line::Under(span_idx),
+                }
+            }
+        };
+    }
+    lines
+}

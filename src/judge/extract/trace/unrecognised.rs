@@ -1,0 +1,68 @@
+//! Finds traces that look like an agent's although nothing in them was recognised as a tool
+//! call or an agent run. Guesses from names; nothing is judged by it.
+
+use std::sync::Arc;
+
+use otlp::span::{SpanId, TraceId};
+
+use crate::assemble::Trace;
+
+/// Parts of span names that frameworks give to calls and runs.
+const LIKE_A_CALL: [&str; 4] = ["tool", "agent", "function_call", "functioncall"];
+
+/// Most spans that are listed.
+const MAX_SPANS: usize = 64;
+
+/// A trace that looks like an agent's, of which no trajectory was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unrecognised {
+    /// The trace.
+    pub trace_id: TraceId,
+    /// `service.name` of its first such span.
+    pub service: Arc<str>,
+    /// How many of its spans are model calls.
+    pub n_models: usize,
+    /// The name of a span that looks like a tool call or an agent run.
+    pub span_name: Option<Arc<str>>,
+    /// Its first spans that are no model calls: a tool call may be among them.
+    pub others: Vec<SpanId>,
+}
+
+/// The evidence that a trace without a trajectory belongs to an agent, if there is any.
+pub fn unrecognised(trace: &Trace) -> Option<Unrecognised> {
+    let mut found: Option<Unrecognised> = None;
+    for (span, class) in &trace.spans {
+        let is_like_a_call = looks_like_a_call(span.name());
+        if !class.model && !is_like_a_call {
+            continue;
+        }
+        let found = found.get_or_insert_with(|| Unrecognised {
+            trace_id: trace.trace_id,
+            service: span.resource.service.clone(),
+            n_models: 0,
+            span_name: None,
+            others: Vec::new(),
+        });
+        found.n_models += usize::from(class.model);
+        if is_like_a_call && found.span_name.is_none() {
+            found.span_name = Some(span.name().into());
+        }
+    }
+    if let Some(found) = &mut found {
+        let others = trace.spans.iter().filter(|(_, class)| !class.model);
+        found.others = others
+            .map(|(span, _)| span.span_id)
+            .take(MAX_SPANS)
+            .collect();
+    }
+    found
+}
+
+fn looks_like_a_call(name: &str) -> bool {
+    let name = name.as_bytes();
+    LIKE_A_CALL.iter().any(|part| {
+        let part = part.as_bytes();
+        name.windows(part.len())
+            .any(|window| window.eq_ignore_ascii_case(part))
+    })
+}

@@ -1,0 +1,389 @@
+//! What one agent did in one closed trace: its tool calls in order, the span that is judged,
+//! and how far it can be trusted. Puts together what `trace` finds out; does not know what is
+//! expected of the calls.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use otlp::span::{Resource, SpanClass, SpanId, TraceId};
+
+use super::spans::shared_keys::{own_agent, own_session};
+use super::spans::view::attribute_text;
+use super::spans::{Recogniser, SpanIdx};
+use super::tool_call::ToolCall;
+use super::trace::cross_trace_results::is_carrier;
+use super::trace::evaluated::{evaluated_span, is_cut_short, session};
+use super::trace::expectation_attributes::{ExpectationAttributes, expectation_attributes};
+use super::trace::interner::Interner;
+use super::trace::log_trajectory::ReadableTrace;
+use super::trace::message_calls::{self, MessageCalls};
+use super::trace::node_visits::node_visits;
+use super::trace::span_roles::{RunSpan, SpanRoles};
+use super::trace::{calls, log_trajectory, uncertainty};
+use super::uncertainty::TrajectoryUncertainty;
+use crate::assemble::{CloseReason, Trace};
+
+/// The tool calls of one agent in one trace, in the order they were made.
+#[derive(Debug, Clone)]
+pub struct Trajectory {
+    /// The trace it was taken from.
+    pub trace_id: TraceId,
+    /// The evaluated span; score spans become its children. `None` for trajectories made of log
+    /// records.
+    pub subject: Option<Subject>,
+    /// `service.name` of the evaluated span's resource.
+    pub service: Arc<str>,
+    /// Name of the topmost span above the evaluated one.
+    pub root: Arc<str>,
+    /// Name of the agent of the evaluated span.
+    pub agent: Option<Arc<str>>,
+    /// Session or conversation id.
+    pub session: Option<Arc<str>>,
+    /// Why the trace was closed.
+    pub completeness: CloseReason,
+    /// Was the trace cut short? Then only a verdict that no further call could change is given
+    /// (`docs/design.md#what-is-certain-in-a-cut-trace`).
+    pub cut_short: bool,
+    /// Taken from model messages alone: cut short, such a trajectory is never certain, since the
+    /// first tool span replaces it.
+    pub from_messages: bool,
+    /// Other traces may hold arguments and results that its calls lack.
+    pub completed_elsewhere: bool,
+    /// How the rest of a trace cut short could change the owner of the trajectory.
+    pub uncertainty: TrajectoryUncertainty,
+    /// A span of another resource started before its parent, and was ordered as if shifted.
+    pub clock_adjusted: bool,
+    /// How many spans the trace has.
+    pub n_spans: usize,
+    /// Latest end of any span, Unix nanoseconds.
+    pub latest_end_unix_nanos: u64,
+    /// The calls, in order.
+    pub tool_calls: Vec<ToolCall>,
+    /// The agent runs, by start; `ToolCall::agent_run` points into it. Runs of one name directly
+    /// nested are one. Shared with the trajectories of the single runs, like all that follows.
+    pub agent_runs: Arc<[AgentRun]>,
+    /// Agent runs and graph nodes in start order, immediate repeats folded (`execution_order` with
+    /// `over: nodes`).
+    pub node_visits: Arc<[Arc<str>]>,
+    /// The run's own attributes about its judgement.
+    pub expectation_attributes: Arc<ExpectationAttributes>,
+    /// Position of the trace by first arrival.
+    pub arrival: u64,
+}
+
+/// The evaluated span, as far as scores need it.
+#[derive(Debug, Clone)]
+pub struct Subject {
+    /// Its id.
+    pub span_id: SpanId,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its start, Unix nanoseconds.
+    pub start_unix_nanos: u64,
+    /// Its end, Unix nanoseconds; 0 where it has none.
+    pub end_unix_nanos: u64,
+    /// Its OTLP span flags.
+    pub flags: u32,
+    /// Its W3C trace state.
+    pub trace_state: Arc<str>,
+    /// Its resource.
+    pub resource: Arc<Resource>,
+    /// Its kept attributes by key, then those of its resource that it does not have itself, as the
+    /// text that selectors compare and scores copy (numbers and booleans as their JSON text);
+    /// looked up with [`Subject::attribute`].
+    pub attributes: Vec<(Arc<str>, Arc<str>)>,
+}
+
+/// One agent run of a trace.
+#[derive(Debug, Clone)]
+pub struct AgentRun {
+    /// The agent's name.
+    pub name: Arc<str>,
+    /// Its span, as far as scores need it.
+    pub subject: Subject,
+    /// The run that contains it, a position in `Trajectory::agent_runs`.
+    pub parent: Option<usize>,
+    /// Has its span ended?
+    pub ended: bool,
+    /// Its own session, where it differs.
+    pub session: Option<Arc<str>>,
+    /// The trace was cut short, and the rest may show that it is part of an outer run of the same
+    /// name.
+    pub may_merge: bool,
+}
+
+impl Subject {
+    /// The text of an attribute of the span, else of its resource.
+    pub fn attribute(&self, name: &str) -> Option<&str> {
+        self.attributes
+            .iter()
+            .find(|(key, _)| **key == *name)
+            .map(|(_, text)| &**text)
+    }
+}
+
+impl Trajectory {
+    /// Do spans report all calls of this group of log records? Then it is no run.
+    pub fn is_taken_over(&self) -> bool {
+        self.subject.is_none() && self.tool_calls.is_empty()
+    }
+
+    /// The runs that `scope: agent` judges: all but those that have no calls of their own and
+    /// contain another run.
+    pub fn judged_agent_runs(&self) -> Vec<usize> {
+        let mut has_calls = vec![false; self.agent_runs.len()];
+        let mut has_runs = has_calls.clone();
+        for run in self.tool_calls.iter().filter_map(|call| call.agent_run) {
+            has_calls[run] = true;
+        }
+        for parent in self.agent_runs.iter().filter_map(|run| run.parent) {
+            has_runs[parent] = true;
+        }
+        (0..self.agent_runs.len())
+            .filter(|&run| has_calls[run] || !has_runs[run])
+            .collect()
+    }
+
+    /// A copy of which nothing is certain.
+    pub fn as_uncertain(&self) -> Self {
+        Self {
+            uncertainty: TrajectoryUncertainty {
+                all: true,
+                ..self.uncertainty
+            },
+            ..self.clone()
+        }
+    }
+
+    /// A copy of its first calls without arguments and results, and without what the run says
+    /// about its own judgement except its case: those hold values, too.
+    pub fn without_values(&self, n_first: usize) -> Self {
+        let calls = ToolCall::all_without_values(&self.tool_calls, n_first);
+        let mut copy = self.with_calls(calls);
+        if !self.expectation_attributes.is_empty() {
+            copy.expectation_attributes = Arc::new(ExpectationAttributes {
+                case_id: self.expectation_attributes.case_id.clone(),
+                ..ExpectationAttributes::default()
+            });
+        }
+        copy
+    }
+
+    /// The trajectory with other calls. Everything that grows with the trace is shared.
+    pub fn with_calls(&self, tool_calls: Vec<ToolCall>) -> Self {
+        Self {
+            trace_id: self.trace_id,
+            subject: self.subject.clone(),
+            service: self.service.clone(),
+            root: self.root.clone(),
+            agent: self.agent.clone(),
+            session: self.session.clone(),
+            tool_calls,
+            agent_runs: self.agent_runs.clone(),
+            node_visits: self.node_visits.clone(),
+            expectation_attributes: self.expectation_attributes.clone(),
+            ..*self
+        }
+    }
+
+    /// The positions of the calls that each agent run made itself: a sub-agent's calls belong to
+    /// the sub-agent, the delegating call to the run that delegates.
+    pub fn calls_by_agent_run(&self) -> Vec<Vec<usize>> {
+        let mut by_run = vec![Vec::new(); self.agent_runs.len()];
+        for (call_idx, call) in self.tool_calls.iter().enumerate() {
+            if let Some(run_idx) = call.agent_run {
+                by_run[run_idx].push(call_idx);
+            }
+        }
+        by_run
+    }
+
+    /// The trajectory of one agent run, with the calls at these positions. The list of runs stays
+    /// whole. A trace has as many runs as calls, so the cost must not grow with the trace.
+    pub fn for_agent_run(&self, run_idx: usize, call_idxs: &[usize]) -> Self {
+        let own_calls = call_idxs.iter().map(|&call_idx| &self.tool_calls[call_idx]);
+        let mut narrowed = self.with_calls(own_calls.cloned().collect());
+        if let Some(run) = self.agent_runs.get(run_idx) {
+            // A run without calls of its own is judged only until it turns out to contain another.
+            let may_be_outer = self.cut_short && narrowed.tool_calls.is_empty();
+            narrowed.uncertainty = TrajectoryUncertainty {
+                subject: self.cut_short && !run.ended,
+                service: false,
+                all: run.may_merge || may_be_outer,
+                ..self.uncertainty
+            };
+            narrowed.agent = Some(run.name.clone());
+            narrowed.service = run.subject.resource.service.clone();
+            narrowed.subject = Some(run.subject.clone());
+            narrowed.session = run.session.clone().or(narrowed.session);
+        }
+        narrowed
+    }
+
+    /// Adjusts a trajectory of a trace that was made of log records.
+    fn adjust_for_records(&mut self, trace: &Trace) {
+        // Its parent is missing by design.
+        self.cut_short = !matches!(trace.reason, CloseReason::Inactive | CloseReason::NoRoot);
+        let named = log_trajectory::arrange(trace, self.cut_short, &mut self.tool_calls);
+        self.trace_id = named.unwrap_or(trace.trace_id);
+        self.subject = None;
+        self.uncertainty = TrajectoryUncertainty {
+            subject: self.cut_short,
+            root: self.cut_short,
+            ..TrajectoryUncertainty::default()
+        };
+    }
+}
+
+/// The trajectory of a closed trace. `None` for a trace with neither a tool call nor an agent run
+/// that does not ask for judgement either: it is counted, and not judged.
+pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> {
+    let readable = ReadableTrace::new(trace);
+    let trace = &*readable.trace;
+    let roles = SpanRoles::new(&readable, recogniser);
+    let mut interner = Interner::default();
+    let shows_hole = is_cut_short(trace, &roles);
+    // A span that was scanned before a reload may be a call by what was not kept of it.
+    let is_outdated =
+        |(_, class): &(_, SpanClass)| recogniser.reads_more_than_is_kept(class.recognition);
+    let cut_short = shows_hole || trace.spans.iter().any(is_outdated);
+    let from_messages = !roles.has_tool_spans;
+    let MessageCalls {
+        calls: tool_calls,
+        cut: messages_cut,
+    } = if from_messages {
+        message_calls::from_messages(&roles, recogniser, &mut interner)
+    } else {
+        MessageCalls {
+            calls: calls::from_spans(&roles, recogniser, cut_short, &mut interner),
+            cut: false,
+        }
+    };
+    let evaluated = evaluated_span(&roles)?;
+    let expectation_attributes = expectation_attributes(&roles, recogniser, evaluated);
+    // A run that did nothing at all is judged too if it asks for it.
+    let did_nothing = tool_calls.is_empty() && roles.runs.is_empty() && !messages_cut;
+    if did_nothing && expectation_attributes.is_empty() {
+        return None;
+    }
+    let session = session(&roles, evaluated);
+    let subject = subject(&roles, recogniser, evaluated);
+    let topmost = roles.tree.topmost(evaluated);
+    let own_run = roles.runs.iter().find(|run| run.span == evaluated);
+    let agent = match own_run {
+        Some(run) => Some(Cow::Borrowed(&*run.name)),
+        None => own_agent(&roles.recognised[evaluated].view),
+    };
+    let ends = trace.spans.iter().map(|(span, _)| span.end_unix_nanos);
+    let mut names = roles.recognised.iter().map(|span| span.view.name());
+    let mut trajectory = Trajectory {
+        trace_id: trace.trace_id,
+        service: subject.resource.service.clone(),
+        root: if topmost == evaluated {
+            subject.name.clone()
+        } else {
+            roles.recognised[topmost].view.name().into()
+        },
+        agent: agent.map(|name| interner.shared(&name)),
+        completeness: if cut_short && !shows_hole {
+            CloseReason::Incomplete
+        } else {
+            trace.reason
+        },
+        cut_short,
+        from_messages: from_messages && (messages_cut || !tool_calls.is_empty()),
+        completed_elsewhere: from_messages || names.any(is_carrier),
+        uncertainty: if cut_short {
+            uncertainty::of_trajectory(&roles, evaluated)
+        } else {
+            TrajectoryUncertainty::default()
+        },
+        clock_adjusted: roles.tree.clock_adjusted,
+        n_spans: trace.spans.len(),
+        latest_end_unix_nanos: ends.max().unwrap_or_default(),
+        tool_calls,
+        agent_runs: agent_runs(
+            &roles,
+            recogniser,
+            cut_short,
+            Evaluated {
+                span: evaluated,
+                subject: &subject,
+                session: session.as_deref(),
+            },
+            &mut interner,
+        ),
+        node_visits: node_visits(&roles, &mut interner),
+        expectation_attributes: expectation_attributes.into(),
+        session: session.map(Arc::from),
+        subject: Some(subject),
+        arrival: trace.arrival,
+    };
+    // Calls may be missing with messages that were too long, as if the trace had been cut short.
+    if messages_cut && !cut_short {
+        trajectory.completeness = CloseReason::SizeLimit;
+        trajectory.cut_short = true;
+    }
+    if readable.is_made_of_records {
+        trajectory.adjust_for_records(trace);
+    }
+    Some(trajectory)
+}
+
+/// The evaluated span, and what the other runs of the trace share with it.
+struct Evaluated<'a> {
+    span: SpanIdx,
+    subject: &'a Subject,
+    session: Option<&'a str>,
+}
+
+fn agent_runs(
+    roles: &SpanRoles<'_>,
+    recogniser: &Recogniser,
+    cut_short: bool,
+    evaluated: Evaluated<'_>,
+    interner: &mut Interner,
+) -> Arc<[AgentRun]> {
+    let may_merge = if cut_short {
+        uncertainty::runs_that_may_merge(roles, recogniser)
+    } else {
+        vec![false; roles.runs.len()]
+    };
+    let run = |(run, may_merge): (&RunSpan<'_>, bool)| {
+        let (span, class) = &roles.spans[run.span];
+        let own_session = own_session(&roles.recognised[run.span].view);
+        let differs = |own: &Cow<'_, str>| evaluated.session != Some(&**own);
+        AgentRun {
+            name: interner.shared(&run.name),
+            subject: if run.span == evaluated.span {
+                evaluated.subject.clone()
+            } else {
+                subject(roles, recogniser, run.span)
+            },
+            parent: run.parent,
+            ended: span.end_unix_nanos != 0 && !class.partial,
+            session: own_session.filter(differs).map(Arc::from),
+            may_merge,
+        }
+    };
+    roles.runs.iter().zip(may_merge).map(run).collect()
+}
+
+fn subject(roles: &SpanRoles<'_>, recogniser: &Recogniser, span_idx: SpanIdx) -> Subject {
+    let span = &roles.spans[span_idx].0;
+    let view = &roles.recognised[span_idx].view;
+    let attributes = recogniser.readable().iter().filter_map(|(key, name)| {
+        let value = view.get(*key).or_else(|| span.resource.kept.get(*key))?;
+        Some((name.clone(), Arc::from(&*attribute_text(value)?)))
+    });
+    Subject {
+        span_id: span.span_id,
+        name: view.name().into(),
+        start_unix_nanos: span.start_unix_nanos,
+        end_unix_nanos: span.end_unix_nanos,
+        flags: span.flags,
+        trace_state: span.kept.trace_state().into(),
+        resource: span.resource.clone(),
+        attributes: attributes.collect(),
+    }
+}

@@ -1,0 +1,172 @@
+//! Equality of JSON values. Knows nothing of tools.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde_json::{Number, Value};
+use text::decimal::Decimal;
+
+/// Equal as JSON: 1 = 1.0, true ≠ 1, the order of an object's keys is irrelevant. Numbers are
+/// compared as they are written, digit by digit. `None` where a number stands against one that its
+/// sender could not write in JSON: NaN, an infinity, or one beyond all doubles.
+pub(crate) fn equal(a: &Value, b: &Value) -> Option<bool> {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => equal_numbers(a, b),
+        (Value::Number(_), Value::String(text)) | (Value::String(text), Value::Number(_)) => {
+            (!is_not_finite(text)).then_some(false)
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            all(a.iter().zip(b).map(|(a, b)| equal(a, b)))
+        }
+        (Value::Object(a), Value::Object(b)) if a.len() == b.len() => {
+            all(a.iter().map(|(key, a)| match b.get(key) {
+                Some(b) => equal(a, b),
+                None => Some(false),
+            }))
+        }
+        (Value::Null, Value::Null) => Some(true),
+        (Value::Bool(a), Value::Bool(b)) => Some(a == b),
+        (Value::String(a), Value::String(b)) => Some(a == b),
+        _ => Some(false),
+    }
+}
+
+/// Are all of them equal? One that is not decides, whatever cannot be compared beside it.
+pub(crate) fn all(mut equal: impl Iterator<Item = Option<bool>>) -> Option<bool> {
+    let mut all = Some(true);
+    let differs = equal.any(|equal| {
+        if equal.is_none() {
+            all = None;
+        }
+        equal == Some(false)
+    });
+    if differs { Some(false) } else { all }
+}
+
+/// A number that is the same for values that are [`equal`].
+pub(crate) fn hash(value: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    match value {
+        Value::Null => 0_u8.hash(&mut hasher),
+        Value::Bool(bool) => (1_u8, bool).hash(&mut hasher),
+        // Equal numbers are the same float where they are rounded to one; 0 and -0 are equal.
+        Value::Number(number) => {
+            let float = number.as_f64().map(|float| (float + 0.0).to_bits());
+            (2_u8, float).hash(&mut hasher);
+        }
+        Value::String(text) => (3_u8, text).hash(&mut hasher),
+        Value::Array(items) => {
+            4_u8.hash(&mut hasher);
+            items.iter().for_each(|item| hash(item).hash(&mut hasher));
+        }
+        // The order of the keys is irrelevant, so their hashes are added up.
+        Value::Object(fields) => {
+            let sum = fields.iter().fold(0_u64, |sum, (key, value)| {
+                let mut of_field = DefaultHasher::new();
+                (key, hash(value)).hash(&mut of_field);
+                sum.wrapping_add(of_field.finish())
+            });
+            (5_u8, sum).hash(&mut hasher);
+        }
+    }
+    hasher.finish()
+}
+
+/// Can the value be compared with every other? Not if it holds a number that its sender could not
+/// write in JSON.
+pub(crate) fn is_comparable(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.as_f64().is_some(),
+        Value::String(text) => !is_not_finite(text),
+        Value::Array(items) => items.iter().all(is_comparable),
+        Value::Object(fields) => fields.values().all(is_comparable),
+        Value::Null | Value::Bool(_) => true,
+    }
+}
+
+fn equal_numbers(a: &Number, b: &Number) -> Option<bool> {
+    match (Decimal::parse(a.as_str()), Decimal::parse(b.as_str())) {
+        (Some(a), Some(b)) if a == b => Some(true),
+        // Most programs read such a number as an infinity, so it may stand for any other of them.
+        _ if a.as_f64().is_none() || b.as_f64().is_none() => None,
+        _ => Some(false),
+    }
+}
+
+/// Protobuf's JSON mapping, and therefore OTLP, writes these words where JSON has no number.
+fn is_not_finite(text: &str) -> bool {
+    matches!(text, "NaN" | "Infinity" | "-Infinity")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_compared_not_spellings() {
+        for (a, b, same) in [
+            ("1", "1.0", true),
+            ("1e3", "1000", true),
+            ("-0.0", "0", true),
+            ("true", "1", false),
+            ("false", "0", false),
+            ("null", "0", false),
+            ("1", "\"1\"", false),
+            ("9007199254740993", "9007199254740992", false),
+            ("9007199254740993", "9007199254740992.0", false),
+            ("12345678901234567890123", "12345678901234567890123", true),
+            ("12345678901234567890123", "12345678901234567890124", false),
+            (
+                "12345678901234567890123",
+                "1.2345678901234567890123e22",
+                true,
+            ),
+            ("0.1", "0.10000000000000000555", false),
+            ("1e400", "1e400", true),
+            ("18446744073709551615", "18446744073709551615", true),
+            ("1e300", "1e300", true),
+            ("0.1", "0.1", true),
+            ("1.5", "1", false),
+            (
+                r#"{"a":1,"b":[2,{"c":null}]}"#,
+                r#"{"b":[2.0,{"c":null}],"a":1.0}"#,
+                true,
+            ),
+            (r#"{"a":null}"#, "{}", false),
+            ("[1,2]", "[2,1]", false),
+            ("[1]", "[1,1]", false),
+            (r#""é""#, r#""\u00e9""#, true),
+        ] {
+            let (a_value, b_value) = (
+                serde_json::from_str(a).unwrap(),
+                serde_json::from_str(b).unwrap(),
+            );
+            assert!(!same || hash(&a_value) == hash(&b_value), "{a} and {b}");
+            let same = Some(same);
+            assert_eq!(equal(&a_value, &b_value), same, "{a} = {b}");
+            assert_eq!(equal(&b_value, &a_value), same, "{b} = {a}");
+        }
+    }
+
+    #[test]
+    fn what_json_cannot_write_may_be_any_number() {
+        for (a, b, expected) in [
+            ("1e400", "5", None),
+            ("-1e400", "1e400", None),
+            ("1e99999999999", "5", None),
+            (r#""NaN""#, "5", None),
+            (r#""-Infinity""#, "5", None),
+            (r#""NaN""#, r#""5""#, Some(false)),
+            ("1e400", "null", Some(false)),
+            (r#""nancy""#, "5", Some(false)),
+            (r#"{"a":1e400,"b":1}"#, r#"{"a":1,"b":1}"#, None),
+            (r#"{"a":1e400,"b":1}"#, r#"{"a":1,"b":2}"#, Some(false)),
+        ] {
+            let (a_value, b_value) = (
+                serde_json::from_str(a).unwrap(),
+                serde_json::from_str(b).unwrap(),
+            );
+            assert_eq!(equal(&a_value, &b_value), expected, "{a} = {b}");
+            assert_eq!(equal(&b_value, &a_value), expected, "{b} = {a}");
+        }
+    }
+}

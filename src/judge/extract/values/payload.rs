@@ -1,0 +1,390 @@
+//! Arguments and results: takes a value as it was received out of the envelopes that
+//! frameworks wrap around it. Knows the envelopes; does not know who sent them.
+
+use std::sync::{Arc, LazyLock};
+
+use memchr::memmem::Finder;
+use otlp::span::Value;
+use serde::de::IgnoredAny;
+use serde_json::{Map, Value as Json};
+
+use super::{non_finite, python};
+use crate::extract::tool_call::Payload;
+
+/// A value as it was received.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Raw<'a> {
+    pub(crate) value: Value<'a>,
+    pub(crate) cut: bool,
+    /// The sender says that it is plain text: never parse it.
+    pub(crate) plain: bool,
+}
+
+/// The envelope that a framework puts around arguments or a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Envelope {
+    /// Nothing, except the envelopes that their shape gives away (a serialised LangChain message,
+    /// JSON within JSON).
+    #[default]
+    Plain,
+    /// `{"kwargs": {…}}`, with `args` and other entries of the framework beside it.
+    Kwargs,
+    /// `{"input_str": "{'a': 1}", "tags": …, "metadata": …}` with a Python literal inside;
+    /// JavaScript: `{"args": ["{…}"]}`.
+    InputStr,
+    /// A list of content blocks: `[{"json": {…}}]`, `[{"text": "…"}]`.
+    Blocks,
+    /// `{"result": …}`.
+    Result,
+}
+
+/// A result out of its envelopes, and what those said about the call.
+#[derive(Debug)]
+pub(crate) struct OpenedResult {
+    pub(crate) payload: Payload,
+    pub(crate) call_id: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) failed: bool,
+}
+
+/// A value that has been read.
+struct Parsed {
+    text: Arc<str>,
+    json: Json,
+    cut: bool,
+}
+
+impl From<Parsed> for Payload {
+    fn from(Parsed { text, json, cut }: Parsed) -> Self {
+        Self::new(text, json, cut)
+    }
+}
+
+/// The arguments of a call, at most `max_size` bytes of them.
+pub(crate) fn open_args(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> Payload {
+    if let Some(text) = bare(raw, envelope, max_size) {
+        return Payload::unread(text, parse_literal);
+    }
+    let received = received(raw);
+    if received.cut || raw.plain {
+        return bounded(received, max_size).into();
+    }
+    let opened = match (&received.json, envelope) {
+        (Json::Object(map), Envelope::Kwargs) => kwargs(map),
+        (Json::Object(map), Envelope::InputStr) => input_str(map),
+        _ => None,
+    };
+    bounded(opened.unwrap_or_else(|| literal(received)), max_size).into()
+}
+
+/// The result of a call, at most `max_size` bytes of it.
+pub(crate) fn open_result(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> OpenedResult {
+    let has_known_shape = |text: &str| {
+        text.trim_start().starts_with('{')
+            && SHAPES
+                .iter()
+                .any(|word| word.find(text.as_bytes()).is_some())
+    };
+    let mut opened = OpenedResult {
+        payload: Payload::unread("", parse),
+        call_id: None,
+        name: None,
+        failed: false,
+    };
+    opened.payload = match bare(raw, envelope, max_size).filter(|text| !has_known_shape(text)) {
+        Some(text) => Payload::unread(text, parse),
+        None => {
+            let mut read = received(raw);
+            if !read.cut && !raw.plain {
+                read = match open(read.json, envelope, &mut opened) {
+                    Ok(inner) => read_json(inner),
+                    Err(json) => Parsed { json, ..read },
+                };
+            }
+            bounded(read, max_size).into()
+        }
+    };
+    opened
+}
+
+/// Every envelope that its shape gives away has one of these words in it.
+static SHAPES: LazyLock<[Finder<'static>; 3]> =
+    LazyLock::new(|| ["\"tool", "\"ToolMessage", "\"subAgentThreadId"].map(Finder::new));
+
+/// A value that nothing is known to be wrapped around: it can be read later, and mostly never is.
+fn bare<'a>(raw: Raw<'a>, envelope: Envelope, max_size: usize) -> Option<&'a str> {
+    let (Value::Str(text) | Value::Json(text)) = raw.value else {
+        return None;
+    };
+    let is_bare = envelope == Envelope::Plain
+        && !raw.cut
+        && !raw.plain
+        && text.len() <= max_size
+        && is_its_own_text(text);
+    is_bare.then_some(text)
+}
+
+/// Whether a text is shown as received. A string within JSON is shown without its quotes.
+fn is_its_own_text(text: &str) -> bool {
+    !text.trim_start().starts_with('"')
+}
+
+/// Arguments as a model's message holds them: an object, or its JSON text.
+pub(crate) fn of_message(json: Json, max_size: usize) -> Payload {
+    match json {
+        Json::String(text) if text.len() <= max_size && is_its_own_text(&text) => {
+            Payload::unread(&text, parse_literal)
+        }
+        json => bounded(literal(read_json(json)), max_size).into(),
+    }
+}
+
+/// A value out of JSON: a string is its own text, other values are compact JSON.
+fn read_json(json: Json) -> Parsed {
+    match json {
+        Json::String(text) => of_text(&text),
+        other => Parsed {
+            text: other.to_string().into(),
+            json: other,
+            cut: false,
+        },
+    }
+}
+
+/// A text, parsed if it is JSON.
+fn of_text(text: &str) -> Parsed {
+    let (json, cut) = parse(text);
+    match json {
+        // JSON within a JSON string is what was meant; a mere string is the text between the
+        // quotes.
+        Json::String(inner) if inner != text => Parsed {
+            json: nested(&inner),
+            text: inner.into(),
+            cut,
+        },
+        json => Parsed {
+            text: text.into(),
+            json,
+            cut,
+        },
+    }
+}
+
+fn received(raw: Raw<'_>) -> Parsed {
+    let mut read = match raw.value {
+        Value::Str(text) | Value::Json(text) if raw.plain || raw.cut => Parsed {
+            text: text.into(),
+            json: Json::String(text.to_owned()),
+            cut: false,
+        },
+        Value::Str(text) => of_text(text),
+        Value::Json(text) => Parsed {
+            text: text.into(),
+            json: parse(text).0,
+            cut: false,
+        },
+        Value::Bool(value) => read_json(Json::Bool(value)),
+        Value::Int(value) => read_json(value.into()),
+        Value::Double(value) => read_json(match serde_json::Number::from_f64(value) {
+            Some(number) => Json::Number(number),
+            None => Json::from(non_finite::word(value)),
+        }),
+        Value::Bytes(bytes) => of_text(&String::from_utf8_lossy(&bytes.to_vec())),
+    };
+    read.cut |= raw.cut;
+    read
+}
+
+/// JSON, or the text as a JSON string. Numbers keep all their digits. A text that begins as JSON
+/// and stops before its end was cut by an attribute limit of its SDK. JSON that serde_json does not
+/// read (nested more than 128 deep, or with a key of its own) counts as cut too: nobody may hide
+/// arguments in it.
+fn parse(text: &str) -> (Json, bool) {
+    let trimmed = text.trim_start();
+    let as_text = || Json::String(text.to_owned());
+    if !trimmed.starts_with(|char: char| {
+        matches!(char, '{' | '[' | '"' | '-' | 't' | 'f' | 'n') || char.is_ascii_digit()
+    }) {
+        return (as_text(), false);
+    }
+    let json = serde_json::from_str(trimmed).or_else(|error| {
+        let mended = non_finite::quoted(trimmed).ok_or(error)?;
+        serde_json::from_str(&mended)
+    });
+    match json {
+        Ok(json) => (json, false),
+        Err(error) if error.is_eof() => (as_text(), trimmed.starts_with(['{', '['])),
+        Err(_) => (
+            as_text(),
+            serde_json::from_str::<IgnoredAny>(trimmed).is_ok(),
+        ),
+    }
+}
+
+/// A string within JSON: a structure if it is the JSON of one, else the string.
+fn nested(text: &str) -> Json {
+    if text.trim_start().starts_with(['{', '[']) {
+        parse(text).0
+    } else {
+        Json::String(text.to_owned())
+    }
+}
+
+/// Some instrumentations write arguments as Python's `repr`.
+fn literal(read: Parsed) -> Parsed {
+    match &read.json {
+        Json::String(text) if !read.cut && text.trim_start().starts_with('{') => {
+            match python_object(text) {
+                Some(json) => Parsed { json, ..read },
+                None => read,
+            }
+        }
+        _ => read,
+    }
+}
+
+fn python_object(text: &str) -> Option<Json> {
+    python::parse(text).filter(Json::is_object)
+}
+
+/// JSON, or an object in Python's spelling.
+fn parse_literal(text: &str) -> (Json, bool) {
+    match parse(text) {
+        (Json::String(_), false) if text.trim_start().starts_with('{') => {
+            (python_object(text).unwrap_or_else(|| text.into()), false)
+        }
+        parsed => parsed,
+    }
+}
+
+fn kwargs(map: &Map<String, Json>) -> Option<Parsed> {
+    let kwargs = map.get("kwargs")?.as_object()?;
+    if !map.keys().all(|key| {
+        matches!(
+            key.as_str(),
+            "kwargs" | "args" | "sanitize_inputs_outputs" | "callback"
+        )
+    }) {
+        return None;
+    }
+    let args = map
+        .get("args")
+        .and_then(Json::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    match (kwargs.is_empty(), args) {
+        (true, [only @ Json::Object(_)]) => Some(read_json(only.clone())),
+        (true, [_, ..]) => None,
+        _ => Some(read_json(Json::Object(kwargs.clone()))),
+    }
+}
+
+fn input_str(map: &Map<String, Json>) -> Option<Parsed> {
+    if let Some(text) = map.get("input_str").and_then(Json::as_str) {
+        return Some(literal(of_text(text)));
+    }
+    match map.get("args")?.as_array()?.as_slice() {
+        [Json::String(text)] if map.len() == 1 => Some(literal(of_text(text))),
+        [only @ Json::Object(_)] if map.len() == 1 => Some(read_json(only.clone())),
+        _ => None,
+    }
+}
+
+/// The content of the envelope, or the value itself if there is none.
+fn open(json: Json, envelope: Envelope, opened: &mut OpenedResult) -> Result<Json, Json> {
+    let Json::Object(mut map) = json else {
+        return if envelope == Envelope::Blocks {
+            blocks(json)
+        } else {
+            Err(json)
+        };
+    };
+    // LangChain's tools answer with a serialised ToolMessage, alone or as the one output of a run.
+    if let Some(message) = tool_message(&mut map) {
+        opened.call_id = text_of(message.get("tool_call_id"));
+        opened.name = text_of(message.get("name"));
+        opened.failed = message.get("status").and_then(Json::as_str) == Some("error");
+        let content = message.get("content").cloned().unwrap_or_default();
+        return Ok(blocks(content).unwrap_or_else(|content| content));
+    }
+    // A serialised `ToolOutput`.
+    if map.contains_key("raw_output") && map.contains_key("tool_name") {
+        opened.failed = map.get("is_error").and_then(Json::as_bool) == Some(true);
+        return Ok(map.remove("raw_output").unwrap_or_default());
+    }
+    // The answer of a sub-agent, with everything that it did.
+    if map.contains_key("subAgentThreadId") && map.contains_key("text") {
+        return Ok(map.remove("text").unwrap_or_default());
+    }
+    if envelope == Envelope::Result && map.len() == 1 && map.contains_key("result") {
+        return Ok(map.remove("result").unwrap_or_default());
+    }
+    Err(Json::Object(map))
+}
+
+fn tool_message(map: &mut Map<String, Json>) -> Option<Map<String, Json>> {
+    if let Some(Json::Object(output)) = map.get_mut("output") {
+        return tool_message(output);
+    }
+    let is_tool = map.get("type").and_then(Json::as_str) == Some("tool");
+    if is_tool && let Some(Json::Object(data)) = map.get_mut("data") {
+        return Some(std::mem::take(data));
+    }
+    if is_tool && map.contains_key("content") && map.contains_key("tool_call_id") {
+        return Some(std::mem::take(map));
+    }
+    let class = map
+        .get("id")
+        .and_then(Json::as_array)
+        .and_then(|path| path.last())
+        .and_then(Json::as_str);
+    if class.is_some_and(|class| class.starts_with("ToolMessage"))
+        && let Some(Json::Object(kwargs)) = map.get_mut("kwargs")
+    {
+        return Some(std::mem::take(kwargs));
+    }
+    None
+}
+
+/// The content of content blocks: of a single one itself, of several a list.
+fn blocks(json: Json) -> Result<Json, Json> {
+    let Json::Array(items) = &json else {
+        return Err(json);
+    };
+    let contents: Option<Vec<Json>> = items.iter().map(block).collect();
+    match contents {
+        Some(mut contents) if contents.len() == 1 => Ok(contents.remove(0)),
+        Some(contents) if contents.len() > 1 => Ok(Json::Array(contents)),
+        _ => Err(json),
+    }
+}
+
+fn block(item: &Json) -> Option<Json> {
+    let map = item.as_object()?;
+    let is_block = map
+        .keys()
+        .all(|key| matches!(key.as_str(), "type" | "text" | "json" | "id" | "index"));
+    is_block.then(|| map.get("json").or_else(|| map.get("text")).cloned())?
+}
+
+fn text_of(json: Option<&Json>) -> Option<String> {
+    json.and_then(Json::as_str)
+        .filter(|text| !text.is_empty())
+        .map(str::to_owned)
+}
+
+fn bounded(read: Parsed, max_size: usize) -> Parsed {
+    if read.text.len() <= max_size {
+        return read;
+    }
+    let end = (0..=max_size)
+        .rev()
+        .find(|&end| read.text.is_char_boundary(end))
+        .unwrap_or_default();
+    let text: Arc<str> = read.text[..end].into();
+    Parsed {
+        json: Json::String(text.as_ref().to_owned()),
+        text,
+        cut: true,
+    }
+}

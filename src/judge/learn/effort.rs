@@ -1,0 +1,22 @@
+//! Finds the limits of effort that a group of runs keeps.
+
+use crate::evaluate::effort;
+use crate::extract::Trajectory;
+
+/// The limits of `efficiency` that all runs of a group keep: the most seen. A number that is not
+/// known of every run gives none.
+pub fn limits(runs: &[&Trajectory]) -> Vec<(&'static str, u64)> {
+    let mut limits: Vec<(&'static str, Option<u64>)> = Vec::new();
+    for run in runs {
+        for (limit_idx, (key, number)) in effort(run).into_iter().enumerate() {
+            match limits.get_mut(limit_idx) {
+                Some((_, most)) => *most = most.zip(number).map(|(most, n)| most.max(n)),
+                None => limits.push((key, number)),
+            }
+        }
+    }
+    limits
+        .into_iter()
+        .filter_map(|(key, most)| Some((key, most?)))
+        .collect()
+}

@@ -1,0 +1,513 @@
+//! Assembles spans into traces, extracts what the agents did and judges it: the whole machine
+//! without a socket or a clock. READ THIS FIRST.
+//!
+//! [`Pipeline::accept`] takes spans and log records, [`Pipeline::advance`] takes the time and
+//! returns judgements. The shell's loop waits for a batch or for [`Pipeline::next_deadline`], and
+//! reads the clock; replay feeds files and calls [`Pipeline::end_of_input`]. The rules are an
+//! argument of each call and never stored: a reload swaps one `Arc<Rules>`, and a trace is judged
+//! by the rules in force when it closes.
+//!
+//! One pipeline can hold all traces. On several threads there is one for each [`Partition`] of
+//! them: [`split`] divides what arrives by trace id, and the pipelines share one [`CrossTraces`],
+//! which is all that crosses from one trace to another.
+
+mod judged;
+mod rules;
+mod split;
+
+mod cross_trace_results;
+mod span_calls;
+
+mod cross_traces;
+mod open_traces;
+mod rebuilding;
+mod reported;
+
+mod log_judge;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use foldhash::fast::FixedState;
+use otlp::span::{Batch, KeptAttributesBuilder, Now, TraceId};
+
+use crate::assemble::{
+    CloseReason, Closed, Inserted, Partition, SenderHeld, Settings, Sizes, Stats, TornTraces,
+    Trace, TraceBuffer, TraceIdFilter,
+};
+use crate::evaluate;
+use crate::extract::{self, PlacedRecord, Trajectory};
+
+use cross_traces::Extracted;
+use reported::Reported;
+
+pub use cross_traces::{CrossTraceAccess, CrossTraces};
+pub use judged::{Judged, JudgementSink};
+pub use log_judge::{LogBatch, LogJudge, LogLimits, LogMark, LogMoment, LogProgress, LogStart};
+pub use open_traces::{CarriedTracesNote, OpenTrace};
+pub use rebuilding::{CarriedPart, Rebuilding};
+pub use reported::{Marks, TraceMark};
+pub use rules::Rules;
+pub use split::split;
+
+/// Bytes of closed traces that are judged together, and of evaluations that are handed on together:
+/// what is due at once may be as much as a sender likes, and what is held for it must not be.
+const MAX_SLICE: usize = 256 << 10;
+
+/// Spans taken in between two beats.
+const SPANS_PER_BEAT: usize = 1_024;
+
+/// Assembly, extraction and judgement of one partition of the traces as one machine. `C` is its
+/// access to what crosses traces.
+#[derive(Debug)]
+pub struct Pipeline<C = CrossTraces> {
+    partition: Partition,
+    /// Do other replicas take a part of the traces?
+    has_peers: bool,
+    buffer: TraceBuffer<Reported>,
+    cross_traces: C,
+    /// Hashes judgements, to compare two of one trace. A fixed key, since a journal keeps the
+    /// hashes: a sender that makes two of them equal hides a revision of its own trace.
+    hasher: FixedState,
+    /// With a journal, every judged trace is marked.
+    marks_judged: bool,
+    /// Every record of the journal below was taken in.
+    next_record: u64,
+    /// Results that are not handed on yet; empty between two calls.
+    judged: Judged,
+}
+
+/// The outcome of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Intake {
+    /// Spans taken into traces, known ones included.
+    pub n_taken: usize,
+    /// New spans of traces that had been judged before.
+    pub n_late: usize,
+    /// Spans that were not taken: their trace is full, or its other spans are forgotten.
+    pub n_too_late: usize,
+    /// Those of them whose trace was forgotten because the memory of closed traces was full.
+    pub n_forgotten: usize,
+    /// Log records of tool calls that name no prompt, no session and no span.
+    pub n_ungrouped: usize,
+}
+
+impl Intake {
+    fn count(&mut self, inserted: Inserted) {
+        match inserted {
+            Inserted::Taken | Inserted::Known => self.n_taken += 1,
+            Inserted::Late => self.n_late += 1,
+            Inserted::TooLate => self.n_too_late += 1,
+            Inserted::Forgotten => {
+                self.n_too_late += 1;
+                self.n_forgotten += 1;
+            }
+        }
+    }
+}
+
+impl Pipeline {
+    /// An empty pipeline with all that crosses its traces.
+    pub fn new(settings: Settings, now: Now) -> Self {
+        let cross_traces = CrossTraces::new(&settings);
+        Self::of_partition(settings, cross_traces, now)
+    }
+}
+
+impl<C: CrossTraceAccess> Pipeline<C> {
+    /// An empty pipeline for the partition of the settings.
+    pub fn of_partition(mut settings: Settings, cross_traces: C, now: Now) -> Self {
+        settings.max_recent_size -= CrossTraces::size_limit(&settings);
+        Self {
+            partition: settings.partition,
+            has_peers: settings.has_peers,
+            buffer: TraceBuffer::new(settings, now),
+            cross_traces,
+            hasher: FixedState::with_seed(0),
+            marks_judged: false,
+            next_record: 0,
+            judged: Judged::default(),
+        }
+    }
+
+    /// Takes in the spans and log records of one request. Traces that a limit closes wait for
+    /// [`Self::advance`].
+    pub fn accept(&mut self, rules: &Rules, batch: Batch, now: Now) -> Intake {
+        self.take_in(rules, batch, now, |_, _| ())
+    }
+
+    /// Like [`Self::accept`], but traces that a limit closes are judged as soon as there is a slice
+    /// of them.
+    pub fn accept_into(
+        &mut self,
+        rules: &Rules,
+        batch: Batch,
+        now: Now,
+        sink: &mut impl JudgementSink,
+    ) -> Intake {
+        self.take_in(rules, batch, now, |pipeline, n_items| {
+            if n_items % SPANS_PER_BEAT == 0 {
+                sink.beat();
+            }
+            while pipeline.buffer.closing_size() > MAX_SLICE {
+                let closed = pipeline.buffer.close_limited(now, MAX_SLICE);
+                pipeline.judge(rules, closed, now, |_| (), sink);
+            }
+        })
+    }
+
+    fn take_in(
+        &mut self,
+        rules: &Rules,
+        batch: Batch,
+        now: Now,
+        mut after_item: impl FnMut(&mut Self, usize),
+    ) -> Intake {
+        let mut intake = Intake::default();
+        let mut builder = KeptAttributesBuilder::default();
+        let mut n_items = 0;
+        for mut span in batch.spans {
+            let admitted = extract::admit(&mut span, &rules.recogniser, &mut builder);
+            let Some(mut class) = admitted else { continue };
+            // After a reload, batches that were scanned before it are still on their way.
+            class.recognition = class.recognition.scanned_for(batch.keys_version);
+            intake.count(self.buffer.insert(span, class, batch.peer, now));
+            n_items += 1;
+            after_item(self, n_items);
+        }
+        for record in batch.log_records {
+            match extract::place(record) {
+                Some(PlacedRecord { trace_id, record }) => {
+                    intake.count(self.buffer.insert_record(trace_id, record, batch.peer, now));
+                }
+                None => intake.n_ungrouped += 1,
+            }
+            n_items += 1;
+            after_item(self, n_items);
+        }
+        intake
+    }
+
+    /// Like [`Self::accept_into`], for a request that the journal has in this record.
+    pub fn accept_record(
+        &mut self,
+        rules: &Rules,
+        batch: Batch,
+        record: u64,
+        now: Now,
+        sink: &mut impl JudgementSink,
+    ) -> Intake {
+        self.begin_record(record);
+        let intake = self.accept_into(rules, batch, now, sink);
+        self.next_record = record + 1;
+        intake
+    }
+
+    /// Marks traces as incomplete: spans of them were forwarded, but not taken in.
+    pub fn mark_unscored(&mut self, trace_ids: &[TraceId], now: Now) {
+        self.buffer.mark_unscored(trace_ids, now);
+    }
+
+    /// Like [`Self::mark_unscored`], for more traces than can be listed.
+    pub fn mark_many_unscored(&mut self, trace_ids: TraceIdFilter, now: Now) {
+        self.buffer.mark_many_unscored(trace_ids, now);
+    }
+
+    /// Begins the memory of traces anew: replicas came or went after `since`.
+    pub fn begin_memory(&mut self, since: Now, now: Now) {
+        self.buffer.begin_memory(since, now);
+    }
+
+    /// What was seen since the last call, of any pipeline, of traces that reach several replicas.
+    pub fn take_torn(&mut self) -> TornTraces {
+        match self.has_peers {
+            true => self.cross_traces.with(CrossTraces::take_torn),
+            false => TornTraces::default(),
+        }
+    }
+
+    /// Applies other sizes from now on.
+    pub fn resize(&mut self, mut sizes: Sizes, now: Now) {
+        let for_results = CrossTraces::share(sizes.recent);
+        sizes.recent -= for_results;
+        self.cross_traces.with(|them| them.resize(for_results));
+        self.buffer.resize(sizes, now);
+    }
+
+    /// How much of the budget of open traces each sender holds.
+    pub fn senders(&self) -> impl Iterator<Item = SenderHeld> {
+        self.buffer.senders()
+    }
+
+    /// Leaves room for what the pipelines of the other partitions hold, and their senders.
+    pub fn make_room(
+        &mut self,
+        others: &Stats,
+        senders: impl IntoIterator<Item = SenderHeld>,
+        now: Now,
+    ) {
+        self.buffer.make_room(others, senders, now);
+    }
+
+    /// Opens the traces again that traces of other partitions complete.
+    pub fn reopen_changed(&mut self, now: Now) {
+        if self.partition.is_whole() {
+            return;
+        }
+        let partition = self.partition;
+        let changed = self.cross_traces.with(|them| them.take_changed(partition));
+        for trace_id in changed {
+            self.reopen(&trace_id, now);
+        }
+    }
+
+    /// Its access to what crosses traces.
+    pub fn cross_traces_mut(&mut self) -> &mut C {
+        &mut self.cross_traces
+    }
+
+    /// Shortens the settle times from now on: the sidecar is about to stop.
+    pub fn shorten_settle(&mut self, settle: Duration) {
+        self.buffer.shorten_settle(settle);
+    }
+
+    /// When to call [`Self::advance`] next, if no batch arrives before.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.buffer.next_deadline()
+    }
+
+    /// Judges every trace that is done.
+    pub fn advance(&mut self, rules: &Rules, now: Now) -> Judged {
+        let mut judged = Judged::default();
+        self.advance_into(rules, now, &mut judged);
+        judged
+    }
+
+    /// Like [`Self::advance`], but hands the results on in slices; the last one may be empty.
+    pub fn advance_into(&mut self, rules: &Rules, now: Now, sink: &mut impl JudgementSink) {
+        self.judge_due(rules, now, MAX_SLICE, |_| (), sink);
+    }
+
+    /// Judges every open trace: the sidecar stops.
+    pub fn drain(&mut self, rules: &Rules, now: Now) -> Judged {
+        let mut judged = Judged::default();
+        self.drain_into(rules, now, &mut judged);
+        judged
+    }
+
+    /// Like [`Self::drain`], but hands the results on in slices; the last one may be empty.
+    pub fn drain_into(&mut self, rules: &Rules, now: Now, sink: &mut impl JudgementSink) {
+        self.judge_all(rules, CloseReason::Shutdown, now, MAX_SLICE, |_| (), sink);
+    }
+
+    /// Judges every open trace: the recording has ended. `look` sees each trace as it was closed
+    /// (`inspect --verbose` reports on its spans). All traces are judged together, so that none is
+    /// judged twice because another one completes its calls.
+    pub fn end_of_input(&mut self, rules: &Rules, now: Now, look: impl FnMut(&Trace)) -> Judged {
+        let mut judged = Judged::default();
+        let (reason, all) = (CloseReason::NoRoot, usize::MAX);
+        self.judge_all(rules, reason, now, all, look, &mut judged);
+        judged
+    }
+
+    fn judge_all(
+        &mut self,
+        rules: &Rules,
+        otherwise: CloseReason,
+        now: Now,
+        max_slice: usize,
+        look: impl FnMut(&Trace),
+        sink: &mut impl JudgementSink,
+    ) {
+        self.buffer.make_all_due(otherwise, now);
+        self.judge_due(rules, now, max_slice, look, sink);
+        // The last traces, of this and of other partitions, can complete calls of earlier ones,
+        // which are then open again.
+        self.cross_traces.wait_for_others(now);
+        self.reopen_changed(now);
+        self.buffer.make_all_due(otherwise, now);
+        self.judge_due(rules, now, max_slice, |_| (), sink);
+    }
+
+    /// Statistics of open and remembered traces, without what crosses traces.
+    pub fn stats(&self) -> Stats {
+        self.buffer.stats()
+    }
+
+    fn judge_due(
+        &mut self,
+        rules: &Rules,
+        now: Now,
+        max_slice: usize,
+        mut look: impl FnMut(&Trace),
+        sink: &mut impl JudgementSink,
+    ) {
+        let mut closed = self.buffer.close_due(now, max_slice);
+        loop {
+            self.judge(rules, closed, now, &mut look, sink);
+            closed = self.buffer.close_due(now, max_slice);
+            if closed.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Judges closed traces, and hands on all of their results.
+    fn judge(
+        &mut self,
+        rules: &Rules,
+        mut closed: Vec<Closed<Reported>>,
+        now: Now,
+        mut look: impl FnMut(&Trace),
+        sink: &mut impl JudgementSink,
+    ) {
+        if self.has_peers && !closed.is_empty() {
+            self.cross_traces.with(|them| them.check_torn(&mut closed));
+        }
+        let mut extracted: Vec<Extracted> = Vec::with_capacity(closed.len());
+        for closed in &closed {
+            sink.beat();
+            look(&closed.trace);
+            let trajectory = extract::trajectory(&closed.trace, &rules.recogniser).map(Arc::new);
+            let results = match trajectory.as_deref().is_none_or(CrossTraces::concern) {
+                true => extract::cross_trace_results(&closed.trace, &rules.recogniser),
+                false => Vec::new(),
+            };
+            extracted.push(Extracted {
+                trace_id: closed.trace.trace_id,
+                trajectory,
+                results,
+            });
+        }
+        self.join(&mut extracted, now);
+        for (mut closed, extracted) in closed.into_iter().zip(extracted) {
+            if closed.first {
+                self.judged.reasons.push(closed.trace.reason);
+                let trajectory = extracted.trajectory.as_ref();
+                let has_calls = trajectory.is_some_and(|it| !it.tool_calls.is_empty());
+                let half = extract::half_arrived(&closed.trace, has_calls);
+                self.judged.half_arrived.extend(half);
+            }
+            match extracted.trajectory {
+                Some(trajectory) if trajectory.is_taken_over() => {
+                    match closed.first {
+                        true => self.judged.n_no_trajectory += 1,
+                        false => self.judged.revised.push(Arc::clone(&trajectory)),
+                    }
+                    let memo = &mut closed.memo;
+                    let revising = memo.revise(&rules.criteria, &trajectory, &self.hasher);
+                    for evaluation in revising.withdraw() {
+                        self.judged.add(evaluation);
+                    }
+                }
+                Some(trajectory) => {
+                    let judged = &mut self.judged;
+                    let list = match closed.first {
+                        true => &mut judged.trajectories,
+                        false => &mut judged.revised,
+                    };
+                    list.push(Arc::clone(&trajectory));
+                    self.judge_one(rules, &trajectory, &mut closed.memo, sink);
+                }
+                None if closed.first => {
+                    self.judged.n_no_trajectory += 1;
+                    if self.judged.unrecognised.is_none() {
+                        self.judged.unrecognised = extract::unrecognised(&closed.trace);
+                    }
+                }
+                None => {}
+            }
+            if self.marks_judged {
+                let Closed { trace, memo, .. } = &closed;
+                let records = (closed.first_record, closed.needed_from);
+                let marks = &mut self.judged.marks;
+                marks.add(trace, memo, self.next_record, records);
+            }
+            self.buffer.remember(closed, now);
+        }
+        hand_on(&mut self.judged, sink);
+    }
+
+    /// Opens a trace again that another one changes.
+    fn reopen(&mut self, trace_id: &TraceId, now: Now) {
+        let is_lost = self.buffer.reopen(trace_id, now);
+        self.judged.n_lost += usize::from(is_lost);
+    }
+
+    /// Notes what was extracted for other traces, opens those again that it changes, and completes
+    /// the trajectories with what other traces hold.
+    fn join(&mut self, extracted: &mut [Extracted], now: Now) {
+        let partition = self.partition;
+        if !extracted.is_empty() {
+            // A part of a call has the effect of a late span on the trace that lacks it.
+            let changed = self
+                .cross_traces
+                .with(|them| them.note(extracted, partition));
+            for trace_id in changed {
+                self.reopen(&trace_id, now);
+            }
+        }
+        let next_due = self.buffer.next_deadline();
+        self.cross_traces.noted(next_due, now);
+        let trajectories = extracted.iter_mut().filter_map(|it| it.trajectory.as_mut());
+        let mut joined: Vec<&mut Arc<Trajectory>> = trajectories
+            .filter(|trajectory| CrossTraces::concern(trajectory))
+            .collect();
+        if joined.is_empty() {
+            return;
+        }
+        // Traces that are due at one moment complete each other, also across partitions.
+        if next_due.is_none_or(|due| due > now.instant) {
+            self.cross_traces.wait_for_others(now);
+        }
+        self.cross_traces
+            .with(|them| joined.iter_mut().for_each(|it| them.complete(it)));
+    }
+
+    fn judge_one(
+        &mut self,
+        rules: &Rules,
+        trajectory: &Arc<Trajectory>,
+        reported: &mut Reported,
+        sink: &mut impl JudgementSink,
+    ) {
+        let Rules {
+            criteria,
+            expectations,
+            explain,
+            ..
+        } = rules;
+        let Self { judged, hasher, .. } = self;
+        let mut revising = reported.revise(criteria, trajectory, hasher);
+        let case = expectations.case_of(trajectory);
+        evaluate::judge_run(
+            criteria,
+            expectations,
+            case,
+            trajectory,
+            explain,
+            &mut |mut evaluation| {
+                sink.beat();
+                if revising.record(&mut evaluation) {
+                    judged.add(evaluation);
+                } else {
+                    judged.n_unchanged += 1;
+                }
+                if judged.size() >= MAX_SLICE {
+                    hand_on(judged, sink);
+                }
+            },
+        );
+        for evaluation in revising.withdraw() {
+            judged.add(evaluation);
+            if judged.size() >= MAX_SLICE {
+                hand_on(judged, sink);
+            }
+        }
+    }
+}
+
+fn hand_on(judged: &mut Judged, sink: &mut impl JudgementSink) {
+    sink.take(judged);
+    judged.clear();
+}

@@ -1,0 +1,250 @@
+//! Completes calls from other traces. A hand-written loop sends each request as a trace of
+//! its own, and the next one repeats what a call returned; some runtimes record arguments and
+//! results in traces of their own. Remembers parts of calls, and the traces that lack them, by call
+//! id, whichever arrives first. Knows how much to remember; does not know how messages are spelled.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::{HashMap, HashSet};
+use otlp::span::{SpanId, TraceId};
+
+use crate::extract::{CallPart, CrossTraceResult, Payload, Trajectory};
+
+/// Most parts, and most services with a call, of one call id: a sender with more repeats its ids.
+const MAX_OF_ONE_ID: usize = 64;
+
+/// JavaScript clocks give a start in whole milliseconds and a finer end: the next request can seem
+/// to start before this one ended.
+const TOLERANCE_NANOS: u64 = 1_000_000;
+
+/// Parts of calls, and the traces that ask for them. The oldest call ids are forgotten first, those
+/// that were used again last.
+#[derive(Debug)]
+pub(super) struct CrossTraceResults {
+    by_id: HashMap<Arc<str>, CallParts>,
+    oldest_first: VecDeque<Arc<str>>,
+    size: usize,
+    max_size: usize,
+    max_ids: usize,
+    /// A part that is recorded later than this belongs to another call with this id.
+    max_age: Duration,
+}
+
+type Parts = BTreeMap<PartKey, Payload>;
+
+/// Where and when a part was recorded.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct PartKey {
+    service: Arc<str>,
+    start_unix_nanos: u64,
+    span_id: SpanId,
+}
+
+/// The parts of the calls with one id.
+#[derive(Debug, Default)]
+struct CallParts {
+    results: Parts,
+    args: Parts,
+    /// One for each service that has a call with this id.
+    askers: Vec<Asker>,
+    /// An id that is in use again is remembered for longer.
+    used_again: bool,
+}
+
+/// The traces of one service that have a call with one id.
+#[derive(Debug)]
+struct Asker {
+    service: Arc<str>,
+    trace_id: TraceId,
+    /// Several traces, or several calls of the trace, have the id: a part may be of any of them.
+    is_contested: bool,
+}
+
+impl CrossTraceResults {
+    pub(super) fn new(max_size: usize, max_ids: usize, max_age: Duration) -> Self {
+        Self {
+            by_id: HashMap::new(),
+            oldest_first: VecDeque::new(),
+            size: 0,
+            max_size,
+            max_ids,
+            max_age,
+        }
+    }
+
+    /// Sets the limit of memory from now on.
+    pub(super) fn resize(&mut self, max_size: usize) {
+        self.max_size = max_size;
+        self.forget();
+    }
+
+    /// Bytes of all parts.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Remembers the calls of a trajectory that other traces may complete. Returns the traces to be
+    /// judged again: they asked alone for an id that this one asks for too.
+    pub(super) fn ask(&mut self, trajectory: &Trajectory) -> Vec<TraceId> {
+        let mut to_judge_again = Vec::new();
+        if !trajectory.completed_elsewhere {
+            return to_judge_again;
+        }
+        let mut seen: HashSet<&str> = HashSet::new();
+        for id in trajectory
+            .tool_calls
+            .iter()
+            .filter_map(|call| call.call_id.as_deref())
+        {
+            let is_repeated = !seen.insert(id);
+            let known = self.parts_of(id);
+            let mut askers = known.askers.iter_mut();
+            if let Some(asker) = askers.find(|asker| asker.service == trajectory.service) {
+                let is_other = asker.trace_id != trajectory.trace_id;
+                known.used_again = is_other || is_repeated;
+                if (is_other || is_repeated) && !asker.is_contested {
+                    asker.is_contested = true;
+                    to_judge_again.extend(is_other.then_some(asker.trace_id));
+                }
+            } else if known.askers.len() < MAX_OF_ONE_ID {
+                known.askers.push(Asker {
+                    service: trajectory.service.clone(),
+                    trace_id: trajectory.trace_id,
+                    is_contested: false,
+                });
+                self.size += size_of_asker(&trajectory.service);
+            }
+        }
+        self.forget();
+        to_judge_again
+    }
+
+    /// Remembers a part of a call. Returns the trace that asked for it, to be judged again; none if
+    /// the part was known, or if several traces asked.
+    pub(super) fn add(&mut self, result: CrossTraceResult) -> Option<TraceId> {
+        let CrossTraceResult {
+            call_id,
+            service,
+            start_unix_nanos,
+            span_id,
+            part,
+        } = result;
+        let known = self.parts_of(&call_id);
+        let mut askers = known.askers.iter();
+        let asker = askers.find(|asker| asker.service == service);
+        let asked_by = asker.and_then(|asker| (!asker.is_contested).then_some(asker.trace_id));
+        let (parts, payload) = match part {
+            CallPart::Args(args) => (&mut known.args, args),
+            CallPart::Result(result) => (&mut known.results, result),
+        };
+        let size = size_of_part(&service, &payload);
+        let key = PartKey {
+            service,
+            start_unix_nanos,
+            span_id,
+        };
+        if parts.contains_key(&key) || parts.len() == MAX_OF_ONE_ID {
+            return None;
+        }
+        parts.insert(key, payload);
+        self.size += size;
+        self.forget();
+        asked_by
+    }
+
+    /// Completes the calls of a trajectory that has [asked](Self::ask) with the known parts.
+    pub(super) fn fill(&self, trajectory: &mut Arc<Trajectory>) {
+        if !trajectory.completed_elsewhere {
+            return;
+        }
+        let trajectory = Arc::make_mut(trajectory);
+        let max_age_nanos = u64::try_from(self.max_age.as_nanos()).unwrap_or(u64::MAX);
+        for call in trajectory
+            .tool_calls
+            .iter_mut()
+            .filter(|call| call.result.is_none() || call.args.is_none())
+        {
+            let id = call.call_id.as_deref();
+            let Some(known) = id.and_then(|id| self.by_id.get(id)) else {
+                continue;
+            };
+            let mut askers = known.askers.iter();
+            let is_evidence = askers.any(|asker| {
+                asker.trace_id == trajectory.trace_id
+                    && asker.service == trajectory.service
+                    && !asker.is_contested
+            });
+            if !is_evidence {
+                continue;
+            }
+            let since = call.end_unix_nanos.saturating_sub(TOLERANCE_NANOS);
+            let until = call.end_unix_nanos.saturating_add(max_age_nanos);
+            let first = |parts: &Parts, since: u64| {
+                let is_of_call = |key: &PartKey| {
+                    *key.service == *trajectory.service
+                        && (since..=until).contains(&key.start_unix_nanos)
+                };
+                let mut parts = parts.iter();
+                let part = parts.find(|(key, _)| is_of_call(key));
+                part.map(|(_, payload)| payload.clone())
+            };
+            call.result = call.result.take().or_else(|| first(&known.results, since));
+            // A call is asked for before it is made.
+            let asked_since = call.start_unix_nanos.saturating_sub(max_age_nanos);
+            call.args = call.args.take().or_else(|| first(&known.args, asked_since));
+        }
+    }
+
+    fn parts_of(&mut self, id: &str) -> &mut CallParts {
+        let id: Arc<str> = id.into();
+        if !self.by_id.contains_key(&id) {
+            self.size += Self::size_of_id(&id);
+            self.oldest_first.push_back(id.clone());
+        }
+        self.by_id.entry(id).or_default()
+    }
+
+    fn size_of_id(id: &str) -> usize {
+        2 * size_of::<Arc<str>>() + id.len() + size_of::<CallParts>()
+    }
+
+    fn forget(&mut self) {
+        while (self.size > self.max_size || self.by_id.len() > self.max_ids)
+            && let Some(oldest) = self.oldest_first.pop_front()
+        {
+            let Some(mut known) = self.by_id.remove(&oldest) else {
+                continue;
+            };
+            if std::mem::take(&mut known.used_again) {
+                self.by_id.insert(oldest.clone(), known);
+                self.oldest_first.push_back(oldest);
+                continue;
+            }
+            self.size -= Self::size_of_id(&oldest) + known.size();
+        }
+    }
+}
+
+impl CallParts {
+    fn size(&self) -> usize {
+        let sizes = self
+            .results
+            .iter()
+            .chain(&self.args)
+            .map(|(key, payload)| size_of_part(&key.service, payload));
+        let askers = self.askers.iter();
+        let askers = askers.map(|asker| size_of_asker(&asker.service));
+        sizes.sum::<usize>() + askers.sum::<usize>()
+    }
+}
+
+/// The payload counts twice: as text and as JSON.
+fn size_of_part(service: &str, result: &Payload) -> usize {
+    size_of::<(PartKey, Payload)>() + service.len() + 2 * result.text.len()
+}
+
+fn size_of_asker(service: &str) -> usize {
+    size_of::<Asker>() + service.len()
+}

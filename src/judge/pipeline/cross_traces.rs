@@ -1,0 +1,162 @@
+//! All that crosses from one trace to another: calls that spans and log records report, parts
+//! of calls that other traces hold, and the services whose traces arrive torn. The pipelines of all
+//! partitions share it. Does not know who guards it, nor how traces are assembled and judged.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use otlp::span::{Now, TraceId};
+
+use super::cross_trace_results::CrossTraceResults;
+use super::span_calls::SpanCalls;
+use crate::assemble::{Closed, Memo, Partition, Settings, TornServices, TornTraces};
+use crate::extract::{CrossTraceResult, Trajectory};
+
+/// The access of one pipeline to what crosses traces.
+pub trait CrossTraceAccess {
+    /// Reads or changes it. Other pipelines wait meanwhile, so `work` must be short.
+    fn with<T>(&mut self, work: impl FnOnce(&mut CrossTraces) -> T) -> T;
+
+    /// This pipeline has noted all of its traces that were due by `now`, except those that are due
+    /// at `next_due`.
+    fn noted(&mut self, next_due: Option<Instant>, now: Now);
+
+    /// Waits until the other pipelines have noted their traces that are due by `now`. May give up:
+    /// what they note later opens traces again.
+    fn wait_for_others(&mut self, now: Now);
+}
+
+/// A pipeline that holds all traces shares them with no other.
+impl CrossTraceAccess for CrossTraces {
+    fn with<T>(&mut self, work: impl FnOnce(&mut CrossTraces) -> T) -> T {
+        work(self)
+    }
+
+    fn noted(&mut self, _: Option<Instant>, _: Now) {}
+
+    fn wait_for_others(&mut self, _: Now) {}
+}
+
+/// All that crosses from one trace to another.
+#[derive(Debug)]
+pub struct CrossTraces {
+    span_calls: SpanCalls,
+    results: CrossTraceResults,
+    torn: TornServices,
+    /// Traces of other partitions than the one that changed them, to be judged again. Each was
+    /// remembered here, so there are no more than that.
+    changed: BTreeSet<TraceId>,
+}
+
+/// What a closed trace says, to its own judgement and to that of others.
+#[derive(Debug)]
+pub(super) struct Extracted {
+    pub(super) trace_id: TraceId,
+    /// `None` for a trace with nothing to judge.
+    pub(super) trajectory: Option<Arc<Trajectory>>,
+    /// Parts of calls that other traces may lack.
+    pub(super) results: Vec<CrossTraceResult>,
+}
+
+impl CrossTraces {
+    /// Nothing yet.
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            span_calls: SpanCalls::default(),
+            results: CrossTraceResults::new(
+                Self::size_limit(settings),
+                settings.max_recent_traces,
+                settings.recent_ttl,
+            ),
+            torn: TornServices::default(),
+            changed: BTreeSet::new(),
+        }
+    }
+
+    /// Its part of the budget that it shares with closed traces; most of that is for traces.
+    pub(super) fn size_limit(settings: &Settings) -> usize {
+        Self::share(settings.max_recent_size)
+    }
+
+    /// Its part of this many bytes.
+    pub(super) fn share(max_recent_size: usize) -> usize {
+        max_recent_size / 8
+    }
+
+    /// Sets the limit of memory from now on.
+    pub(super) fn resize(&mut self, max_size: usize) {
+        self.results.resize(max_size);
+    }
+
+    /// Bytes of the parts of calls.
+    pub fn size(&self) -> usize {
+        self.results.size()
+    }
+
+    /// Counts closed traces for their services, and takes the full verdict away from traces of
+    /// services whose traces arrive torn.
+    pub(super) fn check_torn<M: Memo>(&mut self, closed: &mut [Closed<M>]) {
+        for closed in closed {
+            closed.check_torn(&mut self.torn);
+        }
+    }
+
+    /// What was seen of torn traces since the last call.
+    pub(super) fn take_torn(&mut self) -> TornTraces {
+        self.torn.take()
+    }
+
+    /// Notes what closed traces of a partition say. Returns the traces of this partition that are
+    /// to be judged again; the others wait for [`Self::take_changed`].
+    pub(super) fn note(
+        &mut self,
+        extracted: &mut [Extracted],
+        partition: Partition,
+    ) -> Vec<TraceId> {
+        let mut changed = Vec::new();
+        for Extracted {
+            trace_id,
+            trajectory,
+            results,
+        } in extracted
+        {
+            if let Some(trajectory) = trajectory {
+                changed.extend(self.span_calls.note(*trace_id, trajectory));
+                changed.extend(self.results.ask(trajectory));
+            }
+            let results = results.drain(..);
+            changed.extend(results.filter_map(|result| self.results.add(result)));
+        }
+        changed.retain(|trace_id| {
+            let is_own = partition.holds(*trace_id);
+            if !is_own {
+                self.changed.insert(*trace_id);
+            }
+            is_own
+        });
+        changed
+    }
+
+    /// The traces of this partition that traces of others have changed.
+    pub(super) fn take_changed(&mut self, partition: Partition) -> Vec<TraceId> {
+        let taken = self.changed.iter().filter(|it| partition.holds(**it));
+        let taken: Vec<TraceId> = taken.copied().collect();
+        for trace_id in &taken {
+            self.changed.remove(trace_id);
+        }
+        taken
+    }
+
+    /// Can other traces complete this trajectory, or can its trace complete others? Calls with
+    /// spans of their own are complete.
+    pub(super) fn concern(trajectory: &Trajectory) -> bool {
+        trajectory.completed_elsewhere || trajectory.subject.is_none()
+    }
+
+    /// Removes the calls that others report, and adds the parts of calls that others hold.
+    pub(super) fn complete(&self, trajectory: &mut Arc<Trajectory>) {
+        self.span_calls.remove_known(trajectory);
+        self.results.fill(trajectory);
+    }
+}

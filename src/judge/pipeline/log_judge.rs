@@ -1,0 +1,408 @@
+//! Judges a log, whose records come in order, each with its offset and its time of arrival.
+//! What is judged, and when, is a function of the records alone. Computes what a successor needs to
+//! continue, and what it must not report again. Does not know where the log is kept.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use otlp::span::{Batch, Now, TraceId};
+
+use super::judged::{Judged, JudgementSink};
+use super::{Intake, Pipeline, Rules};
+use crate::assemble::{CloseReason, Settings, Sizes, Stats};
+
+/// How far back a successor reads.
+#[derive(Debug, Clone, Copy)]
+pub struct LogLimits {
+    /// Before the oldest open trace, so that late spans find the traces that they belong to.
+    pub overlap: Duration,
+    /// Open traces that are older than this do not hold the reading position back.
+    pub max_replay: Duration,
+}
+
+/// A moment of a log: all that was due by a time was judged, with the records below an offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct LogMoment {
+    /// Unix time in nanoseconds, by the arrival of records.
+    pub unix_nanos: u64,
+    /// The next record.
+    pub offset: u64,
+}
+
+/// What a successor needs as of a moment whose judgements have all been delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LogMark {
+    /// Reading begins at this offset.
+    pub replay: u64,
+    /// The first record of the oldest trace that was open at the moment. A trace whose first known
+    /// record is before it, and that is open at the moment nevertheless, has lost its beginning,
+    /// and was reported.
+    pub open: u64,
+    /// The moment.
+    pub judged: LogMoment,
+}
+
+/// What a reader leaves to its successor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LogProgress {
+    /// Where to read from, and what not to report again.
+    pub mark: LogMark,
+    /// Unix time in nanoseconds: no judgement that is due later was reported.
+    pub until_unix_nanos: u64,
+}
+
+/// Where a reader begins.
+#[derive(Debug, Clone, Copy)]
+pub struct LogStart {
+    /// The first record that it reads.
+    pub offset: u64,
+    /// Whether the log never had a record before it.
+    pub is_beginning: bool,
+    /// What its predecessor left.
+    pub inherited: Option<LogProgress>,
+}
+
+/// Judges one log.
+#[derive(Debug)]
+pub struct LogJudge {
+    settings: Settings,
+    limits: LogLimits,
+    start: LogStart,
+    /// Any moment; the log's time is counted from it.
+    anchor: Instant,
+    /// `None` before the first record or call of [`LogJudge::advance`].
+    running: Option<Running>,
+    /// The next record to take in.
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Running {
+    pipeline: Pipeline,
+    /// The log's time at the anchor, in Unix nanoseconds.
+    anchored: u64,
+    /// The log's time, in Unix nanoseconds.
+    clock: u64,
+    /// Whether the moment up to which the predecessor had reported everything has passed.
+    is_past_judged: bool,
+    /// Samples of the times of arrival and the offsets of records: oldest first, at least one.
+    samples: VecDeque<(u64, u64)>,
+}
+
+/// The least time between two samples, in nanoseconds.
+const SAMPLE_INTERVAL: u64 = 1_000_000_000;
+
+impl LogJudge {
+    /// A judge that has read nothing yet. `anchor` is any moment.
+    pub fn new(settings: Settings, limits: LogLimits, start: LogStart, anchor: Instant) -> Self {
+        Self {
+            settings,
+            limits,
+            start,
+            anchor,
+            running: None,
+            next: start.offset,
+        }
+    }
+
+    /// The next record to take in.
+    pub fn next_offset(&self) -> u64 {
+        self.next
+    }
+
+    /// The log's time in Unix nanoseconds; 0 before the first record.
+    pub fn clock(&self) -> u64 {
+        self.running.as_ref().map_or(0, |running| running.clock)
+    }
+
+    /// When the next judgement is due, in Unix nanoseconds.
+    pub fn next_due(&self) -> Option<u64> {
+        let running = self.running.as_ref()?;
+        let at = running.pipeline.next_deadline()?;
+        let since = at.saturating_duration_since(self.anchor).as_nanos();
+        let since = u64::try_from(since).unwrap_or(u64::MAX);
+        Some(running.anchored.saturating_add(since).max(running.clock))
+    }
+
+    /// Judges what is due at the next deadline, if that is no later than `unix_nanos`. Returns
+    /// whether there was such a deadline.
+    pub fn judge_next(
+        &mut self,
+        unix_nanos: u64,
+        rules: &Rules,
+        sink: &mut impl JudgementSink,
+    ) -> bool {
+        let Some(due) = self.next_due().filter(|due| *due <= unix_nanos) else {
+            return false;
+        };
+        self.pass_judged(LogMoment {
+            unix_nanos: due,
+            offset: self.next,
+        });
+        let (mut gate, at) = (self.gate(due, sink), self.at(due));
+        if let Some(running) = &mut self.running {
+            running.clock = due;
+            running.pipeline.advance_into(rules, at, &mut gate);
+        }
+        true
+    }
+
+    /// Takes in a record; offsets that are skipped were removed from the log. First judges
+    /// everything that is due by the record's arrival. The log's time never runs backwards. A
+    /// record that was taken in before is ignored.
+    pub fn take(
+        &mut self,
+        record: LogBatch,
+        rules: &Rules,
+        sink: &mut impl JudgementSink,
+    ) -> Intake {
+        let LogBatch {
+            offset,
+            unix_nanos,
+            batch,
+            torn,
+        } = record;
+        if offset < self.next {
+            return Intake::default();
+        }
+        self.begin(unix_nanos, offset);
+        let arrival = unix_nanos.max(self.clock());
+        while self.judge_next(arrival, rules, sink) {}
+        let judged = self.judged();
+        if offset >= judged.offset {
+            self.pass_judged(LogMoment {
+                unix_nanos: u64::MAX,
+                offset,
+            });
+        }
+        self.next = offset + 1;
+        let (mut gate, at) = (self.gate(arrival, sink), self.at(arrival));
+        let Some(running) = &mut self.running else {
+            return Intake::default();
+        };
+        running.clock = arrival;
+        running.sample(arrival, offset, &self.limits);
+        if !torn.is_empty() {
+            running.pipeline.mark_unscored(&torn, at);
+        }
+        let intake = running
+            .pipeline
+            .accept_record(rules, batch, offset, at, &mut gate);
+        while self.judge_next(arrival, rules, sink) {}
+        intake
+    }
+
+    /// Advances the log's time to `unix_nanos`. All records that arrived before then must have been
+    /// taken in. Judges what is due by then.
+    pub fn advance(&mut self, unix_nanos: u64, rules: &Rules, sink: &mut impl JudgementSink) {
+        self.begin(unix_nanos, self.next);
+        while self.judge_next(unix_nanos, rules, sink) {}
+        if let Some(running) = &mut self.running {
+            running.clock = running.clock.max(unix_nanos);
+        }
+    }
+
+    /// What a successor needs once all judgements so far are delivered. Everything due by the log's
+    /// time must have been judged. `None` before the first record.
+    pub fn mark(&self) -> Option<LogMark> {
+        let running = self.running.as_ref()?;
+        let judged = LogMoment {
+            unix_nanos: running.clock,
+            offset: self.next,
+        };
+        let oldest = running.pipeline.oldest_open_record();
+        let oldest = oldest.unwrap_or(self.next);
+        let limits = &self.limits;
+        let horizon = running.offset_at(running.clock.saturating_sub(nanos(limits.max_replay)));
+        let (open, replay) = match oldest < horizon {
+            // A trace that is first seen there may be the rest of a trace that is still open, so no
+            // trace may be taken for reported.
+            true => (horizon, horizon),
+            false => {
+                let overlap = running
+                    .time_of(oldest)
+                    .saturating_sub(nanos(limits.overlap));
+                (oldest, running.offset_at(overlap).min(oldest))
+            }
+        };
+        Some(LogMark {
+            replay,
+            open,
+            judged,
+        })
+    }
+
+    /// What to leave to a successor, if the judgements of all moments up to `left` have been
+    /// delivered, and none that is due after `until_unix_nanos` is reported.
+    pub fn progress(&self, left: Option<LogMark>, until_unix_nanos: u64) -> LogProgress {
+        let inherited = self.start.inherited.unwrap_or(LogProgress {
+            mark: LogMark {
+                replay: self.start.offset,
+                open: self.start.offset,
+                judged: LogMoment::default(),
+            },
+            until_unix_nanos: 0,
+        });
+        let left = left.filter(|left| left.judged > inherited.mark.judged);
+        LogProgress {
+            mark: left.unwrap_or(inherited.mark),
+            until_unix_nanos: until_unix_nanos.max(inherited.until_unix_nanos),
+        }
+    }
+
+    /// Applies other sizes from now on.
+    pub fn resize(&mut self, sizes: Sizes) {
+        self.settings.size_limit = sizes.trace;
+        self.settings.max_open_size = sizes.open;
+        self.settings.max_recent_size = sizes.recent;
+        let at = self.at(self.clock());
+        if let Some(running) = &mut self.running {
+            running.pipeline.resize(sizes, at);
+        }
+    }
+
+    /// How much is held.
+    pub fn stats(&self) -> Stats {
+        let running = self.running.as_ref();
+        running.map_or_else(Stats::default, |running| running.pipeline.stats())
+    }
+
+    fn judged(&self) -> LogMoment {
+        let inherited = self.start.inherited.as_ref();
+        inherited.map_or_else(LogMoment::default, |it| it.mark.judged)
+    }
+
+    /// Begins with the first record: the pipeline's memory of traces begins there.
+    fn begin(&mut self, unix_nanos: u64, offset: u64) {
+        if self.running.is_some() {
+            return;
+        }
+        let now = Now {
+            instant: self.anchor,
+            unix_nanos,
+        };
+        let mut pipeline = Pipeline::new(self.settings.clone(), now);
+        if self.start.is_beginning {
+            pipeline.restore_memory(0);
+        }
+        self.running = Some(Running {
+            pipeline,
+            anchored: unix_nanos,
+            clock: unix_nanos,
+            is_past_judged: self.start.inherited.is_none(),
+            samples: VecDeque::from([(unix_nanos, offset)]),
+        });
+    }
+
+    /// Called before anything later than the predecessor's last moment: of the traces that are open
+    /// now, some were left open by the predecessor, and the others have lost their beginning.
+    fn pass_judged(&mut self, moment: LogMoment) {
+        let Some(inherited) = self.start.inherited else {
+            return;
+        };
+        if moment <= inherited.mark.judged {
+            return;
+        }
+        let at = self.at(self.clock());
+        if let Some(running) = &mut self.running
+            && !std::mem::replace(&mut running.is_past_judged, true)
+        {
+            running.pipeline.forget_open_below(inherited.mark.open, at);
+        }
+    }
+
+    fn at(&self, unix_nanos: u64) -> Now {
+        let running = self.running.as_ref();
+        let anchored = running.map_or(unix_nanos, |running| running.anchored);
+        Now {
+            instant: self.anchor + Duration::from_nanos(unix_nanos.saturating_sub(anchored)),
+            unix_nanos,
+        }
+    }
+
+    fn gate<'a, S>(&self, due: u64, sink: &'a mut S) -> Gate<'a, S> {
+        let moment = LogMoment {
+            unix_nanos: due,
+            offset: self.next,
+        };
+        let inherited = self.start.inherited.as_ref();
+        Gate {
+            sink,
+            was_reported: inherited.is_some_and(|it| moment <= it.mark.judged),
+            may_be_reported: inherited.is_some_and(|it| due <= it.until_unix_nanos),
+        }
+    }
+}
+
+/// The spans of a record of a log.
+#[derive(Debug, Default)]
+pub struct LogBatch {
+    /// Its offset.
+    pub offset: u64,
+    /// When it arrived, in Unix nanoseconds.
+    pub unix_nanos: u64,
+    /// Its spans.
+    pub batch: Batch,
+    /// Traces whose other spans may be in another log.
+    pub torn: Vec<TraceId>,
+}
+
+impl Running {
+    fn sample(&mut self, unix_nanos: u64, offset: u64, limits: &LogLimits) {
+        let (last, _) = self.samples.back().copied().unwrap_or_default();
+        if unix_nanos >= last + SAMPLE_INTERVAL {
+            self.samples.push_back((unix_nanos, offset));
+        }
+        let needed = nanos(limits.max_replay).saturating_add(nanos(limits.overlap));
+        let oldest = unix_nanos.saturating_sub(needed);
+        while self.samples.get(1).is_some_and(|(at, _)| *at <= oldest) {
+            self.samples.pop_front();
+        }
+    }
+
+    /// The offset of a record that arrived no later than this time.
+    fn offset_at(&self, unix_nanos: u64) -> u64 {
+        let n_before = self.samples.partition_point(|(at, _)| *at <= unix_nanos);
+        let sample = self.samples.get(n_before.saturating_sub(1));
+        sample.map_or(0, |(_, offset)| *offset)
+    }
+
+    /// A time no later than the arrival of the record with this offset.
+    fn time_of(&self, offset: u64) -> u64 {
+        let n_before = self.samples.partition_point(|(_, at)| *at <= offset);
+        let sample = self.samples.get(n_before.saturating_sub(1));
+        sample.map_or(0, |(unix_nanos, _)| *unix_nanos)
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Holds back what the predecessor reported, and marks what it may have reported.
+struct Gate<'a, S> {
+    sink: &'a mut S,
+    was_reported: bool,
+    may_be_reported: bool,
+}
+
+impl<S: JudgementSink> JudgementSink for Gate<'_, S> {
+    fn take(&mut self, slice: &mut Judged) {
+        if self.was_reported {
+            // A limit closed the trace here. The predecessor may have had more room, so that the
+            // trace was still open.
+            slice
+                .keep_only(|evaluation| evaluation.trajectory.completeness == CloseReason::Evicted);
+        }
+        if self.may_be_reported {
+            for evaluation in &mut slice.evaluations {
+                evaluation.replayed = true;
+            }
+        }
+        self.sink.take(slice);
+    }
+
+    fn beat(&mut self) {
+        self.sink.beat();
+    }
+}

@@ -1,0 +1,314 @@
+//! Remembers the evaluations that were reported of a trace, so that late spans report only
+//! what they change: new evaluations, and revisions of those that look different. Does not know how
+//! they are made.
+
+mod marks;
+
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use otlp::span::SpanId;
+
+use crate::assemble::Memo;
+use crate::evaluate::{self, Criterion, Evaluation, JudgedBy, Previous, Scope, Verdict};
+use crate::extract::Trajectory;
+
+pub use marks::{Marks, TraceMark};
+
+/// The reported evaluations of one trace.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Reported(Vec<ReportedEvaluation>);
+
+/// Most evaluations of one trace that are remembered, at most 8 MiB: a trace may hold as many agent
+/// runs as spans. Further ones are reported once and never revised.
+const MAX_REPORTED: usize = 65_536;
+
+/// A trace that is being judged, evaluation by evaluation.
+#[derive(Debug)]
+pub(super) struct Revising<'a> {
+    reported: &'a mut Reported,
+    /// Evaluations that were known before: one judgement has no evaluation twice.
+    n_known: usize,
+    /// Evaluations come in the order of last time: where the next one is expected.
+    next: usize,
+    /// Hash of the whole trajectory: most evaluations are of it.
+    of_whole: u64,
+    registered: &'a [Arc<Criterion>],
+    trajectory: &'a Arc<Trajectory>,
+    hasher: &'a FixedState,
+}
+
+#[derive(Debug, Clone)]
+struct ReportedEvaluation {
+    criterion: ReportedCriterion,
+    /// The agent run of `scope: agent`. A whole trace is judged once, whichever span turns out to
+    /// be its topmost.
+    agent_run: Option<SpanId>,
+    fingerprint: u64,
+    /// It was certain although the trace was cut short. It stays certain, even if more of the trace
+    /// makes that harder to see.
+    certain: bool,
+    previous: Previous,
+    /// Updated each time the trace is judged: an evaluation that no longer applies is withdrawn.
+    state: ReportState,
+}
+
+/// The criterion of a reported evaluation. A criterion that came with a run, or was made for it, is
+/// not kept: it may have any size, and there is one for each trace.
+#[derive(Debug, Clone)]
+enum ReportedCriterion {
+    Registered(Arc<Criterion>),
+    FromRun {
+        name: &'static str,
+        evaluator: &'static str,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReportState {
+    Confirmed,
+    Unconfirmed,
+    Withdrawn,
+}
+
+// === impl Reported ===
+
+impl Reported {
+    /// Begins to judge the trace again, or for the first time.
+    pub(super) fn revise<'a>(
+        &'a mut self,
+        registered: &'a [Arc<Criterion>],
+        trajectory: &'a Arc<Trajectory>,
+        hasher: &'a FixedState,
+    ) -> Revising<'a> {
+        let n_known = self.0.len();
+        // Most traces are judged by every criterion.
+        self.0
+            .reserve_exact(registered.len().saturating_sub(n_known));
+        Revising {
+            n_known,
+            next: 0,
+            of_whole: hash_of(trajectory, hasher),
+            reported: self,
+            registered,
+            trajectory,
+            hasher,
+        }
+    }
+
+    /// Where the evaluation was recorded, among the first `n_known`, from `next` on and around.
+    fn find(&self, evaluation: &Evaluation, next: usize, n_known: usize) -> Option<usize> {
+        let agent_run = agent_run_of(evaluation);
+        let is_known = |at: &usize| {
+            let known = &self.0[*at];
+            known.agent_run == agent_run && known.criterion.name() == evaluation.criterion.name()
+        };
+        (next..n_known).chain(0..next.min(n_known)).find(is_known)
+    }
+
+    /// Gives the evaluation its revision; `known` is where it was recorded before. Returns `false`
+    /// if it was reported without a difference.
+    fn record(
+        &mut self,
+        evaluation: &mut Evaluation,
+        fingerprint: u64,
+        known: Option<usize>,
+        registered: &[Arc<Criterion>],
+    ) -> bool {
+        let subject = subject_of(evaluation);
+        let (cut_short, is_judged) = (
+            evaluation.trajectory.cut_short,
+            evaluation.verdict != Verdict::NotEvaluated,
+        );
+        let n_reported = self.0.len();
+        match known.map(|at| &mut self.0[at]) {
+            Some(known) => {
+                known.state = ReportState::Confirmed;
+                if known.fingerprint == fingerprint || (known.certain && cut_short && !is_judged) {
+                    return false;
+                }
+                known.certain = cut_short && is_judged;
+                evaluation.revision = known.previous.revision + 1;
+                evaluation.previous = Some(known.previous);
+                known.fingerprint = fingerprint;
+                known.previous = Previous {
+                    subject,
+                    verdict: evaluation.verdict,
+                    revision: evaluation.revision,
+                };
+            }
+            None if n_reported >= MAX_REPORTED => {}
+            None => self.0.push(ReportedEvaluation {
+                criterion: ReportedCriterion::new(&evaluation.criterion, registered),
+                agent_run: agent_run_of(evaluation),
+                fingerprint,
+                certain: cut_short && is_judged,
+                previous: Previous {
+                    subject,
+                    verdict: evaluation.verdict,
+                    revision: 0,
+                },
+                state: ReportState::Confirmed,
+            }),
+        }
+        true
+    }
+}
+
+// === impl Revising ===
+
+impl Revising<'_> {
+    /// Records an evaluation and gives it its revision. Returns `false` if it was reported before
+    /// without a difference.
+    pub(super) fn record(&mut self, evaluation: &mut Evaluation) -> bool {
+        let of_trajectory = match Arc::ptr_eq(&evaluation.trajectory, self.trajectory) {
+            true => self.of_whole,
+            false => hash_of(&evaluation.trajectory, self.hasher),
+        };
+        let fingerprint = fingerprint(evaluation, of_trajectory, self.hasher);
+        let known = self.reported.find(evaluation, self.next, self.n_known);
+        self.next = known.map_or(self.next, |at| at + 1);
+        if known.is_none() && self.n_known >= MAX_REPORTED {
+            return false;
+        }
+        self.reported
+            .record(evaluation, fingerprint, known, self.registered)
+    }
+
+    /// Ends the judgement: revisions that withdraw evaluations which were reported before and not
+    /// made this time.
+    pub(super) fn withdraw(self) -> impl Iterator<Item = Evaluation> {
+        let Self {
+            reported,
+            registered,
+            trajectory,
+            hasher,
+            ..
+        } = self;
+        reported
+            .0
+            .iter_mut()
+            .filter_map(move |known| match known.state {
+                ReportState::Withdrawn => None,
+                ReportState::Confirmed => {
+                    known.state = ReportState::Unconfirmed;
+                    None
+                }
+                ReportState::Unconfirmed if known.certain && trajectory.cut_short => None,
+                ReportState::Unconfirmed => {
+                    let criterion = known.criterion.for_withdrawal(registered)?;
+                    let mut evaluation = evaluate::withdraw(criterion, trajectory, known.agent_run);
+                    evaluation.revision = known.previous.revision + 1;
+                    evaluation.previous = Some(known.previous);
+                    known.previous = Previous {
+                        subject: subject_of(&evaluation),
+                        verdict: evaluation.verdict,
+                        revision: evaluation.revision,
+                    };
+                    known.fingerprint =
+                        fingerprint(&evaluation, hash_of(&evaluation.trajectory, hasher), hasher);
+                    known.state = ReportState::Withdrawn;
+                    Some(evaluation)
+                }
+            })
+    }
+}
+
+impl Memo for Reported {
+    fn size(&self) -> usize {
+        self.0.capacity() * size_of::<ReportedEvaluation>()
+    }
+}
+
+fn subject_of(evaluation: &Evaluation) -> Option<SpanId> {
+    let subject = evaluation.trajectory.subject.as_ref();
+    subject.map(|subject| subject.span_id)
+}
+
+fn agent_run_of(evaluation: &Evaluation) -> Option<SpanId> {
+    match evaluation.criterion.scope() {
+        Scope::Agent => subject_of(evaluation),
+        Scope::Trace => None,
+    }
+}
+
+// === impl ReportedCriterion ===
+
+impl ReportedCriterion {
+    fn new(criterion: &JudgedBy, registered: &[Arc<Criterion>]) -> Self {
+        // Most evaluations are made by a registered criterion; the fields of an example make a
+        // variant of the same name.
+        let same = registered.iter().find(|registered| match criterion {
+            JudgedBy::Criterion(criterion) => Arc::ptr_eq(registered, criterion),
+            JudgedBy::Invalid(_) => false,
+        });
+        match same.or_else(|| {
+            registered
+                .iter()
+                .find(|registered| registered.name == criterion.name())
+        }) {
+            Some(registered) => Self::Registered(registered.clone()),
+            None => {
+                let name = if criterion.name() == evaluate::EXAMPLE {
+                    evaluate::EXAMPLE
+                } else {
+                    evaluate::EXPECTED
+                };
+                Self::FromRun {
+                    name,
+                    evaluator: criterion.evaluator(),
+                }
+            }
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Registered(criterion) => &criterion.name,
+            Self::FromRun { name, .. } => name,
+        }
+    }
+
+    /// The criterion under which an evaluation is withdrawn. Evaluations of a criterion that is no
+    /// longer registered are not withdrawn: they were right when they were reported.
+    fn for_withdrawal(&self, registered: &[Arc<Criterion>]) -> Option<JudgedBy> {
+        match self {
+            Self::Registered(_) => registered
+                .iter()
+                .find(|criterion| criterion.name == self.name())
+                .cloned()
+                .map(JudgedBy::Criterion),
+            Self::FromRun { name, evaluator } => {
+                let invalid = evaluate::no_longer_expected(name, evaluator);
+                Some(JudgedBy::Invalid(invalid.into()))
+            }
+        }
+    }
+}
+
+// === hashes ===
+
+/// Two evaluations with equal fingerprints look the same to a reader.
+fn fingerprint(evaluation: &Evaluation, of_trajectory: u64, hasher: &FixedState) -> u64 {
+    let mut state = hasher.build_hasher();
+    // The expectations of a run, and the case it belongs to, may arrive late.
+    evaluation.criterion.revision().hash(&mut state);
+    of_trajectory.hash(&mut state);
+    evaluation.hash_shown(&mut state);
+    state.finish()
+}
+
+/// Hashes the part of a trajectory that every evaluation shows.
+fn hash_of(trajectory: &Trajectory, hasher: &FixedState) -> u64 {
+    let mut state = hasher.build_hasher();
+    (
+        trajectory.completeness,
+        trajectory.subject.as_ref().map(|subject| subject.span_id),
+    )
+        .hash(&mut state);
+    for call in &trajectory.tool_calls {
+        (&call.name, call.error).hash(&mut state);
+    }
+    state.finish()
+}

@@ -1,0 +1,343 @@
+//! How the memory of judged traces is written into a journal, so that a restarted pipeline
+//! judges nothing twice and continues with the same revisions. Knows these bytes; does not know
+//! where they are kept.
+
+use hashbrown::HashMap;
+use otlp::span::{SpanId, TraceId};
+
+use super::{ReportState, Reported, ReportedCriterion, ReportedEvaluation};
+use crate::assemble::{CloseReason, Trace};
+use crate::evaluate::{self, EXAMPLE, EXPECTED, Previous, Verdict};
+use crate::pipeline::Rules;
+
+/// Marks of judged traces, as bytes that can be written one behind the other.
+#[derive(Debug, Default)]
+pub struct Marks {
+    /// Marks of earlier slices.
+    earlier: Vec<u8>,
+    /// Names of criteria and evaluators, each once.
+    names: HashMap<Box<str>, u32>,
+    name_bytes: Vec<u8>,
+    bytes: Vec<u8>,
+    /// The oldest record that one of the traces needs.
+    oldest: Option<u64>,
+}
+
+/// A mark that was read back.
+#[derive(Debug)]
+pub struct TraceMark {
+    /// The trace.
+    pub trace_id: TraceId,
+    /// It was judged with all records below.
+    pub judged_below: u64,
+    /// The first record that has spans of it.
+    pub first_record: u64,
+    /// Why it was closed.
+    pub reason: CloseReason,
+    pub(in crate::pipeline) reported: Reported,
+}
+
+const FROM_RUN: u8 = 1;
+const OF_AGENT_RUN: u8 = 2;
+const HAS_SUBJECT: u8 = 4;
+const CERTAIN: u8 = 8;
+const WITHDRAWN: u8 = 16;
+
+// === impl Marks ===
+
+impl Marks {
+    /// Adds a trace that was judged with all records below `judged_below`. It still needs those
+    /// from `needed_from` on.
+    pub(in crate::pipeline) fn add(
+        &mut self,
+        trace: &Trace,
+        reported: &Reported,
+        judged_below: u64,
+        (first_record, needed_from): (u64, u64),
+    ) {
+        self.oldest = Some(self.oldest.map_or(needed_from, |at| at.min(needed_from)));
+        self.bytes.extend_from_slice(trace.trace_id.as_bytes());
+        self.put_u64(judged_below);
+        self.put_u64(first_record);
+        self.bytes.push(reason_number(trace.reason));
+        self.put_u32(u32::try_from(reported.0.len()).unwrap_or(u32::MAX));
+        for evaluation in &reported.0 {
+            self.add_evaluation(evaluation);
+        }
+    }
+
+    fn add_evaluation(&mut self, evaluation: &ReportedEvaluation) {
+        let ReportedEvaluation {
+            criterion,
+            agent_run,
+            fingerprint,
+            certain,
+            previous,
+            state,
+        } = evaluation;
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        let flags = flag(
+            matches!(criterion, ReportedCriterion::FromRun { .. }),
+            FROM_RUN,
+        ) | flag(agent_run.is_some(), OF_AGENT_RUN)
+            | flag(previous.subject.is_some(), HAS_SUBJECT)
+            | flag(*certain, CERTAIN)
+            | flag(*state == ReportState::Withdrawn, WITHDRAWN);
+        let name = self.name(criterion.name());
+        self.put_u32(name);
+        self.bytes.push(flags);
+        self.bytes.push(verdict_number(previous.verdict));
+        self.put_u32(previous.revision);
+        self.put_u64(*fingerprint);
+        for span_id in [agent_run, &previous.subject].into_iter().flatten() {
+            self.bytes.extend_from_slice(&span_id.to_bytes());
+        }
+        if let ReportedCriterion::FromRun { evaluator, .. } = criterion {
+            let name = self.name(evaluator);
+            self.put_u32(name);
+        }
+    }
+
+    fn name(&mut self, name: &str) -> u32 {
+        if let Some(number) = self.names.get(name) {
+            return *number;
+        }
+        let number = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+        self.names.insert(name.into(), number);
+        let n_bytes = u32::try_from(name.len()).unwrap_or(u32::MAX);
+        self.name_bytes.extend_from_slice(&n_bytes.to_le_bytes());
+        self.name_bytes.extend_from_slice(name.as_bytes());
+        number
+    }
+
+    fn put_u32(&mut self, value: u32) {
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn put_u64(&mut self, value: u64) {
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+
+    /// All marks as bytes, and the oldest record that they refer to; `None` if there are none.
+    pub fn encode(&self) -> Option<(Vec<u8>, u64)> {
+        let lengths = [self.names.len(), self.name_bytes.len(), self.bytes.len()];
+        let mut encoded = self.earlier.clone();
+        if self.bytes.is_empty() {
+            return Some((encoded, self.oldest?));
+        }
+        for length in lengths {
+            let length = u32::try_from(length).unwrap_or(u32::MAX);
+            encoded.extend_from_slice(&length.to_le_bytes());
+        }
+        encoded.extend_from_slice(&self.name_bytes);
+        encoded.extend_from_slice(&self.bytes);
+        Some((encoded, self.oldest?))
+    }
+
+    /// Adds all of `other`, and empties that.
+    pub(in crate::pipeline) fn append(&mut self, other: &mut Self) {
+        if let Some((bytes, oldest)) = std::mem::take(other).encode() {
+            // Their names have numbers of their own, so these marks stay as they are.
+            let (mut earlier, before) = self.encode().unwrap_or((Vec::new(), oldest));
+            earlier.extend(bytes);
+            *self = Self {
+                earlier,
+                oldest: Some(before.min(oldest)),
+                ..Self::default()
+            };
+        }
+    }
+}
+
+// === impl TraceMark ===
+
+impl TraceMark {
+    /// Marks of these traces alone, as bytes; empty if there are none. What is cut short is left
+    /// out.
+    pub fn pick(bytes: &[u8], keeps: impl Fn(TraceId) -> bool) -> Vec<u8> {
+        let mut picked = Vec::new();
+        let mut input = Input(bytes);
+        while !input.0.is_empty() && input.pick_chunk(&keeps, &mut picked).is_some() {}
+        picked
+    }
+
+    /// Reads marks back. What is cut short is left out, and so is an evaluation of a criterion that
+    /// is no longer registered.
+    pub fn decode_all(bytes: &[u8], rules: &Rules) -> Vec<Self> {
+        let mut marks = Vec::new();
+        let mut input = Input(bytes);
+        while !input.0.is_empty() && input.chunk(rules, &mut marks).is_some() {}
+        marks
+    }
+}
+
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn pick_chunk(&mut self, keeps: impl Fn(TraceId) -> bool, picked: &mut Vec<u8>) -> Option<()> {
+        let [n_names, n_name_bytes, n_bytes] = [self.u32()?, self.u32()?, self.u32()?];
+        let names = self.take(n_name_bytes as usize)?;
+        let mut chunk = Input(self.take(n_bytes as usize)?);
+        let mut marks = Vec::new();
+        while !chunk.0.is_empty() {
+            marks.extend_from_slice(chunk.raw_mark(&keeps)?.unwrap_or_default());
+        }
+        if !marks.is_empty() {
+            let n_bytes = u32::try_from(marks.len()).unwrap_or(u32::MAX);
+            for number in [n_names, n_name_bytes, n_bytes] {
+                picked.extend_from_slice(&number.to_le_bytes());
+            }
+            picked.extend_from_slice(names);
+            picked.extend(marks);
+        }
+        Some(())
+    }
+
+    fn chunk(&mut self, rules: &Rules, marks: &mut Vec<TraceMark>) -> Option<()> {
+        let [n_names, n_name_bytes, n_bytes] = [self.u32()?, self.u32()?, self.u32()?];
+        let mut names_input = Input(self.take(n_name_bytes as usize)?);
+        let mut chunk = Input(self.take(n_bytes as usize)?);
+        let mut names = Vec::new();
+        for _ in 0..n_names {
+            let n_bytes = names_input.u32()?;
+            let name = names_input.take(n_bytes as usize)?;
+            names.push(std::str::from_utf8(name).ok()?);
+        }
+        while !chunk.0.is_empty() {
+            marks.push(chunk.mark(&names, rules)?);
+        }
+        Some(())
+    }
+
+    /// The bytes of the next mark, if its trace is one of these.
+    fn raw_mark(&mut self, keeps: impl Fn(TraceId) -> bool) -> Option<Option<&'a [u8]>> {
+        let whole = self.0;
+        let trace_id = TraceId::try_new(self.take(16)?);
+        self.take(8 + 8 + 1)?;
+        for _ in 0..self.u32()? {
+            self.u32()?;
+            let flags = self.u8()?;
+            let optional = [(OF_AGENT_RUN, 8), (HAS_SUBJECT, 8), (FROM_RUN, 4)];
+            let there = optional.iter().filter(|(flag, _)| flags & flag != 0);
+            let n_optional: usize = there.map(|(_, n_bytes)| n_bytes).sum();
+            self.take(1 + 4 + 8 + n_optional)?;
+        }
+        let mark = &whole[..whole.len() - self.0.len()];
+        Some(trace_id.is_some_and(keeps).then_some(mark))
+    }
+
+    fn mark(&mut self, names: &[&str], rules: &Rules) -> Option<TraceMark> {
+        let trace_id = TraceId::try_new(self.take(16)?)?;
+        let (judged_below, first_record) = (self.u64()?, self.u64()?);
+        let reason = reason_of(self.u8()?)?;
+        let n_evaluations = self.u32()?;
+        let mut reported = Reported::default();
+        for _ in 0..n_evaluations {
+            reported.0.extend(self.evaluation(names, rules)?);
+        }
+        Some(TraceMark {
+            trace_id,
+            judged_below,
+            first_record,
+            reason,
+            reported,
+        })
+    }
+
+    /// The next evaluation; `Some(None)` for one whose criterion is no longer registered.
+    fn evaluation(&mut self, names: &[&str], rules: &Rules) -> Option<Option<ReportedEvaluation>> {
+        let name = *names.get(self.u32()? as usize)?;
+        let (flags, verdict) = (self.u8()?, verdict_of(self.u8()?)?);
+        let (revision, fingerprint) = (self.u32()?, self.u64()?);
+        let agent_run = self.span_id(flags & OF_AGENT_RUN != 0)?;
+        let subject = self.span_id(flags & HAS_SUBJECT != 0)?;
+        let criterion = match flags & FROM_RUN != 0 {
+            true => {
+                let evaluator = *names.get(self.u32()? as usize)?;
+                let name = [EXAMPLE, EXPECTED].into_iter().find(|known| *known == name);
+                name.zip(evaluate::evaluator_named(evaluator))
+                    .map(|(name, evaluator)| ReportedCriterion::FromRun { name, evaluator })
+            }
+            false => {
+                let mut registered = rules.criteria.iter();
+                let criterion = registered.find(|criterion| criterion.name == name);
+                criterion.cloned().map(ReportedCriterion::Registered)
+            }
+        };
+        Some(criterion.map(|criterion| ReportedEvaluation {
+            criterion,
+            agent_run,
+            fingerprint,
+            certain: flags & CERTAIN != 0,
+            previous: Previous {
+                subject,
+                verdict,
+                revision,
+            },
+            state: match flags & WITHDRAWN != 0 {
+                true => ReportState::Withdrawn,
+                false => ReportState::Unconfirmed,
+            },
+        }))
+    }
+
+    fn span_id(&mut self, is_there: bool) -> Option<Option<SpanId>> {
+        match is_there {
+            true => SpanId::try_new(self.take(8)?).map(Some),
+            false => Some(None),
+        }
+    }
+
+    fn take(&mut self, n_bytes: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(n_bytes)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        Some(self.take(1)?[0])
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+}
+
+// === numbers on the disk, which must not change ===
+
+fn reason_number(reason: CloseReason) -> u8 {
+    match reason {
+        CloseReason::RootEnded => 1,
+        CloseReason::NoRoot => 2,
+        CloseReason::Inactive => 3,
+        CloseReason::Expired => 4,
+        CloseReason::SpanLimit => 5,
+        CloseReason::SizeLimit => 6,
+        CloseReason::Evicted => 7,
+        CloseReason::Shutdown => 8,
+        CloseReason::Incomplete => 9,
+    }
+}
+
+fn reason_of(number: u8) -> Option<CloseReason> {
+    let mut all = CloseReason::ALL.into_iter();
+    all.find(|reason| reason_number(*reason) == number)
+}
+
+fn verdict_number(verdict: Verdict) -> u8 {
+    match verdict {
+        Verdict::Pass => 1,
+        Verdict::Fail => 2,
+        Verdict::NotEvaluated => 3,
+        Verdict::Error => 4,
+    }
+}
+
+fn verdict_of(number: u8) -> Option<Verdict> {
+    let mut all = Verdict::ALL.into_iter();
+    all.find(|verdict| verdict_number(*verdict) == number)
+}

@@ -1,0 +1,95 @@
+//! The ids of calls that spans reported, and of those that log records did: an agent that
+//! also writes a record about each call has made it once. Spans are usually judged first: their
+//! trace closes when its root has ended, a prompt's records only after a long quiet time. Where
+//! they come later, the group of records is judged again.
+
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use hashbrown::{DefaultHashBuilder, HashMap};
+use otlp::span::TraceId;
+
+use crate::extract::Trajectory;
+
+/// Number of remembered call ids, the latest ones: at most 1.6 MiB.
+const MAX_IDS: usize = 28_672;
+
+/// The reports of calls by their ids.
+#[derive(Debug, Default)]
+pub(super) struct SpanCalls {
+    reports: HashMap<u64, Reports>,
+    oldest_first: VecDeque<u64>,
+    /// Hashes ids. Hashes never leave the process.
+    hasher: DefaultHashBuilder,
+}
+
+/// Who reported a call of one id.
+#[derive(Debug, Default)]
+struct Reports {
+    /// The hash of the trace whose span did.
+    span_trace: Option<u64>,
+    /// Spans of several traces did: ids are used again, so this one proves nothing.
+    is_contested: bool,
+    /// The trace that stands for the latest group of records with it.
+    group: Option<TraceId>,
+}
+
+impl SpanCalls {
+    /// Remembers the calls of a trajectory. Returns the groups of records to be judged again, since
+    /// spans report their calls, too, or prove it no longer.
+    pub(super) fn note(&mut self, trace_id: TraceId, trajectory: &Trajectory) -> Vec<TraceId> {
+        let mut groups = Vec::new();
+        // Calls from a model's messages have no span of their own.
+        if trajectory.from_messages {
+            return groups;
+        }
+        let is_group = trajectory.subject.is_none();
+        let trace_hash = self.hasher.hash_one(trace_id);
+        let calls = trajectory.tool_calls.iter();
+        for id in calls.filter_map(|call| call.call_id.as_deref()) {
+            let reports = self.reports_of(id);
+            if is_group {
+                reports.group = Some(trace_id);
+                continue;
+            }
+            let is_news = match reports.span_trace {
+                None => true,
+                Some(known) => known != trace_hash && !reports.is_contested,
+            };
+            reports.is_contested |= is_news && reports.span_trace.is_some();
+            reports.span_trace.get_or_insert(trace_hash);
+            if let Some(group) = reports.group.filter(|_| is_news)
+                && !groups.contains(&group)
+            {
+                groups.push(group);
+            }
+        }
+        groups
+    }
+
+    /// Removes the calls that spans reported from a trajectory made of log records.
+    pub(super) fn remove_known(&self, trajectory: &mut Arc<Trajectory>) {
+        if trajectory.subject.is_none() {
+            Arc::make_mut(trajectory).tool_calls.retain(|call| {
+                let id = call.call_id.as_deref();
+                let id = id.map(|id| self.hasher.hash_one(id));
+                let reports = id.and_then(|id| self.reports.get(&id));
+                reports.is_none_or(|reports| reports.span_trace.is_none() || reports.is_contested)
+            });
+        }
+    }
+
+    fn reports_of(&mut self, id: &str) -> &mut Reports {
+        if self.oldest_first.len() == MAX_IDS
+            && let Some(oldest) = self.oldest_first.pop_front()
+        {
+            self.reports.remove(&oldest);
+        }
+        let id = self.hasher.hash_one(id);
+        self.reports.entry(id).or_insert_with(|| {
+            self.oldest_first.push_back(id);
+            Reports::default()
+        })
+    }
+}

@@ -1,0 +1,40 @@
+//! The types of the generated table [`MESSAGES`](super::messages::MESSAGES): OTLP's messages and their
+//! fields.
+
+/// A message, whose name is the last part of its full name.
+pub(super) struct OtlpMessage {
+    pub(super) name: &'static str,
+    pub(super) fields: &'static [OtlpField],
+}
+
+/// A field of a message.
+pub(super) struct OtlpField {
+    pub(super) name: &'static str,
+    pub(super) json_name: &'static str,
+    pub(super) number: u64,
+    pub(super) kind: OtlpKind,
+    pub(super) is_list: bool,
+    /// Whether a default is a value too, and not the same as nothing: a member of a `oneof`.
+    pub(super) has_presence: bool,
+}
+
+/// The types of protobuf that OTLP's fields have.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum OtlpKind {
+    Double,
+    Int32,
+    Sint32,
+    Int64,
+    Sfixed64,
+    Uint32,
+    Fixed32,
+    Uint64,
+    Fixed64,
+    Bool,
+    String,
+    Bytes,
+    /// The names of the values, with their numbers.
+    Enum(&'static [(&'static str, i32)]),
+    /// The place of the message in the table.
+    Message(usize),
+}

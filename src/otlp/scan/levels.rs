@@ -1,0 +1,101 @@
+//! The levels of a request above its items: resource groups and scope groups, which all signals
+//! have in common. One validating walk hands each item to its caller. Does not know what an item
+//! is.
+
+use super::schema::{FieldKind, RESOURCE, SCOPE, Schema};
+use crate::wire::otlp::{request, resource_group, scope_group};
+use crate::wire::{Cursor, Fault, LEN, RECURSION_LIMIT, enter, key};
+
+/// The three levels of one signal's requests.
+pub(crate) struct RequestLevels {
+    pub(super) request: Level,
+    pub(super) resource_group: Level,
+    pub(super) scope_group: Level,
+}
+
+/// A message on the path down to the items: one field leads on, all others are only validated.
+pub(super) struct Level {
+    pub(super) fields: Schema,
+    /// The key of the field that leads on.
+    path: u64,
+    path_name: &'static str,
+}
+
+impl RequestLevels {
+    /// With the names that the fields on the path have in this signal.
+    pub(crate) const fn new(
+        resource_groups: &'static str,
+        scope_groups: &'static str,
+        items: &'static str,
+    ) -> Self {
+        Self {
+            request: Level {
+                fields: Schema::new([(
+                    request::RESOURCE_GROUPS,
+                    resource_groups,
+                    FieldKind::Bytes,
+                )]),
+                path: key(request::RESOURCE_GROUPS, LEN),
+                path_name: resource_groups,
+            },
+            resource_group: Level {
+                fields: Schema::new([
+                    (
+                        resource_group::RESOURCE,
+                        "resource",
+                        FieldKind::Message(&RESOURCE),
+                    ),
+                    (resource_group::SCOPE_GROUPS, scope_groups, FieldKind::Bytes),
+                    (resource_group::SCHEMA_URL, "schema_url", FieldKind::Str),
+                ]),
+                path: key(resource_group::SCOPE_GROUPS, LEN),
+                path_name: scope_groups,
+            },
+            scope_group: Level {
+                fields: Schema::new([
+                    (scope_group::SCOPE, "scope", FieldKind::Message(&SCOPE)),
+                    (scope_group::ITEMS, items, FieldKind::Bytes),
+                    (scope_group::SCHEMA_URL, "schema_url", FieldKind::Str),
+                ]),
+                path: key(scope_group::ITEMS, LEN),
+                path_name: items,
+            },
+        }
+    }
+
+    /// Validates a request and calls `item` for each of its items, which it must validate, with the
+    /// depth that is left in it.
+    pub(crate) fn walk<'b>(
+        &self,
+        body: &'b [u8],
+        item: &mut impl FnMut(&'b [u8], u32) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        self.request
+            .walk(body, RECURSION_LIMIT, &mut |bytes, depth| {
+                self.resource_group.walk(bytes, depth, &mut |bytes, depth| {
+                    self.scope_group.walk(bytes, depth, item)
+                })
+            })
+    }
+}
+
+impl Level {
+    fn walk<'b>(
+        &self,
+        bytes: &'b [u8],
+        depth: u32,
+        below: &mut impl FnMut(&'b [u8], u32) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let mut cursor = Cursor::new(bytes);
+        while !cursor.is_empty() {
+            let found = cursor.varint()?;
+            if found == self.path {
+                let bytes = cursor.delimited()?;
+                below(bytes, enter(depth, bytes)?).map_err(|fault| fault.within(self.path_name))?;
+            } else {
+                self.fields.check_field(found, &mut cursor, depth)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,148 @@
+//! Reads the records that the key set wants from the body of a valid log request. Follows the key
+//! set; does not know what the keys mean, nor whose calls the records report.
+
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use super::requests::RequestMessages;
+use super::resources::{Occurrences, RequestResources};
+use super::retention::Keeper;
+use super::spans::grow;
+use super::value::{ScannedValue, ValueKind, any_value, key_value};
+use crate::span::{Batch, Keep, KeySet, LogRecord, Resource, SpanId, TraceId, WantedBody};
+use crate::wire::otlp::{log_record, request, resource_group, scope_group};
+use crate::wire::{Cursor, FIXED64, Fault, FaultKind, RECURSION_LIMIT, delimited_fields, key};
+
+const TIME: u64 = key(log_record::TIME, FIXED64);
+const OBSERVED_TIME: u64 = key(log_record::OBSERVED_TIME, FIXED64);
+
+/// The wanted records, in the order of the request. What is kept of each has the bounds of a span.
+/// `has_room` is asked before a list of them grows.
+pub(crate) fn log_records(
+    body: &[u8],
+    keys: &KeySet,
+    has_room: &mut dyn FnMut(usize) -> bool,
+) -> Result<Batch, Fault> {
+    let mut keeper = Keeper::new(keys);
+    let mut resources = RequestResources::new(Some(keys));
+    let mut log_records = Vec::new();
+    for resource_logs in delimited_fields(body, request::RESOURCE_GROUPS) {
+        let mut resource = None;
+        for record in delimited_fields(resource_logs, resource_group::SCOPE_GROUPS)
+            .flat_map(|scope| delimited_fields(scope, scope_group::ITEMS))
+        {
+            let Some(wanted_body) = keys.wants_record(event_name(record)) else {
+                continue;
+            };
+            let resource = resource.get_or_insert_with(|| {
+                let occurrences: Occurrences<'_> =
+                    delimited_fields(resource_logs, resource_group::RESOURCE).collect();
+                resources.intern(&occurrences)
+            });
+            if log_records.len() == log_records.capacity() && !grow(&mut log_records, has_room) {
+                return Err(Fault::new(FaultKind::NoRoom, record));
+            }
+            log_records.extend(log_record(
+                record,
+                wanted_body,
+                &mut keeper,
+                Arc::clone(resource),
+            ));
+        }
+    }
+    Ok(Batch {
+        log_records,
+        shared_size: keeper.finish(),
+        keys_version: keys.version,
+        ..Batch::default()
+    })
+}
+
+fn last_field(bytes: &[u8], tag: u64) -> &[u8] {
+    delimited_fields(bytes, tag).last().unwrap_or_default()
+}
+
+fn attributes(record: &[u8]) -> impl Iterator<Item = (&[u8], ScannedValue<'_>, &[u8])> {
+    delimited_fields(record, log_record::ATTRIBUTES).filter_map(|encoded| {
+        let (key, value) = key_value(encoded, RECURSION_LIMIT, |_| Ok(())).ok()?;
+        Some((key, value, encoded))
+    })
+}
+
+/// The event's name: its field; from SDKs older than that field an attribute, or else the body.
+pub(crate) fn event_name(record: &[u8]) -> &[u8] {
+    let name = last_field(record, log_record::EVENT_NAME);
+    if !name.is_empty() {
+        return name;
+    }
+    let named = attributes(record)
+        .find(|(key, value, _)| *key == b"event.name" && value.kind == ValueKind::Str);
+    match named {
+        Some((_, value, _)) => value.bytes,
+        None => any_value(last_field(record, log_record::BODY), RECURSION_LIMIT)
+            .map_or(&[], |value| value.bytes),
+    }
+}
+
+fn log_record(
+    record: &[u8],
+    wanted_body: WantedBody,
+    keeper: &mut Keeper<'_>,
+    resource: Arc<Resource>,
+) -> Option<LogRecord> {
+    let keys = keeper.keys();
+    keeper.names(event_name(record), b"");
+    if let Some(trace_id) = TraceId::try_new(last_field(record, log_record::TRACE_ID)) {
+        keeper.named_trace(trace_id);
+    }
+    let mut requests = RequestMessages::default();
+    for (key, value, encoded) in attributes(record) {
+        match keys.find(key) {
+            Some(kept) if kept.keep == Keep::Request => requests.push(kept, value, encoded),
+            Some(kept) => keeper.attribute(kept, value, encoded),
+            None => {}
+        }
+    }
+    keeper.requests(&requests);
+    let kept_body = match wanted_body {
+        WantedBody::Not => None,
+        WantedBody::Reply => Some(Keep::Reply),
+        WantedBody::Request => Some(Keep::Request),
+    };
+    if let Some(keep) = kept_body
+        && let Some(key) = keys.id(LogRecord::BODY)
+        && let Ok(value) = any_value(last_field(record, log_record::BODY), RECURSION_LIMIT)
+    {
+        keeper.body(key, value, record, log_record::BODY, keep);
+    }
+    let kept = keeper.take();
+    let span_id = SpanId::try_new(last_field(record, log_record::SPAN_ID));
+    let record_id = Sha256::digest(record)
+        .first_chunk::<8>()
+        .and_then(|digest| SpanId::try_new(digest))?;
+    Some(LogRecord {
+        record_id,
+        time_unix_nanos: time(record),
+        span_id,
+        resource,
+        kept,
+    })
+}
+
+/// The time of the event, or else of its observation, Unix nanoseconds.
+fn time(record: &[u8]) -> u64 {
+    let (mut time, mut observed) = (0, 0);
+    let mut cursor = Cursor::new(record);
+    while !cursor.is_empty() {
+        let read = cursor.varint().and_then(|found| match found {
+            TIME => cursor.fixed64().map(|read| time = read),
+            OBSERVED_TIME => cursor.fixed64().map(|read| observed = read),
+            other => cursor.skip_unread(other, 0, RECURSION_LIMIT),
+        });
+        if read.is_err() {
+            break;
+        }
+    }
+    if time == 0 { observed } else { time }
+}

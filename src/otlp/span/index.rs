@@ -1,0 +1,181 @@
+//! Attributes with a bit for each key that is present, for code that asks one span for many
+//! keys, most of which are absent. Knows the numbers of keys; does not know which of them are read.
+
+use super::attribute::{Attribute, Value};
+use super::kept_attributes::{Event, KeptAttributes};
+use super::key_set::KeyId;
+use super::layout::Entries;
+
+const N_WORDS: usize = IndexedAttributes::N_WORDS;
+
+/// [`KeptAttributes`] with a bit for each key that is present: asking for an absent key costs the
+/// same whatever the number of attributes. Only a present one is searched for, among the heads. A
+/// table of places would be found quicker, but most spans are asked for no more keys than the
+/// table takes instructions to fill.
+#[derive(Debug, Clone, Copy)]
+pub struct IndexedAttributes<'a> {
+    entries: Entries<'a>,
+    /// A bit for each of the first keys, set if there is an attribute with this key.
+    present: [u64; N_WORDS],
+    may_have_events: bool,
+}
+
+impl<'a> IndexedAttributes<'a> {
+    /// Keys with lower numbers than this have a bit; any other key is searched for.
+    pub const N_INDEXED_KEYS: usize = Self::N_WORDS * 64;
+    /// Number of words with the bits of these keys.
+    pub const N_WORDS: usize = 3;
+
+    #[inline]
+    pub(super) fn new(entries: Entries<'a>) -> Self {
+        let mut present = [0; N_WORDS];
+        let mut may_have_events = false;
+        for key in entries.head_keys() {
+            let Some(KeyId(key)) = key else {
+                may_have_events = true;
+                continue;
+            };
+            if let Some(word) = present.get_mut(usize::from(key / 64)) {
+                *word |= 1 << (key % 64);
+            }
+        }
+        Self {
+            entries,
+            present,
+            may_have_events,
+        }
+    }
+
+    /// The span's name.
+    #[inline]
+    pub fn name(&self) -> &'a str {
+        self.entries.name()
+    }
+
+    /// A bit for each of the first keys, set if there is an attribute with this key.
+    #[inline]
+    pub fn present(&self) -> [u64; N_WORDS] {
+        self.present
+    }
+
+    /// Is there an attribute with this key?
+    #[inline]
+    pub fn has(&self, key: KeyId) -> bool {
+        self.has_bit(key)
+            .unwrap_or_else(|| self.entries.find(key).is_some())
+    }
+
+    /// The first attribute with this key.
+    #[inline]
+    pub fn attribute(&self, key: KeyId) -> Option<Attribute<'a>> {
+        self.entries.attribute(self.entries.entry(self.place(key)?))
+    }
+
+    /// The value of the first attribute with this key (OTLP asks for unique keys; if a sender
+    /// repeats one, the first counts).
+    #[inline]
+    pub fn get(&self, key: KeyId) -> Option<Value<'a>> {
+        self.attribute(key).map(|attribute| attribute.value)
+    }
+
+    /// The value of the first attribute with this key, if it is a string.
+    #[inline]
+    pub fn text(&self, key: KeyId) -> Option<&'a str> {
+        self.entries.text(self.place(key)?)
+    }
+
+    /// The kept attributes, in the order in which they were sent.
+    pub fn attributes(&self) -> impl Iterator<Item = Attribute<'a>> + use<'a> {
+        self.entries.attributes()
+    }
+
+    /// May there be events? If not, there are none.
+    #[inline]
+    pub fn may_have_events(&self) -> bool {
+        self.may_have_events
+    }
+
+    /// The kept events, in the order in which they were sent.
+    pub fn events(&self) -> impl Iterator<Item = Event<'a>> + use<'a> {
+        self.may_have_events
+            .then(|| self.entries.events())
+            .into_iter()
+            .flatten()
+            .map(Event::new)
+    }
+
+    #[inline]
+    fn place(&self, key: KeyId) -> Option<usize> {
+        match self.has_bit(key) {
+            Some(false) => None,
+            _ => self.entries.find(key),
+        }
+    }
+
+    /// The bit of this key; `None` if it has none.
+    #[inline]
+    fn has_bit(&self, key: KeyId) -> Option<bool> {
+        let word = self.present.get(usize::from(key.0 / 64))?;
+        Some(word >> (key.0 % 64) & 1 == 1)
+    }
+}
+
+impl KeptAttributes {
+    /// The attributes with a bit for each present key, for code that asks for many.
+    #[inline]
+    pub fn index(&self) -> IndexedAttributes<'_> {
+        IndexedAttributes::new(self.entries())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::span::KeptAttributesBuilder;
+
+    /// Adds the key's number as a value.
+    fn add(builder: &mut KeptAttributesBuilder, key: u16) {
+        builder.attribute(Attribute {
+            key: KeyId(key),
+            suffix: "",
+            value: Value::Int(key.into()),
+            cut: false,
+        });
+    }
+
+    #[test]
+    fn the_index_finds_every_attribute_that_a_search_finds() {
+        let mut builder = KeptAttributesBuilder::default();
+        builder.name("span");
+        builder.trace_state("a=1");
+        add(&mut builder, 500);
+        add(&mut builder, 7);
+        builder.utf8(
+            KeyId(7),
+            b"",
+            b"a second value, which does not count",
+            false,
+        );
+        builder.begin_event(KeyId(8));
+        add(&mut builder, 9);
+        builder.end_event();
+        (0..300).for_each(|_| add(&mut builder, 10));
+        add(&mut builder, 159);
+        add(&mut builder, 160);
+        add(&mut builder, 191);
+        let kept = builder.finish();
+        let index = kept.index();
+        for key in (0..600).map(KeyId) {
+            assert_eq!(index.attribute(key), kept.attribute(key), "{key:?}");
+            assert_eq!(index.has(key), kept.get(key).is_some(), "{key:?}");
+        }
+        assert_eq!(index.get(KeyId(7)), Some(Value::Int(7)));
+        assert_eq!((index.name(), index.events().count()), ("span", 1));
+        assert_eq!(index.attributes().count(), kept.attributes().count());
+        let empty = KeptAttributes::default();
+        assert_eq!(
+            (empty.index().name(), empty.index().events().count()),
+            ("", 0)
+        );
+    }
+}

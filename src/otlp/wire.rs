@@ -1,0 +1,40 @@
+//! The protobuf wire format: a validating cursor, a writer, and OTLP's field numbers. Knows
+//! nothing of requests, of what the fields mean, or of where the bytes come from.
+
+mod cursor;
+#[expect(missing_docs, reason = "the variants say what is wrong")]
+mod fault;
+#[expect(missing_docs, reason = "the names are those of the `.proto` files")]
+pub mod otlp;
+mod utf8;
+pub mod write;
+
+pub use fault::MalformedProtobuf;
+
+pub use cursor::{Cursor, Field, delimited_fields, enter, fields};
+pub use fault::{Fault, FaultKind};
+pub use utf8::check_utf8;
+
+/// How deep messages and groups may be nested. Prost's default; anything deeper is refused, so that
+/// no request exhausts the stack.
+pub(crate) const RECURSION_LIMIT: u32 = 100;
+
+pub(crate) const VARINT: u64 = 0;
+pub(crate) const FIXED64: u64 = 1;
+pub(crate) const LEN: u64 = 2;
+pub(crate) const START_GROUP: u64 = 3;
+pub(crate) const END_GROUP: u64 = 4;
+pub(crate) const FIXED32: u64 = 5;
+
+/// The key that precedes a field on the wire.
+pub(crate) const fn key(field_number: u64, wire_type: u64) -> u64 {
+    field_number << 3 | wire_type
+}
+
+/// The field number of a key. It need not be a valid one.
+pub(crate) const fn number_of(key: u64) -> u64 {
+    key >> 3
+}
+
+#[cfg(test)]
+mod tests;

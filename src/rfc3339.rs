@@ -1,0 +1,45 @@
+//! Times as RFC 3339 writes them.
+
+use prost_types::Timestamp;
+
+/// A time in UTC: `2026-11-21T20:12:37Z`, with a fraction if there is one.
+pub(crate) fn rfc3339(unix_nanos: u64) -> String {
+    let seconds = i64::try_from(unix_nanos / 1_000_000_000).unwrap_or(i64::MAX);
+    let nanos = (unix_nanos % 1_000_000_000) as i32;
+    Timestamp { seconds, nanos }.to_string()
+}
+
+/// Unix nanoseconds from RFC 3339; a time before 1970 is 0.
+pub(crate) fn unix_nanos_from_rfc3339(text: &str) -> Option<u64> {
+    let Timestamp { seconds, nanos } = text.parse().ok()?;
+    let seconds = u64::try_from(seconds).unwrap_or(0);
+    Some(seconds * 1_000_000_000 + u64::try_from(nanos).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Expected by `date -u -d @SECONDS +%FT%TZ`.
+    #[test]
+    fn times_are_those_of_an_independent_calendar() {
+        let cases = [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (951_868_800, "2000-03-01T00:00:00Z"),
+            (1_795_292_000, "2026-11-21T20:13:20Z"),
+            (4_107_542_399, "2100-02-28T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+            (1_704_067_199, "2023-12-31T23:59:59Z"),
+        ];
+        for (secs, text) in cases {
+            let unix_nanos = secs * 1_000_000_000;
+            assert_eq!(rfc3339(unix_nanos), text);
+            assert_eq!(unix_nanos_from_rfc3339(text), Some(unix_nanos));
+        }
+        assert_eq!(rfc3339(1_500_000_000), "1970-01-01T00:00:01.500Z");
+        assert_eq!(unix_nanos_from_rfc3339("1969-12-31T23:59:59Z"), Some(0));
+        assert_eq!(unix_nanos_from_rfc3339("yesterday"), None);
+    }
+}
