@@ -129,7 +129,7 @@ fn main() {
                 let mut pipeline = Pipeline::new(settings.clone(), now);
                 for batch in batches {
                     clock += 100_000_000;
-                    pipeline.accept(&rules, batch, now);
+                    pipeline.take(&rules, batch, now);
                     let judged = pipeline.advance(&rules, now);
                     if let Some(page) = &page {
                         page.note(&judged, &rules, clock);
@@ -158,7 +158,7 @@ fn main() {
                     instant: now.instant + Duration::from_millis(number),
                     ..now
                 };
-                pipeline.accept(&rules, batch, now);
+                pipeline.take(&rules, batch, now);
                 black_box(pipeline.advance(&rules, now));
             }
         }
@@ -207,13 +207,7 @@ fn rules() -> Rules {
         },
         { "name": "no-refund", "evaluate": { "tool_calls": { "disallowed": ["refund_card"] } } },
     ]);
-    let config = Config::default();
-    Rules::new(
-        serde_json::from_value(criteria).unwrap(),
-        &config.tools,
-        config.explain,
-        &config.scores.copy_attributes,
-    )
+    Rules::new(serde_json::from_value(criteria).unwrap())
 }
 
 #[expect(

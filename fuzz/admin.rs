@@ -7,8 +7,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, Uri};
 use judge::assemble::Settings;
-use judge::evaluate::{Criterion, Explain};
-use judge::extract::Tools;
+use judge::evaluate::Criterion;
 use judge::pipeline::{Pipeline, Rules};
 use otlp::{json, scan::scan};
 use serde_json::json;
@@ -113,7 +112,7 @@ fn routes() -> Router {
         { "name": "order", "evaluate": { "tool_call_order": { "tool_calls_order": ["search"] } } },
     ]))
     .unwrap();
-    let rules = Rules::new(criteria, &Tools::default(), Explain::default(), &[]);
+    let rules = Rules::new(criteria);
     let setup = RegisterSetup::alone(Config::default(), rules.clone(), sidecar::now);
     let (register, _) = register::open(setup, &Default::default()).unwrap();
     let page = Page::new(PageSetup {
@@ -139,8 +138,8 @@ fn routes() -> Router {
     let batch = scan(&body, Some(rules.keys())).unwrap().batch;
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
-    pipeline.accept(&rules, batch, now);
-    let judged = pipeline.end_of_input(&rules, now, |_| ());
+    pipeline.take(&rules, batch, now);
+    let judged = pipeline.finish(&rules, now);
     page.note(&judged, &rules, now.unix_nanos);
     register::routes(&register).merge(page.api())
 }

@@ -6,8 +6,7 @@
 use std::path::Path;
 
 use judge::assemble::Settings;
-use judge::evaluate::{Criterion, Explain, PatternLimits};
-use judge::extract::Tools;
+use judge::evaluate::{Criterion, PatternLimits};
 use judge::pipeline::{Pipeline, Rules};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
@@ -137,8 +136,8 @@ fn judge(rules: &Rules, value: &str) {
     let scanned = scan(&request.encode_to_vec(), Some(rules.keys())).unwrap();
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
-    pipeline.accept(rules, scanned.batch, now);
-    let judged = pipeline.end_of_input(rules, now, |_| ());
+    pipeline.take(rules, scanned.batch, now);
+    let judged = pipeline.finish(rules, now);
     assert!(!judged.evaluations.is_empty());
 }
 
@@ -161,7 +160,7 @@ fn rules() -> Rules {
             "tool_outputs": [{ "name": "search", "output": "ok" }] } } },
     ]))
     .unwrap();
-    Rules::new(criteria, &Tools::default(), Explain::default(), &[])
+    Rules::new(criteria)
 }
 
 /// The example files, a criterion as JSON and a criterion as YAML.

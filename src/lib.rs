@@ -11,59 +11,15 @@
 //! ```
 //!
 //! The upper row is the *forward plane*; it never waits for the lower row, the *score plane*.
-//! Start reading with [`pipeline`]: it is the score plane as one machine, without a socket or a
-//! clock. The modules below stand in the order in which data meets them.
+//! Start reading with [`judge::pipeline`]: it is the score plane as one machine, without a socket or
+//! a clock.
 //!
-//! # Example
+//! # Map
 //!
-//! Judge a recorded agent session, as `spanscore replay` does:
-//!
-//! ```
-//! use std::collections::BTreeMap;
-//! use std::path::Path;
-//!
-//! use spanscore::assemble::Settings;
-//! use spanscore::config::{Config, Sources};
-//! use spanscore::pipeline::{Pipeline, Rules};
-//! use otlp::scan::scan;
-//! use spanscore::cli::configuration::Disk;
-//! use spanscore::sidecar;
-//!
-//! let text = "
-//! criteria:
-//!   - name: look-up-before-charge
-//!     evaluate:
-//!       tool_call_order: { tool_calls_order: [lookup_account, charge_card] }
-//! ";
-//! let sources = Sources {
-//!     file: Some((Path::new("spanscore.yaml"), text)),
-//!     environment: &BTreeMap::new(),
-//!     flags: &[],
-//!     files: &Disk,
-//! };
-//! let config = Config::load(&sources)?.config;
-//! let rules = Rules::new(
-//!     config.criteria.clone(),
-//!     &config.tools,
-//!     config.explain,
-//!     &config.scores.copy_attributes,
-//! );
-//!
-//! // Time is an argument; a recording needs only one moment.
-//! let now = sidecar::now();
-//! let mut pipeline = Pipeline::new(Settings::replay(), now);
-//! for number in 1..=6 {
-//!     let body = std::fs::read(format!("examples/recording/00{number}.traces.pb"))?;
-//!     let scanned = scan(&body, Some(rules.keys()))?;
-//!     pipeline.accept(&rules, scanned.batch, now);
-//! }
-//! let judged = pipeline.end_of_input(&rules, now, |_trace| ());
-//! for evaluation in &judged.evaluations {
-//!     println!("{}: {}", evaluation.criterion.name(), evaluation.explanation());
-//! }
-//! assert_eq!(judged.evaluations.len(), 1);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! - [`text`], [`located`]: texts and documents with positions; they know nothing of spanscore.
+//! - [`otlp`]: what arrives, validated and read in one pass.
+//! - [`judge`]: a trace in, verdicts out. Other programs can embed it; its page has an example.
+//! - this crate: the program. The modules below stand in the order in which data meets them.
 
 // === ground: knows nothing of spanscore ===
 mod sync;

@@ -121,7 +121,7 @@ pub(super) fn judge_watched(
                     let spans = scanned.batch.spans.iter();
                     places.note(place, spans.map(|span| span.trace_id));
                     watcher.request(&request.body);
-                    pipeline.accept(rules, scanned.batch, now);
+                    pipeline.take(rules, scanned.batch, now);
                 }
                 Signal::Logs => {
                     let scanned = scan_logs::scan(&request.body, Some(rules.keys()))
@@ -132,7 +132,7 @@ pub(super) fn judge_watched(
                         [record.named_trace(), placed.map(|placed| placed.trace_id)]
                     });
                     places.note(place, placed.flatten());
-                    pipeline.accept(rules, scanned.batch, now);
+                    pipeline.take(rules, scanned.batch, now);
                 }
                 Signal::Metrics => {
                     scan_metrics::scan(&request.body)

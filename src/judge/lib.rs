@@ -1,11 +1,65 @@
-//! A trace in, verdicts out.
+//! Judges what AI agents did: spans of a trace are fed to it, verdicts come back.
+//!
+//! ```text
+//! assemble ▶ extract ▶ evaluate ──▶ evaluations
+//! └───────── pipeline ─────────┘
+//! ```
+//!
+//! [`Rules`] say what is expected, [`Pipeline`] is the whole machine. It assembles spans into
+//! traces, extracts the tool calls of each trace in order, and judges them by the criteria. This
+//! crate needs no runtime, opens no sockets and no files, and reads no clock: time is an argument.
+//!
+//! # Example
+//!
+//! Judge a recorded agent session:
+//!
+//! ```
+//! use std::time::Instant;
+//!
+//! use spanscore_judge::{Now, Pipeline, Rules, Settings, Verdict};
+//!
+//! let rules = Rules::from_json(
+//!     r#"{ "criteria": [{ "name": "look-up-before-charge", "evaluate": {
+//!         "tool_call_order": { "tool_calls_order": ["lookup_account", "charge_card"] } } }] }"#,
+//! )?;
+//! let now = Now { instant: Instant::now(), unix_nanos: 0 };
+//! let mut pipeline = Pipeline::new(Settings::replay(), now);
+//! let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/recording");
+//! for number in 1..=6 {
+//!     // The body of an OTLP request, as an exporter sends it.
+//!     let body = std::fs::read(format!("{recording}/00{number}.traces.pb"))?;
+//!     pipeline.take(&rules, rules.scan(&body)?, now);
+//! }
+//! let judged = pipeline.finish(&rules, now);
+//! for evaluation in &judged.evaluations {
+//!     println!("{}: {}", evaluation.criterion.name(), evaluation.explanation());
+//! }
+//! assert_eq!(judged.evaluations[0].verdict, Verdict::Pass);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A program that judges while spans arrive calls [`Pipeline::take`] for each request and
+//! [`Pipeline::advance`] at [`Pipeline::next_deadline`].
+//!
+//! The modules are what the sidecar needs beyond this. They may change.
 
+#[doc(hidden)]
 pub mod assemble;
 
+#[doc(hidden)]
 pub mod extract;
 
+#[doc(hidden)]
 pub mod evaluate;
 
+#[doc(hidden)]
 pub mod pipeline;
 
 pub mod learn;
+
+pub use assemble::Settings;
+pub use evaluate::{Criterion, Evaluation, Explain, FieldError, JudgedBy, Verdict};
+pub use extract::{ToolCall, Tools, Trajectory};
+pub use otlp::scan::MalformedProtobuf;
+pub use otlp::span::{Batch, Now, SpanId, TraceId};
+pub use pipeline::{InvalidRules, Judged, Pipeline, Rules, Taken};

@@ -1,9 +1,9 @@
 //! Assembles spans into traces, extracts what the agents did and judges it: the whole machine
 //! without a socket or a clock. READ THIS FIRST.
 //!
-//! [`Pipeline::accept`] takes spans and log records, [`Pipeline::advance`] takes the time and
+//! [`Pipeline::take`] takes spans and log records, [`Pipeline::advance`] takes the time and
 //! returns judgements. The shell's loop waits for a batch or for [`Pipeline::next_deadline`], and
-//! reads the clock; replay feeds files and calls [`Pipeline::end_of_input`]. The rules are an
+//! reads the clock; replay feeds files and calls [`Pipeline::finish`]. The rules are an
 //! argument of each call and never stored: a reload swaps one `Arc<Rules>`, and a trace is judged
 //! by the rules in force when it closes.
 //!
@@ -47,7 +47,7 @@ pub use log_judge::{LogBatch, LogJudge, LogLimits, LogMark, LogMoment, LogProgre
 pub use open_traces::{CarriedTracesNote, OpenTrace};
 pub use rebuilding::{CarriedPart, Rebuilding};
 pub use reported::{Marks, TraceMark};
-pub use rules::Rules;
+pub use rules::{InvalidRules, Rules};
 pub use split::split;
 
 /// Bytes of closed traces that are judged together, and of evaluations that are handed on together:
@@ -79,7 +79,7 @@ pub struct Pipeline<C = CrossTraces> {
 
 /// The outcome of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Intake {
+pub struct Taken {
     /// Spans taken into traces, known ones included.
     pub n_taken: usize,
     /// New spans of traces that had been judged before.
@@ -92,7 +92,7 @@ pub struct Intake {
     pub n_ungrouped: usize,
 }
 
-impl Intake {
+impl Taken {
     fn count(&mut self, inserted: Inserted) {
         match inserted {
             Inserted::Taken | Inserted::Known => self.n_taken += 1,
@@ -132,20 +132,20 @@ impl<C: CrossTraceAccess> Pipeline<C> {
 
     /// Takes in the spans and log records of one request. Traces that a limit closes wait for
     /// [`Self::advance`].
-    pub fn accept(&mut self, rules: &Rules, batch: Batch, now: Now) -> Intake {
-        self.take_in(rules, batch, now, |_, _| ())
+    pub fn take(&mut self, rules: &Rules, batch: Batch, now: Now) -> Taken {
+        self.take_each(rules, batch, now, |_, _| ())
     }
 
-    /// Like [`Self::accept`], but traces that a limit closes are judged as soon as there is a slice
+    /// Like [`Self::take`], but traces that a limit closes are judged as soon as there is a slice
     /// of them.
-    pub fn accept_into(
+    pub fn take_into(
         &mut self,
         rules: &Rules,
         batch: Batch,
         now: Now,
         sink: &mut impl JudgementSink,
-    ) -> Intake {
-        self.take_in(rules, batch, now, |pipeline, n_items| {
+    ) -> Taken {
+        self.take_each(rules, batch, now, |pipeline, n_items| {
             if n_items % SPANS_PER_BEAT == 0 {
                 sink.beat();
             }
@@ -156,14 +156,14 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         })
     }
 
-    fn take_in(
+    fn take_each(
         &mut self,
         rules: &Rules,
         batch: Batch,
         now: Now,
         mut after_item: impl FnMut(&mut Self, usize),
-    ) -> Intake {
-        let mut intake = Intake::default();
+    ) -> Taken {
+        let mut taken = Taken::default();
         let mut builder = KeptAttributesBuilder::default();
         let mut n_items = 0;
         for mut span in batch.spans {
@@ -171,36 +171,36 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             let Some(mut class) = admitted else { continue };
             // After a reload, batches that were scanned before it are still on their way.
             class.recognition = class.recognition.scanned_for(batch.keys_version);
-            intake.count(self.buffer.insert(span, class, batch.peer, now));
+            taken.count(self.buffer.insert(span, class, batch.peer, now));
             n_items += 1;
             after_item(self, n_items);
         }
         for record in batch.log_records {
             match extract::place(record) {
                 Some(PlacedRecord { trace_id, record }) => {
-                    intake.count(self.buffer.insert_record(trace_id, record, batch.peer, now));
+                    taken.count(self.buffer.insert_record(trace_id, record, batch.peer, now));
                 }
-                None => intake.n_ungrouped += 1,
+                None => taken.n_ungrouped += 1,
             }
             n_items += 1;
             after_item(self, n_items);
         }
-        intake
+        taken
     }
 
-    /// Like [`Self::accept_into`], for a request that the journal has in this record.
-    pub fn accept_record(
+    /// Like [`Self::take_into`], for a request that the journal has in this record.
+    pub fn take_record(
         &mut self,
         rules: &Rules,
         batch: Batch,
         record: u64,
         now: Now,
         sink: &mut impl JudgementSink,
-    ) -> Intake {
+    ) -> Taken {
         self.begin_record(record);
-        let intake = self.accept_into(rules, batch, now, sink);
+        let taken = self.take_into(rules, batch, now, sink);
         self.next_record = record + 1;
-        intake
+        taken
     }
 
     /// Marks traces as incomplete: spans of them were forwarded, but not taken in.
@@ -300,7 +300,12 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.judge_all(rules, CloseReason::Shutdown, now, MAX_SLICE, |_| (), sink);
     }
 
-    /// Judges every open trace: the recording has ended. `look` sees each trace as it was closed
+    /// Judges every open trace: the recording has ended.
+    pub fn finish(&mut self, rules: &Rules, now: Now) -> Judged {
+        self.end_of_input(rules, now, |_| ())
+    }
+
+    /// Like [`Self::finish`]. `look` sees each trace as it was closed
     /// (`inspect --verbose` reports on its spans). All traces are judged together, so that none is
     /// judged twice because another one completes its calls.
     pub fn end_of_input(&mut self, rules: &Rules, now: Now, look: impl FnMut(&Trace)) -> Judged {

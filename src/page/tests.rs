@@ -103,8 +103,8 @@ fn judged(rules: &Rules, body: &[u8]) -> Judged {
     let scanned = otlp::scan::scan(body, Some(rules.keys())).unwrap();
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
-    pipeline.accept(rules, scanned.batch, now);
-    pipeline.end_of_input(rules, now, |_| ())
+    pipeline.take(rules, scanned.batch, now);
+    pipeline.finish(rules, now)
 }
 
 fn request_of(spans: Vec<Value>) -> Vec<u8> {

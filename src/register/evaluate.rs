@@ -290,12 +290,10 @@ fn trajectories(body: Vec<u8>, rules: &Rules, now: Now) -> Result<Vec<Arc<Trajec
     drop(body);
     let settings = Settings::replay();
     let mut pipeline = Pipeline::new(settings, now);
-    pipeline.accept(rules, scanned.batch, now);
+    pipeline.take(rules, scanned.batch, now);
     // They are judged later, once the cost is known.
     let without_criteria = rules.judging_by(Vec::new());
-    Ok(pipeline
-        .end_of_input(&without_criteria, now, |_| ())
-        .trajectories)
+    Ok(pipeline.finish(&without_criteria, now).trajectories)
 }
 
 impl TrajectoryBody {

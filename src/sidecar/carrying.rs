@@ -317,8 +317,6 @@ impl CarriedTraces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use judge::evaluate::Explain;
-    use judge::extract::Tools;
     use otlp::wire::write;
 
     fn field(number: u64, content: &[u8]) -> Vec<u8> {
@@ -357,7 +355,7 @@ mod tests {
 
     #[test]
     fn where_there_is_not_room_for_all_the_largest_trace_gives_way() {
-        let rules = Rules::new(Vec::new(), &Tools::default(), Explain::default(), &[]);
+        let rules = Rules::new(Vec::new());
         let mut carried = CarriedTraces::new(&[1, 2, 3].map(open_trace), 1_100);
         let twice = stored(3, &[(2, 500)]);
         let requests = [

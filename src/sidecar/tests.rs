@@ -24,7 +24,7 @@ fn intake() -> RequestIntake {
     };
     let (forward, _) =
         forward::start(settings, &Arc::default(), fastrand::Rng::with_seed(1)).unwrap();
-    let rules = Rules::new(Vec::new(), &config.tools, config.explain, &[]);
+    let rules = Rules::configured(Vec::new(), &config.tools, config.explain, &[]);
     RequestIntake {
         onlookers: Onlookers {
             recorder: None,

@@ -1,6 +1,5 @@
-//! Small things about text: truncation, counts with their noun, hexadecimal digits, durations, exact
-//! decimal numbers, the nearest of some words. Knows nothing of spanscore, and nothing of what the
-//! texts mean.
+//! Small things about text: truncation, counts with their noun, hexadecimal digits, durations,
+//! exact decimal numbers, the nearest of some words. Knows nothing of spanscore.
 
 pub mod decimal;
 mod did_you_mean;

@@ -7,8 +7,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use judge::assemble::Settings;
-    use judge::evaluate::{Criterion, Evaluation, Explain};
-    use judge::extract::{AgentRun, Subject, ToolCall, Tools, Trajectory};
+    use judge::evaluate::{Criterion, Evaluation};
+    use judge::extract::{AgentRun, Subject, ToolCall, Trajectory};
     use judge::pipeline::{Pipeline, Rules};
     use otlp::span::Batch;
     use otlp::{json as otlp_json, scan};
@@ -27,7 +27,7 @@ mod tests {
             .unwrap()
         };
         let criteria = vec![criterion("a", "^drop$"), criterion("b", "^wipe$")];
-        Rules::new(criteria, &Tools::default(), Explain::default(), &[])
+        Rules::new(criteria)
     }
 
     fn span(id: usize, parent: usize, operation: &str, name: &str, attribute: &str) -> Value {
@@ -99,14 +99,14 @@ mod tests {
         let sizes = [30, 300].map(|n_runs| {
             let (rules, now) = (rules(), sidecar::now());
             let mut pipeline = Pipeline::new(Settings::replay(), now);
-            pipeline.accept(&rules, batch(&runs(n_runs)), now);
-            let judged = pipeline.end_of_input(&rules, now, |_| ());
+            pipeline.take(&rules, batch(&runs(n_runs)), now);
+            let judged = pipeline.finish(&rules, now);
             assert_eq!(judged.evaluations.len(), 2 * n_runs);
             let first = held(&judged.evaluations);
             // A late call changes one run; the others keep their reports.
             let late = span(900_000, 2, "execute_tool", "drop", "gen_ai.tool.name");
-            pipeline.accept(&rules, batch(&[late]), now);
-            let revised = pipeline.end_of_input(&rules, now, |_| ());
+            pipeline.take(&rules, batch(&[late]), now);
+            let revised = pipeline.finish(&rules, now);
             let changed: Vec<_> = revised.evaluations.iter().collect();
             assert_eq!(changed.len(), 2, "{changed:#?}");
             assert_eq!(changed[0].trajectory.tool_calls.len(), CALLS_OF_RUN + 1);
@@ -128,8 +128,8 @@ mod tests {
                     inner
                 })
                 .collect();
-            pipeline.accept(&rules, batch(&renamed), now);
-            let judged = pipeline.end_of_input(&rules, now, |_| ());
+            pipeline.take(&rules, batch(&renamed), now);
+            let judged = pipeline.finish(&rules, now);
             (first, held(&judged.evaluations))
         });
         let [(few, few_later), (many, many_later)] = sizes;

@@ -101,7 +101,7 @@ mod tests {
         let criteria = criteria
             .map(|criterion| serde_json::from_value(criterion).unwrap())
             .into();
-        Rules::new(
+        Rules::configured(
             criteria,
             &config.tools,
             config.explain,
@@ -227,7 +227,7 @@ mod tests {
         let mut pipeline = Pipeline::new(settings(), now);
         let mut reports = Reports::default();
         for (spans, wait) in batches {
-            pipeline.accept(
+            pipeline.take(
                 rules,
                 Batch {
                     spans,

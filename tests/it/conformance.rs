@@ -7,8 +7,7 @@
 use std::collections::BTreeMap;
 
 use judge::assemble::Settings;
-use judge::evaluate::{Evaluation, Explain, Verdict};
-use judge::extract::Tools;
+use judge::evaluate::{Evaluation, Verdict};
 use judge::pipeline::{Judged, Pipeline, Rules};
 use otlp::scan::scan;
 use serde_json::{Value, json};
@@ -192,12 +191,12 @@ fn judged(rules: &Rules, calls: &[SpanCall]) -> Judged {
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     let body = request(spans_of_run(1, &[], calls));
-    pipeline.accept(
+    pipeline.take(
         rules,
         scan(&body, Some(rules.keys())).expect("OTLP").batch,
         now,
     );
-    pipeline.end_of_input(rules, now, |_| ())
+    pipeline.finish(rules, now)
 }
 
 /// Cases contain all sorts of names and values; none of them may change on its way through spans.
@@ -269,7 +268,7 @@ fn odd_names_and_values_come_through_spans_as_they_are() {
         args: Some(args.clone()),
         ..SpanCall::default()
     }));
-    let rules = Rules::new(Vec::new(), &Tools::default(), Explain::default(), &[]);
+    let rules = Rules::new(Vec::new());
     let judged = judged(&rules, &calls);
     let seen = &judged.trajectories[0].tool_calls;
     assert_eq!(seen.len(), calls.len());

@@ -8,8 +8,7 @@ mod tests {
     use std::time::Duration;
 
     use judge::assemble::Settings;
-    use judge::evaluate::{Evaluation, Explain, Verdict};
-    use judge::extract::Tools;
+    use judge::evaluate::{Evaluation, Verdict};
     use judge::pipeline::{Judged, Pipeline, Rules};
     use otlp::span::{Batch, Now};
     use otlp::{json as otlp_json, scan};
@@ -26,7 +25,7 @@ mod tests {
         }] } });
         let criterion =
             serde_json::from_value(json!({ "name": "output", "evaluate": evaluate })).unwrap();
-        Rules::new(vec![criterion], &Tools::default(), Explain::default(), &[])
+        Rules::new(vec![criterion])
     }
 
     /// A request to the model, this many seconds after the start, with the tool results that it
@@ -102,7 +101,7 @@ mod tests {
         }
 
         fn send(&mut self, batch: Batch) {
-            self.pipeline.accept(&self.rules, batch, self.now);
+            self.pipeline.take(&self.rules, batch, self.now);
         }
 
         fn wait(&mut self, seconds: u64) -> usize {
@@ -229,7 +228,7 @@ mod tests {
                     fed.send(trace);
                     fed.wait(step);
                 }
-                let judged = fed.pipeline.end_of_input(&fed.rules, fed.now, |_| ());
+                let judged = fed.pipeline.finish(&fed.rules, fed.now);
                 fed.note(judged);
                 assert_eq!(
                     (fed.verdict(1).0, fed.verdict(3).0),
@@ -290,7 +289,7 @@ mod tests {
         fed.send(request("bank", 3, &[("call_0", "sunny")], &[]));
         fed.send(request("shop", 1, &[("call_0", "sunny")], &[]));
         fed.send(request("shop", 4_000, &[("call_0", "sunny")], &[]));
-        let judged = fed.pipeline.end_of_input(&fed.rules, fed.now, |_| ());
+        let judged = fed.pipeline.finish(&fed.rules, fed.now);
         fed.note(judged);
         assert_eq!(fed.verdict(2), (Verdict::NotEvaluated, 0));
     }

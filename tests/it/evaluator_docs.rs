@@ -105,7 +105,9 @@ fn page() -> String {
 #[test]
 fn the_page_is_what_the_doc_comments_say() {
     let page = page();
-    let n_files = fs::read_dir("src/judge/evaluate/evaluators").unwrap().count();
+    let n_files = fs::read_dir("src/judge/evaluate/evaluators")
+        .unwrap()
+        .count();
     assert_eq!(
         names().len(),
         n_files - 1,

@@ -18,14 +18,14 @@ use crate::support::spans::{SpanCall, request, spans_of_run};
 fn rules(criteria: Value, tools: &Tools) -> Rules {
     let criteria: Vec<Criterion> =
         serde_json::from_value(criteria).expect("every one of them loads");
-    Rules::new(criteria, tools, Explain::default(), &[])
+    Rules::configured(criteria, tools, Explain::default(), &[])
 }
 
 fn judged(rules: &Rules, requests: impl IntoIterator<Item = Vec<Span>>) -> Judged {
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     for spans in requests {
-        pipeline.accept(
+        pipeline.take(
             rules,
             scan(&request(spans), Some(rules.keys()))
                 .expect("OTLP")
@@ -33,7 +33,7 @@ fn judged(rules: &Rules, requests: impl IntoIterator<Item = Vec<Span>>) -> Judge
             now,
         );
     }
-    pipeline.end_of_input(rules, now, |_| ())
+    pipeline.finish(rules, now)
 }
 
 // === unrelated traces ===
@@ -219,14 +219,14 @@ proptest! {
         let now = sidecar::now();
         let mut pipeline = Pipeline::new(Settings::replay(), now);
         let mut accept_and_judge = |spans: Vec<Span>| {
-            pipeline.accept(
+            pipeline.take(
                 &rules,
                 scan(&request(spans), Some(rules.keys()))
                     .expect("OTLP")
                     .batch,
                 now,
             );
-            let evaluations = pipeline.end_of_input(&rules, now, |_| ()).evaluations;
+            let evaluations = pipeline.finish(&rules, now).evaluations;
             evaluations
                 .into_iter()
                 .map(|evaluation| (evaluation.criterion.name().to_owned(), evaluation))

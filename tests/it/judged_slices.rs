@@ -54,7 +54,7 @@ mod tests {
             .unwrap()
         });
         let tools = Tools::default();
-        Rules::new(criteria.collect(), &tools, Explain::default(), &[])
+        Rules::configured(criteria.collect(), &tools, Explain::default(), &[])
     }
 
     /// Traces of one call each.
@@ -81,13 +81,13 @@ mod tests {
     fn what_falls_due_at_once_is_handed_on_in_slices_with_the_same_results() {
         let (rules, now) = (rules(20), sidecar::now());
         let mut at_once = Pipeline::new(Settings::replay(), now);
-        at_once.accept(&rules, batch(&rules, 2_000), now);
+        at_once.take(&rules, batch(&rules, 2_000), now);
         let judged = at_once.drain(&rules, now);
         assert_eq!(judged.evaluations.len(), 40_000);
 
         let mut slices = Slices::default();
         let mut in_slices = Pipeline::new(Settings::replay(), now);
-        in_slices.accept_into(&rules, batch(&rules, 2_000), now, &mut slices);
+        in_slices.take_into(&rules, batch(&rules, 2_000), now, &mut slices);
         assert!(slices.n_evaluations.is_empty(), "nothing is due yet");
         in_slices.drain_into(&rules, now, &mut slices);
         let most = slices.n_evaluations.iter().max().unwrap();
@@ -101,7 +101,7 @@ mod tests {
         let (rules, now) = (rules(5_000), sidecar::now());
         let mut slices = Slices::default();
         let mut pipeline = Pipeline::new(Settings::replay(), now);
-        pipeline.accept(&rules, batch(&rules, 1), now);
+        pipeline.take(&rules, batch(&rules, 1), now);
         pipeline.drain_into(&rules, now, &mut slices);
         assert_eq!(slices.lines.len(), 5_000);
         let most = slices.n_evaluations.iter().max().unwrap();
@@ -119,7 +119,7 @@ mod tests {
         let mut slices = Slices::default();
         let mut pipeline = Pipeline::new(settings, now);
         let n_traces = 20_000;
-        pipeline.accept_into(&rules, batch(&rules, n_traces), now, &mut slices);
+        pipeline.take_into(&rules, batch(&rules, n_traces), now, &mut slices);
         let during = slices.lines.len();
         assert!(during > n_traces / 2, "{during} judged while taken in");
         pipeline.drain_into(&rules, now, &mut slices);

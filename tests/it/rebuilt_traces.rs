@@ -107,7 +107,7 @@ impl Process {
         let (batch, now) = (self.batch(&body), self.now());
         let mut judged = Judged::default();
         self.pipeline
-            .accept_record(&self.rules, batch, record, now, &mut judged);
+            .take_record(&self.rules, batch, record, now, &mut judged);
         self.take(&judged);
     }
 

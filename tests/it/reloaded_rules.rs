@@ -69,9 +69,9 @@ mod tests {
         let now = sidecar::now();
         let mut pipeline = Pipeline::new(Settings::replay(), now);
         for (rules, batch) in batches {
-            pipeline.accept(rules, batch, now);
+            pipeline.take(rules, batch, now);
         }
-        let judged = pipeline.end_of_input(last, now, |_| ());
+        let judged = pipeline.finish(last, now);
         judged.evaluations.into_iter().next_back().unwrap()
     }
 

@@ -80,7 +80,7 @@ fn fed(rules: &Rules, batches: Vec<(Vec<Span>, u64)>) -> Vec<Evaluation> {
     let mut pipeline = Pipeline::new(settings, now);
     let mut evaluations = Vec::new();
     for (spans, wait) in batches {
-        pipeline.accept(
+        pipeline.take(
             rules,
             scan(&request(spans), Some(rules.keys()))
                 .expect("OTLP")

@@ -286,14 +286,14 @@ fn evaluation(case: &Case, is_reversed: bool) -> Result<Evaluation, String> {
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     let body = request(spans);
-    pipeline.accept(
+    pipeline.take(
         &rules,
         scan(&body, Some(rules.keys())).expect("OTLP").batch,
         now,
     );
     let judged = match case.cut {
         true => pipeline.drain(&rules, now),
-        false => pipeline.end_of_input(&rules, now, |_| ()),
+        false => pipeline.finish(&rules, now),
     };
     let [trajectory] = judged.trajectories.as_slice() else {
         panic!("{}: {} trajectories", case.id, judged.trajectories.len())

@@ -11,8 +11,6 @@ mod tests {
     use std::time::Duration;
 
     use judge::assemble::{Settings, Stats};
-    use judge::evaluate::Explain;
-    use judge::extract::Tools;
     use judge::pipeline::{Pipeline, Rules};
     use otlp::scan;
     use spanscore::sidecar;
@@ -29,7 +27,7 @@ mod tests {
             min_requests: 1,
             seed: 7,
         });
-        let rules = Rules::new(Vec::new(), &Tools::default(), Explain::default(), &[]);
+        let rules = Rules::new(Vec::new());
         let settings = Settings {
             settle: Duration::ZERO,
             ..Settings::replay()
@@ -39,7 +37,7 @@ mod tests {
         for position in 0..ring.len() as u64 {
             let body = ring.fill(0, position).body;
             let scanned = scan::scan(&body, Some(rules.keys())).unwrap();
-            pipeline.accept(&rules, scanned.batch, now);
+            pipeline.take(&rules, scanned.batch, now);
             pipeline.advance(&rules, now);
         }
         pipeline.stats()

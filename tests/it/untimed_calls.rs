@@ -35,8 +35,8 @@ fn judged(evaluator: &str, fields: &Value, run: Sent<'_>, calls: &[Sent<'_>]) ->
         let mut pipeline = Pipeline::new(Settings::replay(), now);
         let body = request(spans);
         let batch = scan(&body, Some(rules.keys())).expect("OTLP").batch;
-        pipeline.accept(&rules, batch, now);
-        let judged = pipeline.end_of_input(&rules, now, |_| ());
+        pipeline.take(&rules, batch, now);
+        let judged = pipeline.finish(&rules, now);
         judged
             .evaluations
             .into_iter()

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use otlp::span::{Batch, Now, TraceId};
 
 use super::judged::{Judged, JudgementSink};
-use super::{Intake, Pipeline, Rules};
+use super::{Pipeline, Rules, Taken};
 use crate::assemble::{CloseReason, Settings, Sizes, Stats};
 
 /// How far back a successor reads.
@@ -155,7 +155,7 @@ impl LogJudge {
         record: LogBatch,
         rules: &Rules,
         sink: &mut impl JudgementSink,
-    ) -> Intake {
+    ) -> Taken {
         let LogBatch {
             offset,
             unix_nanos,
@@ -163,7 +163,7 @@ impl LogJudge {
             torn,
         } = record;
         if offset < self.next {
-            return Intake::default();
+            return Taken::default();
         }
         self.begin(unix_nanos, offset);
         let arrival = unix_nanos.max(self.clock());
@@ -178,18 +178,18 @@ impl LogJudge {
         self.next = offset + 1;
         let (mut gate, at) = (self.gate(arrival, sink), self.at(arrival));
         let Some(running) = &mut self.running else {
-            return Intake::default();
+            return Taken::default();
         };
         running.clock = arrival;
         running.sample(arrival, offset, &self.limits);
         if !torn.is_empty() {
             running.pipeline.mark_unscored(&torn, at);
         }
-        let intake = running
+        let taken = running
             .pipeline
-            .accept_record(rules, batch, offset, at, &mut gate);
+            .take_record(rules, batch, offset, at, &mut gate);
         while self.judge_next(arrival, rules, sink) {}
-        intake
+        taken
     }
 
     /// Advances the log's time to `unix_nanos`. All records that arrived before then must have been

@@ -103,7 +103,7 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         batch
             .log_records
             .retain(|record| trace_of(record).is_some_and(is_taken));
-        self.take_in(batch, self.begin)
+        self.take_each(batch, self.begin)
     }
 
     /// Called once everything that was carried has come for the first time. Closes the traces that
@@ -130,7 +130,7 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
     /// records that is. Judges nothing.
     pub fn take(&mut self, batch: Batch, record: u64) -> usize {
         self.apply_marks(record);
-        let n_items = self.take_in(batch, record);
+        let n_items = self.take_each(batch, record);
         if n_items > 0 {
             self.pipeline.next_record = record + 1;
         }
@@ -145,7 +145,7 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         }
     }
 
-    fn take_in(&mut self, batch: Batch, record: u64) -> usize {
+    fn take_each(&mut self, batch: Batch, record: u64) -> usize {
         let partition = self.pipeline.partition;
         let mut parts = split(batch, partition.n_partitions()).into_iter();
         let Some((_, own)) = parts.find(|(index, _)| *index == partition.index()) else {
@@ -153,7 +153,7 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         };
         let n_items = own.spans.len() + own.log_records.len();
         self.pipeline.begin_record(record);
-        self.pipeline.accept(self.rules, own, self.now);
+        self.pipeline.take(self.rules, own, self.now);
         n_items
     }
 

@@ -1,11 +1,19 @@
 //! The rules by which traces are judged, and what they need of the spans. Does not know how
 //! traces are assembled.
 
+use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 
-use otlp::span::KeySet;
+use otlp::scan::{self, MalformedProtobuf};
+use otlp::span::{Batch, KeySet};
+use serde::Deserialize;
+use serde_json::Value;
 
-use crate::evaluate::{Criterion, Expectations, Explain, FromSpans};
+use crate::evaluate::{
+    Criterion, Expectations, Explain, FieldError, FromSpans, PatternCompiler, PatternLimits,
+    WrittenCriterion,
+};
 use crate::extract::{Recogniser, Tools};
 
 /// The rules by which every trace is judged: one immutable set, swapped as a whole.
@@ -22,9 +30,49 @@ pub struct Rules {
 }
 
 impl Rules {
+    /// Rules with these criteria, and defaults for everything else.
+    pub fn new(criteria: Vec<Criterion>) -> Self {
+        Self::configured(criteria, &Tools::default(), Explain::default(), &[])
+    }
+
+    /// Reads `{"criteria": […]}`, each criterion as configuration files have it
+    /// (docs/evaluators.md).
+    ///
+    /// # Errors
+    /// Every mistake, with the path of its field.
+    pub fn from_json(text: &str) -> Result<Self, InvalidRules> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Written {
+            criteria: Vec<Value>,
+        }
+        let written: Written =
+            serde_json::from_str(text).map_err(|error| InvalidRules::at(&[], &error))?;
+        let mut compiler = PatternCompiler::new(PatternLimits::FILE);
+        let (mut criteria, mut errors): (Vec<Criterion>, Vec<FieldError>) = Default::default();
+        for (idx, value) in written.criteria.into_iter().enumerate() {
+            let place = ["criteria", &idx.to_string()];
+            let criterion = WrittenCriterion::deserialize(value)
+                .map_err(|error| InvalidRules::at(&[], &error).errors)
+                .and_then(|written| written.compile(&mut compiler));
+            match criterion {
+                Ok(twin) if criteria.iter().any(|known| known.name == twin.name) => {
+                    let message = format!("two criteria are named `{}`: rename one", twin.name);
+                    errors.push(FieldError::new(&["name"], message).below(&place));
+                }
+                Ok(criterion) => criteria.push(criterion),
+                Err(found) => errors.extend(found.into_iter().map(|error| error.below(&place))),
+            }
+        }
+        match errors.is_empty() {
+            true => Ok(Self::new(criteria)),
+            false => Err(InvalidRules { errors }),
+        }
+    }
+
     /// The rules of a configuration, without expectations of single runs. Scores copy the
     /// `copy_attributes` of the evaluated span, which are kept like those that selectors read.
-    pub fn new(
+    pub fn configured(
         criteria: Vec<Criterion>,
         tools: &Tools,
         explain: Explain,
@@ -33,7 +81,7 @@ impl Rules {
         Self::following(None, criteria, tools, explain, copy_attributes)
     }
 
-    /// Like [`Self::new`], for rules that replace earlier ones: spans that were taken in under the
+    /// Like [`Self::configured`], for rules that replace earlier ones: spans that were taken in under the
     /// earlier rules can still be read.
     pub fn following(
         previous: Option<&Self>,
@@ -98,8 +146,66 @@ impl Rules {
         }
     }
 
+    /// The spans of one OTLP trace request, protobuf, with the attributes that the rules read.
+    ///
+    /// # Errors
+    /// The body is no `ExportTraceServiceRequest`.
+    pub fn scan(&self, body: &[u8]) -> Result<Batch, MalformedProtobuf> {
+        Ok(scan::scan(body, Some(self.keys()))?.batch)
+    }
+
     /// The attributes that the scan must keep.
     pub fn keys(&self) -> &Arc<KeySet> {
         self.recogniser.keys()
+    }
+}
+
+/// Criteria that cannot be used, with every mistake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidRules {
+    /// Each mistake and its remedy, below the path of its field.
+    pub errors: Vec<FieldError>,
+}
+
+impl InvalidRules {
+    fn at(path: &[&str], error: &serde_json::Error) -> Self {
+        Self {
+            errors: vec![FieldError::new(path, error.to_string())],
+        }
+    }
+}
+
+impl Error for InvalidRules {}
+
+impl fmt::Display for InvalidRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&FieldError::join(&self.errors))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mistake_is_reported_with_its_path() {
+        let text = r#"{ "criteria": [
+            { "name": "a", "evaluate": { "tool_order": { "expected_tools": [{}] } } },
+            { "name": "b", "evaluate": { "tool_calls": { "disallowed": ["(", "["] } } },
+            { "name": "c", "evaluate": { "tool_calls": { "disallowed": ["x"] } } },
+            { "name": "c", "evaluate": { "tool_calls": { "disallowed": ["y"] } } } ] }"#;
+        let InvalidRules { errors } = Rules::from_json(text).unwrap_err();
+        let paths: Vec<String> = errors.iter().map(|error| error.path.join(".")).collect();
+        assert_eq!(
+            paths,
+            [
+                "criteria.0",
+                "criteria.1.evaluate.tool_calls.disallowed.0",
+                "criteria.1.evaluate.tool_calls.disallowed.1",
+                "criteria.3.name"
+            ]
+        );
+        let no_criteria = Rules::from_json("{}").unwrap_err().to_string();
+        assert!(no_criteria.contains("criteria"), "{no_criteria}");
     }
 }

@@ -1,5 +1,4 @@
-//! The types of the generated table [`MESSAGES`](super::messages::MESSAGES): OTLP's messages and their
-//! fields.
+//! The types of the generated table `MESSAGES`: OTLP's messages and their fields.
 
 /// A message, whose name is the last part of its full name.
 pub(super) struct OtlpMessage {

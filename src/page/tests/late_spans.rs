@@ -57,7 +57,7 @@ fn judge_in_turn(sight: &Sight, batches: Vec<Batch>) {
     let mut now = sidecar::now();
     let mut pipeline = Pipeline::new(settings, now);
     for batch in batches.into_iter().chain([Batch::default()]) {
-        pipeline.accept(&sight.rules, batch, now);
+        pipeline.take(&sight.rules, batch, now);
         now.instant += Duration::from_secs(60);
         let judged = pipeline.advance(&sight.rules, now);
         sight.page.note(&judged, &sight.rules, sight.unix_nanos);

@@ -25,7 +25,7 @@ fn rules() -> Rules {
         "evaluate": { "tool_call_order": { "tool_calls_order": ["a", "b"] } },
     });
     let config = Config::default();
-    Rules::new(
+    Rules::configured(
         vec![serde_json::from_value(criterion).unwrap()],
         &config.tools,
         config.explain,

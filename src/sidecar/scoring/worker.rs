@@ -152,9 +152,9 @@ impl Worker {
                 let intake = match record {
                     Some(record) => {
                         taken_below = record + 1;
-                        pipeline.accept_record(&rules, batch, record, time, &mut output)
+                        pipeline.take_record(&rules, batch, record, time, &mut output)
                     }
-                    None => pipeline.accept_into(&rules, batch, time, &mut output),
+                    None => pipeline.take_into(&rules, batch, time, &mut output),
                 };
                 // Log records that name no prompt and no session are forwarded and not assembled,
                 // like spans without ids.

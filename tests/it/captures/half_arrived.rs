@@ -2,8 +2,7 @@
 //! pipeline warns that the other is missing, and does not warn about whole sessions. Does not prove
 //! which of the two a router sends where; `tests/kubernetes` tests that.
 
-use judge::evaluate::Explain;
-use judge::extract::{MissingHalf, Tools};
+use judge::extract::MissingHalf;
 use judge::pipeline::Rules;
 
 use super::{Item, items, judged, load};
@@ -16,7 +15,7 @@ fn missing(items: Vec<Item>, rules: &Rules) -> Vec<MissingHalf> {
 
 #[test]
 fn a_trace_of_which_only_one_signal_arrived_says_what_is_missing() {
-    let rules = Rules::new(Vec::new(), &Tools::default(), Explain::default(), &[]);
+    let rules = Rules::new(Vec::new());
     let mut n_in_records = 0;
     for scenario in load::scenarios() {
         let all = items(&scenario, &rules);

@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use judge::assemble::Settings;
-use judge::evaluate::{Explain, Verdict};
-use judge::extract::{Payload, ToolCall, Tools, Trajectory};
+use judge::evaluate::Verdict;
+use judge::extract::{Payload, ToolCall, Trajectory};
 use judge::pipeline::{Judged, Pipeline, Rules};
 use otlp::span::{Batch, LogRecord, Span};
 use otlp::{json, scan, scan_logs};
@@ -39,7 +39,7 @@ fn every_framework_shows_the_calls_that_were_made() {
     let mut coverage = Coverage::default();
     println!("{:<46} {:>7} {}", "scenario", "calls", COLUMNS.map_join());
     for scenario in load::scenarios() {
-        let rules = Rules::new(Vec::new(), &Tools::default(), Explain::default(), &[]);
+        let rules = Rules::new(Vec::new());
         let trajectories = trajectories(items(&scenario, &rules), &rules);
         let found = compare(&scenario, &trajectories);
         let n_expected = expected_calls(&scenario).len();
@@ -84,7 +84,7 @@ fn every_framework_shows_the_calls_that_were_made() {
 fn a_run_that_calls_nothing_is_judged() {
     let rule = json!({ "tool_call_count": { "tool_calls_count": { "pay": ["=", 0] } } });
     let criterion = serde_json::from_value(json!({ "name": "idle", "evaluate": rule })).unwrap();
-    let rules = Rules::new(vec![criterion], &Tools::default(), Explain::default(), &[]);
+    let rules = Rules::new(vec![criterion]);
     let calls_nothing = |scenario: &Scenario| expected_calls(scenario).is_empty();
     let idle: Vec<Scenario> = load::scenarios()
         .into_iter()
@@ -109,7 +109,7 @@ fn a_run_that_calls_nothing_is_judged() {
 
 #[test]
 fn the_order_of_arrival_changes_nothing() {
-    let rules = Rules::new(Vec::new(), &Tools::default(), Explain::default(), &[]);
+    let rules = Rules::new(Vec::new());
     for scenario in load::scenarios() {
         let items = items(&scenario, &rules);
         let expected = printed(&trajectories(items.clone(), &rules));
@@ -190,9 +190,9 @@ fn judged(items: Vec<Item>, rules: &Rules) -> Judged {
             Item::Span(span) => batch.spans.push(span),
             Item::LogRecord(record) => batch.log_records.push(record),
         }
-        pipeline.accept(rules, batch, now);
+        pipeline.take(rules, batch, now);
     }
-    pipeline.end_of_input(rules, now, |_| ())
+    pipeline.finish(rules, now)
 }
 
 fn trajectories(items: Vec<Item>, rules: &Rules) -> Vec<Arc<Trajectory>> {

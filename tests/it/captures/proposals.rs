@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use judge::evaluate::{Explain, Verdict, judge};
-use judge::extract::{Tools, Trajectory};
+use judge::extract::Trajectory;
 use judge::pipeline::Rules;
 use regex::{Captures, Regex};
 use spanscore::cli::configuration::Disk;
@@ -56,7 +56,7 @@ fn next_run(scenario: &Scenario) -> Scenario {
 }
 
 fn read(scenario: &Scenario) -> Vec<Arc<Trajectory>> {
-    let rules = Rules::new(Vec::new(), &Tools::default(), Explain::default(), &[]);
+    let rules = Rules::new(Vec::new());
     trajectories(items(scenario, &rules), &rules)
 }
 

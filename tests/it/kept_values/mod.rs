@@ -6,8 +6,7 @@
 mod results;
 
 use judge::assemble::{CloseReason, Settings};
-use judge::evaluate::{Criterion, Evaluation, Explain, Verdict};
-use judge::extract::Tools;
+use judge::evaluate::{Criterion, Evaluation, Verdict};
 use judge::pipeline::{Judged, Pipeline, Rules};
 use otlp::span::Now;
 use otlp::{json as otlp_json, scan, scan_logs};
@@ -21,7 +20,7 @@ const ROOT: &str = "00000000000000aa";
 fn rules(evaluate: &Value) -> Rules {
     let criterion: Criterion =
         serde_json::from_value(json!({ "name": "rule", "evaluate": evaluate })).unwrap();
-    Rules::new(vec![criterion], &Tools::default(), Explain::default(), &[])
+    Rules::new(vec![criterion])
 }
 
 fn never_delete() -> Value {
@@ -59,9 +58,9 @@ fn judge(evaluate: &Value, requests: impl IntoIterator<Item = Request>) -> Judge
                 scan_logs::scan(&body, keys).unwrap().batch
             }
         };
-        pipeline.accept(&rules, batch, now);
+        pipeline.take(&rules, batch, now);
     }
-    pipeline.end_of_input(&rules, now, |_| ())
+    pipeline.finish(&rules, now)
 }
 
 fn only(judged: &Judged) -> &Evaluation {

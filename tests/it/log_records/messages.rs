@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use judge::assemble::Settings;
 use judge::evaluate::Verdict;
-use judge::pipeline::{Intake, Judged, Pipeline};
+use judge::pipeline::{Judged, Pipeline, Taken};
 use otlp::span::{Batch, Now};
 use serde_json::{Value, json};
 use spanscore::sidecar;
@@ -257,23 +257,17 @@ fn records_that_come_late_change_the_verdict() {
     let mut records = conversation();
     let last_call = records.remove(4);
     // Records alone neither close a trace nor keep one open.
-    pipeline.accept(&rules, logs(&records), at(0));
+    pipeline.take(&rules, logs(&records), at(0));
     assert_eq!(pipeline.advance(&rules, at(20)).reasons.len(), 0);
-    assert_eq!(
-        pipeline.accept(&rules, spans(&loop_of(3)), at(30)).n_taken,
-        4
-    );
+    assert_eq!(pipeline.take(&rules, spans(&loop_of(3)), at(30)).n_taken, 4);
     let judged = pipeline.advance(&rules, at(36));
     assert_eq!(
         (judged.evaluations[0].verdict, told(&judged).len()),
         (Verdict::Fail, 2)
     );
     // A known record changes nothing; a new one reopens the trace.
-    assert_eq!(pipeline.accept(&rules, logs(&records), at(40)).n_late, 0);
-    assert_eq!(
-        pipeline.accept(&rules, logs(&[last_call]), at(41)).n_late,
-        1
-    );
+    assert_eq!(pipeline.take(&rules, logs(&records), at(40)).n_late, 0);
+    assert_eq!(pipeline.take(&rules, logs(&[last_call]), at(41)).n_late, 1);
     let revised = pipeline.advance(&rules, at(47)).evaluations;
     assert_eq!(
         revised
@@ -390,7 +384,7 @@ fn records_without_a_span_are_counted_and_long_ones_are_not_kept() {
         unix_nanos: START,
     };
     let mut pipeline = Pipeline::new(Settings::replay(), now);
-    let intake = pipeline.accept(
+    let intake = pipeline.take(
         &rules(),
         logs(&[
             lonely,
@@ -402,10 +396,10 @@ fn records_without_a_span_are_counted_and_long_ones_are_not_kept() {
     );
     assert_eq!(
         intake,
-        Intake {
+        Taken {
             n_taken: 1,
             n_ungrouped: 2,
-            ..Intake::default()
+            ..Taken::default()
         }
     );
     // The model's last reply contains no call, and is not kept.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use judge::assemble::Settings;
 use judge::evaluate::Verdict;
 use judge::extract::ToolCall;
-use judge::pipeline::{Intake, Judged, Pipeline};
+use judge::pipeline::{Judged, Pipeline, Taken};
 use otlp::span::{Batch, Now};
 use serde_json::{Value, json};
 use spanscore::sidecar;
@@ -50,13 +50,13 @@ fn a_prompts_calls_are_judged_when_it_has_been_quiet() {
     let batch = logs(&[bash.clone(), decision, full_name, bash]);
     assert_eq!(batch.log_records.len(), 3);
     assert_eq!(
-        pipeline.accept(&rules, batch, at(0)),
-        Intake {
+        pipeline.take(&rules, batch, at(0)),
+        Taken {
             n_taken: 3,
-            ..Intake::default()
+            ..Taken::default()
         }
     );
-    pipeline.accept(
+    pipeline.take(
         &rules,
         logs(&[claude(1, 1, "Read", "t1", json!({}))]),
         at(100),
@@ -106,7 +106,7 @@ fn a_prompts_calls_are_judged_when_it_has_been_quiet() {
 
     // A later record still changes the verdict, as a late span would.
     let late = logs(&[claude(9, 9, "Bash", "t4", json!({}))]);
-    assert_eq!(pipeline.accept(&rules, late, at(300)).n_late, 1);
+    assert_eq!(pipeline.take(&rules, late, at(300)).n_late, 1);
     let revised = pipeline.advance(&rules, at(600)).evaluations;
     assert_eq!(
         revised
@@ -270,10 +270,10 @@ fn records_without_a_group_are_counted_and_other_records_are_not_kept() {
     };
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     assert_eq!(
-        pipeline.accept(&rules(), batch, now),
-        Intake {
+        pipeline.take(&rules(), batch, now),
+        Taken {
             n_ungrouped: 1,
-            ..Intake::default()
+            ..Taken::default()
         }
     );
     // A span cannot have the key that marks a record.
@@ -300,7 +300,7 @@ fn a_verdict_about_records_is_revised_when_spans_report_their_calls() {
     let rules = rules();
     let mut seen = |batch: Option<Batch>, seconds: u64| {
         if let Some(batch) = batch {
-            pipeline.accept(&rules, batch, at(seconds - 10));
+            pipeline.take(&rules, batch, at(seconds - 10));
         }
         let evaluations = pipeline.advance(&rules, at(seconds)).evaluations;
         let seen = evaluations.iter().map(|evaluation| {

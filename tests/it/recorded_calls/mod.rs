@@ -7,8 +7,7 @@ mod general_keys;
 mod own_scope;
 
 use judge::assemble::Settings;
-use judge::evaluate::{Criterion, Evaluation, Explain, Verdict};
-use judge::extract::Tools;
+use judge::evaluate::{Criterion, Evaluation, Verdict};
 use judge::pipeline::{Judged, Pipeline, Rules};
 use otlp::span::{Batch, Now};
 use otlp::{json as otlp_json, scan};
@@ -76,7 +75,7 @@ impl Sent {
 fn rules(evaluate: &Value) -> Rules {
     let criterion: Criterion =
         serde_json::from_value(json!({ "name": "rule", "evaluate": evaluate })).unwrap();
-    Rules::new(vec![criterion], &Tools::default(), Explain::default(), &[])
+    Rules::new(vec![criterion])
 }
 
 fn batch(rules: &Rules, spans: &[Sent]) -> Batch {
@@ -98,8 +97,8 @@ fn judged(evaluate: &Value, spans: &[Sent]) -> Judged {
         unix_nanos: START,
     };
     let mut pipeline = Pipeline::new(Settings::replay(), now);
-    pipeline.accept(&rules, batch(&rules, spans), now);
-    pipeline.end_of_input(&rules, now, |_| ())
+    pipeline.take(&rules, batch(&rules, spans), now);
+    pipeline.finish(&rules, now)
 }
 
 fn only(judged: &Judged) -> &Evaluation {

@@ -27,7 +27,7 @@ pub(crate) fn rules_of_case(id: &str, evaluator: &str, fields: &Value) -> Result
     let config = Config::load(&sources)
         .map_err(|problems| problems.to_string())?
         .config;
-    Ok(Rules::new(
+    Ok(Rules::configured(
         config.criteria,
         &config.tools,
         config.explain,

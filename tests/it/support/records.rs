@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use judge::assemble::Settings;
-use judge::evaluate::{Criterion, Explain};
-use judge::extract::{Payload, Tools, Trajectory};
+use judge::evaluate::Criterion;
+use judge::extract::{Payload, Trajectory};
 use judge::pipeline::{Judged, Pipeline, Rules};
 use otlp::span::{Batch, Now};
 use otlp::{json as otlp_json, scan, scan_logs};
@@ -29,7 +29,7 @@ pub(crate) fn rules() -> Rules {
 /// Rules with these criteria and defaults for everything else.
 pub(crate) fn rules_of(criteria: Value) -> Rules {
     let criteria: Vec<Criterion> = serde_json::from_value(criteria).expect("they load");
-    Rules::new(criteria, &Tools::default(), Explain::default(), &[])
+    Rules::new(criteria)
 }
 
 pub(crate) fn attributes(values: &Value) -> Value {
@@ -130,9 +130,9 @@ pub(crate) fn replay(batches: impl IntoIterator<Item = Batch>) -> Judged {
     };
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     for batch in batches {
-        pipeline.accept(&rules(), batch, now);
+        pipeline.take(&rules(), batch, now);
     }
-    pipeline.end_of_input(&rules(), now, |_| ())
+    pipeline.finish(&rules(), now)
 }
 
 pub(crate) fn names(trajectory: &Trajectory) -> Vec<&str> {

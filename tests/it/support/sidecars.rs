@@ -170,7 +170,7 @@ pub(crate) fn config_with(backend: &str, protocol: Protocol, more: &[(&str, &str
 }
 
 fn rules(config: &Config) -> Rules {
-    Rules::new(
+    Rules::configured(
         config.criteria.clone(),
         &config.tools,
         config.explain,
@@ -266,9 +266,9 @@ fn replayed(scenario: &Scenario) -> Vec<Arc<Trajectory>> {
             Signal::Logs => scan_logs::scan(body, Some(rules.keys())).unwrap().batch,
             Signal::Metrics => continue,
         };
-        pipeline.accept(&rules, batch, now);
+        pipeline.take(&rules, batch, now);
     }
-    pipeline.end_of_input(&rules, now, |_| ()).trajectories
+    pipeline.finish(&rules, now).trajectories
 }
 
 /// The calls of each trace, whatever closed it.

@@ -124,7 +124,14 @@ fn the_crates_of_the_core_need_no_runtime() {
             .expect("cargo runs");
         let tree = String::from_utf8_lossy(&listed.stdout);
         assert!(tree.starts_with(package), "{listed:?}");
-        let shell = ["tokio", "hyper", "tonic", "rustls", "opentelemetry", "prost"];
+        let shell = [
+            "tokio",
+            "hyper",
+            "tonic",
+            "rustls",
+            "opentelemetry",
+            "prost",
+        ];
         for name in tree.lines().filter_map(|line| line.split(' ').next()) {
             let is_shell = shell.iter().any(|word| name.starts_with(word));
             assert!(!is_shell, "{package} must not need {name}");

@@ -12,8 +12,7 @@ use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use judge::assemble::Settings;
-use judge::evaluate::{Criterion, Evaluation, Explain, Scope, Verdict};
-use judge::extract::Tools;
+use judge::evaluate::{Criterion, Evaluation, Scope, Verdict};
 use judge::pipeline::{Judged, Pipeline, Rules};
 use otlp::span::{Batch, Span};
 use otlp::{json as otlp_json, scan};
@@ -28,11 +27,11 @@ fn rules(criteria: &[Value]) -> Rules {
         .iter()
         .filter_map(|criterion| serde_json::from_value(criterion.clone()).ok())
         .collect();
-    Rules::new(criteria, &Tools::default(), Explain::default(), &[])
+    Rules::new(criteria)
 }
 
 fn accept(pipeline: &mut Pipeline, rules: &Rules, spans: Vec<Span>) {
-    pipeline.accept(
+    pipeline.take(
         rules,
         Batch {
             spans,
@@ -103,7 +102,7 @@ fn cut(rules: &Rules, spans: &[Span], random: &mut Rng, early: &mut Early, whose
         early.hold(&pipeline.drain(rules, now), whose);
     }
     accept(&mut pipeline, rules, spans.to_vec());
-    early.hold(&pipeline.end_of_input(rules, now, |_| ()), whose);
+    early.hold(&pipeline.finish(rules, now), whose);
 }
 
 fn spans_of(scenario: &load::Scenario, rules: &Rules) -> Vec<Span> {
@@ -127,7 +126,7 @@ fn whole(rules: &Rules, spans: &[Span]) -> Judged {
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     accept(&mut pipeline, rules, spans.to_vec());
-    pipeline.end_of_input(rules, now, |_| ())
+    pipeline.finish(rules, now)
 }
 
 #[test]

@@ -99,7 +99,7 @@ impl Counts {
         let holes = traces_with_holes(&left);
         let mut pipeline = Pipeline::new(Settings::replay(), now);
         accept(&mut pipeline, rules, left);
-        let judged = pipeline.end_of_input(rules, now, |_| ());
+        let judged = pipeline.finish(rules, now);
         let on_whole = verdicts(on_whole);
         for (about, (evaluation, verdict)) in verdicts(&judged) {
             let Some(&(_, right)) = on_whole.get(&about).filter(|_| is_given(verdict)) else {
@@ -189,7 +189,7 @@ fn verdict_in_time(first: Vec<OtlpSpan>, later: Vec<OtlpSpan>) -> Vec<(Verdict, 
     for spans in [first, later] {
         let body = spans::request(spans);
         let scanned = scan::scan(&body, Some(rules.keys())).expect("OTLP");
-        pipeline.accept(&rules, scanned.batch, now);
+        pipeline.take(&rules, scanned.batch, now);
         now.instant += Duration::from_secs(240);
         now.unix_nanos += 240_000_000_000;
         let judged = pipeline.advance(&rules, now);

@@ -165,6 +165,12 @@ impl FieldError {
         }
     }
 
+    /// A field, at a path of keys, whose value cannot be used.
+    pub(crate) fn new(path: &[&str], message: impl Into<String>) -> Self {
+        let path = path.iter().map(|key| (*key).to_owned()).collect();
+        Self::of_value(path, message.into())
+    }
+
     /// A field, at a path of keys below an evaluator's name, that should not be there.
     pub(crate) fn of_key(path: &[&str], message: impl Into<String>) -> Self {
         Self {

@@ -129,7 +129,7 @@ fn each_thread_is_told_which_senders_hold_it() {
     let (queue, mut workers) = two(1 << 20, [silent(), silent()]);
     for (worker, trace) in workers.iter_mut().zip(of_each()) {
         let taken = batch(vec![span(trace, 2, "a")]);
-        worker.pipeline.accept(&rules(), taken, now());
+        worker.pipeline.take(&rules(), taken, now());
         let senders = worker.pipeline.senders();
         queue.shared.note_senders(worker.index, senders);
     }
