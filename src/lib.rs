@@ -28,6 +28,9 @@ mod holders;
 
 mod rfc3339;
 
+#[cfg(test)]
+mod eventually;
+
 // === translators: text and wire formats ===
 pub mod config;
 

@@ -8,7 +8,9 @@ mod retries;
 mod stopping;
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::time::Duration;
 
 use opentelemetry_proto::tonic::collector::trace::v1::{
@@ -75,18 +77,31 @@ impl Plane {
     }
 }
 
-/// Runs the delivery to its end, and checks the accounts at every await point.
+/// Runs the delivery to its end. Checks the accounts whenever it has moved, and at the next hundred
+/// await points of its tasks every millisecond.
 async fn run_and_check_the_balance(delivery: Delivery, telemetry: &Telemetry) -> Undelivered {
-    let watch = async {
-        loop {
-            for (signal, books) in telemetry.item_counts() {
-                assert_balance(signal, &books);
-            }
-            tokio::task::yield_now().await;
+    let check = || {
+        for (signal, books) in telemetry.item_counts() {
+            assert_balance(signal, &books);
         }
     };
+    let watch = async {
+        loop {
+            for _ in 0..100 {
+                check();
+                tokio::task::yield_now().await;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let mut running = pin!(delivery.run());
+    let run = poll_fn(|context| {
+        let polled = running.as_mut().poll(context);
+        check();
+        polled
+    });
     tokio::select! {
-        undelivered = delivery.run() => undelivered,
+        undelivered = run => undelivered,
         () = watch => unreachable!("it never ends"),
     }
 }

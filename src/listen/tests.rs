@@ -13,6 +13,7 @@ use tokio_rustls::TlsConnector;
 
 use super::*;
 use crate::config;
+use crate::eventually::eventually;
 use crate::tls;
 
 const ANY_PORT: SocketAddr =
@@ -70,17 +71,6 @@ async fn serve() -> Served {
     }
 }
 
-async fn until(mut condition: impl FnMut() -> bool) {
-    let waiting = async {
-        while !condition() {
-            tokio::task::yield_now().await;
-        }
-    };
-    time::timeout(Duration::from_secs(20), waiting)
-        .await
-        .expect("it never came to that");
-}
-
 #[tokio::test]
 async fn a_taken_port_is_an_error_that_names_the_setting_and_the_remedy() {
     let taken = Port::bind(ANY_PORT, "receivers.otlp.grpc.listen", None, &slots())
@@ -129,11 +119,17 @@ async fn a_request_that_has_begun_is_answered_after_shutdown_and_no_other_is_tak
             .http2_only(http2)
             .build_http();
         let calling = tokio::spawn(client.get(format!("http://{address}/").parse().unwrap()));
-        until(|| n_requests.load(Ordering::Relaxed) == 1).await;
+        eventually("a request", || {
+            (n_requests.load(Ordering::Relaxed) == 1).then_some(())
+        })
+        .await;
         let open = [("port", "test.listen")];
         assert_eq!(telemetry.gauge("spanscore_connections_open", &open), 1);
         let mut idle = TcpStream::connect(address).await.unwrap();
-        until(|| telemetry.gauge("spanscore_connections_open", &open) == 2).await;
+        eventually("2 open connections", || {
+            (telemetry.gauge("spanscore_connections_open", &open) == 2).then_some(())
+        })
+        .await;
         shutdown.send(()).unwrap();
         assert_eq!(
             idle.read(&mut [0; 1]).await.unwrap(),
@@ -157,7 +153,10 @@ async fn a_request_that_has_begun_is_answered_after_shutdown_and_no_other_is_tak
             .to_bytes();
         assert_eq!(answer, "done");
         server.await.unwrap();
-        until(|| telemetry.gauge("spanscore_connections_open", &open) == 0).await;
+        eventually("0 open connections", || {
+            (telemetry.gauge("spanscore_connections_open", &open) == 0).then_some(())
+        })
+        .await;
         assert_eq!(
             telemetry.workers(),
             [""; 0],
@@ -181,7 +180,10 @@ async fn cutting_the_drain_short_cuts_its_connections_and_counts_as_death() {
         .write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
         .await
         .unwrap();
-    until(|| n_requests.load(Ordering::Relaxed) == 1).await;
+    eventually("a request", || {
+        (n_requests.load(Ordering::Relaxed) == 1).then_some(())
+    })
+    .await;
     shutdown.send(()).unwrap();
     server.abort();
     assert_eq!(stream.read(&mut [0; 1]).await.unwrap_or(0), 0);
@@ -270,13 +272,13 @@ async fn tls_speaks_both_versions_of_http_and_plain_text_gets_nowhere() {
     let mut answer = Vec::new();
     let _ = plain.read_to_end(&mut answer).await;
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
-    until(|| {
+    let n_failures = || {
         telemetry.counter(
             "spanscore_tls_handshake_failures_total",
             &[("port", "test.listen")],
-        ) == 1
-    })
-    .await;
+        )
+    };
+    eventually("a failed handshake", || (n_failures() == 1).then_some(())).await;
     server.abort();
 }
 
@@ -364,7 +366,10 @@ async fn pipelined_requests_wait_for_the_answers_before_them() {
     let requests = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".repeat(1_000);
     // The first of the answers fill the duplex stream's buffer; the server reads no further then.
     client.write_all(&requests).await.unwrap();
-    until(|| n_requests.load(Ordering::Relaxed) >= 2).await;
+    eventually("two requests", || {
+        (n_requests.load(Ordering::Relaxed) >= 2).then_some(())
+    })
+    .await;
     for _ in 0..1_000 {
         tokio::task::yield_now().await;
     }

@@ -15,7 +15,9 @@ use prost::Message;
 use rustix::process::Signal;
 
 use crate::support::backend::Backend;
+use crate::support::eventually::eventually;
 use crate::support::program::{RECORDING, Running, is_acknowledged, metric, run};
+use crate::support::repetitions::number;
 use crate::support::spans::request;
 
 fn sidecar(folder: &Path, endpoint: &str) -> Running {
@@ -54,6 +56,14 @@ fn request_named(name: &str) -> Vec<u8> {
     }])
 }
 
+/// Waits until this many spans have been delivered.
+async fn wait_until_sent(admin: &str, n_spans: f64) {
+    eventually(&format!("{n_spans} spans are sent"), || {
+        (metric(admin, "spanscore_exporter_sent_spans_total") >= n_spans).then_some(())
+    })
+    .await;
+}
+
 fn arrived_names(backend: &Backend) -> Vec<String> {
     let requests = backend.arrived().into_iter();
     let spans = requests.flat_map(|arrived| {
@@ -68,8 +78,8 @@ fn arrived_names(backend: &Backend) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_acknowledged_arrives_although_the_process_is_killed_again_and_again() {
-    const N_KILLS: u64 = 12;
     const N_SENDERS: u64 = 4;
+    let n_kills = number("SPANSCORE_TEST_KILLS", 6);
     let folder = tempfile::tempdir().unwrap();
     // In every other round nothing listens at the backend's address.
     let mut backend = Some(Backend::start_apart().await);
@@ -78,7 +88,7 @@ async fn everything_acknowledged_arrives_although_the_process_is_killed_again_an
     let (mut acknowledged, mut arrived) = (BTreeSet::new(), Vec::new());
     let mut rng = fastrand::Rng::with_seed(5);
     let next = Arc::new(AtomicU64::new(0));
-    for round in 0..N_KILLS {
+    for round in 0..n_kills {
         if round % 3 == 1
             && let Some(backend) = backend.take()
         {
@@ -108,9 +118,10 @@ async fn everything_acknowledged_arrives_although_the_process_is_killed_again_an
             })
             .collect();
         let enough = rng.u64(1..60);
-        while n_acknowledged.load(Ordering::Relaxed) < enough {
-            tokio::task::yield_now().await;
-        }
+        eventually("some requests are acknowledged", || {
+            (n_acknowledged.load(Ordering::Relaxed) >= enough).then_some(())
+        })
+        .await;
         sidecar.signal(Signal::KILL);
         stopping.store(true, Ordering::Relaxed);
         for sender in senders {
@@ -125,9 +136,10 @@ async fn everything_acknowledged_arrives_although_the_process_is_killed_again_an
     };
     let mut sidecar = sidecar(folder.path(), &endpoint);
     let [_, admin] = sidecar.addresses();
-    while metric(&admin, "spanscore_exporter_queue_spans") > 0.0 {
-        tokio::task::yield_now().await;
-    }
+    eventually("nothing waits any more", || {
+        (metric(&admin, "spanscore_exporter_queue_spans") == 0.0).then_some(())
+    })
+    .await;
     let books = ["journal_restored", "receiver_accepted", "exporter_sent"]
         .map(|name| metric(&admin, &format!("spanscore_{name}_spans_total")));
     assert_eq!(books[0] + books[1], books[2], "the books balance");
@@ -141,7 +153,7 @@ async fn everything_acknowledged_arrives_although_the_process_is_killed_again_an
     // After a kill, the requests on the wire come again, at most `forward.max_concurrency` of them,
     // and so do those whose answers were not yet written down.
     let n_twice = arrived.len() - received.len();
-    let most = (N_KILLS * 16) as usize;
+    let most = (n_kills * 16) as usize;
     assert!(n_twice <= most, "{n_twice} of {} came twice", arrived.len());
     assert!(acknowledged.len() > 100, "{}", acknowledged.len());
 }
@@ -247,9 +259,7 @@ async fn a_request_that_is_sent_again_after_a_kill_arrives_once() {
     for name in ["b", "c"] {
         assert!(is_acknowledged(&otlp, &request_named(name)));
     }
-    while metric(&admin, "spanscore_exporter_sent_spans_total") < 3.0 {
-        tokio::task::yield_now().await;
-    }
+    wait_until_sent(&admin, 3.0).await;
     assert_eq!(
         metric(&admin, "spanscore_journal_resent_requests_total"),
         1.0
@@ -298,9 +308,7 @@ async fn an_older_program_sets_a_newer_journal_aside_and_the_newer_one_delivers_
     assert_eq!(metric(&admin, "spanscore_journal_too_new_total"), 1.0);
     assert!(is_acknowledged(&otlp, &request_named("of the older")));
     let backend = Backend::start_at(&address).await;
-    while metric(&admin, "spanscore_exporter_sent_spans_total") < 1.0 {
-        tokio::task::yield_now().await;
-    }
+    wait_until_sent(&admin, 1.0).await;
     older.signal(Signal::TERM);
     let mut messages = String::new();
     older.log.read_to_string(&mut messages).unwrap();
@@ -317,9 +325,7 @@ async fn an_older_program_sets_a_newer_journal_aside_and_the_newer_one_delivers_
     std::fs::rename(&aside, &requests).unwrap();
     let mut newer = sidecar(folder.path(), &endpoint);
     let [_, admin] = newer.addresses();
-    while metric(&admin, "spanscore_exporter_sent_spans_total") < 1.0 {
-        tokio::task::yield_now().await;
-    }
+    wait_until_sent(&admin, 1.0).await;
     newer.signal(Signal::TERM);
     assert_eq!(newer.ended().0, 0);
     assert_eq!(arrived_names(&backend), ["of the older", "of the newer"]);
@@ -353,12 +359,11 @@ async fn a_journal_above_a_smaller_cap_is_delivered_and_takes_requests_again() {
         "spanscore_receiver_refused_requests_total{signal=\"traces\",reason=\"journal_full\"}";
     assert_eq!(metric(&admin, refused), 1.0);
     let backend = Backend::start_at(&address).await;
-    while !is_acknowledged(&otlp, &large(12)) {
-        tokio::task::yield_now().await;
-    }
-    while metric(&admin, "spanscore_exporter_sent_spans_total") < 13.0 {
-        tokio::task::yield_now().await;
-    }
+    eventually("there is room again", || {
+        is_acknowledged(&otlp, &large(12)).then_some(())
+    })
+    .await;
+    wait_until_sent(&admin, 13.0).await;
     second.signal(Signal::TERM);
     assert_eq!(second.ended().0, 0);
     let names = arrived_names(&backend);

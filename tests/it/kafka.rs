@@ -19,6 +19,7 @@ use rdkafka::types::RDKafkaRespErr;
 use rustix::process::Signal;
 
 use crate::support::backend::Backend;
+use crate::support::eventually::eventually;
 use crate::support::program::{RECORDING, Running, http, metric, run, wait_for_metric};
 use crate::support::spans::request;
 
@@ -368,8 +369,8 @@ fn a_large_record_is_split_and_only_a_span_that_is_too_large_by_itself_is_droppe
     assert!(n_spans.len() > 1, "{n_spans:?}");
 }
 
-#[test]
-fn brokers_that_are_away_show_in_the_metrics_and_lag_grows_while_the_judge_stays_alive() {
+#[tokio::test(flavor = "multi_thread")]
+async fn brokers_that_are_away_show_in_the_metrics_and_lag_grows_while_the_judge_stays_alive() {
     let brokers = brokers();
     let addresses = brokers.bootstrap_servers();
     let mut writer = writer(&addresses, &[]);
@@ -393,16 +394,16 @@ fn brokers_that_are_away_show_in_the_metrics_and_lag_grows_while_the_judge_stays
     line_with(&mut judge, "partitions taken");
     let connected = |client| format!("spanscore_kafka_connected{{client=\"{client}\"}}");
     let lag = "spanscore_kafka_lag_seconds{partition=\"0\"}";
-    wait_for_metric(&writer_admin, &connected("writer"), |it| it == 1.0);
-    wait_for_metric(admin, &connected("judge"), |it| it == 1.0);
-    wait_for_metric(admin, lag, |it| it == 0.0);
+    wait_for_metric(&writer_admin, &connected("writer"), |it| it == 1.0).await;
+    wait_for_metric(admin, &connected("judge"), |it| it == 1.0).await;
+    wait_for_metric(admin, lag, |it| it == 0.0).await;
     brokers.broker_down(-1).unwrap();
-    wait_for_metric(&writer_admin, &connected("writer"), |it| it == 0.0);
-    wait_for_metric(admin, &connected("judge"), |it| it == 0.0);
+    wait_for_metric(&writer_admin, &connected("writer"), |it| it == 0.0).await;
+    wait_for_metric(admin, &connected("judge"), |it| it == 0.0).await;
     // Longer than the group waits for a member, so the partitions are given up meanwhile.
     let mut last = 0.0;
-    wait_for_metric(admin, lag, |it| it > 0.0);
-    while last < 7.0 {
+    wait_for_metric(admin, lag, |it| it > 0.0).await;
+    eventually("the lag grows to seven seconds", || {
         let now = metric(admin, lag);
         assert!(now >= last, "{now} after {last}");
         last = now;
@@ -410,11 +411,13 @@ fn brokers_that_are_away_show_in_the_metrics_and_lag_grows_while_the_judge_stays
             let answer = http(admin, &format!("GET {path}"), &[]);
             assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
         }
-    }
+        (last >= 7.0).then_some(())
+    })
+    .await;
     brokers.broker_up(-1).unwrap();
-    wait_for_metric(&writer_admin, &connected("writer"), |it| it == 1.0);
-    wait_for_metric(admin, &connected("judge"), |it| it == 1.0);
-    wait_for_metric(admin, lag, |it| it == 0.0);
+    wait_for_metric(&writer_admin, &connected("writer"), |it| it == 1.0).await;
+    wait_for_metric(admin, &connected("judge"), |it| it == 1.0).await;
+    wait_for_metric(admin, lag, |it| it == 0.0).await;
     for program in [&writer, &judge] {
         program.signal(Signal::TERM);
     }

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::kafka::{id, read_topic, requests, spans};
 use crate::kafka_judges::{Bench, end, send_parts};
+use crate::support::eventually::eventually;
 use crate::support::program::{http, metric};
 
 /// A running Collector; killed when dropped.
@@ -114,7 +115,7 @@ async fn what_the_collector_writes_is_judged_in_full() {
         collector.end();
         let partitioner = format!("kafka.write.partitioner={partitioner}");
         let (judge, admin) = bench.judge_with(&[&partitioner]);
-        assert_eq!(bench.all_judged(1..=40, &[&admin]), 0);
+        assert_eq!(bench.all_judged(1..=40, &[&admin]).await, 0);
         for nothing in [
             "spanscore_kafka_misplaced_traces_total",
             "spanscore_kafka_records_set_aside_total{reason=\"json\"}",
@@ -170,13 +171,12 @@ async fn the_collector_reads_every_span_that_we_write_once() {
             }),
         );
         collector.line_with("Everything is ready");
-        let mut arrived = Vec::new();
-        while arrived.len() < sent.len() {
-            tokio::task::yield_now().await;
+        eventually("every span arrives", || {
             let requests = bench.backend.arrived().into_iter();
             let decoded = requests.map(|it| ExportTraceServiceRequest::decode(it.body).unwrap());
-            arrived = decoded.flat_map(spans).collect();
-        }
+            (decoded.flat_map(spans).count() >= sent.len()).then_some(())
+        })
+        .await;
         collector.end();
         let requests = bench.backend.arrived().into_iter();
         let decoded = requests.map(|it| ExportTraceServiceRequest::decode(it.body).unwrap());

@@ -18,6 +18,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rustix::process::Signal;
 
 use crate::support::backend::Backend;
+use crate::support::eventually::{eventually, within};
 use crate::support::program::{Running, http, metric};
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
@@ -173,14 +174,14 @@ impl Bench {
 
     /// Waits until every trace has both scores, and checks them. Returns how many scores came
     /// twice.
-    pub(crate) fn all_judged(
+    pub(crate) async fn all_judged(
         &self,
         traces: impl Iterator<Item = u64> + Clone,
         admins: &[&str],
     ) -> usize {
         let wanted: BTreeSet<u64> = traces.collect();
-        loop {
-            // This call answers only after a while, during which the judges work.
+        let look = || {
+            // A judge that has died does not answer.
             for admin in admins {
                 http(admin, "GET /metrics", &[]);
             }
@@ -189,36 +190,33 @@ impl Bench {
             for score in scores.values() {
                 *n_scores.entry(score.trace).or_default() += 1;
             }
-            if wanted
-                .iter()
-                .any(|trace| n_scores.get(trace).is_none_or(|n| *n < 2))
-            {
-                continue;
-            }
-            for Score {
-                trace,
-                facts: [criterion, label, completeness],
-                n_unmarked,
-                ..
-            } in scores.values()
-            {
-                let expected = match (&**criterion, trace % 2) {
-                    ("no rm", 0) => "fail",
-                    _ => "pass",
-                };
-                assert_eq!(label, expected, "{criterion} of {trace}");
-                assert_eq!(completeness, "root_ended", "{criterion} of {trace}");
-                assert!(
-                    *n_unmarked <= 1,
-                    "{criterion} of {trace} comes twice unmarked"
-                );
-            }
-            assert_eq!(scores.len(), 2 * wanted.len());
-            return scores
-                .values()
-                .filter(|it| it.n_marked + it.n_unmarked > 1)
-                .count();
+            let is_judged = |trace: &u64| n_scores.get(trace).is_some_and(|n| *n >= 2);
+            wanted.iter().all(is_judged).then_some(scores)
+        };
+        let scores = within(Duration::from_secs(300), "all are judged", look).await;
+        for Score {
+            trace,
+            facts: [criterion, label, completeness],
+            n_unmarked,
+            ..
+        } in scores.values()
+        {
+            let expected = match (&**criterion, trace % 2) {
+                ("no rm", 0) => "fail",
+                _ => "pass",
+            };
+            assert_eq!(label, expected, "{criterion} of {trace}");
+            assert_eq!(completeness, "root_ended", "{criterion} of {trace}");
+            assert!(
+                *n_unmarked <= 1,
+                "{criterion} of {trace} comes twice unmarked"
+            );
         }
+        assert_eq!(scores.len(), 2 * wanted.len());
+        scores
+            .values()
+            .filter(|it| it.n_marked + it.n_unmarked > 1)
+            .count()
     }
 }
 
@@ -298,7 +296,7 @@ async fn every_trace_of_a_topic_is_judged_once() {
     for part in 0..2 {
         send_parts(&otlp, 1..=40, part);
     }
-    assert_eq!(bench.all_judged(1..=40, &[&admin]), 0);
+    assert_eq!(bench.all_judged(1..=40, &[&admin]).await, 0);
     assert_eq!(metric(&admin, "spanscore_kafka_assigned_partitions"), 6.0);
     end(writer);
     end(judge);
@@ -314,12 +312,14 @@ async fn open_traces_move_to_a_judge_that_joins_and_back_when_it_drains() {
     send_parts(&otlp, 1..=60, 0);
     let (second, second_admin) = bench.judge();
     send_parts(&otlp, 1..=30, 1);
-    bench.all_judged(1..=30, &[&first_admin, &second_admin]);
+    bench
+        .all_judged(1..=30, &[&first_admin, &second_admin])
+        .await;
     assert!(metric(&second_admin, "spanscore_kafka_assigned_partitions") > 0.0);
     // The traces that were open in the second judge are open again in the first.
     end(second);
     send_parts(&otlp, 31..=60, 1);
-    assert_eq!(bench.all_judged(1..=60, &[&first_admin]), 0);
+    assert_eq!(bench.all_judged(1..=60, &[&first_admin]).await, 0);
     end(writer);
     end(first);
     let scores = bench.scores();
@@ -336,12 +336,14 @@ async fn a_judge_that_is_killed_loses_nothing() {
     let (other, other_admin) = bench.judge();
     send_parts(&otlp, 1..=60, 0);
     send_parts(&otlp, 1..=20, 1);
-    bench.all_judged(1..=20, &[&killed_admin, &other_admin]);
+    bench
+        .all_judged(1..=20, &[&killed_admin, &other_admin])
+        .await;
     send_parts(&otlp, 21..=40, 1);
     killed.child.kill().unwrap();
     killed.child.wait().unwrap();
     send_parts(&otlp, 41..=60, 1);
-    let n_repeated = bench.all_judged(1..=60, &[&other_admin]);
+    let n_repeated = bench.all_judged(1..=60, &[&other_admin]).await;
     assert!(n_repeated <= 80, "{n_repeated}");
     let lost = metric(&other_admin, "spanscore_kafka_lag_seconds{partition=\"0\"}");
     assert!(lost < 10.0, "{lost}");
@@ -371,7 +373,7 @@ async fn what_is_no_otlp_is_set_aside_and_what_is_misplaced_is_incomplete() {
     for part in 0..2 {
         send_parts(&otlp, 1..=20, part);
     }
-    bench.all_judged(1..=20, &[&admin]);
+    bench.all_judged(1..=20, &[&admin]).await;
     assert_eq!(
         metric(
             &admin,
@@ -385,16 +387,14 @@ async fn what_is_no_otlp_is_set_aside_and_what_is_misplaced_is_incomplete() {
     }
     let line = line_with(&mut judge, "not placed by trace id");
     assert!(line["message"].as_str().unwrap().contains("are incomplete"));
-    loop {
-        http(&admin, "GET /metrics", &[]);
+    eventually("incomplete scores arrive", || {
         let seen = bench.backend.arrived().into_iter().any(|arrived| {
             let body = String::from_utf8_lossy(&arrived.body).into_owned();
             arrived.signal == "traces" && body.contains("incomplete")
         });
-        if seen {
-            break;
-        }
-    }
+        seen.then_some(())
+    })
+    .await;
     end(writer);
     end(judge);
 }
@@ -417,7 +417,7 @@ async fn a_missing_topic_is_told_and_waited_for() {
     for part in 0..2 {
         send_parts(&otlp, 1..=10, part);
     }
-    bench.all_judged(1..=10, &[&admin]);
+    bench.all_judged(1..=10, &[&admin]).await;
     assert!(http(&admin, "GET /readyz", &[]).starts_with("HTTP/1.1 200"));
     end(writer);
     end(judge);

@@ -8,6 +8,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 
 use crate::kafka_judges::{Bench, end, send_parts};
 use crate::support::backend::Backend;
+use crate::support::eventually::within;
 use crate::support::program::{http, metric, wait_for_metric};
 
 /// The traces of the burst, each of two requests.
@@ -33,9 +34,9 @@ async fn a_burst_during_an_outage_of_the_backend_waits_in_the_topic() {
     for part in 0..2 {
         send_parts(&otlp, 1..=20, part);
     }
-    assert_eq!(bench.all_judged(1..=20, &[&admin]), 0);
+    assert_eq!(bench.all_judged(1..=20, &[&admin]).await, 0);
     let sent = "spanscore_scores_sent_total{shape=\"score_spans\"}";
-    wait_for_metric(&admin, sent, |n| n == 40.0);
+    wait_for_metric(&admin, sent, |n| n == 40.0).await;
 
     bench.backend = Backend::start().await;
     let producer: BaseProducer = bench.client().create().unwrap();
@@ -52,7 +53,9 @@ async fn a_burst_during_an_outage_of_the_backend_waits_in_the_topic() {
         producer.flush(Duration::from_secs(10)).unwrap();
     }
     // The records that do not fit wait in the topic.
-    while lag_of_all(&admin) < 100.0 {}
+    let of_lag = Duration::from_secs(300);
+    let lags = || (lag_of_all(&admin) >= 100.0).then_some(());
+    within(of_lag, "a hundred records wait", lags).await;
     let capacity = "spanscore_exporter_queue_size_bytes{queue=\"score_spans\"}";
     let waiting = metric(&admin, capacity);
     assert!(waiting <= f64::from(64 << 10), "{waiting}");
@@ -60,11 +63,12 @@ async fn a_burst_during_an_outage_of_the_backend_waits_in_the_topic() {
     assert!(live.starts_with("HTTP/1.1 200"), "{live}");
 
     bench.backend = Backend::start_at(&address).await;
-    assert_eq!(bench.all_judged(21..=20 + N_TRACES, &[&admin]), 0);
-    while lag_of_all(&admin) > 0.0 {}
+    assert_eq!(bench.all_judged(21..=20 + N_TRACES, &[&admin]).await, 0);
+    let has_read = || (lag_of_all(&admin) == 0.0).then_some(());
+    within(of_lag, "no record waits", has_read).await;
     let set_aside = "spanscore_kafka_records_set_aside_total{reason=\"protobuf\"}";
-    wait_for_metric(&admin, set_aside, |n| n == N_RANDOM as f64);
-    wait_for_metric(&admin, sent, |n| n == (2 * (20 + N_TRACES)) as f64);
+    wait_for_metric(&admin, set_aside, |n| n == N_RANDOM as f64).await;
+    wait_for_metric(&admin, sent, |n| n == (2 * (20 + N_TRACES)) as f64).await;
     let page = http(&admin, "GET /metrics", &[]);
     let dropped = page
         .lines()

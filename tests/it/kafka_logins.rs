@@ -99,7 +99,7 @@ async fn spans_are_written_and_judged_over_tls_with_a_login() {
             send_parts(&otlp, 1..=20, part);
         }
         let (judge, admin) = bench.judge_with(&refs(&login("judge").settings()));
-        assert_eq!(bench.all_judged(1..=20, &[&admin]), 0);
+        assert_eq!(bench.all_judged(1..=20, &[&admin]).await, 0);
         end(writer);
         end(judge);
     }
@@ -183,7 +183,7 @@ async fn a_writer_without_rights_keeps_its_spans_until_it_has_them() {
     line_with(&mut writer, "resumed");
     end(writer);
     let (judge, admin) = bench.judge();
-    assert_eq!(bench.all_judged(1..=10, &[&admin]), 0);
+    assert_eq!(bench.all_judged(1..=10, &[&admin]).await, 0);
     end(judge);
 }
 
@@ -221,7 +221,7 @@ async fn a_judge_without_rights_begins_once_it_has_them() {
         for (kind, operations) in lacks {
             grant(&bench, "judge", kind, operations);
         }
-        assert_eq!(bench.all_judged(1..=10, &[&admin]), 0);
+        assert_eq!(bench.all_judged(1..=10, &[&admin]).await, 0);
         assert!(is_ready(&admin), "{name}");
         end(judge);
     }

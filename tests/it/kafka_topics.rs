@@ -10,10 +10,10 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
-use spanscore::sidecar::now;
 
 use crate::kafka_judges::{Bench, end, line_with, send_parts};
 use crate::kafka_logins::is_ready;
+use crate::support::eventually::within;
 use crate::support::program::{metric, wait_for_metric};
 
 async fn add_partitions(bench: &Bench, n_partitions: usize) {
@@ -39,15 +39,16 @@ async fn partitions_that_are_added_are_read_from_their_beginning() {
     let (judge, admin) = bench.judge_with(&[latest]);
     wait_for_metric(&admin, "spanscore_kafka_assigned_partitions", |it| {
         it == 6.0
-    });
+    })
+    .await;
     send_whole(&bench, 1..=20, &[]);
-    assert_eq!(bench.all_judged(1..=20, &[&admin]), 0);
+    assert_eq!(bench.all_judged(1..=20, &[&admin]).await, 0);
     end(judge);
     // No judge reads while these are written.
     add_partitions(&bench, 9).await;
     send_whole(&bench, 21..=60, &[]);
     let (mut judge, admin) = bench.judge_with(&[latest]);
-    assert_eq!(bench.all_judged(1..=60, &[&admin]), 0);
+    assert_eq!(bench.all_judged(1..=60, &[&admin]).await, 0);
     // Now a judge reads.
     add_partitions(&bench, 12).await;
     let line = line_with(&mut judge, "9 partitions and has 12 now");
@@ -55,9 +56,10 @@ async fn partitions_that_are_added_are_read_from_their_beginning() {
     assert!(message.contains("are torn, and incomplete"), "{message}");
     wait_for_metric(&admin, "spanscore_kafka_assigned_partitions", |it| {
         it == 12.0
-    });
+    })
+    .await;
     send_whole(&bench, 61..=90, &[]);
-    assert_eq!(bench.all_judged(1..=90, &[&admin]), 0);
+    assert_eq!(bench.all_judged(1..=90, &[&admin]).await, 0);
     end(judge);
 }
 
@@ -140,7 +142,8 @@ async fn a_record_that_is_no_otlp_waits_for_the_set_aside_topic() {
         &admin,
         "spanscore_kafka_lag_records{partition=\"2\"}",
         |it| it == 0.0,
-    );
+    )
+    .await;
     assert!(metric(&admin, "spanscore_kafka_lag_records{partition=\"3\"}") > 0.0);
     // A successor reads the record again.
     end(judge);
@@ -149,14 +152,15 @@ async fn a_record_that_is_no_otlp_waits_for_the_set_aside_topic() {
     aside.create_topic().await;
     let line = line_with(&mut judge, "a record is no OTLP request and was moved to");
     assert_eq!(line["offset"], 0);
-    assert_eq!(bench.all_judged(1..=20, &[&admin]), 0);
+    assert_eq!(bench.all_judged(1..=20, &[&admin]).await, 0);
     let name = "spanscore_kafka_records_set_aside_total{reason=\"json\"}";
     assert_eq!(metric(&admin, name), 1.0);
     end(judge);
     let (judge, admin) = bench.judge_with(&[&setting]);
     wait_for_metric(&admin, "spanscore_kafka_assigned_partitions", |it| {
         it == 6.0
-    });
+    })
+    .await;
     assert_eq!(metric(&admin, name), 0.0, "it is not read again");
     end(judge);
 
@@ -180,10 +184,10 @@ async fn a_judge_with_more_threads_than_partitions_becomes_ready() {
         let bench = Bench::new(&format!("idle-{protocol}")).await;
         let protocol = format!("kafka.read.protocol={protocol}");
         let (judge, admin) = bench.judge_with(&[&protocol, "scoring.threads=8"]);
-        let give_up_at = now().instant + Duration::from_secs(300);
-        while !is_ready(&admin) {
-            assert!(now().instant < give_up_at, "{protocol}: not ready");
-        }
+        within(Duration::from_secs(300), &protocol, || {
+            is_ready(&admin).then_some(())
+        })
+        .await;
         end(judge);
     }
 }
@@ -200,12 +204,14 @@ async fn a_group_may_be_led_by_the_brokers() {
         send_parts(&otlp, 1..=60, 0);
         let (mut second, second_admin) = bench.judge_with(&settings);
         send_parts(&otlp, 1..=20, 1);
-        bench.all_judged(1..=20, &[&first_admin, &second_admin]);
+        bench
+            .all_judged(1..=20, &[&first_admin, &second_admin])
+            .await;
         assert!(metric(&second_admin, "spanscore_kafka_assigned_partitions") > 0.0);
         second.child.kill().unwrap();
         second.child.wait().unwrap();
         send_parts(&otlp, 21..=60, 1);
-        bench.all_judged(1..=60, &[&first_admin]);
+        bench.all_judged(1..=60, &[&first_admin]).await;
         assert!(is_ready(&first_admin));
         end(writer);
         end(first);

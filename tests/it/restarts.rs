@@ -16,7 +16,9 @@ use prost::Message;
 use rustix::process::Signal;
 
 use crate::support::backend::Backend;
+use crate::support::eventually::eventually;
 use crate::support::program::{Running, http, is_acknowledged, metric, run};
+use crate::support::repetitions::number;
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
 const CRITERIA: &str = r#"
@@ -62,16 +64,6 @@ fn start_tampered(
         arguments.extend(["--set", setting]);
     }
     Running::start_tampered(tampering, &arguments)
-}
-
-/// The number of a test's repetitions: the usual one, unless more are asked for (`.ci/extended
-/// restarts`).
-#[expect(
-    clippy::disallowed_methods,
-    reason = "how this run of the tests was asked for"
-)]
-fn number(name: &str, usual: u64) -> u64 {
-    std::env::var(name).map_or(usual, |text| text.parse().unwrap())
 }
 
 /// The spans of a run that happens now, root first.
@@ -139,9 +131,10 @@ fn completeness(score: &Span) -> &str {
 }
 
 async fn wait_for_scores(backend: &Backend, n_scores: usize) {
-    while scores(backend).len() < n_scores {
-        tokio::task::yield_now().await;
-    }
+    eventually(&format!("{n_scores} scores arrive"), || {
+        (scores(backend).len() >= n_scores).then_some(())
+    })
+    .await;
 }
 
 /// Waits until the sidecar knows that all its scores are delivered. A request that it acknowledges
@@ -153,18 +146,19 @@ async fn wait_until_delivered(admin: &str, n_scores: usize) {
 /// Waits until this metric counts this many score spans, and as many events.
 async fn wait_for_both_shapes(admin: &str, name: &str, n_scores: usize) {
     let shapes = ["score_spans", "score_events"];
-    let is_due = |shape: &&str| {
+    let is_there = |shape: &str| {
         let name = format!("{name}{{shape=\"{shape}\"}}");
-        metric(admin, &name) < n_scores as f64
+        metric(admin, &name) >= n_scores as f64
     };
-    while shapes.iter().any(is_due) {
-        tokio::task::yield_now().await;
-    }
+    eventually(&format!("{name} counts {n_scores} of both shapes"), || {
+        shapes.into_iter().all(is_there).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn traces_that_are_open_at_a_kill_are_judged_once_and_in_full() {
-    let n_kills = number("SPANSCORE_TEST_KILLS", 6);
+    let n_kills = number("SPANSCORE_TEST_KILLS", 3);
     let n_traces = number("SPANSCORE_TEST_TRACES", 20);
     let folder = tempfile::tempdir().unwrap();
     let backend = Backend::start().await;
@@ -391,9 +385,10 @@ async fn a_start_without_its_disk_refuses_until_the_disk_is_back() {
     assert_eq!(metric(&admin, refused), 1.0);
 
     mount_to(&disk);
-    while !is_acknowledged(&otlp, &root) {
-        tokio::task::yield_now().await;
-    }
+    eventually("the disk is used again", || {
+        is_acknowledged(&otlp, &root).then_some(())
+    })
+    .await;
     // The open trace was rebuilt before its root was taken.
     wait_for_scores(&backend, N_CRITERIA).await;
     assert_eq!(metric(&admin, state), 0.0);

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use super::delivery::{PLENTY, config, export, in_time, start};
 use super::fixture::{END, criterion, fail, pass, previous, saying, with};
 use crate::config::{Config, Writer, document};
+use crate::eventually::eventually;
 use crate::export::writer::requests;
 use crate::export::writer_score::WriterRequest;
 use crate::telemetry::Telemetry;
@@ -298,16 +299,18 @@ async fn an_unknown_span_is_retried_for_ten_minutes_and_blocks_no_other() {
     export(&exporter, &[fail()]);
     phoenix.has_received(2).await;
     export(&exporter, &[of_trace(pass(), 1)]);
-    while sent(&telemetry, "writer_phoenix") == 0 {
-        tokio::task::yield_now().await;
-    }
+    eventually("the other score is sent", || {
+        (sent(&telemetry, "writer_phoenix") > 0).then_some(())
+    })
+    .await;
     assert_eq!(dropped(&telemetry, "writer_phoenix", "unknown_span"), 0);
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(601)).await;
     tokio::time::resume();
-    while dropped(&telemetry, "writer_phoenix", "unknown_span") == 0 {
-        tokio::task::yield_now().await;
-    }
+    eventually("the score of the unknown span is dropped", || {
+        (dropped(&telemetry, "writer_phoenix", "unknown_span") > 0).then_some(())
+    })
+    .await;
     assert_eq!(queued(&telemetry, "writer_phoenix"), 0);
     assert!(running.drain(in_time()).await.is_empty());
 }

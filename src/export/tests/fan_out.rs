@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use super::delivery::{PLENTY, config, export, in_time, start};
 use super::fixture::{fail, with};
 use crate::config::{Config, document};
+use crate::eventually::eventually;
 use crate::telemetry::Telemetry;
 use crate::transport::peer::{Peer, Reply};
 
@@ -223,15 +224,16 @@ async fn a_destination_that_is_gone_for_ten_minutes_gets_everything_when_it_is_b
         None,
     );
     export(&exporter, &evaluations());
-    while telemetry.counter(
-        "spanscore_exporter_outages_total",
-        &[("queue", "score_spans")],
-    ) == 0
-        || telemetry.counter("spanscore_scores_sent_total", &[("shape", "score_events")])
-            < N_EVALUATIONS
-    {
-        tokio::task::yield_now().await;
-    }
+    eventually("an outage of one and all events at another", || {
+        let n_outages = telemetry.counter(
+            "spanscore_exporter_outages_total",
+            &[("queue", "score_spans")],
+        );
+        let n_events =
+            telemetry.counter("spanscore_scores_sent_total", &[("shape", "score_events")]);
+        (n_outages > 0 && n_events >= N_EVALUATIONS).then_some(())
+    })
+    .await;
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(600)).await;
     tokio::time::resume();

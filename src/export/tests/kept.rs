@@ -13,6 +13,7 @@ use super::backends::{dropped, label, of_trace, queued, sent, to_phoenix};
 use super::delivery::{PLENTY, config, export};
 use super::fixture::{fail, pass};
 use crate::config::Config;
+use crate::eventually::eventually;
 use crate::export::{ExportPlan, ExportTasks, Exporter, n_queued};
 use crate::journal::{JournalFolder, Keeping, LogSettings};
 use crate::sidecar;
@@ -152,10 +153,11 @@ async fn memory_is_only_a_cache_of_the_scores_that_wait() {
     for id in 1..=200 {
         export(&kept.exporter, &[of_trace(fail(), id)]);
         // As fast as the disk takes them.
-        while queued(&kept.telemetry, "score_spans") < i64::from(id) {
+        eventually("the score is queued", || {
             assert_eq!(dropped(&kept.telemetry, "score_spans", "queue_full"), 0);
-            tokio::task::yield_now().await;
-        }
+            (queued(&kept.telemetry, "score_spans") >= i64::from(id)).then_some(())
+        })
+        .await;
     }
     is_back.store(true, std::sync::atomic::Ordering::Relaxed);
     let telemetry = kept.telemetry.clone();
@@ -178,12 +180,12 @@ async fn a_full_log_drops_the_oldest_scores_and_counts_them() {
         export(&kept.exporter, &evaluations);
         n_exported += 200;
         // As fast as the disk takes them.
-        while queued(&kept.telemetry, "score_spans")
-            + dropped(&kept.telemetry, "score_spans", "queue_full").cast_signed()
-            < n_exported - 400
-        {
-            tokio::task::yield_now().await;
-        }
+        eventually("the scores are queued or dropped", || {
+            let n_taken = queued(&kept.telemetry, "score_spans")
+                + dropped(&kept.telemetry, "score_spans", "queue_full").cast_signed();
+            (n_taken >= n_exported - 400).then_some(())
+        })
+        .await;
     }
     let telemetry = kept.telemetry.clone();
     let (left, n_kept) = kept.stop(Duration::from_millis(20)).await;
@@ -221,9 +223,10 @@ async fn a_backends_own_scores_wait_for_their_spans_over_a_restart() {
     let back = Peer::willing().await;
     let kept = KeptExport::start(folder.path(), &config_to(&back), PLENTY, LARGE);
     let telemetry = kept.telemetry.clone();
-    while sent(&telemetry, "writer_phoenix") < 3 {
-        tokio::task::yield_now().await;
-    }
+    eventually("three scores are sent", || {
+        (sent(&telemetry, "writer_phoenix") >= 3).then_some(())
+    })
+    .await;
     assert_eq!(kept.stop(LONG).await, (BTreeMap::new(), 0));
     let labels: Vec<String> = phoenix.received().iter().map(label).collect();
     assert_eq!(labels.len(), 3, "{labels:?}");

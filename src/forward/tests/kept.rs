@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::eventually::eventually;
 use crate::journal::{JournalFolder, Keeping, LogSettings};
 
 /// A plane with a journal.
@@ -341,12 +342,10 @@ async fn a_full_journal_refuses_before_it_acknowledges_and_recovers_by_delivery(
     let handle = plane.handle.clone();
     let mut delivering = JoinSet::new();
     delivering.spawn(plane.delivery.run());
-    while handle
-        .check_room(Signal::Traces, Holder(1), 500_000)
-        .is_err()
-    {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    eventually("there is room again", || {
+        handle.check_room(Signal::Traces, Holder(1), 500_000).ok()
+    })
+    .await;
     handle.close((tokio::time::Instant::now() + LONG).into_std());
     while delivering.join_next().await.is_some() {}
     tokio::task::spawn_blocking(|| keeping.end()).await.unwrap();

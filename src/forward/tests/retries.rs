@@ -8,6 +8,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 use super::{Log, PROTOCOLS, Plane, books, run_and_check_the_balance};
 use crate::config::Protocol;
+use crate::eventually::eventually;
 use crate::forward::*;
 use crate::telemetry::ItemCounts;
 use crate::transport::peer::{Peer, PeerRequest, Reply};
@@ -175,10 +176,9 @@ async fn a_peer_that_recovers_gets_what_was_queued_for_it() {
         let telemetry = plane.telemetry.clone();
         let come_back = async {
             // It has failed at least three times.
-            while telemetry.counter("spanscore_exporter_retries_total", &[("queue", "forward")]) < 3
-            {
-                tokio::task::yield_now().await;
-            }
+            let n_retries =
+                || telemetry.counter("spanscore_exporter_retries_total", &[("queue", "forward")]);
+            eventually("three retries", || (n_retries() >= 3).then_some(())).await;
             assert_eq!(
                 telemetry.item_counts()["traces"],
                 ItemCounts {
@@ -235,9 +235,10 @@ async fn a_request_that_always_fails_blocks_no_other_and_is_logged() {
                         .unwrap();
                 }
                 n_good += 20;
-                while telemetry.item_counts()["traces"].sent < n_good {
-                    tokio::task::yield_now().await;
-                }
+                eventually("the good ones are sent", || {
+                    (telemetry.item_counts()["traces"].sent >= n_good).then_some(())
+                })
+                .await;
             }
             handle.close(tokio::time::Instant::now().into_std());
             n_good

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{Plane, books, run_and_check_the_balance};
 use crate::config::Protocol;
+use crate::eventually::eventually;
 use crate::forward::*;
 use crate::telemetry::{ItemCounts, Unhealthy};
 use crate::transport::peer::{Peer, Reply};
@@ -56,9 +57,7 @@ async fn a_full_queue_refuses_and_takes_again_when_there_is_room() {
     } = plane;
     let (undelivered, ()) = tokio::join!(run_and_check_the_balance(delivery, &telemetry), async {
         peer.has_received(2).await;
-        while offer(&handle, 4_000) == Err(QueueRefusal::Full) {
-            tokio::task::yield_now().await;
-        }
+        eventually("there is room again", || offer(&handle, 4_000).ok()).await;
         handle.close((tokio::time::Instant::now() + Duration::from_secs(60)).into_std());
         assert_eq!(offer(&handle, 1), Err(QueueRefusal::Draining));
     });
@@ -123,15 +122,11 @@ async fn while_stopping_nothing_is_acknowledged_that_the_downstream_may_not_take
     let n_retries =
         || telemetry.counter("spanscore_exporter_retries_total", &[("queue", "forward")]);
     let (undelivered, ()) = tokio::join!(run_and_check_the_balance(delivery, &telemetry), async {
-        while n_retries() == 0 {
-            tokio::task::yield_now().await;
-        }
+        eventually("a retry", || (n_retries() > 0).then_some(())).await;
         assert_eq!(offer(), Ok(()), "an outage alone is no reason to refuse");
         handle.begin_drain();
         assert_eq!((is_refused(), offer()), (true, Err(QueueRefusal::Draining)));
-        while is_refused() {
-            tokio::task::yield_now().await;
-        }
+        eventually("the downstream is back", || (!is_refused()).then_some(())).await;
         assert_eq!(offer(), Ok(()), "the downstream is back");
         handle.close((tokio::time::Instant::now() + Duration::from_secs(60)).into_std());
     });
@@ -183,10 +178,10 @@ async fn stopping_does_not_wait_for_the_next_interval() {
             Vec::new(),
         )
         .unwrap();
+    let n_retries =
+        || telemetry.counter("spanscore_exporter_retries_total", &[("queue", "forward")]);
     let (undelivered, ()) = tokio::join!(run_and_check_the_balance(delivery, &telemetry), async {
-        while telemetry.counter("spanscore_exporter_retries_total", &[("queue", "forward")]) == 0 {
-            tokio::task::yield_now().await;
-        }
+        eventually("a retry", || (n_retries() > 0).then_some(())).await;
         handle.close((tokio::time::Instant::now() + Duration::from_secs(60)).into_std());
     });
     assert_eq!(

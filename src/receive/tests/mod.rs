@@ -23,6 +23,7 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use tokio::task::JoinSet;
 
 use crate::config::{Budgets, Config};
+use crate::eventually::eventually;
 use crate::listen::{ConnectionLimits, ConnectionSlots, Port};
 
 use super::*;
@@ -168,14 +169,10 @@ impl Served {
     /// Waits until no request holds memory. A permit is returned when its request's task ends,
     /// which may be shortly after the answer.
     pub(super) async fn assert_nothing_in_flight(&self) {
-        let empty = async {
-            while self.budget.state().0 != 0 {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(10), empty)
-            .await
-            .expect("memory was not returned");
+        eventually("all memory is returned", || {
+            (self.budget.state().0 == 0).then_some(())
+        })
+        .await;
     }
 }
 

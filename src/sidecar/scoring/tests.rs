@@ -17,6 +17,7 @@ use serde_json::json;
 use super::worker::MAX_BATCHES_AT_ONCE;
 use super::*;
 use crate::config::Config;
+use crate::eventually::eventually;
 use crate::telemetry::Unhealthy;
 
 fn rules() -> Rules {
@@ -102,10 +103,12 @@ fn told(judged: &Judged) -> Told {
         .collect()
 }
 
-fn until(condition: impl Fn() -> bool) {
-    while !condition() {
-        thread::yield_now();
-    }
+/// Waits until no batch is in the queue.
+async fn is_empty(queue: &ScoringQueue) {
+    eventually("the queue is empty", || {
+        (queue.shared.waiting.load(Ordering::Relaxed) == 0).then_some(())
+    })
+    .await;
 }
 
 #[test]
@@ -153,8 +156,8 @@ fn a_trace_whose_spans_wait_in_the_queue_does_not_settle_without_them() {
     );
 }
 
-#[test]
-fn a_batch_that_finds_the_queue_full_is_unscored_and_its_traces_are_incomplete() {
+#[tokio::test]
+async fn a_batch_that_finds_the_queue_full_is_unscored_and_its_traces_are_incomplete() {
     let telemetry = Arc::new(Telemetry::default());
     let (tell, judgements) = sync_channel(MAX_BATCHES);
     let (go_on, may_go_on) = sync_channel::<()>(0);
@@ -178,7 +181,7 @@ fn a_batch_that_finds_the_queue_full_is_unscored_and_its_traces_are_incomplete()
     go_on.send(()).unwrap();
     // A batch that is taken from the queue is subtracted from the waiting bytes, although its spans
     // were pruned in between.
-    until(|| scoring.shared.waiting.load(Ordering::Relaxed) == 0);
+    is_empty(&scoring).await;
     drop(scoring);
     drop(go_on);
     threads.remove(0).join().unwrap();

@@ -6,12 +6,13 @@ use std::io::Read;
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::support::eventually::blocking;
 use crate::support::program::{self, RECORDING, Running, http};
 
 /// The recorded session: one trace, judged by the three criteria of examples/demo.yaml, one of
@@ -69,31 +70,8 @@ impl Drop for Backend {
 }
 
 /// Repeats the query until there is an answer.
-pub(crate) fn until<T>(mut ask: impl FnMut() -> Option<T>) -> T {
-    let begun = clock();
-    loop {
-        if let Some(answer) = ask() {
-            return answer;
-        }
-        assert!(clock() - begun < PATIENCE, "no answer within {PATIENCE:?}");
-        wait();
-    }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "other programs have no clock that a test could turn"
-)]
-fn clock() -> Instant {
-    Instant::now()
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "other programs tell nobody when they are ready, so they are asked now and then"
-)]
-fn wait() {
-    std::thread::sleep(Duration::from_millis(100));
+pub(crate) fn until<T>(ask: impl FnMut() -> Option<T>) -> T {
+    blocking(PATIENCE, "an answer of the backend", ask)
 }
 
 /// The JSON body of a successful GET.

@@ -21,6 +21,7 @@ use spanscore::transport::{Client, DeliveryOutcome};
 use tokio::net::TcpSocket;
 
 use crate::support::backend::{Arrived, Backend};
+use crate::support::eventually::eventually;
 use crate::support::sidecars::{client, config_with, is_ours, start};
 
 /// Traces settle at once, and scores are sent at once.
@@ -28,21 +29,6 @@ const QUICK: [(&str, &str); 2] = [
     ("assemble.settle", "1ms"),
     ("scores.batch.max_delay", "1ms"),
 ];
-
-/// Polls until a condition holds; the deadline is long, since machines are shared.
-async fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let looking = async {
-        loop {
-            if let Some(seen) = look() {
-                return seen;
-            }
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), looking)
-        .await
-        .expect("it shows within a minute")
-}
 
 /// A root, or a call below span 1.
 fn span(trace: u8, id: u8, tool: &str) -> Span {
@@ -181,14 +167,14 @@ async fn a_late_span_causes_a_linked_revision_and_our_own_scores_cause_none() {
     .await;
     let client = grpc(&sidecar);
     deliver(&client, &request(vec![span(1, 1, ""), span(1, 2, "a")])).await;
-    let first = until(|| score_spans(&backend).pop()).await;
+    let first = eventually("the first score", || score_spans(&backend).pop()).await;
     assert_eq!(
         ["gen_ai.evaluation.score.label", "spanscore.revision"].map(|key| attribute(&first, key)),
         ["fail", "0"]
     );
 
     deliver(&client, &request(vec![span(1, 3, "b")])).await;
-    let second = until(|| {
+    let second = eventually("the second score", || {
         score_spans(&backend)
             .into_iter()
             .find(|span| span.span_id != first.span_id)
@@ -327,7 +313,10 @@ async fn a_backend_that_was_away_gets_everything_once_and_we_stay_healthy() {
 
     drop(reserved);
     let backend = Backend::start_at(&address).await;
-    until(|| (backend.arrived().len() >= accepted.len()).then_some(())).await;
+    eventually("everything accepted arrives", || {
+        (backend.arrived().len() >= accepted.len()).then_some(())
+    })
+    .await;
     let telemetry = sidecar.telemetry.clone();
     let stopped = sidecar.stop().await;
     assert_eq!(stopped.n_undelivered, 0);
@@ -379,11 +368,14 @@ async fn an_outage_of_scores_delays_no_originals_and_is_logged_at_the_end() {
     let telemetry = sidecar.telemetry.clone();
     let body = request(vec![span(1, 1, ""), span(1, 2, "a")]);
     deliver(&client, &body).await;
-    until(|| {
+    eventually("the score waits", || {
         (telemetry.gauge("spanscore_scores_queued", &[("shape", "score_spans")]) == 1).then_some(())
     })
     .await;
-    until(|| (telemetry.item_counts()["traces"].sent == 2).then_some(())).await;
+    eventually("the original is sent", || {
+        (telemetry.item_counts()["traces"].sent == 2).then_some(())
+    })
+    .await;
     let stopped = sidecar.stop().await;
     assert_eq!(
         backend
@@ -416,7 +408,10 @@ async fn scores_go_their_own_way_while_the_originals_wait() {
     let telemetry = sidecar.telemetry.clone();
     let body = request(vec![span(1, 1, ""), span(1, 2, "a")]);
     deliver(&grpc(&sidecar), &body).await;
-    until(|| (score_spans(&scores).len() == 1).then_some(())).await;
+    eventually("the score arrives", || {
+        (score_spans(&scores).len() == 1).then_some(())
+    })
+    .await;
     assert_eq!(
         (
             telemetry.item_counts()["traces"].queued,
@@ -500,11 +495,14 @@ async fn while_stopping_without_a_downstream_requests_are_refused_as_retryable()
     let telemetry = sidecar.telemetry.clone();
     let n_retries =
         || telemetry.counter("spanscore_exporter_retries_total", &[("queue", "forward")]);
-    until(|| (n_retries() > 0).then_some(())).await;
+    eventually("a retry", || (n_retries() > 0).then_some(())).await;
     deliver(&client, &body).await;
 
     let stopping = tokio::spawn(sidecar.stop());
-    until(|| (telemetry.phase() == Phase::Draining).then_some(())).await;
+    eventually("draining", || {
+        (telemetry.phase() == Phase::Draining).then_some(())
+    })
+    .await;
     for client in [&client, &http, &client] {
         let answer = send(client, &body).await;
         assert!(

@@ -6,14 +6,14 @@ use super::*;
 /// A request with another trace, which is soon forgotten.
 fn filler(number: u64) -> Span {
     let mut span = spans_of_run(1_000 + number, &[], &[]).remove(0);
-    span.name = "x".repeat(100 << 10);
+    span.name = "x".repeat(400 << 10);
     span.attributes.clear();
     at_present(std::slice::from_mut(&mut span), unix_nanos());
     span
 }
 
 /// Fillers that may be open at once.
-const FILLERS_AT_ONCE: u64 = 5;
+const FILLERS_AT_ONCE: u64 = 2;
 
 /// The number of traces closed since the program started.
 fn closed(admin: &str) -> u64 {
@@ -68,16 +68,20 @@ async fn a_trace_that_is_open_over_many_segments_is_judged_once_and_in_full() {
             send(&addresses[0], &[filler(n_fillers)]);
             n_fillers += 1;
             n_sent += 1;
-            // A thread carries at most 1 MiB at once, which is ten fillers that a busy machine has
+            // A thread carries at most 1 MiB at once, which is two fillers that a busy machine has
             // not closed yet.
-            while n_sent % FILLERS_AT_ONCE == 0 && closed(&addresses[1]) < n_sent {
-                tokio::task::yield_now().await;
+            if n_sent % FILLERS_AT_ONCE == 0 {
+                eventually("the fillers close", || {
+                    (closed(&addresses[1]) >= n_sent).then_some(())
+                })
+                .await;
             }
             // Waits until nothing has to be carried. Each start begins a segment.
             let name = "spanscore_journal_segments{log=\"requests\"}";
-            while metric(&addresses[1], name) > 5.0 + n_restarts as f64 {
-                tokio::task::yield_now().await;
-            }
+            eventually("few segments are left", || {
+                (metric(&addresses[1], name) <= 5.0 + n_restarts as f64).then_some(())
+            })
+            .await;
         }
         let of_carrying = |name| metric(&addresses[1], name);
         assert!(of_carrying("spanscore_journal_carried_bytes_total") > 0.0);

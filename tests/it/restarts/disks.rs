@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -16,9 +17,11 @@ use otlp::span::ScopeHash;
 use prost::Message;
 use rustix::process::Signal;
 
-use super::{N_CRITERIA, at_present, number, run_of, start_tampered, unix_nanos};
+use super::{N_CRITERIA, at_present, run_of, start_tampered, unix_nanos};
 use crate::support::backend::Backend;
+use crate::support::eventually::within;
 use crate::support::program::{Running, http, is_acknowledged};
+use crate::support::repetitions::number;
 use crate::support::spans::request;
 
 /// Runs whose traces are judged.
@@ -201,14 +204,15 @@ impl Case<'_> {
     /// Waits until everything has arrived, or the program has ended.
     async fn wait(&self, sidecar: &mut Running, backend: &Backend, received: &mut Received) {
         let n_scores = N_CRITERIA * N_RUNS as usize;
-        while ended(sidecar).is_none() {
+        // System calls may be slow here.
+        within(Duration::from_secs(300), "everything arrives", || {
             let received = received.update(backend);
             let mut requests = self.requests.iter();
-            if requests.all(|(names, _)| received.has(names)) && received.scores.len() >= n_scores {
-                return;
-            }
-            tokio::task::yield_now().await;
-        }
+            let is_all =
+                requests.all(|(names, _)| received.has(names)) && received.scores.len() >= n_scores;
+            (is_all || ended(sidecar).is_some()).then_some(())
+        })
+        .await;
     }
 
     /// Waits until everything has arrived, and stops the program, which must exit cleanly.

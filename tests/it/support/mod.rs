@@ -4,8 +4,10 @@
 pub(crate) mod backend;
 pub(crate) mod calls;
 pub(crate) mod cases;
+pub(crate) mod eventually;
 pub(crate) mod pages;
 pub(crate) mod program;
 pub(crate) mod records;
+pub(crate) mod repetitions;
 pub(crate) mod sidecars;
 pub(crate) mod spans;

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 #[cfg(feature = "kafka")]
-use {spanscore::sidecar::now, std::time::Duration};
+use {super::eventually::within, std::time::Duration};
 
 pub(crate) const RECORDING: [&str; 6] = [
     "examples/recording/001.traces.pb",
@@ -236,13 +236,9 @@ pub(crate) fn metric(admin: &str, name: &str) -> f64 {
 
 /// Waits until a metric's value is as expected, and panics after minutes.
 #[cfg(feature = "kafka")]
-pub(crate) fn wait_for_metric(admin: &str, name: &str, is_right: impl Fn(f64) -> bool) {
-    let give_up_at = now().instant + Duration::from_secs(300);
-    loop {
-        let value = metric(admin, name);
-        if is_right(value) {
-            return;
-        }
-        assert!(now().instant < give_up_at, "{name} is still {value}");
-    }
+pub(crate) async fn wait_for_metric(admin: &str, name: &str, is_right: impl Fn(f64) -> bool) {
+    within(Duration::from_secs(300), name, || {
+        is_right(metric(admin, name)).then_some(())
+    })
+    .await;
 }

@@ -25,6 +25,7 @@ use std::process::Command;
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("sync", &[]),
     ("holders", &[]),
+    ("eventually", &[]),
     ("rfc3339", &[]),
     ("config", &[]),
     ("export::score", &["config"]),

@@ -11,6 +11,7 @@ use tonic::codec::CompressionEncoding;
 use tonic_types::StatusExt;
 
 use super::{Bare, EXPORT, connect};
+use crate::eventually::eventually;
 use crate::receive::tests::*;
 
 #[tokio::test]
@@ -207,9 +208,10 @@ async fn too_much_in_flight_is_unavailable_until_there_is_room() {
     let message = framed(0, &spans(1, &"x".repeat(1_000 << 10)).encode_to_vec());
     let (first, last) = message.split_at(900 << 10);
     sender.send(Bytes::copy_from_slice(first)).await.unwrap();
-    while served.budget.state().0 < first.len() - 5 {
-        tokio::task::yield_now().await;
-    }
+    eventually("the first part is taken", || {
+        (served.budget.state().0 >= first.len() - 5).then_some(())
+    })
+    .await;
     let mut client = TraceServiceClient::new(connect(&served).await);
     let status = client
         .export(spans(1, &"x".repeat(200 << 10)))
@@ -249,11 +251,9 @@ async fn a_client_that_goes_away_gives_its_room_back() {
         .send(framed(0, &[0; 500_000])[..400_000].to_vec().into())
         .await
         .unwrap();
-    let arrived = async {
-        while served.budget.state().0 < 399_000 {
-            tokio::task::yield_now().await;
-        }
-    };
+    let arrived = eventually("the body is taken", || {
+        (served.budget.state().0 >= 399_000).then_some(())
+    });
     tokio::select! {
         _ = &mut calling => panic!("answered before the body came"),
         () = arrived => {}

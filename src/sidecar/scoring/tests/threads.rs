@@ -74,8 +74,8 @@ fn a_refused_request_marks_each_trace_for_its_own_thread() {
     assert_eq!(telemetry.counter("spanscore_unscored_spans_total", &[]), 2);
 }
 
-#[test]
-fn a_panic_on_one_thread_leaves_the_others_judging_and_holds_no_room() {
+#[tokio::test]
+async fn a_panic_on_one_thread_leaves_the_others_judging_and_holds_no_room() {
     let (tell, judgements) = sync_channel(MAX_BATCHES);
     let judge: Judge = Box::new(move |judged, _| tell.send(told(judged)).unwrap());
     let (queue, workers) = two(1 << 20, [Box::new(|_, _| panic!("on purpose")), judge]);
@@ -96,7 +96,7 @@ fn a_panic_on_one_thread_leaves_the_others_judging_and_holds_no_room() {
     );
     queue.offer(batch(traces.map(|trace| span(trace, 3, "b")).into()), None);
     assert_eq!(telemetry.counter("spanscore_unscored_spans_total", &[]), 1);
-    until(|| queue.shared.waiting.load(Ordering::Relaxed) == 0);
+    is_empty(&queue).await;
     drop(queue);
     other.join().unwrap();
     // It does not wait for the dead thread either.

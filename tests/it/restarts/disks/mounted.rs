@@ -11,6 +11,7 @@ use rustix::process::Signal;
 
 use super::{Case, Received, Trial, check, filler, is_asked_for, say, skip};
 use crate::support::backend::Backend;
+use crate::support::eventually::eventually;
 use crate::support::program::{http, is_acknowledged, metric};
 
 /// A file system that is unmounted when dropped.
@@ -131,9 +132,10 @@ async fn a_full_disk_takes_requests_within_a_second_of_having_room() {
         let mut names = acknowledged.iter();
         names.any(|name| !received.spans.contains_key(name))
     };
-    while is_missing(received.update(&backend)) {
-        tokio::task::yield_now().await;
-    }
+    eventually("everything acknowledged arrives", || {
+        (!is_missing(received.update(&backend))).then_some(())
+    })
+    .await;
     sidecar.signal(Signal::TERM);
     assert_eq!(sidecar.ended().0, 0);
 }
