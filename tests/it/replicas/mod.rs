@@ -1,18 +1,22 @@
-//! Replicas that share the traces, as real processes: one is added, one is removed, or requests are
-//! spread without regard to traces. No verdict contradicts the whole trace once the replicas have
-//! noticed. Does not prove how long a router takes: here the spans are sent by hand.
+//! Replicas that share the traces: one is added, one is removed, or requests are spread without
+//! regard to traces. No verdict contradicts the whole trace once the replicas have noticed. Most are
+//! simulated, with time as an argument; three stories run real processes and their list of peers.
+//! Does not prove how long a router takes: here the spans are sent by hand.
 
 mod recorded;
 mod replica;
 mod sessions;
+mod simulated;
 
 use std::path::Path;
+use std::time::Duration;
 
 use opentelemetry_proto::tonic::trace::v1::Span;
 use spanscore::sidecar;
 
 use crate::support::spans::attribute;
-use replica::{Replica, peers};
+use replica::{Replica, Told, peers};
+use simulated::Cluster;
 
 const CRITERIA: &str = r#"criteria=[{
     "name": "order",
@@ -60,24 +64,32 @@ fn id(trace: u8) -> String {
     format!("{trace:02x}").repeat(16)
 }
 
-/// A replica with short times.
-fn start(peers: &Path, inactive: &str) -> Replica {
+/// A real replica with short times.
+fn start(peers: &Path, inactive: &str, warm_up: &str) -> Replica {
     let inactive = format!("assemble.inactive={inactive}");
+    let warm_up = format!("assemble.warm_up={warm_up}");
     let settings = [
         CRITERIA,
         &inactive,
         "assemble.settle=50ms",
         "assemble.settle_remote=50ms",
-        "assemble.warm_up=1s",
+        &warm_up,
     ];
     Replica::start(peers, &settings)
+}
+
+/// No simulated replicas yet, with short times.
+fn cluster(peers: &[&str]) -> Cluster {
+    let quick = Duration::from_millis(50);
+    let settings = simulated::settings(quick, Duration::from_secs(60), Duration::from_secs(1));
+    Cluster::new(CRITERIA, settings, peers)
 }
 
 /// The label and completeness of each trace's judgement.
 type Verdicts = std::collections::BTreeMap<String, (String, String)>;
 
-fn verdicts(replica: Replica) -> Verdicts {
-    let told = replica.ended().into_iter();
+fn verdicts(told: Vec<Told>) -> Verdicts {
+    let told = told.into_iter();
     told.map(|told| (told.trace_id, (told.label, told.completeness)))
         .collect()
 }
@@ -88,51 +100,44 @@ fn verdict(label: &str, completeness: &str) -> (String, String) {
 
 #[test]
 fn traces_that_a_change_of_the_replicas_splits_are_incomplete() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("peers");
-    peers(&file, &["a", "b"]);
-    let [a, b] = [(); 2].map(|()| start(&file, "60s"));
-    for replica in [&a, &b] {
-        replica.until("spanscore_peers", 2);
+    let mut cluster = cluster(&["a", "b"]);
+    for name in ["a", "b"] {
+        cluster.start(name);
     }
     // Both have warmed up when these runs begin, by the agents' clock.
-    let from = sidecar::now().unix_nanos + SECOND;
+    let from = cluster.now.unix_nanos + SECOND;
     let [[begun_9, ended_9], [begun_1, ended_1]] = [9, 1].map(|trace| run(trace, from));
 
     // A third replica is added: the router sends it a part of the traces.
-    a.take_spans(begun_9);
-    a.take_spans(begun_1);
-    a.confirm();
-    peers(&file, &["a", "b", "c"]);
-    let c = start(&file, "60s");
-    for replica in [&a, &b, &c] {
-        replica.until("spanscore_peers", 3);
-    }
-    c.take_spans(ended_9);
-    a.take_spans(ended_1);
+    cluster.take_spans("a", begun_9);
+    cluster.take_spans("a", begun_1);
+    cluster.confirm();
+    cluster.set_peers(&["a", "b", "c"]);
+    cluster.start("c");
+    cluster.notice();
+    cluster.take_spans("c", ended_9);
+    cluster.take_spans("a", ended_1);
     // The second replica is removed: the others get the rest of its traces.
-    let from = sidecar::now().unix_nanos + SECOND;
+    let from = cluster.now.unix_nanos + SECOND;
     let [[begun_2, ended_2], [begun_3, ended_3]] = [2, 3].map(|trace| run(trace, from));
-    b.take_spans(begun_2);
-    c.take_spans(begun_3);
-    c.confirm();
-    peers(&file, &["a", "c"]);
-    for replica in [&a, &c] {
-        replica.until("spanscore_peers", 2);
-        assert_eq!(replica.metric("spanscore_peers_unresolved"), Some(0));
-    }
-    drop(b);
-    a.take_spans(ended_2);
-    c.take_spans(ended_3);
+    cluster.take_spans("b", begun_2);
+    cluster.take_spans("c", begun_3);
+    cluster.confirm();
+    cluster.set_peers(&["a", "c"]);
+    let of_b = cluster.killed("b");
+    cluster.notice();
+    cluster.take_spans("a", ended_2);
+    cluster.take_spans("c", ended_3);
     // Runs that begin after both changes.
-    let from = sidecar::now().unix_nanos + 30 * SECOND;
-    for (trace, replica) in [(6, &a), (7, &c)] {
-        let [begun, ended] = run(trace, from);
-        replica.take_spans(begun);
-        replica.take_spans(ended);
+    let from = cluster.now.unix_nanos + 30 * SECOND;
+    for (trace, name) in [(6, "a"), (7, "c")] {
+        for spans in run(trace, from) {
+            cluster.take_spans(name, spans);
+        }
     }
 
-    let (a, c) = (verdicts(a), verdicts(c));
+    assert!(of_b.is_empty(), "{of_b:?}");
+    let [a, c] = ["a", "c"].map(|name| verdicts(cluster.ended(name)));
     let of_a: Vec<_> = [9, 1, 2, 6].map(|trace| a[&id(trace)].clone()).into();
     assert_eq!(
         of_a,
@@ -156,12 +161,46 @@ fn traces_that_a_change_of_the_replicas_splits_are_incomplete() {
     );
 }
 
+/// The list of peers is a file, which is replaced as a mounted ConfigMap is.
+#[test]
+fn real_replicas_notice_a_change_and_call_what_it_splits_incomplete() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("peers");
+    peers(&file, &["a", "b"]);
+    let [a, b] = [(); 2].map(|()| start(&file, "60s", "1s"));
+    for replica in [&a, &b] {
+        replica.until("spanscore_peers", 2);
+    }
+    let [begun, ended] = run(9, sidecar::now().unix_nanos + SECOND);
+    a.take_spans(begun);
+    peers(&file, &["a", "b", "c"]);
+    let c = start(&file, "60s", "1s");
+    for replica in [&a, &b, &c] {
+        replica.until("spanscore_peers", 3);
+        assert_eq!(replica.metric("spanscore_peers_unresolved"), Some(0));
+    }
+    c.take_spans(ended);
+    // Runs that begin after the change.
+    let from = sidecar::now().unix_nanos + 30 * SECOND;
+    for (trace, replica) in [(6, &a), (7, &c)] {
+        for spans in run(trace, from) {
+            replica.take_spans(spans);
+        }
+    }
+    let [a, c] = [a, c].map(|replica| verdicts(replica.ended()));
+    let whole = verdict("pass", "root_ended");
+    assert_eq!(a[&id(9)], verdict("not_evaluated", "shutdown"), "its half");
+    assert_eq!(c[&id(9)], verdict("not_evaluated", "incomplete"));
+    assert_eq!([&a[&id(6)], &c[&id(7)]], [&whole, &whole]);
+}
+
 #[test]
 fn behind_a_balancer_that_spreads_requests_no_verdict_is_wrong_once_that_is_noticed() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("peers");
     peers(&file, &["a", "b", "c"]);
-    let replicas = [(); 3].map(|()| start(&file, "1s"));
+    // Without a warm-up, the first spans are evidence already.
+    let replicas = [(); 3].map(|()| start(&file, "1s", "0s"));
     let spread = |traces: std::ops::Range<u8>| {
         let from = sidecar::now().unix_nanos + 20 * SECOND;
         for trace in traces {
@@ -170,9 +209,8 @@ fn behind_a_balancer_that_spreads_requests_no_verdict_is_wrong_once_that_is_noti
             }
         }
     };
-    // Spans that arrive before the replicas have warmed up are no evidence.
     for replica in &replicas {
-        replica.confirm();
+        replica.until("spanscore_peers", 3);
     }
     spread(1..19);
     for replica in &replicas {
@@ -181,7 +219,7 @@ fn behind_a_balancer_that_spreads_requests_no_verdict_is_wrong_once_that_is_noti
     spread(19..37);
     let (mut n_wrong, mut n_wrong_later, mut n_later) = (0, 0, 0);
     for replica in replicas {
-        for (trace, (label, _)) in verdicts(replica) {
+        for (trace, (label, _)) in verdicts(replica.ended()) {
             let is_later = (19..37).any(|later| id(later) == trace);
             n_later += usize::from(is_later);
             n_wrong += usize::from(label == "fail");
@@ -197,49 +235,43 @@ fn behind_a_balancer_that_spreads_requests_no_verdict_is_wrong_once_that_is_noti
 fn peers_that_cannot_be_found_are_reported_and_judging_continues() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("missing");
-    let replica = start(&file, "60s");
+    let replica = start(&file, "60s", "1s");
     // Does not rely on the log, whose line may come before the ports listen.
     replica.until("spanscore_peers_unresolved", 1);
     let from = sidecar::now().unix_nanos + 11 * SECOND;
     run(1, from)
         .into_iter()
         .for_each(|spans| replica.take_spans(spans));
-    assert_eq!(verdicts(replica)[&id(1)], verdict("pass", "root_ended"));
+    assert_eq!(
+        verdicts(replica.ended())[&id(1)],
+        verdict("pass", "root_ended")
+    );
 }
 
 /// Every lookup finds another thousand addresses: in this state no trace is known to be whole.
 #[test]
 fn a_thousand_peers_that_change_all_the_time_make_traces_incomplete_until_they_stay() {
-    const CHANGES: &str = "spanscore_peers_changes_total";
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("peers");
-    let thousand = |generation: u64| {
-        let names: Vec<String> = (0..1_000)
+    let thousand = |generation: u64| -> Vec<String> {
+        (0..1_000)
             .map(|n| format!("10.{generation}.{}.{}", n / 250, n % 250))
-            .collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        peers(&file, &names);
+            .collect()
     };
-    thousand(0);
-    let replica = start(&file, "60s");
-    replica.until("spanscore_peers", 1_000);
-    let whole = |trace: u8| {
-        let from = sidecar::now().unix_nanos;
-        run(trace, from)
-            .into_iter()
-            .for_each(|spans| replica.take_spans(spans));
-    };
+    let mut cluster = cluster(&[]);
+    cluster.set_peers(&thousand(0));
+    cluster.start("a");
     for generation in 1..=3 {
-        whole(generation as u8);
-        thousand(generation);
-        replica.until(CHANGES, generation);
+        for spans in run(generation as u8, cluster.now.unix_nanos) {
+            cluster.take_spans("a", spans);
+        }
+        cluster.set_peers(&thousand(generation));
+        cluster.notice();
     }
-    replica.confirm();
+    cluster.confirm();
     // The run begins after the memory of traces has begun again.
-    let [begun, ended] = run(9, sidecar::now().unix_nanos + SECOND);
-    replica.take_spans(begun);
-    replica.take_spans(ended);
-    let told = verdicts(replica);
+    for spans in run(9, cluster.now.unix_nanos + SECOND) {
+        cluster.take_spans("a", spans);
+    }
+    let told = verdicts(cluster.ended("a"));
     for trace in 2..=3 {
         // The pass is certain: both calls were seen.
         assert_eq!(told[&id(trace)], verdict("pass", "incomplete"), "{trace}");

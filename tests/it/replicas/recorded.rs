@@ -1,16 +1,15 @@
-//! The recorded sessions of all frameworks over three replicas, which are real processes: their
-//! requests by trace id while replicas are taken away, added and killed, and spread by request and
-//! by connection. Compares every verdict with that of one process that saw the whole session, and
-//! prints how many right ones are missing (`-- --nocapture`). Does not prove how soon a real router
-//! follows a change: here it does so at once.
+//! The recorded sessions of all frameworks over three simulated replicas: their requests by trace id
+//! while replicas are taken away, added and killed, and spread by request and by connection.
+//! Compares every verdict with that of one replica that saw the whole session, and prints how many
+//! right ones are missing (`-- --nocapture`). Does not prove how soon a real router follows a
+//! change: here it does so at once.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use spanscore::sidecar;
-
-use super::replica::{Replica, Told, peers};
+use super::replica::Told;
 use super::sessions::{Request, Session, recorded_id, round_of, sessions};
+use super::simulated::{Cluster, Replica, settings};
 
 /// Two criteria that half of the sessions meet, and two about calls that must not be there: half of
 /// a trace fails the former and passes the latter.
@@ -28,33 +27,19 @@ const CRITERIA: &str = r#"criteria=[
     ] } } }
 ]"#;
 
-/// The warm-up in seconds where a test waits for it.
-const SHORT: u64 = 3;
+const SHORT_WARM_UP: Duration = Duration::from_secs(3);
 
-/// Starts a replica that warms up for this many seconds.
-fn start(file: &Path, warm_up: u64) -> Replica {
-    // Longer than the time to notice a change of the peers (2 s), as with the defaults.
-    let settings = [
-        CRITERIA,
-        "assemble.settle=3s",
-        "assemble.settle_remote=3s",
-        "assemble.inactive=4s",
-        &format!("assemble.warm_up={warm_up}s"),
-    ];
-    Replica::start(file, &settings)
-}
-
-/// A list of peers that does not change by itself.
-fn peer_file(folder: &tempfile::TempDir, names: &[&str]) -> PathBuf {
-    let file = folder.path().join("peers");
-    peers(&file, names);
-    file
+/// No replicas yet; they wait longer for spans than they take to notice a change of the peers (2 s),
+/// as with the defaults.
+fn cluster(warm_up: Duration, peers: &[&str]) -> Cluster {
+    let settings = settings(Duration::from_secs(3), Duration::from_secs(4), warm_up);
+    Cluster::new(CRITERIA, settings, peers)
 }
 
 /// The earliest beginning of sessions that a replica judges if it has just started or noticed a
 /// change.
-fn warm(warm_up: u64) -> u64 {
-    sidecar::now().unix_nanos + warm_up * 1_000_000_000
+fn warm(cluster: &Cluster, warm_up: Duration) -> u64 {
+    cluster.now.unix_nanos + warm_up.as_nanos() as u64
 }
 
 /// The router's choice of a replica for a trace: when the replicas change, no more traces move than
@@ -71,36 +56,25 @@ fn choice<'a>(trace_id: &[u8], among: &[&'a str]) -> &'a str {
     among.iter().copied().max_by_key(weight).unwrap()
 }
 
-type Replicas = BTreeMap<&'static str, Replica>;
-
 /// Sends requests by trace id.
-fn route(replicas: &Replicas, requests: &[Request]) {
-    let names: Vec<&str> = replicas.keys().copied().collect();
+fn route(cluster: &mut Cluster, requests: &[Request]) {
+    let names: Vec<&str> = cluster.replicas.keys().copied().collect();
     for request in requests {
         let placed = request.placed(|id| {
             let name = choice(id, &names);
             names.iter().position(|other| *other == name).unwrap()
         });
         for (at, part) in placed {
-            replicas[names[at]].take(part.signal(), &part.encoded());
+            cluster.take(names[at], &part);
         }
     }
 }
 
-/// Waits until no trace is open. A judging thread that has not yet processed what it was sent
-/// counts none, so it checks again after some seconds.
-fn until_closed<'a>(replicas: impl IntoIterator<Item = &'a Replica> + Clone) {
-    let is_closed = |replica: &Replica| replica.metric("spanscore_traces_open") == Some(0);
-    let mut is_certain = false;
-    while !is_certain {
-        for replica in replicas.clone() {
-            replica.until("spanscore_traces_open", 0);
-        }
-        if let Some(replica) = replicas.clone().into_iter().next() {
-            replica.confirm();
-        }
-        is_certain = replicas.clone().into_iter().all(is_closed);
-    }
+/// The time that a session takes to be sent.
+const SENDING: Duration = Duration::from_millis(5);
+
+fn until_closed(cluster: &mut Cluster) {
+    cluster.pass_until("no trace is open", |replica| replica.n_open() == 0);
 }
 
 /// Labels by trace and criterion.
@@ -108,18 +82,17 @@ type Labels = BTreeMap<(String, String), BTreeSet<String>>;
 
 /// The verdict of each criterion on each recorded trace.
 fn truth(sessions: &[Session]) -> Labels {
-    let folder = tempfile::tempdir().unwrap();
-    let file = peer_file(&folder, &["only"]);
-    let replica = start(&file, SHORT);
-    replica.until("spanscore_peers", 1);
+    let mut cluster = cluster(SHORT_WARM_UP, &["only"]);
+    cluster.start("only");
     for session in sessions {
-        for request in session.renewed(0, warm(SHORT)) {
-            replica.take(request.signal(), &request.encoded());
+        for request in session.renewed(0, warm(&cluster, SHORT_WARM_UP)) {
+            cluster.take("only", &request);
         }
+        cluster.pass(SENDING);
     }
-    until_closed([&replica]);
+    until_closed(&mut cluster);
     let mut truth = Labels::new();
-    for told in replica.ended() {
+    for told in cluster.ended("only") {
         let key = (recorded_id(&told.trace_id).to_owned(), told.criterion);
         truth.insert(key, BTreeSet::from([told.label]));
     }
@@ -177,84 +150,76 @@ fn last(told: Vec<Told>) -> Vec<Told> {
 
 #[test]
 fn by_trace_id_scaling_and_killing_give_no_wrong_verdict() {
-    // Spans that arrive this soon after a change are no evidence that traces arrive torn. It is
-    // longer than a busy machine takes to send the halves of all sessions, and nothing waits for
-    // it.
-    const WARM_UP: u64 = 60;
+    // Spans that arrive this soon after a change are no evidence that traces arrive torn.
+    const WARM_UP: Duration = Duration::from_secs(60);
     let sessions = sessions();
     let truth = truth(&sessions);
-    let folder = tempfile::tempdir().unwrap();
-    let file = peer_file(&folder, &["a", "b", "c"]);
-    let mut replicas: Replicas = ["a", "b", "c"]
-        .map(|name| (name, start(&file, WARM_UP)))
-        .into();
-    for replica in replicas.values() {
-        replica.until("spanscore_peers", 3);
+    let mut cluster = cluster(WARM_UP, &["a", "b", "c"]);
+    for name in ["a", "b", "c"] {
+        cluster.start(name);
     }
     let mut told = Vec::new();
-    let renewed = |round: u16, begin: u64| -> Vec<Vec<Request>> {
+    let renewed = |cluster: &Cluster, round: u16| -> Vec<Vec<Request>> {
+        let begin = warm(cluster, WARM_UP);
         let sessions = sessions.iter();
         sessions
             .map(|session| session.renewed(round, begin))
             .collect()
     };
-    let halves = |requests: &[Request]| requests.len().div_ceil(2);
+    let send_begun = |cluster: &mut Cluster, under_way: &[Vec<Request>]| {
+        for requests in under_way {
+            route(cluster, &requests[..requests.len().div_ceil(2)]);
+            cluster.pass(SENDING);
+        }
+    };
+    let send_rest = |cluster: &mut Cluster, under_way: &[Vec<Request>]| {
+        for requests in under_way {
+            route(cluster, &requests[requests.len().div_ceil(2)..]);
+            cluster.pass(SENDING);
+        }
+    };
 
     // Round 0: nothing changes.
-    for requests in renewed(0, warm(WARM_UP)) {
-        route(&replicas, &requests);
+    for requests in renewed(&cluster, 0) {
+        route(&mut cluster, &requests);
+        cluster.pass(SENDING);
     }
-    until_closed(replicas.values());
+    until_closed(&mut cluster);
     // Round 1: three become one while sessions are under way.
-    let under_way = renewed(1, warm(WARM_UP));
-    for requests in &under_way {
-        route(&replicas, &requests[..halves(requests)]);
-    }
-    peers(&file, &["a"]);
+    let under_way = renewed(&cluster, 1);
+    send_begun(&mut cluster, &under_way);
+    cluster.set_peers(&["a"]);
     for name in ["b", "c"] {
-        told.extend(last(replicas.remove(name).unwrap().ended()));
+        told.extend(last(cluster.ended(name)));
     }
-    for requests in &under_way {
-        route(&replicas, &requests[halves(requests)..]);
-    }
-    replicas["a"].until("spanscore_peers", 1);
+    send_rest(&mut cluster, &under_way);
+    cluster.notice();
     // Round 2: one becomes three.
-    let under_way = renewed(2, warm(WARM_UP));
-    for requests in &under_way {
-        route(&replicas, &requests[..halves(requests)]);
+    let under_way = renewed(&cluster, 2);
+    send_begun(&mut cluster, &under_way);
+    cluster.confirm();
+    cluster.set_peers(&["a", "d", "e"]);
+    for name in ["d", "e"] {
+        cluster.start(name);
     }
-    replicas["a"].confirm();
-    peers(&file, &["a", "d", "e"]);
-    replicas.extend(["d", "e"].map(|name| (name, start(&file, WARM_UP))));
-    for requests in &under_way {
-        route(&replicas, &requests[halves(requests)..]);
-    }
-    for replica in replicas.values() {
-        replica.until("spanscore_peers", 3);
-    }
+    send_rest(&mut cluster, &under_way);
+    cluster.notice();
     // Round 3: one of three is killed.
-    let under_way = renewed(3, warm(WARM_UP));
-    for requests in &under_way {
-        route(&replicas, &requests[..halves(requests)]);
-    }
-    for replica in replicas.values() {
-        replica.confirm();
-    }
-    told.extend(last(replicas.remove("e").unwrap().killed()));
-    peers(&file, &["a", "d"]);
-    for requests in &under_way {
-        route(&replicas, &requests[halves(requests)..]);
-    }
-    for replica in replicas.values() {
-        replica.until("spanscore_peers", 2);
-    }
+    let under_way = renewed(&cluster, 3);
+    send_begun(&mut cluster, &under_way);
+    cluster.confirm();
+    told.extend(last(cluster.killed("e")));
+    cluster.set_peers(&["a", "d"]);
+    send_rest(&mut cluster, &under_way);
+    cluster.notice();
     // Round 4: nothing changes any more.
-    for requests in renewed(4, warm(WARM_UP)) {
-        route(&replicas, &requests);
+    for requests in renewed(&cluster, 4) {
+        route(&mut cluster, &requests);
+        cluster.pass(SENDING);
     }
-    until_closed(replicas.values());
-    for replica in replicas.into_values() {
-        told.extend(last(replica.ended()));
+    until_closed(&mut cluster);
+    for name in ["a", "d"] {
+        told.extend(last(cluster.ended(name)));
     }
 
     let outcomes: Vec<Outcome> = (0..5).map(|round| outcome(&truth, &told, round)).collect();
@@ -274,23 +239,26 @@ fn by_trace_id_scaling_and_killing_give_no_wrong_verdict() {
     }
 }
 
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
 /// Sends every session, each request to the replica that `place` chooses by the number of the
 /// request and of the connection that carries it.
 fn spread(
-    replicas: &[Replica],
+    cluster: &mut Cluster,
     sessions: &[Session],
     round: u16,
     place: impl Fn(usize, usize) -> usize,
 ) {
     let mut n_requests = usize::from(round);
     for (number, session) in sessions.iter().enumerate() {
-        for request in session.renewed(round, warm(SHORT)) {
+        for request in session.renewed(round, warm(cluster, SHORT_WARM_UP)) {
             // An SDK has an exporter, and so a connection, for each signal.
             let connection = 2 * number + usize::from(request.signal() == "logs");
-            let at = place(n_requests, connection) % replicas.len();
-            replicas[at].take(request.signal(), &request.encoded());
+            let at = place(n_requests, connection) % NAMES.len();
+            cluster.take(NAMES[at], &request);
             n_requests += 1;
         }
+        cluster.pass(SENDING);
     }
 }
 
@@ -298,26 +266,22 @@ fn spread(
 fn spread_twice(place: impl Fn(usize, usize) -> usize, is_noticed: bool) -> [Outcome; 2] {
     let sessions = sessions();
     let truth = truth(&sessions);
-    let folder = tempfile::tempdir().unwrap();
-    let file = peer_file(&folder, &["a", "b", "c"]);
-    let replicas: Vec<Replica> = (0..3).map(|_| start(&file, SHORT)).collect();
-    for replica in &replicas {
-        replica.until("spanscore_peers", 3);
+    let mut cluster = cluster(SHORT_WARM_UP, &NAMES);
+    for name in NAMES {
+        cluster.start(name);
     }
     // Spans that arrive before the replicas have warmed up are no evidence.
-    for replica in &replicas {
-        replica.confirm();
-        replica.confirm();
+    cluster.pass(2 * SHORT_WARM_UP);
+    spread(&mut cluster, &sessions, 0, &place);
+    if is_noticed {
+        let is_torn = |replica: &Replica| replica.n_torn_services() == 1;
+        cluster.pass_until("the service is torn", is_torn);
     }
-    spread(&replicas, &sessions, 0, &place);
-    for replica in replicas.iter().filter(|_| is_noticed) {
-        replica.until("spanscore_services_torn", 1);
-    }
-    spread(&replicas, &sessions, 1, &place);
-    until_closed(&replicas);
-    let told: Vec<Told> = replicas
+    spread(&mut cluster, &sessions, 1, &place);
+    until_closed(&mut cluster);
+    let told: Vec<Told> = NAMES
         .into_iter()
-        .flat_map(|replica| last(replica.ended()))
+        .flat_map(|name| last(cluster.ended(name)))
         .collect();
     [0, 1].map(|round| outcome(&truth, &told, round))
 }

@@ -3,13 +3,17 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use opentelemetry_proto::tonic::trace::v1::Span;
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::support::eventually::blocking;
 use crate::support::program::{Running, http};
 use crate::support::spans::request;
+
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) struct Replica {
     running: Running,
@@ -68,19 +72,9 @@ impl Replica {
 
     /// Waits until a metric has this value.
     pub(super) fn until(&self, series: &str, value: u64) {
-        while self.metric(series) != Some(value) {
-            std::thread::yield_now();
-        }
-    }
-
-    /// Waits until the peers have been looked up after this moment and have not changed.
-    pub(super) fn confirm(&self) {
-        const ANSWERS: &str = "spanscore_peers_answers_total";
-        let answers = self.metric(ANSWERS).unwrap();
-        // The next answer may belong to an earlier lookup.
-        while self.metric(ANSWERS) < Some(answers + 2) {
-            std::thread::yield_now();
-        }
+        blocking(PATIENCE, &format!("{series} is {value}"), || {
+            (self.metric(series) == Some(value)).then_some(())
+        });
     }
 
     /// Stops the replica gracefully. Returns everything that it printed.
@@ -93,12 +87,6 @@ impl Replica {
         let mut child = running;
         assert_eq!(child.child.wait().unwrap().code(), Some(0));
         told
-    }
-
-    /// Kills the replica. Returns what it had printed.
-    pub(super) fn killed(self) -> Vec<Told> {
-        self.running.signal(Signal::KILL);
-        self.printed.join().unwrap()
     }
 }
 

@@ -1,0 +1,222 @@
+//! Replicas that share the traces, without processes: the pipeline of each, told the time and the
+//! peers. Time passes from one timer to the next, so a minute takes no time. Does not prove that the
+//! program reads the list of peers and tells its pipelines; the real replicas do.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use opentelemetry_proto::tonic::trace::v1::Span;
+use serde_json::Value;
+use spanscore::assemble::Settings;
+use spanscore::pipeline::{Judged, Pipeline, Rules};
+use spanscore::receive::scan::scan;
+use spanscore::receive::scan_logs;
+use spanscore::sidecar;
+use spanscore::span::Now;
+
+use super::replica::Told;
+use super::sessions::Request;
+use crate::support::records::rules_of;
+use crate::support::spans::request;
+
+/// How often a replica looks its peers up, as in the program.
+const LOOKUP_EVERY: Duration = Duration::from_secs(2);
+
+/// Long enough for everything that may happen by itself.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// The replicas, their clock, and the list of peers that they find.
+pub(super) struct Cluster {
+    rules: Rules,
+    settings: Settings,
+    peers: Vec<String>,
+    pub(super) now: Now,
+    pub(super) replicas: BTreeMap<&'static str, Replica>,
+}
+
+pub(super) struct Replica {
+    pipeline: Pipeline,
+    next_lookup: Instant,
+    /// The peers at the last lookup, and when they were last found to be those.
+    known: Option<Vec<String>>,
+    confirmed: Now,
+    n_torn_services: usize,
+    told: Vec<Told>,
+}
+
+/// The settings of a replica whose other settings are the program's.
+pub(super) fn settings(settle: Duration, inactive: Duration, warm_up: Duration) -> Settings {
+    Settings {
+        settle,
+        max_settle: Duration::from_secs(15),
+        settle_remote: settle,
+        inactive,
+        restart_guard: Some(Duration::from_secs(120)),
+        warm_up,
+        has_peers: true,
+        expired: Duration::from_secs(3_600),
+        recent_ttl: Duration::from_secs(3_600),
+        ..Settings::replay()
+    }
+}
+
+impl Cluster {
+    /// No replicas yet; `criteria` as a flag sets them.
+    pub(super) fn new(criteria: &str, settings: Settings, peers: &[&str]) -> Self {
+        let criteria = criteria.strip_prefix("criteria=").expect("as a flag");
+        let criteria: Value = serde_json::from_str(criteria).expect("JSON");
+        let mut cluster = Self {
+            rules: rules_of(criteria),
+            settings,
+            peers: Vec::new(),
+            now: sidecar::now(),
+            replicas: BTreeMap::new(),
+        };
+        cluster.set_peers(peers);
+        cluster
+    }
+
+    pub(super) fn set_peers<T: ToString>(&mut self, peers: &[T]) {
+        self.peers = peers.iter().map(ToString::to_string).collect();
+    }
+
+    /// Starts a replica, which looks its peers up at once; the next one starts a little later.
+    pub(super) fn start(&mut self, name: &'static str) {
+        let replica = Replica {
+            pipeline: Pipeline::new(self.settings.clone(), self.now),
+            next_lookup: self.now.instant,
+            known: None,
+            confirmed: self.now,
+            n_torn_services: 0,
+            told: Vec::new(),
+        };
+        self.replicas.insert(name, replica);
+        self.pass(Duration::from_millis(300));
+    }
+
+    /// Lets time pass, with every lookup and every judgement that falls due.
+    pub(super) fn pass(&mut self, time: Duration) {
+        let end = self.now.instant + time;
+        loop {
+            let due = self.replicas.values().filter_map(|replica| {
+                let judging = replica.pipeline.next_deadline();
+                Some(judging.map_or(replica.next_lookup, |it| it.min(replica.next_lookup)))
+            });
+            // What was due in the past is done; clocks tick in milliseconds.
+            let next = due.min().filter(|next| *next < end);
+            let next = next.map(|next| next.max(self.now.instant + Duration::from_millis(1)));
+            self.tick_to(next.unwrap_or(end).min(end));
+            if self.now.instant == end {
+                return;
+            }
+        }
+    }
+
+    fn tick_to(&mut self, instant: Instant) {
+        let passed = instant.saturating_duration_since(self.now.instant);
+        self.now.instant = instant;
+        self.now.unix_nanos += passed.as_nanos() as u64;
+        for replica in self.replicas.values_mut() {
+            if replica.next_lookup <= instant {
+                replica.look_up(&self.peers, self.now);
+            }
+            let judged = replica.pipeline.advance(&self.rules, self.now);
+            replica.keep(&judged);
+        }
+    }
+
+    /// Lets time pass until this is so of every replica.
+    pub(super) fn pass_until(&mut self, what: &str, is_so: impl Fn(&Replica) -> bool) {
+        let give_up_at = self.now.instant + PATIENCE;
+        while !self.replicas.values().all(&is_so) {
+            assert!(
+                self.now.instant < give_up_at,
+                "it never came to that: {what}"
+            );
+            self.pass(Duration::from_millis(100));
+        }
+    }
+
+    /// Lets time pass until every replica has found the peers of this moment.
+    pub(super) fn notice(&mut self) {
+        let peers = self.peers.clone();
+        self.pass_until("the peers are noticed", |it| {
+            it.known.as_ref() == Some(&peers)
+        });
+    }
+
+    /// Lets time pass until every replica has looked its peers up again.
+    pub(super) fn confirm(&mut self) {
+        self.pass(LOOKUP_EVERY);
+    }
+
+    pub(super) fn take(&mut self, name: &str, request: &Request) {
+        self.take_body(name, request.signal(), &request.encoded());
+    }
+
+    pub(super) fn take_spans(&mut self, name: &str, spans: Vec<Span>) {
+        self.take_body(name, "traces", &request(spans));
+    }
+
+    fn take_body(&mut self, name: &str, signal: &str, body: &[u8]) {
+        let keys = Some(&**self.rules.keys());
+        let batch = match signal {
+            "logs" => scan_logs::scan(body, keys).unwrap().batch,
+            _ => scan(body, keys).unwrap().batch,
+        };
+        let replica = self.replicas.get_mut(name).expect("a replica that runs");
+        replica.pipeline.accept(&self.rules, batch, self.now);
+    }
+
+    /// Stops a replica gracefully. Returns everything that it told.
+    pub(super) fn ended(&mut self, name: &str) -> Vec<Told> {
+        let mut replica = self.replicas.remove(name).expect("a replica that runs");
+        let judged = replica.pipeline.drain(&self.rules, self.now);
+        replica.keep(&judged);
+        replica.told
+    }
+
+    /// Kills a replica. Returns what it had told.
+    pub(super) fn killed(&mut self, name: &str) -> Vec<Told> {
+        let replica = self.replicas.remove(name).expect("a replica that runs");
+        replica.told
+    }
+}
+
+impl Replica {
+    /// As the program's watch of its peers does: a change counts from the last lookup that found
+    /// the peers known before.
+    fn look_up(&mut self, peers: &[String], now: Now) {
+        self.next_lookup = now.instant + LOOKUP_EVERY;
+        let since = std::mem::replace(&mut self.confirmed, now);
+        if self.known.as_deref() != Some(peers) {
+            self.known = Some(peers.to_vec());
+            self.pipeline.begin_memory(since, now);
+        }
+    }
+
+    fn keep(&mut self, judged: &Judged) {
+        self.told
+            .extend(judged.evaluations.iter().map(|evaluation| Told {
+                trace_id: evaluation.trajectory.trace_id.to_string(),
+                criterion: evaluation.criterion.name().to_owned(),
+                label: evaluation.verdict.as_str().to_owned(),
+                completeness: evaluation.trajectory.completeness.as_str().to_owned(),
+            }));
+        for change in self.pipeline.take_torn().changes {
+            match change.is_torn {
+                true => self.n_torn_services += 1,
+                false => self.n_torn_services -= 1,
+            }
+        }
+    }
+
+    pub(super) fn n_open(&self) -> usize {
+        self.pipeline.stats().n_open
+    }
+
+    /// Services whose traces arrive torn.
+    pub(super) fn n_torn_services(&self) -> usize {
+        self.n_torn_services
+    }
+}
