@@ -152,8 +152,13 @@ fn wait_until_judged(admin: &str, trace_id: &str) {
 #[test]
 fn the_page_proposes_what_init_writes_of_the_same_trace() {
     const FRAMEWORKS: [&str; 3] = ["langgraph-openinference/", "pydantic-ai/", "agno/"];
-    let values = ["--set", "explain.values=true"];
-    let mut sidecar = Running::start(&values);
+    let settings = [
+        "--set",
+        "explain.values=true",
+        "--set",
+        "assemble.settle=50ms",
+    ];
+    let mut sidecar = Running::start(&settings);
     let [otlp, admin] = sidecar.addresses();
     let scenarios = load::scenarios();
     for framework in FRAMEWORKS {

@@ -16,20 +16,16 @@ use spanscore::transport::DeliveryOutcome;
 
 use crate::captures::load;
 use crate::support::backend::Backend;
-use crate::support::sidecars::{client, config, is_ours, passes_through, start};
+use crate::support::sidecars::{all_pass_through, client, config, is_ours, start};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_captured_session_passes_through_grpc_untouched_and_understood() {
-    for scenario in load::scenarios() {
-        passes_through(&scenario, Protocol::Grpc).await;
-    }
+    all_pass_through(load::scenarios(), Protocol::Grpc).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_captured_session_passes_through_http_untouched_and_understood() {
-    for scenario in load::scenarios() {
-        passes_through(&scenario, Protocol::HttpProtobuf).await;
-    }
+    all_pass_through(load::scenarios(), Protocol::HttpProtobuf).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

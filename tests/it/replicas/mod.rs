@@ -1,7 +1,7 @@
 //! Replicas that share the traces: one is added, one is removed, or requests are spread without
-//! regard to traces. No verdict contradicts the whole trace once the replicas have noticed. Most are
-//! simulated, with time as an argument; three stories run real processes and their list of peers.
-//! Does not prove how long a router takes: here the spans are sent by hand.
+//! regard to traces. No verdict contradicts the whole trace once the replicas have noticed. Most
+//! are simulated, with time as an argument; three stories run real processes and their list of
+//! peers. Does not prove how long a router takes: here the spans are sent by hand.
 
 mod recorded;
 mod replica;

@@ -1,5 +1,5 @@
-//! The recorded sessions of all frameworks over three simulated replicas: their requests by trace id
-//! while replicas are taken away, added and killed, and spread by request and by connection.
+//! The recorded sessions of all frameworks over three simulated replicas: their requests by trace
+//! id while replicas are taken away, added and killed, and spread by request and by connection.
 //! Compares every verdict with that of one replica that saw the whole session, and prints how many
 //! right ones are missing (`-- --nocapture`). Does not prove how soon a real router follows a
 //! change: here it does so at once.
@@ -29,8 +29,8 @@ const CRITERIA: &str = r#"criteria=[
 
 const SHORT_WARM_UP: Duration = Duration::from_secs(3);
 
-/// No replicas yet; they wait longer for spans than they take to notice a change of the peers (2 s),
-/// as with the defaults.
+/// No replicas yet; they wait longer for spans than they take to notice a change of the peers
+/// (2 s), as with the defaults.
 fn cluster(warm_up: Duration, peers: &[&str]) -> Cluster {
     let settings = settings(Duration::from_secs(3), Duration::from_secs(4), warm_up);
     Cluster::new(CRITERIA, settings, peers)

@@ -1,6 +1,6 @@
 //! Replicas that share the traces, without processes: the pipeline of each, told the time and the
-//! peers. Time passes from one timer to the next, so a minute takes no time. Does not prove that the
-//! program reads the list of peers and tells its pipelines; the real replicas do.
+//! peers. Time passes from one timer to the next, so a minute takes no time. Does not prove that
+//! the program reads the list of peers and tells its pipelines; the real replicas do.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -98,9 +98,9 @@ impl Cluster {
     pub(super) fn pass(&mut self, time: Duration) {
         let end = self.now.instant + time;
         loop {
-            let due = self.replicas.values().filter_map(|replica| {
+            let due = self.replicas.values().map(|replica| {
                 let judging = replica.pipeline.next_deadline();
-                Some(judging.map_or(replica.next_lookup, |it| it.min(replica.next_lookup)))
+                judging.map_or(replica.next_lookup, |it| it.min(replica.next_lookup))
             });
             // What was due in the past is done; clocks tick in milliseconds.
             let next = due.min().filter(|next| *next < end);

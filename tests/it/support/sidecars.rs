@@ -1,7 +1,7 @@
 //! Sidecars of the tests on free ports, the requests sent through them, and checks of what they
 //! deliver.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,6 +19,7 @@ use otlp::{json, scan, scan_logs};
 use spanscore::cli::configuration::Disk;
 use spanscore::config::{Config, Protocol, Signal, Sources};
 use spanscore::sidecar::{self, Observer, Plan, Sidecar};
+use spanscore::span::TraceId;
 use spanscore::transport::{Client, DeliveryOutcome};
 
 use super::backend::Backend;
@@ -40,20 +41,45 @@ const WHOLE: [&str; 5] = [
     "js-vercel-ai-sdk-v7/",
 ];
 
-pub(crate) async fn passes_through(scenario: &Scenario, protocol: Protocol) {
-    let name = &scenario.name;
+/// Sends every recorded session through a sidecar. Those of one trace share it. Those of several have
+/// one each: their traces complete each other's calls where they are judged in one slice.
+pub(crate) async fn all_pass_through(scenarios: Vec<Scenario>, protocol: Protocol) {
+    let is_of_one_trace = |scenario: &Scenario| replayed(&scenario.requests).0 <= 1;
+    let (of_one, of_several): (Vec<_>, Vec<_>) = scenarios.into_iter().partition(is_of_one_trace);
+    assert!(of_one.len() > 50, "{} share a sidecar", of_one.len());
+    println!(
+        "{} of one trace, {} of several",
+        of_one.len(),
+        of_several.len()
+    );
+    pass_through(&of_one, protocol).await;
+    for scenario in &of_several {
+        pass_through(std::slice::from_ref(scenario), protocol).await;
+    }
+}
+
+/// Sends these sessions through one sidecar. What it delivers is what was sent, to the byte, and it
+/// understands each session as a replay of that session alone does.
+async fn pass_through(scenarios: &[Scenario], protocol: Protocol) {
     let backend = Backend::start().await;
-    let (sidecar, seen) = start(&config(&backend, protocol)).await;
+    // Nothing closes before the sidecar stops.
+    let settings = ["settle", "max_settle", "settle_remote", "inactive"];
+    let settings = settings.map(|key| (format!("assemble.{key}"), "1h"));
+    let settings = settings.each_ref().map(|(key, time)| (&**key, *time));
+    let config = config_with(&backend.address.to_string(), protocol, &settings);
+    let (sidecar, seen) = start(&config).await;
     let address = match protocol {
         Protocol::Grpc => sidecar.addresses.grpc.unwrap(),
         Protocol::HttpProtobuf => sidecar.addresses.http.unwrap(),
     };
     let client = client(address, protocol);
-    for (file, body) in &scenario.requests {
-        let signal = signal(file);
-        if file.ends_with(".json") {
-            post_json(sidecar.addresses.http.unwrap(), signal, body).await;
-        } else {
+    for scenario in scenarios {
+        for (file, body) in &scenario.requests {
+            let signal = signal(file);
+            if file.ends_with(".json") {
+                post_json(sidecar.addresses.http.unwrap(), signal, body).await;
+                continue;
+            }
             let answer = client
                 .send(signal, Bytes::from(body.clone()), &HeaderMap::new())
                 .await;
@@ -65,7 +91,8 @@ pub(crate) async fn passes_through(scenario: &Scenario, protocol: Protocol) {
                         message: None
                     }
                 ),
-                "{name} {file}: {answer:?}"
+                "{} {file}: {answer:?}",
+                scenario.name
             );
         }
     }
@@ -73,17 +100,15 @@ pub(crate) async fn passes_through(scenario: &Scenario, protocol: Protocol) {
     sidecar.stop().await;
 
     // Requests are delivered concurrently, so they may reach the downstream in a different order.
-    let arrived: Vec<(String, Bytes)> = backend
-        .arrived()
-        .into_iter()
+    let arrived = backend.arrived().into_iter();
+    let mut arrived: Vec<(&str, Bytes)> = arrived
         .filter(|arrived| !is_ours(&arrived.body))
-        .map(|arrived| (arrived.signal.to_owned(), arrived.body))
+        .map(|arrived| (arrived.signal, arrived.body))
         .collect();
-    let mut arrived_as = arrived.clone();
-    let mut sent: Vec<(String, Bytes)> = scenario
-        .requests
-        .iter()
-        .map(|(file, body)| {
+    arrived.sort();
+    let mut n_sent = 0;
+    for scenario in scenarios {
+        for (file, body) in &scenario.requests {
             let signal = signal(file);
             let body = match (file.ends_with(".json"), signal) {
                 (false, _) => body.clone(),
@@ -91,47 +116,76 @@ pub(crate) async fn passes_through(scenario: &Scenario, protocol: Protocol) {
                 (true, Signal::Logs) => json::logs(body).unwrap(),
                 (true, Signal::Metrics) => json::metrics(body).unwrap(),
             };
-            (signal.as_str().to_owned(), Bytes::from(body))
-        })
-        .collect();
-    arrived_as.sort();
-    sent.sort();
+            let sent = (signal.as_str(), Bytes::from(body));
+            let at = arrived.binary_search(&sent);
+            let at = at.unwrap_or_else(|_| panic!("{} {file}: not to the byte", scenario.name));
+            // A request that was sent twice has to arrive twice.
+            arrived.remove(at);
+            n_sent += 1;
+        }
+    }
     assert!(
-        arrived_as == sent,
-        "{name}: {} requests sent, {} arrived, and not the same bytes",
-        sent.len(),
-        arrived_as.len()
+        arrived.is_empty(),
+        "{n_sent} were sent, and {} more arrived",
+        arrived.len()
     );
     for (signal, books) in telemetry.item_counts() {
         assert_eq!(
             (books.accepted, books.queued),
             (books.sent, 0),
-            "{name}: the books of {signal} balance with nothing dropped"
+            "the books of {signal} balance with nothing dropped"
         );
     }
 
+    // The last one of a trace is the whole one.
     let seen = seen.lock().unwrap();
-    assert_eq!(
-        printed(&seen),
-        printed(&replayed(scenario)),
-        "{name}: the sidecar understands what replay understands"
-    );
-    if WHOLE.iter().any(|framework| name.starts_with(framework)) {
-        let mut names: Vec<&str> = seen
-            .iter()
-            .flat_map(|trajectory| &trajectory.tool_calls)
-            .map(|call| &*call.name)
-            .collect();
-        let mut made: Vec<&str> = scenario.expected["tool_calls"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|call| call["name"].as_str().unwrap())
-            .collect();
-        names.sort();
-        made.sort();
-        assert_eq!(names, made, "{name}: the calls that were really made");
+    let seen: BTreeMap<TraceId, &Arc<Trajectory>> =
+        seen.iter().map(|one| (one.trace_id, one)).collect();
+    let mut n_traces = 0;
+    for Scenario {
+        name,
+        expected,
+        requests,
+    } in scenarios
+    {
+        let (_, replayed) = replayed(requests);
+        n_traces += replayed.len();
+        let calls = |trajectory: &Arc<Trajectory>| {
+            let Trajectory {
+                root, tool_calls, ..
+            } = &**trajectory;
+            (root.to_string(), tool_calls.clone())
+        };
+        let of_scenario = replayed.iter().map(|one| {
+            let seen = seen.get(&one.trace_id);
+            seen.unwrap_or_else(|| panic!("{name}: no {}", one.trace_id))
+        });
+        let of_scenario: Vec<_> = of_scenario.collect();
+        for (seen, replayed) in of_scenario.iter().zip(&replayed) {
+            assert_eq!(
+                calls(seen),
+                calls(replayed),
+                "{name}: the sidecar understands what replay understands"
+            );
+        }
+        if WHOLE.iter().any(|framework| name.starts_with(framework)) {
+            let of_scenario = of_scenario.iter();
+            let mut names: Vec<&str> = of_scenario
+                .flat_map(|trajectory| &trajectory.tool_calls)
+                .map(|call| &*call.name)
+                .collect();
+            let mut made: Vec<&str> = expected["tool_calls"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|call| call["name"].as_str().unwrap())
+                .collect();
+            names.sort();
+            made.sort();
+            assert_eq!(names, made, "{name}: the calls that were really made");
+        }
     }
+    assert_eq!(seen.len(), n_traces, "each trace is of one session");
 }
 
 pub(crate) fn config(backend: &Backend, protocol: Protocol) -> Config {
@@ -185,10 +239,10 @@ pub(crate) async fn start(config: &Config) -> (Sidecar, Seen) {
     let seen = Seen::default();
     let observed = seen.clone();
     let observer: Observer = Box::new(move |judged, _| {
-        observed
-            .lock()
-            .unwrap()
-            .extend(judged.trajectories.iter().cloned())
+        let mut seen = observed.lock().unwrap();
+        seen.extend(judged.trajectories.iter().cloned());
+        // What another trace has completed since.
+        seen.extend(judged.revised.iter().cloned());
     });
     (start_observed(config, observer).await, seen)
 }
@@ -244,12 +298,13 @@ pub(crate) fn is_ours(body: &[u8]) -> bool {
     memchr::memmem::find(body, b"\x0a\x09spanscore").is_some()
 }
 
-/// The result of the same requests without ports and clocks.
-fn replayed(scenario: &Scenario) -> Vec<Arc<Trajectory>> {
+/// The number of traces of these requests, and the trajectories of those with anything to judge,
+/// without ports and clocks.
+fn replayed(requests: &[(String, Vec<u8>)]) -> (usize, Vec<Arc<Trajectory>>) {
     let rules = rules(&Config::default());
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
-    for (file, body) in &scenario.requests {
+    for (file, body) in requests {
         let is_json = file.ends_with(".json");
         let batch = match signal(file) {
             Signal::Traces if is_json => {
@@ -268,16 +323,9 @@ fn replayed(scenario: &Scenario) -> Vec<Arc<Trajectory>> {
         };
         pipeline.take(&rules, batch, now);
     }
-    pipeline.finish(&rules, now).trajectories
-}
-
-/// The calls of each trace, whatever closed it.
-fn printed(trajectories: &[Arc<Trajectory>]) -> BTreeMap<String, String> {
-    let calls = |trajectory: &Arc<Trajectory>| {
-        (
-            trajectory.trace_id.to_string(),
-            format!("{} {:#?}", trajectory.root, trajectory.tool_calls),
-        )
-    };
-    trajectories.iter().map(calls).collect()
+    let mut trace_ids = BTreeSet::new();
+    let judged = pipeline.end_of_input(&rules, now, |trace| {
+        trace_ids.insert(trace.trace_id);
+    });
+    (trace_ids.len(), judged.trajectories)
 }
