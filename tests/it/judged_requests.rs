@@ -154,7 +154,6 @@ fn said(judged: &Judged) -> BTreeMap<String, Vec<String>> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 200,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
@@ -197,7 +196,6 @@ fn started(span: &Span) -> Span {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 500,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

@@ -48,15 +48,13 @@ mod tests {
         evaluate.into_iter().enumerate().map(criterion).collect()
     }
 
-    /// The recorded sessions, divided among sidecars. Those of one sidecar are judged in one slice when
-    /// it stops, so that each trace is judged once; this many bytes leave room for what is kept of them.
+    /// The recorded sessions, divided among sidecars. Those of one sidecar are judged together when
+    /// it stops, and few enough for their scores to be the same ones, not only the latest.
     fn shares(scenarios: &[Scenario]) -> Vec<&[Scenario]> {
         const MAX_SHARE: usize = 320 << 10;
-        let size = |one: &Scenario| {
-            one.requests
-                .iter()
-                .map(|(_, body)| body.len())
-                .sum::<usize>()
+        let size = |one: &Scenario| -> usize {
+            let bodies = one.requests.iter().map(|(_, body)| body.len());
+            bodies.sum()
         };
         let mut taken = 0;
         let shares = scenarios.chunk_by(|one, next| {

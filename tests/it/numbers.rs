@@ -136,8 +136,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(96))]
-
         #[test]
         fn a_double_equals_itself_and_no_other(bits: u64, as_attribute: bool) {
             let float = f64::from_bits(bits);

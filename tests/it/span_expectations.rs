@@ -353,7 +353,6 @@ fn another_expectation_with_the_same_outcome_is_another_revision() {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 150,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

@@ -5,14 +5,14 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use judge::assemble::Settings;
+use judge::pipeline::{Judged, Pipeline, Rules};
 use opentelemetry_proto::tonic::trace::v1::Span;
+use otlp::scan::scan;
+use otlp::scan_logs;
+use otlp::span::Now;
 use serde_json::Value;
-use spanscore::assemble::Settings;
-use spanscore::pipeline::{Judged, Pipeline, Rules};
-use spanscore::receive::scan::scan;
-use spanscore::receive::scan_logs;
 use spanscore::sidecar;
-use spanscore::span::Now;
 
 use super::replica::Told;
 use super::sessions::Request;

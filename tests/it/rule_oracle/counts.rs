@@ -7,8 +7,6 @@ use serde_json::json;
 use super::{Made, calls, evaluated, orders};
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
-
     #[test]
     fn calls_are_counted_and_stand_first_or_last_as_in_the_orders_that_are_possible(
         calls in calls(),

@@ -23,8 +23,6 @@ fn n_retries(calls: &[Made], x: usize) -> usize {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
-
     #[test]
     fn effort_is_counted_as_it_is_by_hand(
         made in calls(),

@@ -370,8 +370,6 @@ fn naively(asked: &Asked, calls: &[Made]) -> (Option<f64>, usize, usize, Vec<usi
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 800, ..ProptestConfig::default() })]
-
     #[test]
     fn a_rule_is_kept_as_in_the_orders_that_are_possible(calls in calls(), asked in asked()) {
         let evaluation = evaluated(&rule(&asked), &calls, None);
@@ -448,8 +446,6 @@ fn any_criterion() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
-
     #[test]
     fn a_verdict_holds_whenever_a_call_without_times_ran(
         calls in calls(),

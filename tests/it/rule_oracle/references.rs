@@ -80,8 +80,6 @@ fn changes(expected: usize, made: &[usize], fits: &dyn Fn(usize, usize) -> bool)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 800, ..ProptestConfig::default() })]
-
     #[test]
     fn a_reference_is_matched_in_the_best_order_that_is_possible(
         calls in calls(),

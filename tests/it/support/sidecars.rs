@@ -15,11 +15,11 @@ use hyper_util::rt::TokioExecutor;
 use judge::assemble::Settings;
 use judge::extract::Trajectory;
 use judge::pipeline::{Pipeline, Rules};
+use otlp::span::TraceId;
 use otlp::{json, scan, scan_logs};
 use spanscore::cli::configuration::Disk;
 use spanscore::config::{Config, Protocol, Signal, Sources};
 use spanscore::sidecar::{self, Observer, Plan, Sidecar};
-use spanscore::span::TraceId;
 use spanscore::transport::{Client, DeliveryOutcome};
 
 use super::backend::Backend;
@@ -41,8 +41,8 @@ const WHOLE: [&str; 5] = [
     "js-vercel-ai-sdk-v7/",
 ];
 
-/// Sends every recorded session through a sidecar. Those of one trace share it. Those of several have
-/// one each: their traces complete each other's calls where they are judged in one slice.
+/// Sends every recorded session through a sidecar. Those of one trace share it. Those of several
+/// have one each: their traces complete each other's calls where they are judged in one slice.
 pub(crate) async fn all_pass_through(scenarios: Vec<Scenario>, protocol: Protocol) {
     let is_of_one_trace = |scenario: &Scenario| replayed(&scenario.requests).0 <= 1;
     let (of_one, of_several): (Vec<_>, Vec<_>) = scenarios.into_iter().partition(is_of_one_trace);

@@ -1,16 +1,53 @@
 //! Criteria about calls that a trace contains, and about calls that it does not: one for each
 //! evaluator, and more for what can be certain early. Criteria that do not load are left out.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use fastrand::Rng;
 use judge::evaluate::RULE_TEMPLATES;
 use judge::extract::{ToolCall, Trajectory};
 use serde_json::{Value, json};
 
+use crate::support::repetitions::number;
+
 /// At most this many calls have criteria of their own.
 const MAX_CALLS: usize = 5;
 
-pub(crate) fn about(trajectories: &[Arc<Trajectory>]) -> Vec<Value> {
+/// One criterion of each kind, picked at random; `.ci/extended properties` takes all.
+pub(crate) fn some_about(trajectories: &[Arc<Trajectory>], random: &mut Rng) -> Vec<Value> {
+    let n_of_kind = number("SPANSCORE_TEST_CRITERIA", 1) as usize;
+    let mut by_kind: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for criterion in about(trajectories) {
+        by_kind.entry(kind(&criterion)).or_default().push(criterion);
+    }
+    let picked = by_kind.into_values().flat_map(|mut of_kind| {
+        random.shuffle(&mut of_kind);
+        of_kind.truncate(n_of_kind);
+        of_kind
+    });
+    picked.collect()
+}
+
+/// What a criterion asks about, without the names, values and numbers of the calls.
+fn kind(value: &Value) -> String {
+    const NAMED_BY_CALLS: [&str; 3] = ["args", "parameters", "tool_calls_count"];
+    const CHOICES: [&str; 2] = ["error", "score"];
+    match value {
+        Value::Object(fields) => {
+            let kinds = fields.iter().map(|(key, value)| match &**key {
+                key if NAMED_BY_CALLS.contains(&key) => key.to_owned(),
+                key if CHOICES.contains(&key) => format!("{key}:{value}"),
+                key => format!("{key}{}", kind(value)),
+            });
+            format!("{{{}}}", kinds.collect::<Vec<_>>().join(","))
+        }
+        Value::Array(items) => items.first().map(kind).unwrap_or_default(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => String::new(),
+    }
+}
+
+fn about(trajectories: &[Arc<Trajectory>]) -> Vec<Value> {
     let mut list = Vec::new();
     let mut add = |evaluate: Value| {
         list.push(json!({ "name": list.len().to_string(), "evaluate": evaluate }));

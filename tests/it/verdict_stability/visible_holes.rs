@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use judge::assemble::Settings;
-use judge::evaluate::{Evaluation, Scope, Verdict};
+use judge::evaluate::{Evaluation, Verdict};
 use judge::pipeline::{Judged, Pipeline, Rules};
 use opentelemetry_proto::tonic::trace::v1::Span as OtlpSpan;
 use otlp::scan;
-use otlp::span::{Span, SpanId, TraceId};
+use otlp::span::{Span, TraceId};
 use serde_json::json;
 use spanscore::sidecar;
 
-use super::{accept, criteria, rules, spans_of, whole};
+use super::{Subject, accept, criteria, rules, spans_of, subject, whole};
 use crate::captures::load;
 use crate::support::spans::{self, SpanCall, spans_of_run};
 
@@ -26,21 +26,11 @@ const REMOTE: u32 = 0x301;
 /// Losses for each captured session.
 const N_LOSSES: usize = 6;
 
-/// The subject of a verdict: trace, agent run where each run is judged, criterion.
-type Subject = (TraceId, Option<SpanId>, String);
-
 fn verdicts(judged: &Judged) -> BTreeMap<Subject, (&Evaluation, Verdict)> {
-    let mut verdicts = BTreeMap::new();
-    for evaluation in &judged.evaluations {
-        let (criterion, trajectory) = (&evaluation.criterion, &evaluation.trajectory);
-        let subject = trajectory.subject.as_ref();
-        let run = subject
-            .filter(|_| criterion.scope() == Scope::Agent)
-            .map(|subject| subject.span_id);
-        let about = (trajectory.trace_id, run, criterion.name().to_owned());
-        verdicts.insert(about, (evaluation, evaluation.verdict));
-    }
-    verdicts
+    let evaluations = judged.evaluations.iter();
+    evaluations
+        .map(|evaluation| (subject(evaluation), (evaluation, evaluation.verdict)))
+        .collect()
 }
 
 fn is_given(verdict: Verdict) -> bool {
@@ -130,10 +120,10 @@ fn losses_that_show_lead_to_no_wrong_verdict() {
     for scenario in load::scenarios() {
         let none = rules(&[]);
         let on_whole = whole(&none, &flagged(spans_of(&scenario, &none)));
-        let rules = rules(&criteria::about(&on_whole.trajectories));
+        let mut random = Rng::with_seed(on_whole.trajectories.len() as u64);
+        let rules = rules(&criteria::some_about(&on_whole.trajectories, &mut random));
         let spans = flagged(spans_of(&scenario, &rules));
         let on_whole = whole(&rules, &spans);
-        let mut random = Rng::with_seed(spans.len() as u64);
         for loss in 0..N_LOSSES {
             let share = [0.3, 0.6, 0.9][loss % 3];
             let mut left: Vec<Span> = spans.clone();
