@@ -16,7 +16,7 @@
 //! ```
 //! use std::time::Instant;
 //!
-//! use spanscore_judge::{Now, Pipeline, Rules, Settings, Verdict};
+//! use judge::{Now, Pipeline, Rules, Settings, Verdict};
 //!
 //! let rules = Rules::from_json(
 //!     r#"{ "criteria": [{ "name": "look-up-before-charge", "evaluate": {

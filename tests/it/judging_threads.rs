@@ -17,8 +17,8 @@ mod tests {
     use spanscore::sidecar::{Observer, Sidecar};
     use spanscore::transport::DeliveryOutcome;
 
-    use crate::captures::load::{self, Scenario};
     use crate::support::backend::Backend;
+    use crate::support::captures::{self, Scenario};
     use crate::support::sidecars::{client, config_with, signal, start_observed};
 
     /// Criteria that read order, counts, arguments and results of the tools that were called.
@@ -125,7 +125,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn every_recorded_session_has_the_same_scores_on_any_number_of_threads() {
-        for scenarios in shares(&load::scenarios()) {
+        for scenarios in shares(&captures::scenarios()) {
             let on_one = scores(1, scenarios).await;
             for n_threads in [2, 4] {
                 let on_several = scores(n_threads, scenarios).await;
@@ -142,7 +142,7 @@ mod tests {
     /// come as revisions, so only the latest scores must agree.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn all_sessions_at_once_have_the_same_latest_scores_on_any_number_of_threads() {
-        let scenarios = load::scenarios();
+        let scenarios = captures::scenarios();
         let latest = |lines: Vec<Map<String, Value>>| {
             let mut latest: BTreeMap<String, (u64, Map<String, Value>)> = BTreeMap::new();
             for mut line in lines {

@@ -1,4 +1,4 @@
-//! How a trace becomes a trajectory, on small traces written here. `tests/it/captures` compares
+//! How a trace becomes a trajectory, on small traces written here. `tests/judge/captures` compares
 //! real payloads, `products` tests products without a capture. Proves nothing about the scan, which
 //! these tests bypass.
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use judge::pipeline::{LogBatch, LogJudge, LogMark, LogStart};
 use otlp::span::{Batch, Now, TraceId};
+use otlp::{json, scan};
 
 use super::set_aside::UnreadRecord;
 use super::status::PartitionStatus;
@@ -17,7 +18,6 @@ use crate::kafka::{
     CommittedOffset, ReadRecord, decode_progress, encode_progress, n_partitions_at_start,
     partition_of,
 };
-use crate::receive::{json, scan};
 use crate::sidecar::now;
 use crate::sync::Mutex;
 use crate::telemetry::{

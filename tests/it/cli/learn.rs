@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::captures::load::{Scenario, scenarios};
+use crate::support::captures::{Scenario, scenarios};
 use crate::support::program::run;
 
 const SECOND: u64 = 1_000_000_000;

@@ -14,8 +14,8 @@ use prost::Message;
 use spanscore::config::{Protocol, Signal};
 use spanscore::transport::DeliveryOutcome;
 
-use crate::captures::load;
 use crate::support::backend::Backend;
+use crate::support::captures as load;
 use crate::support::sidecars::{all_pass_through, client, config, is_ours, start};
 
 #[tokio::test(flavor = "multi_thread")]

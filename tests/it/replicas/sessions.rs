@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use otlp::json;
 use prost::Message;
 
-use crate::captures::load::{Scenario, scenarios};
+use crate::support::captures::{Scenario, scenarios};
 
 /// All sessions belong to one service, as the runs of one team's agent do.
 const SERVICE: &str = "agents";

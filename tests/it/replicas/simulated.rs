@@ -16,7 +16,6 @@ use spanscore::sidecar;
 
 use super::replica::Told;
 use super::sessions::Request;
-use crate::support::records::rules_of;
 use crate::support::spans::request;
 
 /// How often a replica looks its peers up, as in the program.
@@ -66,7 +65,7 @@ impl Cluster {
         let criteria = criteria.strip_prefix("criteria=").expect("as a flag");
         let criteria: Value = serde_json::from_str(criteria).expect("JSON");
         let mut cluster = Self {
-            rules: rules_of(criteria),
+            rules: Rules::new(serde_json::from_value(criteria).unwrap()),
             settings,
             peers: Vec::new(),
             now: sidecar::now(),
@@ -165,7 +164,7 @@ impl Cluster {
             _ => scan(body, keys).unwrap().batch,
         };
         let replica = self.replicas.get_mut(name).expect("a replica that runs");
-        replica.pipeline.accept(&self.rules, batch, self.now);
+        replica.pipeline.take(&self.rules, batch, self.now);
     }
 
     /// Stops a replica gracefully. Returns everything that it told.

@@ -2,12 +2,14 @@
 //! downstream that receives.
 
 pub(crate) mod backend;
-pub(crate) mod calls;
-pub(crate) mod cases;
+#[path = "../../support/captures.rs"]
+pub(crate) mod captures;
 pub(crate) mod eventually;
+#[path = "../../support/pages.rs"]
 pub(crate) mod pages;
 pub(crate) mod program;
-pub(crate) mod records;
+#[path = "../../support/repetitions.rs"]
 pub(crate) mod repetitions;
 pub(crate) mod sidecars;
+#[path = "../../support/spans.rs"]
 pub(crate) mod spans;

@@ -23,7 +23,7 @@ use spanscore::sidecar::{self, Observer, Plan, Sidecar};
 use spanscore::transport::{Client, DeliveryOutcome};
 
 use super::backend::Backend;
-use crate::captures::load::Scenario;
+use crate::support::captures::Scenario;
 
 const CRITERIA: &str = "
 criteria:
@@ -300,7 +300,7 @@ pub(crate) fn is_ours(body: &[u8]) -> bool {
 
 /// The number of traces of these requests, and the trajectories of those with anything to judge,
 /// without ports and clocks.
-fn replayed(requests: &[(String, Vec<u8>)]) -> (usize, Vec<Arc<Trajectory>>) {
+pub(crate) fn replayed(requests: &[(String, Vec<u8>)]) -> (usize, Vec<Arc<Trajectory>>) {
     let rules = rules(&Config::default());
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);

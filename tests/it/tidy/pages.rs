@@ -61,9 +61,12 @@ fn rows(page: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_room_and_every_test_module_has_a_row() {
-    let rooms = std::fs::read_dir("src").unwrap().map(|entry| {
+    let folders = ["src", "src/judge"].map(|folder| std::fs::read_dir(folder).unwrap());
+    let rooms = folders.into_iter().flatten().filter_map(|entry| {
         let path = entry.unwrap().path();
-        path.file_stem().unwrap().to_str().unwrap().to_owned()
+        let is_room = path.is_dir() || path.extension().is_some_and(|extension| extension == "rs");
+        let name = path.file_stem()?.to_str()?.to_owned();
+        is_room.then_some(name)
     });
     let is_program = |name: &String| ["lib", "main"].contains(&name.as_str());
     let rooms: BTreeSet<String> = rooms.filter(|name| !is_program(name)).collect();
@@ -74,9 +77,10 @@ fn every_room_and_every_test_module_has_a_row() {
         "ARCHITECTURE.md has no row of {missing:?}"
     );
 
-    let program = read(Path::new("tests/it/main.rs"));
-    let modules = program
-        .lines()
+    let programs = ["tests/it/main.rs", "tests/judge/main.rs"].map(Path::new).map(read);
+    let modules = programs
+        .iter()
+        .flat_map(|program| program.lines())
         .filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';'));
     let modules: BTreeSet<String> = modules
         .filter(|name| *name != "support")

@@ -1,0 +1,151 @@
+//! Compares `docs/evaluators.md` and the descriptions in the schema with the doc comments of the
+//! evaluators, their only source. Does not prove that the comments are true; the corpus does.
+
+use std::fs;
+
+use judge::evaluate::Criterion;
+use serde_json::Value;
+
+use crate::support::doc_line;
+use crate::support::pages::{assert_current, read};
+
+const INTRODUCTION: &str = "\
+# Evaluators
+
+Made from the doc comments of `src/judge/evaluate/evaluators/`; `tests/judge/evaluator_docs.rs`
+holds it current.
+
+A criterion has one of these under `evaluate`. The score is between 0 and 1; the label is `pass`
+where it reaches the criterion's `threshold` (1.0 unless said otherwise), else `fail`. Two more
+labels say that there is no honest answer:
+
+- `not_evaluated`: the trace was cut short and its rest could change the verdict, or arguments or
+  results that the criterion reads were not captured. A call without arguments (a result) has
+  none if other calls of the trajectory that the same instrumentation recorded carry theirs: the
+  same convention and service and, where a convention is shared by many instrumentations
+  (`gen_ai`, `openinference`, `mcp`), the same instrumentation scope. Otherwise capture is off
+  there, and the value is not known.
+- `error`: the criterion cannot be applied to a call that was made, or an expectation that the run
+  itself carries cannot be used ([expectations](expectations.md)).
+
+Explanations show names, counts and positions. Values of arguments and results appear only with
+`explain.values: true`.
+
+A verdict about a trace that was cut short is given only where the rest cannot change it. What
+each evaluator says below about further calls holds for calls that stay as they are. The rest of a
+trace can also show that two calls are one (a client and its server), that a call is a hand-off,
+which arguments it had, that a clock was ahead, or that another span is the one to evaluate.
+Therefore:
+
+- An order is certain only among calls below one missing parent that the SDK marks as local (OTLP
+  flag 0x100), or below a root that is there.
+- A call whose missing parent could be a wrapper of it (only calls of its name lie below) counts
+  once for its name, without place and values. A call of an unnamed or badly named tool, and
+  `transfer_to_X` while no agent X is known, count for nothing.
+- Arguments and results that are not there may still come; arguments that are no object may
+  change.
+- A criterion that selects by `agent`, `root` or `attributes` gives no verdict before the root is
+  there and is an agent's run that has ended; one that selects by `service` gives none while a
+  parent is missing that is not marked as local. With `scope: agent`, a run gets no verdict while
+  a run around it could be missing.
+";
+
+/// Evaluators in the order of the enum.
+fn names() -> Vec<String> {
+    let table = read("src/judge/evaluate/evaluators/mod.rs");
+    let start = table
+        .find("pub enum Evaluator {")
+        .expect("evaluators/mod.rs has the enum");
+    let variants = table[start..]
+        .lines()
+        .skip(1)
+        .take_while(|line| !line.starts_with('}'));
+    variants
+        .filter_map(|line| line.trim().split_once('('))
+        .map(|(variant, _)| snake_case(variant))
+        .collect()
+}
+
+fn snake_case(variant: &str) -> String {
+    let mut name = String::new();
+    for c in variant.chars() {
+        if c.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(c.to_ascii_lowercase());
+    }
+    name
+}
+
+/// The doc comment of the evaluator's struct: the one with the headings.
+fn doc_of(name: &str) -> Vec<String> {
+    let source = read(&format!("src/judge/evaluate/evaluators/{name}.rs"));
+    let mut doc = Vec::new();
+    for line in source.lines() {
+        match doc_line(line) {
+            Some(text) => doc.push(text.to_owned()),
+            None if doc.iter().any(|line| line == "# What it checks") => return doc,
+            None => doc.clear(),
+        }
+    }
+    panic!("src/judge/evaluate/evaluators/{name}.rs: no doc comment with the headings");
+}
+
+fn page() -> String {
+    let mut page = INTRODUCTION.to_owned();
+    for name in names() {
+        page.push_str(&format!("\n## `{name}`\n\n"));
+        for line in doc_of(&name) {
+            let heading = if line.starts_with("# ") { "##" } else { "" };
+            page.push_str(&format!("{heading}{line}\n"));
+        }
+    }
+    page
+}
+
+#[test]
+fn the_page_is_what_the_doc_comments_say() {
+    let page = page();
+    let n_files = fs::read_dir("evaluate/evaluators").unwrap().count();
+    assert_eq!(
+        names().len(),
+        n_files - 1,
+        "one file per evaluator, and mod.rs"
+    );
+    assert_current("docs/evaluators.md", &page);
+}
+
+#[test]
+fn the_schema_describes_every_evaluator_with_its_doc_comment() {
+    let schema = schemars::schema_for!(Criterion).to_value();
+    let definitions = schema["$defs"].as_object().unwrap();
+    let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for name in names() {
+        let of_name = definitions
+            .iter()
+            .find(|(definition, _)| snake_case(definition) == name);
+        let description = of_name
+            .and_then(|(_, definition)| definition["description"].as_str())
+            .unwrap_or_default();
+        assert_eq!(flat(description), flat(&doc_of(&name).join("\n")), "{name}");
+    }
+}
+
+#[test]
+fn the_schema_accepts_what_an_evaluator_is_written_as() {
+    let schema = schemars::schema_for!(Criterion).to_value();
+    let properties = |definition: &str| -> Vec<String> {
+        let fields = schema["$defs"][definition]["properties"]
+            .as_object()
+            .unwrap_or_else(|| panic!("{definition}: {schema:#}"));
+        fields.keys().cloned().collect()
+    };
+    assert_eq!(properties("ToolCallOrder"), ["tool_calls_order", "strict"]);
+    assert_eq!(properties("ToolOrder"), ["expected_tools", "exact_match"]);
+    assert_eq!(properties("RequiredCall").len(), 10);
+    assert_eq!(
+        schema["$defs"]["ToolCallArgs"]["additionalProperties"],
+        Value::Bool(false)
+    );
+    assert_eq!(schema["required"], serde_json::json!(["name", "evaluate"]));
+}

@@ -1,0 +1,538 @@
+//! A pipeline that is rebuilt from a journal's records and marks, after a crash at any moment,
+//! reports what an undisturbed one reports: every score once, with the same revisions. The journal
+//! is a list here; `tests/it/durability.rs` kills the program with a real one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::support::{now, shown};
+use judge::assemble::Settings;
+use judge::pipeline::{
+    CarriedPart, CarriedTracesNote, Judged, Pipeline, Rebuilding, Rules, TraceMark,
+};
+use opentelemetry_proto::tonic::trace::v1::Span;
+use otlp::scan::scan;
+use otlp::scan_pick::pick;
+use otlp::span::{Batch, Now, TraceId};
+use serde_json::json;
+
+use crate::support::records::rules_of;
+use crate::support::spans::{SpanCall, request, spans_of_run};
+
+const N_TRACES: u64 = 24;
+
+/// A process: its state in memory, and what is left after a crash.
+struct Process {
+    rules: Rules,
+    start: Now,
+    seconds: u64,
+    pipeline: Pipeline,
+    /// Judgements that are not yet durable.
+    unsent: Vec<String>,
+    unwritten: Vec<(Vec<u8>, u64)>,
+    disk: Disk,
+}
+
+#[derive(Default)]
+struct Disk {
+    /// Scoring needs the records from this one on.
+    needed: u64,
+    /// The beginning of the memory of traces.
+    since: u64,
+    records: BTreeMap<u64, Record>,
+    next: u64,
+    sent: Vec<String>,
+}
+
+enum Record {
+    Request(Vec<u8>),
+    Marks(Vec<u8>),
+    /// The content of open traces, copied from the record with this number.
+    Carried(u64, Vec<u8>),
+    Open(Vec<u8>),
+}
+
+fn rules() -> Rules {
+    rules_of(json!([
+        { "name": "no rm", "evaluate": { "tool_calls": { "disallowed": ["^rm$"] } } },
+        { "name": "one look", "evaluate": { "efficiency": { "max_duplicates": 0 } } },
+        {
+            "name": "order of each agent", "scope": "agent",
+            "evaluate": { "tool_call_order": { "tool_calls_order": ["look", "rm"] } },
+        },
+    ]))
+}
+
+fn settings() -> Settings {
+    Settings {
+        settle: Duration::from_secs(5),
+        max_settle: Duration::from_secs(15),
+        settle_remote: Duration::from_secs(15),
+        restart_guard: Some(Duration::from_secs(120)),
+        ..Settings::replay()
+    }
+}
+
+impl Process {
+    fn new() -> Self {
+        let start = now();
+        let mut pipeline = Pipeline::new(settings(), start);
+        pipeline.mark_judged();
+        pipeline.restore_memory(0);
+        Self {
+            rules: rules(),
+            start,
+            seconds: 0,
+            pipeline,
+            unsent: Vec::new(),
+            unwritten: Vec::new(),
+            disk: Disk::default(),
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now {
+            instant: self.start.instant + Duration::from_secs(self.seconds),
+            unix_nanos: self.start.unix_nanos + self.seconds * 1_000_000_000,
+        }
+    }
+
+    fn batch(&self, body: &[u8]) -> Batch {
+        scan(body, Some(self.rules.keys())).unwrap().batch
+    }
+
+    fn receive(&mut self, body: Vec<u8>) {
+        let record = self.disk.append(Record::Request(body.clone()));
+        let (batch, now) = (self.batch(&body), self.now());
+        let mut judged = Judged::default();
+        self.pipeline
+            .take_record(&self.rules, batch, record, now, &mut judged);
+        self.take(&judged);
+    }
+
+    fn wait(&mut self, seconds: u64) {
+        self.seconds += seconds;
+        let judged = self.pipeline.advance(&self.rules, self.now());
+        self.take(&judged);
+    }
+
+    fn take(&mut self, judged: &Judged) {
+        self.unsent.extend(judged.evaluations.iter().map(shown));
+        self.unwritten.extend(judged.marks.encode());
+    }
+
+    /// Sends scores, writes marks, and drops records that are no longer needed.
+    fn flush(&mut self) {
+        self.disk.sent.append(&mut self.unsent);
+        for (marks, _) in self.unwritten.drain(..) {
+            self.disk.append(Record::Marks(marks));
+        }
+        let needed = self.pipeline.oldest_record().unwrap_or(self.disk.next);
+        self.disk.release(needed);
+    }
+
+    /// Carries open traces forward until all records so far can be dropped; crashes on the way at
+    /// most once.
+    fn carry(&mut self, mut crashes: impl FnMut() -> bool) {
+        let mut n_crashes = 0;
+        let mut crashes = || {
+            let is_one = n_crashes == 0 && crashes();
+            n_crashes += u32::from(is_one);
+            is_one
+        };
+        loop {
+            let below = self.disk.next;
+            let open = self.pipeline.open_below(below);
+            let ids: Vec<TraceId> = open.iter().map(|trace| trace.trace_id).collect();
+            let copies = self.disk.copies(&ids).into_iter();
+            let has_crashed = copies.map(|copy| self.disk.append(copy)).any(|_| crashes());
+            if has_crashed {
+                self.crash();
+                continue;
+            }
+            for traces in open.chunks(5) {
+                self.disk
+                    .append(Record::Open(CarriedTracesNote::encode(below, traces)));
+            }
+            if crashes() {
+                self.crash();
+                continue;
+            }
+            self.pipeline.need_from(ids, below);
+            assert!(
+                self.pipeline
+                    .oldest_open_record()
+                    .is_none_or(|at| at >= below)
+            );
+            // The memory of traces reaches back as far as before, unless it needs one of the
+            // dropped records.
+            if self.pipeline.oldest_record().is_some_and(|at| at < below) {
+                self.disk.since = self.now().unix_nanos;
+            }
+            self.disk.release(below);
+            if crashes() {
+                self.crash();
+            }
+            return;
+        }
+    }
+
+    fn crash(&mut self) {
+        let disk = std::mem::take(&mut self.disk);
+        *self = Self {
+            seconds: self.seconds + 1,
+            start: self.start,
+            disk,
+            ..Self::new()
+        };
+        let mut marks = Vec::new();
+        for record in self.disk.records.values() {
+            if let Record::Marks(bytes) = record {
+                marks.extend(TraceMark::decode_all(bytes, &self.rules));
+            }
+        }
+        let records = self.disk.records.iter();
+        let requests = records.clone().filter_map(|(number, record)| match record {
+            Record::Request(body) => Some((*number, self.batch(body))),
+            _ => None,
+        });
+        let carried = records.clone().filter_map(|(_, record)| match record {
+            Record::Carried(origin, body) => Some((*origin, body.clone())),
+            _ => None,
+        });
+        let open = records.filter_map(|(_, record)| match record {
+            Record::Open(bytes) => Some(CarriedTracesNote::decode(bytes).unwrap()),
+            _ => None,
+        });
+        let (requests, open) = (requests.collect::<Vec<_>>(), open.collect());
+        let carried: Vec<_> = carried.collect();
+        let now = self.now();
+        self.pipeline.restore_memory(self.disk.since);
+        let (pipeline, begin) = (&mut self.pipeline, self.disk.needed);
+        let mut rebuilding = Rebuilding::new(pipeline, &self.rules, marks, open, begin, now);
+        for part in [CarriedPart::Judged, CarriedPart::Later] {
+            for (origin, body) in &carried {
+                let batch = scan(body, Some(self.rules.keys())).unwrap().batch;
+                rebuilding.take_carried(batch, *origin, part);
+            }
+            if part == CarriedPart::Judged {
+                rebuilding.judge_carried();
+            }
+        }
+        for (number, batch) in requests {
+            rebuilding.take(batch, number);
+        }
+        rebuilding.finish();
+    }
+}
+
+impl Disk {
+    fn append(&mut self, record: Record) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.records.insert(number, record);
+        number
+    }
+
+    /// Drops the records before this one.
+    fn release(&mut self, needed: u64) {
+        self.needed = needed.max(self.needed);
+        self.records = self.records.split_off(&self.needed);
+    }
+
+    /// The parts of the records that belong to these traces.
+    fn copies(&self, ids: &[TraceId]) -> Vec<Record> {
+        let keeps = |trace_id: TraceId| ids.contains(&trace_id);
+        let records = self.records.iter();
+        let mut seen = BTreeSet::new();
+        let copies = records.filter_map(|(number, record)| match record {
+            Record::Request(body) => Some(Record::Carried(*number, pick(body, keeps)?)),
+            Record::Carried(origin, body) => Some(Record::Carried(*origin, pick(body, keeps)?)),
+            Record::Marks(bytes) => Some(Record::Marks(TraceMark::pick(bytes, keeps))),
+            Record::Open(_) => None,
+        });
+        // A copy that a crash left behind is not kept beside the copy that replaces it.
+        let copies = copies.filter(|copy| match copy {
+            Record::Carried(origin, body) => seen.insert((*origin, body.clone())),
+            _ => true,
+        });
+        copies.collect()
+    }
+}
+
+/// Requests of three phases: the runs, then late spans of some, then further ones.
+fn phases(rng: &mut fastrand::Rng) -> [Vec<Vec<u8>>; 3] {
+    let mut phases: [Vec<_>; 3] = Default::default();
+    for trace in 1..=N_TRACES {
+        let names = ["look", "look", "rm", "write", "list", "rm"];
+        let calls = names
+            .iter()
+            .take(3 + (trace % 4) as usize)
+            .map(|name| SpanCall {
+                name: (*name).to_owned(),
+                ..SpanCall::default()
+            });
+        for (idx, span) in spans_of_run(trace, &[], &calls.collect::<Vec<_>>())
+            .into_iter()
+            .enumerate()
+        {
+            // Some runs have late spans, and of those some have them twice.
+            let phase = match idx {
+                0..3 => 0,
+                3 => (trace % 2) as usize,
+                _ => (trace % 3) as usize,
+            };
+            phases[phase].push(span);
+        }
+    }
+    phases.map(|mut spans| {
+        rng.shuffle(&mut spans);
+        spans
+            .chunks(5)
+            .map(|spans| request(spans.to_vec()))
+            .collect()
+    })
+}
+
+/// Runs all phases. `crashes` decides at each step whether the process crashes there.
+fn run(seed: u64, mut crashes: impl FnMut() -> bool) -> (Vec<String>, usize) {
+    let phases = phases(&mut fastrand::Rng::with_seed(seed));
+    let mut process = Process::new();
+    let mut n_crashes = 0;
+    let mut step = |process: &mut Process| {
+        if crashes() {
+            n_crashes += 1;
+            process.crash();
+        }
+    };
+    for phase in phases {
+        for body in phase {
+            process.receive(body);
+            step(&mut process);
+        }
+        process.wait(20);
+        // The judgement is made, and lost again if the process crashes here.
+        step(&mut process);
+        process.wait(20);
+        process.flush();
+        step(&mut process);
+    }
+    (process.disk.sent, n_crashes)
+}
+
+#[test]
+fn crashes_at_any_moment_change_no_score_and_repeat_none() {
+    for seed in 0..6 {
+        let (expected, _) = run(seed, || false);
+        let n_revised = expected
+            .iter()
+            .filter(|line| !line.contains("\"revision\":0"))
+            .count();
+        assert!(n_revised > 10, "{n_revised} of {}", expected.len());
+        let mut expected = expected;
+        expected.sort();
+        let mut rng = fastrand::Rng::with_seed(seed + 1_000);
+        let mut n_all = 0;
+        for share in [40, 10, 3, 1] {
+            let (mut sent, n_crashes) = run(seed, || rng.u32(..share) == 0);
+            sent.sort();
+            assert_eq!(sent, expected, "seed {seed}, {n_crashes} crashes");
+            n_all += n_crashes;
+        }
+        assert!(n_all > 40, "{n_all} crashes");
+    }
+}
+
+/// Moves a run to the moment before the process starts: had its memory of traces begun later than
+/// the run, spans could be missing.
+fn at_present(spans: &mut [Span], start: Now) {
+    const RECORDED: u64 = 1_700_000_000_000_000_000;
+    let before = start.unix_nanos - 10_000_000_000;
+    for span in spans {
+        span.start_time_unix_nano += before - RECORDED;
+        span.end_time_unix_nano += before - RECORDED;
+    }
+}
+
+/// Like [`run`], but all records are dropped again and again while all traces are open, some for
+/// the first time and some reopened by late spans.
+fn run_carrying(
+    seed: u64,
+    start: Now,
+    is_carrying: bool,
+    mut crashes: impl FnMut() -> bool,
+) -> Vec<String> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut phases: [Vec<Vec<u8>>; 3] = Default::default();
+    for trace in 1..=N_TRACES {
+        let names = ["look", "look", "rm", "write", "list", "rm"];
+        let calls: Vec<SpanCall> = (names.iter())
+            .map(|name| SpanCall {
+                name: (*name).to_owned(),
+                ..SpanCall::default()
+            })
+            .collect();
+        let mut spans = spans_of_run(trace, &[], &calls);
+        at_present(&mut spans, start);
+        rng.shuffle(&mut spans);
+        for (idx, span) in spans.into_iter().enumerate() {
+            phases[idx % 3].push(request(vec![span]));
+        }
+    }
+    let mut process = Process {
+        start,
+        ..Process::new()
+    };
+    for (idx, phase) in phases.into_iter().enumerate() {
+        let n_bodies = phase.len();
+        for (n, body) in phase.into_iter().enumerate() {
+            process.receive(body);
+            if crashes() {
+                process.crash();
+            }
+            // Late spans of traces that are not open yet must find the records of those traces.
+            let may_go = idx == 0 || n + 1 == n_bodies;
+            if is_carrying && may_go && (n % 10 == 0 || n + 1 == n_bodies) {
+                process.carry(&mut crashes);
+            }
+        }
+        process.wait(20);
+        if crashes() {
+            process.crash();
+        }
+        process.wait(20);
+        process.flush();
+        if crashes() {
+            process.crash();
+        }
+    }
+    process.disk.sent
+}
+
+#[test]
+fn traces_whose_records_went_again_and_again_are_judged_as_if_none_had() {
+    let mut n_crashes = 0;
+    for seed in 0..6 {
+        let start = now();
+        let mut expected = run_carrying(seed, start, false, || false);
+        let is_full = |line: &String| line.contains("\"completeness\":\"root_ended\"");
+        assert!(expected.iter().all(is_full), "{expected:?}");
+        let revised = expected
+            .iter()
+            .filter(|line| !line.contains("\"revision\":0"));
+        assert!(revised.count() > 10);
+        expected.sort();
+        let mut rng = fastrand::Rng::with_seed(seed + 1_000);
+        for share in [u32::MAX, 100, 30, 8] {
+            let crashes = || {
+                let is_one = rng.u32(..share) == 0;
+                n_crashes += u32::from(is_one);
+                is_one
+            };
+            let mut sent = run_carrying(seed, start, true, crashes);
+            sent.sort();
+            assert_eq!(sent, expected, "seed {seed}, one in {share}");
+        }
+    }
+    assert!(n_crashes > 100, "{n_crashes}");
+}
+
+/// A run whose root comes last, and the completeness with which it is judged.
+fn completeness(leave: impl FnOnce(&mut Process)) -> String {
+    let mut process = Process::new();
+    let mut spans = spans_of_run(1, &[], &vec![SpanCall::default(); 3]);
+    at_present(&mut spans, process.start);
+    let root = spans.remove(0);
+    for span in spans {
+        process.receive(request(vec![span]));
+    }
+    leave(&mut process);
+    // The records of other traces are given up.
+    process.disk.since = process.now().unix_nanos;
+    process.crash();
+    process.receive(request(vec![root]));
+    process.wait(20);
+    process.flush();
+    let lines = process.disk.sent.iter().map(|line| {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        line["completeness"].as_str().unwrap().to_owned()
+    });
+    let seen: BTreeSet<String> = lines.collect();
+    seen.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn a_trace_that_is_given_up_is_incomplete() {
+    // The trace was too large to be carried.
+    assert_eq!(
+        completeness(|process| process.disk.release(2)),
+        "incomplete"
+    );
+}
+
+#[test]
+fn a_trace_that_is_carried_keeps_its_own_memory() {
+    assert_eq!(
+        completeness(|process| process.carry(|| false)),
+        "root_ended"
+    );
+}
+
+#[test]
+fn a_trace_whose_spans_are_gone_takes_no_late_span() {
+    let mut process = Process::new();
+    let mut spans = spans_of_run(
+        1,
+        &[],
+        &vec![
+            SpanCall {
+                name: "rm".to_owned(),
+                ..SpanCall::default()
+            };
+            3
+        ],
+    );
+    let late = spans.pop().unwrap();
+    process.receive(request(spans));
+    process.wait(20);
+    process.flush();
+    let first = process.disk.sent.len();
+    assert_eq!(first, 3);
+    // Its request is lost, its mark is not.
+    process.disk.records.remove(&0);
+    process.crash();
+    process.receive(request(vec![late]));
+    process.wait(20);
+    process.flush();
+    assert_eq!(process.disk.sent.len(), first, "nothing is judged anew");
+}
+
+#[test]
+fn a_trace_that_may_have_lost_spans_is_incomplete() {
+    let mut process = Process::new();
+    let spans = spans_of_run(
+        1,
+        &[],
+        &vec![
+            SpanCall {
+                name: "rm".to_owned(),
+                ..SpanCall::default()
+            };
+            3
+        ],
+    );
+    process.receive(request(spans));
+    process.crash();
+    process.pipeline.mark_restored_incomplete();
+    process.wait(20);
+    process.flush();
+    assert!(
+        process
+            .disk
+            .sent
+            .iter()
+            .all(|line| line.contains("\"completeness\":\"incomplete\"")),
+        "{:?}",
+        process.disk.sent
+    );
+}

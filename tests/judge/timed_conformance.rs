@@ -1,0 +1,427 @@
+//! Compares `constraints`, `trajectory_match` and `efficiency` with the answers of independent
+//! oracles (`tests/conformance/README-beyond.md`). Each criterion is loaded from the text of a
+//! configuration file, and the calls arrive as OTLP spans with times of their own through scan and
+//! pipeline, once in order and once reversed. Does not prove the texts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+
+use crate::support::now;
+use judge::assemble::Settings;
+use judge::evaluate::Evaluation;
+use judge::pipeline::Pipeline;
+use opentelemetry_proto::tonic::trace::v1::{Span, Status};
+use otlp::scan::scan;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::support::cases::rules_of_case;
+use crate::support::spans::{attribute, request};
+
+const BASE: u64 = 1_700_000_000_000_000_000;
+
+#[derive(Deserialize)]
+struct Case {
+    id: String,
+    evaluator: String,
+    criteria: Value,
+    calls: Vec<TimedCall>,
+    expected: Value,
+    #[serde(default)]
+    cut: bool,
+    duration_ms: Option<u64>,
+    root_end: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct TimedCall {
+    name: String,
+    args: Option<Value>,
+    result: Option<Value>,
+    step: Option<u32>,
+    start_ms: u64,
+    end_ms: u64,
+    #[serde(default)]
+    error: bool,
+    completed: Option<bool>,
+    agent: Option<String>,
+}
+
+#[test]
+fn every_rule_is_answered_as_by_the_oracles() {
+    compare_all(
+        "constraints",
+        include_bytes!("../conformance/constraints.jsonl.gz"),
+    );
+}
+
+#[test]
+fn every_trajectory_is_matched_as_by_the_oracles() {
+    compare_all(
+        "trajectory_match",
+        include_bytes!("../conformance/trajectory_match.jsonl.gz"),
+    );
+}
+
+#[test]
+fn every_limit_is_counted_as_by_the_oracles() {
+    compare_all(
+        "efficiency",
+        include_bytes!("../conformance/efficiency.jsonl.gz"),
+    );
+}
+
+fn compare_all(evaluator: &str, packed: &[u8]) {
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(packed)
+        .read_to_string(&mut text)
+        .expect("gzip of UTF-8");
+    let (mut wrong, mut n_cases) = (Vec::new(), 0);
+    for line in text.lines() {
+        let case: Case = serde_json::from_str(line).expect("a case");
+        assert_eq!(case.evaluator, evaluator);
+        n_cases += 1;
+        for is_reversed in [false, true] {
+            if let Err(why) = compare(&case, is_reversed) {
+                wrong.push(format!("{}: {why}\n    {line}", case.id));
+                break;
+            }
+        }
+    }
+    assert!(n_cases >= 90, "only {n_cases} cases were found");
+    assert!(
+        wrong.is_empty(),
+        "{} of {n_cases} wrong:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+fn compare(case: &Case, is_reversed: bool) -> Result<(), String> {
+    let expected = &case.expected;
+    let evaluation = match evaluation(case, is_reversed) {
+        Ok(evaluation) => evaluation,
+        Err(_) if expected["error"] == "invalid_config" => return Ok(()),
+        Err(problems) => return Err(format!("refused: {problems}")),
+    };
+    let said = format!(
+        "{} {:?}: {} {}",
+        evaluation.verdict.as_str(),
+        evaluation.value,
+        evaluation.explanation(),
+        evaluation.details()
+    );
+    let label = match expected.get("error") {
+        Some(error) if error == "evaluator_exception" => "error",
+        Some(_) => return Err(format!("was loaded: {said}")),
+        None => expected["label"].as_str().expect("a label"),
+    };
+    if evaluation.verdict.as_str() != label {
+        return Err(format!("is {said}"));
+    }
+    let is_same = match (evaluation.value, expected["score"].as_f64()) {
+        (Some(value), Some(expected)) => (value - expected).abs() <= 1e-12,
+        (value, expected) => value.is_none() == expected.is_none(),
+    };
+    if !is_same {
+        return Err(format!("scores {said}"));
+    }
+    // The score of a run that was cut short or is incomplete could change with further calls; only
+    // the label is certain.
+    match details_differ(case, expected, &evaluation) {
+        Some(difference) => Err(format!("{difference} in {said}")),
+        None => Ok(()),
+    }
+}
+
+fn details_differ(case: &Case, expected: &Value, evaluation: &Evaluation) -> Option<String> {
+    let (details, said) = (expected.get("details")?, evaluation.details());
+    match case.evaluator.as_str() {
+        "constraints" => {
+            let (rules, said) = (details["rules"].as_array()?, said["rules"].as_array()?);
+            if rules.len() != said.len() {
+                return Some("number of rules".to_owned());
+            }
+            for (rule, said) in rules.iter().zip(said) {
+                let differs = |field: &&str| rule[*field] != said[*field];
+                let fields = ["satisfied", "activations", "violations", "violated"];
+                if let Some(field) = fields.iter().find(|field| differs(field)) {
+                    return Some(format!("{field} of {rule}"));
+                }
+            }
+            None
+        }
+        "efficiency" => {
+            let limits = details["limits"].as_object()?;
+            let differs = limits.iter().find(|(limit, found)| {
+                let said = &said["limits"][limit.as_str()];
+                found["actual"] != said["actual"] || found["kept"] != said["kept"]
+            });
+            differs.map(|(limit, _)| limit.clone())
+        }
+        _ => {
+            let matched = details.get("matched");
+            if matched.is_some_and(|matched| *matched != said["matched"]) {
+                return Some("matched".to_owned());
+            }
+            disproved(case, said)
+        }
+    }
+}
+
+/// Why the alignment in the answer does not prove its number; `None` if it does.
+fn disproved(case: &Case, said: &Value) -> Option<String> {
+    let preset = case.criteria["preset"].as_str().unwrap_or_default();
+    let score = said["score"].as_str()?;
+    let expected = case.criteria["expected"].as_array()?;
+    let include_failed =
+        !preset.starts_with("pydantic") && case.criteria["include_failed"] != json!(false);
+    let exact_args = preset.starts_with("adk")
+        || preset.starts_with("agentevals")
+        || case.criteria["exact_args"] == json!(true);
+    let concurrency = match preset {
+        "" if score == "edit" => "none",
+        "" => case.criteria["concurrency"].as_str().unwrap_or("interval"),
+        "agentevals_strict" => "reply",
+        _ => "none",
+    };
+    let is_ordered = match score {
+        "precision" | "recall" | "f1" => {
+            preset == "pydantic_in_order" || case.criteria["ordered"] == json!(true)
+        }
+        "exact" | "in_order" | "lcs_ratio" | "edit" => true,
+        _ => false,
+    };
+    let position = |entry: &Value, key: &str| entry[key].as_u64().map(|at| at as usize - 1);
+    let (mut seen_expected, mut seen_calls) = (BTreeSet::new(), BTreeSet::new());
+    let mut matched: Vec<usize> = Vec::new();
+    for entry in said["alignment"].as_array()? {
+        let (at, call) = (position(entry, "expected"), position(entry, "call"));
+        let is_new = at.is_none_or(|at| seen_expected.insert(at))
+            && call.is_none_or(|call| seen_calls.insert(call));
+        if !is_new {
+            return Some(format!("twice: {entry}"));
+        }
+        let has_both = at.is_some() && call.is_some();
+        match entry["kind"].as_str() {
+            Some("match") => {
+                let (at, call) = (at?, call?);
+                if !fits(&expected[at], &case.calls[call], exact_args) {
+                    return Some(format!("no match: {entry}"));
+                }
+                if let Some(before) = (matched.iter())
+                    .find(|before| is_ordered && is_before(case, concurrency, call, **before))
+                {
+                    return Some(format!("call {} is before {}", call + 1, before + 1));
+                }
+                matched.push(call);
+            }
+            Some("missing") if at.is_some() && call.is_none() => {}
+            Some("extra") if at.is_none() && call.is_some() => {}
+            Some("moved" | "substituted") if has_both => {}
+            _ => return Some(format!("kind of {entry}")),
+        }
+    }
+    let counted = case
+        .calls
+        .iter()
+        .filter(|call| include_failed || !call.error);
+    if seen_expected.len() != expected.len() || seen_calls.len() != counted.count() {
+        return Some("not all are aligned".to_owned());
+    }
+    let n_matched = said["matched"].as_u64();
+    match n_matched.is_none_or(|n| n as usize == matched.len()) {
+        true => None,
+        false => Some("number of matches".to_owned()),
+    }
+}
+
+fn fits(expected: &Value, call: &TimedCall, exact: bool) -> bool {
+    let name = expected.as_str().or(expected["name"].as_str());
+    let args = expected.get("args").and_then(Value::as_object);
+    let made = call.args.as_ref().and_then(Value::as_object);
+    let equal = |a: &Value, b: &Value| match (a.as_f64(), b.as_f64()) {
+        (Some(a), Some(b)) => a == b,
+        _ => a == b,
+    };
+    name == Some(call.name.as_str())
+        && args.is_none_or(|args| match made {
+            None => args.is_empty(),
+            Some(made) => {
+                (!exact || made.len() == args.len())
+                    && (args.iter())
+                        .all(|(key, value)| made.get(key).is_some_and(|made| equal(value, made)))
+            }
+        })
+}
+
+/// Whether `x` had ended when `y` began.
+fn is_before(case: &Case, concurrency: &str, x: usize, y: usize) -> bool {
+    let group = |at: usize| -> Vec<usize> {
+        let call = &case.calls[at];
+        match concurrency == "reply" && call.step.is_some() {
+            false => vec![at],
+            true => (0..case.calls.len())
+                .filter(|other| {
+                    let other = &case.calls[*other];
+                    other.step == call.step && other.agent == call.agent
+                })
+                .collect(),
+        }
+    };
+    if concurrency == "none" {
+        return x < y;
+    }
+    let end = group(x).iter().map(|&at| case.calls[at].end_ms).max();
+    let start = group(y).iter().map(|&at| case.calls[at].start_ms).min();
+    (end, group(x).last()) < (start, group(y).first())
+}
+
+fn evaluation(case: &Case, is_reversed: bool) -> Result<Evaluation, String> {
+    let rules = rules_of_case(&case.id, &case.evaluator, &case.criteria)?;
+    let mut spans = spans_of(case);
+    if is_reversed {
+        spans.reverse();
+    }
+    let now = now();
+    let mut pipeline = Pipeline::new(Settings::replay(), now);
+    let body = request(spans);
+    pipeline.take(
+        &rules,
+        scan(&body, Some(rules.keys())).expect("OTLP").batch,
+        now,
+    );
+    let judged = match case.cut {
+        true => pipeline.drain(&rules, now),
+        false => pipeline.finish(&rules, now),
+    };
+    let [trajectory] = judged.trajectories.as_slice() else {
+        panic!("{}: {} trajectories", case.id, judged.trajectories.len())
+    };
+    let seen: Vec<&str> = (trajectory.tool_calls.iter())
+        .map(|call| &*call.name)
+        .collect();
+    let made: Vec<&str> = case.calls.iter().map(|call| call.name.as_str()).collect();
+    assert_eq!(seen, made, "{}: the calls that its spans tell of", case.id);
+    // A root without an end is still open.
+    let is_open = case.cut || case.root_end == Some(false);
+    assert_eq!(trajectory.cut_short, is_open, "{}", case.id);
+    Ok(judged
+        .evaluations
+        .into_iter()
+        .next()
+        .expect("one criterion"))
+}
+
+/// An agent's run, its sub-agents, a model span before each step, and the calls.
+fn spans_of(case: &Case) -> Vec<Span> {
+    const ROOT: u64 = 1;
+    let nanos = |ms: u64| BASE + ms * 1_000_000;
+    let last_end = case.calls.iter().map(|call| call.end_ms).max().unwrap_or(0);
+    let duration = case.duration_ms.unwrap_or(last_end + 3);
+    let run = |id: u64, name: &str, start: u64, end: u64| {
+        let fields = [
+            ("gen_ai.operation.name", "invoke_agent".to_owned()),
+            ("gen_ai.agent.name", name.to_owned()),
+        ];
+        span(id, 0, (start, end), &fields)
+    };
+    let mut spans = Vec::new();
+    let mut root = run(ROOT, "tester", BASE, nanos(duration));
+    if case.root_end == Some(false) {
+        root.end_time_unix_nano = 0;
+    }
+    if !case.cut {
+        spans.push(root);
+    }
+    let mut agents: BTreeMap<&str, u64> = BTreeMap::new();
+    for agent in case.calls.iter().filter_map(|call| call.agent.as_deref()) {
+        let id = 2 + agents.len() as u64;
+        agents.entry(agent).or_insert(id);
+    }
+    for (agent, id) in &agents {
+        let of_agent = case
+            .calls
+            .iter()
+            .filter(|call| call.agent.as_deref() == Some(agent));
+        let end = of_agent.map(|call| call.end_ms).max().unwrap_or(0);
+        let mut run = run(*id, agent, BASE, nanos(end) + 500_000);
+        run.parent_span_id = ROOT.to_be_bytes().to_vec();
+        spans.push(run);
+    }
+    let parent_of = |agent: &Option<String>| match agent {
+        Some(agent) => agents[agent.as_str()],
+        None => ROOT,
+    };
+    let chat = [("gen_ai.operation.name", "chat".to_owned())];
+    let mut asked: BTreeSet<(u64, u32)> = BTreeSet::new();
+    for (at, call) in case.calls.iter().enumerate() {
+        let parent = parent_of(&call.agent);
+        if let Some(step) = call.step
+            && asked.insert((parent, step))
+        {
+            // Steps without calls have a model span, too.
+            let first = nanos(call.start_ms).saturating_sub(100_000);
+            spans.push(span(
+                200 + at as u64,
+                parent,
+                (first, first + 50_000),
+                &chat,
+            ));
+        }
+        let text = |value: &Value| {
+            value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned)
+        };
+        let mut fields = vec![
+            ("gen_ai.operation.name", "execute_tool".to_owned()),
+            ("gen_ai.tool.name", call.name.clone()),
+        ];
+        fields.extend(
+            call.args
+                .as_ref()
+                .map(|args| ("gen_ai.tool.call.arguments", args.to_string())),
+        );
+        fields.extend(
+            call.result
+                .as_ref()
+                .map(|result| ("gen_ai.tool.call.result", text(result))),
+        );
+        let times = (nanos(call.start_ms), nanos(call.end_ms));
+        let mut made = span(1_000 + at as u64, parent, times, &fields);
+        if call.completed == Some(false) {
+            made.end_time_unix_nano = 0;
+        }
+        if call.error {
+            made.status = Some(Status {
+                code: 2,
+                ..Status::default()
+            });
+        }
+        spans.push(made);
+    }
+    if case.cut {
+        spans.push(span(900, ROOT, (BASE, BASE + 50_000), &chat));
+    }
+    spans
+}
+
+fn span(id: u64, parent: u64, (start, end): (u64, u64), fields: &[(&str, String)]) -> Span {
+    Span {
+        trace_id: [7_u64.to_be_bytes(), 1_u64.to_be_bytes()].concat(),
+        span_id: id.to_be_bytes().to_vec(),
+        parent_span_id: match parent {
+            0 => Vec::new(),
+            parent => parent.to_be_bytes().to_vec(),
+        },
+        name: fields[0].1.clone(),
+        start_time_unix_nano: start,
+        end_time_unix_nano: end,
+        flags: 0x100,
+        attributes: (fields.iter())
+            .map(|(key, text)| attribute(key, text))
+            .collect(),
+        ..Span::default()
+    }
+}

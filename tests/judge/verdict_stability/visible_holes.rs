@@ -1,0 +1,227 @@
+//! No full verdict over a visible hole. Random spans of a captured trace are lost; where a
+//! remaining span names a lost parent in its own process, or a top span has not ended, every
+//! verdict must equal the verdict on the whole trace. Proves nothing about losses that leave no
+//! mark: a call without spans beneath it can be lost unnoticed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::support::now;
+use fastrand::Rng;
+use judge::assemble::Settings;
+use judge::evaluate::{Evaluation, Verdict};
+use judge::pipeline::{Judged, Pipeline, Rules};
+use opentelemetry_proto::tonic::trace::v1::Span as OtlpSpan;
+use otlp::scan;
+use otlp::span::{Span, TraceId};
+use serde_json::json;
+
+use super::{Subject, accept, criteria, rules, spans_of, subject, whole};
+use crate::support::captures as load;
+use crate::support::spans::{self, SpanCall, spans_of_run};
+
+const LOCAL: u32 = 0x101;
+const REMOTE: u32 = 0x301;
+
+/// Losses for each captured session.
+const N_LOSSES: usize = 6;
+
+fn verdicts(judged: &Judged) -> BTreeMap<Subject, (&Evaluation, Verdict)> {
+    let evaluations = judged.evaluations.iter();
+    evaluations
+        .map(|evaluation| (subject(evaluation), (evaluation, evaluation.verdict)))
+        .collect()
+}
+
+fn is_given(verdict: Verdict) -> bool {
+    matches!(verdict, Verdict::Pass | Verdict::Fail)
+}
+
+/// The spans, with the flags of an SDK that knows whether each parent is remote.
+fn flagged(mut spans: Vec<Span>) -> Vec<Span> {
+    let services: BTreeMap<_, _> = spans
+        .iter()
+        .map(|span| ((span.trace_id, span.span_id), span.resource.encoded.clone()))
+        .collect();
+    for span in &mut spans {
+        let Some(parent_id) = span.parent_id else {
+            continue;
+        };
+        span.flags = match services.get(&(span.trace_id, parent_id)) {
+            Some(service) if *service == span.resource.encoded => LOCAL,
+            Some(_) => REMOTE,
+            None => span.flags,
+        };
+    }
+    spans
+}
+
+/// The traces in which a remaining span shows that another is missing.
+fn traces_with_holes(left: &[Span]) -> BTreeSet<TraceId> {
+    let ids: BTreeSet<_> = left
+        .iter()
+        .map(|span| (span.trace_id, span.span_id))
+        .collect();
+    let shows_hole = |span: &&Span| match span.parent_id {
+        None => span.end_unix_nanos == 0,
+        Some(parent) => {
+            let is_absent = !ids.contains(&(span.trace_id, parent));
+            is_absent && (!span.parent_is_remote() || span.end_unix_nanos == 0)
+        }
+    };
+    let holes = left.iter().filter(shows_hole);
+    holes.map(|span| span.trace_id).collect()
+}
+
+/// How many verdicts were given in full and otherwise, and how many of them the whole trace
+/// contradicts.
+#[derive(Debug, Default)]
+struct Counts {
+    full: usize,
+    full_contradicted: usize,
+    over_holes: usize,
+}
+
+impl Counts {
+    /// Judges the remaining spans and compares with the verdicts on the whole trace.
+    fn lose(&mut self, rules: &Rules, left: Vec<Span>, on_whole: &Judged, whose: &str) {
+        let now = now();
+        let holes = traces_with_holes(&left);
+        let mut pipeline = Pipeline::new(Settings::replay(), now);
+        accept(&mut pipeline, rules, left);
+        let judged = pipeline.finish(rules, now);
+        let on_whole = verdicts(on_whole);
+        for (about, (evaluation, verdict)) in verdicts(&judged) {
+            let Some(&(_, right)) = on_whole.get(&about).filter(|_| is_given(verdict)) else {
+                continue;
+            };
+            let is_wrong = verdict != right;
+            if holes.contains(&about.0) {
+                self.over_holes += 1;
+                assert!(
+                    evaluation.trajectory.cut_short,
+                    "{whose}: a full verdict over a hole: {evaluation:#?}"
+                );
+                assert!(
+                    !is_wrong,
+                    "{whose}: {verdict:?} where {right:?} is right: {evaluation:#?}"
+                );
+            } else if !evaluation.trajectory.cut_short {
+                self.full += 1;
+                self.full_contradicted += usize::from(is_wrong);
+            }
+        }
+    }
+}
+
+#[test]
+fn losses_that_show_lead_to_no_wrong_verdict() {
+    let mut counts = Counts::default();
+    for scenario in load::scenarios() {
+        let none = rules(&[]);
+        let on_whole = whole(&none, &flagged(spans_of(&scenario, &none)));
+        let mut random = Rng::with_seed(on_whole.trajectories.len() as u64);
+        let rules = rules(&criteria::some_about(&on_whole.trajectories, &mut random));
+        let spans = flagged(spans_of(&scenario, &rules));
+        let on_whole = whole(&rules, &spans);
+        for loss in 0..N_LOSSES {
+            let share = [0.3, 0.6, 0.9][loss % 3];
+            let mut left: Vec<Span> = spans.clone();
+            left.retain(|_| random.f64() < share);
+            // Some SDKs export a span when it starts.
+            for span in left.iter_mut().filter(|span| span.parent_id.is_none()) {
+                if random.u8(..3) == 0 {
+                    span.end_unix_nanos = 0;
+                }
+            }
+            counts.lose(
+                &rules,
+                left,
+                &on_whole,
+                &format!("{} {loss}", scenario.name),
+            );
+        }
+    }
+    println!("{counts:?}");
+    assert!(counts.over_holes > 1_000, "{counts:?}: too few to tell");
+    assert!(counts.full > 1_000, "{counts:?}: too few to tell");
+}
+
+// === from spans to verdicts, with time ===
+
+const ORDER: &str = "search before report";
+
+/// A root that calls `search` and `report`; each span is marked as having a local parent.
+fn run() -> Vec<OtlpSpan> {
+    let call = |name: &str| SpanCall {
+        name: name.to_owned(),
+        ..SpanCall::default()
+    };
+    let mut spans = spans_of_run(1, &[], &[call("search"), call("report")]);
+    spans.iter_mut().skip(1).for_each(|span| span.flags = LOCAL);
+    spans
+}
+
+/// The verdicts on a first batch, three minutes of silence, and a second batch.
+fn verdict_in_time(first: Vec<OtlpSpan>, later: Vec<OtlpSpan>) -> Vec<(Verdict, bool, u32)> {
+    let order = json!({ "tool_call_order": { "tool_calls_order": ["search", "report"] } });
+    let rules = rules(&[json!({ "name": ORDER, "evaluate": order })]);
+    let mut now = now();
+    let settings = Settings {
+        settle: Duration::from_secs(5),
+        max_settle: Duration::from_secs(15),
+        settle_remote: Duration::from_secs(15),
+        inactive: Duration::from_secs(180),
+        ..Settings::replay()
+    };
+    let mut pipeline = Pipeline::new(settings, now);
+    let mut verdicts = Vec::new();
+    for spans in [first, later] {
+        let body = spans::request(spans);
+        let scanned = scan::scan(&body, Some(rules.keys())).expect("OTLP");
+        pipeline.take(&rules, scanned.batch, now);
+        now.instant += Duration::from_secs(240);
+        now.unix_nanos += 240_000_000_000;
+        let judged = pipeline.advance(&rules, now);
+        verdicts.extend(judged.evaluations.iter().map(|evaluation| {
+            let is_full = !evaluation.trajectory.cut_short;
+            (evaluation.verdict, is_full, evaluation.revision)
+        }));
+    }
+    verdicts
+}
+
+#[test]
+fn a_person_who_takes_four_minutes_to_approve_causes_no_failure() {
+    let whole = run();
+    let mut started = run();
+    started.truncate(2);
+    started[0].end_time_unix_nano = 0;
+    assert_eq!(
+        verdict_in_time(started, whole),
+        [(Verdict::NotEvaluated, false, 0), (Verdict::Pass, true, 1)]
+    );
+}
+
+#[test]
+fn a_lost_root_of_the_same_process_is_a_hole() {
+    let (mut whole, mut rest) = (run(), run());
+    rest.remove(0);
+    rest.remove(1);
+    assert_eq!(
+        verdict_in_time(rest, whole.split_off(0)),
+        [(Verdict::NotEvaluated, false, 0), (Verdict::Pass, true, 1)]
+    );
+}
+
+#[test]
+fn a_sidecar_beside_a_tools_server_fails_no_order() {
+    let mut served = run();
+    served.remove(0);
+    served.remove(1);
+    served[0].flags = REMOTE;
+    assert_eq!(
+        verdict_in_time(served, Vec::new()),
+        [(Verdict::NotEvaluated, false, 0)]
+    );
+}
