@@ -11,8 +11,7 @@
 //! ```
 //!
 //! The upper row is the *forward plane*; it never waits for the lower row, the *score plane*.
-//! Start reading with [`judge::pipeline`]: it is the score plane as one machine, without a socket or
-//! a clock.
+//! Start reading with [`judge`]: it is the score plane as one machine, without a socket or a clock.
 //!
 //! # Map
 //!

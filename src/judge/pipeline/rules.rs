@@ -81,8 +81,8 @@ impl Rules {
         Self::following(None, criteria, tools, explain, copy_attributes)
     }
 
-    /// Like [`Self::configured`], for rules that replace earlier ones: spans that were taken in under the
-    /// earlier rules can still be read.
+    /// Like [`Self::configured`], for rules that replace earlier ones: spans that were taken in
+    /// under the earlier rules can still be read.
     pub fn following(
         previous: Option<&Self>,
         criteria: Vec<Criterion>,
@@ -200,8 +200,8 @@ mod tests {
             paths,
             [
                 "criteria.0",
-                "criteria.1.evaluate.tool_calls.disallowed.0",
-                "criteria.1.evaluate.tool_calls.disallowed.1",
+                "criteria.1.evaluate.tool_calls.disallowed.0.name",
+                "criteria.1.evaluate.tool_calls.disallowed.1.name",
                 "criteria.3.name"
             ]
         );
