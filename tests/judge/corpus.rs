@@ -247,7 +247,8 @@ fn example(mut entry: Value) -> Result<(String, Expectation), String> {
         serde_json::from_value(value).map_err(|error| error.to_string())
     }
     let mut field = |key: &str| entry.as_object_mut()?.shift_remove(key);
-    let id: String = read(field("id").unwrap_or_default())?;
+    let id = field("id").unwrap_or_default();
+    let id = id.as_str().map_or_else(|| id.to_string(), str::to_owned);
     let expectation = if let Some(evaluate) = field("evaluate") {
         let evaluator: WrittenEvaluator = read(evaluate.clone())?;
         let written = evaluate[evaluator.name()].as_object();

@@ -77,7 +77,9 @@ fn every_room_and_every_test_module_has_a_row() {
         "ARCHITECTURE.md has no row of {missing:?}"
     );
 
-    let programs = ["tests/it/main.rs", "tests/judge/main.rs"].map(Path::new).map(read);
+    let programs = ["tests/it/main.rs", "tests/judge/main.rs"]
+        .map(Path::new)
+        .map(read);
     let modules = programs
         .iter()
         .flat_map(|program| program.lines())

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use crate::support::pages::assert_current;
+use crate::support::pages::{assert_current, read};
 
 const PAGE: &str = "docs/frameworks.md";
 const BEGIN: &str = "<!-- sessions -->\n";
@@ -89,7 +89,7 @@ impl Coverage {
 
     /// Compares the page with the counts, and requires a reason for everything that is missing.
     pub(crate) fn hold_page(&self, exceptions: &Value) {
-        let page = std::fs::read_to_string(PAGE).unwrap();
+        let page = read(PAGE);
         let (before, rest) = page
             .split_once(BEGIN)
             .unwrap_or_else(|| panic!("{PAGE} has no line {BEGIN}"));

@@ -4,6 +4,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use judge::evaluate::Evaluation;
 use otlp::span::Now;
+use serde_json::json;
 
 pub(crate) mod calls;
 #[path = "../../support/captures.rs"]
@@ -26,35 +27,30 @@ pub(crate) fn now() -> Now {
     }
 }
 
-/// All of an evaluation that a score line shows.
+/// All of an evaluation that a score line shows, under the names that the line has.
 pub(crate) fn shown(evaluation: &Evaluation) -> String {
     let (criterion, trajectory) = (&evaluation.criterion, &evaluation.trajectory);
-    let names: Vec<&str> = trajectory
-        .tool_calls
-        .iter()
-        .map(|call| &*call.name)
-        .collect();
-    format!(
-        "{:?} {:?} {names:?} {} {} {} {:?} {} {:?} {}",
-        (
-            trajectory.trace_id,
-            &trajectory.subject,
-            trajectory.completeness
-        ),
-        (
-            &trajectory.service,
-            &trajectory.root,
-            &trajectory.agent,
-            &trajectory.session
-        ),
-        criterion.name(),
-        criterion.threshold(),
-        evaluation.verdict.as_str(),
-        evaluation.value,
-        evaluation.explanation(),
-        evaluation.error,
-        evaluation.details(),
-    ) + &format!(" revision {}", evaluation.revision)
+    let calls = trajectory.tool_calls.iter();
+    let subject = trajectory.subject.as_ref();
+    let line = json!({
+        "trace_id": trajectory.trace_id.to_string(),
+        "span_id": subject.map(|subject| subject.span_id.to_string()),
+        "service": trajectory.service,
+        "root": trajectory.root,
+        "agent": trajectory.agent,
+        "session": trajectory.session,
+        "completeness": trajectory.completeness.as_str(),
+        "calls": calls.map(|call| &*call.name).collect::<Vec<_>>(),
+        "criterion": criterion.name(),
+        "threshold": criterion.threshold(),
+        "score": evaluation.value,
+        "label": evaluation.verdict.as_str(),
+        "explanation": evaluation.explanation(),
+        "error": evaluation.error.as_ref().map(|error| &error.message),
+        "revision": evaluation.revision,
+        "details": evaluation.details(),
+    });
+    line.to_string()
 }
 
 /// The text of one line of an item's doc comment.
