@@ -8,7 +8,7 @@
 //! by the rules in force when it closes.
 //!
 //! One pipeline can hold all traces. On several threads there is one for each [`Partition`] of
-//! them: [`split`] divides what arrives by trace id, and the pipelines share one [`CrossTraces`],
+//! them: [`split()`] divides what arrives by trace id, and the pipelines share one [`CrossTraces`],
 //! which is all that crosses from one trace to another.
 
 mod judged;
