@@ -50,19 +50,20 @@ Therefore:
   a run around it could be missing.
 ";
 
-/// Evaluators in the order of the enum.
+/// Evaluators in the order of the list.
 fn names() -> Vec<String> {
-    let table = read("src/judge/evaluate/evaluators/mod.rs");
-    let start = table
-        .find("pub enum Evaluator {")
-        .expect("evaluators/mod.rs has the enum");
-    let variants = table[start..]
+    let source = read("src/judge/evaluate/evaluators/mod.rs");
+    let (_, list) = source
+        .split_once("\nevaluators! {")
+        .expect("the list of evaluators");
+    let lines = list
         .lines()
         .skip(1)
         .take_while(|line| !line.starts_with('}'));
-    variants
-        .filter_map(|line| line.trim().split_once('('))
-        .map(|(variant, _)| snake_case(variant))
+    lines
+        .filter_map(|line| line.trim().strip_suffix(','))
+        .filter(|line| !line.starts_with("///"))
+        .map(snake_case)
         .collect()
 }
 

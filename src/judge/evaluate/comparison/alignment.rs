@@ -5,7 +5,7 @@ use std::fmt;
 use std::fmt::Write as _;
 use std::mem::discriminant;
 
-use text::{Clean, code};
+use text::{Clean, code, counted};
 
 /// Most entries of an alignment that a text shows: a person reads no more, and a runaway agent
 /// makes thousands of calls.
@@ -20,7 +20,7 @@ pub(crate) struct Alignment<'a> {
     /// The names of the calls, as they were made.
     pub(crate) actual: &'a [&'a str],
     /// The names expected.
-    pub(crate) expected: &'a [String],
+    pub(crate) expected: &'a [&'a str],
     /// Positions (in `actual`, in `expected`) of matching names, rising in both.
     pub(crate) pairs: &'a [(usize, usize)],
     /// The noun for an entry of `actual`: "call" or "visit".
@@ -39,17 +39,26 @@ enum Entry {
 }
 
 impl Alignment<'_> {
+    /// Where the two part, and the call to blame, if there is one. With `is_exact`, any other call
+    /// is a departure.
+    pub(crate) fn departure(&self, is_exact: bool) -> Option<(String, Option<usize>)> {
+        match is_exact {
+            true => self.first_difference(),
+            false => self.first_gap(),
+        }
+    }
+
     /// Why the first unmatched expected name is unmatched: "`create_order` was called before
     /// `check_inventory`"; and the misplaced call, if there is one. `None` if every expected name
     /// is matched.
-    pub(crate) fn first_gap(&self) -> Option<(String, Option<usize>)> {
+    fn first_gap(&self) -> Option<(String, Option<usize>)> {
         let gap = self
             .pairs
             .iter()
             .zip(0..)
             .position(|(pair, at)| pair.1 != at)
             .unwrap_or(self.pairs.len());
-        let name = self.expected.get(gap)?;
+        let name = *self.expected.get(gap)?;
         let (before, after) = self.pairs.split_at(gap);
         // The call to blame is an unmatched one of that name, the nearest to the place where it was
         // expected.
@@ -64,12 +73,8 @@ impl Alignment<'_> {
             })
             .min_by_key(|&call_idx| call_idx.abs_diff(here));
         let Some(misplaced) = misplaced else {
-            let n_called = self.actual.iter().filter(|&actual| actual == name).count();
-            let n_expected = self
-                .expected
-                .iter()
-                .filter(|&expected| expected == name)
-                .count();
+            let n_called = self.actual.iter().filter(|&&actual| actual == name).count();
+            let n_expected = self.expected.iter().filter(|&&other| other == name).count();
             let sentence = match n_called {
                 0 => self.never_called(),
                 _ => format!(
@@ -99,31 +104,27 @@ impl Alignment<'_> {
     fn never_called(&self) -> String {
         let mut missing: Vec<&str> = Vec::new();
         for name in self.expected {
-            if !self.actual.contains(&name.as_str()) && !missing.contains(&name.as_str()) {
+            if !self.actual.contains(name) && !missing.contains(name) {
                 missing.push(name);
             }
         }
         match missing.as_slice() {
             [name] => format!("{} was not called", code(name)),
             [first @ .., last] if first.len() < MAX_ENTRIES => {
-                format!(
-                    "{} and {} were not called",
-                    quoted(first.iter().copied()),
-                    code(last)
-                )
+                format!("{} and {} were not called", quoted(first), code(last))
             }
-            names => format!("{} were not called", quoted(names.iter().copied())),
+            names => format!("{} were not called", quoted(names)),
         }
     }
 
     /// The first position at which two sequences that should be equal differ: "call 3 is `edit`,
     /// expected `search`"; and the call there, if there is one.
-    pub(crate) fn first_difference(&self) -> Option<(String, Option<usize>)> {
+    fn first_difference(&self) -> Option<(String, Option<usize>)> {
         let at = self
             .actual
             .iter()
             .zip(self.expected)
-            .take_while(|(actual, expected)| *actual == expected)
+            .take_while(|(actual, expected)| actual == expected)
             .count();
         match (self.actual.get(at), self.expected.get(at)) {
             (Some(actual), Some(expected)) => Some((
@@ -236,7 +237,7 @@ impl Alignment<'_> {
         let (mark, name) = match entry {
             Entry::Both(call_idx) => ("", self.actual[call_idx]),
             Entry::Called(call_idx) => ("+", self.actual[call_idx]),
-            Entry::Expected(at) => ("-", self.expected[at].as_str()),
+            Entry::Expected(at) => ("-", self.expected[at]),
         };
         Item {
             text: format!("{mark}{}", Clean(name)),
@@ -293,16 +294,22 @@ pub(crate) fn times(n: usize) -> String {
     }
 }
 
+/// "2 expected calls made in order, 1 other besides".
+pub(crate) fn made_in_order(n_expected: usize, n_others: usize) -> String {
+    let made = counted(n_expected, "expected call", "expected calls");
+    let others = match n_others {
+        0 => "no other".to_owned(),
+        n => format!("{} besides", counted(n, "other", "others")),
+    };
+    format!("{made} made in order, {others}")
+}
+
 /// The first sixteen names, quoted.
-pub(crate) fn quoted<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
-    let rest = names.len().saturating_sub(MAX_ENTRIES);
-    let mut text = names
-        .take(MAX_ENTRIES)
-        .map(code)
-        .collect::<Vec<_>>()
-        .join(", ");
-    if rest > 0 {
-        let _ = write!(text, ", … {rest} more");
+pub(crate) fn quoted(names: &[&str]) -> String {
+    let shown = names.iter().take(MAX_ENTRIES).copied().map(code);
+    let mut text = shown.collect::<Vec<_>>().join(", ");
+    if names.len() > MAX_ENTRIES {
+        let _ = write!(text, ", … {} more", names.len() - MAX_ENTRIES);
     }
     text
 }
@@ -312,10 +319,9 @@ mod tests {
     use super::*;
 
     fn shown(actual: &[&str], expected: &[&str], pairs: &[(usize, usize)]) -> (String, String) {
-        let expected: Vec<String> = expected.iter().map(|name| (*name).to_owned()).collect();
         let alignment = Alignment {
             actual,
-            expected: &expected,
+            expected,
             pairs,
             noun: "call",
         };

@@ -1,15 +1,15 @@
-//! Expected calls that each need a call of their own, in any order: the best assignment, its
-//! score and its text. Shared by the evaluators of arguments and of results; knows neither.
+//! Expected calls that each need a call of their own, in any order, with certain arguments or a
+//! certain result: the best assignment, its score and its report.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use text::{code, counted};
 
 use super::alignment::{times, was_called};
-use super::arguments::ArgsDifference;
+use super::arguments::{self, Agreement, ArgsDifference};
 use super::bipartite::Bipartite;
-use super::captured::{CapturedValues, Tri};
+use super::captured::{CapturedValues, Known, Tri};
 use super::rows::{AlignmentRow, RowKind};
-use super::score::{Explain, Explanation, ScoreWith, all_or_nothing};
+use super::score::{Explain, Report, Score, all_or_nothing};
 use crate::extract::Trajectory;
 
 /// Most unmet expectations that a text describes.
@@ -26,52 +26,124 @@ pub(crate) struct Assignment {
 
 /// The call of the right name, not assigned to another expectation, that differs least.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct NearestCall {
+struct NearestCall {
     call_idx: usize,
     difference: Difference,
 }
 
 /// How a call of the right name fails to meet an expectation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Difference {
+enum Difference {
     Args(ArgsDifference),
     ResultUnknown,
     ResultEmpty,
     ResultDiffers,
 }
 
-/// Expectations of calls, each for a certain name.
-pub(crate) trait ExpectedCalls {
-    /// The names, one per expectation.
-    fn names(&self) -> Vec<&str>;
+/// What is expected of a call of a certain name.
+#[derive(Clone, Copy)]
+pub(crate) enum CallPart<'e> {
+    Args(&'e Map<String, Value>, Agreement),
+    Result(&'e str),
+}
 
-    /// Does a call, of the right name, meet the expectation?
-    fn fits(&self, expected: usize, call_idx: usize, captured: &mut CapturedValues<'_>) -> Tri;
+impl CallPart<'_> {
+    /// Does a call meet the expectation?
+    fn fits(self, call: usize, captured: &mut CapturedValues<'_>) -> Tri {
+        match self {
+            Self::Args(args, agreement) => arguments::fit(args, call, captured, agreement),
+            Self::Result(text) => captured
+                .result(call)
+                .map_or(Tri::Maybe, |actual| Tri::from(actual == text)),
+        }
+    }
 
-    /// How a call, of the right name, fails to meet the expectation, and how far off it is.
-    fn difference(
-        &self,
-        expected: usize,
-        call_idx: usize,
+    /// How a call fails to meet the expectation, and how far off it is.
+    fn difference(self, call: usize, captured: &mut CapturedValues<'_>) -> (usize, Difference) {
+        match self {
+            Self::Args(args, agreement) => {
+                let difference = ArgsDifference::new(args, captured.args(call), agreement);
+                (difference.n_keys(args), Difference::Args(difference))
+            }
+            Self::Result(_) => match captured.result(call) {
+                None => (2, Difference::ResultUnknown),
+                Some("") => (1, Difference::ResultEmpty),
+                Some(_) => (1, Difference::ResultDiffers),
+            },
+        }
+    }
+
+    fn difference_text(
+        self,
+        call: usize,
+        difference: &Difference,
         captured: &mut CapturedValues<'_>,
-    ) -> (usize, Difference);
+        explain: &Explain,
+    ) -> String {
+        match (self, difference) {
+            (Self::Args(args, _), Difference::Args(difference)) => {
+                difference.text(args, captured.args(call), explain)
+            }
+            (_, Difference::ResultUnknown) => "its result is not known".to_owned(),
+            (Self::Result(expected), _) if explain.values => {
+                let shown = |text: &str| explain.value(text).map(Value::from).unwrap_or_default();
+                let actual = shown(captured.result(call).unwrap_or_default());
+                format!("returned {actual}, expected {}", shown(expected))
+            }
+            (_, Difference::ResultEmpty) => "returned nothing".to_owned(),
+            _ => "returned something else".to_owned(),
+        }
+    }
 
+    /// Both values, as the reference's justification has them; `None` where they are private.
+    fn values(
+        self,
+        call: Option<usize>,
+        captured: &mut CapturedValues<'_>,
+        explain: &Explain,
+    ) -> Option<String> {
+        let (expected, actual) = match self {
+            _ if !explain.values => return None,
+            Self::Args(args, _) => {
+                let actual = match call.map(|call| captured.args(call)) {
+                    Some(Known::Value(actual)) => Some(actual.to_string()),
+                    _ => None,
+                };
+                (json!(args).to_string(), actual)
+            }
+            Self::Result(text) => {
+                let actual = call.and_then(|call| captured.result(call));
+                (text.to_owned(), actual.map(str::to_owned))
+            }
+        };
+        let expected = explain.value(&expected)?;
+        Some(match actual.and_then(|actual| explain.value(&actual)) {
+            Some(actual) => format!("Actual: {actual}, Expected: {expected}"),
+            None => format!("Expected: {expected}"),
+        })
+    }
+}
+
+/// Expected calls, each by its name.
+pub(crate) struct ExpectedCalls<'e> {
+    pub(crate) calls: Vec<(&'e str, CallPart<'e>)>,
     /// All or nothing?
-    fn strict(&self) -> bool;
+    pub(crate) strict: bool,
+}
 
+impl ExpectedCalls<'_> {
     /// The number of met expectations divided by that of all, or all or nothing, by a maximum
     /// matching. Nothing expected: 1 if nothing was called, else 0.
-    fn score(&self, trajectory: &Trajectory) -> ScoreWith<Assignment> {
-        let names = self.names();
-        let n_expected = names.len();
+    pub(crate) fn evaluate(&self, trajectory: &Trajectory) -> Score<Assignment> {
+        let n_expected = self.calls.len();
         if n_expected == 0 {
             let value = all_or_nothing(trajectory.tool_calls.is_empty());
             let least = if trajectory.cut_short { 0.0 } else { value };
-            return ScoreWith::between(value, least, value, Assignment::default());
+            return Score::between(value, least, value, Assignment::default());
         }
         let mut captured = CapturedValues::new(trajectory);
         let calls = self.assigned_calls(&mut captured, Tri::Yes);
-        let value = |n_met: usize| match self.strict() {
+        let value = |n_met: usize| match self.strict {
             true => all_or_nothing(n_met == n_expected),
             false => n_met as f64 / n_expected as f64,
         };
@@ -89,7 +161,7 @@ pub(crate) trait ExpectedCalls {
             nearest: self.nearest(&calls, &mut captured),
             is_met: calls.iter().map(Option::is_some).collect(),
         };
-        let mut score = ScoreWith::between(now, now, most, assignment);
+        let mut score = Score::between(now, now, most, assignment);
         score.missing = missing;
         score.n_expected = n_expected;
         score
@@ -101,13 +173,12 @@ pub(crate) trait ExpectedCalls {
         captured: &mut CapturedValues<'_>,
         at_least: Tri,
     ) -> Vec<Option<usize>> {
-        let names = self.names();
         let tool_calls = &captured.trajectory().tool_calls;
         let fits = |expected: usize, call_idx: usize| {
-            *tool_calls[call_idx].name == *names[expected]
-                && self.fits(expected, call_idx, captured) >= at_least
+            let (name, part) = self.calls[expected];
+            *tool_calls[call_idx].name == *name && part.fits(call_idx, captured) >= at_least
         };
-        Bipartite::new(names.len(), tool_calls.len(), fits).matching()
+        Bipartite::new(self.calls.len(), tool_calls.len(), fits).matching()
     }
 
     /// The nearest call of each of the first few unmet expectations.
@@ -116,163 +187,120 @@ pub(crate) trait ExpectedCalls {
         calls: &[Option<usize>],
         captured: &mut CapturedValues<'_>,
     ) -> Vec<Option<NearestCall>> {
-        let names = self.names();
         let tool_calls = &captured.trajectory().tool_calls;
-        let unmet = (0..names.len()).filter(|&expected| calls[expected].is_none());
-        let nearest_of = |expected: usize| {
+        let nearest_of = |(name, part): (&str, CallPart<'_>)| {
             let unassigned = (0..tool_calls.len()).filter(|&call_idx| {
-                *tool_calls[call_idx].name == *names[expected] && !calls.contains(&Some(call_idx))
+                *tool_calls[call_idx].name == *name && !calls.contains(&Some(call_idx))
             });
             let differences = unassigned.map(|call_idx| {
-                let (distance, difference) = self.difference(expected, call_idx, captured);
-                (
-                    distance,
-                    NearestCall {
-                        call_idx,
-                        difference,
-                    },
-                )
+                let (distance, difference) = part.difference(call_idx, captured);
+                (distance, call_idx, difference)
             });
-            let nearest = differences.min_by_key(|(distance, call)| (*distance, call.call_idx));
-            nearest.map(|(_, call)| call)
-        };
-        unmet.take(MAX_DESCRIBED).map(nearest_of).collect()
-    }
-
-    /// How many expectations were met, and for the first few others, why not. `difference_text`
-    /// describes the difference between an expectation and a call.
-    fn explanation(
-        &self,
-        assignment: &Assignment,
-        trajectory: &Trajectory,
-        difference_text: impl Fn(usize, usize, &Difference, &mut CapturedValues<'_>) -> String,
-    ) -> Explanation {
-        let names = self.names();
-        let mut captured = CapturedValues::new(trajectory);
-        if names.is_empty() {
-            return Explanation::from(match trajectory.tool_calls.len() {
-                0 => "no tool was called, as expected".to_owned(),
-                n => format!("{} made, none expected", counted(n, "call", "calls")),
-            });
-        }
-        let expected_calls = counted(names.len(), "expected call", "expected calls");
-        let unmet: Vec<usize> = (0..names.len())
-            .filter(|&expected| !assignment.is_met[expected])
-            .collect();
-        if unmet.is_empty() {
-            let all = if names.len() == 1 { "" } else { "all " };
-            return Explanation::from(format!("{all}{expected_calls} found"));
-        }
-        let mut offending = Vec::new();
-        let mut sentences = Vec::new();
-        for (&expected, nearest) in unmet.iter().zip(&assignment.nearest) {
-            let name = names[expected];
-            if let Some(NearestCall {
+            let nearest = differences.min_by_key(|(distance, call_idx, _)| (*distance, *call_idx));
+            nearest.map(|(_, call_idx, difference)| NearestCall {
                 call_idx,
                 difference,
-            }) = nearest
-            {
-                offending.push(*call_idx);
-                let difference = difference_text(expected, *call_idx, difference, &mut captured);
-                sentences.push(format!(
-                    "{} (call {}): {difference}",
-                    code(name),
-                    call_idx + 1
-                ));
-                continue;
-            }
-            let n_calls = trajectory
-                .tool_calls
-                .iter()
-                .filter(|call| *call.name == *name)
-                .count();
-            sentences.push(match n_calls {
-                0 => format!("{} was not called", code(name)),
-                _ => {
-                    let n_expected = names.iter().filter(|other| **other == name).count();
-                    let (called, expected) = (was_called(n_calls), times(n_expected));
-                    format!("{} {called}, expected {expected}", code(name))
-                }
-            });
-        }
-        if unmet.len() > MAX_DESCRIBED {
-            sentences.push(format!("… {} more", unmet.len() - MAX_DESCRIBED));
-        }
-        sentences.dedup();
-        offending.sort_unstable();
-        offending.dedup();
-        let n_met = names.len() - unmet.len();
-        let text = format!(
-            "{n_met} of {expected_calls} found. {}",
-            sentences.join("; ")
-        );
-        Explanation { text, offending }
-    }
-
-    /// A row for each expectation. One that no call meets is aligned with the call that came
-    /// nearest.
-    fn assignment_rows(
-        &self,
-        assignment: &Assignment,
-        trajectory: &Trajectory,
-    ) -> Vec<AlignmentRow> {
-        let calls = self.assigned_calls(&mut CapturedValues::new(trajectory), Tri::Yes);
-        let mut nearest = assignment.nearest.iter();
-        let row = |(expected, name): (usize, &str)| {
-            let is_met = assignment.is_met.get(expected).copied().unwrap_or_default();
-            let nearest = match is_met {
-                true => None,
-                false => nearest.next().and_then(Option::as_ref),
-            };
-            let row = match (is_met, nearest) {
-                (true, _) => {
-                    let call = calls.get(expected).copied().flatten();
-                    AlignmentRow::new(RowKind::Match).of(call)
-                }
-                (false, Some(nearest)) => {
-                    AlignmentRow::new(RowKind::WrongArguments).of([nearest.call_idx])
-                }
-                (false, None) => AlignmentRow::new(RowKind::Missing),
-            };
-            row.expecting(name)
+            })
         };
-        self.names().into_iter().enumerate().map(row).collect()
+        let unmet = (self.calls.iter().zip(calls)).filter(|(_, call)| call.is_none());
+        let unmet = unmet.map(|(expected, _)| *expected).take(MAX_DESCRIBED);
+        unmet.map(nearest_of).collect()
     }
 
-    /// The reference's justification: one line per expectation, by name and number. Where values
-    /// are shown, `values` describes those of an expectation and of the call that meets it.
-    fn justification(
+    /// How many expectations were met, and for the first few others, why not. The reference's
+    /// `justification` has one line per expectation.
+    pub(crate) fn report(
         &self,
-        assignment: &Assignment,
+        found: &Assignment,
         trajectory: &Trajectory,
         explain: &Explain,
-        values: impl Fn(usize, Option<usize>, &mut CapturedValues<'_>) -> Option<String>,
-    ) -> Map<String, Value> {
-        let names = self.names();
+        justification: &str,
+    ) -> Report {
         let mut captured = CapturedValues::new(trajectory);
-        // Which call meets an expectation shows only with the values, so it is not remembered.
-        let calls = match explain.values {
-            true => self.assigned_calls(&mut captured, Tri::Yes),
-            false => Vec::new(),
-        };
-        let mut line = |expected: usize| {
-            let name = names[expected];
-            let n_before = names[..expected]
-                .iter()
-                .filter(|other| **other == name)
-                .count();
-            let score = match assignment.is_met[expected] {
+        let calls = self.assigned_calls(&mut captured, Tri::Yes);
+        let mut nearest = found.nearest.iter();
+        let (mut rows, mut sentences) = (Vec::new(), Vec::new());
+        let (mut lines, mut offending) = (Map::new(), Vec::new());
+        for (expected, &(name, part)) in self.calls.iter().enumerate() {
+            let is_named = |other: &&(&str, CallPart<'_>)| other.0 == name;
+            let call = calls[expected].filter(|_| found.is_met[expected]);
+            let score = match found.is_met[expected] {
                 true => "Score: 1.0",
                 false => "Score: 0.0",
             };
-            let call_idx = calls.get(expected).copied();
-            let values = call_idx.and_then(|call_idx| values(expected, call_idx, &mut captured));
-            let text = match values {
+            let line = match part.values(call, &mut captured, explain) {
                 Some(values) => format!("{values}, {score}"),
                 None => score.to_owned(),
             };
-            (format!("{name}_{n_before}"), Value::from(text))
-        };
-        (0..names.len()).map(&mut line).collect()
+            let n_before = self.calls[..expected].iter().filter(is_named).count();
+            lines.insert(format!("{name}_{n_before}"), line.into());
+            if found.is_met[expected] {
+                rows.push(AlignmentRow::new(RowKind::Match).expecting(name).of(call));
+                continue;
+            }
+            let is_described = nearest.len() > 0;
+            let Some(near) = nearest.next().and_then(Option::as_ref) else {
+                rows.push(AlignmentRow::new(RowKind::Missing).expecting(name));
+                if is_described {
+                    let n_expected = self.calls.iter().filter(is_named).count();
+                    sentences.push(not_called(name, n_expected, trajectory));
+                }
+                continue;
+            };
+            let (call, difference) = (near.call_idx, &near.difference);
+            let row = AlignmentRow::new(RowKind::WrongArguments);
+            rows.push(row.expecting(name).of([call]));
+            offending.push(call);
+            let difference = part.difference_text(call, difference, &mut captured, explain);
+            sentences.push(format!("{} (call {}): {difference}", code(name), call + 1));
+        }
+        Report {
+            text: self.text(found, trajectory, sentences),
+            offending,
+            rows,
+            details: json!({ justification: lines }),
+        }
+    }
+
+    fn text(
+        &self,
+        found: &Assignment,
+        trajectory: &Trajectory,
+        mut sentences: Vec<String>,
+    ) -> String {
+        let n_expected = self.calls.len();
+        if n_expected == 0 {
+            return match trajectory.tool_calls.len() {
+                0 => "no tool was called, as expected".to_owned(),
+                n => format!("{} made, none expected", counted(n, "call", "calls")),
+            };
+        }
+        let n_unmet = found.is_met.iter().filter(|is_met| !**is_met).count();
+        let expected_calls = counted(n_expected, "expected call", "expected calls");
+        if n_unmet == 0 {
+            let all = if n_expected == 1 { "" } else { "all " };
+            return format!("{all}{expected_calls} found");
+        }
+        if n_unmet > MAX_DESCRIBED {
+            sentences.push(format!("… {} more", n_unmet - MAX_DESCRIBED));
+        }
+        sentences.dedup();
+        let n_met = n_expected - n_unmet;
+        format!(
+            "{n_met} of {expected_calls} found. {}",
+            sentences.join("; ")
+        )
+    }
+}
+
+/// "`pay` was not called", "`pay` was called once, expected twice".
+fn not_called(name: &str, n_expected: usize, trajectory: &Trajectory) -> String {
+    let of_name = trajectory.tool_calls.iter();
+    match of_name.filter(|call| *call.name == *name).count() {
+        0 => format!("{} was not called", code(name)),
+        n_calls => {
+            let (called, expected) = (was_called(n_calls), times(n_expected));
+            format!("{} {called}, expected {expected}", code(name))
+        }
     }
 }

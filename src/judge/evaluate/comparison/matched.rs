@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 
 use text::Clean;
 
-use super::score::Explanation;
 use crate::extract::ToolCall;
 
 /// Most entries of an alignment that are kept.
@@ -125,7 +124,7 @@ pub(crate) fn words(
     found: &Matched,
     expected: &[&str],
     calls: &[ToolCall],
-) -> Explanation {
+) -> (String, Vec<usize>) {
     let rounded = (value * 1e4).round() / 1e4;
     let matches = found
         .entries
@@ -147,7 +146,7 @@ pub(crate) fn words(
     }
     let is_whole = |entry: &AlignedEntry| entry.0 == EntryKind::Match;
     let Some(first) = found.entries.iter().position(|entry| !is_whole(entry)) else {
-        return Explanation::from(text);
+        return (text, Vec::new());
     };
     let start = match found.entries.len() <= MAX_SHOWN {
         true => 0,
@@ -177,10 +176,6 @@ pub(crate) fn words(
     if n_more > 0 {
         let _ = write!(text, ", … {n_more} more");
     }
-    let mut offending: Vec<usize> = (found.entries.iter())
-        .filter(|entry| !is_whole(entry))
-        .filter_map(|(_, _, call)| *call)
-        .collect();
-    offending.sort_unstable();
-    Explanation { text, offending }
+    let at_fault = found.entries.iter().filter(|entry| !is_whole(entry));
+    (text, at_fault.filter_map(|(_, _, call)| *call).collect())
 }

@@ -3,7 +3,10 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use text::abbreviated;
+
+use super::rows::AlignmentRow;
 
 /// The label of a score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,7 +88,7 @@ pub struct EvaluationError {
 
 /// The result of an evaluator for one trajectory, before the threshold is applied.
 #[derive(Debug)]
-pub(crate) struct ScoreWith<E> {
+pub(crate) struct Score<E> {
     /// 0 to 1, for the trajectory as it is; missing evidence counts as not matching.
     pub(crate) value: f64,
     /// The least it can become, whatever the missing evidence is and whatever further calls the
@@ -107,12 +110,7 @@ pub(crate) struct ScoreWith<E> {
     pub(crate) evidence: E,
 }
 
-impl<E> ScoreWith<E> {
-    /// A score that nothing can move.
-    pub(crate) fn settled(value: f64, evidence: E) -> Self {
-        Self::between(value, value, value, evidence)
-    }
-
+impl<E> Score<E> {
     /// A score that stays between two bounds, whatever else becomes known.
     pub(crate) fn between(value: f64, least: f64, most: f64, evidence: E) -> Self {
         Self {
@@ -129,8 +127,8 @@ impl<E> ScoreWith<E> {
     }
 
     /// Wraps the evidence and leaves the score as it is.
-    pub(crate) fn map<T>(self, wrap: impl FnOnce(E) -> T) -> ScoreWith<T> {
-        ScoreWith {
+    pub(crate) fn map<T>(self, wrap: impl FnOnce(E) -> T) -> Score<T> {
+        Score {
             value: self.value,
             least: self.least,
             most: self.most,
@@ -149,22 +147,17 @@ pub(crate) fn all_or_nothing(holds: bool) -> f64 {
     f64::from(u8::from(holds))
 }
 
-/// A score in words.
+/// What a reader is shown of a judgement.
 #[derive(Debug, Default)]
-pub(crate) struct Explanation {
+pub(crate) struct Report {
     /// For people, in one or two sentences.
     pub(crate) text: String,
     /// The calls to blame, positions in the trajectory.
     pub(crate) offending: Vec<usize>,
-}
-
-impl From<String> for Explanation {
-    fn from(text: String) -> Self {
-        Self {
-            text,
-            offending: Vec::new(),
-        }
-    }
+    /// What was expected beside what was called.
+    pub(crate) rows: Vec<AlignmentRow>,
+    /// The reference evaluator's own justification fields, a JSON object.
+    pub(crate) details: Value,
 }
 
 /// A call that lacks something the criterion reads, and will lack it whatever else becomes known.

@@ -10,7 +10,7 @@ use text::counted;
 use super::{Applied, Criterion, EXAMPLE, InvalidCriterion};
 use crate::evaluate::comparison::score::EvaluationError;
 use crate::evaluate::evaluators::{
-    Evaluator, ExecutionOrder, ExpectedTool, ToolOrder, WrittenEvaluator,
+    Evaluate, Evaluator, ExecutionOrder, ExpectedTool, ToolOrder, WrittenEvaluator,
 };
 use crate::evaluate::parameters::names::Names;
 use crate::evaluate::parameters::pattern::{FieldError, PatternCompiler, PatternLimits};

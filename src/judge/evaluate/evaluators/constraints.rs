@@ -2,14 +2,13 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
-use serde_json::{Value, json};
+use serde_json::json;
 use text::counted;
 
-use super::{Evaluate, Evidence, Judgement, NamedTool, Score, ToolName};
-use crate::evaluate::comparison::captured::MAX_SEARCH;
+use super::{Evaluate, Judgement, NamedTool, ToolName};
 use crate::evaluate::comparison::order::Concurrency;
 use crate::evaluate::comparison::rows::AlignmentRow;
-use crate::evaluate::comparison::score::Explanation;
+use crate::evaluate::comparison::score::{Report, Score};
 use crate::evaluate::parameters::call_pattern::CallPattern;
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::pattern::PlacedPattern;
@@ -150,15 +149,11 @@ fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Rule>,
 }
 
 impl Evaluate for Constraints {
-    fn name(&self) -> &'static str {
-        "constraints"
-    }
+    const NAME: &'static str = "constraints";
 
-    fn evaluate(&self, trajectory: &Trajectory) -> Score {
-        self.evaluate_within(trajectory, MAX_SEARCH)
-    }
+    type Evidence = Vec<RuleFound>;
 
-    fn evaluate_within(&self, trajectory: &Trajectory, max_search: u64) -> Score {
+    fn evaluate(&self, trajectory: &Trajectory, max_search: u64) -> Score<Vec<RuleFound>> {
         let mut judge = RuleJudge::new(trajectory, self.concurrency, max_search);
         let (mut sums, mut found) = ([0.0; 3], Vec::with_capacity(self.rules.len()));
         for rule in &self.rules {
@@ -172,7 +167,7 @@ impl Evaluate for Constraints {
         // 9 of 10 as a sum of tenths would not reach 0.9.
         let rounded = |mean: f64| (mean * 1e12).round() / 1e12;
         let [value, least, most] = sums.map(|sum| rounded(sum / self.rules.len() as f64));
-        let mut score = Score::between(value, least, most, Evidence::Constraints(found));
+        let mut score = Score::between(value, least, most, found);
         score.searched = judge.searched();
         (score.missing, score.fault) = judge.finish();
         score.may_fault = trajectory.cut_short && self.reads_shortcut();
@@ -206,70 +201,32 @@ impl Evaluate for Constraints {
         })
     }
 
-    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
-        let Evidence::Constraints(found) = evidence else {
-            return Explanation::default();
-        };
+    fn report(&self, found: &Vec<RuleFound>, judgement: &Judgement<'_>) -> Report {
         let calls = &judgement.trajectory.tool_calls;
-        let mut sentences: Vec<String> = (self.rules.iter().zip(found))
-            .filter_map(|(rule, found)| rule_explanation::violation(rule, found, calls))
-            .collect();
-        if sentences.is_empty() {
-            let nowhere = (self.rules.iter().zip(found))
-                .filter_map(|(rule, found)| rule_explanation::nowhere(rule, found));
-            let texts: Vec<String> = [self.kept_text(found)].into_iter().chain(nowhere).collect();
-            return Explanation::from(texts.join("; "));
-        }
-        if sentences.len() > MAX_DESCRIBED {
-            let n_more = sentences.len() - MAX_DESCRIBED;
-            sentences.truncate(MAX_DESCRIBED);
-            let broken = counted(n_more, "more rule is", "more rules are");
-            sentences.push(format!("{broken} violated"));
-        }
-        let mut offending: Vec<usize> = found.iter().flat_map(RuleFound::offending).collect();
-        offending.sort_unstable();
-        offending.dedup();
-        Explanation {
-            text: sentences.join("; "),
-            offending,
-        }
-    }
-
-    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
-        let Evidence::Constraints(found) = evidence else {
-            return Vec::new();
-        };
-        let row = |(rule, found): (&Rule, &RuleFound)| {
+        let from_one = |calls: &[usize]| calls.iter().map(|call| call + 1).collect::<Vec<_>>();
+        let (mut rows, mut rules) = (Vec::new(), Vec::new());
+        let (mut violations, mut offending) = (Vec::new(), Vec::new());
+        for (rule, found) in self.rules.iter().zip(found) {
+            let violation = rule_explanation::violation(rule, found, calls);
+            let note = match (&violation, found.n_activations) {
+                (Some(sentence), _) => Some(sentence.clone()),
+                (None, 0) => Some(rule_explanation::asking(rule)),
+                (None, _) => rule_explanation::nowhere(rule, found),
+            };
             let kinds: Vec<String> = rule.shape().kinds().map(CallPattern::to_string).collect();
+            let template = rule.template().replace('_', " ");
             let row = AlignmentRow::kept(
                 found.is_satisfied(),
-                format!(
-                    "{} of {}",
-                    rule.template().replace('_', " "),
-                    kinds.join(", ")
-                ),
+                format!("{template} of {}", kinds.join(", ")),
             );
-            let row = row.of(found.offending());
-            match rule_explanation::violation(rule, found, &trajectory.tool_calls) {
-                Some(sentence) => row.noting(sentence),
-                None if found.n_activations == 0 => row.noting(rule_explanation::asking(rule)),
-                None => match rule_explanation::nowhere(rule, found) {
-                    Some(sentence) => row.noting(sentence),
-                    None => row,
-                },
-            }
-        };
-        self.rules.iter().zip(found).map(row).collect()
-    }
-
-    fn details(&self, evidence: &Evidence, _: &Judgement<'_>) -> Value {
-        let Evidence::Constraints(found) = evidence else {
-            return json!({});
-        };
-        let from_one = |calls: &[usize]| calls.iter().map(|call| call + 1).collect::<Vec<_>>();
-        let rules = self.rules.iter().zip(found).map(|(rule, found)| {
+            rows.push(AlignmentRow {
+                note,
+                ..row.of(found.offending())
+            });
+            offending.extend(violation.iter().flat_map(|_| found.offending()));
+            violations.extend(violation);
             let because: Vec<_> = found.because.iter().map(|calls| from_one(calls)).collect();
-            json!({
+            rules.push(json!({
                 "template": rule.template(),
                 "satisfied": found.is_satisfied(),
                 "activations": found.n_activations,
@@ -278,9 +235,32 @@ impl Evaluate for Constraints {
                 "vacuous": found.n_activations == 0,
                 "violated": from_one(&found.violated),
                 "because": because,
-            })
-        });
-        json!({ "rules": rules.collect::<Vec<_>>() })
+            }));
+        }
+        if violations.is_empty() {
+            let nowhere = (self.rules.iter().zip(found))
+                .filter_map(|(rule, found)| rule_explanation::nowhere(rule, found));
+            violations = [self.kept_text(found)].into_iter().chain(nowhere).collect();
+        } else if violations.len() > MAX_DESCRIBED {
+            let n_more = violations.len() - MAX_DESCRIBED;
+            violations.truncate(MAX_DESCRIBED);
+            let broken = counted(n_more, "more rule is", "more rules are");
+            violations.push(format!("{broken} violated"));
+        }
+        Report {
+            text: violations.join("; "),
+            offending,
+            rows,
+            details: json!({ "rules": rules }),
+        }
+    }
+
+    /// All its patterns, with their paths.
+    fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
+        let rules = self.rules.iter_mut().enumerate();
+        rules
+            .flat_map(|(at, rule)| rule.patterns_mut(&["constraints", "rules", &at.to_string()]))
+            .collect()
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -306,14 +286,6 @@ impl Evaluate for Constraints {
 }
 
 impl Constraints {
-    /// All its patterns, with their paths.
-    pub(super) fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
-        let rules = self.rules.iter_mut().enumerate();
-        rules
-            .flat_map(|(at, rule)| rule.patterns_mut(&["constraints", "rules", &at.to_string()]))
-            .collect()
-    }
-
     fn reads_shortcut(&self) -> bool {
         let mut kinds = self.rules.iter().flat_map(|rule| rule.shape().kinds());
         kinds.any(CallPattern::reads_shortcut)

@@ -2,14 +2,14 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 use text::{code, counted, duration_text};
 
-use super::{Evaluate, Evidence, Judgement, NamedTool, Score, ToolName};
+use super::{Evaluate, Judgement, NamedTool, ToolName};
 use crate::evaluate::comparison::alignment::times;
-use crate::evaluate::comparison::captured::{MAX_SEARCH, Tri};
+use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::comparison::rows::AlignmentRow;
-use crate::evaluate::comparison::score::Explanation;
+use crate::evaluate::comparison::score::{Report, Score};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::limits::{Most, Period};
 use crate::evaluate::parameters::optional::written;
@@ -116,15 +116,11 @@ pub struct Efficiency {
 read_with_hints!(Efficiency);
 
 impl Evaluate for Efficiency {
-    fn name(&self) -> &'static str {
-        "efficiency"
-    }
+    const NAME: &'static str = "efficiency";
 
-    fn evaluate(&self, trajectory: &Trajectory) -> Score {
-        self.evaluate_within(trajectory, MAX_SEARCH)
-    }
+    type Evidence = Vec<LimitFound>;
 
-    fn evaluate_within(&self, trajectory: &Trajectory, max_search: u64) -> Score {
+    fn evaluate(&self, trajectory: &Trajectory, max_search: u64) -> Score<Vec<LimitFound>> {
         let mut look = EffortLook::new(&self.ignore, trajectory, max_search);
         let mut found = Vec::new();
         let numbers = [
@@ -147,7 +143,7 @@ impl Evaluate for Efficiency {
         let most = share(&|found| found.kept != Tri::No);
         let value = share(&|found| self.is_kept_so_far(found));
         let (missing, searched) = (look.missing(), look.searched());
-        let mut score = Score::between(value, least, most, Evidence::Efficiency(found));
+        let mut score = Score::between(value, least, most, found);
         (score.missing, score.searched) = (missing, searched);
         score
     }
@@ -176,80 +172,48 @@ impl Evaluate for Efficiency {
         self.max_retries.is_some() || self.max_repeats.is_some()
     }
 
-    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
-        let Evidence::Efficiency(found) = evidence else {
-            return Explanation::default();
-        };
-        let broken: Vec<&LimitFound> = (found.iter())
-            .filter(|found| found.kept == Tri::No)
-            .collect();
-        if broken.is_empty() {
-            let kept = found.iter().filter(|found| found.kept == Tri::Yes).count();
-            return Explanation::from(format!("{} kept", counted(kept, "limit", "limits")));
-        }
-        let sentences: Vec<String> = (broken.iter())
-            .map(|found| self.sentence(found, judgement.trajectory))
-            .collect();
-        let mut offending: Vec<usize> = broken
-            .iter()
-            .flat_map(|found| found.calls.iter().copied())
-            .collect();
-        offending.sort_unstable();
-        offending.dedup();
-        Explanation {
-            text: sentences.join("; "),
-            offending,
-        }
-    }
-
-    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
-        let Evidence::Efficiency(found) = evidence else {
-            return Vec::new();
-        };
-        let row = |found: &LimitFound| {
-            let unit = match found.limit {
-                Limit::Duration => " ms",
-                _ => "",
-            };
-            let most = self.most(found.limit).unwrap_or_default();
+    fn report(&self, found: &Vec<LimitFound>, judgement: &Judgement<'_>) -> Report {
+        let mut limits = Map::new();
+        let (mut rows, mut broken, mut offending) = (Vec::new(), Vec::new(), Vec::new());
+        for found in found {
+            let most = self.most(found.limit);
+            let (word, unit) = (found.limit.as_str(), found.limit.unit());
+            let limit = json!({
+                "limit": most,
+                "actual": found.actual,
+                "kept": found.kept.known(),
+            });
+            limits.insert(word.to_owned(), limit);
+            let what = word.trim_start_matches("max_");
             let row = AlignmentRow::kept(
                 found.kept.known(),
-                format!(
-                    "at most {most}{unit} {}",
-                    found.limit.as_str().trim_start_matches("max_")
-                ),
+                format!("at most {}{unit} {what}", most.unwrap_or_default()),
             );
             let row = row.of(found.calls.iter().copied());
-            match (found.kept, found.actual) {
-                (Tri::No, _) => row.noting(self.sentence(found, trajectory)),
+            rows.push(match (found.kept, found.actual) {
+                (Tri::No, _) => {
+                    let sentence = self.sentence(found, judgement.trajectory);
+                    broken.push(sentence.clone());
+                    offending.extend(&found.calls);
+                    row.noting(sentence)
+                }
                 (_, Some(actual)) => row.noting(format!("{actual}{unit}")),
                 (_, None) => row,
-            }
-        };
-        found.iter().map(row).collect()
+            });
+        }
+        let n_kept = found.iter().filter(|found| found.kept == Tri::Yes).count();
+        Report {
+            text: match broken.is_empty() {
+                true => format!("{} kept", counted(n_kept, "limit", "limits")),
+                false => broken.join("; "),
+            },
+            offending,
+            rows,
+            details: json!({ "limits": limits }),
+        }
     }
 
-    fn details(&self, evidence: &Evidence, _: &Judgement<'_>) -> Value {
-        let Evidence::Efficiency(found) = evidence else {
-            return json!({});
-        };
-        let limits: Map<String, Value> = (found.iter())
-            .map(|found| {
-                let limit = json!({
-                    "limit": self.most(found.limit),
-                    "actual": found.actual,
-                    "kept": found.kept.known(),
-                });
-                (found.limit.as_str().to_owned(), limit)
-            })
-            .collect();
-        json!({ "limits": limits })
-    }
-}
-
-impl Efficiency {
-    /// The patterns of names that do not count.
-    pub(super) fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
+    fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
         let patterns = self.ignore.iter_mut().enumerate();
         patterns
             .map(|(at, pattern)| PlacedPattern {
@@ -258,7 +222,9 @@ impl Efficiency {
             })
             .collect()
     }
+}
 
+impl Efficiency {
     fn n_limits(&self) -> usize {
         let numbers = [
             self.max_calls,

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 use text::counted;
 
-use super::{Evaluate, Evidence, Judgement, NamedTool, Score, names_of};
+use super::{Evaluate, Judgement, NamedTool, names_of};
 use crate::evaluate::comparison::alignment::{Alignment, quoted};
 use crate::evaluate::comparison::lcs::{self, UNEXPECTED};
 use crate::evaluate::comparison::rows::{self, AlignmentRow, RowKind};
-use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
+use crate::evaluate::comparison::score::{Report, Score, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::names::Names;
 use crate::evaluate::parameters::pattern::FieldError;
@@ -111,11 +111,11 @@ pub(in crate::evaluate) struct VisitsFound {
 }
 
 impl Evaluate for ExecutionOrder {
-    fn name(&self) -> &'static str {
-        Self::NAME
-    }
+    const NAME: &'static str = "execution_order";
 
-    fn evaluate(&self, trajectory: &Trajectory) -> Score {
+    type Evidence = VisitsFound;
+
+    fn evaluate(&self, trajectory: &Trajectory, _: u64) -> Score<VisitsFound> {
         let expected = self.expected_output.ids();
         let actual = self.expected_output.ids_of(self.actual(trajectory));
         let pairs = lcs::common_subsequence(&actual, expected);
@@ -151,8 +151,8 @@ impl Evaluate for ExecutionOrder {
             Over::Tools => Arc::default(),
             Over::Nodes => trajectory.node_visits.clone(),
         };
-        let evidence = Evidence::ExecutionOrder(VisitsFound { pairs, nodes });
-        let mut score = Score::between(strict(value), strict(least), strict(most), evidence);
+        let found = VisitsFound { pairs, nodes };
+        let mut score = Score::between(strict(value), strict(least), strict(most), found);
         score.n_expected = expected.len();
         score
     }
@@ -171,90 +171,42 @@ impl Evaluate for ExecutionOrder {
         !matches!(self.mode(), Mode::Set)
     }
 
-    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
-        let trajectory = judgement.trajectory;
-        let Evidence::ExecutionOrder(VisitsFound { pairs, .. }) = evidence else {
-            return Explanation::default();
-        };
-        let actual = self.actual(trajectory);
-        let expected = self.expected_output.as_slice();
-        let n_expected = match self.over {
-            Over::Tools => counted(expected.len(), "expected call", "expected calls"),
-            Over::Nodes => counted(expected.len(), "expected visit", "expected visits"),
-        };
-        let alignment = Alignment {
-            actual: &actual,
-            expected,
-            pairs,
-            noun: self.over.noun(),
-        };
-        let (departure, n_in_order) = match self.mode() {
-            Mode::Exact => (alignment.first_difference(), String::new()),
-            Mode::Ordering => (
-                alignment.first_gap(),
-                format!("; {} of {n_expected} in order", pairs.len()),
-            ),
-            Mode::Set => return Explanation::from(self.set_text(&actual)),
-        };
-        match departure {
-            None => Explanation::from(format!(
-                "{n_expected} in order{}",
-                match self.mode() {
-                    Mode::Exact => ", no other",
-                    _ => "",
-                }
-            )),
-            // A visit of a node is no call, so there is no call to point at.
-            Some((sentence, at)) => Explanation {
-                text: format!("{sentence}{n_in_order}. {alignment}"),
-                offending: at
-                    .filter(|_| self.over == Over::Tools)
-                    .into_iter()
-                    .collect(),
-            },
+    fn report(&self, found: &VisitsFound, judgement: &Judgement<'_>) -> Report {
+        let actual = self.actual(judgement.trajectory);
+        let expected = self.expected_output.to_strs();
+        let pairs = &found.pairs;
+        let mut details = json!({
+            "success": judgement.verdict.success(),
+            "actual_output": actual,
+            "expected_output": expected,
+        });
+        if let Mode::Ordering = self.mode() {
+            details["lcs"] = pairs.iter().map(|pair| actual[pair.0]).collect();
         }
-    }
-
-    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
-        let Evidence::ExecutionOrder(VisitsFound { pairs, .. }) = evidence else {
-            return Vec::new();
+        let (text, call, mut rows) = match self.mode() {
+            Mode::Set => (self.set_text(&actual), None, set_rows(&actual, &expected)),
+            mode => {
+                let is_exact = matches!(mode, Mode::Exact);
+                let (text, call) = self.order_text(&actual, &expected, pairs, is_exact);
+                let rows = rows::sequence(&actual, &expected, pairs, is_exact);
+                (text, call, rows)
+            }
         };
-        let actual = self.actual(trajectory);
-        let expected = self.expected_output.as_slice().iter();
-        let expected: Vec<&str> = expected.map(String::as_str).collect();
-        let mut rows = match self.mode() {
-            Mode::Set => set_rows(&actual, &expected),
-            mode => rows::sequence(&actual, &expected, pairs, matches!(mode, Mode::Exact)),
-        };
+        let mut offending: Vec<usize> = call.into_iter().collect();
         if self.over == Over::Nodes {
-            // A visit of a node is no call.
+            // A visit of a node is no call, so there is no call to point at.
+            offending.clear();
             for row in &mut rows {
                 let visit = row.calls.first().map(|at| actual[*at].to_owned());
                 (row.visited, row.calls) = (visit, Vec::new());
             }
         }
-        rows
-    }
-
-    fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value {
-        let Judgement {
-            trajectory,
-            verdict,
-            ..
-        } = *judgement;
-        let Evidence::ExecutionOrder(VisitsFound { pairs, .. }) = evidence else {
-            return json!({});
-        };
-        let actual = self.actual(trajectory);
-        let mut details = json!({
-            "success": verdict.success(),
-            "actual_output": actual,
-            "expected_output": self.expected_output.as_slice(),
-        });
-        if let Mode::Ordering = self.mode() {
-            details["lcs"] = pairs.iter().map(|pair| actual[pair.0]).collect();
+        Report {
+            text,
+            offending,
+            rows,
+            details,
         }
-        details
     }
 
     fn check(&self) -> Result<(), FieldError> {
@@ -313,8 +265,6 @@ fn set_rows(actual: &[&str], expected: &[&str]) -> Vec<AlignmentRow> {
 }
 
 impl ExecutionOrder {
-    pub(in crate::evaluate) const NAME: &'static str = "execution_order";
-
     fn mode(&self) -> Mode {
         match (self.should_exact_match, self.should_consider_ordering) {
             (true, _) => Mode::Exact,
@@ -338,6 +288,37 @@ impl ExecutionOrder {
         seen.into_iter().filter(|seen| *seen).count()
     }
 
+    /// Whether the expected names came in order, and the first entry that departs.
+    fn order_text(
+        &self,
+        actual: &[&str],
+        expected: &[&str],
+        pairs: &[(usize, usize)],
+        is_exact: bool,
+    ) -> (String, Option<usize>) {
+        let alignment = Alignment {
+            actual,
+            expected,
+            pairs,
+            noun: self.over.noun(),
+        };
+        let n_expected = match self.over {
+            Over::Tools => counted(expected.len(), "expected call", "expected calls"),
+            Over::Nodes => counted(expected.len(), "expected visit", "expected visits"),
+        };
+        match (alignment.departure(is_exact), is_exact) {
+            (None, true) => (format!("{n_expected} in order, no other"), None),
+            (None, false) => (format!("{n_expected} in order"), None),
+            (Some((sentence, at)), true) => (format!("{sentence}. {alignment}"), at),
+            (Some((sentence, at)), false) => {
+                let n_in_order = pairs.len();
+                let text =
+                    format!("{sentence}; {n_in_order} of {n_expected} in order. {alignment}");
+                (text, at)
+            }
+        }
+    }
+
     fn set_text(&self, actual: &[&str]) -> String {
         let mut absent: Vec<&str> = Vec::new();
         for name in self.expected_output.as_slice() {
@@ -358,7 +339,7 @@ impl ExecutionOrder {
             ),
             (false, _) => format!(
                 "{} not found; {} of {} found, in any order",
-                quoted(absent.iter().copied()),
+                quoted(&absent),
                 n_distinct - absent.len(),
                 counted(n_expected, "expected name", "expected names")
             ),

@@ -1,5 +1,5 @@
 //! The evaluators, one file each, and the two enums that list them: [`Evaluator`] and the
-//! [`Evidence`] that its explanation is rendered from. Knows neither thresholds nor criteria.
+//! [`Evidence`] that its report is rendered from. Knows neither thresholds nor criteria.
 
 mod constraints;
 mod efficiency;
@@ -17,15 +17,9 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::Value;
 
-use crate::evaluate::comparison::assignment::Assignment;
-use crate::evaluate::comparison::matched::Matched;
-use crate::evaluate::comparison::rows::{AlignmentRow, MAX_ROWS};
-use crate::evaluate::comparison::score::{self, Explain, Explanation, Verdict};
+use crate::evaluate::comparison::score::{Explain, Report, Score, Verdict};
 use crate::evaluate::parameters::pattern::{FieldError, Pattern, PatternCompiler, PlacedPattern};
-use crate::evaluate::rules::activations::RuleFound;
-use crate::evaluate::rules::effort::LimitFound;
 use crate::extract::Trajectory;
 
 use constraints::Constraints;
@@ -40,54 +34,118 @@ pub use tool_order::ExpectedTool;
 pub(super) use tool_order::ToolOrder;
 use trajectory_match::TrajectoryMatch;
 
-/// What is expected of the calls: one evaluator with its parameters. It is read as a
-/// [`WrittenEvaluator`].
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case", remote = "Self")]
-pub enum Evaluator {
+/// Makes the enums and their dispatch from the one list of evaluators.
+macro_rules! evaluators {
+    ($($(#[$doc:meta])* $name:ident,)+) => {
+        /// What is expected of the calls: one evaluator with its parameters. It is read as a
+        /// [`WrittenEvaluator`].
+        #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+        #[serde(rename_all = "snake_case", remote = "Self")]
+        pub enum Evaluator {
+            $($(#[$doc])* $name($name),)+
+        }
+
+        /// The findings of an evaluator in a trajectory. Together with the names of the calls, the
+        /// value and the label they determine the report, unless this shows values; and they differ
+        /// only where the report does. So their hash tells whether a late span changed anything
+        /// visible.
+        #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+        pub(super) enum Evidence {
+            $($name(<$name as Evaluate>::Evidence),)+
+        }
+
+        impl Evaluator {
+            /// Its name in the configuration, in `spanscore.evaluator` and in the jsonl lines.
+            pub fn name(&self) -> &'static str {
+                match self { $(Self::$name(_) => $name::NAME,)+ }
+            }
+
+            /// Warnings about valid but probably unintended settings, one sentence each.
+            pub fn warnings(&self) -> Vec<String> {
+                match self { $(Self::$name(of) => of.warnings(),)+ }
+            }
+
+            /// The patterns among its parameters.
+            fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
+                match self { $(Self::$name(of) => of.patterns_mut(),)+ }
+            }
+
+            /// The first field that contradicts another, by its path.
+            fn check(&self) -> Result<(), FieldError> {
+                match self { $(Self::$name(of) => of.check(),)+ }
+            }
+
+            /// The tools that its parameters name.
+            pub(super) fn named_tools(&self) -> Vec<NamedTool<'_>> {
+                match self { $(Self::$name(of) => of.named_tools(),)+ }
+            }
+
+            /// The threshold that applies, given the one that was written (0 to 1).
+            pub(super) fn threshold(&self, written: Option<f64>) -> f64 {
+                match self { $(Self::$name(of) => of.threshold(written),)+ }
+            }
+
+            /// Does the order of the calls matter?
+            pub(super) fn reads_order(&self) -> bool {
+                match self { $(Self::$name(of) => of.reads_order(),)+ }
+            }
+
+            /// Evaluates a trajectory. Spends at most this much work on searching texts with
+            /// patterns.
+            pub(super) fn evaluate(
+                &self,
+                trajectory: &Trajectory,
+                max_search: u64,
+            ) -> Score<Evidence> {
+                match self {
+                    $(Self::$name(of) => {
+                        of.evaluate(trajectory, max_search).map(Evidence::$name)
+                    })+
+                }
+            }
+
+            /// Renders evidence of this evaluator; empty for that of another.
+            pub(super) fn report(
+                &self,
+                evidence: &Evidence,
+                judgement: &Judgement<'_>,
+            ) -> Report {
+                match (self, evidence) {
+                    $((Self::$name(of), Evidence::$name(found)) => of.report(found, judgement),)+
+                    _ => Report::default(),
+                }
+            }
+        }
+    };
+}
+
+evaluators! {
     /// Were the tools called in the expected order?
-    ToolCallOrder(ToolCallOrder),
+    ToolCallOrder,
     /// Was each tool called as often as expected?
-    ToolCallCount(ToolCallCount),
+    ToolCallCount,
     /// Do the expected calls, with their parameters, occur in this order?
-    ToolOrder(ToolOrder),
+    ToolOrder,
     /// How well do the tools called, or the nodes visited, match the expected ones?
-    ExecutionOrder(ExecutionOrder),
+    ExecutionOrder,
     /// Were the required calls made, the disallowed ones not, and a sequence kept?
-    ToolCalls(ToolCalls),
+    ToolCalls,
     /// Were the tools called with the expected arguments?
-    ToolCallArgs(ToolCallArgs),
+    ToolCallArgs,
     /// Did the tools return what was expected?
-    ToolCallOutput(ToolCallOutput),
+    ToolCallOutput,
     /// Were rules over the calls and their order kept?
-    Constraints(Constraints),
+    Constraints,
     /// How well do the calls match a reference, by one of a family of scores?
-    TrajectoryMatch(TrajectoryMatch),
+    TrajectoryMatch,
     /// Did the run stay within limits of effort?
-    Efficiency(Efficiency),
+    Efficiency,
 }
 
 /// An evaluator as it is written: its patterns are not compiled yet.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct WrittenEvaluator(Evaluator);
-
-/// The findings of an evaluator in a trajectory. Together with the names of the calls, the value
-/// and the label they determine explanation and details, unless these show values; and they differ
-/// only where those do. So their hash tells whether a late span changed the visible text.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Evidence {
-    ToolCallOrder(tool_call_order::Matches),
-    ToolCallCount(tool_call_count::CallCounts),
-    ToolOrder(tool_order::OrderFound),
-    ExecutionOrder(execution_order::VisitsFound),
-    ToolCalls(tool_calls::EntriesFound),
-    ToolCallArgs(Assignment),
-    ToolCallOutput(Assignment),
-    Constraints(Vec<RuleFound>),
-    TrajectoryMatch(Matched),
-    Efficiency(Vec<LimitFound>),
-}
 
 /// A tool that an evaluator names.
 #[derive(Debug, Clone, Copy)]
@@ -114,94 +172,6 @@ pub(super) struct Judgement<'a> {
     pub(super) explain: &'a Explain,
 }
 
-/// An evaluator's answer.
-pub(super) type Score = score::ScoreWith<Evidence>;
-
-impl Evaluator {
-    /// The evaluator behind its trait.
-    fn as_evaluate(&self) -> &dyn Evaluate {
-        match self {
-            Self::ToolCallOrder(evaluator) => evaluator,
-            Self::ToolCallCount(evaluator) => evaluator,
-            Self::ToolOrder(evaluator) => evaluator,
-            Self::ExecutionOrder(evaluator) => evaluator,
-            Self::ToolCalls(evaluator) => evaluator,
-            Self::ToolCallArgs(evaluator) => evaluator,
-            Self::ToolCallOutput(evaluator) => evaluator,
-            Self::Constraints(evaluator) => evaluator,
-            Self::TrajectoryMatch(evaluator) => evaluator,
-            Self::Efficiency(evaluator) => evaluator,
-        }
-    }
-
-    /// Its name in the configuration, in `spanscore.evaluator` and in the jsonl lines.
-    pub fn name(&self) -> &'static str {
-        self.as_evaluate().name()
-    }
-
-    /// The patterns among its parameters.
-    fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
-        match self {
-            Self::ToolCalls(evaluator) => evaluator.patterns_mut(),
-            Self::Constraints(evaluator) => evaluator.patterns_mut(),
-            Self::Efficiency(evaluator) => evaluator.patterns_mut(),
-            Self::ToolCallOrder(_)
-            | Self::ToolCallCount(_)
-            | Self::ToolOrder(_)
-            | Self::ExecutionOrder(_)
-            | Self::ToolCallArgs(_)
-            | Self::TrajectoryMatch(_)
-            | Self::ToolCallOutput(_) => Vec::new(),
-        }
-    }
-
-    /// Warnings about valid but probably unintended settings, one sentence each.
-    pub fn warnings(&self) -> Vec<String> {
-        self.as_evaluate().warnings()
-    }
-
-    /// The tools that its parameters name.
-    pub(super) fn named_tools(&self) -> Vec<NamedTool<'_>> {
-        self.as_evaluate().named_tools()
-    }
-
-    /// The threshold that applies, given the one that was written (0 to 1).
-    pub(super) fn threshold(&self, written: Option<f64>) -> f64 {
-        self.as_evaluate().threshold(written)
-    }
-
-    /// Evaluates a trajectory. Spends at most this much work on searching texts with patterns.
-    pub(super) fn evaluate(&self, trajectory: &Trajectory, max_search: u64) -> Score {
-        self.as_evaluate().evaluate_within(trajectory, max_search)
-    }
-
-    /// Does the order of the calls matter?
-    pub(super) fn reads_order(&self) -> bool {
-        self.as_evaluate().reads_order()
-    }
-
-    /// Renders evidence of this evaluator in words.
-    pub(super) fn explanation(
-        &self,
-        evidence: &Evidence,
-        judgement: &Judgement<'_>,
-    ) -> Explanation {
-        self.as_evaluate().explanation(evidence, judgement)
-    }
-
-    /// Renders evidence of this evaluator as the reference evaluator's justification.
-    pub(super) fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value {
-        self.as_evaluate().details(evidence, judgement)
-    }
-
-    /// Renders evidence of this evaluator as rows.
-    pub(super) fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
-        let mut rows = self.as_evaluate().rows(evidence, trajectory);
-        rows.truncate(MAX_ROWS);
-        rows
-    }
-}
-
 impl Serialize for Evaluator {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         Evaluator::serialize(self, serializer)
@@ -220,9 +190,9 @@ impl WrittenEvaluator {
     /// Every pattern that cannot be compiled, or else the first field that contradicts another.
     pub fn compile(mut self, compiler: &mut PatternCompiler) -> Result<Evaluator, Vec<FieldError>> {
         compiler.compile(self.0.patterns_mut())?;
-        let evaluator = self.0.as_evaluate();
+        let evaluator = self.0;
         (evaluator.check()).map_err(|error| vec![error.below(&[evaluator.name()])])?;
-        Ok(self.0)
+        Ok(evaluator)
     }
 }
 
@@ -243,34 +213,31 @@ impl JsonSchema for WrittenEvaluator {
 }
 
 /// The work of each evaluator. The serde struct is the evaluator; no method can fail, wait, log or
-/// count. The rendering methods return nothing for evidence of other evaluators.
-trait Evaluate {
+/// count.
+pub(super) trait Evaluate {
     /// Its name in the configuration.
-    fn name(&self) -> &'static str;
+    const NAME: &'static str;
 
-    /// How well the trajectory does, and how far missing evidence could still move that.
-    fn evaluate(&self, trajectory: &Trajectory) -> Score;
+    /// What it found in a trajectory.
+    type Evidence;
 
-    /// Like [`Self::evaluate`], for evaluators with patterns. Spends at most this much work on
-    /// searching.
-    fn evaluate_within(&self, trajectory: &Trajectory, _max_search: u64) -> Score {
-        self.evaluate(trajectory)
-    }
+    /// How well the trajectory does, and how far missing evidence could still move that. Spends at
+    /// most this much work on searching.
+    fn evaluate(&self, trajectory: &Trajectory, max_search: u64) -> Score<Self::Evidence>;
+
+    /// The evidence for readers, with values only if the judgement allows them.
+    fn report(&self, found: &Self::Evidence, judgement: &Judgement<'_>) -> Report;
 
     /// Does the order of the calls matter?
     fn reads_order(&self) -> bool;
 
-    /// The evidence in words, with values only if `explain` allows them.
-    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation;
-
-    /// The reference evaluator's own justification fields.
-    fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value;
-
-    /// What was expected beside what was called, row by row.
-    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow>;
-
     /// The tools that its parameters name: a name that no run ever calls is probably misspelt.
     fn named_tools(&self) -> Vec<NamedTool<'_>>;
+
+    /// The patterns among its parameters, with their paths.
+    fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
+        Vec::new()
+    }
 
     /// The first field that contradicts another, by its path.
     fn check(&self) -> Result<(), FieldError> {

@@ -2,14 +2,12 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::{Evaluate, Evidence, Judgement, NamedTool, Score};
-use crate::evaluate::comparison::arguments::{self, Agreement, ArgsDifference};
-use crate::evaluate::comparison::assignment::{Difference, ExpectedCalls};
-use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
-use crate::evaluate::comparison::rows::AlignmentRow;
-use crate::evaluate::comparison::score::Explanation;
+use super::{Evaluate, Judgement, NamedTool};
+use crate::evaluate::comparison::arguments::Agreement;
+use crate::evaluate::comparison::assignment::{Assignment, CallPart, ExpectedCalls};
+use crate::evaluate::comparison::score::{Report, Score};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::extract::Trajectory;
 
@@ -81,12 +79,18 @@ read_with_hints!(ToolCallArgs);
 read_with_hints!(ExpectedArgs);
 
 impl Evaluate for ToolCallArgs {
-    fn name(&self) -> &'static str {
-        "tool_call_args"
+    const NAME: &'static str = "tool_call_args";
+
+    type Evidence = Assignment;
+
+    fn evaluate(&self, trajectory: &Trajectory, _: u64) -> Score<Assignment> {
+        self.expected().evaluate(trajectory)
     }
 
-    fn evaluate(&self, trajectory: &Trajectory) -> Score {
-        self.score(trajectory).map(Evidence::ToolCallArgs)
+    fn report(&self, found: &Assignment, judgement: &Judgement<'_>) -> Report {
+        let (trajectory, explain) = (judgement.trajectory, judgement.explain);
+        let expected = self.expected();
+        expected.report(found, trajectory, explain, "explained_tool_calls_args")
     }
 
     fn named_tools(&self) -> Vec<NamedTool<'_>> {
@@ -98,61 +102,6 @@ impl Evaluate for ToolCallArgs {
 
     fn reads_order(&self) -> bool {
         false
-    }
-
-    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
-        let Judgement {
-            trajectory,
-            explain,
-            ..
-        } = *judgement;
-        let Evidence::ToolCallArgs(assignment) = evidence else {
-            return Explanation::default();
-        };
-        ExpectedCalls::explanation(
-            self,
-            assignment,
-            trajectory,
-            |expected, call_idx, difference, captured| match difference {
-                Difference::Args(difference) => {
-                    let expected = &self.tool_calls[expected].args;
-                    difference.text(expected, captured.args(call_idx), explain)
-                }
-                _ => String::new(),
-            },
-        )
-    }
-
-    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
-        match evidence {
-            Evidence::ToolCallArgs(assignment) => self.assignment_rows(assignment, trajectory),
-            _ => Vec::new(),
-        }
-    }
-
-    fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value {
-        let Judgement {
-            trajectory,
-            explain,
-            ..
-        } = *judgement;
-        let Evidence::ToolCallArgs(assignment) = evidence else {
-            return json!({});
-        };
-        let values =
-            |expected: usize, call_idx: Option<usize>, captured: &mut CapturedValues<'_>| {
-                let expected = Value::from(self.tool_calls[expected].args.clone()).to_string();
-                let expected = explain.value(&expected)?;
-                Some(match call_idx.map(|call_idx| captured.args(call_idx)) {
-                    Some(Known::Value(actual)) => {
-                        let actual = explain.value(&actual.to_string())?;
-                        format!("Actual: {actual}, Expected: {expected}")
-                    }
-                    _ => format!("Expected: {expected}"),
-                })
-            };
-        let explained = self.justification(assignment, trajectory, explain, values);
-        json!({ "explained_tool_calls_args": explained })
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -171,40 +120,18 @@ impl Evaluate for ToolCallArgs {
     }
 }
 
-impl ExpectedCalls for ToolCallArgs {
-    fn names(&self) -> Vec<&str> {
-        self.tool_calls
-            .iter()
-            .map(|expected| expected.name.as_str())
-            .collect()
-    }
-
-    fn fits(&self, expected: usize, call_idx: usize, captured: &mut CapturedValues<'_>) -> Tri {
-        let expected = &self.tool_calls[expected].args;
-        arguments::fit(expected, call_idx, captured, self.agreement())
-    }
-
-    fn difference(
-        &self,
-        expected: usize,
-        call_idx: usize,
-        captured: &mut CapturedValues<'_>,
-    ) -> (usize, Difference) {
-        let expected = &self.tool_calls[expected].args;
-        let difference = ArgsDifference::new(expected, captured.args(call_idx), self.agreement());
-        (difference.n_keys(expected), Difference::Args(difference))
-    }
-
-    fn strict(&self) -> bool {
-        self.strict
-    }
-}
-
 impl ToolCallArgs {
-    fn agreement(&self) -> Agreement {
-        match self.exact {
+    fn expected(&self) -> ExpectedCalls<'_> {
+        let agreement = match self.exact {
             true => Agreement::Equal,
             false => Agreement::Contained,
+        };
+        let calls = self.tool_calls.iter();
+        ExpectedCalls {
+            calls: calls
+                .map(|call| (&*call.name, CallPart::Args(&call.args, agreement)))
+                .collect(),
+            strict: self.strict,
         }
     }
 }

@@ -8,14 +8,14 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 use text::{code, counted};
 
-use super::{Evaluate, Evidence, Judgement, NamedTool, Score, ToolName};
+use super::{Evaluate, Judgement, NamedTool, ToolName};
 use crate::evaluate::comparison::alignment::{times, was_called};
 use crate::evaluate::comparison::lcs::UNEXPECTED;
 use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
-use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
+use crate::evaluate::comparison::score::{Report, Score, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::names::Names;
 use crate::extract::Trajectory;
@@ -66,11 +66,11 @@ read_with_hints!(ToolCallCount);
 pub(super) type CallCounts = Vec<usize>;
 
 impl Evaluate for ToolCallCount {
-    fn name(&self) -> &'static str {
-        "tool_call_count"
-    }
+    const NAME: &'static str = "tool_call_count";
 
-    fn evaluate(&self, trajectory: &Trajectory) -> Score {
+    type Evidence = CallCounts;
+
+    fn evaluate(&self, trajectory: &Trajectory, _: u64) -> Score<CallCounts> {
         let counts = &self.tool_calls_count.counts;
         let mut n_calls = vec![0; counts.len()];
         for call in &trajectory.tool_calls {
@@ -82,7 +82,7 @@ impl Evaluate for ToolCallCount {
         if counts.is_empty() {
             let value = all_or_nothing(trajectory.tool_calls.is_empty());
             let least = if trajectory.cut_short { 0.0 } else { value };
-            return Score::between(value, least, value, Evidence::ToolCallCount(n_calls));
+            return Score::between(value, least, value, n_calls);
         }
         let share = |n_held: usize| match self.strict {
             true => all_or_nothing(n_held == counts.len()),
@@ -103,7 +103,7 @@ impl Evaluate for ToolCallCount {
             ),
             false => (value, value),
         };
-        let mut score = Score::between(value, least, most, Evidence::ToolCallCount(n_calls));
+        let mut score = Score::between(value, least, most, n_calls);
         score.n_expected = counts.len();
         score
     }
@@ -122,111 +122,64 @@ impl Evaluate for ToolCallCount {
         false
     }
 
-    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
-        let trajectory = judgement.trajectory;
+    fn report(&self, n_calls: &CallCounts, judgement: &Judgement<'_>) -> Report {
         const MAX_NAMED: usize = 8;
-        let Evidence::ToolCallCount(n_calls) = evidence else {
-            return Explanation::default();
-        };
-        let entries = self.tool_calls_count.iter().zip(n_calls);
-        let broken: Vec<_> = entries
-            .filter(|((_, count), n)| !count.holds(**n))
-            .map(|((name, count), &n)| (name, count, n))
-            .collect();
-        if self.tool_calls_count.counts.is_empty() {
-            return Explanation::from(match trajectory.tool_calls.len() {
-                0 => "no tool was called, as expected".to_owned(),
-                n => format!("{} made, none expected", counted(n, "call", "calls")),
-            });
-        }
-        if broken.is_empty() {
-            let held: Vec<_> = self
-                .tool_calls_count
-                .iter()
-                .zip(n_calls)
-                .take(MAX_NAMED)
-                .collect();
-            let held = held
-                .iter()
-                .map(|((name, _), n)| format!("{} {}", code(name), was_called(**n)))
-                .collect::<Vec<_>>();
-            return Explanation::from(format!("{}, as expected", held.join(", ")));
-        }
-        let mut sentences: Vec<String> = broken
-            .iter()
-            .take(MAX_NAMED)
-            .map(|(name, count, n)| {
-                format!(
-                    "{} {}, expected {}",
-                    code(name),
-                    was_called(*n),
-                    count.text()
-                )
-            })
-            .collect();
-        if broken.len() > MAX_NAMED {
-            sentences.push(format!("… {} more", broken.len() - MAX_NAMED));
-        }
-        // The calls beyond the number are to blame; calls that were not made cannot be pointed at.
-        let mut offending = Vec::new();
-        for (name, count, _) in broken {
-            let of_name = trajectory
-                .tool_calls
-                .iter()
-                .enumerate()
-                .filter(|(_, call)| *call.name == **name)
-                .map(|(call_idx, _)| call_idx);
-            offending.extend(of_name.skip(count.most().unwrap_or(usize::MAX)));
-        }
-        offending.sort_unstable();
-        Explanation {
-            text: sentences.join("; "),
-            offending,
-        }
-    }
-
-    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
-        let Evidence::ToolCallCount(n_calls) = evidence else {
-            return Vec::new();
-        };
-        let row = |((name, count), &n): ((&String, &Count), &usize)| {
+        let tool_calls = &judgement.trajectory.tool_calls;
+        let (mut rows, mut held, mut broken) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut explained, mut offending) = (Map::new(), Vec::new());
+        for ((name, count), &n) in self.tool_calls_count.iter().zip(n_calls) {
+            let (holds, called) = (count.holds(n), was_called(n));
+            let calls = tool_calls.iter().enumerate();
+            let calls = calls.filter(|(_, call)| *call.name == **name);
+            let calls = calls.map(|(call_idx, _)| call_idx);
             let kind = match count.most() {
-                _ if count.holds(n) => RowKind::Match,
+                _ if holds => RowKind::Match,
                 Some(0) => RowKind::Forbidden,
                 Some(most) if n > most => RowKind::Extra,
                 _ => RowKind::Missing,
             };
-            let calls = trajectory.tool_calls.iter().enumerate();
-            let calls = calls.filter(|(_, call)| *call.name == **name);
-            AlignmentRow::new(kind)
-                .expecting(name.as_str())
-                .of(calls.map(|(call_idx, _)| call_idx))
-                .noting(format!("expected {}, {}", count.text(), was_called(n)))
-                .at_fault(!count.holds(n))
+            let row = AlignmentRow::new(kind).expecting(name.as_str());
+            let row = row.of(calls.clone()).at_fault(!holds);
+            rows.push(row.noting(format!("expected {}, {called}", count.text())));
+            match holds {
+                true => held.push(format!("{} {called}", code(name))),
+                false => {
+                    broken.push(format!(
+                        "{} {called}, expected {}",
+                        code(name),
+                        count.text()
+                    ));
+                    // The calls beyond the number are to blame; calls that were not made cannot be
+                    // pointed at.
+                    offending.extend(calls.skip(count.most().unwrap_or(usize::MAX)));
+                }
+            }
+            let (score, expected) = (if holds { "1.0" } else { "0.0" }, count.n);
+            let line = format!("Actual: {n}, Expected: {expected}, Score: {score}");
+            explained.insert(name.clone(), line.into());
+        }
+        let text = if n_calls.is_empty() {
+            match tool_calls.len() {
+                0 => "no tool was called, as expected".to_owned(),
+                n => format!("{} made, none expected", counted(n, "call", "calls")),
+            }
+        } else if broken.is_empty() {
+            held.truncate(MAX_NAMED);
+            format!("{}, as expected", held.join(", "))
+        } else {
+            if broken.len() > MAX_NAMED {
+                let n_more = broken.len() - MAX_NAMED;
+                broken.truncate(MAX_NAMED);
+                broken.push(format!("… {n_more} more"));
+            }
+            broken.join("; ")
         };
-        self.tool_calls_count.iter().zip(n_calls).map(row).collect()
-    }
-
-    fn details(&self, evidence: &Evidence, _: &Judgement<'_>) -> Value {
-        let Evidence::ToolCallCount(n_calls) = evidence else {
-            return json!({});
-        };
-        let explained: Map<String, Value> = self
-            .tool_calls_count
-            .iter()
-            .zip(n_calls)
-            .map(|((name, count), &n)| {
-                let score = if count.holds(n) { "1.0" } else { "0.0" };
-                (
-                    name.clone(),
-                    Value::from(format!(
-                        "Actual: {n}, Expected: {}, Score: {score}",
-                        count.n
-                    )),
-                )
-            })
-            .collect();
-        json!({ "explained_tool_calls_count": explained })
+        Report {
+            text,
+            offending,
+            rows,
+            details: json!({ "explained_tool_calls_count": explained }),
+        }
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -2,14 +2,14 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 use text::counted;
 
-use super::{Evaluate, Evidence, Judgement, NamedTool, Score, names_of};
-use crate::evaluate::comparison::alignment::{Alignment, quoted};
+use super::{Evaluate, Judgement, NamedTool, names_of};
+use crate::evaluate::comparison::alignment::{Alignment, made_in_order, quoted};
 use crate::evaluate::comparison::lcs;
-use crate::evaluate::comparison::rows::{self, AlignmentRow};
-use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
+use crate::evaluate::comparison::rows;
+use crate::evaluate::comparison::score::{Report, Score, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::names::NonEmptyNames;
 use crate::extract::Trajectory;
@@ -63,28 +63,27 @@ read_with_hints!(ToolCallOrder);
 pub(super) type Matches = Vec<(usize, usize)>;
 
 impl Evaluate for ToolCallOrder {
-    fn name(&self) -> &'static str {
-        "tool_call_order"
-    }
+    const NAME: &'static str = "tool_call_order";
 
-    fn evaluate(&self, trajectory: &Trajectory) -> Score {
+    type Evidence = Matches;
+
+    fn evaluate(&self, trajectory: &Trajectory, _: u64) -> Score<Matches> {
         let expected = self.tool_calls_order.names();
         let actual = expected.ids_of(trajectory.tool_calls.iter().map(|call| &*call.name));
         let pairs = lcs::common_subsequence(&actual, expected.ids());
         let n_expected = expected.ids().len();
-        let (value, least, most) = if self.strict {
-            let could_become_equal = pairs.len() == actual.len();
-            let value = all_or_nothing(actual == expected.ids());
-            (value, 0.0, all_or_nothing(could_become_equal))
-        } else {
-            let value = pairs.len() as f64 / n_expected as f64;
-            (value, value, 1.0)
+        let share = pairs.len() as f64 / n_expected as f64;
+        let value = match self.strict {
+            true => all_or_nothing(actual == expected.ids()),
+            false => share,
         };
-        let evidence = Evidence::ToolCallOrder(pairs);
-        let mut score = match trajectory.cut_short {
-            true => Score::between(value, least, most, evidence),
-            false => Score::settled(value, evidence),
+        let (least, most) = match (trajectory.cut_short, self.strict) {
+            (false, _) => (value, value),
+            (true, false) => (value, 1.0),
+            // Could the calls still become equal?
+            (true, true) => (0.0, all_or_nothing(pairs.len() == actual.len())),
         };
+        let mut score = Score::between(value, least, most, pairs);
         score.n_expected = n_expected;
         score
     }
@@ -98,77 +97,39 @@ impl Evaluate for ToolCallOrder {
         true
     }
 
-    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
-        let trajectory = judgement.trajectory;
-        let Evidence::ToolCallOrder(pairs) = evidence else {
-            return Explanation::default();
-        };
-        let actual = names_of(trajectory);
-        let expected = self.tool_calls_order.names().as_slice();
+    fn report(&self, pairs: &Matches, judgement: &Judgement<'_>) -> Report {
+        let actual = names_of(judgement.trajectory);
+        let expected = self.tool_calls_order.names().to_strs();
         let alignment = Alignment {
             actual: &actual,
-            expected,
+            expected: &expected,
             pairs,
             noun: "call",
         };
-        let n_expected = counted(expected.len(), "expected call", "expected calls");
-        let departure = if self.strict {
-            alignment.first_difference()
-        } else {
-            alignment.first_gap()
-        };
-        let Some((sentence, call_idx)) = departure else {
-            return Explanation::from(match actual.len() - expected.len() {
-                0 => format!("{n_expected} made in order, no other"),
-                n_others => format!(
-                    "{n_expected} made in order, {} besides",
-                    counted(n_others, "other", "others")
-                ),
-            });
-        };
-        let text = match (actual.is_empty(), self.strict) {
-            (true, _) => format!(
-                "no tool was called; expected {}",
-                quoted(expected.iter().map(String::as_str))
-            ),
-            (false, true) => format!("{sentence}. {alignment}"),
-            (false, false) => format!(
-                "{sentence}; {} of {n_expected} made in order. {alignment}",
-                pairs.len()
+        let departure = alignment.departure(self.strict);
+        let text = match &departure {
+            None => made_in_order(expected.len(), actual.len() - expected.len()),
+            Some(_) if actual.is_empty() => {
+                format!("no tool was called; expected {}", quoted(&expected))
+            }
+            Some((sentence, _)) if self.strict => format!("{sentence}. {alignment}"),
+            Some((sentence, _)) => format!(
+                "{sentence}; {} of {} made in order. {alignment}",
+                pairs.len(),
+                counted(expected.len(), "expected call", "expected calls")
             ),
         };
-        Explanation {
+        let is_shown = !self.strict || departure.is_none();
+        let lcs = pairs.iter().filter(|_| is_shown).map(|pair| actual[pair.0]);
+        Report {
             text,
-            offending: call_idx.into_iter().collect(),
+            offending: departure.and_then(|(_, call)| call).into_iter().collect(),
+            rows: rows::sequence(&actual, &expected, pairs, self.strict),
+            details: json!({
+                "actual_tool_calls_order": actual,
+                "expected_tool_calls_order": expected,
+                "lcs": lcs.collect::<Vec<_>>(),
+            }),
         }
-    }
-
-    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
-        let Evidence::ToolCallOrder(pairs) = evidence else {
-            return Vec::new();
-        };
-        let expected = self.tool_calls_order.names().as_slice().iter();
-        let expected: Vec<&str> = expected.map(String::as_str).collect();
-        rows::sequence(&names_of(trajectory), &expected, pairs, self.strict)
-    }
-
-    fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value {
-        let trajectory = judgement.trajectory;
-        let Evidence::ToolCallOrder(pairs) = evidence else {
-            return json!({});
-        };
-        let actual = names_of(trajectory);
-        let expected = self.tool_calls_order.names().as_slice();
-        let equal = pairs.len() == actual.len() && pairs.len() == expected.len();
-        let lcs: Vec<&str> = if self.strict && !equal {
-            Vec::new()
-        } else {
-            pairs.iter().map(|pair| actual[pair.0]).collect()
-        };
-        json!({
-            "actual_tool_calls_order": actual,
-            "expected_tool_calls_order": expected,
-            "lcs": lcs,
-        })
     }
 }

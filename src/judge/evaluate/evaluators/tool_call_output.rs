@@ -2,13 +2,10 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
-use super::{Evaluate, Evidence, Judgement, NamedTool, Score};
-use crate::evaluate::comparison::assignment::{Difference, ExpectedCalls};
-use crate::evaluate::comparison::captured::{CapturedValues, Tri};
-use crate::evaluate::comparison::rows::AlignmentRow;
-use crate::evaluate::comparison::score::Explanation;
+use super::{Evaluate, Judgement, NamedTool};
+use crate::evaluate::comparison::assignment::{Assignment, CallPart, ExpectedCalls};
+use crate::evaluate::comparison::score::{Report, Score};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::extract::Trajectory;
 
@@ -68,12 +65,18 @@ read_with_hints!(ToolCallOutput);
 read_with_hints!(ExpectedOutput);
 
 impl Evaluate for ToolCallOutput {
-    fn name(&self) -> &'static str {
-        "tool_call_output"
+    const NAME: &'static str = "tool_call_output";
+
+    type Evidence = Assignment;
+
+    fn evaluate(&self, trajectory: &Trajectory, _: u64) -> Score<Assignment> {
+        self.expected().evaluate(trajectory)
     }
 
-    fn evaluate(&self, trajectory: &Trajectory) -> Score {
-        self.score(trajectory).map(Evidence::ToolCallOutput)
+    fn report(&self, found: &Assignment, judgement: &Judgement<'_>) -> Report {
+        let (trajectory, explain) = (judgement.trajectory, judgement.explain);
+        let expected = self.expected();
+        expected.report(found, trajectory, explain, "explained_tool_calls_outputs")
     }
 
     fn named_tools(&self) -> Vec<NamedTool<'_>> {
@@ -87,67 +90,6 @@ impl Evaluate for ToolCallOutput {
         false
     }
 
-    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
-        let Judgement {
-            trajectory,
-            explain,
-            ..
-        } = *judgement;
-        let Evidence::ToolCallOutput(assignment) = evidence else {
-            return Explanation::default();
-        };
-        let shown = |text: &str| explain.value(text).map(Value::from);
-        ExpectedCalls::explanation(
-            self,
-            assignment,
-            trajectory,
-            |expected, call_idx, difference, captured| {
-                if *difference == Difference::ResultUnknown {
-                    return "its result is not known".to_owned();
-                }
-                let expected = shown(&self.tool_outputs[expected].output);
-                match (captured.result(call_idx).and_then(shown), expected) {
-                    (Some(actual), Some(expected)) => {
-                        format!("returned {actual}, expected {expected}")
-                    }
-                    _ if *difference == Difference::ResultEmpty => "returned nothing".to_owned(),
-                    _ => "returned something else".to_owned(),
-                }
-            },
-        )
-    }
-
-    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
-        match evidence {
-            Evidence::ToolCallOutput(assignment) => self.assignment_rows(assignment, trajectory),
-            _ => Vec::new(),
-        }
-    }
-
-    fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value {
-        let Judgement {
-            trajectory,
-            explain,
-            ..
-        } = *judgement;
-        let Evidence::ToolCallOutput(assignment) = evidence else {
-            return json!({});
-        };
-        let values =
-            |expected: usize, call_idx: Option<usize>, captured: &mut CapturedValues<'_>| {
-                let expected = explain.value(&self.tool_outputs[expected].output)?;
-                let actual = call_idx.and_then(|call_idx| captured.result(call_idx));
-                Some(match actual {
-                    Some(actual) => {
-                        format!("Actual: {}, Expected: {expected}", explain.value(actual)?)
-                    }
-                    None => format!("Expected: {expected}"),
-                })
-            };
-        let explained = self.justification(assignment, trajectory, explain, values);
-        json!({ "explained_tool_calls_outputs": explained })
-    }
-
     fn warnings(&self) -> Vec<String> {
         match self.tool_outputs.is_empty() {
             true => vec![
@@ -158,34 +100,14 @@ impl Evaluate for ToolCallOutput {
     }
 }
 
-impl ExpectedCalls for ToolCallOutput {
-    fn names(&self) -> Vec<&str> {
-        self.tool_outputs
-            .iter()
-            .map(|expected| expected.name.as_str())
-            .collect()
-    }
-
-    fn fits(&self, expected: usize, call_idx: usize, captured: &mut CapturedValues<'_>) -> Tri {
-        captured.result(call_idx).map_or(Tri::Maybe, |actual| {
-            Tri::from(*actual == *self.tool_outputs[expected].output)
-        })
-    }
-
-    fn difference(
-        &self,
-        _: usize,
-        call_idx: usize,
-        captured: &mut CapturedValues<'_>,
-    ) -> (usize, Difference) {
-        match captured.result(call_idx) {
-            None => (2, Difference::ResultUnknown),
-            Some("") => (1, Difference::ResultEmpty),
-            Some(_) => (1, Difference::ResultDiffers),
+impl ToolCallOutput {
+    fn expected(&self) -> ExpectedCalls<'_> {
+        let calls = self.tool_outputs.iter();
+        ExpectedCalls {
+            calls: calls
+                .map(|call| (&*call.name, CallPart::Result(&call.output)))
+                .collect(),
+            strict: self.strict,
         }
-    }
-
-    fn strict(&self) -> bool {
-        self.strict
     }
 }

@@ -3,14 +3,14 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 use text::code;
 
-use super::{Evaluate, Evidence, Judgement, NamedTool, Score, ToolName};
+use super::{Evaluate, Judgement, NamedTool, ToolName};
 use crate::evaluate::comparison::alignment::times;
 use crate::evaluate::comparison::captured::{MAX_SEARCH, Tri};
 use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
-use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
+use crate::evaluate::comparison::score::{Report, Score, all_or_nothing};
 use crate::evaluate::parameters::call_pattern::{
     CallPattern, CallReader, Disallowed, Entry, Required, Sequence,
 };
@@ -135,15 +135,11 @@ impl EntryFound {
 }
 
 impl Evaluate for ToolCalls {
-    fn name(&self) -> &'static str {
-        "tool_calls"
-    }
+    const NAME: &'static str = "tool_calls";
 
-    fn evaluate(&self, trajectory: &Trajectory) -> Score {
-        self.evaluate_within(trajectory, MAX_SEARCH)
-    }
+    type Evidence = EntriesFound;
 
-    fn evaluate_within(&self, trajectory: &Trajectory, max_search: u64) -> Score {
+    fn evaluate(&self, trajectory: &Trajectory, max_search: u64) -> Score<EntriesFound> {
         let mut look = Look::new(trajectory, max_search);
         let mut offending = Vec::new();
         let required: Vec<EntryFound> = self
@@ -176,13 +172,13 @@ impl Evaluate for ToolCalls {
             .unwrap_or(Tri::Yes);
         let least = all_or_nothing(passed == Tri::Yes);
         let most = all_or_nothing(passed >= Tri::Maybe);
-        let evidence = EntriesFound {
+        let found = EntriesFound {
             required,
             disallowed,
             sequence,
             offending,
         };
-        let mut score = Score::between(least, least, most, Evidence::ToolCalls(evidence));
+        let mut score = Score::between(least, least, most, found);
         score.missing = look.reader.captured.missing();
         score.searched = look.reader.captured.searched();
         score.fault = look.reader.fault;
@@ -214,84 +210,50 @@ impl Evaluate for ToolCalls {
         !self.sequence.is_empty()
     }
 
-    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
+    fn report(&self, found: &EntriesFound, judgement: &Judgement<'_>) -> Report {
         let trajectory = judgement.trajectory;
-        let Evidence::ToolCalls(found) = evidence else {
-            return Explanation::default();
-        };
         let called = |call_idx: usize| {
             let name = &trajectory.tool_calls[call_idx].name;
             format!("{} (call {})", code(name), call_idx + 1)
         };
-        let mut sentences = Vec::new();
-        for (entry, found) in self.disallowed.iter().zip(&found.disallowed) {
-            let Some(first) = found.call_idx else {
-                continue;
-            };
-            let are = match found.n_calls {
-                1 => " is".to_owned(),
-                n => format!(" and {} more are", n - 1),
-            };
-            let pattern = &entry.pattern;
-            sentences.push(format!("{}{are} disallowed by {pattern}", called(first)));
-        }
-        for (entry, found) in self.required.iter().zip(&found.required) {
-            if found.holds != Tri::Yes {
-                sentences.push(unsatisfied(&entry.pattern, found));
-            }
-        }
-        if let Some(found) = &found.sequence
-            && found.holds != Tri::Yes
-            && let Some(next) = self.sequence.get(found.n_calls)
-        {
-            let after = found
-                .call_idx
-                .map(|call_idx| format!(" after {}", called(call_idx)))
-                .unwrap_or_default();
-            sentences.push(format!(
-                "the sequence stops at entry {}: no call of {}{after}",
-                found.n_calls + 1,
-                next.pattern
-            ));
-        }
-        if sentences.is_empty() {
-            sentences.push(self.success_text());
-        }
-        Explanation {
-            text: sentences.join("; "),
-            offending: found.offending.clone(),
-        }
-    }
-
-    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
-        let Evidence::ToolCalls(found) = evidence else {
-            return Vec::new();
-        };
         let mut look = Look::new(trajectory, MAX_SEARCH_FOR_ROWS);
-        let mut rows = Vec::new();
+        let (mut rows, mut sentences) = (Vec::new(), Vec::new());
         for (entry, found) in self.required.iter().zip(&found.required) {
+            let pattern = &entry.pattern;
             let kind = match found.holds {
                 Tri::Yes => RowKind::Match,
                 Tri::Maybe => RowKind::Open,
                 Tri::No => RowKind::Missing,
             };
-            let mut row = AlignmentRow::new(kind)
-                .expecting(entry.pattern.to_string())
-                .of(look.fitting(&entry.pattern));
+            let row = AlignmentRow::new(kind).expecting(pattern.to_string());
+            let mut row = row.of(look.fitting(pattern));
+            if found.holds != Tri::Yes {
+                sentences.push(unsatisfied(pattern, found));
+            }
             if found.holds == Tri::No {
-                row = row.noting(unsatisfied(&entry.pattern, found));
+                row = row.noting(unsatisfied(pattern, found));
             }
             rows.push(row);
         }
+        let mut violations = Vec::new();
         for (entry, found) in self.disallowed.iter().zip(&found.disallowed) {
+            let pattern = &entry.pattern;
             let kind = match found.holds {
                 Tri::Yes => RowKind::Forbidden,
                 Tri::Maybe => RowKind::Open,
                 Tri::No => RowKind::Match,
             };
-            let row = AlignmentRow::new(kind).expecting(format!("never {}", entry.pattern));
-            rows.push(row.of(look.disallowed(&entry.pattern).0));
+            let row = AlignmentRow::new(kind).expecting(format!("never {pattern}"));
+            rows.push(row.of(look.disallowed(pattern).0));
+            if let Some(first) = found.call_idx {
+                let are = match found.n_calls {
+                    1 => " is".to_owned(),
+                    n => format!(" and {} more are", n - 1),
+                };
+                violations.push(format!("{}{are} disallowed by {pattern}", called(first)));
+            }
         }
+        let mut sentences = [violations, sentences].concat();
         if let Some(found) = &found.sequence {
             let in_order = look.in_order(&self.sequence);
             for (at, entry) in self.sequence.iter().enumerate() {
@@ -300,34 +262,57 @@ impl Evaluate for ToolCalls {
                     None if found.holds == Tri::No => RowKind::Missing,
                     None => RowKind::Open,
                 };
-                rows.push(
-                    AlignmentRow::new(kind)
-                        .expecting(entry.pattern.to_string())
-                        .of(in_order.get(at).copied())
-                        .noting(format!("entry {} of the sequence", at + 1)),
-                );
+                let row = AlignmentRow::new(kind).expecting(entry.pattern.to_string());
+                let row = row.of(in_order.get(at).copied());
+                rows.push(row.noting(format!("entry {} of the sequence", at + 1)));
+            }
+            if let Some(next) = self.sequence.get(found.n_calls)
+                && found.holds != Tri::Yes
+            {
+                let after = found
+                    .call_idx
+                    .map(|call| format!(" after {}", called(call)));
+                sentences.push(format!(
+                    "the sequence stops at entry {}: no call of {}{}",
+                    found.n_calls + 1,
+                    next.pattern,
+                    after.unwrap_or_default()
+                ));
             }
         }
-        rows
+        if sentences.is_empty() {
+            sentences.push(self.success_text());
+        }
+        let known = |entries: &[EntryFound]| -> Vec<Option<bool>> {
+            entries.iter().map(|found| found.holds.known()).collect()
+        };
+        Report {
+            text: sentences.join("; "),
+            offending: found.offending.clone(),
+            rows,
+            details: json!({
+                "passed": judgement.verdict.success(),
+                "required_satisfied": known(&found.required),
+                "disallowed_violated": known(&found.disallowed),
+                "sequence_satisfied": found.sequence.as_ref().and_then(|found| found.holds.known()),
+            }),
+        }
     }
 
-    fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value {
-        let verdict = judgement.verdict;
-        let Evidence::ToolCalls(found) = evidence else {
-            return json!({});
-        };
-        let known = |entries: &[EntryFound]| {
-            entries
-                .iter()
-                .map(|found| found.holds.known())
-                .collect::<Vec<_>>()
-        };
-        json!({
-            "passed": verdict.success(),
-            "required_satisfied": known(&found.required),
-            "disallowed_violated": known(&found.disallowed),
-            "sequence_satisfied": found.sequence.as_ref().and_then(|found| found.holds.known()),
-        })
+    /// All its patterns, with their paths.
+    fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
+        fn of_list<'a, L>(list: &str, entries: &'a mut [Entry<L>]) -> Vec<PlacedPattern<'a>> {
+            let entries = entries.iter_mut().enumerate();
+            let of_entry = |(at, entry): (usize, &'a mut Entry<L>)| {
+                let path = ["tool_calls", list, &at.to_string()];
+                entry.pattern.patterns_mut(&path)
+            };
+            entries.flat_map(of_entry).collect()
+        }
+        let mut patterns = of_list("required", &mut self.required);
+        patterns.extend(of_list("disallowed", &mut self.disallowed));
+        patterns.extend(of_list("sequence", &mut self.sequence));
+        patterns
     }
 
     fn check(&self) -> Result<(), FieldError> {
@@ -361,23 +346,6 @@ impl Evaluate for ToolCalls {
 }
 
 impl ToolCalls {
-    /// All its patterns, with their paths.
-    pub(super) fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
-        fn of_list<'a, L>(list: &str, entries: &'a mut [Entry<L>]) -> Vec<PlacedPattern<'a>> {
-            let entries = entries.iter_mut().enumerate();
-            let of_entry = |(at, entry): (usize, &'a mut Entry<L>)| {
-                entry
-                    .pattern
-                    .patterns_mut(&["tool_calls", list, &at.to_string()])
-            };
-            entries.flat_map(of_entry).collect()
-        }
-        let mut patterns = of_list("required", &mut self.required);
-        patterns.extend(of_list("disallowed", &mut self.disallowed));
-        patterns.extend(of_list("sequence", &mut self.sequence));
-        patterns
-    }
-
     fn patterns(&self) -> impl Iterator<Item = &CallPattern> {
         let required = self.required.iter().map(|entry| &entry.pattern);
         let disallowed = self.disallowed.iter().map(|entry| &entry.pattern);

@@ -4,14 +4,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use text::{code, counted};
+use text::code;
 
-use super::{Evaluate, Evidence, Judgement, NamedTool, Score, names_of};
-use crate::evaluate::comparison::alignment::Alignment;
+use super::{Evaluate, Judgement, NamedTool, names_of};
+use crate::evaluate::comparison::alignment::{Alignment, made_in_order};
 use crate::evaluate::comparison::arguments::{self, Agreement, ArgsDifference};
 use crate::evaluate::comparison::captured::{CapturedValues, Tri};
 use crate::evaluate::comparison::rows::{self, AlignmentRow, RowKind};
-use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
+use crate::evaluate::comparison::score::{Report, Score, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::optional::written;
 use crate::extract::Trajectory;
@@ -99,11 +99,11 @@ pub(in crate::evaluate) struct OtherArguments {
 }
 
 impl Evaluate for ToolOrder {
-    fn name(&self) -> &'static str {
-        Self::NAME
-    }
+    const NAME: &'static str = "tool_order";
 
-    fn evaluate(&self, trajectory: &Trajectory) -> Score {
+    type Evidence = OrderFound;
+
+    fn evaluate(&self, trajectory: &Trajectory, _: u64) -> Score<OrderFound> {
         let mut captured = CapturedValues::new(trajectory);
         let (n_calls, n_expected) = (trajectory.tool_calls.len(), self.expected_tools.len());
         let mut fits =
@@ -138,8 +138,8 @@ impl Evaluate for ToolOrder {
             (value, value, all_or_nothing(could_hold))
         };
         let missing = captured.missing();
-        let evidence = self.found(flipped(pairs), &mut captured);
-        let mut score = Score::between(value, least, most, Evidence::ToolOrder(evidence));
+        let found = self.found(flipped(pairs), &mut captured);
+        let mut score = Score::between(value, least, most, found);
         score.missing = missing;
         score.n_expected = n_expected;
         score
@@ -156,103 +156,18 @@ impl Evaluate for ToolOrder {
         true
     }
 
-    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
+    fn report(&self, found: &OrderFound, judgement: &Judgement<'_>) -> Report {
         let Judgement {
             trajectory,
+            verdict,
             explain,
             ..
         } = *judgement;
-        let Evidence::ToolOrder(found) = evidence else {
-            return Explanation::default();
-        };
-        let actual = names_of(trajectory);
-        let expected: Vec<String> = self
-            .expected_tools
-            .iter()
-            .map(|tool| tool.tool_name.clone())
-            .collect();
-        let text_of = |other: &OtherArguments, expected: usize| {
-            let parameters = self.expected_tools[expected].parameters.as_ref();
-            let parameters = parameters.cloned().unwrap_or_default();
-            let args = CapturedValues::new(trajectory).args(other.call_idx);
-            other.difference.text(&parameters, args, explain)
-        };
-        let (pairs, other_arguments) = match found {
-            OrderFound::All => {
-                let n_expected = counted(expected.len(), "expected call", "expected calls");
-                return Explanation::from(match actual.len() - expected.len() {
-                    0 => format!("{n_expected} made in order, no other"),
-                    n => format!(
-                        "{n_expected} made in order, {} besides",
-                        counted(n, "other", "others")
-                    ),
-                });
-            }
-            OrderFound::OtherArguments(other) => {
-                let call_idx = other.call_idx;
-                return Explanation {
-                    text: format!(
-                        "call {}, {}, has other arguments than expected: {}",
-                        call_idx + 1,
-                        code(actual[call_idx]),
-                        text_of(other, call_idx)
-                    ),
-                    offending: vec![call_idx],
-                };
-            }
-            OrderFound::Departs {
-                pairs,
-                other_arguments,
-            } => (pairs, other_arguments),
-        };
-        let alignment = Alignment {
-            actual: &actual,
-            expected: &expected,
-            pairs,
-            noun: "call",
-        };
-        if self.exact_match {
-            let (sentence, call_idx) = alignment.first_difference().unwrap_or_default();
-            return Explanation {
-                text: format!("{sentence}. {alignment}"),
-                offending: call_idx.into_iter().collect(),
-            };
-        }
-        let missing = &expected[pairs.len()];
-        let from = pairs.last().map_or(0, |pair| pair.0 + 1);
-        let after = pairs
-            .last()
-            .map(|pair| format!(" after {}", alignment.named(pair.0)))
-            .unwrap_or_default();
-        match other_arguments {
-            Some(other) => Explanation {
-                text: format!(
-                    "{} was called{after} with other arguments than expected \
-                     (call {}: {}). {alignment}",
-                    code(missing),
-                    other.call_idx + 1,
-                    text_of(other, pairs.len())
-                ),
-                offending: vec![other.call_idx],
-            },
-            None => Explanation {
-                text: format!("{} was not called{after}. {alignment}", code(missing)),
-                offending: (0..from)
-                    .find(|&call_idx| actual[call_idx] == missing)
-                    .into_iter()
-                    .collect(),
-            },
-        }
-    }
-
-    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
-        let Evidence::ToolOrder(found) = evidence else {
-            return Vec::new();
-        };
         let actual = names_of(trajectory);
         let expected = self.expected_tools.iter();
         let expected: Vec<&str> = expected.map(|tool| tool.tool_name.as_str()).collect();
         let mut captured = CapturedValues::new(trajectory);
+        // The pairs that match, and a call with other arguments beside the one that it stands for.
         let (pairs, other) = match found {
             OrderFound::All => {
                 let pairs = earliest(expected.len(), actual.len(), |expected, call_idx| {
@@ -261,19 +176,17 @@ impl Evaluate for ToolOrder {
                 (flipped(pairs), None)
             }
             OrderFound::OtherArguments(other) => {
-                let pairs = (0..actual.len()).filter(|at| *at != other.call_idx);
-                (
-                    pairs.map(|at| (at, at)).collect(),
-                    Some((other, other.call_idx)),
-                )
+                let others = (0..actual.len()).filter(|at| *at != other.call_idx);
+                let pairs = others.map(|at| (at, at)).collect();
+                (pairs, Some((other, other.call_idx)))
             }
             OrderFound::Departs {
                 pairs,
                 other_arguments,
-            } => (
-                pairs.clone(),
-                other_arguments.as_ref().map(|other| (other, pairs.len())),
-            ),
+            } => {
+                let other = other_arguments.as_ref();
+                (pairs.clone(), other.map(|other| (other, pairs.len())))
+            }
         };
         let mut rows = rows::sequence(&actual, &expected, &pairs, self.exact_match);
         if let Some((other, at)) = other {
@@ -286,25 +199,40 @@ impl Evaluate for ToolOrder {
                 *row = row_of_call.expecting(expected[at]).of(call);
             }
         }
-        rows
-    }
-
-    fn details(&self, _: &Evidence, judgement: &Judgement<'_>) -> Value {
-        let Judgement {
-            trajectory,
-            verdict,
-            ..
-        } = *judgement;
-        let expected: Vec<&str> = self
-            .expected_tools
-            .iter()
-            .map(|tool| tool.tool_name.as_str())
-            .collect();
-        json!({
-            "success": verdict.success(),
-            "actual_tools": names_of(trajectory),
-            "expected_tools": expected,
-        })
+        let difference = other.map(|(other, at)| {
+            let parameters = self.expected_tools[at]
+                .parameters
+                .clone()
+                .unwrap_or_default();
+            let args = captured.args(other.call_idx);
+            (
+                other.call_idx,
+                other.difference.text(&parameters, args, explain),
+            )
+        });
+        let alignment = Alignment {
+            actual: &actual,
+            expected: &expected,
+            pairs: &pairs,
+            noun: "call",
+        };
+        let (text, call) = match found {
+            OrderFound::All => (
+                made_in_order(expected.len(), actual.len() - expected.len()),
+                None,
+            ),
+            _ => self.departure_text(&alignment, difference),
+        };
+        Report {
+            text,
+            offending: call.into_iter().collect(),
+            rows,
+            details: json!({
+                "success": verdict.success(),
+                "actual_tools": actual,
+                "expected_tools": expected,
+            }),
+        }
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -322,7 +250,43 @@ impl Evaluate for ToolOrder {
 }
 
 impl ToolOrder {
-    pub(in crate::evaluate) const NAME: &'static str = "tool_order";
+    /// Where the calls depart from what is expected, and the call to blame. `difference` is that of
+    /// a call with other arguments.
+    fn departure_text(
+        &self,
+        alignment: &Alignment<'_>,
+        difference: Option<(usize, String)>,
+    ) -> (String, Option<usize>) {
+        let (actual, pairs) = (alignment.actual, alignment.pairs);
+        if self.exact_match {
+            let Some((call_idx, difference)) = difference else {
+                let (sentence, call) = alignment.departure(true).unwrap_or_default();
+                return (format!("{sentence}. {alignment}"), call);
+            };
+            let (number, name) = (call_idx + 1, code(actual[call_idx]));
+            let text =
+                format!("call {number}, {name}, has other arguments than expected: {difference}");
+            return (text, Some(call_idx));
+        }
+        let missing = alignment.expected[pairs.len()];
+        let last = pairs.last().map(|pair| pair.0);
+        let after = last.map(|call| format!(" after {}", alignment.named(call)));
+        let (name, after) = (code(missing), after.unwrap_or_default());
+        match difference {
+            Some((call_idx, difference)) => (
+                format!(
+                    "{name} was called{after} with other arguments than expected (call {}: \
+                     {difference}). {alignment}",
+                    call_idx + 1
+                ),
+                Some(call_idx),
+            ),
+            None => (
+                format!("{name} was not called{after}. {alignment}"),
+                (0..last.map_or(0, |call| call + 1)).find(|&call| actual[call] == missing),
+            ),
+        }
+    }
 
     fn fits(&self, captured: &mut CapturedValues<'_>, call_idx: usize, expected: usize) -> Tri {
         let expected = &self.expected_tools[expected];

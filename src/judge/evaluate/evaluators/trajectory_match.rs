@@ -4,19 +4,17 @@
 use hashbrown::HashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{Evaluate, Evidence, Judgement, NamedTool, Score};
+use super::{Evaluate, Judgement, NamedTool};
 use crate::evaluate::comparison::arguments::{self, Agreement};
 use crate::evaluate::comparison::best_order::{Fits, Pairs};
 use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
 use crate::evaluate::comparison::lcs::UNEXPECTED;
-use crate::evaluate::comparison::matched::{
-    AlignedEntry, EntryKind, Matched, alignment, kind_text, words,
-};
+use crate::evaluate::comparison::matched::{EntryKind, Matched, alignment, kind_text, words};
 use crate::evaluate::comparison::order::{Concurrency, Intervals};
 use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
-use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
+use crate::evaluate::comparison::score::{Report, Score, all_or_nothing};
 use crate::evaluate::parameters::expected_call::ExpectedCall;
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::match_score::{MatchScore, Mode, Preset};
@@ -179,11 +177,11 @@ impl Paired {
 }
 
 impl Evaluate for TrajectoryMatch {
-    fn name(&self) -> &'static str {
-        "trajectory_match"
-    }
+    const NAME: &'static str = "trajectory_match";
 
-    fn evaluate(&self, trajectory: &Trajectory) -> Score {
+    type Evidence = Matched;
+
+    fn evaluate(&self, trajectory: &Trajectory, _: u64) -> Score<Matched> {
         let mode = self.mode();
         let mut captured = CapturedValues::new(trajectory);
         let all_intervals = Intervals::new(trajectory, mode.concurrency);
@@ -205,8 +203,7 @@ impl Evaluate for TrajectoryMatch {
         }
         let Some(now) = now else {
             missing.too_much = true;
-            let mut score =
-                Score::between(0.0, 0.0, 1.0, Evidence::TrajectoryMatch(Matched::default()));
+            let mut score = Score::between(0.0, 0.0, 1.0, Matched::default());
             score.missing = missing;
             return score;
         };
@@ -236,7 +233,7 @@ impl Evaluate for TrajectoryMatch {
             (false, true) => (0.0, 1.0),
             (true, _) => self.for_good(mode, &counted, best),
         };
-        let evidence = Matched {
+        let found = Matched {
             n_expected: n,
             n_calls: m,
             n_matched: (mode.score != MatchScore::Edit).then_some(now.pairs.len()),
@@ -249,7 +246,7 @@ impl Evaluate for TrajectoryMatch {
                 |expected, call| counted.fits[expected][call] == Tri::Yes,
             ),
         };
-        let mut score = Score::between(value, least, most, Evidence::TrajectoryMatch(evidence));
+        let mut score = Score::between(value, least, most, found);
         score.missing = missing;
         score.n_expected = n;
         score
@@ -266,59 +263,36 @@ impl Evaluate for TrajectoryMatch {
         self.mode().is_in_order()
     }
 
-    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
-        let Evidence::TrajectoryMatch(found) = evidence else {
-            return Explanation::default();
-        };
-        let mode = self.mode();
+    fn report(&self, found: &Matched, judgement: &Judgement<'_>) -> Report {
+        let score = self.mode().score;
         let names: Vec<&str> = self.expected.iter().map(ExpectedCall::name).collect();
-        words(
-            (mode.score.as_str(), found.value(mode.score)),
-            found,
-            &names,
-            &judgement.trajectory.tool_calls,
-        )
-    }
-
-    fn rows(&self, evidence: &Evidence, _: &Trajectory) -> Vec<AlignmentRow> {
-        let Evidence::TrajectoryMatch(found) = evidence else {
-            return Vec::new();
-        };
-        let row = |(kind, expected, call): &AlignedEntry| {
-            let kind = match kind {
+        let (mut rows, mut alignment) = (Vec::new(), Vec::new());
+        for (kind, expected, call) in &found.entries {
+            let row_kind = match kind {
                 EntryKind::Match => RowKind::Match,
                 EntryKind::Missing => RowKind::Missing,
                 EntryKind::Extra => RowKind::Extra,
                 EntryKind::Moved => RowKind::Moved,
                 EntryKind::Substituted => RowKind::Replaced,
             };
-            let row = AlignmentRow::new(kind).of(*call);
-            match expected.and_then(|at| self.expected.get(at)) {
-                Some(expected) => row.expecting(expected.name()),
+            let row = AlignmentRow::new(row_kind).of(*call);
+            rows.push(match expected.and_then(|at| names.get(at)) {
+                Some(expected) => row.expecting(*expected),
                 None => row,
-            }
-        };
-        found.entries.iter().map(row).collect()
-    }
-
-    fn details(&self, evidence: &Evidence, _: &Judgement<'_>) -> Value {
-        let Evidence::TrajectoryMatch(found) = evidence else {
-            return json!({});
-        };
-        let alignment = found.entries.iter().map(|(kind, expected, call)| {
+            });
             let mut entry = json!({ "kind": kind_text(*kind) });
             for (key, at) in [("expected", expected), ("call", call)] {
                 if let Some(at) = at {
                     entry[key] = json!(at + 1);
                 }
             }
-            entry
-        });
+            alignment.push(entry);
+        }
         let mut details = json!({
-            "score": self.mode().score.as_str(),
+            "score": score.as_str(),
             "expected": found.n_expected,
             "actual": found.n_calls,
-            "alignment": alignment.collect::<Vec<_>>(),
+            "alignment": alignment,
         });
         if let Some(n_matched) = found.n_matched {
             details["matched"] = json!(n_matched);
@@ -326,7 +300,14 @@ impl Evaluate for TrajectoryMatch {
         if found.fell_back {
             details["concurrency"] = json!("none");
         }
-        details
+        let value = (score.as_str(), found.value(score));
+        let (text, offending) = words(value, found, &names, &judgement.trajectory.tool_calls);
+        Report {
+            text,
+            offending,
+            rows,
+            details,
+        }
     }
 
     fn check(&self) -> Result<(), FieldError> {

@@ -8,8 +8,8 @@ use otlp::span::SpanId;
 use serde_json::{Value, json};
 
 use super::uncertainty::Uncertainty;
-use crate::evaluate::comparison::rows::AlignmentRow;
-use crate::evaluate::comparison::score::{EvaluationError, Explain, Explanation, Verdict};
+use crate::evaluate::comparison::rows::{AlignmentRow, MAX_ROWS};
+use crate::evaluate::comparison::score::{EvaluationError, Explain, Report, Verdict};
 use crate::evaluate::criterion::{Applied, Criterion, InvalidCriterion, Scope};
 use crate::evaluate::evaluators::{Evidence, Judgement};
 use crate::extract::Trajectory;
@@ -111,12 +111,9 @@ impl Evaluation {
     /// What was expected beside what was called, row by row; empty where there is no such evidence.
     /// Rendered anew each time: only people who look at one run read it.
     pub fn alignment(&self) -> Vec<AlignmentRow> {
-        match (&self.findings.basis, &self.criterion) {
-            (Some(basis), JudgedBy::Criterion(criterion)) => {
-                criterion.evaluate.rows(&basis.evidence, &self.trajectory)
-            }
-            _ => Vec::new(),
-        }
+        let mut rows = self.report().rows;
+        rows.truncate(MAX_ROWS);
+        rows
     }
 
     /// Hashes everything a reader sees of it, except the names of the calls and the criterion. If
@@ -164,44 +161,51 @@ impl Evaluation {
     }
 
     fn text(&self) -> &EvaluationText {
-        self.findings.text.get_or_init(|| {
-            let text = match (&self.findings.basis, &self.criterion) {
-                (Some(basis), JudgedBy::Criterion(criterion)) => self.render(basis, criterion),
-                _ => EvaluationText::from(String::new()),
-            };
-            Box::new(text)
-        })
+        self.findings.text.get_or_init(|| Box::new(self.render()))
     }
 
-    fn render(&self, basis: &Basis, criterion: &Criterion) -> EvaluationText {
-        let Basis {
-            evidence, explain, ..
-        } = basis;
-        let judgement = Judgement {
-            trajectory: &self.trajectory,
-            verdict: self.verdict,
-            explain,
-        };
-        let Explanation { text, offending } = criterion.evaluate.explanation(evidence, &judgement);
+    /// Empty where the text was fixed from the start.
+    fn report(&self) -> Report {
+        match (&self.findings.basis, &self.criterion) {
+            (Some(basis), JudgedBy::Criterion(criterion)) => {
+                let judgement = Judgement {
+                    trajectory: &self.trajectory,
+                    verdict: self.verdict,
+                    explain: &basis.explain,
+                };
+                criterion.evaluate.report(&basis.evidence, &judgement)
+            }
+            _ => Report::default(),
+        }
+    }
+
+    fn render(&self) -> EvaluationText {
+        let Report {
+            text,
+            mut offending,
+            details,
+            ..
+        } = self.report();
+        offending.sort_unstable();
+        offending.dedup();
+        let basis = self.findings.basis.as_ref();
         let (explanation, offending) = match (self.verdict, &self.error) {
             (Verdict::Pass, _) => (text, Vec::new()),
             (Verdict::NotEvaluated, _) => {
-                let reasons = basis.uncertainty.iter().map(ToString::to_string);
-                let reasons = reasons.collect::<String>();
-                (
-                    format!("not evaluated: {reasons}. So far: {text}"),
-                    Vec::new(),
-                )
+                let reasons = basis.and_then(|basis| basis.uncertainty.as_ref());
+                let reasons = reasons.map(ToString::to_string).unwrap_or_default();
+                let explanation = format!("not evaluated: {reasons}. So far: {text}");
+                (explanation, Vec::new())
             }
-            (Verdict::Error, Some(error)) => (
-                error.message.clone(),
-                basis.faulty_call.into_iter().collect(),
-            ),
+            (Verdict::Error, Some(error)) => {
+                let faulty_call = basis.and_then(|basis| basis.faulty_call);
+                (error.message.clone(), faulty_call.into_iter().collect())
+            }
             (Verdict::Fail | Verdict::Error, _) => (text, offending),
         };
         EvaluationText {
             explanation,
-            details: criterion.evaluate.details(evidence, &judgement),
+            details,
             offending,
         }
     }

@@ -17,7 +17,7 @@ use otlp::span::SpanId;
 use evaluation::Basis;
 use uncertainty::Uncertainty;
 
-use crate::evaluate::comparison::score::{Explain, ScoreWith, Verdict};
+use crate::evaluate::comparison::score::{Explain, Score, Verdict};
 use crate::evaluate::criterion::{Criterion, InvalidCriterion, Scope};
 use crate::extract::Trajectory;
 
@@ -234,7 +234,7 @@ fn without_score(
 }
 
 /// The label: an error that is certain, else pass or fail if missing evidence cannot change it.
-fn verdict<E>(score: &ScoreWith<E>, threshold: f64) -> Verdict {
+fn verdict<E>(score: &Score<E>, threshold: f64) -> Verdict {
     if score.fault.is_some() {
         Verdict::Error
     } else if score.may_fault {

@@ -3,8 +3,9 @@
 //! cannot decide. Knows no single evaluator.
 
 use crate::evaluate::comparison::captured::MAX_SEARCH;
+use crate::evaluate::comparison::score::Score;
 use crate::evaluate::criterion::{Criterion, EXPECTED};
-use crate::evaluate::evaluators::Score;
+use crate::evaluate::evaluators::Evidence;
 use crate::extract::Trajectory;
 
 /// For all registered criteria together: two seconds of one core with most patterns, fifteen at
@@ -31,7 +32,11 @@ impl Default for SearchBudget {
 
 impl SearchBudget {
     /// Evaluates a trajectory with the work that is left.
-    pub(super) fn evaluate(&mut self, criterion: &Criterion, trajectory: &Trajectory) -> Score {
+    pub(super) fn evaluate(
+        &mut self,
+        criterion: &Criterion,
+        trajectory: &Trajectory,
+    ) -> Score<Evidence> {
         let left = match criterion.name == EXPECTED {
             true => &mut self.carried,
             false => &mut self.registered,

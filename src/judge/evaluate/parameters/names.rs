@@ -29,6 +29,11 @@ impl Names {
         &self.names
     }
 
+    /// The names, borrowed.
+    pub(crate) fn to_strs(&self) -> Vec<&str> {
+        self.names.iter().map(String::as_str).collect()
+    }
+
     /// One small integer per name, equal for equal names.
     pub(crate) fn ids(&self) -> &[u32] {
         &self.ids

@@ -72,6 +72,14 @@ impl Limit {
             Self::Duration => "max_duration",
         }
     }
+
+    /// The unit of its numbers, after a space.
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            Self::Duration => " ms",
+            _ => "",
+        }
+    }
 }
 
 /// The effort of a run by the key of its limit, where it is known: calls, errors, retries, repeats.
