@@ -12,7 +12,6 @@ use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client a
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use prost::Message;
 use tonic::Code;
-use tonic::codec::CompressionEncoding;
 use tonic::transport::Channel as GrpcChannel;
 use tonic_types::StatusExt;
 
@@ -100,61 +99,46 @@ impl Bare {
 // === what works ===
 
 #[tokio::test]
-async fn every_signal_and_every_encoding_arrives_as_it_was_sent() {
+async fn every_signal_arrives_as_it_was_sent() {
     let served = serve(|_, _| {}).await;
     let channel = connect(&served).await;
-    for encoding in [
-        None,
-        Some(CompressionEncoding::Gzip),
-        Some(CompressionEncoding::Zstd),
-    ] {
-        let mut traces = TraceServiceClient::new(channel.clone());
-        let mut logs = LogsServiceClient::new(channel.clone());
-        let mut metrics = metrics_client::MetricsServiceClient::new(channel.clone());
-        if let Some(encoding) = encoding {
-            traces = traces.send_compressed(encoding);
-            logs = logs.send_compressed(encoding);
-            metrics = metrics.send_compressed(encoding);
-        }
-        let answer = traces
-            .export(spans(3, &"text ".repeat(10_000)))
-            .await
-            .unwrap();
-        assert_eq!(
-            answer.metadata().get("grpc-accept-encoding").unwrap(),
-            "identity,gzip,zstd,deflate"
-        );
-        assert_eq!(answer.into_inner().partial_success, None);
-        assert_eq!(
-            logs.export(log_records(4))
-                .await
-                .unwrap()
-                .into_inner()
-                .partial_success,
-            None
-        );
-        assert_eq!(
-            metrics
-                .export(metric_points(5))
-                .await
-                .unwrap()
-                .into_inner()
-                .partial_success,
-            None
-        );
-        let received = served.intake.take();
-        let seen: Vec<_> = received
-            .iter()
-            .map(|received| (received.signal, received.n_items))
-            .collect();
-        assert_eq!(
-            seen,
-            [(Signal::Traces, 3), (Signal::Logs, 4), (Signal::Metrics, 5)],
-            "{encoding:?}"
-        );
-        assert!(received[0].body == spans(3, &"text ".repeat(10_000)).encode_to_vec());
-        assert!(received[1].body == log_records(4).encode_to_vec());
-        assert!(received[2].body == metric_points(5).encode_to_vec());
+    let mut traces = TraceServiceClient::new(channel.clone());
+    let mut logs = LogsServiceClient::new(channel.clone());
+    let mut metrics = metrics_client::MetricsServiceClient::new(channel);
+    let answer = traces.export(spans(3, "text")).await.unwrap();
+    assert_eq!(
+        answer.metadata().get("grpc-accept-encoding").unwrap(),
+        "identity,gzip,zstd,deflate"
+    );
+    assert_eq!(answer.into_inner().partial_success, None);
+    let answer = logs.export(log_records(4)).await.unwrap();
+    assert_eq!(answer.into_inner().partial_success, None);
+    let answer = metrics.export(metric_points(5)).await.unwrap();
+    assert_eq!(answer.into_inner().partial_success, None);
+    let received = served.intake.take();
+    let seen: Vec<_> = (received.iter())
+        .map(|received| (received.signal, received.n_items))
+        .collect();
+    assert_eq!(
+        seen,
+        [(Signal::Traces, 3), (Signal::Logs, 4), (Signal::Metrics, 5)]
+    );
+    assert!(received[0].body == spans(3, "text").encode_to_vec());
+    assert!(received[1].body == log_records(4).encode_to_vec());
+    assert!(received[2].body == metric_points(5).encode_to_vec());
+    served.assert_nothing_in_flight().await;
+}
+
+#[tokio::test]
+async fn a_compressed_request_arrives_unpacked() {
+    let served = serve(|_, _| {}).await;
+    let bare = Bare::new(&served);
+    let request = spans(3, &"text ".repeat(10_000)).encode_to_vec();
+    for (encoding, packed) in [("gzip", gzip(&request)), ("zstd", zstd(&request))] {
+        let headers = [("grpc-encoding", encoding)];
+        let called = bare.call(EXPORT, &headers, framed(1, &packed)).await;
+        assert_eq!(called.code, Some(0), "{encoding}: {}", called.message);
+        assert!(served.intake.take_one().body == request, "{encoding}");
     }
     served.assert_nothing_in_flight().await;
 }

@@ -7,7 +7,6 @@ use hyper_util::rt::TokioExecutor;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use prost::Message;
 use tonic::Code;
-use tonic::codec::CompressionEncoding;
 use tonic_types::StatusExt;
 
 use super::{Bare, EXPORT, connect};
@@ -67,30 +66,30 @@ async fn sixty_five_mebibytes_are_too_large_and_not_to_be_sent_again() {
         budgets.forward_queue = 150 << 20;
     })
     .await;
-    let channel = connect(&served).await;
-    let large = spans(1, &"x".repeat(65 << 20));
-    for encoding in [
-        None,
-        Some(CompressionEncoding::Gzip),
-        Some(CompressionEncoding::Zstd),
+    let bare = Bare::new(&served);
+    let large = spans(1, &"x".repeat(65 << 20)).encode_to_vec();
+    for (encoding, body) in [
+        ("identity", framed(0, &large)),
+        ("gzip", framed(1, &gzip(&large))),
+        ("zstd", framed(1, &zstd(&large))),
     ] {
-        let mut client = TraceServiceClient::new(channel.clone());
-        if let Some(encoding) = encoding {
-            client = client.send_compressed(encoding);
-        }
-        let status = client.export(large.clone()).await.unwrap_err();
+        let called = bare
+            .call(EXPORT, &[("grpc-encoding", encoding)], body)
+            .await;
+        let exhausted = Code::ResourceExhausted as i32;
         assert_eq!(
-            status.code(),
-            Code::ResourceExhausted,
-            "{encoding:?}: {status:?}"
+            called.code,
+            Some(exhausted),
+            "{encoding}: {}",
+            called.message
         );
-        assert!(status.get_error_details().retry_info().is_none());
+        assert!(called.details.retry_info().is_none());
         assert!(
-            status.message().contains("larger than 67108864 bytes"),
-            "{status:?}"
+            called.message.contains("larger than 67108864 bytes"),
+            "{}",
+            called.message
         );
-        client.export(spans(1, "good")).await.unwrap();
-        assert_eq!(served.intake.take_one().n_items, 1);
+        bare.good_request_works(&served).await;
     }
     served.assert_nothing_in_flight().await;
 }
