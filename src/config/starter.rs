@@ -234,9 +234,10 @@ fn common<'a>(names: &[&'a str], shared: &[&'a str]) -> Vec<&'a str> {
             .collect()
     };
     let (actual, expected) = (ids_of(names), ids_of(shared));
-    lcs::common_subsequence(&actual, &expected)
-        .into_iter()
-        .map(|(_, name_idx)| shared[name_idx])
+    let pairs = lcs::common_subsequence(&actual, &expected).unwrap_or_default();
+    pairs
+        .iter()
+        .map(|(_, name_idx)| shared[*name_idx])
         .collect()
 }
 

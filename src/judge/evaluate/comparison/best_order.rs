@@ -66,13 +66,9 @@ impl Fits {
     /// As many pairs as possible in the order of the list; `None` if there is too much to compare.
     pub(crate) fn in_list_order(&self) -> Option<Pairs> {
         if let Some(actual) = &self.only_kind {
-            let pairs = lcs::common_subsequence(actual, &self.kinds);
-            return Some(
-                pairs
-                    .into_iter()
-                    .map(|(call, expected)| (expected, call))
-                    .collect(),
-            );
+            let pairs = lcs::common_subsequence(actual, &self.kinds)?;
+            let pairs = pairs.into_iter().map(|(call, expected)| (expected, call));
+            return Some(pairs.collect());
         }
         let table = self.table(false)?;
         Some(table.pairs(self).0)

@@ -93,13 +93,21 @@ impl<'a> CapturedValues<'a> {
     /// Searches a text, unless too much work has been spent on searching. Then the answer is not
     /// known.
     pub(crate) fn search(&mut self, cost: u64, search: impl FnOnce() -> bool) -> Tri {
-        let searched = self.searched.saturating_add(cost);
-        if searched > self.max_search {
+        if !self.spend(cost) {
             self.missing.too_long_to_search = true;
             return Tri::Maybe;
         }
-        self.searched = searched;
         Tri::from(search())
+    }
+
+    /// Takes this much work off what is left; `false` if too little is.
+    pub(crate) fn spend(&mut self, cost: u64) -> bool {
+        let searched = self.searched.saturating_add(cost);
+        let is_left = searched <= self.max_search;
+        if is_left {
+            self.searched = searched;
+        }
+        is_left
     }
 
     /// The arguments of a call, as JSON.

@@ -15,6 +15,3 @@ pub(super) mod best_order;
 mod bipartite;
 pub(super) mod matched;
 pub(super) mod order;
-
-pub(super) mod call_sets;
-pub(super) mod partners;

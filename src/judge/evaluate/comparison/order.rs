@@ -179,24 +179,6 @@ impl Intervals {
         }
     }
 
-    /// The calls' own starts, whatever counts as concurrent.
-    pub(crate) fn begun(&self) -> &[i64] {
-        &self.begun
-    }
-
-    /// The calls' own ends.
-    pub(crate) fn done(&self) -> &[i64] {
-        &self.done
-    }
-
-    /// The earliest own end and the latest own start of calls that are at most this far from `x`.
-    pub(crate) fn reach(&self, x: usize, nanos: i64) -> (i64, i64) {
-        (
-            self.begun[x].saturating_sub(nanos),
-            self.done[x].saturating_add(nanos),
-        )
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.start.len()
     }

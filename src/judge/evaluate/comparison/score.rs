@@ -3,10 +3,11 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use text::abbreviated;
+use serde_json::{Value, json};
+use text::{abbreviated, counted};
 
 use super::rows::AlignmentRow;
+use crate::extract::Trajectory;
 
 /// The label of a score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -126,6 +127,13 @@ impl<E> Score<E> {
         }
     }
 
+    /// A score that is not known, since there is too much to compare.
+    pub(crate) fn too_much(evidence: E) -> Self {
+        let mut score = Self::between(0.0, 0.0, 1.0, evidence);
+        score.missing.too_much = true;
+        score
+    }
+
     /// Wraps the evidence and leaves the score as it is.
     pub(crate) fn map<T>(self, wrap: impl FnOnce(E) -> T) -> Score<T> {
         Score {
@@ -160,6 +168,18 @@ pub(crate) struct Report {
     pub(crate) details: Value,
 }
 
+impl Report {
+    /// Nothing was compared.
+    pub(crate) fn of_too_much(trajectory: &Trajectory) -> Self {
+        let n_calls = trajectory.tool_calls.len();
+        Self {
+            text: format!("{} made", counted(n_calls, "call", "calls")),
+            details: json!({}),
+            ..Self::default()
+        }
+    }
+}
+
 /// A call that lacks something the criterion reads, and will lack it whatever else becomes known.
 #[derive(Debug)]
 pub(crate) struct CallError {
@@ -170,7 +190,7 @@ pub(crate) struct CallError {
 }
 
 /// Evidence that an evaluator looked for and that was not captured.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Missing {
     /// No call of the trajectory carries arguments.
     pub(crate) no_args: bool,

@@ -92,7 +92,8 @@ use crate::extract::Trajectory;
 /// in between. Calls taken from model messages have no times and no failures of their own: those of
 /// one reply overlap, and `within` and `error` are missing evidence. A call whose span has no
 /// start, or ends before it starts, may have run at any time: a rule that this could keep or break
-/// is open.
+/// is open. A rule compares each call that it asks something of with each call that it looks for;
+/// where that takes more than 134 million steps, for many thousand calls, the rest is open.
 ///
 /// Details: `rules`, for each `template`, `satisfied` (`null` where it is open), `activations`,
 /// `violations`, `open`, `vacuous`, `violated` (the calls that violate it, counted from 1, at most

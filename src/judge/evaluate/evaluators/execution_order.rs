@@ -10,7 +10,7 @@ use text::counted;
 
 use super::{Evaluate, Judgement, NamedTool, names_of};
 use crate::evaluate::comparison::alignment::{Alignment, quoted};
-use crate::evaluate::comparison::lcs::{self, UNEXPECTED};
+use crate::evaluate::comparison::lcs::{self, Pairs, UNEXPECTED};
 use crate::evaluate::comparison::rows::{self, AlignmentRow, RowKind};
 use crate::evaluate::comparison::score::{Report, Score, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
@@ -105,7 +105,7 @@ impl Over {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct VisitsFound {
     /// Positions (actual, expected) of the longest common subsequence.
-    pairs: Vec<(usize, usize)>,
+    pairs: Pairs,
     /// The nodes visited; empty where calls are compared.
     nodes: Arc<[Arc<str>]>,
 }
@@ -113,12 +113,24 @@ pub(in crate::evaluate) struct VisitsFound {
 impl Evaluate for ExecutionOrder {
     const NAME: &'static str = "execution_order";
 
-    type Evidence = VisitsFound;
+    /// `None` if there is too much to compare.
+    type Evidence = Option<VisitsFound>;
 
-    fn evaluate(&self, trajectory: &Trajectory, _: u64) -> Score<VisitsFound> {
+    fn evaluate(&self, trajectory: &Trajectory, _: u64) -> Score<Option<VisitsFound>> {
         let expected = self.expected_output.ids();
         let actual = self.expected_output.ids_of(self.actual(trajectory));
-        let pairs = lcs::common_subsequence(&actual, expected);
+        let pairs = match self.mode() {
+            Mode::Set => Some(Vec::new()),
+            Mode::Exact | Mode::Ordering => lcs::common_subsequence(&actual, expected),
+        };
+        let differs_for_good =
+            matches!(self.mode(), Mode::Exact) && !trajectory.cut_short && actual != expected;
+        let Some(pairs) = pairs else {
+            return match differs_for_good {
+                true => Score::between(0.0, 0.0, 0.0, None),
+                false => Score::too_much(None),
+            };
+        };
         let share = |n: usize| n as f64 / expected.len() as f64;
         let (value, if_cut) = match self.mode() {
             Mode::Exact => (
@@ -152,7 +164,7 @@ impl Evaluate for ExecutionOrder {
             Over::Nodes => trajectory.node_visits.clone(),
         };
         let found = VisitsFound { pairs, nodes };
-        let mut score = Score::between(strict(value), strict(least), strict(most), found);
+        let mut score = Score::between(strict(value), strict(least), strict(most), Some(found));
         score.n_expected = expected.len();
         score
     }
@@ -171,7 +183,10 @@ impl Evaluate for ExecutionOrder {
         !matches!(self.mode(), Mode::Set)
     }
 
-    fn report(&self, found: &VisitsFound, judgement: &Judgement<'_>) -> Report {
+    fn report(&self, found: &Option<VisitsFound>, judgement: &Judgement<'_>) -> Report {
+        let Some(found) = found else {
+            return Report::of_too_much(judgement.trajectory);
+        };
         let actual = self.actual(judgement.trajectory);
         let expected = self.expected_output.to_strs();
         let pairs = &found.pairs;

@@ -7,7 +7,7 @@ use text::counted;
 
 use super::{Evaluate, Judgement, NamedTool, names_of};
 use crate::evaluate::comparison::alignment::{Alignment, made_in_order, quoted};
-use crate::evaluate::comparison::lcs;
+use crate::evaluate::comparison::lcs::{self, Pairs};
 use crate::evaluate::comparison::rows;
 use crate::evaluate::comparison::score::{Report, Score, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
@@ -21,7 +21,8 @@ use crate::extract::Trajectory;
 /// the length of the longest common subsequence divided by the number of expected calls: calls in
 /// between cost nothing, an expected call that is missing or out of order costs its share. With
 /// `strict` the two orders must be equal, which scores 1, anything else 0. Where nothing was called
-/// the score is 0. Names compare by code point, case-sensitively.
+/// the score is 0. Names compare by code point, case-sensitively. Where calls times expected names
+/// are more than 16 million, and not every name is found in its place, there is no verdict.
 ///
 /// # Why
 /// Agents that do the right things in the wrong order create the order before checking the stock. A
@@ -59,8 +60,9 @@ pub struct ToolCallOrder {
 
 read_with_hints!(ToolCallOrder);
 
-/// Positions (call, expected) of the longest common subsequence.
-pub(super) type Matches = Vec<(usize, usize)>;
+/// Positions (call, expected) of the longest common subsequence; `None` if there is too much to
+/// compare.
+pub(super) type Matches = Option<Pairs>;
 
 impl Evaluate for ToolCallOrder {
     const NAME: &'static str = "tool_call_order";
@@ -70,8 +72,14 @@ impl Evaluate for ToolCallOrder {
     fn evaluate(&self, trajectory: &Trajectory, _: u64) -> Score<Matches> {
         let expected = self.tool_calls_order.names();
         let actual = expected.ids_of(trajectory.tool_calls.iter().map(|call| &*call.name));
-        let pairs = lcs::common_subsequence(&actual, expected.ids());
         let n_expected = expected.ids().len();
+        let differs_for_good = self.strict && !trajectory.cut_short && actual != expected.ids();
+        let Some(pairs) = lcs::common_subsequence(&actual, expected.ids()) else {
+            return match differs_for_good {
+                true => Score::between(0.0, 0.0, 0.0, None),
+                false => Score::too_much(None),
+            };
+        };
         let share = pairs.len() as f64 / n_expected as f64;
         let value = match self.strict {
             true => all_or_nothing(actual == expected.ids()),
@@ -83,7 +91,7 @@ impl Evaluate for ToolCallOrder {
             // Could the calls still become equal?
             (true, true) => (0.0, all_or_nothing(pairs.len() == actual.len())),
         };
-        let mut score = Score::between(value, least, most, pairs);
+        let mut score = Score::between(value, least, most, Some(pairs));
         score.n_expected = n_expected;
         score
     }
@@ -98,6 +106,9 @@ impl Evaluate for ToolCallOrder {
     }
 
     fn report(&self, pairs: &Matches, judgement: &Judgement<'_>) -> Report {
+        let Some(pairs) = pairs else {
+            return Report::of_too_much(judgement.trajectory);
+        };
         let actual = names_of(judgement.trajectory);
         let expected = self.tool_calls_order.names().to_strs();
         let alignment = Alignment {

@@ -203,9 +203,8 @@ impl Evaluate for TrajectoryMatch {
         }
         let Some(now) = now else {
             missing.too_much = true;
-            let mut score = Score::between(0.0, 0.0, 1.0, Matched::default());
-            score.missing = missing;
-            return score;
+            let score = Score::between(0.0, 0.0, 1.0, Matched::default());
+            return Score { missing, ..score };
         };
         let best = at_best.as_ref().unwrap_or(&now);
         // The pairs in the order of starts: another order that the times allow may have more.

@@ -4,7 +4,6 @@
 use std::mem;
 
 use crate::evaluate::comparison::captured::Tri;
-use crate::evaluate::comparison::partners::Lack;
 
 /// Most violations whose calls are listed.
 pub(crate) const MAX_TOLD: usize = 100;
@@ -47,6 +46,20 @@ pub(crate) struct Tally {
 struct Kept {
     n: usize,
     n_kept: usize,
+}
+
+/// Why a call has no partner of its own; calls by position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Lack {
+    /// There was no partner.
+    Nothing,
+    /// A partner overlaps the call.
+    Overlap(usize),
+    /// The nearest partner came this many milliseconds later, rounded up, so that it is not shown as
+    /// equal to the limit that it exceeds.
+    TooFar(usize, i64),
+    /// A call came in between; and the partner after it, if there is one and it matters.
+    InBetween(usize, Option<usize>),
 }
 
 /// How a rule is broken; calls by position.

@@ -7,13 +7,11 @@ use std::rc::Rc;
 use hashbrown::HashMap;
 
 use super::activations::{Activation, Breach, MAX_TOLD, RuleFound, Share, Tally};
-use super::keys::{PairKeys, ReadPaths};
+use super::keys::ReadPaths;
 use super::pairs::{Direction, Pair, kept_in_some};
 use super::templates::questions;
-use crate::evaluate::comparison::call_sets::Line;
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::comparison::order::{Concurrency, Intervals, Near};
-use crate::evaluate::comparison::partners::Between;
 use crate::evaluate::comparison::score::{CallError, Missing};
 use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader};
 use crate::evaluate::parameters::rule::{Overlap, Rule, RuleShape};
@@ -38,8 +36,8 @@ pub(crate) struct RuleJudge<'a> {
     /// How the calls fit the patterns that rules named so far.
     fits: Vec<(&'a CallPattern, Rc<[Tri]>)>,
     intervals: Intervals,
-    forwards: Option<Line>,
-    backwards: Option<Line>,
+    /// The same with time running backwards; made when a rule first needs it.
+    backwards: Option<Intervals>,
     overlap: bool,
     too_much: bool,
     untimed: Option<usize>,
@@ -76,7 +74,6 @@ impl<'a> RuleJudge<'a> {
                 .collect(),
             fits: Vec::new(),
             intervals: Intervals::new(trajectory, concurrency),
-            forwards: None,
             backwards: None,
             overlap: false,
             too_much: false,
@@ -192,17 +189,17 @@ impl<'a> RuleJudge<'a> {
     /// The first or the last call: those that no other call is before, or after.
     fn edge(&mut self, shape: &RuleShape<'a>, is_first: bool) -> Tally {
         let fits = self.fits(shape.a);
-        let line = match is_first {
-            true => forwards(&mut self.forwards, &self.intervals),
+        let intervals = match is_first {
+            true => &self.intervals,
             false => backwards(&mut self.backwards, &self.intervals),
         };
-        let Some(first_end) = line.intervals.end.iter().min() else {
+        let Some(first_end) = intervals.end.iter().min() else {
             return Tally::default();
         };
         let at_edge: Vec<usize> = (0..fits.len())
-            .filter(|&call_idx| line.intervals.start[call_idx] <= *first_end)
+            .filter(|&call_idx| intervals.start[call_idx] <= *first_end)
             .collect();
-        let is_unplaced = at_edge.iter().any(|call| line.intervals.is_unplaced(*call));
+        let is_unplaced = at_edge.iter().any(|call| intervals.is_unplaced(*call));
         let kept_at = |least: Tri| {
             let mut is_such =
                 (at_edge.iter()).map(|&call_idx| fits[call_idx].min(self.ended[call_idx]) >= least);
@@ -241,12 +238,8 @@ impl<'a> RuleJudge<'a> {
         }
         // No value is needed where one of the kinds is absent.
         let same = if any(&a) && any(&b) { shape.same } else { &[] };
-        let keys = PairKeys::new(
-            same,
-            [&a, &b],
-            &mut self.read_paths,
-            &mut self.reader.captured,
-        );
+        let captured = &mut self.reader.captured;
+        let agreement = self.read_paths.agreement(same, [&a, &b], captured);
         let is_timed = !self.trajectory.from_messages;
         let near = match shape.within {
             None => Some(Near::Any),
@@ -254,28 +247,23 @@ impl<'a> RuleJudge<'a> {
             Some(_) => None,
         };
         if near.is_none() && any(&a) && any(&b) {
-            self.reader.captured.lack_times();
+            captured.lack_times();
         }
         let pair = Pair {
-            a: &a,
-            b: &b,
-            keys: &keys,
+            fits: [&a, &b],
+            values: &self.read_paths,
+            agreement: &agreement,
             near,
             ended: &self.ended,
             ends_may_come: self.trajectory.cut_short,
         };
         let mut tally = Tally::default();
         for question in questions(rule) {
-            let line = match question.place {
+            let intervals = match question.place {
                 Direction::Before => backwards(&mut self.backwards, &self.intervals),
-                Direction::Anywhere | Direction::After => {
-                    forwards(&mut self.forwards, &self.intervals)
-                }
+                Direction::Anywhere | Direction::After => &self.intervals,
             };
-            if question.between == Between::Nothing {
-                line.arrange_all();
-            }
-            let answers = pair.ask(question, line);
+            let answers = pair.ask(question, intervals, captured);
             self.too_much |= answers.is_exhausted;
             if answers.is_unplaced {
                 let is_of = |call: usize| a[call].max(b[call]) > Tri::No;
@@ -285,8 +273,8 @@ impl<'a> RuleJudge<'a> {
             }
             tally.extend(answers.tally);
         }
-        self.too_much |= keys.too_many;
-        tally.nowhere = keys.nowhere;
+        self.too_much |= agreement.too_many;
+        tally.nowhere = agreement.nowhere;
         tally
     }
 
@@ -301,14 +289,9 @@ impl<'a> RuleJudge<'a> {
     }
 }
 
-/// The calls in the order in which they ran; made when a rule first needs it.
-fn forwards<'l>(line: &'l mut Option<Line>, intervals: &Intervals) -> &'l mut Line {
-    line.get_or_insert_with(|| Line::new(intervals.clone()))
-}
-
 /// The calls with time running backwards.
-fn backwards<'l>(line: &'l mut Option<Line>, intervals: &Intervals) -> &'l mut Line {
-    line.get_or_insert_with(|| Line::new(intervals.mirrored()))
+fn backwards<'l>(mirrored: &'l mut Option<Intervals>, intervals: &Intervals) -> &'l Intervals {
+    mirrored.get_or_insert_with(|| intervals.mirrored())
 }
 
 /// The one activation of a rule about the whole run.

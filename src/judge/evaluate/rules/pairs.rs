@@ -1,12 +1,11 @@
-//! Judges rules about two kinds of calls: which kind requires the other, on which side, on
-//! which values they agree, and what follows where that is not known. Knows no template by name.
+//! Judges rules about two kinds of calls: does a call have a partner, on the side and near enough
+//! as the rule requires, before another call gets in between, in every order that the times allow,
+//! in some, or in none? Partners before a call are looked for with time running backwards.
 
-use super::activations::{Activation, Breach, Tally};
-use super::keys::PairKeys;
-use crate::evaluate::comparison::call_sets::Line;
-use crate::evaluate::comparison::captured::Tri;
+use super::activations::{Activation, Breach, Lack, Tally};
+use super::keys::{Agreement, ReadPaths};
+use crate::evaluate::comparison::captured::{CapturedValues, Tri};
 use crate::evaluate::comparison::order::{Intervals, Near};
-use crate::evaluate::comparison::partners::{Between, Lack, Orders, Partners, Side};
 use crate::evaluate::parameters::rule::Overlap;
 
 /// The requirement of a call of one kind on calls of the other kind.
@@ -29,11 +28,23 @@ pub(crate) enum Direction {
     Before,
 }
 
+/// The calls that may not come between a call and its partner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Between {
+    /// Anything may.
+    Anything,
+    /// No call of the first call's own kind that agrees with it.
+    NotOwnKind,
+    /// No call at all.
+    Nothing,
+}
+
 /// Two kinds of calls, and what they agree on.
-pub(crate) struct Pair<'p> {
-    pub(crate) a: &'p [Tri],
-    pub(crate) b: &'p [Tri],
-    pub(crate) keys: &'p PairKeys,
+pub(crate) struct Pair<'p, 'v> {
+    /// How each call fits the first kind, and the second.
+    pub(crate) fits: [&'p [Tri]; 2],
+    pub(crate) values: &'p ReadPaths<'v>,
+    pub(crate) agreement: &'p Agreement,
     /// `None` where there are no times to compare.
     pub(crate) near: Option<Near>,
     /// By position: has the call ended?
@@ -53,48 +64,58 @@ pub(crate) struct Answers {
     pub(crate) is_unplaced: bool,
 }
 
-/// Whether a fit or an agreement that is not known counts as one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum UnknownCounts {
-    AsNo,
-    AsYes,
-}
-
-impl Pair<'_> {
-    /// `line` runs backwards where partners come before.
-    pub(crate) fn ask(&self, question: PairRequirement, line: &Line) -> Answers {
-        let has_unplaced = self.has_unplaced(question, &line.intervals);
+impl Pair<'_, '_> {
+    /// Time runs backwards where partners come before.
+    pub(crate) fn ask(
+        &self,
+        question: PairRequirement,
+        intervals: &Intervals,
+        captured: &mut CapturedValues<'_>,
+    ) -> Answers {
+        let has_unplaced = self.has_unplaced(question, intervals);
         let is_doubtful = self.near.is_none()
             || has_unplaced
-            || self.keys.has_unknown()
-            || self.a.iter().chain(self.b).any(|fit| *fit == Tri::Maybe);
-        // Doubtful partners make a rule less likely to be kept where they are barred.
-        let asked = |partners: UnknownCounts, blockers: UnknownCounts| Asked {
-            partners: self.partners(question, line, (partners, blockers)),
-            has_unplaced,
+            || self.agreement.has_unknown
+            || self.fits.concat().contains(&Tri::Maybe);
+        let asked = |partners: bool, blockers: bool| {
+            Asked::new(
+                self,
+                question,
+                intervals,
+                [partners, blockers],
+                has_unplaced,
+            )
         };
-        let mut so_far = asked(UnknownCounts::AsNo, UnknownCounts::AsNo);
-        let mut bounds = is_doubtful.then(|| {
-            [
-                asked(UnknownCounts::AsNo, UnknownCounts::AsYes),
-                asked(UnknownCounts::AsYes, UnknownCounts::AsNo),
-            ]
-        });
-        let asking = if question.of_b { self.b } else { self.a };
-        let mut tally = Tally::default();
-        let mut is_open = false;
-        for (call, fit) in asking.iter().enumerate() {
+        let so_far = asked(false, false);
+        // Doubtful partners make a rule less likely to be kept where they are barred.
+        let bounds = is_doubtful.then(|| [asked(false, true), asked(true, false)]);
+        let n_compared = so_far.partners.len() + so_far.blockers.len();
+        let cost = self
+            .values
+            .cost(self.agreement, n_compared * if is_doubtful { 3 } else { 1 });
+        let mut answers = Answers {
+            tally: Tally::default(),
+            is_exhausted: false,
+            is_open: false,
+            is_unplaced: false,
+        };
+        for (call, fit) in self.fits[usize::from(question.of_b)].iter().enumerate() {
             if *fit == Tri::No {
                 continue;
             }
-            let now = so_far.kept(call, question);
-            let mut kept = match &mut bounds {
-                None => now,
-                Some(bounds) => {
-                    let [one, other] = bounds;
-                    let (one, other) = (one.kept(call, question), other.kept(call, question));
-                    if one == other { one } else { Tri::Maybe }
-                }
+            let is_left = captured.spend(cost);
+            answers.is_exhausted |= !is_left;
+            let now = if is_left {
+                so_far.kept(call)
+            } else {
+                Tri::Maybe
+            };
+            let mut kept = match &bounds {
+                Some([one, other]) if is_left => match (one.kept(call), other.kept(call)) {
+                    (one, other) if one == other => one,
+                    _ => Tri::Maybe,
+                },
+                _ => now,
             };
             let is_near_any = self.near == Some(Near::Any);
             if self.ends_may_come && self.ended[call] != Tri::Yes && !is_near_any {
@@ -102,160 +123,220 @@ impl Pair<'_> {
             }
             // How near it is to another call is not known, only that there is no such call.
             let has_partner = kept == Tri::from(!question.bars);
-            if !is_near_any && has_partner && line.intervals.is_unplaced(call) {
+            if !is_near_any && has_partner && intervals.is_unplaced(call) {
                 kept = Tri::Maybe;
             }
-            is_open |= kept == Tri::Maybe;
+            answers.is_open |= kept == Tri::Maybe;
             let activation = Activation {
                 is_certain: *fit == Tri::Yes,
                 kept,
                 kept_so_far: now == Tri::Yes,
                 call: Some(call),
             };
-            tally.add(activation, || so_far.breach(call, question));
+            answers.tally.add(activation, || so_far.breach(call));
         }
-        let exhausted = |asked: &Asked<'_>| asked.partners.is_exhausted();
-        let is_exhausted = exhausted(&so_far) || bounds.iter().flatten().any(exhausted);
-        Answers {
-            tally,
-            is_exhausted,
-            is_open,
-            is_unplaced: has_unplaced && is_open,
-        }
+        answers.is_unplaced = has_unplaced && answers.is_open;
+        answers
     }
 
     /// Could a call whose time is not known be a partner, or get in between?
     fn has_unplaced(&self, question: PairRequirement, intervals: &Intervals) -> bool {
-        let matters = |call: usize| {
-            question.between == Between::Nothing || self.a[call].max(self.b[call]) > Tri::No
-        };
+        let [a, b] = self.fits;
+        let matters =
+            |call: usize| question.between == Between::Nothing || a[call].max(b[call]) > Tri::No;
         intervals.has_unplaced()
             && (0..intervals.len()).any(|call| matters(call) && intervals.is_unplaced(call))
     }
-
-    fn partners<'l>(
-        &'l self,
-        question: PairRequirement,
-        line: &'l Line,
-        (partners, blockers): (UnknownCounts, UnknownCounts),
-    ) -> Partners<'l> {
-        let (own, other) = match question.of_b {
-            false => ((self.a, 0), (self.b, 1)),
-            true => ((self.b, 1), (self.a, 0)),
-        };
-        // A partner that is asked for has ended. One that is barred need not have, unless its end
-        // decides how near it is.
-        let counts_partial = question.bars && !(self.ends_may_come && self.near != Some(Near::Any));
-        let is_partner = |call: usize, fit: Tri| {
-            let fits = fit == Tri::Yes || (fit == Tri::Maybe && partners == UnknownCounts::AsYes);
-            let is_far = match self.near {
-                None => true,
-                Some(Near::Any) => false,
-                Some(Near::Within(_)) => line.intervals.is_unplaced(call),
-            };
-            let may_be_far = is_far && partners == UnknownCounts::AsNo;
-            let has_ended = match partners {
-                UnknownCounts::AsNo => self.ended[call] == Tri::Yes,
-                UnknownCounts::AsYes => self.ended[call] > Tri::No,
-            };
-            fits && !may_be_far && (counts_partial || has_ended)
-        };
-        let is_blocker =
-            |fit: Tri| fit == Tri::Yes || (fit == Tri::Maybe && blockers == UnknownCounts::AsYes);
-        let nothing_agrees = blockers == UnknownCounts::AsNo && self.keys.agree_on_nothing();
-        let keys_of = |side: usize| self.keys.of_side(side, partners == UnknownCounts::AsYes);
-        let side = |is_of: Vec<bool>, side: usize, unknown: UnknownCounts| Side {
-            is_of,
-            keys: keys_of(side),
-            unknown_agrees: unknown == UnknownCounts::AsYes,
-        };
-        let own_side = side(
-            own.0.iter().map(|fit| *fit > Tri::No).collect(),
-            own.1,
-            partners,
-        );
-        let blocking = side(
-            own.0
-                .iter()
-                .map(|fit| !nothing_agrees && is_blocker(*fit))
-                .collect(),
-            own.1,
-            blockers,
-        );
-        let partner = side(
-            (other.0.iter().enumerate())
-                .map(|(call, fit)| is_partner(call, *fit))
-                .collect(),
-            other.1,
-            partners,
-        );
-        Partners::new(
-            line,
-            [own_side, blocking, partner],
-            self.near.unwrap_or(Near::Any),
-            question.between,
-        )
-    }
 }
 
-/// Partners, with unknown fits counted in one of the two ways.
-struct Asked<'l> {
-    partners: Partners<'l>,
+/// The calls that a call is compared with. A fit or an agreement that is not known counts as one, or
+/// as none.
+struct Asked<'p, 'v> {
+    pair: &'p Pair<'p, 'v>,
+    question: PairRequirement,
+    intervals: &'p Intervals,
+    near: Near,
+    /// Does what is not known count: of partners, of calls that come in between?
+    counts_unknown: [bool; 2],
+    partners: Vec<usize>,
+    is_partner: Vec<bool>,
+    blockers: Vec<usize>,
     /// It is not known when all the calls ran that matter.
     has_unplaced: bool,
 }
 
-impl Asked<'_> {
-    /// Does the call keep the rule?
-    fn kept(&mut self, call: usize, question: PairRequirement) -> Tri {
-        let orders = match question.place {
-            Direction::Anywhere => match self.partners.anywhere(call) {
-                Some(_) => Orders::Every,
-                None => Orders::None,
-            },
-            Direction::After | Direction::Before => self.partners.after(call),
+impl<'p, 'v> Asked<'p, 'v> {
+    fn new(
+        pair: &'p Pair<'p, 'v>,
+        question: PairRequirement,
+        intervals: &'p Intervals,
+        counts_unknown: [bool; 2],
+        has_unplaced: bool,
+    ) -> Self {
+        let [own, other] = match question.of_b {
+            false => pair.fits,
+            true => [pair.fits[1], pair.fits[0]],
         };
-        if self.partners.is_exhausted() {
-            return Tri::Maybe;
-        }
-        match (orders, question.bars) {
-            (Orders::Every, false) | (Orders::None, true) => Tri::Yes,
-            (Orders::None, false) | (Orders::Every, true) => Tri::No,
-            (Orders::Some, _) if self.has_unplaced => Tri::Maybe,
-            (Orders::Some, _) => kept_in_some(question.overlap),
+        let [unknown_partners, unknown_blockers] = counts_unknown;
+        // A partner that is asked for has ended. One that is barred need not have, unless its end
+        // decides how near it is.
+        let counts_partial = question.bars && !(pair.ends_may_come && pair.near != Some(Near::Any));
+        let is_partner = |(call, fit): (usize, &Tri)| {
+            let may_be_far = match pair.near {
+                None => true,
+                Some(Near::Any) => false,
+                Some(Near::Within(_)) => intervals.is_unplaced(call),
+            };
+            let (fits, has_ended) = match unknown_partners {
+                false => (
+                    *fit == Tri::Yes && !may_be_far,
+                    pair.ended[call] == Tri::Yes,
+                ),
+                true => (*fit > Tri::No, pair.ended[call] > Tri::No),
+            };
+            fits && (counts_partial || has_ended)
+        };
+        let is_partner: Vec<bool> = other.iter().enumerate().map(is_partner).collect();
+        let is_blocker = |call: &usize| match question.between {
+            Between::Anything => false,
+            Between::NotOwnKind if unknown_blockers => own[*call] > Tri::No,
+            Between::NotOwnKind => own[*call] == Tri::Yes,
+            Between::Nothing => true,
+        };
+        Self {
+            pair,
+            question,
+            intervals,
+            near: pair.near.unwrap_or(Near::Any),
+            counts_unknown,
+            partners: (0..other.len()).filter(|call| is_partner[*call]).collect(),
+            is_partner,
+            blockers: (0..own.len()).filter(is_blocker).collect(),
+            has_unplaced,
         }
     }
 
-    fn breach(&mut self, call: usize, question: PairRequirement) -> Breach {
-        let partners = &mut self.partners;
-        let alone = Breach::Alone {
-            of_b: question.of_b,
+    /// Does call `x` of the kind that asks agree with another, of its own kind or of the other?
+    fn agrees(&self, x: usize, other: usize, is_own_kind: bool) -> bool {
+        let own_side = usize::from(self.question.of_b);
+        let other_side = if is_own_kind { own_side } else { 1 - own_side };
+        let values = [(own_side, x), (other_side, other)];
+        match self.pair.values.agree(self.pair.agreement, values) {
+            Tri::Yes => true,
+            Tri::Maybe => self.counts_unknown[usize::from(is_own_kind)],
+            Tri::No => false,
+        }
+    }
+
+    fn are_partners(&self, x: usize, y: usize, near: Near) -> bool {
+        self.is_partner[y]
+            && y != x
+            && self.intervals.are_near(x, y, near)
+            && self.agrees(x, y, false)
+    }
+
+    fn partners(&self, x: usize, near: Near) -> impl Iterator<Item = usize> {
+        let partners = self.partners.iter().copied();
+        partners.filter(move |&y| self.are_partners(x, y, near))
+    }
+
+    /// The calls that may not come between `x` and a partner.
+    fn blockers(&self, x: usize) -> impl Iterator<Item = usize> {
+        let is_any = self.question.between == Between::Nothing;
+        let blockers = self.blockers.iter().copied();
+        blockers.filter(move |&z| z != x && (is_any || self.agrees(x, z, true)))
+    }
+
+    /// Of these calls, the one after `x` that ends first.
+    fn first_after(&self, x: usize, calls: impl Iterator<Item = usize>) -> Option<usize> {
+        let after = calls.filter(|&y| self.intervals.is_before(x, y));
+        after.min_by_key(|&y| (self.intervals.end[y], y))
+    }
+
+    /// The partner that begins first of those that end after `x` begins.
+    fn not_before(&self, x: usize) -> Option<usize> {
+        let partners = self.partners(x, self.near);
+        let not_before = partners.filter(|&y| !self.intervals.is_before(y, x));
+        not_before.min_by_key(|&y| (self.intervals.start[y], y))
+    }
+
+    /// The first call that could come between `x` and `y`, the partner after it that ends first, and
+    /// is no partner itself.
+    fn in_between(&self, x: usize, y: usize) -> Option<usize> {
+        let is_between = |z: &usize| {
+            !self.intervals.is_before(*z, x)
+                && !self.intervals.is_before(y, *z)
+                && !self.are_partners(x, *z, self.near)
         };
-        match (question.place, question.bars) {
-            (Direction::Anywhere, false) => alone,
-            (Direction::Anywhere, true) => partners.anywhere(call).map_or(alone, Breach::Together),
-            (_, true) => match partners.lack(call) {
+        let between = self.blockers(x).filter(is_between);
+        between.min_by_key(|&z| (self.intervals.start[z], z))
+    }
+
+    /// Does the call keep the rule?
+    fn kept(&self, x: usize) -> Tri {
+        let is_anywhere = self.question.place == Direction::Anywhere;
+        let has_partner = match is_anywhere {
+            true => self.partners(x, self.near).next().is_some(),
+            false => (self.first_after(x, self.partners(x, self.near)))
+                .is_some_and(|y| self.in_between(x, y).is_none()),
+        };
+        let may_have_one = || {
+            // In every order, of the calls that may not come in between the one that ends first
+            // does.
+            let limit = self.first_after(x, self.blockers(x));
+            let partner = self.not_before(x);
+            partner.is_some_and(|y| {
+                limit.is_none_or(|z| self.intervals.start[y] <= self.intervals.end[z])
+            })
+        };
+        match has_partner || is_anywhere || !may_have_one() {
+            true => Tri::from(has_partner != self.question.bars),
+            false if self.has_unplaced => Tri::Maybe,
+            false => kept_in_some(self.question.overlap),
+        }
+    }
+
+    fn breach(&self, x: usize) -> Breach {
+        let of_b = self.question.of_b;
+        match (self.question.place, self.question.bars) {
+            (Direction::Anywhere, false) => Breach::Alone { of_b },
+            (Direction::Anywhere, true) => {
+                let partners = self.partners(x, self.near);
+                let first = partners.min_by_key(|&y| self.intervals.by_start(y));
+                first.map_or(Breach::Alone { of_b }, Breach::Together)
+            }
+            (_, true) => match self.lack(x) {
                 Lack::Overlap(other) => Breach::BarredBeside(other),
-                _ => match partners.first_after(call) {
+                _ => match self.first_after(x, self.partners(x, self.near)) {
                     Some(other) => Breach::Barred(other),
-                    None => alone,
+                    None => Breach::Alone { of_b },
                 },
             },
-            (Direction::After, false) => Breach::After(as_shown(partners.lack(call), question)),
-            (Direction::Before, false) => Breach::Before(as_shown(partners.lack(call), question)),
+            (Direction::After, false) => Breach::After(self.lack(x)),
+            (Direction::Before, false) => Breach::Before(self.lack(x)),
         }
     }
-}
 
-/// Where no call at all may come in between, the later partner is not shown.
-fn as_shown(lack: Lack, question: PairRequirement) -> Lack {
-    match lack {
-        Lack::InBetween(call, _) if question.between == Between::Nothing => {
-            Lack::InBetween(call, None)
+    /// Why no partner comes after `x` for certain.
+    fn lack(&self, x: usize) -> Lack {
+        let is_next_only = self.question.between == Between::Nothing;
+        if let Some(y) = self.first_after(x, self.partners(x, self.near)) {
+            // Where no call at all may come in between, the later partner is not shown.
+            let partner = Some(y).filter(|_| !is_next_only);
+            let blocker = self.in_between(x, y);
+            return blocker.map_or(Lack::Nothing, |z| Lack::InBetween(z, partner));
         }
-        // Rounded up, so that it is not shown as equal to the limit that it exceeds.
-        Lack::TooFar(call, nanos) => Lack::TooFar(call, nanos.saturating_add(999_999) / 1_000_000),
-        lack => lack,
+        if let Some(y) = self.not_before(x) {
+            return Lack::Overlap(y);
+        }
+        if self.near != Near::Any
+            && let Some(y) = self.first_after(x, self.partners(x, Near::Any))
+        {
+            let nanos = self.intervals.gap(x, y);
+            return Lack::TooFar(y, nanos.saturating_add(999_999) / 1_000_000);
+        }
+        let next = self.blockers(x).filter(|_| is_next_only);
+        (self.first_after(x, next)).map_or(Lack::Nothing, |z| Lack::InBetween(z, None))
     }
 }
 

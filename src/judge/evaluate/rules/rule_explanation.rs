@@ -2,10 +2,9 @@
 
 use text::{code, counted, duration_text};
 
-use super::activations::{Breach, RuleFound};
+use super::activations::{Breach, Lack, RuleFound};
 use super::templates::questions;
 use crate::evaluate::comparison::alignment::{times, was_called};
-use crate::evaluate::comparison::partners::Lack;
 use crate::evaluate::parameters::call_pattern::CallPattern;
 use crate::evaluate::parameters::rule::{Rule, RuleShape};
 use crate::evaluate::parameters::same::Same;

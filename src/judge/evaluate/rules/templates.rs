@@ -1,8 +1,7 @@
 //! The meaning of each template about two kinds of calls: which of them asks, on which side,
 //! for what. Knows no calls.
 
-use super::pairs::{Direction, PairRequirement};
-use crate::evaluate::comparison::partners::Between;
+use super::pairs::{Between, Direction, PairRequirement};
 use crate::evaluate::parameters::rule::{Overlap, Rule};
 
 /// The requirements of a rule about two kinds of calls; none for a rule about one.
