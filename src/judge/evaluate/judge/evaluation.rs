@@ -7,9 +7,9 @@ use std::sync::{Arc, OnceLock};
 use otlp::span::SpanId;
 use serde_json::{Value, json};
 
-use super::uncertainty::Uncertainty;
+use super::uncertainty;
 use crate::evaluate::comparison::rows::{AlignmentRow, MAX_ROWS};
-use crate::evaluate::comparison::score::{EvaluationError, Explain, Report, Verdict};
+use crate::evaluate::comparison::score::{EvaluationError, Explain, Missing, Report, Verdict};
 use crate::evaluate::criterion::{Applied, Criterion, InvalidCriterion, Scope};
 use crate::evaluate::evaluators::{Evidence, Judgement};
 use crate::extract::Trajectory;
@@ -71,9 +71,9 @@ pub struct Findings {
 #[derive(Debug, Clone)]
 pub(super) struct Basis {
     pub(super) evidence: Evidence,
-    /// Why there is no verdict; only for `not_evaluated`. Boxed: it is rare, and evaluations are
-    /// moved about.
-    pub(super) uncertainty: Option<Box<Uncertainty>>,
+    /// The evidence that is missing; only for `not_evaluated`. Boxed: it is rare, and evaluations
+    /// are moved about.
+    pub(super) missing: Option<Box<Missing>>,
     /// The call that cannot be judged; only for `error`.
     pub(super) faulty_call: Option<usize>,
     pub(super) explain: Explain,
@@ -122,7 +122,17 @@ impl Evaluation {
         (self.value.map(f64::to_bits), self.verdict, &self.error).hash(state);
         match &self.findings.basis {
             Some(basis) if !basis.explain.values && self.verdict != Verdict::Error => {
-                (&basis.evidence, &basis.uncertainty).hash(state);
+                let trajectory = &self.trajectory;
+                let uncertain = basis.missing.as_ref().map(|missing| {
+                    let lacks = uncertainty::incomplete(missing, trajectory);
+                    (
+                        missing,
+                        lacks,
+                        trajectory.completeness,
+                        trajectory.from_messages,
+                    )
+                });
+                (&basis.evidence, uncertain).hash(state);
             }
             // Values are no part of the evidence, and an error shows only some of it.
             _ => (self.explanation(), self.details().to_string()).hash(state),
@@ -192,8 +202,10 @@ impl Evaluation {
         let (explanation, offending) = match (self.verdict, &self.error) {
             (Verdict::Pass, _) => (text, Vec::new()),
             (Verdict::NotEvaluated, _) => {
-                let reasons = basis.and_then(|basis| basis.uncertainty.as_ref());
-                let reasons = reasons.map(ToString::to_string).unwrap_or_default();
+                let missing = basis.and_then(|basis| basis.missing.as_ref());
+                let reasons =
+                    missing.map(|missing| uncertainty::reasons(missing, &self.trajectory));
+                let reasons = reasons.unwrap_or_default();
                 let explanation = format!("not evaluated: {reasons}. So far: {text}");
                 (explanation, Vec::new())
             }

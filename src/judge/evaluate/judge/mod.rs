@@ -15,7 +15,6 @@ use std::sync::Arc;
 use otlp::span::SpanId;
 
 use evaluation::Basis;
-use uncertainty::Uncertainty;
 
 use crate::evaluate::comparison::score::{Explain, Score, Verdict};
 use crate::evaluate::criterion::{Criterion, InvalidCriterion, Scope};
@@ -152,8 +151,7 @@ fn apply(
     let fault = score.fault.filter(|_| verdict == Verdict::Error);
     let basis = Basis {
         evidence: score.evidence,
-        uncertainty: (verdict == Verdict::NotEvaluated)
-            .then(|| Box::new(Uncertainty::new(score.missing, trajectory))),
+        missing: (verdict == Verdict::NotEvaluated).then(|| Box::new(score.missing)),
         faulty_call: fault.as_ref().map(|fault| fault.call_idx),
         explain: *explain,
     };
