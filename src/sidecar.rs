@@ -456,7 +456,7 @@ impl Sidecar {
     /// sidecar will be stopped soon (`spanscore drain`). It is no longer ready, and stays so.
     pub fn begin_drain(&self) {
         self.telemetry.enter(Phase::Draining);
-        DrainBegun.emit(&self.telemetry);
+        DrainBegun {}.emit(&self.telemetry);
         self.exporting.begin_drain();
         if let Some(scoring) = &self.intake.scoring {
             scoring.begin_drain();

@@ -1,6 +1,31 @@
-//! Counts and logs what happens in the sidecar: one struct for each event, named by what happened.
+//! Counts and logs what happens in the sidecar: one row for each event, named by what happened.
 //! Must not know who emits an event. Metrics are named like the OpenTelemetry Collector's where it
 //! has one.
+
+/// Makes an event of each row: a struct with these fields, and `emit`, which runs the block with the
+/// fields as variables. A row names the telemetry in which it counts; one that only logs names none.
+macro_rules! events {
+    ($(
+        $(#[$meta:meta])*
+        $name:ident $(<$life:lifetime>)? { $($field:ident: $kind:ty),* $(,)? }
+        ($($telemetry:tt)?) $body:block
+    )+) => {$(
+        $(#[$meta])*
+        #[derive(Debug)]
+        #[allow(missing_docs, reason = "the names of the fields say what they hold")]
+        pub struct $name $(<$life>)? {
+            $(pub $field: $kind,)*
+        }
+
+        impl $(<$life>)? $name $(<$life>)? {
+            /// Counts and logs it.
+            pub fn emit(self $(, $telemetry: &Telemetry)?) {
+                let Self { $($field),* } = self;
+                $body
+            }
+        }
+    )+};
+}
 
 mod carrying;
 mod connections;

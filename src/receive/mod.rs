@@ -363,7 +363,7 @@ impl ReceiverShared {
     /// The headers that `forward.pass_headers` names.
     fn passed(&self, headers: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
         if self.settings.drops_authorization && headers.contains_key(AUTHORIZATION) {
-            AuthorizationNotPassed.emit(&self.telemetry);
+            AuthorizationNotPassed {}.emit(&self.telemetry);
         }
         let names = self.settings.pass_headers.iter();
         names

@@ -5,25 +5,9 @@ use std::sync::Arc;
 
 use super::Telemetry;
 
-/// A port is bound and accepts connections.
-#[derive(Debug)]
-pub struct Listening {
-    /// The setting the address came from.
-    pub setting: &'static str,
-    /// The address, with the port that was actually bound.
-    pub address: SocketAddr,
-    /// With TLS?
-    pub tls: bool,
-}
-
-impl Listening {
-    /// Logs it.
-    pub fn emit(self, _telemetry: &Telemetry) {
-        let Self {
-            setting,
-            address,
-            tls,
-        } = self;
+events! {
+    /// A port is bound and accepts connections.
+    Listening { setting: &'static str, address: SocketAddr, tls: bool } (_) {
         tracing::info!(setting, %address, tls, "listening");
     }
 }
@@ -60,50 +44,22 @@ impl Drop for OpenConnection {
     }
 }
 
-/// A connection could not be accepted, usually for lack of file descriptors.
-#[derive(Debug)]
-pub struct AcceptFailed {
-    /// The setting of the port.
-    pub setting: &'static str,
-    /// The error of the system.
-    pub error: String,
-    /// True for the first failure since the last accepted connection, which is the one logged.
-    pub first: bool,
-}
-
-impl AcceptFailed {
-    /// Counts it; logs the first of a series.
-    pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.metrics.accept_failures.add([self.setting], 1);
-        if self.first {
+events! {
+    /// A connection could not be accepted, usually for lack of file descriptors.
+    AcceptFailed { setting: &'static str, error: String, first: bool } (telemetry) {
+        telemetry.metrics.accept_failures.add([setting], 1);
+        if first {
             tracing::error!(
-                port = self.setting,
-                error = self.error,
+                port = setting,
+                error,
                 "cannot accept connections; is the open file limit (ulimit -n) too low?"
             );
         }
     }
-}
 
-/// A connection was closed because others needed its place.
-#[derive(Debug)]
-pub struct ConnectionGaveWay {
-    /// The setting of the port.
-    pub setting: &'static str,
-    /// The other end.
-    pub peer: IpAddr,
-}
-
-impl ConnectionGaveWay {
-    /// Counts it; the first is logged as a warning.
-    pub fn emit(self, telemetry: &Telemetry) {
-        let Self { setting, peer } = self;
-        if telemetry
-            .metrics
-            .connections_cut
-            .add([setting, "gave_way"], 1)
-            == 1
-        {
+    /// A connection was closed because others needed its place.
+    ConnectionGaveWay { setting: &'static str, peer: IpAddr } (telemetry) {
+        if telemetry.metrics.connections_cut.add([setting, "gave_way"], 1) == 1 {
             tracing::warn!(
                 port = setting,
                 %peer,
@@ -113,27 +69,10 @@ impl ConnectionGaveWay {
             );
         }
     }
-}
 
-/// A connection was closed unserved because no other gave way.
-#[derive(Debug)]
-pub struct ConnectionTurnedAway {
-    /// The setting of the port.
-    pub setting: &'static str,
-    /// The other end.
-    pub peer: IpAddr,
-}
-
-impl ConnectionTurnedAway {
-    /// Counts it; the first is logged as a warning.
-    pub fn emit(self, telemetry: &Telemetry) {
-        let Self { setting, peer } = self;
-        if telemetry
-            .metrics
-            .connections_cut
-            .add([setting, "no_slot"], 1)
-            == 1
-        {
+    /// A connection was closed unserved because no other gave way.
+    ConnectionTurnedAway { setting: &'static str, peer: IpAddr } (telemetry) {
+        if telemetry.metrics.connections_cut.add([setting, "no_slot"], 1) == 1 {
             tracing::warn!(
                 port = setting,
                 %peer,
@@ -143,72 +82,35 @@ impl ConnectionTurnedAway {
             );
         }
     }
-}
 
-/// A TLS handshake failed.
-#[derive(Debug)]
-pub struct HandshakeFailed {
-    /// The setting of the port.
-    pub setting: &'static str,
-    /// The error.
-    pub error: String,
-}
-
-impl HandshakeFailed {
-    /// Counts it. The first is a warning, since the client may speak plain text or present no
-    /// certificate.
-    pub fn emit(self, telemetry: &Telemetry) {
-        let n_failures = telemetry
-            .metrics
-            .tls_handshake_failures
-            .add([self.setting], 1);
+    /// A TLS handshake failed.
+    HandshakeFailed { setting: &'static str, error: String } (telemetry) {
+        let n_failures = telemetry.metrics.tls_handshake_failures.add([setting], 1);
         match n_failures {
             1 => tracing::warn!(
-                port = self.setting,
-                error = self.error,
+                port = setting,
+                error,
                 "TLS handshake failed; does the client use https and the right certificate? \
                  (further failures are counted and logged at debug level)"
             ),
-            _ => tracing::debug!(
-                port = self.setting,
-                error = self.error,
-                "TLS handshake failed"
-            ),
+            _ => tracing::debug!(port = setting, error, "TLS handshake failed"),
         }
     }
-}
 
-/// Certificate files changed, and the new certificates are in use.
-#[derive(Debug)]
-pub struct CertificatesReplaced {
-    /// The files, quoted.
-    pub files: String,
-}
-
-impl CertificatesReplaced {
-    /// Counts and logs it.
-    pub fn emit(self, telemetry: &Telemetry) {
+    /// Certificate files changed, and the new certificates are in use.
+    CertificatesReplaced { files: String } (telemetry) {
         telemetry.metrics.certificate_reloads.add(["replaced"], 1);
         tracing::info!(
-            files = self.files,
+            files,
             "certificate files changed; new connections use the new certificates"
         );
     }
-}
 
-/// Changed certificate files cannot be used; the last good certificates stay in use.
-#[derive(Debug)]
-pub struct CertificatesUnusable {
-    /// The problem.
-    pub error: String,
-}
-
-impl CertificatesUnusable {
-    /// Counts and logs it.
-    pub fn emit(self, telemetry: &Telemetry) {
+    /// Changed certificate files cannot be used; the last good certificates stay in use.
+    CertificatesUnusable { error: String } (telemetry) {
         telemetry.metrics.certificate_reloads.add(["unusable"], 1);
         tracing::warn!(
-            error = self.error,
+            error,
             "changed certificate files cannot be used; the last good certificates stay in use"
         );
     }

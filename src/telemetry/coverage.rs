@@ -3,31 +3,15 @@
 
 use super::{MetricKind, MetricsPage};
 
-/// A criterion selected none of many trajectories, or names a tool that none of them calls.
-#[derive(Debug)]
-pub struct CoverageProblem<'a> {
-    /// Its name.
-    pub criterion: &'a str,
-    /// The problem, with the names that were seen.
-    pub problem: &'a str,
-    /// How many trajectories were judged.
-    pub n_seen: u64,
-    /// How many of them it selected.
-    pub n_matched: u64,
-    /// How many other criteria have a problem.
-    pub n_others: usize,
-}
-
-impl CoverageProblem<'_> {
-    /// Logs it.
-    pub fn emit(self) {
-        let Self {
-            criterion,
-            problem,
-            n_seen,
-            n_matched,
-            n_others,
-        } = self;
+events! {
+    /// A criterion selected none of many trajectories, or names a tool that none of them calls.
+    CoverageProblem<'a> {
+        criterion: &'a str,
+        problem: &'a str,
+        n_seen: u64,
+        n_matched: u64,
+        n_others: usize,
+    } () {
         tracing::warn!(
             criterion,
             problem,

@@ -53,45 +53,20 @@ impl QueueResized {
     }
 }
 
-/// A request failed and will be retried.
-#[derive(Debug)]
-pub struct RequestRetried {
-    /// `forward`, `scores`, …
-    pub queue: &'static str,
-}
-
-impl RequestRetried {
-    /// Counts it.
-    pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.metrics.exporter_retries.add([self.queue], 1);
+events! {
+    /// A request failed and will be retried.
+    RequestRetried { queue: &'static str } (telemetry) {
+        telemetry.metrics.exporter_retries.add([queue], 1);
     }
-}
 
-/// A request keeps failing while others succeed: the problem is its own, not the destination's.
-#[derive(Debug)]
-pub struct RequestHeldUp {
-    /// The setting or variable the endpoint came from.
-    pub origin: String,
-    /// `traces`, `logs` or `metrics`.
-    pub signal: &'static str,
-    /// How often it was tried.
-    pub n_attempts: u32,
-    /// The last error.
-    pub why: String,
-    /// Such events since the last line that were not logged.
-    pub n_held_back: u64,
-}
-
-impl RequestHeldUp {
-    /// Logs it; [`RequestRetried`] counts the attempts.
-    pub fn emit(self, _: &Telemetry) {
-        let Self {
-            origin,
-            signal,
-            n_attempts,
-            why,
-            n_held_back,
-        } = self;
+    /// A request keeps failing while others succeed: the problem is its own, not the destination's.
+    RequestHeldUp {
+        origin: String,
+        signal: &'static str,
+        n_attempts: u32,
+        why: String,
+        n_held_back: u64,
+    } (_) {
         tracing::warn!(
             origin,
             signal,
@@ -100,50 +75,21 @@ impl RequestHeldUp {
             "a request keeps failing while others succeed: {why}"
         );
     }
-}
 
-/// A request was too large for the peer and is sent again as two.
-#[derive(Debug)]
-pub struct RequestSplit {
-    /// `forward`, `scores`, …
-    pub queue: &'static str,
-}
-
-impl RequestSplit {
-    /// Counts it.
-    pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.metrics.exporter_splits.add([self.queue], 1);
+    /// A request was too large for the peer and is sent again as two.
+    RequestSplit { queue: &'static str } (telemetry) {
+        telemetry.metrics.exporter_splits.add([queue], 1);
     }
-}
 
-/// A peer refused a request permanently.
-#[derive(Debug)]
-pub struct RequestRefused {
-    /// The setting or variable the endpoint came from.
-    pub origin: String,
-    /// `traces`, `logs` or `metrics`.
-    pub signal: &'static str,
-    /// Spans, log records or points that were dropped.
-    pub n_items: u64,
-    /// The reason under which they are counted.
-    pub reason: &'static str,
-    /// The peer's message.
-    pub why: String,
-    /// Refusals for this reason since the last line that were not logged.
-    pub n_held_back: u64,
-}
-
-impl RequestRefused {
-    /// Logs it; the item accounting counts the items.
-    pub fn emit(self, _: &Telemetry) {
-        let Self {
-            origin,
-            signal,
-            n_items,
-            reason,
-            why,
-            n_held_back,
-        } = self;
+    /// A peer refused a request permanently.
+    RequestRefused {
+        origin: String,
+        signal: &'static str,
+        n_items: u64,
+        reason: &'static str,
+        why: String,
+        n_held_back: u64,
+    } (_) {
         tracing::warn!(
             origin,
             signal,
@@ -153,33 +99,15 @@ impl RequestRefused {
             "request refused permanently and dropped: {why}"
         );
     }
-}
 
-/// A peer accepted a request but rejected some of its items, or accepted it with a warning.
-#[derive(Debug)]
-pub struct PartlyRejected {
-    /// The setting or variable the endpoint came from.
-    pub origin: String,
-    /// `traces`, `logs` or `metrics`.
-    pub signal: &'static str,
-    /// Items it rejected.
-    pub n_items: u64,
-    /// The peer's message.
-    pub message: String,
-    /// Such events since the last line that were not logged.
-    pub n_held_back: u64,
-}
-
-impl PartlyRejected {
-    /// Logs it; the item accounting counts the items.
-    pub fn emit(self, _: &Telemetry) {
-        let Self {
-            origin,
-            signal,
-            n_items,
-            message,
-            n_held_back,
-        } = self;
+    /// A peer accepted a request but rejected some of its items, or accepted it with a warning.
+    PartlyRejected {
+        origin: String,
+        signal: &'static str,
+        n_items: u64,
+        message: String,
+        n_held_back: u64,
+    } (_) {
         tracing::warn!(
             origin,
             signal,
@@ -223,28 +151,14 @@ impl Outages {
     }
 }
 
-/// A destination cannot be reached or asks for a pause.
-#[derive(Debug)]
-pub struct DestinationDown {
-    /// `forward`, `scores`, …
-    pub queue: &'static str,
-    /// The setting or variable the endpoint came from.
-    pub origin: String,
-    /// Where it is.
-    pub endpoint: String,
-    /// The error.
-    pub why: String,
-}
-
-impl DestinationDown {
-    /// Counts it, and logs it unless another queue has.
-    pub fn emit(self, telemetry: &Telemetry) {
-        let Self {
-            queue,
-            origin,
-            endpoint,
-            why,
-        } = self;
+events! {
+    /// A destination cannot be reached or asks for a pause.
+    DestinationDown {
+        queue: &'static str,
+        origin: String,
+        endpoint: String,
+        why: String,
+    } (telemetry) {
         telemetry.metrics.exporter_outages.add([queue], 1);
         if telemetry.outages().begin(&endpoint, queue) {
             tracing::warn!(
@@ -255,36 +169,16 @@ impl DestinationDown {
             );
         }
     }
-}
 
-/// A destination is still down.
-#[derive(Debug)]
-pub struct DestinationStillDown {
-    /// `forward`, `scores`, …
-    pub queue: &'static str,
-    /// The setting or variable the endpoint came from.
-    pub origin: String,
-    /// Where it is.
-    pub endpoint: String,
-    /// The last error.
-    pub why: String,
-    /// How long it has been down.
-    pub since: Duration,
-    /// Bytes that wait for it.
-    pub n_bytes: usize,
-}
-
-impl DestinationStillDown {
-    /// Logs it, unless another queue does.
-    pub fn emit(self, telemetry: &Telemetry) {
-        let Self {
-            queue,
-            origin,
-            endpoint,
-            why,
-            since,
-            n_bytes,
-        } = self;
+    /// A destination is still down.
+    DestinationStillDown {
+        queue: &'static str,
+        origin: String,
+        endpoint: String,
+        why: String,
+        since: Duration,
+        n_bytes: usize,
+    } (telemetry) {
         if telemetry.outages().is_logger(&endpoint, queue) {
             tracing::warn!(
                 queue,
@@ -296,33 +190,15 @@ impl DestinationStillDown {
             );
         }
     }
-}
 
-/// A destination accepts requests again.
-#[derive(Debug)]
-pub struct DestinationRecovered {
-    /// `forward`, `scores`, …
-    pub queue: &'static str,
-    /// The setting or variable the endpoint came from.
-    pub origin: String,
-    /// Where it is.
-    pub endpoint: String,
-    /// How long it was down.
-    pub after: Duration,
-    /// Bytes that wait for it.
-    pub n_bytes: usize,
-}
-
-impl DestinationRecovered {
-    /// Logs it when the last waiting queue has resumed.
-    pub fn emit(self, telemetry: &Telemetry) {
-        let Self {
-            queue,
-            origin,
-            endpoint,
-            after,
-            n_bytes,
-        } = self;
+    /// A destination accepts requests again.
+    DestinationRecovered {
+        queue: &'static str,
+        origin: String,
+        endpoint: String,
+        after: Duration,
+        n_bytes: usize,
+    } (telemetry) {
         if telemetry.outages().end(&endpoint, queue) {
             tracing::info!(
                 queue,
@@ -334,37 +210,18 @@ impl DestinationRecovered {
             );
         }
     }
-}
 
-/// The environment names a proxy, which we do not support.
-#[derive(Debug)]
-pub struct ProxyIgnored {
-    /// The variable. Its value may hold a password.
-    pub variable: &'static str,
-}
-
-impl ProxyIgnored {
-    /// Logs it.
-    pub fn emit(self) {
+    /// The environment names a proxy, which we do not support.
+    ProxyIgnored { variable: &'static str } () {
         tracing::warn!(
-            variable = self.variable,
+            variable,
             "proxies are not supported: the proxy from the environment is ignored, and endpoints \
              are contacted directly"
         );
     }
-}
 
-/// Containers of the pod send their telemetry elsewhere, past us.
-#[derive(Debug)]
-pub struct SendersElsewhere<'a> {
-    /// Each container and its endpoint.
-    pub senders: &'a str,
-}
-
-impl SendersElsewhere<'_> {
-    /// Logs it with its remedy.
-    pub fn emit(self) {
-        let Self { senders } = self;
+    /// Containers of the pod send their telemetry elsewhere, past us.
+    SendersElsewhere<'a> { senders: &'a str } () {
         tracing::warn!(
             senders,
             "containers of this pod export to another endpoint, so their telemetry is not judged: \
@@ -373,21 +230,9 @@ impl SendersElsewhere<'_> {
              SPANSCORE_FORWARD__ENDPOINT for the sidecar"
         );
     }
-}
 
-/// Spans are written to Kafka.
-#[derive(Debug)]
-pub struct WritingToKafka {
-    /// The brokers that are asked for all others.
-    pub brokers: String,
-    /// The topic.
-    pub topic: String,
-}
-
-impl WritingToKafka {
-    /// Logs it.
-    pub fn emit(self) {
-        let Self { brokers, topic } = self;
+    /// Spans are written to Kafka.
+    WritingToKafka { brokers: String, topic: String } () {
         tracing::info!(
             brokers,
             topic,

@@ -169,87 +169,28 @@ impl ItemCounts {
 
 const DISCARDED: &str = "discarded";
 
-/// A request was accepted; its items are queued now.
-#[derive(Debug)]
-pub struct ItemsAccepted {
-    /// `traces`, `logs` or `metrics`.
-    pub signal: &'static str,
-    /// Spans, log records or points.
-    pub n_items: u64,
-}
-
-impl ItemsAccepted {
-    /// Counts it.
-    pub fn emit(self, telemetry: &Telemetry) {
-        telemetry
-            .items
-            .signal(self.signal)
-            .accepted
-            .fetch_add(self.n_items, Ordering::Relaxed);
+events! {
+    /// A request was accepted; its items are queued now.
+    ItemsAccepted { signal: &'static str, n_items: u64 } (telemetry) {
+        telemetry.items.signal(signal).accepted.fetch_add(n_items, Ordering::Relaxed);
     }
-}
 
-/// Queued items were acknowledged by the downstream.
-#[derive(Debug)]
-pub struct ItemsSent {
-    /// `traces`, `logs` or `metrics`.
-    pub signal: &'static str,
-    /// Spans, log records or points.
-    pub n_items: u64,
-}
-
-impl ItemsSent {
-    /// Counts it.
-    pub fn emit(self, telemetry: &Telemetry) {
-        telemetry
-            .items
-            .signal(self.signal)
-            .sent
-            .fetch_add(self.n_items, Ordering::Release);
+    /// Queued items were acknowledged by the downstream.
+    ItemsSent { signal: &'static str, n_items: u64 } (telemetry) {
+        telemetry.items.signal(signal).sent.fetch_add(n_items, Ordering::Release);
     }
-}
 
-/// Queued items were dropped.
-#[derive(Debug)]
-pub struct ItemsDropped {
-    /// `traces`, `logs` or `metrics`.
-    pub signal: &'static str,
-    /// Spans, log records or points.
-    pub n_items: u64,
-    /// `discarded` (the backend does not take the signal, or there is none), `refused`, `rejected`
-    /// (partial success), `too_large`, `shutdown`, …
-    pub reason: &'static str,
-}
-
-impl ItemsDropped {
-    /// Counts it.
-    pub fn emit(self, telemetry: &Telemetry) {
-        *telemetry
-            .items
-            .signal(self.signal)
-            .rare()
-            .dropped
-            .entry(self.reason)
-            .or_default() += self.n_items;
+    /// Queued items were dropped.
+    ItemsDropped { signal: &'static str, n_items: u64, reason: &'static str } (telemetry) {
+        *telemetry.items.signal(signal).rare().dropped.entry(reason).or_default() += n_items;
     }
-}
 
-/// A request was accepted and discarded at once: the backend does not take the signal, or there is
-/// none. Counted as dropped with the reason `discarded`.
-#[derive(Debug)]
-pub struct ItemsDiscarded {
-    /// `traces`, `logs` or `metrics`.
-    pub signal: &'static str,
-    /// Spans, log records or points.
-    pub n_items: u64,
-}
-
-impl ItemsDiscarded {
-    /// Counts it.
-    pub fn emit(self, telemetry: &Telemetry) {
-        let account = telemetry.items.signal(self.signal);
-        account.accepted.fetch_add(self.n_items, Ordering::Relaxed);
-        account.discarded.fetch_add(self.n_items, Ordering::Release);
+    /// A request was accepted and discarded at once: the backend does not take the signal, or there
+    /// is none. Counted as dropped with the reason `discarded`.
+    ItemsDiscarded { signal: &'static str, n_items: u64 } (telemetry) {
+        let account = telemetry.items.signal(signal);
+        account.accepted.fetch_add(n_items, Ordering::Relaxed);
+        account.discarded.fetch_add(n_items, Ordering::Release);
     }
 }
 

@@ -188,34 +188,17 @@ impl Histogram {
     }
 }
 
-/// The journal was opened.
-#[derive(Debug)]
-pub struct JournalOpened {
-    /// Its folder.
-    pub folder: String,
-    /// Spans, log records and metric points that wait in it.
-    pub n_restored: [u64; 3],
-    /// Whether they wait for a second destination, and are not in the books of the first.
-    pub are_copies: bool,
-    /// Bytes that wait in it.
-    pub n_bytes: u64,
-    /// When the oldest of them arrived, in Unix nanoseconds.
-    pub oldest: Option<u64>,
-    /// How long opening took.
-    pub took: Duration,
-}
-
-impl JournalOpened {
-    /// Counts and logs it.
-    pub fn emit(self, telemetry: &Telemetry) {
-        let Self {
-            folder,
-            n_restored: [n_spans, n_log_records, n_points],
-            are_copies,
-            n_bytes,
-            oldest,
-            took,
-        } = self;
+events! {
+    /// The journal was opened.
+    JournalOpened {
+        folder: String,
+        n_restored: [u64; 3],
+        are_copies: bool,
+        n_bytes: u64,
+        oldest: Option<u64>,
+        took: Duration,
+    } (telemetry) {
+        let [n_spans, n_log_records, n_points] = n_restored;
         let millis = took.as_millis();
         match oldest.map(rfc3339) {
             Some(since) => tracing::info!(
@@ -238,27 +221,9 @@ impl JournalOpened {
             telemetry.items.signal(signal).restored(n_items);
         }
     }
-}
 
-/// The log of scores was opened.
-#[derive(Debug)]
-pub struct JournaledScoresFound {
-    /// The journal's folder.
-    pub folder: String,
-    /// Bytes that wait in it.
-    pub n_bytes: u64,
-    /// When the oldest of them were made, in Unix nanoseconds.
-    pub oldest: Option<u64>,
-}
-
-impl JournaledScoresFound {
-    /// Logs it, if there are any.
-    pub fn emit(self) {
-        let Self {
-            folder,
-            n_bytes,
-            oldest,
-        } = self;
+    /// The log of scores was opened.
+    JournaledScoresFound { folder: String, n_bytes: u64, oldest: Option<u64> } () {
         if let Some(since) = oldest.map(rfc3339) {
             tracing::info!(
                 folder,
@@ -267,30 +232,9 @@ impl JournaledScoresFound {
             );
         }
     }
-}
 
-/// The open traces were rebuilt from the journal.
-#[derive(Debug)]
-pub struct TracesRestored {
-    /// Open traces.
-    pub n_open: usize,
-    /// Traces that were judged before, and are remembered for late spans.
-    pub n_judged: usize,
-    /// The spans and log records of both.
-    pub n_spans: usize,
-    /// How long it took.
-    pub took: Duration,
-}
-
-impl TracesRestored {
-    /// Counts and logs it, unless there was nothing.
-    pub fn emit(self, telemetry: &Telemetry) {
-        let Self {
-            n_open,
-            n_judged,
-            n_spans,
-            took,
-        } = self;
+    /// The open traces were rebuilt from the journal.
+    TracesRestored { n_open: usize, n_judged: usize, n_spans: usize, took: Duration } (telemetry) {
         let metrics = &telemetry.metrics;
         metrics.journal_restored_traces.add([], n_open as u64);
         if n_spans > 0 {
@@ -304,108 +248,52 @@ impl TracesRestored {
             );
         }
     }
-}
 
-/// No process ran for longer than senders hold their requests.
-#[derive(Debug)]
-pub struct JournalSilence {
-    /// For how long.
-    pub silence: Duration,
-    /// How many traces were open.
-    pub n_open: usize,
-}
-
-impl JournalSilence {
-    /// Logs it.
-    pub fn emit(self) {
+    /// No process ran for longer than senders hold their requests.
+    JournalSilence { silence: Duration, n_open: usize } () {
         tracing::warn!(
-            silent_secs = self.silence.as_secs(),
-            n_open = self.n_open,
+            silent_secs = silence.as_secs(),
+            n_open,
             "spanscore was down for longer than OTLP exporters retry, so spans of the open traces \
              may be missing: they are judged as incomplete"
         );
     }
-}
 
-/// Open traces stay in the journal at the end.
-#[derive(Debug)]
-pub struct TracesKeptOpen {
-    /// How many.
-    pub n_traces: usize,
-}
-
-impl TracesKeptOpen {
-    /// Logs it.
-    pub fn emit(self) {
-        let n_traces = self.n_traces;
+    /// Open traces stay in the journal at the end.
+    TracesKeptOpen { n_traces: usize } () {
+        let n_traces = n_traces;
         tracing::info!(
             n_traces,
             "open traces stay in the journal; the next start on this folder resumes them"
         );
     }
-}
 
-/// The open traces cannot be rebuilt from the journal.
-#[derive(Debug)]
-pub struct JournalTracesUnread {
-    /// The error.
-    pub why: String,
-}
-
-impl JournalTracesUnread {
-    /// Logs it.
-    pub fn emit(self) {
+    /// The open traces cannot be rebuilt from the journal.
+    JournalTracesUnread { why: String } () {
         tracing::error!(
             "the journal cannot be read: open traces from before the start are judged as \
              incomplete or not at all; check the disk: {}",
-            self.why
+            why
         );
     }
-}
 
-/// The last write before the end of the process was cut short. Its sender was not answered.
-#[derive(Debug)]
-pub struct JournalTailTorn {
-    /// The segment.
-    pub file: String,
-}
-
-impl JournalTailTorn {
-    /// Logs it.
-    pub fn emit(self) {
+    /// The last write before the end of the process was cut short. Its sender was not answered.
+    JournalTailTorn { file: String } () {
         tracing::info!(
-            file = self.file,
+            file,
             "the last write to the journal was cut short by the end of the process; \
              nothing acknowledged is affected"
         );
     }
-}
 
-/// Something that was acknowledged cannot be read back.
-#[derive(Debug)]
-pub struct JournalDamaged {
-    /// The segment.
-    pub file: String,
-    /// Where in it.
-    pub offset: u64,
-    /// How many bytes; 0 if records are missing from the folder.
-    pub n_bytes: u64,
-    /// How many requests were lost.
-    pub n_records: u64,
-    /// The copy of the bytes.
-    pub copy: Option<String>,
-}
-
-impl JournalDamaged {
-    /// Counts and logs it; the item accounting counts the items.
-    pub fn emit(self, telemetry: &Telemetry) {
-        let Self {
-            file,
-            offset,
-            n_bytes,
-            n_records,
-            copy,
-        } = self;
+    /// Something that was acknowledged cannot be read back.
+    JournalDamaged {
+        file: String,
+        offset: u64,
+        n_bytes: u64,
+        n_records: u64,
+        copy: Option<String>,
+    } (telemetry) {
         let metrics = &telemetry.metrics;
         metrics.journal_damaged_records.add([], n_records);
         metrics.journal_damaged_bytes.add([], n_bytes);
@@ -426,63 +314,27 @@ impl JournalDamaged {
             ),
         }
     }
-}
 
-/// The journal's folder is kept in memory.
-#[derive(Debug)]
-pub struct JournalInMemory {
-    /// The folder.
-    pub folder: String,
-}
-
-impl JournalInMemory {
-    /// Logs it.
-    pub fn emit(self) {
+    /// The journal's folder is kept in memory.
+    JournalInMemory { folder: String } () {
         tracing::warn!(
-            folder = self.folder,
+            folder,
             "the journal is on a tmpfs: it survives a restart of the container, not of the \
              machine, and counts against its memory"
         );
     }
-}
 
-/// The journal's cursor cannot be read.
-#[derive(Debug)]
-pub struct JournalCursorLost {
-    /// The folder of the log.
-    pub folder: String,
-}
-
-impl JournalCursorLost {
-    /// Logs it.
-    pub fn emit(self) {
+    /// The journal's cursor cannot be read.
+    JournalCursorLost { folder: String } () {
         tracing::error!(
-            folder = self.folder,
+            folder,
             "the file `cursor` of the journal is missing or damaged: some requests that were \
              delivered are delivered again"
         );
     }
-}
 
-/// A newer version wrote the journal.
-#[derive(Debug)]
-pub struct JournalTooNew {
-    /// The folder of the log.
-    pub folder: String,
-    /// Where it is now.
-    pub moved_to: String,
-    /// The version of its files.
-    pub version: u32,
-}
-
-impl JournalTooNew {
-    /// Logs it.
-    pub fn emit(self, telemetry: &Telemetry) {
-        let Self {
-            folder,
-            moved_to,
-            version,
-        } = self;
+    /// A newer version wrote the journal.
+    JournalTooNew { folder: String, moved_to: String, version: u32 } (telemetry) {
         telemetry.metrics.journal_too_new.add([], 1);
         tracing::error!(
             folder,
@@ -492,33 +344,15 @@ impl JournalTooNew {
              them, start that version with the folder moved back"
         );
     }
-}
 
-/// The journal takes no requests.
-#[derive(Debug)]
-pub struct JournalRefuses {
-    /// `requests` or `scores`.
-    pub log: &'static str,
-    /// `full`, `disk_full` or `disk_error`.
-    pub state: &'static str,
-    /// The file and the error, if the disk is the cause; or for whom it is full.
-    pub why: Option<String>,
-    /// Bytes of its files.
-    pub size: u64,
-    /// Most bytes of its files.
-    pub capacity: u64,
-}
-
-impl JournalRefuses {
-    /// Logs it, with the remedy.
-    pub fn emit(self) {
-        let Self {
-            log,
-            state,
-            why,
-            size,
-            capacity,
-        } = self;
+    /// The journal takes no requests.
+    JournalRefuses {
+        log: &'static str,
+        state: &'static str,
+        why: Option<String>,
+        size: u64,
+        capacity: u64,
+    } () {
         let why = why.unwrap_or_default();
         match state {
             _ if log == "scores" => tracing::error!(
@@ -545,56 +379,27 @@ impl JournalRefuses {
             ),
         }
     }
-}
 
-/// The journal takes requests again.
-#[derive(Debug)]
-pub struct JournalResumes {
-    /// `requests` or `scores`.
-    pub log: &'static str,
-    /// How long it refused them.
-    pub after: Duration,
-}
-
-impl JournalResumes {
-    /// Logs it.
-    pub fn emit(self) {
-        let (log, refused_secs) = (self.log, self.after.as_secs());
+    /// The journal takes requests again.
+    JournalResumes { log: &'static str, after: Duration } () {
+        let (log, refused_secs) = (log, after.as_secs());
         tracing::info!(refused_secs, "the journal takes {log} again");
     }
-}
 
-/// The cursor could not be written: what is delivered now may be delivered again after a crash.
-#[derive(Debug)]
-pub struct JournalProgressUnwritten {
-    /// The file and the error.
-    pub why: String,
-}
-
-impl JournalProgressUnwritten {
-    /// Logs it.
-    pub fn emit(self) {
+    /// The cursor could not be written: what is delivered now may be delivered again after a crash.
+    JournalProgressUnwritten { why: String } () {
         tracing::error!(
             "the journal's progress cannot be written; after a crash, delivered requests may be \
              sent again: {}",
-            self.why
+            why
         );
     }
-}
 
-/// A segment of the journal cannot be opened for delivery.
-#[derive(Debug)]
-pub struct JournalUnread {
-    /// The error.
-    pub why: String,
-}
-
-impl JournalUnread {
-    /// Logs it.
-    pub fn emit(self) {
+    /// A segment of the journal cannot be opened for delivery.
+    JournalUnread { why: String } () {
         tracing::error!(
             "the journal cannot be read; delivery of what waits on the disk is tried again: {}",
-            self.why
+            why
         );
     }
 }

@@ -2,39 +2,14 @@
 
 use super::Telemetry;
 
-/// Memory was shared out among queues and traces.
-#[derive(Debug)]
-pub struct MemoryShared {
-    /// Bytes of all shares.
-    pub n_bytes: usize,
-}
-
-impl MemoryShared {
-    /// Sets the gauge.
-    pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.metrics.memory_shared.set([], self.n_bytes);
+events! {
+    /// Memory was shared out among queues and traces.
+    MemoryShared { n_bytes: usize } (telemetry) {
+        telemetry.metrics.memory_shared.set([], n_bytes);
     }
-}
 
-/// The memory limit of the control group has changed while we run.
-#[derive(Debug)]
-pub struct MemoryLimitChanged {
-    /// Bytes before, if there was a limit.
-    pub before: Option<usize>,
-    /// Bytes now, if there is one.
-    pub limit: Option<usize>,
-    /// Bytes that are shared out now.
-    pub n_shared: usize,
-}
-
-impl MemoryLimitChanged {
-    /// Logs it; [`MemoryShared`] has the gauge.
-    pub fn emit(self) {
-        let Self {
-            before,
-            limit,
-            n_shared,
-        } = self;
+    /// The memory limit of the control group has changed while we run.
+    MemoryLimitChanged { before: Option<usize>, limit: Option<usize>, n_shared: usize } () {
         tracing::info!(
             before,
             limit,

@@ -38,89 +38,29 @@ impl Telemetry {
     }
 }
 
-/// Spans are read from Kafka.
-#[derive(Debug)]
-pub struct ReadingFromKafka<'a> {
-    /// The brokers that are asked for all others.
-    pub brokers: &'a str,
-    /// The topic.
-    pub topic: &'a str,
-    /// The consumer group.
-    pub group: &'a str,
-    /// Threads that judge.
-    pub n_threads: usize,
-}
-
-impl ReadingFromKafka<'_> {
-    /// Logs it.
-    pub fn emit(self) {
-        let Self {
-            brokers,
-            topic,
-            group,
-            n_threads,
-        } = self;
-        tracing::info!(
-            brokers,
-            topic,
-            group,
-            threads = n_threads,
-            "judging spans from Kafka"
-        );
+events! {
+    /// Spans are read from Kafka.
+    ReadingFromKafka<'a> {
+        brokers: &'a str,
+        topic: &'a str,
+        group: &'a str,
+        n_threads: usize,
+    } () {
+        tracing::info!(brokers, topic, group, threads = n_threads, "judging spans from Kafka");
     }
-}
 
-/// Reading or committing failed; it is tried again.
-#[derive(Debug)]
-pub struct ReadingFailed<'a> {
-    /// The reason and its remedy.
-    pub why: &'a str,
-}
-
-impl ReadingFailed<'_> {
-    /// Logs it.
-    pub fn emit(self) {
-        let Self { why } = self;
+    /// Reading or committing failed; it is tried again.
+    ReadingFailed<'a> { why: &'a str } () {
         tracing::warn!(why, "cannot read from Kafka, trying again");
     }
-}
 
-/// Partitions were taken over or given back.
-#[derive(Debug)]
-pub struct PartitionsMoved<'a> {
-    /// What happened: `taken`, `handed over`, `lost`.
-    pub what: &'static str,
-    /// Their numbers.
-    pub partitions: &'a [i32],
-}
-
-impl PartitionsMoved<'_> {
-    /// Logs it.
-    pub fn emit(self) {
-        let Self { what, partitions } = self;
+    /// Partitions were taken over or given back.
+    PartitionsMoved<'a> { what: &'static str, partitions: &'a [i32] } () {
         tracing::info!(?partitions, "partitions {what}");
     }
-}
 
-/// The metadata beside a committed offset cannot be used: another program has set the offset.
-#[derive(Debug)]
-pub struct ProgressUnknown {
-    /// The partition.
-    pub partition: i32,
-    /// The offset.
-    pub offset: u64,
-    /// Why it cannot be used.
-    pub why: String,
-}
-
-impl ProgressUnknown {
-    /// Logs it.
-    pub fn emit(self) {
-        let Self {
-            partition,
-            offset,
-            why,
-        } = self;
+    /// The metadata beside a committed offset cannot be used: another program has set the offset.
+    ProgressUnknown { partition: i32, offset: u64, why: String } () {
         tracing::warn!(
             partition,
             offset,
@@ -129,68 +69,23 @@ impl ProgressUnknown {
              began before are incomplete"
         );
     }
-}
 
-/// A record holds no spans that can be read.
-#[derive(Debug)]
-pub struct RecordSetAside<'a> {
-    /// The topic.
-    pub topic: &'a str,
-    /// The partition.
-    pub partition: i32,
-    /// Its place there.
-    pub offset: u64,
-    /// Why.
-    pub why: &'a str,
-    /// Where it was written to, if it was.
-    pub to: Option<&'a str>,
-}
-
-impl RecordSetAside<'_> {
-    /// Logs it.
-    pub fn emit(self) {
-        let Self {
-            topic,
-            partition,
-            offset,
-            why,
-            to,
-        } = self;
+    /// A record holds no spans that can be read.
+    RecordSetAside<'a> {
+        topic: &'a str,
+        partition: i32,
+        offset: u64,
+        why: &'a str,
+        to: Option<&'a str>,
+    } () {
         let then = to.map_or("is left out".to_owned(), |to| {
             format!("was moved to `{to}`")
         });
-        tracing::warn!(
-            topic,
-            partition,
-            offset,
-            why,
-            "a record is no OTLP request and {then}"
-        );
+        tracing::warn!(topic, partition, offset, why, "a record is no OTLP request and {then}");
     }
-}
 
-/// A record that cannot be read was not written to the set-aside topic; it is tried again.
-#[derive(Debug)]
-pub struct SettingAsideFailed<'a> {
-    /// The topic that is read.
-    pub topic: &'a str,
-    /// The partition.
-    pub partition: i32,
-    /// The record's place there.
-    pub offset: u64,
-    /// The reason and its remedy.
-    pub why: &'a str,
-}
-
-impl SettingAsideFailed<'_> {
-    /// Logs it.
-    pub fn emit(self) {
-        let Self {
-            topic,
-            partition,
-            offset,
-            why,
-        } = self;
+    /// A record that cannot be read was not written to the set-aside topic; it is tried again.
+    SettingAsideFailed<'a> { topic: &'a str, partition: i32, offset: u64, why: &'a str } () {
         tracing::warn!(
             topic,
             partition,
@@ -199,30 +94,14 @@ impl SettingAsideFailed<'_> {
             "cannot set a record aside, trying again; its partition waits"
         );
     }
-}
 
-/// Spans are in another partition than their trace id says.
-#[derive(Debug)]
-pub struct SpansMisplaced<'a> {
-    /// The topic.
-    pub topic: &'a str,
-    /// The partition.
-    pub partition: i32,
-    /// The first such record.
-    pub offset: u64,
-    /// The other partitioner, if that would fit.
-    pub would_fit: Option<&'static str>,
-}
-
-impl SpansMisplaced<'_> {
-    /// Logs it with its remedy.
-    pub fn emit(self) {
-        let Self {
-            topic,
-            partition,
-            offset,
-            would_fit,
-        } = self;
+    /// Spans are in another partition than their trace id says.
+    SpansMisplaced<'a> {
+        topic: &'a str,
+        partition: i32,
+        offset: u64,
+        would_fit: Option<&'static str>,
+    } () {
         let hint = would_fit.map_or(String::new(), |name| format!("; `{name}` would fit"));
         tracing::warn!(
             "spans of `{topic}` are not placed by trace id (partition {partition}, offset \
@@ -230,78 +109,32 @@ impl SpansMisplaced<'_> {
              in the Collector's exporter, and one `kafka.write.partitioner` for all"
         );
     }
-}
 
-/// Spans are where they belonged before partitions were added.
-#[derive(Debug)]
-pub struct SpansPlacedBefore<'a> {
-    /// The topic.
-    pub topic: &'a str,
-    /// The partition.
-    pub partition: i32,
-    /// The first such record.
-    pub offset: u64,
-    /// How many partitions there were.
-    pub n_before: i32,
-    /// How many there are.
-    pub n_partitions: i32,
-}
-
-impl SpansPlacedBefore<'_> {
-    /// Logs it.
-    pub fn emit(self) {
-        let Self {
-            topic,
-            partition,
-            offset,
-            n_before,
-            n_partitions,
-        } = self;
+    /// Spans are where they belonged before partitions were added.
+    SpansPlacedBefore<'a> {
+        topic: &'a str,
+        partition: i32,
+        offset: u64,
+        n_before: i32,
+        n_partitions: i32,
+    } () {
         tracing::warn!(
             "spans of `{topic}` were placed among {n_before} partitions, and there are \
              {n_partitions} now (partition {partition}, offset {offset}), so their traces are \
              incomplete; this ends once every writer knows of the added partitions"
         );
     }
-}
 
-/// A topic has other partitions than before.
-#[derive(Debug)]
-pub struct PartitionsAdded<'a> {
-    /// The topic.
-    pub topic: &'a str,
-    /// How many it had.
-    pub n_before: i32,
-    /// How many it has.
-    pub n_partitions: i32,
-}
-
-impl PartitionsAdded<'_> {
-    /// Logs it.
-    pub fn emit(self) {
-        let Self {
-            topic,
-            n_before,
-            n_partitions,
-        } = self;
+    /// A topic has other partitions than before.
+    PartitionsAdded<'a> { topic: &'a str, n_before: i32, n_partitions: i32 } () {
         tracing::warn!(
             "`{topic}` had {n_before} partitions and has {n_partitions} now: traces that are open \
              are torn, and incomplete"
         );
     }
-}
 
-/// Writers' clocks stamp the records, and one is ahead.
-#[derive(Debug)]
-pub struct StampAhead<'a> {
-    /// The topic.
-    pub topic: &'a str,
-}
-
-impl StampAhead<'_> {
-    /// Logs it with its remedy.
-    pub fn emit(self) {
-        let Self { topic } = self;
+    /// Writers' clocks stamp the records, and one is ahead.
+    StampAhead<'a> { topic: &'a str } () {
         tracing::warn!(
             "records of `{topic}` are stamped by their writers, and a stamp is ahead of the time: \
              let the brokers stamp them (kafka-configs --alter --topic {topic} --add-config \

@@ -7,41 +7,16 @@ use text::truncated;
 
 use super::Telemetry;
 
-/// A request was refused. Its sender retries it, or learns that retrying is pointless.
-#[derive(Debug)]
-pub struct IncomingRefused {
-    /// `traces`, `logs` or `metrics`.
-    pub signal: &'static str,
-    /// Spans, log records or points; 0 where the body could not be read.
-    pub n_items: u64,
-    /// `malformed`, `too_large`, `unsupported`, `broken`, `slow`, `in_flight_full`, `queue_full`,
-    /// `draining`.
-    pub reason: &'static str,
-    /// The message that the sender received.
-    pub message: String,
-}
-
-impl IncomingRefused {
-    /// Counts it. The first of each kind is a warning, since many senders do not log refusals.
-    pub fn emit(self, telemetry: &Telemetry) {
-        let Self {
-            signal,
-            n_items,
-            reason,
-            message,
-        } = self;
-        *telemetry
-            .items
-            .signal(signal)
-            .rare()
-            .refused
-            .entry(reason)
-            .or_default() += n_items;
-        match telemetry
-            .metrics
-            .receiver_refused_requests
-            .add([signal, reason], 1)
-        {
+events! {
+    /// A request was refused. Its sender retries it, or learns that retrying is pointless.
+    IncomingRefused {
+        signal: &'static str,
+        n_items: u64,
+        reason: &'static str,
+        message: String,
+    } (telemetry) {
+        *telemetry.items.signal(signal).rare().refused.entry(reason).or_default() += n_items;
+        match telemetry.metrics.receiver_refused_requests.add([signal, reason], 1) {
             1 => tracing::warn!(
                 signal,
                 reason,
@@ -52,27 +27,9 @@ impl IncomingRefused {
             _ => tracing::debug!(signal, reason, message, "request refused"),
         }
     }
-}
 
-/// A request held items that claim to be scores of ours.
-#[derive(Debug)]
-pub struct ScoresReceived {
-    /// `traces`, `logs` or `metrics`.
-    pub signal: &'static str,
-    /// Spans, log records or points.
-    pub n_items: u64,
-    /// `forward` or `drop`.
-    pub action: &'static str,
-}
-
-impl ScoresReceived {
-    /// Counts them. The first are a line, since a sender without a sidecar has no scores.
-    pub fn emit(self, telemetry: &Telemetry) {
-        let Self {
-            signal,
-            n_items,
-            action,
-        } = self;
+    /// A request held items that claim to be scores of ours.
+    ScoresReceived { signal: &'static str, n_items: u64, action: &'static str } (telemetry) {
         let counter = &telemetry.metrics.receiver_scores;
         if counter.add([signal, action], n_items) == n_items {
             tracing::info!(
@@ -96,35 +53,17 @@ impl Telemetry {
     }
 }
 
-/// A request went to an address that has nothing for it: a wrong path, method or port.
-#[derive(Debug)]
-pub struct RequestMisdirected<'a> {
-    /// `path`, `method`, `protocol` or `port`.
-    pub reason: &'static str,
-    /// Its method.
-    pub method: &'a str,
-    /// Its path.
-    pub path: &'a str,
-    /// The answer: where such requests belong.
-    pub remedy: &'a str,
-}
-
-impl RequestMisdirected<'_> {
-    /// Counts it. The first of each kind is a warning: the sender may not log the answer, and its
-    /// telemetry is lost.
-    pub fn emit(self, telemetry: &Telemetry) {
-        let Self {
-            reason,
-            method,
-            path,
-            remedy,
-        } = self;
+events! {
+    /// A request went to an address that has nothing for it: a wrong path, method or port.
+    RequestMisdirected<'a> {
+        reason: &'static str,
+        method: &'a str,
+        path: &'a str,
+        remedy: &'a str,
+    } (telemetry) {
         // Both come from outside.
         let (method, path) = (truncated(method, 32), truncated(path, 200));
-        let n_misdirected = telemetry
-            .metrics
-            .receiver_misdirected_requests
-            .add([reason], 1);
+        let n_misdirected = telemetry.metrics.receiver_misdirected_requests.add([reason], 1);
         match n_misdirected {
             1 => tracing::warn!(
                 method,
@@ -136,15 +75,9 @@ impl RequestMisdirected<'_> {
             _ => tracing::debug!(method, path, remedy, "request to a wrong address"),
         }
     }
-}
 
-/// A client sent an `authorization` header that is not forwarded.
-#[derive(Debug)]
-pub struct AuthorizationNotPassed;
-
-impl AuthorizationNotPassed {
-    /// Counts it; the first is a warning.
-    pub fn emit(self, telemetry: &Telemetry) {
+    /// A client sent an `authorization` header that is not forwarded.
+    AuthorizationNotPassed {} (telemetry) {
         if telemetry.metrics.authorization_not_passed.add([], 1) == 1 {
             tracing::warn!(
                 "a client sends an `authorization` header, which is not forwarded; \
@@ -152,23 +85,13 @@ impl AuthorizationNotPassed {
             );
         }
     }
-}
 
-/// Nothing has arrived since the start.
-#[derive(Debug)]
-pub struct NothingReceived {
-    /// Time since the start.
-    pub after: Duration,
-    /// Where OTLP/gRPC is accepted.
-    pub grpc: Option<SocketAddr>,
-    /// Where OTLP/HTTP is accepted.
-    pub http: Option<SocketAddr>,
-}
-
-impl NothingReceived {
-    /// Logs it, with the remedy.
-    pub fn emit(self) {
-        let Self { after, grpc, http } = self;
+    /// Nothing has arrived since the start.
+    NothingReceived {
+        after: Duration,
+        grpc: Option<SocketAddr>,
+        http: Option<SocketAddr>,
+    } () {
         let places: Vec<String> = [("gRPC", grpc), ("HTTP", http)]
             .into_iter()
             .filter_map(|(protocol, address)| Some(format!("{} for {protocol}", address?)))
