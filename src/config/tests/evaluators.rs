@@ -93,8 +93,8 @@ const NULLS: &[(&str, &str)] = &[
         "evaluate.tool_call_count.tool_calls_count",
     ),
     (
-        "evaluate: { tool_order: { expected_tools: [{ tool_name: b, parameters: ~ }] } }",
-        "evaluate.tool_order.expected_tools[0].parameters",
+        "evaluate: { tool_order: { expected_tools: ~ } }",
+        "evaluate.tool_order.expected_tools",
     ),
     (
         "evaluate: { execution_order: { expected_output: ~ } }",

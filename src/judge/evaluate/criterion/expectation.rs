@@ -358,7 +358,7 @@ mod tests {
     fn exact_match_of_the_command_line_is_added_to_what_the_criterion_says() {
         let tools = [ExpectedTool {
             tool_name: "b".to_owned(),
-            parameters: None,
+            ..ExpectedTool::default()
         }];
         for (flag, own, expected) in [
             (false, false, false),

@@ -13,7 +13,7 @@ use crate::evaluate::comparison::captured::{CapturedValues, Tri};
 use crate::evaluate::comparison::rows::{self, AlignmentRow, RowKind};
 use crate::evaluate::comparison::score::{Report, Score, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
-use crate::evaluate::parameters::optional::written;
+use crate::evaluate::parameters::optional::not_judged;
 use crate::extract::Trajectory;
 
 /// Do the expected calls, with their parameters, occur in this order?
@@ -39,8 +39,9 @@ use crate::extract::Trajectory;
 /// Calls `edit, search` score 0: `edit` was not called after `search`.
 ///
 /// # Parameters
-/// - `expected_tools`: entries of `tool_name` and, optionally, `parameters`. Empty: the score is 1
-///   (with `exact_match`: 1 if nothing was called); loads with a warning.
+/// - `expected_tools`: entries of `tool_name` and, optionally, `parameters`. Null is left out, also
+///   in the fields that the reference exports beside these. Empty: the score is 1 (with
+///   `exact_match`: 1 if nothing was called); loads with a warning.
 /// - `exact_match` (false): no other calls.
 ///
 /// # When the trace was cut short
@@ -57,19 +58,26 @@ pub struct ToolOrder {
 }
 
 /// One expected call.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ExpectedTool {
     /// The tool's name.
     pub tool_name: String,
-    /// Its arguments, equal as JSON; left out, any will do.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(with = "Map<String, Value>")]
+    /// Its arguments, equal as JSON; left out or null, any will do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Map<String, Value>>,
+    /// Not judged: the reference's export writes null.
+    #[serde(default, deserialize_with = "not_judged", skip_serializing)]
+    pub agent_name: (),
+    /// Not judged: the reference's export writes null.
+    #[serde(default, deserialize_with = "not_judged", skip_serializing)]
+    pub result_dependencies: (),
+    /// Not judged: the reference's export writes null.
+    #[serde(default, deserialize_with = "not_judged", skip_serializing)]
+    pub action_dependencies: (),
+    /// Not judged: the reference's export writes null.
+    #[serde(default, deserialize_with = "not_judged", skip_serializing)]
+    pub require_all: (),
 }
 
 read_with_hints!(ToolOrder);
