@@ -86,6 +86,8 @@ fn a_sidecar_says_so_after_a_hundred_trajectories() {
     evaluate: { tool_call_count: { tool_calls_count: { a: [\"<\", 9] } } }
   - name: counts
     evaluate: { tool_call_count: { tool_calls_count: { pay: [\">=\", 1] } } }
+  - name: reads
+    evaluate: { tool_calls: { disallowed: [{ name: pay, args: { amount: ^9 } }] } }
 assemble: { settle: 100ms }
 shutdown: { quiet: 0s }
 ";
@@ -94,6 +96,7 @@ shutdown: { quiet: 0s }
     let [otlp, admin] = sidecar.addresses();
     let call = SpanCall {
         name: "Shop-pay".to_owned(),
+        args: Some(serde_json::json!({ "amount": 9000 })),
         ..SpanCall::default()
     };
     let spans = (1..=100).flat_map(|trace| spans_of_run(trace, &[], std::slice::from_ref(&call)));
@@ -111,7 +114,7 @@ shutdown: { quiet: 0s }
     );
     assert_eq!(
         (&line["n_seen"], &line["n_others"]),
-        (&100.into(), &1.into())
+        (&100.into(), &2.into())
     );
     let status = http(&admin, "GET /v1/status", b"");
     let mut status: Value = serde_json::from_str(status.split_once("\r\n\r\n").unwrap().1).unwrap();
@@ -133,6 +136,14 @@ shutdown: { quiet: 0s }
                 "seen": 100,
                 "matched": 100,
                 "problem": "no run calls `pay`; seen: `Shop-pay`",
+            },
+            {
+                "criterion": "reads",
+                "seen": 100,
+                "matched": 100,
+                "problem": "in 100 evaluations, such as: `args.amount` of `Shop-pay` (call 1) is \
+                            a number, which a pattern under `args` never matches: compare values \
+                            with `tool_call_args`",
             },
         ])
     );

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::score::Missing;
+use super::score::{Missing, NoText};
 use crate::extract::{Payload, Trajectory};
 
 /// No, maybe or yes, in this order, so that "and" is the least and "or" the greatest.
@@ -68,6 +68,7 @@ pub(crate) const MAX_SEARCH: u64 = 128 << 20;
 pub(crate) struct CapturedValues<'a> {
     trajectory: &'a Trajectory,
     missing: Missing,
+    no_text: Option<NoText>,
     /// The work spent on searching, and the most that may be.
     searched: u64,
     max_search: u64,
@@ -85,6 +86,7 @@ impl<'a> CapturedValues<'a> {
         Self {
             trajectory,
             missing: Missing::default(),
+            no_text: None,
             searched: 0,
             max_search: max_search.min(MAX_SEARCH),
         }
@@ -140,6 +142,31 @@ impl<'a> CapturedValues<'a> {
     /// Notes a call with an argument that cannot be compared.
     pub(crate) fn note_incomparable(&mut self, call_idx: usize) {
         self.missing.incomparable = self.missing.incomparable.or(Some(call_idx));
+    }
+
+    /// Notes an argument that a pattern reads, if it is there and no text.
+    pub(crate) fn note_no_text(&mut self, call_idx: usize, argument: &str, args: &Value) {
+        let kind = match args.get(argument) {
+            Some(Value::Number(_)) => "a number",
+            Some(Value::Bool(_)) => "a boolean",
+            Some(Value::Array(_)) => "a list",
+            Some(Value::Object(_)) => "a map",
+            Some(Value::Null | Value::String(_)) | None => return,
+        };
+        let is_first = (self.no_text.as_ref())
+            .is_none_or(|first| (call_idx, argument) < (first.call_idx, &first.argument));
+        if is_first {
+            self.no_text = Some(NoText {
+                call_idx,
+                argument: argument.to_owned(),
+                kind,
+            });
+        }
+    }
+
+    /// The first of these arguments.
+    pub(crate) fn no_text(&self) -> Option<NoText> {
+        self.no_text.clone()
     }
 
     /// The text of a call's result, empty where the call has none; `None` where it is not known.

@@ -103,6 +103,8 @@ pub(crate) struct Score<E> {
     pub(crate) may_fault: bool,
     /// Evidence that was looked for and not captured.
     pub(crate) missing: Missing,
+    /// The first argument that a pattern could not match because it is no text.
+    pub(crate) no_text: Option<NoText>,
     /// How many calls were expected.
     pub(crate) n_expected: usize,
     /// The work spent on searching texts with patterns.
@@ -121,6 +123,7 @@ impl<E> Score<E> {
             fault: None,
             may_fault: false,
             missing: Missing::default(),
+            no_text: None,
             n_expected: 0,
             searched: 0,
             evidence,
@@ -143,6 +146,7 @@ impl<E> Score<E> {
             fault: self.fault,
             may_fault: self.may_fault,
             missing: self.missing,
+            no_text: self.no_text,
             n_expected: self.n_expected,
             searched: self.searched,
             evidence: wrap(self.evidence),
@@ -187,6 +191,17 @@ pub(crate) struct CallError {
     pub(crate) call_idx: usize,
     /// The mistake and its remedy.
     pub(crate) error: EvaluationError,
+}
+
+/// An argument that is no text: no pattern matches it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct NoText {
+    /// Its call, a position in the trajectory.
+    pub(crate) call_idx: usize,
+    /// Its name.
+    pub(crate) argument: String,
+    /// "a number".
+    pub(crate) kind: &'static str,
 }
 
 /// Evidence that an evaluator looked for and that was not captured.

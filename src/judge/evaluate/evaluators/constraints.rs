@@ -170,7 +170,7 @@ impl Evaluate for Constraints {
         let [value, least, most] = sums.map(|sum| rounded(sum / self.rules.len() as f64));
         let mut score = Score::between(value, least, most, found);
         score.searched = judge.searched();
-        (score.missing, score.fault) = judge.finish();
+        (score.missing, score.fault, score.no_text) = judge.finish();
         score.may_fault = trajectory.cut_short && self.reads_shortcut();
         score
     }

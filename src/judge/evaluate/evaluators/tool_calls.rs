@@ -50,8 +50,9 @@ use crate::extract::Trajectory;
 ///   name, before the arguments.
 /// - `command`, `path`: patterns of the argument of that name. A call whose name matches but which
 ///   has no such string argument makes the evaluation an `error`.
-/// - `args`: patterns of further string arguments; a call that lacks one does not match. A number
-///   or a boolean is never matched: compare such values with `tool_call_args`.
+/// - `args`: patterns of further string arguments; a call that lacks one does not match. A number,
+///   a boolean, a list or a map is never matched: the explanation and `/v1/status` name the first
+///   one that such a pattern met. Compare such values with `tool_call_args`.
 /// - `result`: pattern of the result's text; not in `sequence`.
 /// - `min_count` (1), `final`, `at_step`, `before_step`: only in `required`. They ask for at least
 ///   this many matching calls; for the trajectory's last call; for exactly this step, counted from
@@ -180,6 +181,7 @@ impl Evaluate for ToolCalls {
         };
         let mut score = Score::between(least, least, most, found);
         score.missing = look.reader.captured.missing();
+        score.no_text = look.reader.captured.no_text();
         score.searched = look.reader.captured.searched();
         score.fault = look.reader.fault;
         score.may_fault =

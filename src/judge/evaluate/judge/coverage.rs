@@ -6,7 +6,7 @@ use std::mem;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
-use text::nearest;
+use text::{abbreviated, counted, nearest};
 
 use super::evaluation::Evaluation;
 use crate::evaluate::criterion::{Criterion, Glob, Scope};
@@ -20,6 +20,8 @@ const MAX_NAME_SIZE: usize = 128;
 /// Most attributes whose values are remembered, and most values of each.
 const MAX_ATTRIBUTES: usize = 16;
 const MAX_VALUES: usize = 32;
+/// Most characters of the sentence about an argument that is no text.
+const MAX_NO_TEXT: usize = 400;
 /// Most names in a message.
 const MAX_SHOWN: usize = 5;
 /// A criterion is reported after this many trajectories, and then after ten times as many.
@@ -45,7 +47,8 @@ pub struct CriterionCoverage<'a> {
     pub n_matched: u64,
     /// When it came into force, Unix nanoseconds.
     pub since_unix_nanos: Option<u64>,
-    /// The probable mistake: it selects none of them, or names tools that no run calls.
+    /// The probable mistake: it selects none of them, names tools that no run calls, or has a
+    /// pattern for an argument that is no text.
     pub problem: Option<String>,
 }
 
@@ -55,6 +58,9 @@ struct Tally {
     since_unix_nanos: Option<u64>,
     n_seen: u64,
     n_matched: u64,
+    /// The evaluations in which a pattern met an argument that is no text, and the first of them.
+    n_no_text: usize,
+    no_text: Option<String>,
     /// The trajectory of each pipeline that was counted last: with `scope: agent` it can have many
     /// evaluations, and those of two pipelines can come between each other.
     last_matched: Vec<Option<u64>>,
@@ -116,7 +122,7 @@ impl Coverage {
                 .find(|idx| self.criteria[*idx].criterion.name == name);
             if let Some(idx) = found {
                 next = idx + 1;
-                self.criteria[idx].count(evaluation.trajectory.arrival, n_pipelines);
+                self.criteria[idx].count(evaluation, n_pipelines);
             }
         }
     }
@@ -187,12 +193,20 @@ impl Tally {
             since_unix_nanos,
             n_seen: 0,
             n_matched: 0,
+            n_no_text: 0,
+            no_text: None,
             last_matched: Vec::new(),
             next_report: FIRST_REPORT,
         }
     }
 
-    fn count(&mut self, arrival: u64, n_pipelines: usize) {
+    fn count(&mut self, evaluation: &Evaluation, n_pipelines: usize) {
+        if let Some(no_text) = evaluation.no_text() {
+            self.n_no_text += 1;
+            let shown = || abbreviated(&no_text, MAX_NO_TEXT).into_owned();
+            self.no_text.get_or_insert_with(shown);
+        }
+        let arrival = evaluation.trajectory.arrival;
         self.last_matched.resize(n_pipelines, None);
         // Positions by arrival differ between pipelines by the remainder.
         let last_matched = &mut self.last_matched[arrival as usize % n_pipelines];
@@ -216,7 +230,10 @@ impl Tally {
         let problem = match (self.n_seen, self.n_matched) {
             (0, _) => None,
             (_, 0) => Some(names.why_unselected(&self.criterion)),
-            _ => names.uncalled(&self.criterion),
+            _ => names.uncalled(&self.criterion).or_else(|| {
+                let times = counted(self.n_no_text, "evaluation", "evaluations");
+                Some(format!("in {times}, such as: {}", self.no_text.as_ref()?))
+            }),
         };
         CriterionCoverage {
             criterion: &self.criterion.name,

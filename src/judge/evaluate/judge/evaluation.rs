@@ -6,10 +6,13 @@ use std::sync::{Arc, OnceLock};
 
 use otlp::span::SpanId;
 use serde_json::{Value, json};
+use text::code;
 
 use super::uncertainty;
 use crate::evaluate::comparison::rows::{AlignmentRow, MAX_ROWS};
-use crate::evaluate::comparison::score::{EvaluationError, Explain, Missing, Report, Verdict};
+use crate::evaluate::comparison::score::{
+    EvaluationError, Explain, Missing, NoText, Report, Verdict,
+};
 use crate::evaluate::criterion::{Applied, Criterion, InvalidCriterion, Scope};
 use crate::evaluate::evaluators::{Evidence, Judgement};
 use crate::extract::Trajectory;
@@ -74,6 +77,8 @@ pub(super) struct Basis {
     /// The evidence that is missing; only for `not_evaluated`. Boxed: it is rare, and evaluations
     /// are moved about.
     pub(super) missing: Option<Box<Missing>>,
+    /// An argument that a pattern could not match because it is no text.
+    pub(super) no_text: Option<Box<NoText>>,
     /// The call that cannot be judged; only for `error`.
     pub(super) faulty_call: Option<usize>,
     pub(super) explain: Explain,
@@ -132,7 +137,7 @@ impl Evaluation {
                         trajectory.from_messages,
                     )
                 });
-                (&basis.evidence, uncertain).hash(state);
+                (&basis.evidence, uncertain, &basis.no_text).hash(state);
             }
             // Values are no part of the evidence, and an error shows only some of it.
             _ => (self.explanation(), self.details().to_string()).hash(state),
@@ -170,6 +175,20 @@ impl Evaluation {
         }
     }
 
+    /// The argument that a pattern could not match because it is no text, as a sentence.
+    pub(super) fn no_text(&self) -> Option<String> {
+        let no_text = self.findings.basis.as_ref()?.no_text.as_ref()?;
+        let call = self.trajectory.tool_calls.get(no_text.call_idx)?;
+        Some(format!(
+            "{} of {} (call {}) is {}, which a pattern under `args` never matches: compare values \
+             with `tool_call_args`",
+            code(&format!("args.{}", no_text.argument)),
+            code(&call.name),
+            no_text.call_idx + 1,
+            no_text.kind
+        ))
+    }
+
     fn text(&self) -> &EvaluationText {
         self.findings.text.get_or_init(|| Box::new(self.render()))
     }
@@ -191,13 +210,16 @@ impl Evaluation {
 
     fn render(&self) -> EvaluationText {
         let Report {
-            text,
+            mut text,
             mut offending,
             details,
             ..
         } = self.report();
         offending.sort_unstable();
         offending.dedup();
+        if let Some(no_text) = self.no_text() {
+            text.push_str(&format!("; {no_text}"));
+        }
         let basis = self.findings.basis.as_ref();
         let (explanation, offending) = match (self.verdict, &self.error) {
             (Verdict::Pass, _) => (text, Vec::new()),

@@ -152,6 +152,7 @@ fn apply(
     let basis = Basis {
         evidence: score.evidence,
         missing: (verdict == Verdict::NotEvaluated).then(|| Box::new(score.missing)),
+        no_text: score.no_text.map(Box::new),
         faulty_call: fault.as_ref().map(|fault| fault.call_idx),
         explain: *explain,
     };

@@ -201,7 +201,12 @@ impl CallPattern {
         for (argument, pattern) in &self.args {
             fit = fit.min(match string_argument(args, argument) {
                 Known::Value(text) => search(pattern, text, captured),
-                Known::None => Tri::No,
+                Known::None => {
+                    if let Known::Value(args) = args {
+                        captured.note_no_text(call_idx, argument, args);
+                    }
+                    Tri::No
+                }
                 Known::Unknown => Tri::Maybe,
             });
         }

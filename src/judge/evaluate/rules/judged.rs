@@ -12,7 +12,7 @@ use super::pairs::{Direction, Pair, kept_in_some};
 use super::templates::questions;
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::comparison::order::{Concurrency, Intervals, Near};
-use crate::evaluate::comparison::score::{CallError, Missing};
+use crate::evaluate::comparison::score::{CallError, Missing, NoText};
 use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader};
 use crate::evaluate::parameters::rule::{Overlap, Rule, RuleShape};
 use crate::extract::Trajectory;
@@ -86,15 +86,15 @@ impl<'a> RuleJudge<'a> {
         self.reader.captured.searched()
     }
 
-    /// The evidence that is missing, and a call that lacks an argument.
-    pub(crate) fn finish(self) -> (Missing, Option<CallError>) {
+    /// The evidence that is missing, a call that lacks an argument, and one that is no text.
+    pub(crate) fn finish(self) -> (Missing, Option<CallError>, Option<NoText>) {
         let missing = Missing {
             overlap: self.overlap,
             too_much: self.too_much,
             untimed: self.untimed,
             ..self.reader.captured.missing()
         };
-        (missing, self.reader.fault)
+        (missing, self.reader.fault, self.reader.captured.no_text())
     }
 
     /// Judges a rule.
