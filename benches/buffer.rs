@@ -151,6 +151,7 @@ fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> (Span, SpanClass) {
         end_unix_nanos: 1_700_000_001_000_000_000 + n,
         flags: 0x101,
         n_attributes: 8,
+        repeats_answers: None,
         status: Status::Ok,
         scope: ScopeHash::default(),
         resource: Arc::clone(resource),

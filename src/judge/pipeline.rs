@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
-use otlp::span::{Batch, KeptAttributesBuilder, Now, TraceId};
+use otlp::span::{Batch, KeptAttributesBuilder, Now, PeerId, TraceId};
 
 use crate::assemble::{
     CloseReason, Closed, Inserted, Partition, SenderHeld, Settings, Sizes, Stats, TornTraces,
@@ -109,7 +109,7 @@ impl Taken {
 impl Pipeline {
     /// An empty pipeline with all that crosses its traces.
     pub fn new(settings: Settings, now: Now) -> Self {
-        let cross_traces = CrossTraces::new(&settings);
+        let cross_traces = CrossTraces::new(&settings, now);
         Self::of_partition(settings, cross_traces, now)
     }
 }
@@ -205,11 +205,13 @@ impl<C: CrossTraceAccess> Pipeline<C> {
 
     /// Marks traces as incomplete: spans of them were forwarded, but not taken in.
     pub fn mark_unscored(&mut self, trace_ids: &[TraceId], now: Now) {
+        self.cross_traces.with(|them| them.miss(now));
         self.buffer.mark_unscored(trace_ids, now);
     }
 
     /// Like [`Self::mark_unscored`], for more traces than can be listed.
     pub fn mark_many_unscored(&mut self, trace_ids: TraceIdFilter, now: Now) {
+        self.cross_traces.with(|them| them.miss(now));
         self.buffer.mark_many_unscored(trace_ids, now);
     }
 
@@ -380,6 +382,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             };
             extracted.push(Extracted {
                 trace_id: closed.trace.trace_id,
+                peer: closed.peer,
                 trajectory,
                 results,
             });
@@ -447,26 +450,35 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             // A part of a call has the effect of a late span on the trace that lacks it.
             let changed = self
                 .cross_traces
-                .with(|them| them.note(extracted, partition));
+                .with(|them| them.note(extracted, partition, now));
             for trace_id in changed {
                 self.reopen(&trace_id, now);
             }
         }
         let next_due = self.buffer.next_deadline();
         self.cross_traces.noted(next_due, now);
-        let trajectories = extracted.iter_mut().filter_map(|it| it.trajectory.as_mut());
-        let mut joined: Vec<&mut Arc<Trajectory>> = trajectories
-            .filter(|trajectory| CrossTraces::concern(trajectory))
+        let trajectories = extracted
+            .iter_mut()
+            .filter_map(|it| Some((it.peer, it.trajectory.as_mut()?)));
+        let mut joined: Vec<(PeerId, &mut Arc<Trajectory>)> = trajectories
+            .filter(|(_, it)| CrossTraces::concern(it) || it.session.is_some())
             .collect();
         if joined.is_empty() {
             return;
         }
         // Traces that are due at one moment complete each other, also across partitions.
-        if next_due.is_none_or(|due| due > now.instant) {
+        let any_concern = joined.iter().any(|(_, it)| CrossTraces::concern(it));
+        if any_concern && next_due.is_none_or(|due| due > now.instant) {
             self.cross_traces.wait_for_others(now);
         }
-        self.cross_traces
-            .with(|them| joined.iter_mut().for_each(|it| them.complete(it)));
+        self.cross_traces.with(|them| {
+            for (peer, trajectory) in &mut joined {
+                if CrossTraces::concern(trajectory) {
+                    them.complete(trajectory);
+                }
+                them.add_earlier_turns(trajectory, *peer);
+            }
+        });
     }
 
     fn judge_one(

@@ -171,6 +171,9 @@ pub struct Span {
     pub flags: u32,
     /// Number of attributes that were sent, kept or not.
     pub n_attributes: u32,
+    /// Do the messages that a model was asked with repeat an answer of it? `None` if there are
+    /// none, or if some may be missing.
+    pub repeats_answers: Option<bool>,
     /// Status code.
     pub status: Status,
     /// The instrumentation scope that made it.

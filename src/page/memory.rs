@@ -397,7 +397,10 @@ fn size_of_run(trajectory: &Trajectory, evaluations: &[Evaluation], has_values: 
         let names = call.name.len() + call.call_id.as_deref().map_or(0, str::len);
         mem::size_of_val(call) + names + values.sum::<usize>()
     });
-    let of_nodes = trajectory.node_visits.iter().map(|name| name.len() + 32);
+    let earlier = trajectory.earlier_turns.iter();
+    let names = earlier.flat_map(|earlier| &earlier.names);
+    let names = trajectory.node_visits.iter().chain(names);
+    let of_names = names.map(|name| name.len() + 32);
     let of_calls: usize = of_calls.sum();
     let of_evaluations = evaluations.iter().map(|evaluation| {
         let is_narrowed = evaluation.trajectory.arrival == trajectory.arrival
@@ -411,6 +414,6 @@ fn size_of_run(trajectory: &Trajectory, evaluations: &[Evaluation], has_values: 
         + of_subject
         + of_calls
         + of_agents.sum::<usize>()
-        + of_nodes.sum::<usize>()
+        + of_names.sum::<usize>()
         + of_evaluations.sum::<usize>()
 }

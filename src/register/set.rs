@@ -175,6 +175,7 @@ impl Register {
                     "since": coverage.since_unix_nanos.map(rfc3339),
                     "seen": coverage.n_seen,
                     "matched": coverage.n_matched,
+                    "earlier_turns": coverage.n_earlier_turns,
                     "problem": coverage.problem,
                 })
             })

@@ -78,7 +78,10 @@ impl ScoringQueue {
         let n_threads = judges.len();
         let kept = kept.map(|kept| kept.divide(n_threads));
         let mut kept = kept.into_iter().flatten();
-        let traces = SharedTraces::new(CrossTraces::new(&settings), n_threads);
+        // The memory of traces begins here, before a port is open, and not when the threads first
+        // run: a trace that begins in between is complete.
+        let started = now();
+        let traces = SharedTraces::new(CrossTraces::new(&settings, started), n_threads);
         let shared = Arc::new(ScoringState::new(
             bounds.into(),
             rules,
@@ -86,9 +89,6 @@ impl ScoringQueue {
             traces,
             n_threads,
         ));
-        // The memory of traces begins here, before a port is open, and not when the threads first
-        // run: a trace that begins in between is complete.
-        let started = now();
         let sender_key = RandomState::new().hash_one(());
         let (mut senders, mut workers) = (Vec::new(), Vec::new());
         for (partition, judge) in Partition::all(n_threads).zip(judges) {

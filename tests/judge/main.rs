@@ -35,6 +35,7 @@ mod rule_abuse;
 mod rule_oracle;
 mod rule_texts;
 mod rules_page;
+mod sessions;
 mod span_expectations;
 mod timed_conformance;
 mod trace_sizes;

@@ -12,9 +12,11 @@ mod node;
 mod resources;
 mod span_tree;
 
+mod beginnings;
 mod fifo_timers;
 mod forgotten;
 mod recent;
+mod sessions;
 mod shares;
 mod slab;
 mod timers;
@@ -27,10 +29,11 @@ mod tests;
 
 use std::sync::Arc;
 
-use otlp::span::{LogRecord, Span, SpanClass, TraceId};
+use otlp::span::{LogRecord, PeerId, Span, SpanClass, TraceId};
 
 pub use buffer::{OpenTrace, TraceBuffer};
 pub use partition::Partition;
+pub use sessions::{EarlierTurns, Sessions, Turn, TurnsSeen};
 pub use settings::{Settings, Sizes};
 pub use shares::SenderHeld;
 pub use torn::TornServices;
@@ -147,6 +150,8 @@ pub struct Closed<M> {
     pub memo: M,
     /// Is it reported for the first time?
     pub first: bool,
+    /// Its sender; one that is nobody's where several peers sent spans of it.
+    pub peer: PeerId,
     /// Why it was closed, whether or not spans are missing.
     closed_by: CloseReason,
     /// A change of the replicas may have split it, which proves nothing about how traces arrive.

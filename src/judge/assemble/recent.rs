@@ -6,6 +6,7 @@
 use hashbrown::HashTable;
 use otlp::span::{PeerId, TraceId};
 
+use super::beginnings::Beginnings;
 use super::buffered_trace::BufferedTrace;
 use super::fifo_timers::{FifoTimers, Tick};
 use super::forgotten::ForgottenTraces;
@@ -19,9 +20,6 @@ const ENTRY_SIZE: usize = 128;
 
 /// Entries for which there is always room.
 const MIN_ENTRIES: usize = 1_024;
-
-/// Peers that have beginnings of memory of their own, at most.
-const MAX_BEGINNINGS: usize = 64;
 
 /// Recently closed traces.
 #[derive(Debug)]
@@ -41,7 +39,7 @@ pub(super) struct RecentlyClosed<M> {
     forgotten: ForgottenTraces,
     /// For each peer that had too many of these for all to be listed, when the last one was closed:
     /// the memory of its traces begins then.
-    beginnings: Vec<(PeerId, Tick)>,
+    beginnings: Beginnings,
     max_traces: usize,
     max_size: usize,
     ttl: Tick,
@@ -69,7 +67,7 @@ impl<M: Memo> RecentlyClosed<M> {
             n_whole: 0,
             none_expires_before: Tick::MAX,
             forgotten: ForgottenTraces::new(max_size / 8, ttl),
-            beginnings: Vec::new(),
+            beginnings: Beginnings::default(),
             max_traces,
             max_size,
             ttl,
@@ -182,8 +180,7 @@ impl<M: Memo> RecentlyClosed<M> {
     /// When the last of a peer's traces was closed that is neither remembered nor known to be
     /// forgotten, if it had to give way before its time.
     pub(super) fn beginning_of(&self, peer: PeerId) -> Option<Tick> {
-        let found = self.beginnings.iter().find(|(of, _)| *of == peer);
-        found.map(|&(_, beginning)| beginning)
+        self.beginnings.of(peer)
     }
 
     /// Forgets traces that are too many or too old. Returns when the last forgotten one was closed
@@ -201,7 +198,8 @@ impl<M: Memo> RecentlyClosed<M> {
                 && self.max_traces > 0
                 && !self.forgotten.insert(hash, closed, now)
             {
-                forgotten = forgotten.max(self.begin(self.shares.peer(heaviest), closed));
+                let peer = self.shares.peer(heaviest);
+                forgotten = forgotten.max(self.beginnings.begin(peer, closed));
             }
         }
         // The filter of forgotten traces may have grown.
@@ -227,14 +225,9 @@ impl<M: Memo> RecentlyClosed<M> {
     }
 
     fn forget_expired(&mut self, now: Tick) -> Option<Tick> {
-        let mut forgotten = self.forgotten.expire(now);
-        self.beginnings.retain(|&(_, beginning)| {
-            let is_recent = beginning.saturating_add(self.ttl) > now;
-            if !is_recent {
-                forgotten = forgotten.max(Some(beginning));
-            }
-            is_recent
-        });
+        let is_recent = |beginning: Tick| beginning.saturating_add(self.ttl) > now;
+        let dropped = self.beginnings.expire(is_recent);
+        let mut forgotten = self.forgotten.expire(now).max(dropped);
         if self.none_expires_before > now {
             return forgotten;
         }
@@ -252,24 +245,6 @@ impl<M: Memo> RecentlyClosed<M> {
             }
         }
         forgotten
-    }
-
-    /// Begins the memory of a peer's traces, or of all where the peer is unknown, after one that
-    /// was closed then. Returns the time if it concerns all.
-    fn begin(&mut self, peer: Option<PeerId>, closed: Tick) -> Option<Tick> {
-        // Restored traces have an unknown sender, and some traces have several.
-        let unnamed = [TraceSender::UNKNOWN.peer, TraceSender::SEVERAL.peer];
-        let Some(peer) = peer.filter(|peer| !unnamed.contains(peer)) else {
-            return Some(closed);
-        };
-        if let Some((_, beginning)) = self.beginnings.iter_mut().find(|(of, _)| *of == peer) {
-            *beginning = closed.max(*beginning);
-        } else if self.beginnings.len() < MAX_BEGINNINGS {
-            self.beginnings.push((peer, closed));
-        } else {
-            return Some(closed);
-        }
-        None
     }
 
     /// Drops the spans of the heaviest peer's oldest traces until the others have room.

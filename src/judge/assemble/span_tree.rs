@@ -102,6 +102,7 @@ impl SpanTree {
             n_attributes: arrival.n_attributes,
             scope: arrival.scope,
             status: arrival.status,
+            repeats_answers: arrival.repeats_answers,
             is_record: arrival.is_record,
             has_agent_descendant: self.get(at).has_agent_descendant(),
         };
@@ -518,6 +519,7 @@ impl SpanTree {
                 end_unix_nanos: version.end_unix_nanos,
                 flags: version.flags,
                 n_attributes: version.n_attributes,
+                repeats_answers: version.repeats_answers,
                 status: version.status,
                 scope: version.scope,
                 resource,

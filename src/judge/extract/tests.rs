@@ -139,6 +139,7 @@ impl Made {
             end_unix_nanos: self.end * 1_000_000,
             flags: self.flags,
             n_attributes: self.attributes.len() as u32,
+            repeats_answers: None,
             status: self.status,
             scope: ScopeHash::default(),
             resource: Arc::new(Resource {

@@ -12,7 +12,7 @@ use super::spans::view::attribute_text;
 use super::spans::{Recogniser, SpanIdx};
 use super::tool_call::ToolCall;
 use super::trace::cross_trace_results::is_carrier;
-use super::trace::evaluated::{evaluated_span, is_cut_short, session};
+use super::trace::evaluated::{continues_session, evaluated_span, is_cut_short, session};
 use super::trace::expectation_attributes::{ExpectationAttributes, expectation_attributes};
 use super::trace::interner::Interner;
 use super::trace::log_trajectory::ReadableTrace;
@@ -21,7 +21,7 @@ use super::trace::node_visits::node_visits;
 use super::trace::span_roles::{RunSpan, SpanRoles};
 use super::trace::{calls, log_trajectory, uncertainty};
 use super::uncertainty::TrajectoryUncertainty;
-use crate::assemble::{CloseReason, Trace};
+use crate::assemble::{CloseReason, EarlierTurns, Trace};
 
 /// The tool calls of one agent in one trace, in the order they were made.
 #[derive(Debug, Clone)]
@@ -49,6 +49,13 @@ pub struct Trajectory {
     pub from_messages: bool,
     /// Other traces may hold arguments and results that its calls lack.
     pub completed_elsewhere: bool,
+    /// Is it one agent run of its trace?
+    pub is_agent_run: bool,
+    /// Did the first model request repeat answers of earlier turns of the session? `None` if that
+    /// is not known.
+    pub continues_session: Option<bool>,
+    /// What is known of the earlier turns of the session; `None` if it is none, or the first turn.
+    pub earlier_turns: Option<Arc<EarlierTurns>>,
     /// How the rest of a trace cut short could change the owner of the trajectory.
     pub uncertainty: TrajectoryUncertainty,
     /// A span of another resource started before its parent, and was ordered as if shifted.
@@ -182,6 +189,7 @@ impl Trajectory {
             agent_runs: self.agent_runs.clone(),
             node_visits: self.node_visits.clone(),
             expectation_attributes: self.expectation_attributes.clone(),
+            earlier_turns: self.earlier_turns.clone(),
             ..*self
         }
     }
@@ -212,6 +220,7 @@ impl Trajectory {
                 all: run.may_merge || may_be_outer,
                 ..self.uncertainty
             };
+            narrowed.is_agent_run = true;
             narrowed.agent = Some(run.name.clone());
             narrowed.service = run.subject.resource.service.clone();
             narrowed.subject = Some(run.subject.clone());
@@ -293,6 +302,9 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         cut_short,
         from_messages: from_messages && (messages_cut || !tool_calls.is_empty()),
         completed_elsewhere: from_messages || names.any(is_carrier),
+        is_agent_run: false,
+        continues_session: continues_session(trace),
+        earlier_turns: None,
         uncertainty: if cut_short {
             uncertainty::of_trajectory(&roles, evaluated)
         } else {

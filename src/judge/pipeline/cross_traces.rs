@@ -1,16 +1,19 @@
 //! All that crosses from one trace to another: calls that spans and log records report, parts
-//! of calls that other traces hold, and the services whose traces arrive torn. The pipelines of all
-//! partitions share it. Does not know who guards it, nor how traces are assembled and judged.
+//! of calls that other traces hold, the turns of sessions, and the services whose traces arrive
+//! torn. The pipelines of all partitions share it. Does not know who guards it, nor how traces are
+//! assembled and judged.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use otlp::span::{Now, TraceId};
+use otlp::span::{Now, PeerId, TraceId};
 
 use super::cross_trace_results::CrossTraceResults;
 use super::span_calls::SpanCalls;
-use crate::assemble::{Closed, Memo, Partition, Settings, TornServices, TornTraces};
+use crate::assemble::{
+    Closed, Memo, Partition, Sessions, Settings, TornServices, TornTraces, Turn,
+};
 use crate::extract::{CrossTraceResult, Trajectory};
 
 /// The access of one pipeline to what crosses traces.
@@ -43,6 +46,8 @@ impl CrossTraceAccess for CrossTraces {
 pub struct CrossTraces {
     span_calls: SpanCalls,
     results: CrossTraceResults,
+    /// `None` where turns of a session may go to other processes.
+    sessions: Option<Sessions>,
     torn: TornServices,
     /// Traces of other partitions than the one that changed them, to be judged again. Each was
     /// remembered here, so there are no more than that.
@@ -53,6 +58,7 @@ pub struct CrossTraces {
 #[derive(Debug)]
 pub(super) struct Extracted {
     pub(super) trace_id: TraceId,
+    pub(super) peer: PeerId,
     /// `None` for a trace with nothing to judge.
     pub(super) trajectory: Option<Arc<Trajectory>>,
     /// Parts of calls that other traces may lack.
@@ -61,11 +67,14 @@ pub(super) struct Extracted {
 
 impl CrossTraces {
     /// Nothing yet.
-    pub fn new(settings: &Settings) -> Self {
+    pub fn new(settings: &Settings, now: Now) -> Self {
+        let size_limit = Self::size_limit(settings) / 2;
+        let is_guarded = settings.restart_guard.is_some();
         Self {
             span_calls: SpanCalls::default(),
+            sessions: (!settings.has_peers).then(|| Sessions::new(size_limit, is_guarded, now)),
             results: CrossTraceResults::new(
-                Self::size_limit(settings),
+                size_limit,
                 settings.max_recent_traces,
                 settings.recent_ttl,
             ),
@@ -86,12 +95,27 @@ impl CrossTraces {
 
     /// Sets the limit of memory from now on.
     pub(super) fn resize(&mut self, max_size: usize) {
-        self.results.resize(max_size);
+        self.results.resize(max_size / 2);
+        if let Some(sessions) = &mut self.sessions {
+            sessions.resize(max_size / 2);
+        }
     }
 
-    /// Bytes of the parts of calls.
+    /// Bytes of the parts of calls, and of the turns of sessions.
     pub fn size(&self) -> usize {
-        self.results.size()
+        self.results.size() + self.sessions.as_ref().map_or(0, Sessions::size)
+    }
+
+    /// Forgets all sessions for good: other processes may judge turns of them.
+    pub(super) fn without_sessions(&mut self) {
+        self.sessions = None;
+    }
+
+    /// Spans were forwarded unscored.
+    pub(super) fn miss(&mut self, now: Now) {
+        if let Some(sessions) = &mut self.sessions {
+            sessions.miss(now);
+        }
     }
 
     /// Counts closed traces for their services, and takes the full verdict away from traces of
@@ -113,15 +137,22 @@ impl CrossTraces {
         &mut self,
         extracted: &mut [Extracted],
         partition: Partition,
+        now: Now,
     ) -> Vec<TraceId> {
         let mut changed = Vec::new();
         for Extracted {
             trace_id,
+            peer,
             trajectory,
             results,
         } in extracted
         {
             if let Some(trajectory) = trajectory {
+                if let (Some(sessions), Some(turn)) = (&mut self.sessions, turn(trajectory, *peer))
+                {
+                    let names = trajectory.tool_calls.iter().map(|call| &call.name);
+                    changed.extend(sessions.note(&turn, names, now));
+                }
                 changed.extend(self.span_calls.note(*trace_id, trajectory));
                 changed.extend(self.results.ask(trajectory));
             }
@@ -154,9 +185,37 @@ impl CrossTraces {
         trajectory.completed_elsewhere || trajectory.subject.is_none()
     }
 
+    /// Adds what is known of the earlier turns of a trajectory's session.
+    pub(super) fn add_earlier_turns(&self, trajectory: &mut Arc<Trajectory>, peer: PeerId) {
+        let turn = turn(trajectory, peer);
+        let earlier = self.sessions.as_ref().zip(turn);
+        let earlier = earlier.and_then(|(sessions, turn)| sessions.earlier(&turn));
+        if let Some(earlier) = earlier {
+            Arc::make_mut(trajectory).earlier_turns = Some(Arc::new(earlier));
+        }
+    }
+
     /// Removes the calls that others report, and adds the parts of calls that others hold.
     pub(super) fn complete(&self, trajectory: &mut Arc<Trajectory>) {
         self.span_calls.remove_known(trajectory);
         self.results.fill(trajectory);
     }
+}
+
+/// The turn of a session that a trajectory is.
+fn turn(trajectory: &Trajectory, peer: PeerId) -> Option<Turn<'_>> {
+    let first_call = trajectory.tool_calls.first();
+    let start_unix_nanos = match &trajectory.subject {
+        Some(subject) => subject.start_unix_nanos,
+        None => first_call?.start_unix_nanos,
+    };
+    Some(Turn {
+        service: &trajectory.service,
+        session: trajectory.session.as_deref()?,
+        trace_id: trajectory.trace_id,
+        start_unix_nanos,
+        continues: trajectory.continues_session,
+        is_whole: !trajectory.cut_short,
+        peer,
+    })
 }

@@ -282,6 +282,7 @@ impl LogJudge {
             unix_nanos,
         };
         let mut pipeline = Pipeline::new(self.settings.clone(), now);
+        pipeline.cross_traces.without_sessions();
         if self.start.is_beginning {
             pipeline.restore_memory(0);
         }

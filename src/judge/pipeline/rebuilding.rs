@@ -190,6 +190,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         let trajectory = extract::trajectory(&closed.trace, &rules.recogniser);
         let mut extracted = [Extracted {
             trace_id: closed.trace.trace_id,
+            peer: closed.peer,
             trajectory: trajectory.map(Arc::new),
             results: extract::cross_trace_results(&closed.trace, &rules.recogniser),
         }];
@@ -198,7 +199,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             if has_peers {
                 them.check_torn(slice::from_mut(&mut closed));
             }
-            them.note(&mut extracted, partition)
+            them.note(&mut extracted, partition, now)
         });
         for trace_id in changed {
             self.buffer.reopen(&trace_id, now);

@@ -1,4 +1,5 @@
-//! Searches messages for the words by which they mark tool calls and results. Does not parse them.
+//! Searches messages for the words by which they mark tool calls, results and the model's answers.
+//! Does not parse them.
 
 use std::sync::LazyLock;
 
@@ -21,6 +22,30 @@ pub(super) fn may_hold_call(
             ValueKind::Nested => delimited_fields(encoded, field).any(names_tool_call),
             _ => false,
         }
+}
+
+/// The roles of a message that is the model's answer.
+pub(super) const ANSWER_ROLES: [&[u8]; 2] = [b"assistant", b"model"];
+
+/// Is there a message with such a role: the word alone as a JSON text, and no key, or encoded with
+/// its length?
+pub(super) fn names_answer(text: &[u8]) -> bool {
+    static FINDERS: LazyLock<[Finder<'_>; 2]> = LazyLock::new(|| ANSWER_ROLES.map(Finder::new));
+    let is_role = |at: usize, len: usize| {
+        let (before, after) = (text[..at].last().copied(), &text[at + len..]);
+        match before {
+            Some(quote @ (b'"' | b'\'')) => {
+                let after = after.strip_prefix(&[quote]).map(<[u8]>::trim_ascii_start);
+                after.is_some_and(|after| !after.starts_with(b":"))
+            }
+            before => before.map(usize::from) == Some(len),
+        }
+    };
+    let mut finders = FINDERS.iter();
+    finders.any(|finder| {
+        let len = finder.needle().len();
+        finder.find_iter(text).any(|at| is_role(at, len))
+    })
 }
 
 /// Looks for the words by which the known message formats mark tool calls and results
@@ -61,4 +86,33 @@ fn holds_word(text: &[u8], stem: &Finder<'_>, first: u8, endings: &[&[u8]]) -> b
                     .is_some_and(|word| word.eq_ignore_ascii_case(ending))
             })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_known_by_its_role_alone() {
+        let answers: [&[u8]; 5] = [
+            br#"[{"role":"user"},{"role":"assistant","parts":[]}]"#,
+            br#"[{"role": "model" }]"#,
+            br#"{"role":"assistant"}"#,
+            b"[{'role': 'assistant', 'content': 'x'}]",
+            b"\x0a\x0b\x0a\x04role\x12\x0b\x0a\x09assistant",
+        ];
+        for text in answers {
+            assert!(names_answer(text), "{}", text.escape_ascii());
+        }
+        let others: [&[u8]; 5] = [
+            b"",
+            br#"[{"role":"system","content":"You are a helpful assistant"}]"#,
+            br#"[{"role":"user","content":"Say \"assistant\"."}]"#,
+            br#"[{"role":"user","model": "gpt-4o"}]"#,
+            b"assistant",
+        ];
+        for text in others {
+            assert!(!names_answer(text), "{}", text.escape_ascii());
+        }
+    }
 }

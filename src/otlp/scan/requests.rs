@@ -2,10 +2,10 @@
 //! conversation and only the last ones are read, so they wait here until all of them are known.
 //! Follows the key set; does not know what the messages say.
 
-use super::call_words::may_hold_call;
+use super::call_words::{ANSWER_ROLES, may_hold_call, names_answer};
 use super::value::{ScannedValue, VALUE, ValueKind};
 use crate::span::{Kept, KeptAttributesBuilder};
-use crate::wire::number_of;
+use crate::wire::{delimited_fields, number_of};
 
 /// One attribute with messages: a whole list, or one field of one message.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +41,16 @@ impl<'b> RequestMessages<'b> {
 
     pub(super) fn clear(&mut self) {
         self.0.clear();
+    }
+
+    /// Do they repeat an answer of the model? `None` if there are none, or if some may be missing:
+    /// the SDK `has_dropped` attributes, or has cut a list.
+    pub(super) fn repeat_answers(&self, has_dropped: bool) -> Option<bool> {
+        if self.0.iter().any(RequestPart::holds_answer) {
+            return Some(true);
+        }
+        let is_whole = !has_dropped && self.0.iter().all(RequestPart::is_whole);
+        (is_whole && !self.0.is_empty()).then_some(false)
     }
 
     /// The whole lists that may hold a tool's result.
@@ -89,6 +99,22 @@ impl<'b> RequestMessages<'b> {
 }
 
 impl RequestPart<'_> {
+    /// Is it an answer, or a list with one?
+    fn holds_answer(&self) -> bool {
+        match (self.kept.suffix, self.value.kind) {
+            ([], ValueKind::Str) => names_answer(self.value.bytes),
+            ([], _) => delimited_fields(self.encoded, number_of(VALUE)).any(names_answer),
+            (suffix, _) => suffix.ends_with(b".role") && ANSWER_ROLES.contains(&self.value.bytes),
+        }
+    }
+
+    /// A list of messages has an end, and holds some.
+    fn is_whole(&self) -> bool {
+        let text = self.value.bytes.trim_ascii();
+        let is_list_text = self.kept.suffix.is_empty() && self.value.kind == ValueKind::Str;
+        !is_list_text || (text.len() > 2 && text.ends_with(b"]"))
+    }
+
     /// `3.message.content` is a field of message 3.
     fn number(&self) -> u32 {
         let digits = self

@@ -201,6 +201,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
             end_unix_nanos: fields.end_unix_nanos,
             flags: fields.flags,
             n_attributes: fields.n_attributes,
+            repeats_answers: self.requests.repeat_answers(fields.has_dropped),
             status: match fields.status_code {
                 1 => Status::Ok,
                 2 => Status::Error,

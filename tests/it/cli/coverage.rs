@@ -129,18 +129,21 @@ shutdown: { quiet: 0s }
                 "criterion": "misses",
                 "seen": 100,
                 "matched": 0,
+                "earlier_turns": 0,
                 "problem": "no trajectory of agent `testr`; seen: `tester`",
             },
             {
                 "criterion": "counts",
                 "seen": 100,
                 "matched": 100,
+                "earlier_turns": 0,
                 "problem": "no run calls `pay`; seen: `Shop-pay`",
             },
             {
                 "criterion": "reads",
                 "seen": 100,
                 "matched": 100,
+                "earlier_turns": 0,
                 "problem": "in 100 evaluations, such as: `args.amount` of `Shop-pay` (call 1) is \
                             a number, which a pattern under `args` never matches: compare values \
                             with `tool_call_args`",

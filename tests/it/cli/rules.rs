@@ -35,7 +35,7 @@ fn reports_name_rule_reference_and_limit_and_show_no_value() {
     let (code, out, err) = run(&["replay", "-c", &criteria, "--format", "junit", &runs]);
     assert_eq!(code, 1, "{err}");
     for part in [
-        "no `^approve$` before it with the same `args.order`",
+        "no `^approve$` before it in this trace with the same `args.order`",
         "type=\"constraints\"",
         "-approve",
         "type=\"trajectory_match\"",

@@ -121,6 +121,7 @@ impl<M: Memo> TraceBuffer<M> {
                     trace: trace.copy(reason),
                     memo: M::default(),
                     first: false,
+                    peer: trace.closed_sender().peer,
                     closed_by: reason,
                     // Its first part was acknowledged by this replica.
                     may_be_split: false,

@@ -90,6 +90,7 @@ pub(super) fn span(id: u64) -> Sent {
         end_unix_nanos: 0,
         flags: 0,
         n_attributes: 0,
+        repeats_answers: None,
         status: Status::Unset,
         scope: ScopeHash::default(),
         resource: Arc::new(Resource {

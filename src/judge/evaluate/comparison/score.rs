@@ -231,6 +231,9 @@ pub(crate) struct Missing {
     pub(crate) untimed: Option<usize>,
     /// The first call of which only the beginning of a value was kept, or whose span had not ended.
     pub(crate) cut: Option<usize>,
+    /// An earlier turn of the session may have made the call that a rule asks for: one that called
+    /// a tool of such a name, a position in `EarlierTurns::names`, or else one that was not seen.
+    pub(crate) earlier_turn: Option<Option<usize>>,
     /// The first call with an argument that cannot be compared: NaN, an infinity, or a number
     /// beyond all doubles.
     pub(crate) incomparable: Option<usize>,

@@ -88,6 +88,10 @@ use crate::extract::Trajectory;
 ///   of these keep the rule: `fail`, `pass` or `not_evaluated`. Left out, it is `fail` where a rule
 ///   asks for an order and `pass` where it bars one.
 ///
+/// A call may lack an earlier one that an earlier turn of the conversation made, in a trace of its
+/// own: the verdict is then `not_evaluated`
+/// ([Earlier turns of a session](design.md#earlier-turns-of-a-session)).
+///
 /// A call that has not ended is before nothing and nobody's partner, but it can ask, bar, and get
 /// in between. Calls taken from model messages have no times and no failures of their own: those of
 /// one reply overlap, and `within` and `error` are missing evidence. A call whose span has no
@@ -203,12 +207,11 @@ impl Evaluate for Constraints {
     }
 
     fn report(&self, found: &Vec<RuleFound>, judgement: &Judgement<'_>) -> Report {
-        let calls = &judgement.trajectory.tool_calls;
         let from_one = |calls: &[usize]| calls.iter().map(|call| call + 1).collect::<Vec<_>>();
         let (mut rows, mut rules) = (Vec::new(), Vec::new());
         let (mut violations, mut offending) = (Vec::new(), Vec::new());
         for (rule, found) in self.rules.iter().zip(found) {
-            let violation = rule_explanation::violation(rule, found, calls);
+            let violation = rule_explanation::violation(rule, found, judgement.trajectory);
             let note = match (&violation, found.n_activations) {
                 (Some(sentence), _) => Some(sentence.clone()),
                 (None, 0) => Some(rule_explanation::asking(rule)),

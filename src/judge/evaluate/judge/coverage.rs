@@ -45,6 +45,8 @@ pub struct CriterionCoverage<'a> {
     pub n_seen: u64,
     /// How many of them it selected.
     pub n_matched: u64,
+    /// How many evaluations gave no verdict because of an earlier turn of their session.
+    pub n_earlier_turns: u64,
     /// When it came into force, Unix nanoseconds.
     pub since_unix_nanos: Option<u64>,
     /// The probable mistake: it selects none of them, names tools that no run calls, or has a
@@ -58,6 +60,7 @@ struct Tally {
     since_unix_nanos: Option<u64>,
     n_seen: u64,
     n_matched: u64,
+    n_earlier_turns: u64,
     /// The evaluations in which a pattern met an argument that is no text, and the first of them.
     n_no_text: usize,
     no_text: Option<String>,
@@ -193,6 +196,7 @@ impl Tally {
             since_unix_nanos,
             n_seen: 0,
             n_matched: 0,
+            n_earlier_turns: 0,
             n_no_text: 0,
             no_text: None,
             last_matched: Vec::new(),
@@ -201,6 +205,7 @@ impl Tally {
     }
 
     fn count(&mut self, evaluation: &Evaluation, n_pipelines: usize) {
+        self.n_earlier_turns += u64::from(evaluation.awaits_session());
         if let Some(no_text) = evaluation.no_text() {
             self.n_no_text += 1;
             let shown = || abbreviated(&no_text, MAX_NO_TEXT).into_owned();
@@ -239,6 +244,7 @@ impl Tally {
             criterion: &self.criterion.name,
             n_seen: self.n_seen,
             n_matched: self.n_matched,
+            n_earlier_turns: self.n_earlier_turns,
             since_unix_nanos: self.since_unix_nanos,
             problem,
         }

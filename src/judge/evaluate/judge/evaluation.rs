@@ -131,8 +131,13 @@ impl Evaluation {
                 let uncertain = basis.missing.as_ref().map(|missing| {
                     let lacks = uncertainty::incomplete(missing, trajectory);
                     (
-                        missing,
+                        // The name is shown, and its position is not.
+                        Missing {
+                            earlier_turn: None,
+                            ..**missing
+                        },
                         lacks,
+                        uncertainty::earlier_turn(missing, trajectory),
                         trajectory.completeness,
                         trajectory.from_messages,
                     )
@@ -173,6 +178,13 @@ impl Evaluation {
             findings: EvaluationText::from(self.explanation().to_owned()).into(),
             ..*self
         }
+    }
+
+    /// Is there no verdict because of an earlier turn of the session?
+    pub(super) fn awaits_session(&self) -> bool {
+        let basis = self.findings.basis.as_ref();
+        let missing = basis.and_then(|basis| basis.missing.as_ref());
+        missing.is_some_and(|missing| missing.earlier_turn.is_some())
     }
 
     /// The argument that a pattern could not match because it is no text, as a sentence.

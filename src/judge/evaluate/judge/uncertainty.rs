@@ -2,6 +2,7 @@
 
 use text::code;
 
+use crate::assemble::TurnsSeen;
 use crate::evaluate::comparison::score::Missing;
 use crate::extract::{Payload, Trajectory};
 
@@ -29,12 +30,34 @@ pub(super) fn incomplete(missing: &Missing, trajectory: &Trajectory) -> Option<I
     }
 }
 
+/// The tool of the earlier turn that may have made a missing call, or else how many were seen.
+pub(super) fn earlier_turn<'a>(
+    missing: &Missing,
+    trajectory: &'a Trajectory,
+) -> Option<Result<&'a str, TurnsSeen>> {
+    let named = missing.earlier_turn?;
+    let earlier = trajectory.earlier_turns.as_ref()?;
+    let name = named.and_then(|at| earlier.names.get(at));
+    Some(name.map(|name| &**name).ok_or(earlier.seen))
+}
+
 /// Why there is no verdict, in words.
 pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory) -> String {
     const CAPTURE: &str = "turn on content capture in the agent's instrumentation";
     let name = |call: Option<usize>| Some(code(&trajectory.tool_calls.get(call?)?.name));
     let of_call = incomplete(missing, trajectory).zip(name(missing.cut));
     let reasons = [
+        earlier_turn(missing, trajectory).map(|earlier| match earlier {
+            Ok(name) => format!(
+                "an earlier turn of this session called {}, and what it did there was not looked \
+                 at",
+                code(name)
+            ),
+            Err(TurnsSeen::Unknown) => {
+                "earlier turns of this session, if there were any, were not seen".to_owned()
+            }
+            Err(_) => "earlier turns of this session were not seen".to_owned(),
+        }),
         missing
             .no_args
             .then(|| format!("no call of this trajectory carries arguments ({CAPTURE})")),

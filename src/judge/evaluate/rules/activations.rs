@@ -1,9 +1,10 @@
 //! What became of the calls that a rule asks something of, as far as that is known, and which
-//! part of it is kept as evidence. Knows no template.
+//! part of it is kept as evidence.
 
 use std::mem;
 
 use crate::evaluate::comparison::captured::Tri;
+use crate::evaluate::parameters::rule::Rule;
 
 /// Most violations whose calls are listed.
 pub(crate) const MAX_TOLD: usize = 100;
@@ -60,6 +61,13 @@ pub(crate) enum Lack {
     TooFar(usize, i64),
     /// A call came in between; and the partner after it, if there is one and it matters.
     InBetween(usize, Option<usize>),
+}
+
+impl Lack {
+    /// Would a further partner do?
+    pub(crate) fn is_for_want(self) -> bool {
+        matches!(self, Self::Nothing | Self::Overlap(_))
+    }
 }
 
 /// How a rule is broken; calls by position.
@@ -132,6 +140,9 @@ pub(in crate::evaluate) struct RuleFound {
     /// The paths of `same` that lead to no value in any call of their kind: whether it is the
     /// second kind, and the position in `same`.
     pub(crate) nowhere: Vec<(bool, usize)>,
+    /// Earlier turns of the session that did not make the call either whose want is the first
+    /// violation.
+    pub(crate) n_earlier_turns: usize,
 }
 
 /// A share of kept activations, and how far missing evidence could still move it.
@@ -165,6 +176,7 @@ impl RuleFound {
             first: tally.told.first().cloned(),
             n_others: tally.n_beside_first(),
             nowhere: mem::take(&mut tally.nowhere),
+            n_earlier_turns: 0,
         };
         for (call, breach) in &tally.told {
             let mut because = breach.because();
@@ -181,6 +193,15 @@ impl RuleFound {
             }
         }
         found
+    }
+
+    /// Is the first violation that no such call came before?
+    pub(crate) fn is_for_want_of_earlier(&self, rule: &Rule) -> bool {
+        match &self.first {
+            Some((_, Breach::Before(lack))) => lack.is_for_want(),
+            Some((_, Breach::Edge { .. })) => matches!(rule, Rule::Init(_)),
+            _ => false,
+        }
     }
 
     /// The calls to blame.

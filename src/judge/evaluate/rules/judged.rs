@@ -10,6 +10,7 @@ use super::activations::{Activation, Breach, MAX_TOLD, RuleFound, Share, Tally};
 use super::keys::ReadPaths;
 use super::pairs::{Direction, Pair, kept_in_some};
 use super::templates::questions;
+use crate::assemble::TurnsSeen;
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::comparison::order::{Concurrency, Intervals, Near};
 use crate::evaluate::comparison::score::{CallError, Missing, NoText};
@@ -41,6 +42,7 @@ pub(crate) struct RuleJudge<'a> {
     overlap: bool,
     too_much: bool,
     untimed: Option<usize>,
+    earlier_turn: Option<Option<usize>>,
 }
 
 impl<'a> RuleJudge<'a> {
@@ -78,6 +80,7 @@ impl<'a> RuleJudge<'a> {
             overlap: false,
             too_much: false,
             untimed: None,
+            earlier_turn: None,
         }
     }
 
@@ -92,6 +95,7 @@ impl<'a> RuleJudge<'a> {
             overlap: self.overlap,
             too_much: self.too_much,
             untimed: self.untimed,
+            earlier_turn: self.earlier_turn,
             ..self.reader.captured.missing()
         };
         (missing, self.reader.fault, self.reader.captured.no_text())
@@ -101,7 +105,12 @@ impl<'a> RuleJudge<'a> {
     pub(crate) fn judge(&mut self, rule: &'a Rule) -> (Share, RuleFound) {
         let tally = self.activations(rule);
         let share = Share::new(&tally);
-        let found = RuleFound::new(tally);
+        let mut found = RuleFound::new(tally);
+        if found.is_for_want_of_earlier(rule) {
+            let earlier = self.trajectory.earlier_turns.as_ref();
+            let seen = earlier.filter(|earlier| earlier.seen == TurnsSeen::All);
+            found.n_earlier_turns = seen.map_or(0, |earlier| earlier.n_turns);
+        }
         let share = match self.trajectory.cut_short {
             true => {
                 let has_order = self.intervals.concurrency() != Concurrency::Reply;
@@ -110,6 +119,14 @@ impl<'a> RuleJudge<'a> {
             false => share,
         };
         (share, found)
+    }
+
+    /// [`Missing::earlier_turn`] for calls of this kind.
+    fn earlier_turn(&mut self, a: &CallPattern) -> Option<Option<usize>> {
+        let earlier = self.trajectory.earlier_turns.as_ref()?;
+        let mut names = earlier.names.iter();
+        let named = names.position(|name| self.reader.fits_name(a, name) > Tri::No);
+        (named.is_some() || earlier.seen != TurnsSeen::All).then_some(named)
     }
 
     fn activations(&mut self, rule: &'a Rule) -> Tally {
@@ -189,6 +206,10 @@ impl<'a> RuleJudge<'a> {
     /// The first or the last call: those that no other call is before, or after.
     fn edge(&mut self, shape: &RuleShape<'a>, is_first: bool) -> Tally {
         let fits = self.fits(shape.a);
+        let earlier_turn = match is_first {
+            true => self.earlier_turn(shape.a),
+            false => None,
+        };
         let intervals = match is_first {
             true => &self.intervals,
             false => backwards(&mut self.backwards, &self.intervals),
@@ -225,7 +246,11 @@ impl<'a> RuleJudge<'a> {
             true => self.untimed = self.untimed.or(self.intervals.first_untimed(|_| true)),
             false => self.overlap |= now == Tri::Maybe,
         }
-        let kept = if now == at_best { now } else { Tri::Maybe };
+        let mut kept = if now == at_best { now } else { Tri::Maybe };
+        if kept == Tri::No && earlier_turn.is_some() {
+            kept = Tri::Maybe;
+            self.earlier_turn = self.earlier_turn.or(earlier_turn);
+        }
         of_run(kept, now == Tri::Yes, breach)
     }
 
@@ -236,6 +261,14 @@ impl<'a> RuleJudge<'a> {
         if !any(&a) && !any(&b) {
             return Tally::default();
         }
+        let earlier_turn = match rule {
+            Rule::Precedence(_)
+            | Rule::AlternatePrecedence(_)
+            | Rule::ChainPrecedence(_)
+            | Rule::Succession(_)
+            | Rule::AlternateSuccession(_) => self.earlier_turn(shape.a),
+            _ => None,
+        };
         // No value is needed where one of the kinds is absent.
         let same = if any(&a) && any(&b) { shape.same } else { &[] };
         let captured = &mut self.reader.captured;
@@ -256,6 +289,7 @@ impl<'a> RuleJudge<'a> {
             near,
             ended: &self.ended,
             ends_may_come: self.trajectory.cut_short,
+            may_be_earlier: earlier_turn.is_some(),
         };
         let mut tally = Tally::default();
         for question in questions(rule) {
@@ -265,6 +299,9 @@ impl<'a> RuleJudge<'a> {
             };
             let answers = pair.ask(question, intervals, captured);
             self.too_much |= answers.is_exhausted;
+            if answers.wants_earlier {
+                self.earlier_turn = self.earlier_turn.or(earlier_turn);
+            }
             if answers.is_unplaced {
                 let is_of = |call: usize| a[call].max(b[call]) > Tri::No;
                 self.untimed = self.untimed.or(self.intervals.first_untimed(is_of));

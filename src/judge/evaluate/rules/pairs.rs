@@ -51,6 +51,8 @@ pub(crate) struct Pair<'p, 'v> {
     pub(crate) ended: &'p [Tri],
     /// Calls that have not ended may yet, and then be nearer or farther.
     pub(crate) ends_may_come: bool,
+    /// A call `a` may have been made before the trace began.
+    pub(crate) may_be_earlier: bool,
 }
 
 /// The outcome for the calls that ask.
@@ -60,6 +62,8 @@ pub(crate) struct Answers {
     pub(crate) is_exhausted: bool,
     /// An answer is open.
     pub(crate) is_open: bool,
+    /// An answer is open because a call may have been made before the trace began.
+    pub(crate) wants_earlier: bool,
     /// The answers depend on a call whose time is not known.
     pub(crate) is_unplaced: bool,
 }
@@ -97,6 +101,7 @@ impl Pair<'_, '_> {
             tally: Tally::default(),
             is_exhausted: false,
             is_open: false,
+            wants_earlier: false,
             is_unplaced: false,
         };
         for (call, fit) in self.fits[usize::from(question.of_b)].iter().enumerate() {
@@ -125,6 +130,10 @@ impl Pair<'_, '_> {
             let has_partner = kept == Tri::from(!question.bars);
             if !is_near_any && has_partner && intervals.is_unplaced(call) {
                 kept = Tri::Maybe;
+            }
+            if self.may_be_earlier && kept == Tri::No && so_far.wants_earlier(call) {
+                kept = Tri::Maybe;
+                answers.wants_earlier = true;
             }
             answers.is_open |= kept == Tri::Maybe;
             let activation = Activation {
@@ -294,6 +303,14 @@ impl<'p, 'v> Asked<'p, 'v> {
             false if self.has_unplaced => Tri::Maybe,
             false => kept_in_some(self.question.overlap),
         }
+    }
+
+    /// Would a call before all others keep the rule?
+    fn wants_earlier(&self, x: usize) -> bool {
+        self.question.place == Direction::Before
+            && !self.question.bars
+            && self.first_after(x, self.blockers(x)).is_none()
+            && self.lack(x).is_for_want()
     }
 
     fn breach(&self, x: usize) -> Breach {

@@ -8,16 +8,27 @@ use crate::evaluate::comparison::alignment::{times, was_called};
 use crate::evaluate::parameters::call_pattern::CallPattern;
 use crate::evaluate::parameters::rule::{Rule, RuleShape};
 use crate::evaluate::parameters::same::Same;
-use crate::extract::ToolCall;
+use crate::extract::{ToolCall, Trajectory};
 
 /// The first violation of a rule, and how many more there are.
-pub(crate) fn violation(rule: &Rule, found: &RuleFound, calls: &[ToolCall]) -> Option<String> {
+pub(crate) fn violation(rule: &Rule, found: &RuleFound, trajectory: &Trajectory) -> Option<String> {
     let (call, breach) = found.first.as_ref()?;
-    let explanation = RuleExplanation { rule, calls };
+    let explanation = RuleExplanation {
+        rule,
+        calls: &trajectory.tool_calls,
+        place: match trajectory.is_agent_run {
+            true => "in this run",
+            false => "in this trace",
+        },
+    };
     let mut sentence = match call {
         Some(call) => explanation.of_call(*call, breach),
         None => explanation.of_run(breach),
     };
+    if found.n_earlier_turns > 0 {
+        let turns = counted(found.n_earlier_turns, "earlier turn", "earlier turns");
+        sentence.push_str(&format!(" (nor in the {turns} of this session)"));
+    }
     if found.n_others > 0 {
         sentence.push_str(&format!(", and {} more", found.n_others));
     }
@@ -60,6 +71,8 @@ pub(crate) fn asking(rule: &Rule) -> String {
 struct RuleExplanation<'a> {
     rule: &'a Rule,
     calls: &'a [ToolCall],
+    /// "in this trace".
+    place: &'static str,
 }
 
 impl RuleExplanation<'_> {
@@ -140,7 +153,13 @@ impl RuleExplanation<'_> {
         let (within, same) = (self.within(), self.same());
         let side = if after { "after" } else { "before" };
         match *lack {
-            Lack::Nothing => format!("{called}: no {asked} {side} it{same}{within}"),
+            Lack::Nothing if after => format!("{called}: no {asked} after it{same}{within}"),
+            Lack::Nothing => {
+                format!(
+                    "{called}: no {asked} before it {}{same}{within}",
+                    self.place
+                )
+            }
             Lack::Overlap(other) if after => {
                 format!("{} began before {called} had finished", self.called(other))
             }
@@ -183,7 +202,9 @@ impl RuleExplanation<'_> {
         let a = self.rule.shape().a;
         match (breach, self.rule) {
             (Breach::Count { .. }, _) => self.count(breach, a),
-            (Breach::Edge { .. }, Rule::Init(_)) => self.at_edge(breach, "first", a),
+            (Breach::Edge { .. }, Rule::Init(_)) => {
+                self.at_edge(breach, &format!("first {}", self.place), a)
+            }
             (Breach::Edge { .. }, _) => self.at_edge(breach, "last", a),
             _ => String::new(),
         }

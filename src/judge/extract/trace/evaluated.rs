@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use otlp::span::{Span, SpanClass};
+
 use super::span_roles::SpanRoles;
 use crate::assemble::{CloseReason, Trace};
 use crate::extract::spans::SpanIdx;
@@ -80,6 +82,18 @@ fn is_top_span(roles: &SpanRoles<'_>) -> impl Fn(SpanIdx) -> bool {
                 && roles.recognised[span_idx].call.is_none()
                 && holds_agent[span_idx])
     }
+}
+
+/// Did the first model request hold an answer, which an earlier turn of the session had got? `None`
+/// if no messages of it were captured.
+pub(crate) fn continues_session(trace: &Trace) -> Option<bool> {
+    let models = || trace.spans.iter().filter(|(_, class)| class.model);
+    let (first, _) = models().find(|(span, _)| span.repeats_answers.is_some())?;
+    // The reply of a model whose messages were not captured may be the answer.
+    let is_before = |(span, _): &(Span, SpanClass)| {
+        span.repeats_answers.is_none() && span.end_unix_nanos <= first.start_unix_nanos
+    };
+    first.repeats_answers.filter(|_| !models().any(is_before))
 }
 
 /// The session of the evaluated span, else of those above it, else of the earliest span that names

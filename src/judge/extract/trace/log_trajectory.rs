@@ -60,6 +60,7 @@ fn records_as_spans(trace: &Trace) -> Trace {
             end_unix_nanos: record.time_unix_nanos,
             flags: 0,
             n_attributes: 0,
+            repeats_answers: None,
             status: if failed { Status::Error } else { Status::Unset },
             scope: ScopeHash::default(),
             resource: Arc::clone(&record.resource),

@@ -1,0 +1,411 @@
+//! Remembers of each session its turns, each a trace of its own, and the tools that they called: a
+//! turn is not blamed for want of a call that an earlier one made. Knows the tools by name; does
+//! not know what is expected of them.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::{DefaultHashBuilder, HashMap};
+use otlp::span::{Now, PeerId, TraceId};
+
+use super::beginnings::Beginnings;
+use super::fifo_timers::FifoTimers;
+use super::shares::{BudgetShare, Excess, Shares, TraceSender};
+use super::slab::{Slab, Slot};
+use super::timers::ticks;
+
+const MAX_SESSIONS: usize = 65_536;
+/// Turns of a session that are kept one by one: the first and the latest.
+const MAX_TURNS: usize = 64;
+const MAX_NAMES: usize = 64;
+/// Later turns that a turn revises: each is judged again.
+const MAX_REVISED: usize = 8;
+const MAX_NAME_SIZE: usize = 128;
+
+/// Bytes of a session in the index and the queues.
+const ENTRY_SIZE: usize = 64;
+/// What the allocator and the counts of a shared name take.
+const NAME_SIZE: usize = 32;
+
+/// Where a turn's messages do not tell, it is taken for the first of its session if none is known
+/// and nothing was forgotten for this long.
+const PAUSE: Duration = Duration::from_secs(30 * 60);
+
+/// The sessions that had turns of late. Where there is no room, the peer that holds the most gives
+/// way: its session without a turn for longest is forgotten, and a peer's memory begins then.
+#[derive(Debug)]
+pub struct Sessions {
+    /// Keyed, so that no sender can choose names that collide. No order of output depends on it.
+    hasher: DefaultHashBuilder,
+    index: HashMap<u64, Slot>,
+    sessions: Slab<Session>,
+    shares: Shares,
+    /// A queue for each peer.
+    order: FifoTimers,
+    max_size: usize,
+    /// Unix time at which the memory of sessions begins.
+    memory_unix_nanos: u64,
+    beginnings: Beginnings,
+    /// Unix time at which spans were last missed, which may have been those of a turn.
+    missed_unix_nanos: u64,
+}
+
+#[derive(Debug, Default)]
+struct Session {
+    key: u64,
+    share: BudgetShare,
+    /// By start. Beyond the bound the first stands for those after it.
+    turns: Vec<KnownTurn>,
+    n_merged: usize,
+    /// Calls of a merged turn may be missing.
+    is_torn: bool,
+    /// Each with the start of the first turn that called it.
+    names: Vec<(Arc<str>, u64)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct KnownTurn {
+    start_unix_nanos: u64,
+    trace_id: TraceId,
+    /// No turn came before it, by its messages or else by the memory when it was first noted.
+    is_first: bool,
+    reaches_back: bool,
+    /// All of its calls are known.
+    is_whole: bool,
+}
+
+/// A trace that is a turn of a session.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    /// The service whose session it is.
+    pub service: &'a str,
+    /// The id of the session.
+    pub session: &'a str,
+    /// The trace.
+    pub trace_id: TraceId,
+    /// Its start, Unix nanoseconds.
+    pub start_unix_nanos: u64,
+    /// Did its first model request repeat answers of earlier turns? `None` if that is not known.
+    pub continues: Option<bool>,
+    /// All of its calls are known.
+    pub is_whole: bool,
+    /// The sender of the trace.
+    pub peer: PeerId,
+}
+
+/// What is known of the turns before one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EarlierTurns {
+    /// How many there were at least.
+    pub n_turns: usize,
+    /// The tools that they called.
+    pub names: Vec<Arc<str>>,
+    /// Were all of them seen?
+    pub seen: TurnsSeen,
+}
+
+/// How many of the earlier turns of a session were seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TurnsSeen {
+    /// All of them, whole.
+    All,
+    /// There were more.
+    NotAll,
+    /// None, and it is not known whether there were any.
+    Unknown,
+}
+
+impl Sessions {
+    /// No session yet. Without a guard, nothing came before this memory (`replay`).
+    pub(crate) fn new(max_size: usize, is_guarded: bool, now: Now) -> Self {
+        let begin = if is_guarded { now.unix_nanos } else { 0 };
+        Self {
+            hasher: DefaultHashBuilder::default(),
+            index: HashMap::new(),
+            sessions: Slab::new(),
+            shares: Shares::default(),
+            order: FifoTimers::new(1),
+            max_size,
+            memory_unix_nanos: begin,
+            beginnings: Beginnings::default(),
+            missed_unix_nanos: begin,
+        }
+    }
+
+    /// Sets the limit of memory from now on.
+    pub(crate) fn resize(&mut self, max_size: usize) {
+        self.max_size = max_size;
+        self.forget();
+    }
+
+    /// Bytes of all sessions.
+    pub(crate) fn size(&self) -> usize {
+        self.shares.size()
+    }
+
+    /// Spans were missed: no session that is known was seen whole any more.
+    pub(crate) fn miss(&mut self, now: Now) {
+        self.memory_unix_nanos = self.memory_unix_nanos.max(now.unix_nanos);
+        self.missed_unix_nanos = self.memory_unix_nanos;
+    }
+
+    /// Notes a turn and the tools that it called. Returns the next turns, if this changes them.
+    pub(crate) fn note<'n>(
+        &mut self,
+        turn: &Turn<'_>,
+        names: impl Iterator<Item = &'n Arc<str>>,
+        now: Now,
+    ) -> Vec<TraceId> {
+        let key = self.key(turn);
+        let memory = self
+            .beginnings
+            .of(turn.peer)
+            .max(Some(self.memory_unix_nanos));
+        let reaches_back = memory.is_none_or(|begin| {
+            begin == 0 || begin.saturating_add(ticks(PAUSE)) <= turn.start_unix_nanos
+        });
+        let slot = *self.index.entry(key).or_insert_with(|| {
+            let sender = TraceSender {
+                peer: turn.peer,
+                service: 0,
+            };
+            let share = self.shares.open(sender, 0);
+            self.order.grow(share.peer() + 1);
+            self.sessions.insert(Session {
+                key,
+                share,
+                ..Session::default()
+            })
+        });
+        let Some(session) = self.sessions.get_mut(slot) else {
+            return Vec::new();
+        };
+        let size = if session.turns.is_empty() {
+            0
+        } else {
+            session.size()
+        };
+        let is_changed = session.note(turn, names, reaches_back);
+        self.shares.resize(session.share, size, session.size());
+        self.order.start(session.share.peer(), slot, now.unix_nanos);
+        let is_later = |known: &&KnownTurn| known.start_unix_nanos > turn.start_unix_nanos;
+        let later = session.turns.iter().filter(|_| is_changed).filter(is_later);
+        let later = later
+            .map(|known| known.trace_id)
+            .take(MAX_REVISED)
+            .collect();
+        self.forget();
+        later
+    }
+
+    /// What is known of the turns before a turn that was noted; `None` if there were none.
+    pub(crate) fn earlier(&self, turn: &Turn<'_>) -> Option<EarlierTurns> {
+        let slot = self.index.get(&self.key(turn));
+        let session = slot.and_then(|slot| self.sessions.get(*slot));
+        let (turns, names) = session.map_or((&[][..], &[][..]), |it| (&it.turns, &it.names));
+        let is_earlier = |start: u64| start < turn.start_unix_nanos;
+        let n_earlier = turns.partition_point(|known| is_earlier(known.start_unix_nanos));
+        let (earlier, rest) = turns.split_at(n_earlier);
+        let seen = match earlier.first() {
+            None if rest
+                .iter()
+                .any(|it| it.trace_id == turn.trace_id && it.is_first) =>
+            {
+                return None;
+            }
+            None if turn.continues == Some(true) => TurnsSeen::NotAll,
+            None => TurnsSeen::Unknown,
+            Some(first) => {
+                let is_missed = first.start_unix_nanos <= self.missed_unix_nanos;
+                let is_whole = first.is_first && earlier.iter().all(|it| it.is_whole);
+                match is_whole && !is_missed && session.is_some_and(|it| !it.is_torn) {
+                    true => TurnsSeen::All,
+                    false => TurnsSeen::NotAll,
+                }
+            }
+        };
+        let n_merged = session.map_or(0, |it| it.n_merged);
+        let names = names.iter().filter(|(_, since)| is_earlier(*since));
+        let mut names: Vec<Arc<str>> = names.map(|(name, _)| name.clone()).collect();
+        names.sort_unstable();
+        Some(EarlierTurns {
+            n_turns: n_earlier + if n_earlier > 0 { n_merged } else { 0 },
+            names,
+            seen,
+        })
+    }
+
+    fn key(&self, turn: &Turn<'_>) -> u64 {
+        self.hasher.hash_one((turn.service, turn.session))
+    }
+
+    fn forget(&mut self) {
+        while self.sessions.len() > MAX_SESSIONS || self.shares.size() > self.max_size {
+            let measure = match self.sessions.len() > MAX_SESSIONS {
+                true => Excess::Traces,
+                false => Excess::Size,
+            };
+            let heaviest = self.shares.heaviest(measure);
+            let Some((oldest, noted)) = self.order.first(heaviest.peer()) else {
+                return;
+            };
+            self.order.cancel(oldest);
+            if let Some(session) = self.sessions.remove(oldest) {
+                self.index.remove(&session.key);
+                self.shares.close(session.share, session.size());
+            }
+            let of_all = self.beginnings.begin(self.shares.peer(heaviest), noted);
+            self.memory_unix_nanos = self.memory_unix_nanos.max(of_all.unwrap_or_default());
+        }
+    }
+}
+
+impl Session {
+    /// Returns whether anything is new.
+    fn note<'n>(
+        &mut self,
+        turn: &Turn<'_>,
+        names: impl Iterator<Item = &'n Arc<str>>,
+        reaches_back: bool,
+    ) -> bool {
+        let known = self
+            .turns
+            .iter()
+            .position(|it| it.trace_id == turn.trace_id);
+        let known = known.map(|at| self.turns.remove(at));
+        let reaches_back = known.map_or(reaches_back, |known| known.reaches_back);
+        let mut new = KnownTurn {
+            start_unix_nanos: turn.start_unix_nanos,
+            trace_id: turn.trace_id,
+            is_first: match turn.continues {
+                Some(continues) => !continues,
+                None => reaches_back,
+            },
+            reaches_back,
+            is_whole: turn.is_whole,
+        };
+        let mut is_changed = false;
+        for name in names {
+            match self.names.iter().position(|(known, _)| known == name) {
+                Some(at) => {
+                    let since = &mut self.names[at].1;
+                    is_changed |= new.start_unix_nanos < *since;
+                    *since = new.start_unix_nanos.min(*since);
+                }
+                None if self.names.len() < MAX_NAMES && name.len() <= MAX_NAME_SIZE => {
+                    self.names.push((name.clone(), new.start_unix_nanos));
+                    is_changed = true;
+                }
+                None => new.is_whole = false,
+            }
+        }
+        is_changed |= known != Some(new);
+        let is_before = |it: &KnownTurn| it.start_unix_nanos <= new.start_unix_nanos;
+        let at = self.turns.partition_point(is_before);
+        self.turns.insert(at, new);
+        if self.turns.len() > MAX_TURNS {
+            self.is_torn |= !self.turns.remove(1).is_whole;
+            self.n_merged += 1;
+        }
+        is_changed
+    }
+
+    fn size(&self) -> usize {
+        let names = self.names.iter();
+        let names = names.map(|it| size_of_val(it) + NAME_SIZE + it.0.len());
+        let turns = size_of_val(&*self.turns);
+        size_of::<Self>() + ENTRY_SIZE + turns + names.sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    const BEGIN: u64 = 1_000_000_000_000_000;
+
+    fn now(seconds: u64) -> Now {
+        Now {
+            instant: Instant::now(),
+            unix_nanos: BEGIN + seconds * 1_000_000_000,
+        }
+    }
+
+    fn turn(session: &str, seconds: u64, peer: u64) -> Turn<'_> {
+        Turn {
+            service: "shop",
+            session,
+            trace_id: TraceId::try_new(&u128::from(seconds + 1).to_be_bytes()).unwrap(),
+            start_unix_nanos: now(seconds).unix_nanos,
+            continues: None,
+            is_whole: true,
+            peer: PeerId(peer),
+        }
+    }
+
+    fn note(sessions: &mut Sessions, turn: &Turn<'_>, names: &[&str], seconds: u64) -> usize {
+        let names: Vec<Arc<str>> = names.iter().map(|name| (*name).into()).collect();
+        sessions.note(turn, names.iter(), now(seconds)).len()
+    }
+
+    fn seen(sessions: &Sessions, turn: &Turn<'_>) -> Option<TurnsSeen> {
+        sessions.earlier(turn).map(|earlier| earlier.seen)
+    }
+
+    #[test]
+    fn a_flood_takes_no_other_peers_sessions_and_makes_only_its_own_turns_doubtful() {
+        let mut sessions = Sessions::new(1 << 14, true, now(0));
+        let first = turn("chat", 4_000, 1);
+        note(&mut sessions, &first, &["authenticate"], 4_000);
+        for at in 4_001..5_000 {
+            let session = format!("flood {at}");
+            note(&mut sessions, &turn(&session, at, 2), &["look"], at);
+            assert!(sessions.size() <= 1 << 14);
+        }
+        let earlier = sessions.earlier(&turn("chat", 5_000, 1)).unwrap();
+        assert_eq!(
+            (earlier.seen, &*earlier.names[0]),
+            (TurnsSeen::All, "authenticate")
+        );
+        // A new session of the peer that flooded may be one that was forgotten.
+        for (peer, expected) in [(2, Some(TurnsSeen::Unknown)), (3, None)] {
+            let new = turn("new", 5_000, peer);
+            let session = format!("new {peer}");
+            let new = Turn {
+                session: &session,
+                ..new
+            };
+            note(&mut sessions, &new, &[], 5_000);
+            assert_eq!(seen(&sessions, &new), expected, "peer {peer}");
+        }
+    }
+
+    #[test]
+    fn a_session_beyond_its_bounds_is_not_seen_whole() {
+        let mut sessions = Sessions::new(1 << 20, true, now(0));
+        let last = turn("chat", 9_000, 1);
+        for at in 4_000..4_100 {
+            note(&mut sessions, &turn("chat", at, 1), &["look"], at);
+        }
+        let earlier = sessions.earlier(&last).unwrap();
+        assert_eq!((earlier.n_turns, earlier.seen), (100, TurnsSeen::All));
+        let names: Vec<String> = (0..65).map(|n| format!("tool {n}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        note(&mut sessions, &turn("chat", 4_100, 1), &names, 4_100);
+        assert_eq!(sessions.earlier(&last).unwrap().names.len(), MAX_NAMES);
+        assert_eq!(seen(&sessions, &last), Some(TurnsSeen::NotAll));
+    }
+
+    #[test]
+    fn only_news_changes_later_turns() {
+        let mut sessions = Sessions::new(1 << 20, true, now(0));
+        note(&mut sessions, &turn("chat", 4_010, 1), &["look"], 4_010);
+        let first = turn("chat", 4_000, 1);
+        assert_eq!(note(&mut sessions, &first, &["look"], 4_020), 1);
+        assert_eq!(note(&mut sessions, &first, &["look"], 4_030), 0);
+        assert_eq!(note(&mut sessions, &first, &["look", "find"], 4_040), 1);
+    }
+}
