@@ -1,0 +1,33 @@
+# packages: llama-index-core llama-index-llms-openai-like openinference-instrumentation-llama-index
+# instrumentation: openinference with OPENINFERENCE_ENABLE_GENAI_SEMCONV
+# env: OPENINFERENCE_ENABLE_GENAI_SEMCONV=true
+"""An agent workflow of LlamaIndex, whose instrumentation copies its attributes to gen_ai."""
+
+import asyncio
+import os
+
+from bank import QUESTION, TOOLS, provider
+
+provider = provider()
+
+from llama_index.core.agent.workflow import FunctionAgent
+from llama_index.llms.openai_like import OpenAILike
+from openinference.instrumentation.llama_index import LlamaIndexInstrumentor
+
+LlamaIndexInstrumentor().instrument()
+llm = OpenAILike(
+    model="gpt-4o",
+    api_base=os.environ["OPENAI_BASE_URL"],
+    api_key="none",
+    is_chat_model=True,
+    is_function_calling_model=True,
+)
+agent = FunctionAgent(name="bank_agent", tools=TOOLS, llm=llm, streaming=False)
+
+
+async def main():
+    await agent.run(QUESTION)
+
+
+asyncio.run(main())
+provider.shutdown()
