@@ -278,9 +278,10 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
     let session = session(&roles, evaluated);
     let subject = subject(&roles, recogniser, evaluated);
     let topmost = roles.tree.topmost(evaluated);
-    let own_run = roles.runs.iter().find(|run| run.span == evaluated);
-    let agent = match own_run {
-        Some(run) => Some(Cow::Borrowed(&*run.name)),
+    let agent = match roles.roles[evaluated].own_run {
+        Some(run) => Some(Cow::Borrowed(
+            &*roles.runs[roles.innermost_of_wrappers(run)].name,
+        )),
         None => own_agent(&roles.recognised[evaluated].view),
     };
     let ends = trace.spans.iter().map(|(span, _)| span.end_unix_nanos);

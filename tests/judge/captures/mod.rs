@@ -5,8 +5,11 @@
 //! so does an exception that no longer occurs. The table of `docs/frameworks.md` is made from the
 //! same comparison. Proves nothing about timers, transports or evaluators.
 
+mod copies;
 mod coverage;
 mod half_arrived;
+mod selected_agents;
+mod spellings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -65,6 +65,7 @@ keys! {
     TOOL_NAME = "tool.name" Value Mark,
     GEN_AI_TOOL_NAME = "gen_ai.tool.name" Value Mark,
     AGENT_NAME = "agent.name" Value Mark,
+    LOGFIRE_TEMPLATE = "logfire.msg_template" Value Mark,
     SYNTHESIZED = "tool.synthesized" Value Field,
     AI_PROMPT_TOOLS = "ai.prompt.tools" Presence Field,
     SMOLAGENTS_STEPS = "smolagents.max_steps" Presence Field,
@@ -75,6 +76,8 @@ keys! {
     TRACELOOP_ENTITY = "traceloop.entity.name" Value Field,
     PLAIN_TOOL_NAME = "tool_name" Value Field,
     PLAIN_FUNCTION_NAME = "function_name" Value Field,
+    PLAIN_NAME = "name" Value Field,
+    LOGFIRE_MESSAGE = "logfire.msg" Value Field,
 
     // Call ids.
     GEN_AI_CALL_ID = "gen_ai.tool.call.id" Value Field,
@@ -124,6 +127,7 @@ keys! {
     TOOL_OUTPUT = "tool.output" Value Result,
     PLAIN_TOOL_RESPONSE = "tool_response" Value Result,
     GEN_AI_COMPLETION = "gen_ai.completion" Output Result,
+    ANTHROPIC_RESULT = "anthropic.tool_result.content" Value Result,
 
     // How they are written.
     ADK_EVENT = "gcp.vertex.agent.event_id" Presence Field,
@@ -143,6 +147,8 @@ keys! {
     // Agents.
     GEN_AI_AGENT = "gen_ai.agent.name" Value Field,
     GEN_AI_AGENT_ID = "gen_ai.agent.id" Value Field,
+    GEN_AI_WORKFLOW = "gen_ai.workflow.name" Value Field,
+    TRANSFER_MODE = "gen_ai.transfer.mode" Value Field,
     PLAIN_AGENT_NAME = "agent_name" Value Field,
     GRAPH_NODE = "graph.node.id" Value Field,
     AI_FUNCTION = "ai.telemetry.functionId" Value Field,
@@ -177,6 +183,8 @@ keys! {
     AI_SESSION_METADATA = "ai.telemetry.metadata.sessionId" Value Field,
     AI_SESSION_CONTEXT = "ai.settings.context.sessionId" Value Field,
     MASTRA_SESSION = "mastra.metadata.sessionId" Value Field,
+    GROUP_ID = "group_id" Value Field,
+    AGENT_TRACE_ID = "agent_trace_id" Presence Field,
 
     // Messages of models.
     OUTPUT_MESSAGES = "gen_ai.output.messages" Reply Message,
@@ -348,6 +356,9 @@ pub(super) const AGENTS: &[KeyId] = &[
     ENTITY_NAME,
 ];
 
+/// Names the entity that a span is about; a normaliser copies it to `gen_ai.agent.name`.
+pub(super) const COPIED_TO_AGENT: KeyId = TRACELOOP_ENTITY;
+
 pub(super) const SESSIONS: &[KeyId] = &[
     CONVERSATION_ID,
     SESSION_ID,
@@ -363,6 +374,9 @@ pub(super) const SESSIONS: &[KeyId] = &[
     AI_SESSION_CONTEXT,
     MASTRA_SESSION,
 ];
+
+/// A key with a general name that holds a session beside another key.
+pub(super) const SESSION_BESIDE: (KeyId, KeyId) = (GROUP_ID, AGENT_TRACE_ID);
 
 /// A node of a graph, and its step.
 pub(super) const NODES: &[(KeyId, KeyId)] = &[

@@ -37,6 +37,10 @@ pub(crate) fn complete_call<'a>(call: &mut SpanCall<'a>, span: &View<'a>, is_age
             own_agent(span)
         };
     }
+    // A normaliser copies the name of whatever the span is about to the agent's.
+    if call.agent.is_some() && call.agent == call.name && span.is(keys::OPERATION, "execute_tool") {
+        call.agent = None;
+    }
     call.failed |= failed(span);
 }
 
@@ -69,19 +73,26 @@ pub(crate) fn own_agent<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     if !span.has_any(MAY_NAME_AGENT) {
         return None;
     }
-    span.first_text(keys::AGENTS)
+    let copied = span.text(keys::COPIED_TO_AGENT);
+    let is_own =
+        |&key: &KeyId| key != keys::GEN_AI_AGENT || copied.is_none() || span.text(key) != copied;
+    let mut agents = keys::AGENTS.iter().copied().filter(is_own);
+    agents
+        .find_map(|key| span.text(key))
         .or_else(|| metadata_entry(span, keys::METADATA_AGENT))
 }
 
-const MAY_NAME_SESSION: KeyBits = KeyBits::new(keys::SESSIONS);
+const MAY_NAME_SESSION: KeyBits =
+    KeyBits::new(keys::SESSIONS).union(KeyBits::new(&[keys::SESSION_BESIDE.1]));
 
 /// The session or conversation that a span names.
 pub(crate) fn own_session<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
-    if span.has_any(MAY_NAME_SESSION) {
-        span.first_text(keys::SESSIONS)
-    } else {
-        None
+    if !span.has_any(MAY_NAME_SESSION) {
+        return None;
     }
+    let (key, beside) = keys::SESSION_BESIDE;
+    let shared = span.first_text(keys::SESSIONS);
+    shared.or_else(|| span.has(beside).then(|| span.text(key))?)
 }
 
 /// A node of an agent graph; every span within it repeats its name and step.

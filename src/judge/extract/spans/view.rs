@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use otlp::span::{
-    Attribute, Event, IndexedAttributes, KeptAttributes, KeyId, LogRecord, Span, Value,
+    Attribute, Event, IndexedAttributes, KeptAttributes, KeyId, LogRecord, ScopeHash, Span, Value,
 };
 
 use super::key_bits::KeyBits;
@@ -17,6 +17,7 @@ use crate::extract::values::Raw;
 pub(crate) struct View<'a> {
     attributes: IndexedAttributes<'a>,
     is_record: bool,
+    scope: ScopeHash,
 }
 
 impl<'a> View<'a> {
@@ -25,6 +26,7 @@ impl<'a> View<'a> {
         Self {
             attributes: span.kept.index(),
             is_record: false,
+            scope: span.scope,
         }
     }
 
@@ -41,12 +43,18 @@ impl<'a> View<'a> {
         Self {
             attributes: kept.index(),
             is_record: true,
+            scope: ScopeHash::default(),
         }
     }
 
     /// Is it a log record?
     pub(crate) fn is_record(&self) -> bool {
         self.is_record
+    }
+
+    /// The instrumentation scope that made it.
+    pub(crate) fn scope(&self) -> ScopeHash {
+        self.scope
     }
 
     pub(crate) fn name(&self) -> &'a str {

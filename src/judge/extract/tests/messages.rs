@@ -56,7 +56,8 @@ fn calls_that_only_messages_tell_of_are_marked_so() {
 fn ids_come_from_the_raw_answer_below_a_request() {
     let raw = |choices: &str| {
         [
-            model(1, 0, 0, 9)
+            span(1, 0, "litellm_request", 0, 9)
+                .with("gen_ai.operation.name", "chat")
                 .with("gen_ai.completion.0.function_call.name", "search")
                 .with("gen_ai.completion.0.function_call.arguments", r#"{"q": 1}"#),
             span(2, 1, "raw_gen_ai_request", 0, 9).with("llm.azure_ai.choices", choices),
@@ -79,7 +80,8 @@ fn ids_come_from_the_raw_answer_below_a_request() {
     assert_eq!(ids(&raw(cut)), [None]);
     // The span above names all calls, so that a long answer hides none.
     let [_, below] = raw(cut);
-    let idle = [agent(3, 0, "desk", 0, 99), model(1, 3, 0, 9), below];
+    let request = span(1, 3, "litellm_request", 0, 9).with("gen_ai.operation.name", "chat");
+    let idle = [agent(3, 0, "desk", 0, 99), request, below];
     assert_ne!(taken(&idle).completeness, CloseReason::SizeLimit);
     // Alone it is a reply like any other, and one that was cut may have held calls.
     let alone = |choices: &str| {

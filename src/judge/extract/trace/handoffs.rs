@@ -13,16 +13,19 @@ const TRANSFERS: &[&str] = &[
     "transfer_back_to_",
 ];
 
-/// Is a call of this name a transfer? `is_agent` gets letters and digits, and is called only if the
-/// name alone does not decide.
+/// Is a call of this name a transfer? Its span may say (`gen_ai.transfer.mode`). `is_agent` gets
+/// letters and digits, and is called only if nothing else decides.
 pub(crate) fn is_handoff(
     name: &str,
+    mode: Option<&str>,
     handoffs: &Handoffs,
     is_agent: impl FnOnce(&str) -> bool,
 ) -> bool {
     match handoffs {
         Handoffs::Off => false,
         Handoffs::Globs(globs) => globs.iter().any(|glob| glob_matches(glob, name)),
+        Handoffs::Auto if mode == Some("pass_control") => true,
+        Handoffs::Auto if mode == Some("return_to_caller") => false,
         Handoffs::Auto if name == "transfer_to_agent" => true,
         Handoffs::Auto => {
             let target = TRANSFERS.iter().find_map(|word| {
@@ -63,8 +66,8 @@ mod tests {
             "handoff to Weather specialist",
             "Transfer_To_BillingAgent",
         ] {
-            assert!(is_handoff(name, &Handoffs::Auto, agents), "{name}");
-            assert!(!is_handoff(name, &Handoffs::Off, agents), "{name}");
+            assert!(is_handoff(name, None, &Handoffs::Auto, agents), "{name}");
+            assert!(!is_handoff(name, None, &Handoffs::Off, agents), "{name}");
         }
         for name in [
             "transfer_to_savings",
@@ -73,17 +76,20 @@ mod tests {
             "billing_agent",
             "délégué",
         ] {
-            assert!(!is_handoff(name, &Handoffs::Auto, agents), "{name}");
+            assert!(!is_handoff(name, None, &Handoffs::Auto, agents), "{name}");
         }
     }
 
     #[test]
     fn globs_replace_the_rule() {
         let handoffs = Handoffs::Globs(vec!["go_*".into(), "pass?".into()]);
-        assert!(is_handoff("go_home", &handoffs, agents) && is_handoff("pass1", &handoffs, agents));
         assert!(
-            !is_handoff("transfer_to_agent", &handoffs, agents)
-                && !is_handoff("pass12", &handoffs, agents)
+            is_handoff("go_home", None, &handoffs, agents)
+                && is_handoff("pass1", None, &handoffs, agents)
+        );
+        assert!(
+            !is_handoff("transfer_to_agent", None, &handoffs, agents)
+                && !is_handoff("pass12", None, &handoffs, agents)
         );
     }
 }

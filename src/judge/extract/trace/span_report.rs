@@ -138,16 +138,14 @@ fn role(
     if roles.roles[span_idx].model_of == Some(span_idx) {
         return SpanRole::Model(convention());
     }
+    if let Some(run) = roles.roles[span_idx].own_run {
+        return SpanRole::InnerRun((&*roles.runs[run].name).into());
+    }
     let note = roles.spans[span_idx].1.recognition;
     let recognised = recogniser.recall(&roles.recognised[span_idx].view, note);
-    let view = &roles.recognised[span_idx].view;
-    let Some(agent) = recognised.agent.and_then(|run| run.agent_run(view)) else {
-        return SpanRole::Other;
-    };
-    let run_above = roles.roles[span_idx].run_above.map(|run| &roles.runs[run]);
-    match run_above {
-        Some(above) if above.name == agent => SpanRole::InnerRun((&*agent).into()),
-        _ => SpanRole::Completion(convention()),
+    match recognised.agent {
+        Some(_) => SpanRole::Completion(convention()),
+        None => SpanRole::Other,
     }
 }
 

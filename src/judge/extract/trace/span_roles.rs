@@ -17,7 +17,7 @@ use crate::extract::spans::conventions::refines;
 use crate::extract::spans::shared_keys::{complete_call, own_agent};
 use crate::extract::spans::{
     ConventionId, ConventionRef, KeyBits, RecognisedSpan, RecognisedSpans, Recogniser, SpanCall,
-    SpanIdx, View,
+    SpanIdx, View, keys,
 };
 use crate::extract::tool_call::Payload;
 use crate::extract::values::{Conversation, payload};
@@ -54,7 +54,7 @@ pub(crate) struct Role<'a> {
     /// Why a tool span is no call of its own.
     pub(crate) excluded: Option<Exclusion>,
     /// The run that this span starts or continues.
-    own_run: Option<RunIdx>,
+    pub(crate) own_run: Option<RunIdx>,
     /// The agent run that it lies in, its own left out.
     pub(crate) run_above: Option<RunIdx>,
     /// The tool call that it lies in, its own left out; folded spans are skipped.
@@ -72,6 +72,9 @@ struct Above {
     call: Option<SpanIdx>,
     model: Option<SpanIdx>,
 }
+
+/// How many siblings of a model's span are searched for another report of its call.
+const MAX_SIBLINGS: usize = 16;
 
 /// A position in `SpanRoles::runs`.
 pub(crate) type RunIdx = usize;
@@ -212,9 +215,10 @@ impl<'a> SpanRoles<'a> {
                 continue;
             };
             let is_agent = |name: &str| known.get_or_insert_with(all_agents).contains(name);
+            let mode = span.view.str(keys::TRANSFER_MODE);
             if recogniser.ignores(name) {
                 exclusions.push((span_idx, Exclusion::Ignored));
-            } else if handoffs::is_handoff(name, &recogniser.tools.handoffs, is_agent) {
+            } else if handoffs::is_handoff(name, mode, &recogniser.tools.handoffs, is_agent) {
                 exclusions.push((span_idx, Exclusion::Handoff));
             }
         }
@@ -227,6 +231,7 @@ impl<'a> SpanRoles<'a> {
     /// One pass from the top down: runs, models, and calls folded into the call above them.
     fn walk(&mut self, max_size: usize) {
         let mut known = KnownCalls::default();
+        let mut models: HashMap<SpanIdx, Vec<SpanIdx>> = HashMap::new();
         for at in 0..self.tree.parents_first.len() {
             let span_idx = self.tree.parents_first[at];
             let parent = self.tree.parent[span_idx];
@@ -236,8 +241,12 @@ impl<'a> SpanRoles<'a> {
             role.call_above = above.call;
             role.model_of = above.model;
             if self.recognised[span_idx].is_model {
-                role.is_inner_model = above.model.is_some();
-                role.model_of = above.model.or(Some(span_idx));
+                let siblings = parent.map(|parent| models.entry(parent).or_default());
+                let twin = siblings.and_then(|siblings| self.twin_of_model(span_idx, siblings));
+                let outer = above.model.or(twin);
+                let role = &mut self.roles[span_idx];
+                role.is_inner_model = outer.is_some();
+                role.model_of = outer.or(Some(span_idx));
             }
             if let Some(name) = self.recognised[span_idx].agent.take() {
                 self.roles[span_idx].own_run = Some(self.run_of(span_idx, name));
@@ -261,6 +270,26 @@ impl<'a> SpanRoles<'a> {
             },
             model: role.model_of.filter(|_| !is_call && role.own_run.is_none()),
         }
+    }
+
+    /// The sibling by which another instrumentation reports the same call of a model: one lasted
+    /// while the other did. Takes it out of `siblings`, or adds the span to them.
+    fn twin_of_model(&self, span_idx: SpanIdx, siblings: &mut Vec<SpanIdx>) -> Option<SpanIdx> {
+        let (start, end) = (&self.tree.start, &self.tree.end);
+        let is_twin = |&other: &SpanIdx| {
+            let lies_in = |inner: SpanIdx, outer: SpanIdx| {
+                start[outer] <= start[inner] && end[inner] <= end[outer]
+            };
+            self.spans[other].0.scope != self.spans[span_idx].0.scope
+                && (lies_in(span_idx, other) || lies_in(other, span_idx))
+        };
+        let latest = siblings.iter().rev().take(MAX_SIBLINGS);
+        let twin = latest.copied().find(is_twin);
+        match twin {
+            Some(twin) => siblings.retain(|&sibling| sibling != twin),
+            None => siblings.push(span_idx),
+        }
+        twin
     }
 
     /// A new run, or the one above if that is of the same name and nothing was called in between.
@@ -355,6 +384,35 @@ impl<'a> SpanRoles<'a> {
         )
     }
 
+    /// The run that a run only wraps, as a workflow's does: it has no calls of its own, and the runs
+    /// directly below it are of one agent. Else the run itself.
+    pub(crate) fn innermost_of_wrappers(&self, mut run: RunIdx) -> RunIdx {
+        let has_own = self.runs_with_work();
+        let mut below: Vec<Option<RunIdx>> = vec![None; self.runs.len()];
+        let mut has_several = vec![false; self.runs.len()];
+        for (inner, parent) in (0..).zip(self.runs.iter().map(|run| run.parent)) {
+            let Some(parent) = parent else { continue };
+            let first = *below[parent].get_or_insert(inner);
+            has_several[parent] |= self.runs[first].name != self.runs[inner].name;
+        }
+        while let Some(inner) = below[run].filter(|_| !has_own[run] && !has_several[run]) {
+            run = inner;
+        }
+        run
+    }
+
+    /// Does each run have calls of tools or models that lie in no run within it?
+    pub(crate) fn runs_with_work(&self) -> Vec<bool> {
+        let mut has_own = vec![false; self.runs.len()];
+        for (span, role) in self.recognised.iter().zip(&self.roles) {
+            let works = span.call.is_some() || span.is_model || role.excluded.is_some();
+            if let Some(run) = role.run_above.filter(|_| works) {
+                has_own[run] = true;
+            }
+        }
+        has_own
+    }
+
     /// The name of the agent that a span names as its own, or of the run that it lies in.
     pub(crate) fn agent_of(&self, span_idx: SpanIdx) -> Option<Cow<'_, str>> {
         let of_turn = || self.turn_agents.get(&span_idx).copied().map(Cow::Borrowed);
@@ -380,7 +438,8 @@ impl<'a> SpanRoles<'a> {
             self.agent_names(self.runs.iter().map(|run| &*run.name))
                 .contains(name)
         };
-        recogniser.ignores(name) || handoffs::is_handoff(name, &recogniser.tools.handoffs, is_agent)
+        let handoffs = &recogniser.tools.handoffs;
+        recogniser.ignores(name) || handoffs::is_handoff(name, None, handoffs, is_agent)
     }
 
     /// The outermost model spans, in order.

@@ -16,6 +16,7 @@ use super::draft::Draft;
 use super::handoffs::is_handoff;
 use super::span_roles::SpanRoles;
 use crate::extract::settings::Handoffs;
+use crate::extract::spans::conventions::is_workflow;
 use crate::extract::spans::{Recogniser, SpanIdx};
 use crate::extract::uncertainty::{CallUncertainty, TrajectoryUncertainty};
 
@@ -62,18 +63,24 @@ pub(crate) fn runs_that_may_merge(roles: &SpanRoles<'_>, recogniser: &Recogniser
     roles
         .runs
         .iter()
-        .map(|run| gates.of_span[run.span].is_some())
+        .map(|run| {
+            gates.of_span[run.span].is_some() || is_workflow(&roles.recognised[run.span].view)
+        })
         .collect()
 }
 
 /// The ways in which the evaluated span could still change.
 pub(crate) fn of_trajectory(roles: &SpanRoles<'_>, evaluated: SpanIdx) -> TrajectoryUncertainty {
     let (span, class) = &roles.spans[evaluated];
-    let is_run = roles.runs.iter().any(|run| run.span == evaluated);
+    // A run without calls of its own may turn out to be a workflow's, which names no agent.
+    let run = roles.roles[evaluated].own_run;
+    let is_agents = run.is_some_and(|run| roles.runs_with_work()[run])
+        && !is_workflow(&roles.recognised[evaluated].view);
+    let is_run = run.is_some_and(|run| roles.runs[run].span == evaluated);
     let is_root = span.parent_id.is_none() && is_run;
     let topmost = &roles.spans[roles.tree.topmost(evaluated)].0;
     TrajectoryUncertainty {
-        subject: !is_root || span.end_unix_nanos == 0 || class.partial,
+        subject: !is_root || !is_agents || span.end_unix_nanos == 0 || class.partial,
         root: !is_root,
         service: topmost.parent_id.is_some() && !topmost.parent_is_local(),
         all: false,
@@ -83,7 +90,7 @@ pub(crate) fn of_trajectory(roles: &SpanRoles<'_>, evaluated: SpanIdx) -> Trajec
 /// An agent of this name may yet come.
 fn may_be_handoff(name: &str, recogniser: &Recogniser) -> bool {
     matches!(recogniser.tools.handoffs, Handoffs::Auto)
-        && is_handoff(name, &Handoffs::Auto, |_| true)
+        && is_handoff(name, None, &Handoffs::Auto, |_| true)
 }
 
 /// Of calls that could turn out to be one and the same, all but one may go.

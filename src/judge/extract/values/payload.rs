@@ -116,11 +116,13 @@ fn bare<'a>(raw: Raw<'a>, envelope: Envelope, max_size: usize) -> Option<&'a str
     let (Value::Str(text) | Value::Json(text)) = raw.value else {
         return None;
     };
-    let is_bare = envelope == Envelope::Plain
-        && !raw.cut
-        && !raw.plain
-        && text.len() <= max_size
-        && is_its_own_text(text);
+    let is_wrapped = match envelope {
+        Envelope::Plain => false,
+        Envelope::Kwargs => memchr::memmem::find(text.as_bytes(), b"\"kwargs\"").is_some(),
+        Envelope::InputStr | Envelope::Blocks | Envelope::Result => true,
+    };
+    let is_bare =
+        !is_wrapped && !raw.cut && !raw.plain && text.len() <= max_size && is_its_own_text(text);
     is_bare.then_some(text)
 }
 

@@ -5,24 +5,36 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
+use otlp::span::Value;
 
-use super::super::convention::{Convention, OwnRoles, SpanCall};
+use super::super::convention::{
+    Convention, OwnRoles, RecognisedSpan, RecognisedSpans, Refine, SpanCall, SpanIdx,
+};
 use super::super::key_bits::KeyBits;
 use super::super::keys;
 use super::super::view::{View, event_value, is_word, name_after};
-use crate::extract::values::Envelope;
+use super::openinference::bare_name;
+use crate::extract::values::{Envelope, Raw};
 
+/// Beside `openinference.span.kind` or `traceloop.span.kind`, `gen_ai.operation.name` decides nothing.
+///
 /// - Tool call: `gen_ai.operation.name` is `execute_tool` or `tool_call`; or `gen_ai.tool.name` is
-///   there, and no attribute that names a kind of span.
-/// - Agent run: `gen_ai.operation.name` is `invoke_agent`. The agent is `gen_ai.agent.name`,
-///   `gen_ai.agent.id`, or follows `invoke_agent` in the span's name.
+///   there, and neither `tool.name` nor an attribute that names a kind of span. No call where
+///   `gen_ai.transfer.mode` is `pass_control`.
+/// - Agent run: `gen_ai.operation.name` is `invoke_agent`; for both, `chat` counts as the operation
+///   that begins the span's name, over which it was written. The agent is `gen_ai.agent.name`,
+///   `gen_ai.agent.id`, or follows `invoke_agent` in the span's name; of a run without any of them,
+///   that of the run above. A run is also `invoke_workflow` where no agent run lies in or above it;
+///   its name is `gen_ai.workflow.name`.
 /// - Model call: `gen_ai.operation.name` is `chat`, `generate_content` or `text_completion`.
-/// - Arguments: `gen_ai.tool.call.arguments`, `gcp.vertex.agent.tool_call_args`; else `content` of
-///   the event `gen_ai.tool.message`.
-/// - Result: `gen_ai.tool.call.result`, `gcp.vertex.agent.tool_response`; else `message` of the
-///   event `gen_ai.choice`. A result beside `gcp.vertex.agent.event_id` is unwrapped from
-///   `{"result": …}`; one beside `gen_ai.tool.status` or `tool.status`, or in an event, from its
-///   content blocks.
+/// - Arguments: `gen_ai.tool.call.arguments`, `gcp.vertex.agent.tool_call_args`,
+///   `input.value`; else `gen_ai.input.messages` or the result `gen_ai.output.messages`, if they hold an object; else
+///   `content` of the event `gen_ai.tool.message`.
+/// - Result: `gen_ai.tool.call.result`, `gcp.vertex.agent.tool_response`,
+///   `anthropic.tool_result.content`; else `message` of the event `gen_ai.choice`. A result beside
+///   `gcp.vertex.agent.event_id` is unwrapped from `{"result": …}`; one beside
+///   `gen_ai.tool.status` or `tool.status`, in `anthropic.tool_result.content` or in an event, from
+///   its content blocks.
 /// - Error: `gen_ai.tool.status` or `tool.status` is `error`, `gen_ai.task.status` is `failure`, or
 ///   the result is the answer of ADK's plugin for retries.
 pub(super) const GEN_AI: Convention = Convention {
@@ -32,26 +44,48 @@ pub(super) const GEN_AI: Convention = Convention {
     roles: Some(roles),
     call: Some(call),
     agent_run: Some(agent_run),
+    refine: Some(Refine {
+        when: KeyBits::new(&[keys::OPERATION]),
+        apply: settle_runs,
+    }),
     ..Convention::NONE
 };
 
 fn roles(span: &View<'_>) -> OwnRoles {
-    let Some(operation) = span.str(keys::OPERATION) else {
+    // Beside a product's own kind it is a copy, which a normaliser made.
+    if span.has_any(KINDS_THAT_ARE_COPIED) {
+        return OwnRoles::default();
+    }
+    let Some(operation) = operation(span) else {
         return OwnRoles {
-            // Older pydantic-ai spans name the tool and no operation.
-            call: span.has(keys::GEN_AI_TOOL_NAME) && !span.names_kind(),
+            // Older pydantic-ai spans name the tool and no operation. A copy of `tool.name` is on a
+            // span that has other names for the parts of the call.
+            call: span.has(keys::GEN_AI_TOOL_NAME)
+                && !span.has(keys::TOOL_NAME)
+                && !span.names_kind(),
             ..OwnRoles::default()
         };
     };
     OwnRoles {
         // Gemini's command line says `tool_call`.
         call: matches!(operation, "execute_tool" | "tool_call"),
-        agent_run: is_word(operation, AGENT_RUN),
+        agent_run: is_word(operation, AGENT_RUN) || operation == WORKFLOW,
         model: matches!(operation, "chat" | "generate_content" | "text_completion"),
     }
 }
 
 const AGENT_RUN: &str = "invoke_agent";
+const WORKFLOW: &str = "invoke_workflow";
+const KINDS_THAT_ARE_COPIED: KeyBits = KeyBits::new(&[keys::OI_KIND, keys::TRACELOOP_KIND]);
+
+/// LiteLLM writes `chat` over the operation of the span in which it is called; the span's name
+/// keeps what it was.
+fn operation<'a>(span: &View<'a>) -> Option<&'a str> {
+    let operation = span.str(keys::OPERATION)?;
+    let mut kept = [AGENT_RUN, "execute_tool"].into_iter();
+    let kept = kept.find(|word| operation == "chat" && name_after(span.name(), word).is_some());
+    Some(kept.unwrap_or(operation))
+}
 
 fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
     // Taken literally: OpenTelemetry puts no quotes around a name, so quotes that are there belong
@@ -64,26 +98,58 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
             .or_else(|| span.text(keys::GEN_AI_TOOL_NAME)),
         poor_name: match literal_name {
             Some(_) => None,
-            None => name_after(span.name(), "execute_tool"),
+            None => tool_in_name(span),
         },
         call_id: span.text(keys::GEN_AI_CALL_ID),
         args: span.first_raw(&[keys::GEN_AI_ARGS, keys::ADK_ARGS]),
-        result: span.first_raw(&[keys::GEN_AI_RESULT, keys::ADK_RESULT]),
+        result: span.first_raw(&[
+            keys::GEN_AI_RESULT,
+            keys::ADK_RESULT,
+            keys::ANTHROPIC_RESULT,
+        ]),
         failed: span.is(keys::TOOL_STATUS, "error") || span.is(keys::TASK_STATUS, "failure"),
         ..SpanCall::default()
     };
+    // A normaliser that removes the originals leaves OpenInference's arguments where they were, and
+    // makes messages of Traceloop's arguments and results.
+    let is_object = |raw: &Raw<'_>| matches!(raw.value, Value::Str(text) if text.starts_with('{'));
+    let is_traceloop = |text: &str| {
+        text.starts_with("{\"input_str\"")
+            && ["\"tags\"", "\"metadata\""]
+                .iter()
+                .all(|key| text.contains(key))
+    };
+    if span.str(keys::GEN_AI_ARGS).is_some_and(is_traceloop) {
+        call.args_in = Envelope::InputStr;
+    }
+    if call.args.is_none() {
+        (call.args, call.args_in) = match span.raw(keys::INPUT_VALUE) {
+            Some(raw) => (Some(raw), Envelope::Kwargs),
+            None => {
+                let input = span.raw(keys::INPUT_MESSAGES).filter(is_object);
+                (input, Envelope::InputStr)
+            }
+        };
+    }
+    if call.result.is_none() {
+        call.result = span.raw(keys::OUTPUT_MESSAGES).filter(is_object);
+    }
     // A span of ADK's does not fail when its plugin for retries answers in the tool's place.
     call.failed |= [keys::ADK_RESULT, keys::GEN_AI_RESULT]
         .into_iter()
         .filter_map(|key| span.str(key))
         .any(is_guidance_to_retry);
     // Google's ADK wraps any result that is no object, in Python and in JavaScript.
-    let is_adk_result = !span.has(keys::GEN_AI_RESULT) && call.result.is_some();
+    let is_adk_result = !span.has(keys::GEN_AI_RESULT) && span.has(keys::ADK_RESULT);
     if is_adk_result || span.has(keys::ADK_EVENT) {
         call.result_in = Envelope::Result;
     }
-    // Strands answers with content blocks, in an attribute or in an event.
-    if span.has(keys::TOOL_STATUS) || span.has(keys::PLAIN_TOOL_STATUS) {
+    // Strands answers with content blocks, in an attribute or in an event, Anthropic's SDK in its
+    // own attribute.
+    if span.has(keys::TOOL_STATUS)
+        || span.has(keys::PLAIN_TOOL_STATUS)
+        || span.has(keys::ANTHROPIC_RESULT)
+    {
         call.result_in = Envelope::Blocks;
     }
     for event in span.events() {
@@ -99,6 +165,18 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
         }
     }
     call
+}
+
+/// The tool in the span's name, behind which a transfer names its target, and OpenInference a
+/// method.
+fn tool_in_name<'a>(span: &View<'a>) -> Option<&'a str> {
+    let Some(rest) = name_after(span.name(), "execute_tool") else {
+        return Some(bare_name(span.name())).filter(|name| *name != span.name());
+    };
+    match span.has(keys::TRANSFER_MODE) {
+        true => rest.split(' ').next(),
+        false => Some(rest),
+    }
 }
 
 /// The answer of ADK's `ReflectAndRetryToolPlugin` for a tool that failed. A text search, since the
@@ -120,8 +198,63 @@ static GUIDANCE_TO_RETRY: LazyLock<[Finder<'static>; 2]> = LazyLock::new(|| {
 });
 
 fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
+    let workflow = || {
+        span.text(keys::GEN_AI_WORKFLOW)
+            .filter(|_| is_workflow(span))
+    };
+    let name = workflow().or_else(|| agent_name(span));
+    name.or(Some(Cow::Borrowed(span.name())))
+}
+
+/// Is it the span of a workflow, which is a run only where no agent's run is?
+pub(crate) fn is_workflow(span: &View<'_>) -> bool {
+    span.str(keys::OPERATION) == Some(WORKFLOW) && !span.has_any(KINDS_THAT_ARE_COPIED)
+}
+
+fn agent_name<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     span.text(keys::GEN_AI_AGENT)
         .or_else(|| span.text(keys::GEN_AI_AGENT_ID))
         .or_else(|| name_after(span.name(), AGENT_RUN).map(Cow::Borrowed))
-        .or(Some(Cow::Borrowed(span.name())))
+}
+
+/// A run without a name below another has the name of that one: Anthropic's SDK makes one for each
+/// use of its tool runner. A workflow with an agent's run in or above it is no run.
+fn settle_runs(spans: &mut RecognisedSpans<'_, '_>) {
+    let is_unsettled = |span: &RecognisedSpan<'_>| {
+        let is_nameless = || agent_name(&span.view).is_none();
+        is_workflow(&span.view) && span.agent.is_some()
+            || roles(&span.view).agent_run && span.agent == agent_run(&span.view) && is_nameless()
+    };
+    if !spans.spans.iter().any(is_unsettled) {
+        return;
+    }
+    let is_agents = |span: &RecognisedSpan<'_>| span.agent.is_some() && !is_workflow(&span.view);
+    let mut holds_agent: Vec<bool> = spans.spans.iter().map(is_agents).collect();
+    for &span_idx in spans.parents_first.iter().rev() {
+        if let Some(parent) = spans.parent[span_idx] {
+            holds_agent[parent] |= holds_agent[span_idx];
+        }
+    }
+    let mut run_above: Vec<Option<SpanIdx>> = vec![None; spans.spans.len()];
+    for &span_idx in spans.parents_first {
+        let above = spans.parent[span_idx].and_then(|parent| {
+            let is_run = spans.spans[parent].agent.is_some();
+            if is_run {
+                Some(parent)
+            } else {
+                run_above[parent]
+            }
+        });
+        run_above[span_idx] = above;
+        if !is_unsettled(&spans.spans[span_idx]) {
+            continue;
+        }
+        if is_workflow(&spans.spans[span_idx].view) {
+            if above.is_some() || holds_agent[span_idx] {
+                spans.spans[span_idx].agent = None;
+            }
+        } else if let Some(above) = above {
+            spans.spans[span_idx].agent = spans.spans[above].agent.clone();
+        }
+    }
 }

@@ -1,11 +1,15 @@
 //! LiteLLM's callback `otel`: the span of a request names the calls but not their ids. Those
 //! are only in the span of the provider's raw answer below it, as the `repr` of Python lists.
 
-use super::super::convention::Convention;
+use super::super::convention::{Convention, RecognisedSpans, Refine};
+use super::super::key_bits::KeyBits;
+use super::super::keys;
 
 /// LiteLLM's callback `otel`. The span of a request, `litellm_request`, is recognised as `gen_ai`;
 /// its calls take their ids from the raw answer below it, which holds the provider's own words as
-/// Python literals.
+/// Python literals. Below a span of the application there is no `litellm_request`: LiteLLM writes
+/// each reply over the one before it, onto that span, with `gen_ai.operation.name` = `chat`. There
+/// the raw answers alone are model calls.
 ///
 /// - Tool call: none has a span; calls are read from the replies.
 /// - Model call: a span `raw_gen_ai_request`. Its reply is in `llm.*.choices`, `llm.*.content`
@@ -16,7 +20,23 @@ pub(super) const LITELLM: Convention = Convention {
     span_names: &[RAW_REQUEST],
     reply_is_above: true,
     is_model: Some(|span| span.name() == RAW_REQUEST),
+    refine: Some(Refine {
+        when: KeyBits::new(&[keys::OPERATION]),
+        apply: distrust_mixed_replies,
+    }),
     ..Convention::NONE
 };
 
+const REQUEST: &str = "litellm_request";
 const RAW_REQUEST: &str = "raw_gen_ai_request";
+
+fn distrust_mixed_replies(spans: &mut RecognisedSpans<'_, '_>) {
+    for span_idx in 0..spans.spans.len() {
+        if let Some(parent) = spans.parent[span_idx]
+            && spans.spans[span_idx].view.name() == RAW_REQUEST
+            && spans.spans[parent].view.name() != REQUEST
+        {
+            spans.spans[parent].is_model = false;
+        }
+    }
+}

@@ -9,6 +9,7 @@ mod haystack;
 mod litellm;
 mod llama_index;
 pub(crate) mod log_calls;
+mod logfire;
 mod look_alikes;
 mod mastra;
 mod openinference;
@@ -24,6 +25,8 @@ use super::convention::{Convention, CrossTrace, Prune, Refine};
 use super::key_bits::KeyBits;
 use super::keys;
 use super::view::View;
+
+pub(crate) use gen_ai::is_workflow;
 
 /// The conventions in order of precedence: the first that recognises a tool call names it. Those of
 /// one product come before those that many share, since products copy the shared attributes onto
@@ -41,6 +44,7 @@ pub(crate) const CONVENTIONS: &[Convention] = &[
     mastra::MASTRA,
     traceloop::TRACELOOP,
     autogen::AUTOGEN,
+    logfire::LOGFIRE,
     smolagents::SMOLAGENTS,
     llama_index::LLAMA_INDEX,
     haystack::HAYSTACK,

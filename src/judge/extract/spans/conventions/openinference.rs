@@ -4,21 +4,25 @@
 
 use std::borrow::Cow;
 
-use super::super::convention::{Convention, SpanCall};
+use otlp::span::ScopeHash;
+
+use super::super::convention::{Convention, RecognisedSpans, Refine, SpanCall};
 use super::super::key_bits::KeyBits;
 use super::super::keys;
+use super::super::shared_keys::graph_node;
 use super::super::view::View;
 use crate::extract::values::Envelope;
 
 /// - Tool call: `openinference.span.kind` is `TOOL`, or `AGENT` beside `tool.name`.
 /// - Agent run: `openinference.span.kind` is `AGENT`, or `span_type` is `agentRun`. The agent is
 ///   `ai.telemetry.functionId`, `agent.name`, `gen_ai.agent.name`, `graph.node.id`, or the span's
-///   name.
+///   name; of a LangGraph node `agent` by its `metadata`, that of the run
+///   above.
 /// - Model call: `openinference.span.kind` is `LLM`, except for spans `…._prepare_chat_with_tools`;
 ///   or `span_type` is `completion`.
 /// - Name: `tool.name`, else the span's name without a method such as `.run` or `.__call__`.
-/// - Error: the status ERROR, except beside `ai.operationId`, where only an `exception` event
-///   counts.
+/// - Error: the status ERROR, except beside `ai.operationId` and under the instrumentation scope
+///   `gen_ai`, where only an `exception` event counts.
 pub(super) const OPENINFERENCE: Convention = Convention {
     name: "openinference",
     marks: KeyBits::new(&[keys::OI_KIND, keys::SPAN_TYPE_FLAT]),
@@ -27,6 +31,10 @@ pub(super) const OPENINFERENCE: Convention = Convention {
     call: Some(call),
     agent_run: Some(agent_run),
     is_model: Some(is_model),
+    refine: Some(Refine {
+        when: KeyBits::new(&[keys::METADATA]),
+        apply: join_model_nodes,
+    }),
     ..Convention::NONE
 };
 
@@ -44,10 +52,14 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
         result: span.raw(keys::OUTPUT_VALUE),
         // openinference-vercel copies the first error of a trace onto every later span: only the
         // exception event proves a failure.
-        status_lies: span.has(keys::AI_OPERATION),
+        status_lies: span.has(keys::AI_OPERATION) || span.scope() == AI_SDK_7,
         ..SpanCall::default()
     }
 }
+
+/// The scope of the Vercel AI SDK's own telemetry from version 7 on, whose spans have no
+/// `ai.operationId`.
+const AI_SDK_7: ScopeHash = ScopeHash::new(b"gen_ai");
 
 /// A span's name without the method that some instrumentations add.
 pub(super) fn bare_name(name: &str) -> &str {
@@ -83,3 +95,22 @@ fn is_model(span: &View<'_>) -> bool {
     (span.is(keys::OI_KIND, "LLM") && !span.name().ends_with("._prepare_chat_with_tools"))
         || span.is(keys::SPAN_TYPE_FLAT, "completion")
 }
+
+/// The node of a prebuilt LangGraph agent that asks the model is called `agent`, and so marked as
+/// an agent's run. It is part of the run above.
+fn join_model_nodes(spans: &mut RecognisedSpans<'_, '_>) {
+    for &span_idx in spans.parents_first {
+        let span = &spans.spans[span_idx];
+        if span.agent.as_deref() != Some(NODE)
+            || graph_node(&span.view).is_none_or(|node| node.name != NODE)
+        {
+            continue;
+        }
+        let parent = spans.parent[span_idx].map(|parent| &spans.spans[parent]);
+        if let Some(agent) = parent.and_then(|parent| parent.agent.clone()) {
+            spans.spans[span_idx].agent = Some(agent);
+        }
+    }
+}
+
+const NODE: &str = "agent";

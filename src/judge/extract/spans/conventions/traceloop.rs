@@ -4,6 +4,7 @@
 use super::super::convention::{Convention, Kinds, SpanCall};
 use super::super::key_bits::KeyBits;
 use super::super::keys;
+use super::super::shared_keys::own_agent;
 use super::super::view::{View, name_after};
 use crate::extract::values::Envelope;
 
@@ -53,9 +54,7 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
         args_in: Envelope::InputStr,
         result: span.first_raw(&[keys::GEN_AI_RESULT, keys::TRACELOOP_OUTPUT]),
         failed: span.is(keys::TASK_STATUS, "failure"),
-        agent: span
-            .first_text(&[keys::GEN_AI_AGENT, keys::TRACELOOP_AGENT])
-            .or_else(workflow),
+        agent: own_agent(span).or_else(workflow),
         ..SpanCall::default()
     }
 }
