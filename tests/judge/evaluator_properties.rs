@@ -93,7 +93,7 @@ fn call() -> impl Strategy<Value = Call> {
             step,
             partial,
             cut,
-            error,
+            error: Some(error),
             ..Call::default()
         })
 }

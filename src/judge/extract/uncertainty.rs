@@ -16,7 +16,8 @@ pub struct CallUncertainty {
     pub args: bool,
     /// Its result may change.
     pub result: bool,
-    /// Whether it failed may change.
+    /// Whether it failed may change; for a call that is known from messages alone, nothing says it,
+    /// also in a complete trace.
     pub error: bool,
 }
 

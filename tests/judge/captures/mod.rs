@@ -10,6 +10,7 @@ mod coverage;
 mod half_arrived;
 mod selected_agents;
 mod spellings;
+mod told_errors;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

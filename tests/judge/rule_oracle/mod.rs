@@ -138,7 +138,7 @@ fn written(calls: &[Made], unknown: Option<usize>) -> Written {
         at: Some((call.start, call.end)),
         group: call.group,
         partial: call.partial,
-        error: call.has_failed(),
+        error: Some(call.has_failed()),
         untimed: call.untimed,
         cut: unknown == Some(at),
         ..Call::default()

@@ -28,8 +28,8 @@ pub(crate) struct Call {
     pub(crate) cut: bool,
     /// The position of the agent run that made the call.
     pub(crate) run: Option<usize>,
-    /// The call failed.
-    pub(crate) error: bool,
+    /// Whether the call failed; spans always tell, messages only if it is written.
+    pub(crate) error: Option<bool>,
     /// Start and end in milliseconds; by default the call starts 10 after the previous one and
     /// lasts 5.
     pub(crate) at: Option<(u64, u64)>,
@@ -77,7 +77,7 @@ impl<'de> Deserialize<'de> for Call {
             run: take("run")
                 .and_then(|run| run.as_u64())
                 .map(|run| run as usize),
-            error: take("error") == Some(json!(true)),
+            error: take("error").and_then(|error| error.as_bool()),
             at: take("at").and_then(|at| serde_json::from_value(at).ok()),
             group: take("group")
                 .and_then(|group| group.as_u64())
@@ -133,7 +133,7 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
             args: call.args.as_ref().map(payload),
             result: call.result.as_ref().map(payload),
             captured: CapturedParts::default(),
-            error: call.error,
+            error: call.error == Some(true),
             agent: None,
             agent_run: call.run,
             step: call.step,
@@ -144,7 +144,10 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
             convention: "tool_name".into(),
             partial: call.partial,
             untimed: call.untimed,
-            uncertainty: CallUncertainty::default(),
+            uncertainty: CallUncertainty {
+                error: written.from_messages && call.error.is_none(),
+                ..CallUncertainty::default()
+            },
         }
     });
     let mut tool_calls: Vec<ToolCall> = tool_calls.collect();

@@ -215,7 +215,7 @@ impl<'a> CapturedValues<'a> {
     pub(crate) fn error(&mut self, call_idx: usize) -> Known<bool> {
         let trajectory = self.trajectory;
         let call = &trajectory.tool_calls[call_idx];
-        if trajectory.from_messages {
+        if trajectory.from_messages && call.uncertainty.error {
             self.missing.only_messages = true;
             return Known::Unknown;
         }

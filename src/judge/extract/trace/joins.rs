@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 
 use super::call_report::{args_differ, lost_its_name};
@@ -249,6 +249,45 @@ fn announcement(roles: &SpanRoles<'_>, model: SpanIdx, max_size: usize) -> Annou
         own
     } else {
         of_records
+    }
+}
+
+/// Some instrumentations announce calls under ids of their own (`fc_…`), where results answer those
+/// of the provider (`call_…`). If the next request answers none of a reply's calls, and holds as
+/// many results for calls that nobody announced, these are the results, in their order.
+pub(crate) fn take_answered_ids(
+    roles: &SpanRoles<'_>,
+    recogniser: &Recogniser,
+    results: &RequestResults,
+    mut next_request: impl FnMut(SpanIdx) -> Option<SpanIdx>,
+    models: &[SpanIdx],
+    replies: &mut [Announcement],
+) {
+    let ids = |reply: &Announcement| -> Option<Vec<String>> {
+        reply
+            .calls
+            .iter()
+            .map(|call| call.call_id.clone())
+            .collect()
+    };
+    let announced: HashSet<String> = replies.iter().filter_map(ids).flatten().collect();
+    for (&model, reply) in models.iter().zip(replies) {
+        let Some(own) = ids(reply).filter(|own| !own.is_empty()) else {
+            continue;
+        };
+        let Some(next) = next_request(model) else {
+            continue;
+        };
+        if own.iter().any(|id| results.by_id.contains_key(id)) {
+            continue;
+        }
+        let max_size = recogniser.tools.max_value_size;
+        let answers = model_messages::tool_results(&roles.recognised[next].view, max_size).results;
+        if answers.len() == own.len() && !answers.iter().any(|(id, _)| announced.contains(id)) {
+            for (call, (id, _)) in reply.calls.iter_mut().zip(answers) {
+                call.call_id = Some(id);
+            }
+        }
     }
 }
 

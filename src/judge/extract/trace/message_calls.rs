@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 
 use super::call_report::args_differ;
 use super::capture::{CallRecorder, Capturing, lacks_part};
@@ -39,7 +39,8 @@ struct Results {
     of_requests: RequestResults,
     /// Those of runs that are recorded in one span.
     of_conversations: HashMap<String, Payload>,
-    failed: HashSet<String>,
+    /// Whether a call failed, where its result says so.
+    failed: HashMap<String, bool>,
 }
 
 pub(crate) fn from_messages(
@@ -50,7 +51,20 @@ pub(crate) fn from_messages(
     let models = roles.models();
     let turns = Turns::new(roles, &models, interner);
     let steps: HashMap<SpanIdx, u32> = turns.steps().collect();
-    let announcements = joins::replies(roles, recogniser, &models);
+    let mut announcements = joins::replies(roles, recogniser, &models);
+    let of_requests = joins::results(roles, recogniser, &models);
+    let next_request = |model: SpanIdx| {
+        let step = steps.get(&model)?.saturating_add(1);
+        turns.model_at(Owner::of(roles, model, interner), step)
+    };
+    joins::take_answered_ids(
+        roles,
+        recogniser,
+        &of_requests,
+        next_request,
+        &models,
+        &mut announcements,
+    );
     let mut cut = announcements.iter().any(|reply| reply.cut);
     let mut replies: Vec<Reply> = (models.iter())
         .zip(announcements)
@@ -62,7 +76,7 @@ pub(crate) fn from_messages(
         })
         .collect();
     let mut results = Results {
-        of_requests: joins::results(roles, recogniser, &models),
+        of_requests,
         ..Results::default()
     };
     for span in 0..roles.spans.len() {
@@ -93,14 +107,23 @@ fn add_conversation(
     let Some(conversation) = conversation else {
         return false;
     };
+    // Newer releases have spans of the models, too, which name no ids.
+    let repeats = |reply: &Reply| {
+        roles.roles[reply.span].model_of.is_some()
+            && roles.tree.ancestors(reply.span).any(|above| above == span)
+    };
+    if conversation.cut && replies.iter().any(repeats) {
+        return false;
+    }
+    replies.retain(|reply| !repeats(reply));
     for ConversationResult {
         call_id,
         result,
         failed,
     } in conversation.results
     {
-        if failed {
-            results.failed.insert(call_id.clone());
+        if let Some(failed) = failed {
+            *results.failed.entry_ref(call_id.as_str()).or_default() |= failed;
         }
         results.of_conversations.entry(call_id).or_insert(result);
     }
@@ -166,14 +189,15 @@ fn listed(
                     .of_call(roles, id, asked_at, Some(reply.span))
                     .or_else(|| results.of_conversations.get(id))
             });
+            let failed = call_id
+                .as_ref()
+                .and_then(|id| results.failed.get(id).copied());
             calls.push(ToolCall {
                 name: name.into(),
                 args,
                 result: result.cloned(),
                 captured: CapturedParts::default(),
-                error: call_id
-                    .as_ref()
-                    .is_some_and(|id| results.failed.contains(id)),
+                error: failed == Some(true),
                 call_id: call_id.map(Arc::from),
                 agent: reply.owner.agent.map(|agent| interner.text(agent)),
                 agent_run: reply.owner.run,
@@ -185,7 +209,10 @@ fn listed(
                 convention: format!("{}.messages", roles.roles[reply.span].convention).into(),
                 partial: class.partial || span.end_unix_nanos == 0,
                 untimed: span.is_untimed(),
-                uncertainty: CallUncertainty::default(),
+                uncertainty: CallUncertainty {
+                    error: failed.is_none(),
+                    ..CallUncertainty::default()
+                },
             });
         }
         if calls.len() - n_before > 1 {
@@ -200,6 +227,7 @@ fn listed(
         let others = call.call_id.as_ref().and_then(|id| of_id.get(&**id));
         if others.is_some_and(|others| others.len() > 1) {
             (call.result, call.error) = (None, false);
+            call.uncertainty.error = true;
         }
     }
     if calls.iter().any(lacks_part) {

@@ -62,7 +62,8 @@ pub(crate) struct Conversation {
 pub(crate) struct ConversationResult {
     pub(crate) call_id: String,
     pub(crate) result: Payload,
-    pub(crate) failed: bool,
+    /// Whether the call failed, if the result says so.
+    pub(crate) failed: Option<bool>,
 }
 
 /// Could there be a call in this text, or behind its end, where an attribute limit of the SDK has

@@ -91,7 +91,7 @@ fn tool_result(result: &Json, max_size: usize) -> Option<ConversationResult> {
     Some(ConversationResult {
         call_id: result["origin"]["ToolCall"]["id"].as_str()?.to_owned(),
         result: payload::of_message(result.get("result")?.clone(), max_size),
-        failed: result["error"] == Json::Bool(true),
+        failed: result["error"].as_bool(),
     })
 }
 
