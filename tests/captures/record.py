@@ -99,7 +99,12 @@ def run(command, folder, head, scenario):
             pass
 
         def do_POST(self):
-            body = self.rfile.read(int(self.headers.get("content-length") or 0))
+            size = int(self.headers.get("content-length") or 0)
+            body = self.rfile.read(size)
+            if self.headers.get("transfer-encoding") == "chunked":
+                while size := int(self.rfile.readline(), 16):
+                    body += self.rfile.read(size)
+                    self.rfile.readline()
             if self.headers.get("content-encoding") == "gzip":
                 body = gzip.decompress(body)
             kind = "json" if "json" in self.headers.get("content-type", "") else "pb"

@@ -1,0 +1,35 @@
+// packages: ai @ai-sdk/otel @ai-sdk/openai @arizeai/openinference-vercel @opentelemetry/api @opentelemetry/exporter-trace-otlp-proto @opentelemetry/sdk-trace-node zod
+// instrumentation: @arizeai/openinference-vercel with registerTelemetry(new OpenTelemetry())
+// scenarios: generate stream
+import { OpenTelemetry } from '@ai-sdk/otel';
+import { createOpenAI } from '@ai-sdk/openai';
+import { OpenInferenceSimpleSpanProcessor } from '@arizeai/openinference-vercel';
+import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto';
+import { NodeTracerProvider } from '@opentelemetry/sdk-trace-node';
+import { generateText, isStepCount, registerTelemetry, streamText, tool } from 'ai';
+
+import { QUESTION, TOOLS } from './bank.mjs';
+
+const exporter = new OTLPTraceExporter();
+const provider = new NodeTracerProvider({
+  spanProcessors: [new OpenInferenceSimpleSpanProcessor({ exporter })],
+});
+provider.register();
+registerTelemetry(new OpenTelemetry());
+const tools = TOOLS.map(({ name, description, schema, run }) => [
+  name,
+  tool({ description, inputSchema: schema, execute: run }),
+]);
+const request = {
+  model: createOpenAI({ baseURL: process.env.OPENAI_BASE_URL }).chat('gpt-4o'),
+  prompt: QUESTION,
+  tools: Object.fromEntries(tools),
+  stopWhen: isStepCount(8),
+  telemetry: { isEnabled: true, functionId: 'bank_agent' },
+};
+if (process.env.SCENARIO === 'stream') {
+  await streamText(request).consumeStream();
+} else {
+  await generateText(request);
+}
+await provider.shutdown();
