@@ -205,7 +205,7 @@ pub(crate) struct NoText {
 }
 
 /// Evidence that an evaluator looked for and that was not captured.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Missing {
     /// No call of the trajectory carries arguments.
     pub(crate) no_args: bool,

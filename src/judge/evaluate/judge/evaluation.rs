@@ -127,22 +127,9 @@ impl Evaluation {
         (self.value.map(f64::to_bits), self.verdict, &self.error).hash(state);
         match &self.findings.basis {
             Some(basis) if !basis.explain.values && self.verdict != Verdict::Error => {
-                let trajectory = &self.trajectory;
-                let uncertain = basis.missing.as_ref().map(|missing| {
-                    let lacks = uncertainty::incomplete(missing, trajectory);
-                    (
-                        // The name is shown, and its position is not.
-                        Missing {
-                            earlier_turn: None,
-                            ..**missing
-                        },
-                        lacks,
-                        uncertainty::earlier_turn(missing, trajectory),
-                        trajectory.completeness,
-                        trajectory.from_messages,
-                    )
-                });
-                (&basis.evidence, uncertain, &basis.no_text).hash(state);
+                let missing = basis.missing.as_ref();
+                let reasons = missing.map(|it| uncertainty::reasons(it, &self.trajectory));
+                (&basis.evidence, reasons, &basis.no_text).hash(state);
             }
             // Values are no part of the evidence, and an error shows only some of it.
             _ => (self.explanation(), self.details().to_string()).hash(state),

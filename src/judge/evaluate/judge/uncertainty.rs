@@ -6,32 +6,8 @@ use crate::assemble::TurnsSeen;
 use crate::evaluate::comparison::score::Missing;
 use crate::extract::{Payload, Trajectory};
 
-/// What a call lacks.
-#[derive(Clone, Copy, Hash)]
-pub(super) enum Incomplete {
-    NotEnded,
-    ValueLost,
-    ValueCut,
-    NoResult,
-}
-
-/// What the call lacks of which something is missing.
-pub(super) fn incomplete(missing: &Missing, trajectory: &Trajectory) -> Option<Incomplete> {
-    let call = trajectory.tool_calls.get(missing.cut?)?;
-    let mut values = [&call.args, &call.result].into_iter().flatten();
-    if call.partial && trajectory.cut_short {
-        Some(Incomplete::NotEnded)
-    } else if values.clone().any(Payload::is_lost) {
-        Some(Incomplete::ValueLost)
-    } else if values.any(Payload::is_cut) {
-        Some(Incomplete::ValueCut)
-    } else {
-        (trajectory.from_messages && call.result.is_none()).then_some(Incomplete::NoResult)
-    }
-}
-
 /// The tool of the earlier turn that may have made a missing call, or else how many were seen.
-pub(super) fn earlier_turn<'a>(
+fn earlier_turn<'a>(
     missing: &Missing,
     trajectory: &'a Trajectory,
 ) -> Option<Result<&'a str, TurnsSeen>> {
@@ -41,11 +17,34 @@ pub(super) fn earlier_turn<'a>(
     Some(name.map(|name| &**name).ok_or(earlier.seen))
 }
 
+/// What the call lacks of which something is missing.
+fn incomplete(missing: &Missing, trajectory: &Trajectory) -> Option<String> {
+    let call = trajectory.tool_calls.get(missing.cut?)?;
+    let (name, mut values) = (
+        code(&call.name),
+        [&call.args, &call.result].into_iter().flatten(),
+    );
+    if call.partial && trajectory.cut_short {
+        Some(format!("the call of {name} had not ended"))
+    } else if values.clone().any(Payload::is_lost) {
+        Some(format!(
+            "the model's message with a value of the call of {name} was cut (raise \
+             `tools.max_messages_size`)"
+        ))
+    } else if values.any(Payload::is_cut) {
+        Some(format!(
+            "a value of the call of {name} was cut (raise `tools.max_value_size`)"
+        ))
+    } else {
+        let has_none = trajectory.from_messages && call.result.is_none();
+        has_none.then(|| format!("no message of the models holds the result of the call of {name}"))
+    }
+}
+
 /// Why there is no verdict, in words.
 pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory) -> String {
     const CAPTURE: &str = "turn on content capture in the agent's instrumentation";
     let name = |call: Option<usize>| Some(code(&trajectory.tool_calls.get(call?)?.name));
-    let of_call = incomplete(missing, trajectory).zip(name(missing.cut));
     let reasons = [
         earlier_turn(missing, trajectory).map(|earlier| match earlier {
             Ok(name) => format!(
@@ -98,19 +97,7 @@ pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory) -> String {
                  it ran is not known"
             )
         }),
-        of_call.map(|(lacks, name)| match lacks {
-            Incomplete::NotEnded => format!("the call of {name} had not ended"),
-            Incomplete::ValueCut => {
-                format!("a value of the call of {name} was cut (raise `tools.max_value_size`)")
-            }
-            Incomplete::ValueLost => format!(
-                "the model's message with a value of the call of {name} was cut (raise \
-                 `tools.max_messages_size`)"
-            ),
-            Incomplete::NoResult => {
-                format!("no message of the models holds the result of the call of {name}")
-            }
-        }),
+        incomplete(missing, trajectory),
         name(missing.incomparable).map(|name| {
             format!(
                 "an argument of the call of {name} is NaN, infinite or beyond all doubles, so it \
