@@ -327,6 +327,7 @@ mod tests {
 
     const BEGIN: u64 = 1_000_000_000_000_000;
 
+    #[expect(clippy::disallowed_methods, reason = "a test needs any instant")]
     fn now(seconds: u64) -> Now {
         Now {
             instant: Instant::now(),
