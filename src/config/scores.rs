@@ -22,6 +22,8 @@ pub struct Scores {
     pub batch: Batching,
     /// Attributes of the evaluated span to copy.
     pub copy_attributes: Vec<String>,
+    /// Add `gen_ai.evaluation.evaluator.*` to events? Proposed names, which may change.
+    pub evaluator_attributes: bool,
     /// Score spans.
     pub span: SpanScores,
     /// `gen_ai.evaluation.result` events.
@@ -136,6 +138,7 @@ impl Default for Scores {
             copy_attributes: ["gen_ai.agent.name", "gen_ai.conversation.id", "session.id"]
                 .map(str::to_owned)
                 .to_vec(),
+            evaluator_attributes: false,
             span: SpanScores::default(),
             event: EventScores::default(),
             metrics: MetricScores::default(),

@@ -1,7 +1,7 @@
 //! Encodes an evaluation as an OTLP log record: the event `gen_ai.evaluation.result` of the GenAI
 //! conventions. Must not know when or where it is sent.
 
-use judge::evaluate::{Evaluation, Verdict};
+use judge::evaluate::{Evaluation, JudgedBy, Verdict};
 use otlp::wire::otlp::log_record;
 use otlp::wire::write;
 
@@ -11,15 +11,32 @@ use super::score_wire::{Attributes, ScoreBatch, service_resource};
 /// The event's name in the GenAI conventions.
 pub const EVENT_NAME: &str = "gen_ai.evaluation.result";
 
+/// How events are made.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Settings {
+    /// Attributes of the evaluated span to copy.
+    pub copy_attributes: Vec<String>,
+    /// Say who evaluated, under the names that are proposed for it?
+    pub evaluator_attributes: bool,
+}
+
+/// The attributes by which the GenAI conventions may come to name the evaluator. They are proposed
+/// only (semantic-conventions-genai, pull request 359), and change with the proposal.
+const EVALUATOR: &[(&str, fn(&JudgedBy) -> &str)] = &[
+    ("gen_ai.evaluation.evaluator.id", JudgedBy::evaluator),
+    ("gen_ai.evaluation.evaluator.type", |_| "deterministic"),
+    ("gen_ai.evaluation.evaluator.version", JudgedBy::revision),
+];
+
 /// The encoded `ExportLogsServiceRequest` of these evaluations. `observed_unix_nanos` is now.
 pub fn request(
     evaluations: &[Evaluation],
-    copy_attributes: &[String],
+    settings: &Settings,
     observed_unix_nanos: u64,
 ) -> Option<Vec<u8>> {
     let mut batch = ScoreBatch::default();
     for evaluation in evaluations {
-        push(&mut batch, evaluation, copy_attributes, observed_unix_nanos);
+        push(&mut batch, evaluation, settings, observed_unix_nanos);
     }
     (batch.n_items() > 0).then(|| batch.take())
 }
@@ -28,10 +45,10 @@ pub fn request(
 pub(super) fn push(
     batch: &mut ScoreBatch,
     evaluation: &Evaluation,
-    copy_attributes: &[String],
+    settings: &Settings,
     observed_unix_nanos: u64,
 ) {
-    let write = |out: &mut Vec<u8>| record(out, evaluation, copy_attributes, observed_unix_nanos);
+    let write = |out: &mut Vec<u8>| record(out, evaluation, settings, observed_unix_nanos);
     match &evaluation.trajectory.subject {
         Some(subject) => batch.push(&subject.resource.encoded, write),
         None => batch.push(&service_resource(&evaluation.trajectory.service), write),
@@ -43,7 +60,7 @@ pub(super) fn push(
 fn record(
     out: &mut Vec<u8>,
     evaluation: &Evaluation,
-    copy_attributes: &[String],
+    settings: &Settings,
     observed_unix_nanos: u64,
 ) {
     let Evaluation {
@@ -67,7 +84,12 @@ fn record(
     if evaluation.replayed {
         attributes.flag("spanscore.replayed", true);
     }
-    copied_attributes(&mut attributes, trajectory, copy_attributes);
+    if settings.evaluator_attributes {
+        for (key, value) in EVALUATOR {
+            attributes.text(key, value(criterion));
+        }
+    }
+    copied_attributes(&mut attributes, trajectory, &settings.copy_attributes);
     if let Some(subject) = &trajectory.subject {
         write::fixed32(out, log_record::FLAGS, subject.flags & 0xff);
     }

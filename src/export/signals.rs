@@ -29,9 +29,12 @@ pub(super) fn encoder(shape: Shape, scores: &config::Scores) -> Option<Encode> {
             }))
         }
         Shape::Event => {
-            let copy_attributes = scores.copy_attributes.clone();
+            let settings = score_event::Settings {
+                copy_attributes: scores.copy_attributes.clone(),
+                evaluator_attributes: scores.evaluator_attributes,
+            };
             Some(Box::new(move |batch, evaluation, _, now_unix_nanos| {
-                score_event::push(batch, evaluation, &copy_attributes, now_unix_nanos)
+                score_event::push(batch, evaluation, &settings, now_unix_nanos)
             }))
         }
         Shape::Metrics => None,

@@ -43,6 +43,13 @@ fn settings() -> Settings {
     }
 }
 
+fn event_settings() -> score_event::Settings {
+    score_event::Settings {
+        copy_attributes: settings().copy_attributes,
+        evaluator_attributes: false,
+    }
+}
+
 fn values_on() -> Explain {
     Explain {
         values: true,
@@ -417,7 +424,7 @@ fn trajectories_of_log_records_have_an_event_and_no_span() {
         ),
         None
     );
-    let bytes = score_event::request(&[of_logs], &[], END).unwrap();
+    let bytes = score_event::request(&[of_logs], &score_event::Settings::default(), END).unwrap();
     let request = ExportLogsServiceRequest::decode(bytes.as_slice()).unwrap();
     let resource = request.resource_logs[0].resource.as_ref().unwrap();
     assert!(
@@ -492,7 +499,7 @@ fn argument_and_result_values_appear_nowhere_unless_asked_for() {
         &score_span::request(&all, &settings(), &Explain::default()).unwrap()
     ));
     assert!(!contains(
-        &score_event::request(&all, &settings().copy_attributes, END).unwrap()
+        &score_event::request(&all, &event_settings(), END).unwrap()
     ));
     assert!(!contains(
         serde_json::to_string(&score_line::json(&fail()))

@@ -7,7 +7,7 @@ use prost::Message;
 use serde_json::{Value, json};
 
 use super::fixture::{END, SPAN_ID, TRACE_ID, call, fail, with};
-use super::{lines, settings};
+use super::{event_settings, lines};
 use crate::export::score_event;
 use crate::export::score_line::{self, Colour, Look};
 
@@ -15,7 +15,7 @@ use crate::export::score_line::{self, Colour, Look};
 
 #[test]
 fn an_event_has_every_field_of_the_conventions() {
-    let bytes = score_event::request(&[fail()], &settings().copy_attributes, END + 7).unwrap();
+    let bytes = score_event::request(&[fail()], &event_settings(), END + 7).unwrap();
     let request = ExportLogsServiceRequest::decode(bytes.as_slice()).unwrap();
     assert_eq!(request.encode_to_vec().len() + 3, bytes.len());
     let record = &request.resource_logs[0].scope_logs[0].log_records[0];
@@ -49,6 +49,28 @@ fn an_event_has_every_field_of_the_conventions() {
     gen_ai.conversation.id: s-1
     session.id: s-1
     ");
+}
+
+#[test]
+fn an_event_names_its_evaluator_if_it_is_asked_to() {
+    let settings = score_event::Settings {
+        evaluator_attributes: true,
+        ..event_settings()
+    };
+    let bytes = score_event::request(&[fail()], &settings, END).unwrap();
+    let request = ExportLogsServiceRequest::decode(bytes.as_slice()).unwrap();
+    let attributes = lines(&request.resource_logs[0].scope_logs[0].log_records[0].attributes);
+    let revision = fail().criterion.revision().to_owned();
+    for line in [
+        "gen_ai.evaluation.evaluator.id: tool_call_order".to_owned(),
+        "gen_ai.evaluation.evaluator.type: deterministic".to_owned(),
+        format!("gen_ai.evaluation.evaluator.version: {revision}"),
+    ] {
+        assert!(
+            attributes.contains(&line),
+            "{line} is not among\n{attributes}"
+        );
+    }
 }
 
 // === lines ===
