@@ -79,7 +79,10 @@ def install(program, folder, packages):
     quiet = {"check": True, "stdout": subprocess.DEVNULL}
     if program.suffix == ".mjs":
         npm = ["npm", "install", "--no-audit", "--no-fund", "--silent", "--legacy-peer-deps"]
-        packages = [f"{name}@latest" for name in packages.split()]
+        is_pinned = re.compile(".+@").match
+        packages = [
+            name if is_pinned(name) else f"{name}@latest" for name in packages.split()
+        ]
         subprocess.run([*npm, *packages], cwd=folder, **quiet)
         return ["node", f"agent{program.suffix}"]
     if not (folder / "bin").exists():
@@ -140,7 +143,7 @@ def run(command, folder, head, scenario):
         "HAYSTACK_TELEMETRY_ENABLED": "False",
         "CREWAI_DISABLE_TELEMETRY": "true",
         "AGNO_TELEMETRY": "false",
-        "PACKAGES": head["packages"],
+        "PACKAGES": re.sub(r"(?<=\S)@\S+", "", head["packages"]),
         "INSTRUMENTATION": head["instrumentation"],
         "SCENARIO": scenario,
         **dict(word.split("=", 1) for word in head.get("env", "").split()),

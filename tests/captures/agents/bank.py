@@ -2,6 +2,7 @@
 agents in Python share."""
 
 import atexit
+import contextlib
 import functools
 import importlib.metadata
 import json
@@ -18,7 +19,7 @@ PLAN = {
 }
 QUESTION = "Send 1500 to B-2."
 # What is true of all calls, and of the run.
-TRUTH = {"agent": "bank_agent", "session_id": None, "call_ids": True, "steps": True}
+TRUTH = {"agent": "bank_agent", "session_id": None, "call_ids": True, "steps": True, "parallel": True}
 # What a tool that fails raises: some frameworks go on only after an error of their own.
 ERROR = ValueError
 CALLS = []
@@ -100,6 +101,42 @@ def called(name, args):
         return f"Error: {error}"
 
 
+def openai_loop(provider=None):
+    """A hand-written loop on OpenAI's chat completions, below a span of the provider's."""
+    from openai import OpenAI
+
+    client = OpenAI()
+    messages = [{"role": "user", "content": QUESTION}]
+    span = contextlib.nullcontext()
+    if provider:
+        span = provider.get_tracer("bank-app").start_as_current_span("POST /chat")
+    with span:
+        while True:
+            reply = client.chat.completions.create(
+                model="gpt-4o", messages=messages, tools=declared("chat")
+            )
+            calls = reply.choices[0].message.tool_calls or []
+            if not calls:
+                return
+            asked = [call.model_dump(include={"id", "type", "function"}) for call in calls]
+            messages.append({"role": "assistant", "tool_calls": asked})
+            for call in calls:
+                content = called(call.function.name, json.loads(call.function.arguments))
+                messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
+
+
+def langchain_agent():
+    """An agent of LangChain that goes on after a tool has failed."""
+    global ERROR
+    from langchain.agents import create_agent
+    from langchain_core.tools import StructuredTool, ToolException
+    from langchain_openai import ChatOpenAI
+
+    ERROR = ToolException
+    tools = [StructuredTool.from_function(tool, handle_tool_error=True) for tool in TOOLS]
+    return create_agent(ChatOpenAI(model="gpt-4o"), tools, name="bank_agent")
+
+
 def provider():
     """OpenTelemetry's SDK, set up to send to the recorder."""
     from opentelemetry import trace
@@ -126,6 +163,8 @@ def finish():
             call["call_id"] = None
         if not TRUTH["steps"]:
             call["step"] = None
+        if not TRUTH["parallel"]:
+            call["parallel_group"] = None
     expected = {
         "framework": framework,
         "version": packages[framework],

@@ -1,5 +1,5 @@
 // packages: ai @ai-sdk/otel @ai-sdk/openai @arizeai/openinference-vercel @opentelemetry/api @opentelemetry/exporter-trace-otlp-proto @opentelemetry/sdk-trace-node zod
-// instrumentation: @arizeai/openinference-vercel with registerTelemetry(new OpenTelemetry())
+// instrumentation: @arizeai/openinference-vercel with registerTelemetry(new OpenTelemetry({ runtimeContext: true }))
 // scenarios: generate stream
 import { OpenTelemetry } from '@ai-sdk/otel';
 import { createOpenAI } from '@ai-sdk/openai';
@@ -8,14 +8,15 @@ import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto';
 import { NodeTracerProvider } from '@opentelemetry/sdk-trace-node';
 import { generateText, isStepCount, registerTelemetry, streamText, tool } from 'ai';
 
-import { QUESTION, TOOLS } from './bank.mjs';
+import { QUESTION, TOOLS, TRUTH } from './bank.mjs';
 
 const exporter = new OTLPTraceExporter();
 const provider = new NodeTracerProvider({
   spanProcessors: [new OpenInferenceSimpleSpanProcessor({ exporter })],
 });
 provider.register();
-registerTelemetry(new OpenTelemetry());
+TRUTH.session_id = 'chat-7';
+registerTelemetry(new OpenTelemetry({ runtimeContext: true }));
 const tools = TOOLS.map(({ name, description, schema, run }) => [
   name,
   tool({ description, inputSchema: schema, execute: run }),
@@ -25,7 +26,12 @@ const request = {
   prompt: QUESTION,
   tools: Object.fromEntries(tools),
   stopWhen: isStepCount(8),
-  telemetry: { isEnabled: true, functionId: 'bank_agent' },
+  runtimeContext: { sessionId: 'chat-7' },
+  telemetry: {
+    isEnabled: true,
+    functionId: 'bank_agent',
+    includeRuntimeContext: { sessionId: true },
+  },
 };
 if (process.env.SCENARIO === 'stream') {
   await streamText(request).consumeStream();

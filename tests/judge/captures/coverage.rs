@@ -1,8 +1,9 @@
 //! The table of `docs/frameworks.md`: one row a framework, with how much of what happened is shown,
 //! and why the rest is not. Proves no more than the comparison that it counts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -30,7 +31,8 @@ pub(crate) struct Coverage(BTreeMap<String, Row>);
 
 #[derive(Debug, Default)]
 struct Row {
-    version: String,
+    /// The releases that sessions were recorded with, each once.
+    versions: BTreeSet<String>,
     n_scenarios: usize,
     /// By column: how many things happened, and how many of them are shown.
     counts: BTreeMap<&'static str, (usize, usize)>,
@@ -52,13 +54,9 @@ impl Coverage {
             .unwrap_or_default();
         let n_found = calls.len() - n_missing("found");
         let row = self.0.entry(framework.to_owned()).or_default();
-        row.version = expected["version"]
-            .as_str()
-            .unwrap_or_default()
-            .split(',')
-            .next()
-            .unwrap_or_default()
-            .to_owned();
+        let version = expected["version"].as_str().unwrap_or_default();
+        row.versions
+            .extend(version.split(',').next().map(str::to_owned));
         row.n_scenarios += 1;
         for (column, _) in COLUMNS {
             let of_found = |n: usize| n.min(n_found);
@@ -101,13 +99,19 @@ impl Coverage {
     }
 
     fn text(&self, exceptions: &Value) -> String {
-        let mut text = "\n| sessions of | version |".to_owned();
+        let mut text = "\n| sessions of | releases | by script |".to_owned();
         for (_, title) in COLUMNS {
             let _ = write!(text, " {title} |");
         }
-        let _ = writeln!(text, "\n|---|---|{}", "---|".repeat(COLUMNS.len()));
+        let _ = writeln!(text, "\n|---|---|---|{}", "---|".repeat(COLUMNS.len()));
         for (framework, row) in &self.0 {
-            let _ = write!(text, "| {framework} | {} |", row.version);
+            let versions: Vec<&str> = row.versions.iter().map(String::as_str).collect();
+            let by_script = if has_program(framework) { " yes" } else { "" };
+            let _ = write!(
+                text,
+                "| {framework} | {} |{by_script} |",
+                versions.join(", ")
+            );
             for (column, _) in COLUMNS {
                 let _ = match row.counts[column] {
                     (0, _) => write!(text, " |"),
@@ -126,6 +130,13 @@ impl Coverage {
         text.push('\n');
         text
     }
+}
+
+/// Can `tests/captures/record.py` record sessions of it again?
+fn has_program(framework: &str) -> bool {
+    let agents = Path::new(crate::ROOT).join("tests/captures/agents");
+    let mut extensions = ["py", "mjs"].into_iter();
+    extensions.any(|extension| agents.join(format!("{framework}.{extension}")).exists())
 }
 
 /// The reasons of a framework in their order, each with the columns that it explains.

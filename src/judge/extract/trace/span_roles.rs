@@ -384,8 +384,8 @@ impl<'a> SpanRoles<'a> {
         )
     }
 
-    /// The run that a run only wraps, as a workflow's does: it has no calls of its own, and the runs
-    /// directly below it are of one agent. Else the run itself.
+    /// The run that a run only wraps, as a workflow's does: it has no calls of its own, and the
+    /// runs directly below it are of one agent. Else the run itself.
     pub(crate) fn innermost_of_wrappers(&self, mut run: RunIdx) -> RunIdx {
         let has_own = self.runs_with_work();
         let mut below: Vec<Option<RunIdx>> = vec![None; self.runs.len()];

@@ -16,7 +16,8 @@ use super::super::view::{View, event_value, is_word, name_after};
 use super::openinference::bare_name;
 use crate::extract::values::{Envelope, Raw};
 
-/// Beside `openinference.span.kind` or `traceloop.span.kind`, `gen_ai.operation.name` decides nothing.
+/// Beside `openinference.span.kind` or `traceloop.span.kind`, `gen_ai.operation.name` decides
+/// nothing.
 ///
 /// - Tool call: `gen_ai.operation.name` is `execute_tool` or `tool_call`; or `gen_ai.tool.name` is
 ///   there, and neither `tool.name` nor an attribute that names a kind of span. No call where
@@ -27,11 +28,12 @@ use crate::extract::values::{Envelope, Raw};
 ///   that of the run above. A run is also `invoke_workflow` where no agent run lies in or above it;
 ///   its name is `gen_ai.workflow.name`.
 /// - Model call: `gen_ai.operation.name` is `chat`, `generate_content` or `text_completion`.
-/// - Arguments: `gen_ai.tool.call.arguments`, `gcp.vertex.agent.tool_call_args`,
-///   `input.value`; else `gen_ai.input.messages` or the result `gen_ai.output.messages`, if they hold an object; else
-///   `content` of the event `gen_ai.tool.message`.
+/// - Arguments: `gen_ai.tool.call.arguments`, `gcp.vertex.agent.tool_call_args`, `input.value`;
+///   else `gen_ai.input.messages`, if it holds an object; else `content` of the event
+///   `gen_ai.tool.message`.
 /// - Result: `gen_ai.tool.call.result`, `gcp.vertex.agent.tool_response`,
-///   `anthropic.tool_result.content`; else `message` of the event `gen_ai.choice`. A result beside
+///   `anthropic.tool_result.content`; else `gen_ai.output.messages`, if it holds an object; else
+///   `message` of the event `gen_ai.choice`. A result beside
 ///   `gcp.vertex.agent.event_id` is unwrapped from `{"result": …}`; one beside
 ///   `gen_ai.tool.status` or `tool.status`, in `anthropic.tool_result.content` or in an event, from
 ///   its content blocks.
@@ -123,13 +125,13 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
         call.args_in = Envelope::InputStr;
     }
     if call.args.is_none() {
-        (call.args, call.args_in) = match span.raw(keys::INPUT_VALUE) {
-            Some(raw) => (Some(raw), Envelope::Kwargs),
-            None => {
-                let input = span.raw(keys::INPUT_MESSAGES).filter(is_object);
-                (input, Envelope::InputStr)
-            }
-        };
+        let input = || span.raw(keys::INPUT_MESSAGES).filter(is_object);
+        let kept = span
+            .raw(keys::INPUT_VALUE)
+            .map(|raw| (raw, Envelope::Kwargs));
+        if let Some((raw, envelope)) = kept.or_else(|| Some((input()?, Envelope::InputStr))) {
+            (call.args, call.args_in) = (Some(raw), envelope);
+        }
     }
     if call.result.is_none() {
         call.result = span.raw(keys::OUTPUT_MESSAGES).filter(is_object);

@@ -14,7 +14,8 @@ use crate::extract::values::Raw;
 
 /// - Tool call: `logfire.msg_template` is `Function: {name}`.
 /// - Agent run: `logfire.msg_template` is `Agent run: {name!r}`.
-/// - Model call: `logfire.msg_template` begins with `Chat completion with ` or `Responses API with `.
+/// - Model call: `logfire.msg_template` begins with `Chat completion with ` or
+///   `Responses API with `.
 ///   Of a streamed call, the span `streaming response from …` counts, and not the one before it,
 ///   which has no `gen_ai.response.finish_reasons`.
 /// - Name: `name`; where that was scrubbed, in `logfire.msg`.
@@ -73,8 +74,8 @@ fn value<'a>(span: &View<'a>, key: KeyId) -> Option<Raw<'a>> {
     })
 }
 
-/// A streamed reply is in a span of its own, `streaming response from …`, which repeats the request.
-/// The span that asked for it holds no reply, and is the same call of the model.
+/// A streamed reply is in a span of its own, `streaming response from …`, which repeats the
+/// request. The span that asked for it holds no reply, and is the same call of the model.
 fn count_streams_once(spans: &mut RecognisedSpans<'_, '_>) {
     let mut asked: HashMap<Option<SpanIdx>, Vec<SpanIdx>> = HashMap::new();
     for span_idx in 0..spans.spans.len() {
