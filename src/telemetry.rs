@@ -2,8 +2,9 @@
 //! Must not know who emits an event. Metrics are named like the OpenTelemetry Collector's where it
 //! has one.
 
-/// Makes an event of each row: a struct with these fields, and `emit`, which runs the block with the
-/// fields as variables. A row names the telemetry in which it counts; one that only logs names none.
+/// Makes an event of each row: a struct with these fields, and `emit`, which runs the block with
+/// the fields as variables. A row names the telemetry in which it counts; one that only logs names
+/// none.
 macro_rules! events {
     ($(
         $(#[$meta:meta])*

@@ -20,9 +20,11 @@ pub struct Settings {
     pub evaluator_attributes: bool,
 }
 
+type OfCriterion = fn(&JudgedBy) -> &str;
+
 /// The attributes by which the GenAI conventions may come to name the evaluator. They are proposed
 /// only (semantic-conventions-genai, pull request 359), and change with the proposal.
-const EVALUATOR: &[(&str, fn(&JudgedBy) -> &str)] = &[
+const EVALUATOR: [(&str, OfCriterion); 3] = [
     ("gen_ai.evaluation.evaluator.id", JudgedBy::evaluator),
     ("gen_ai.evaluation.evaluator.type", |_| "deterministic"),
     ("gen_ai.evaluation.evaluator.version", JudgedBy::revision),

@@ -261,7 +261,6 @@ events! {
 
     /// Open traces stay in the journal at the end.
     TracesKeptOpen { n_traces: usize } () {
-        let n_traces = n_traces;
         tracing::info!(
             n_traces,
             "open traces stay in the journal; the next start on this folder resumes them"

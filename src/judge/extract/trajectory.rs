@@ -130,6 +130,14 @@ impl Subject {
 }
 
 impl Trajectory {
+    /// The name of the evaluated run, which may only wrap that of `agent`.
+    pub(crate) fn own_run(&self) -> Option<&str> {
+        let subject = self.subject.as_ref()?;
+        let mut runs = self.agent_runs.iter();
+        let run = runs.find(|run| run.subject.span_id == subject.span_id)?;
+        Some(&run.name)
+    }
+
     /// Do spans report all calls of this group of log records? Then it is no run.
     pub fn is_taken_over(&self) -> bool {
         self.subject.is_none() && self.tool_calls.is_empty()

@@ -180,7 +180,11 @@ fn warnings(recording: &[u8], criterion: &str) -> String {
 
 #[test]
 fn an_agent_that_is_not_the_evaluated_one_is_found_below_it() {
-    let mut spans = spans_of_run(1, &[], &[]);
+    let call = SpanCall {
+        name: "plan".to_owned(),
+        ..SpanCall::default()
+    };
+    let mut spans = spans_of_run(1, &[], &[call]);
     let mut helper = spans[0].clone();
     helper.parent_span_id = std::mem::replace(&mut helper.span_id, vec![9; 8]);
     for attribute in &mut helper.attributes {

@@ -9,7 +9,7 @@ use super::arguments::{self, Agreement, ArgsDifference};
 use super::bipartite::Bipartite;
 use super::captured::{CapturedValues, Known, Tri};
 use super::rows::{AlignmentRow, RowKind};
-use super::score::{Explain, Report, Score, all_or_nothing};
+use super::score::{Explain, Rendered, Score, all_or_nothing};
 use crate::extract::Trajectory;
 
 /// Most unmet expectations that a text describes.
@@ -42,12 +42,12 @@ enum Difference {
 
 /// What is expected of a call of a certain name.
 #[derive(Clone, Copy)]
-pub(crate) enum CallPart<'e> {
+pub(crate) enum ExpectedPart<'e> {
     Args(&'e Map<String, Value>, Agreement),
     Result(&'e str),
 }
 
-impl CallPart<'_> {
+impl ExpectedPart<'_> {
     /// Does a call meet the expectation?
     fn fits(self, call: usize, captured: &mut CapturedValues<'_>) -> Tri {
         match self {
@@ -126,7 +126,7 @@ impl CallPart<'_> {
 
 /// Expected calls, each by its name.
 pub(crate) struct ExpectedCalls<'e> {
-    pub(crate) calls: Vec<(&'e str, CallPart<'e>)>,
+    pub(crate) calls: Vec<(&'e str, ExpectedPart<'e>)>,
     /// All or nothing?
     pub(crate) strict: bool,
 }
@@ -188,7 +188,7 @@ impl ExpectedCalls<'_> {
         captured: &mut CapturedValues<'_>,
     ) -> Vec<Option<NearestCall>> {
         let tool_calls = &captured.trajectory().tool_calls;
-        let nearest_of = |(name, part): (&str, CallPart<'_>)| {
+        let nearest_of = |(name, part): (&str, ExpectedPart<'_>)| {
             let unassigned = (0..tool_calls.len()).filter(|&call_idx| {
                 *tool_calls[call_idx].name == *name && !calls.contains(&Some(call_idx))
             });
@@ -215,14 +215,14 @@ impl ExpectedCalls<'_> {
         trajectory: &Trajectory,
         explain: &Explain,
         justification: &str,
-    ) -> Report {
+    ) -> Rendered {
         let mut captured = CapturedValues::new(trajectory);
         let calls = self.assigned_calls(&mut captured, Tri::Yes);
         let mut nearest = found.nearest.iter();
         let (mut rows, mut sentences) = (Vec::new(), Vec::new());
         let (mut lines, mut offending) = (Map::new(), Vec::new());
         for (expected, &(name, part)) in self.calls.iter().enumerate() {
-            let is_named = |other: &&(&str, CallPart<'_>)| other.0 == name;
+            let is_named = |other: &&(&str, ExpectedPart<'_>)| other.0 == name;
             let call = calls[expected].filter(|_| found.is_met[expected]);
             let score = match found.is_met[expected] {
                 true => "Score: 1.0",
@@ -254,7 +254,7 @@ impl ExpectedCalls<'_> {
             let difference = part.difference_text(call, difference, &mut captured, explain);
             sentences.push(format!("{} (call {}): {difference}", code(name), call + 1));
         }
-        Report {
+        Rendered {
             text: self.text(found, trajectory, sentences),
             offending,
             rows,

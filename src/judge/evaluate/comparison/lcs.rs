@@ -16,7 +16,7 @@ const BITS: usize = u64::BITS as usize;
 pub const UNEXPECTED: u32 = u32::MAX;
 
 /// Positions (in `actual`, in `expected`).
-pub type Pairs = Vec<(usize, usize)>;
+pub type Subsequence = Vec<(usize, usize)>;
 
 /// Positions of one longest common subsequence, rising in both; `None` if there is too much to
 /// compare.
@@ -25,7 +25,7 @@ pub type Pairs = Vec<(usize, usize)>;
 /// any other integer matches nothing. Where there are several longest ones, it is the one that
 /// walking the table back from its end finds, taking equal names, else dropping an actual if
 /// `dp[i-1][j] > dp[i][j-1]`, otherwise an expected.
-pub fn common_subsequence(actual: &[u32], expected: &[u32]) -> Option<Pairs> {
+pub fn common_subsequence(actual: &[u32], expected: &[u32]) -> Option<Subsequence> {
     let is_small = actual.len().saturating_mul(expected.len()) <= MAX_CELLS;
     whole(actual, expected).or_else(|| is_small.then(|| by_rows(actual, expected)))
 }
@@ -33,7 +33,7 @@ pub fn common_subsequence(actual: &[u32], expected: &[u32]) -> Option<Pairs> {
 /// Matches the last name with its last call, and so on to the first name. If that matches all
 /// names, it is the prescribed result, which prefers to drop a call that costs nothing to dropping
 /// a name. Most agents do what is expected of them, so this saves most of the work.
-fn whole(actual: &[u32], expected: &[u32]) -> Option<Pairs> {
+fn whole(actual: &[u32], expected: &[u32]) -> Option<Subsequence> {
     let mut n_left = expected.len();
     let mut pairs = Vec::with_capacity(n_left);
     for call_idx in (0..actual.len()).rev() {
@@ -46,7 +46,7 @@ fn whole(actual: &[u32], expected: &[u32]) -> Option<Pairs> {
     (n_left == 0).then_some(pairs)
 }
 
-fn by_rows(actual: &[u32], expected: &[u32]) -> Pairs {
+fn by_rows(actual: &[u32], expected: &[u32]) -> Subsequence {
     let n_words = expected.len().div_ceil(BITS);
     let n_names = expected.iter().max().map_or(0, |&name| name as usize + 1);
     let mut columns_of: Vec<Vec<usize>> = vec![Vec::new(); n_names];

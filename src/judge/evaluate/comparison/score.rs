@@ -161,7 +161,7 @@ pub(crate) fn all_or_nothing(holds: bool) -> f64 {
 
 /// What a reader is shown of a judgement.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub(crate) struct Rendered {
     /// For people, in one or two sentences.
     pub(crate) text: String,
     /// The calls to blame, positions in the trajectory.
@@ -172,7 +172,7 @@ pub(crate) struct Report {
     pub(crate) details: Value,
 }
 
-impl Report {
+impl Rendered {
     /// Nothing was compared.
     pub(crate) fn of_too_much(trajectory: &Trajectory) -> Self {
         let n_calls = trajectory.tool_calls.len();

@@ -48,7 +48,10 @@ impl Selector {
             |glob: &Option<Glob>, text: &str| glob.as_ref().is_none_or(|glob| glob.matches(text));
         holds(&self.service, &trajectory.service)
             && holds(&self.root, &trajectory.root)
-            && holds(&self.agent, trajectory.agent.as_deref().unwrap_or_default())
+            && (holds(&self.agent, trajectory.agent.as_deref().unwrap_or_default())
+                || trajectory
+                    .own_run()
+                    .is_some_and(|name| holds(&self.agent, name)))
             && self.calls.as_ref().is_none_or(|glob| {
                 trajectory
                     .tool_calls

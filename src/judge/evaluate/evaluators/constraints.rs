@@ -8,7 +8,7 @@ use text::counted;
 use super::{Evaluate, Judgement, NamedTool, ToolName};
 use crate::evaluate::comparison::order::Concurrency;
 use crate::evaluate::comparison::rows::AlignmentRow;
-use crate::evaluate::comparison::score::{Report, Score};
+use crate::evaluate::comparison::score::{Rendered, Score};
 use crate::evaluate::parameters::call_pattern::CallPattern;
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::pattern::PlacedPattern;
@@ -206,7 +206,7 @@ impl Evaluate for Constraints {
         })
     }
 
-    fn report(&self, found: &Vec<RuleFound>, judgement: &Judgement<'_>) -> Report {
+    fn report(&self, found: &Vec<RuleFound>, judgement: &Judgement<'_>) -> Rendered {
         let from_one = |calls: &[usize]| calls.iter().map(|call| call + 1).collect::<Vec<_>>();
         let (mut rows, mut rules) = (Vec::new(), Vec::new());
         let (mut violations, mut offending) = (Vec::new(), Vec::new());
@@ -251,7 +251,7 @@ impl Evaluate for Constraints {
             let broken = counted(n_more, "more rule is", "more rules are");
             violations.push(format!("{broken} violated"));
         }
-        Report {
+        Rendered {
             text: violations.join("; "),
             offending,
             rows,

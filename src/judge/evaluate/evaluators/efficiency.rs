@@ -9,7 +9,7 @@ use super::{Evaluate, Judgement, NamedTool, ToolName};
 use crate::evaluate::comparison::alignment::times;
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::comparison::rows::AlignmentRow;
-use crate::evaluate::comparison::score::{Report, Score};
+use crate::evaluate::comparison::score::{Rendered, Score};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::limits::{Most, Period};
 use crate::evaluate::parameters::optional::written;
@@ -172,7 +172,7 @@ impl Evaluate for Efficiency {
         self.max_retries.is_some() || self.max_repeats.is_some()
     }
 
-    fn report(&self, found: &Vec<LimitFound>, judgement: &Judgement<'_>) -> Report {
+    fn report(&self, found: &Vec<LimitFound>, judgement: &Judgement<'_>) -> Rendered {
         let mut limits = Map::new();
         let (mut rows, mut broken, mut offending) = (Vec::new(), Vec::new(), Vec::new());
         for found in found {
@@ -202,7 +202,7 @@ impl Evaluate for Efficiency {
             });
         }
         let n_kept = found.iter().filter(|found| found.kept == Tri::Yes).count();
-        Report {
+        Rendered {
             text: match broken.is_empty() {
                 true => format!("{} kept", counted(n_kept, "limit", "limits")),
                 false => broken.join("; "),

@@ -10,9 +10,9 @@ use text::counted;
 
 use super::{Evaluate, Judgement, NamedTool, names_of};
 use crate::evaluate::comparison::alignment::{Alignment, quoted};
-use crate::evaluate::comparison::lcs::{self, Pairs, UNEXPECTED};
+use crate::evaluate::comparison::lcs::{self, Subsequence, UNEXPECTED};
 use crate::evaluate::comparison::rows::{self, AlignmentRow, RowKind};
-use crate::evaluate::comparison::score::{Report, Score, all_or_nothing};
+use crate::evaluate::comparison::score::{Rendered, Score, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::names::Names;
 use crate::evaluate::parameters::pattern::FieldError;
@@ -105,7 +105,7 @@ impl Over {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct VisitsFound {
     /// Positions (actual, expected) of the longest common subsequence.
-    pairs: Pairs,
+    pairs: Subsequence,
     /// The nodes visited; empty where calls are compared.
     nodes: Arc<[Arc<str>]>,
 }
@@ -183,9 +183,9 @@ impl Evaluate for ExecutionOrder {
         !matches!(self.mode(), Mode::Set)
     }
 
-    fn report(&self, found: &Option<VisitsFound>, judgement: &Judgement<'_>) -> Report {
+    fn report(&self, found: &Option<VisitsFound>, judgement: &Judgement<'_>) -> Rendered {
         let Some(found) = found else {
-            return Report::of_too_much(judgement.trajectory);
+            return Rendered::of_too_much(judgement.trajectory);
         };
         let actual = self.actual(judgement.trajectory);
         let expected = self.expected_output.to_strs();
@@ -216,7 +216,7 @@ impl Evaluate for ExecutionOrder {
                 (row.visited, row.calls) = (visit, Vec::new());
             }
         }
-        Report {
+        Rendered {
             text,
             offending,
             rows,

@@ -18,7 +18,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::evaluate::comparison::score::{Explain, Report, Score, Verdict};
+use crate::evaluate::comparison::score::{Explain, Rendered, Score, Verdict};
 use crate::evaluate::parameters::pattern::{FieldError, Pattern, PatternCompiler, PlacedPattern};
 use crate::extract::Trajectory;
 
@@ -109,10 +109,10 @@ macro_rules! evaluators {
                 &self,
                 evidence: &Evidence,
                 judgement: &Judgement<'_>,
-            ) -> Report {
+            ) -> Rendered {
                 match (self, evidence) {
                     $((Self::$name(of), Evidence::$name(found)) => of.report(found, judgement),)+
-                    _ => Report::default(),
+                    _ => Rendered::default(),
                 }
             }
         }
@@ -226,7 +226,7 @@ pub(super) trait Evaluate {
     fn evaluate(&self, trajectory: &Trajectory, max_search: u64) -> Score<Self::Evidence>;
 
     /// The evidence for readers, with values only if the judgement allows them.
-    fn report(&self, found: &Self::Evidence, judgement: &Judgement<'_>) -> Report;
+    fn report(&self, found: &Self::Evidence, judgement: &Judgement<'_>) -> Rendered;
 
     /// Does the order of the calls matter?
     fn reads_order(&self) -> bool;

@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 
 use super::{Evaluate, Judgement, NamedTool};
 use crate::evaluate::comparison::arguments::Agreement;
-use crate::evaluate::comparison::assignment::{Assignment, CallPart, ExpectedCalls};
-use crate::evaluate::comparison::score::{Report, Score};
+use crate::evaluate::comparison::assignment::{Assignment, ExpectedCalls, ExpectedPart};
+use crate::evaluate::comparison::score::{Rendered, Score};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::extract::Trajectory;
 
@@ -87,7 +87,7 @@ impl Evaluate for ToolCallArgs {
         self.expected().evaluate(trajectory)
     }
 
-    fn report(&self, found: &Assignment, judgement: &Judgement<'_>) -> Report {
+    fn report(&self, found: &Assignment, judgement: &Judgement<'_>) -> Rendered {
         let (trajectory, explain) = (judgement.trajectory, judgement.explain);
         let expected = self.expected();
         expected.report(found, trajectory, explain, "explained_tool_calls_args")
@@ -129,7 +129,7 @@ impl ToolCallArgs {
         let calls = self.tool_calls.iter();
         ExpectedCalls {
             calls: calls
-                .map(|call| (&*call.name, CallPart::Args(&call.args, agreement)))
+                .map(|call| (&*call.name, ExpectedPart::Args(&call.args, agreement)))
                 .collect(),
             strict: self.strict,
         }

@@ -15,7 +15,7 @@ use super::{Evaluate, Judgement, NamedTool, ToolName};
 use crate::evaluate::comparison::alignment::{times, was_called};
 use crate::evaluate::comparison::lcs::UNEXPECTED;
 use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
-use crate::evaluate::comparison::score::{Report, Score, all_or_nothing};
+use crate::evaluate::comparison::score::{Rendered, Score, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::names::Names;
 use crate::extract::Trajectory;
@@ -122,7 +122,7 @@ impl Evaluate for ToolCallCount {
         false
     }
 
-    fn report(&self, n_calls: &CallCounts, judgement: &Judgement<'_>) -> Report {
+    fn report(&self, n_calls: &CallCounts, judgement: &Judgement<'_>) -> Rendered {
         const MAX_NAMED: usize = 8;
         let tool_calls = &judgement.trajectory.tool_calls;
         let (mut rows, mut held, mut broken) = (Vec::new(), Vec::new(), Vec::new());
@@ -174,7 +174,7 @@ impl Evaluate for ToolCallCount {
             }
             broken.join("; ")
         };
-        Report {
+        Rendered {
             text,
             offending,
             rows,

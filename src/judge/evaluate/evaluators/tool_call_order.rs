@@ -7,9 +7,9 @@ use text::counted;
 
 use super::{Evaluate, Judgement, NamedTool, names_of};
 use crate::evaluate::comparison::alignment::{Alignment, made_in_order, quoted};
-use crate::evaluate::comparison::lcs::{self, Pairs};
+use crate::evaluate::comparison::lcs::{self, Subsequence};
 use crate::evaluate::comparison::rows;
-use crate::evaluate::comparison::score::{Report, Score, all_or_nothing};
+use crate::evaluate::comparison::score::{Rendered, Score, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::names::NonEmptyNames;
 use crate::extract::Trajectory;
@@ -62,7 +62,7 @@ read_with_hints!(ToolCallOrder);
 
 /// Positions (call, expected) of the longest common subsequence; `None` if there is too much to
 /// compare.
-pub(super) type Matches = Option<Pairs>;
+pub(super) type Matches = Option<Subsequence>;
 
 impl Evaluate for ToolCallOrder {
     const NAME: &'static str = "tool_call_order";
@@ -105,9 +105,9 @@ impl Evaluate for ToolCallOrder {
         true
     }
 
-    fn report(&self, pairs: &Matches, judgement: &Judgement<'_>) -> Report {
+    fn report(&self, pairs: &Matches, judgement: &Judgement<'_>) -> Rendered {
         let Some(pairs) = pairs else {
-            return Report::of_too_much(judgement.trajectory);
+            return Rendered::of_too_much(judgement.trajectory);
         };
         let actual = names_of(judgement.trajectory);
         let expected = self.tool_calls_order.names().to_strs();
@@ -132,7 +132,7 @@ impl Evaluate for ToolCallOrder {
         };
         let is_shown = !self.strict || departure.is_none();
         let lcs = pairs.iter().filter(|_| is_shown).map(|pair| actual[pair.0]);
-        Report {
+        Rendered {
             text,
             offending: departure.and_then(|(_, call)| call).into_iter().collect(),
             rows: rows::sequence(&actual, &expected, pairs, self.strict),

@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Evaluate, Judgement, NamedTool};
-use crate::evaluate::comparison::assignment::{Assignment, CallPart, ExpectedCalls};
-use crate::evaluate::comparison::score::{Report, Score};
+use crate::evaluate::comparison::assignment::{Assignment, ExpectedCalls, ExpectedPart};
+use crate::evaluate::comparison::score::{Rendered, Score};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::extract::Trajectory;
 
@@ -73,7 +73,7 @@ impl Evaluate for ToolCallOutput {
         self.expected().evaluate(trajectory)
     }
 
-    fn report(&self, found: &Assignment, judgement: &Judgement<'_>) -> Report {
+    fn report(&self, found: &Assignment, judgement: &Judgement<'_>) -> Rendered {
         let (trajectory, explain) = (judgement.trajectory, judgement.explain);
         let expected = self.expected();
         expected.report(found, trajectory, explain, "explained_tool_calls_outputs")
@@ -105,7 +105,7 @@ impl ToolCallOutput {
         let calls = self.tool_outputs.iter();
         ExpectedCalls {
             calls: calls
-                .map(|call| (&*call.name, CallPart::Result(&call.output)))
+                .map(|call| (&*call.name, ExpectedPart::Result(&call.output)))
                 .collect(),
             strict: self.strict,
         }

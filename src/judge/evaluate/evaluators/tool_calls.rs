@@ -10,7 +10,7 @@ use super::{Evaluate, Judgement, NamedTool, ToolName};
 use crate::evaluate::comparison::alignment::times;
 use crate::evaluate::comparison::captured::{MAX_SEARCH, Tri};
 use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
-use crate::evaluate::comparison::score::{Report, Score, all_or_nothing};
+use crate::evaluate::comparison::score::{Rendered, Score, all_or_nothing};
 use crate::evaluate::parameters::call_pattern::{
     CallPattern, CallReader, Disallowed, Entry, Required, Sequence,
 };
@@ -212,7 +212,7 @@ impl Evaluate for ToolCalls {
         !self.sequence.is_empty()
     }
 
-    fn report(&self, found: &EntriesFound, judgement: &Judgement<'_>) -> Report {
+    fn report(&self, found: &EntriesFound, judgement: &Judgement<'_>) -> Rendered {
         let trajectory = judgement.trajectory;
         let called = |call_idx: usize| {
             let name = &trajectory.tool_calls[call_idx].name;
@@ -288,7 +288,7 @@ impl Evaluate for ToolCalls {
         let known = |entries: &[EntryFound]| -> Vec<Option<bool>> {
             entries.iter().map(|found| found.holds.known()).collect()
         };
-        Report {
+        Rendered {
             text: sentences.join("; "),
             offending: found.offending.clone(),
             rows,

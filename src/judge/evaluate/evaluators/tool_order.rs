@@ -11,7 +11,7 @@ use crate::evaluate::comparison::alignment::{Alignment, made_in_order};
 use crate::evaluate::comparison::arguments::{self, Agreement, ArgsDifference};
 use crate::evaluate::comparison::captured::{CapturedValues, Tri};
 use crate::evaluate::comparison::rows::{self, AlignmentRow, RowKind};
-use crate::evaluate::comparison::score::{Report, Score, all_or_nothing};
+use crate::evaluate::comparison::score::{Rendered, Score, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::optional::not_judged;
 use crate::extract::Trajectory;
@@ -164,7 +164,7 @@ impl Evaluate for ToolOrder {
         true
     }
 
-    fn report(&self, found: &OrderFound, judgement: &Judgement<'_>) -> Report {
+    fn report(&self, found: &OrderFound, judgement: &Judgement<'_>) -> Rendered {
         let Judgement {
             trajectory,
             verdict,
@@ -231,7 +231,7 @@ impl Evaluate for ToolOrder {
             ),
             _ => self.departure_text(&alignment, difference),
         };
-        Report {
+        Rendered {
             text,
             offending: call.into_iter().collect(),
             rows,

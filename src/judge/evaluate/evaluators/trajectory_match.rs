@@ -14,7 +14,7 @@ use crate::evaluate::comparison::lcs::UNEXPECTED;
 use crate::evaluate::comparison::matched::{EntryKind, Matched, alignment, kind_text, words};
 use crate::evaluate::comparison::order::{Concurrency, Intervals};
 use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
-use crate::evaluate::comparison::score::{Report, Score, all_or_nothing};
+use crate::evaluate::comparison::score::{Rendered, Score, all_or_nothing};
 use crate::evaluate::parameters::expected_call::ExpectedCall;
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::match_score::{MatchScore, Mode, Preset};
@@ -262,7 +262,7 @@ impl Evaluate for TrajectoryMatch {
         self.mode().is_in_order()
     }
 
-    fn report(&self, found: &Matched, judgement: &Judgement<'_>) -> Report {
+    fn report(&self, found: &Matched, judgement: &Judgement<'_>) -> Rendered {
         let score = self.mode().score;
         let names: Vec<&str> = self.expected.iter().map(ExpectedCall::name).collect();
         let (mut rows, mut alignment) = (Vec::new(), Vec::new());
@@ -301,7 +301,7 @@ impl Evaluate for TrajectoryMatch {
         }
         let value = (score.as_str(), found.value(score));
         let (text, offending) = words(value, found, &names, &judgement.trajectory.tool_calls);
-        Report {
+        Rendered {
             text,
             offending,
             rows,

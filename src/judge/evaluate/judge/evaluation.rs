@@ -11,7 +11,7 @@ use text::code;
 use super::uncertainty;
 use crate::evaluate::comparison::rows::{AlignmentRow, MAX_ROWS};
 use crate::evaluate::comparison::score::{
-    EvaluationError, Explain, Missing, NoText, Report, Verdict,
+    EvaluationError, Explain, Missing, NoText, Rendered, Verdict,
 };
 use crate::evaluate::criterion::{Applied, Criterion, InvalidCriterion, Scope};
 use crate::evaluate::evaluators::{Evidence, Judgement};
@@ -193,7 +193,7 @@ impl Evaluation {
     }
 
     /// Empty where the text was fixed from the start.
-    fn report(&self) -> Report {
+    fn report(&self) -> Rendered {
         match (&self.findings.basis, &self.criterion) {
             (Some(basis), JudgedBy::Criterion(criterion)) => {
                 let judgement = Judgement {
@@ -203,12 +203,12 @@ impl Evaluation {
                 };
                 criterion.evaluate.report(&basis.evidence, &judgement)
             }
-            _ => Report::default(),
+            _ => Rendered::default(),
         }
     }
 
     fn render(&self) -> EvaluationText {
-        let Report {
+        let Rendered {
             mut text,
             mut offending,
             details,

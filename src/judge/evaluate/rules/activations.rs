@@ -56,8 +56,8 @@ pub(crate) enum Lack {
     Nothing,
     /// A partner overlaps the call.
     Overlap(usize),
-    /// The nearest partner came this many milliseconds later, rounded up, so that it is not shown as
-    /// equal to the limit that it exceeds.
+    /// The nearest partner came this many milliseconds later, rounded up, so that it is not shown
+    /// as equal to the limit that it exceeds.
     TooFar(usize, i64),
     /// A call came in between; and the partner after it, if there is one and it matters.
     InBetween(usize, Option<usize>),

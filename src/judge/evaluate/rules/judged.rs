@@ -37,7 +37,7 @@ pub(crate) struct RuleJudge<'a> {
     /// How the calls fit the patterns that rules named so far.
     fits: Vec<(&'a CallPattern, Rc<[Tri]>)>,
     intervals: Intervals,
-    /// The same with time running backwards; made when a rule first needs it.
+    /// The calls with time running backwards; made when a rule first needs it.
     backwards: Option<Intervals>,
     overlap: bool,
     too_much: bool,

@@ -38,7 +38,7 @@ enum Found {
 
 /// What two kinds of calls must agree on.
 #[derive(Default)]
-pub(crate) struct Agreement {
+pub(crate) struct SharedValues {
     /// For each path of `same`, where it was read, of the first and of the second kind.
     places: Vec<[usize; 2]>,
     /// The value of some call is not known.
@@ -57,11 +57,11 @@ impl<'a> ReadPaths<'a> {
         same: &[Same],
         fits: [&[Tri]; 2],
         captured: &mut CapturedValues<'a>,
-    ) -> Agreement {
+    ) -> SharedValues {
         if self.paths.len() > MAX_PATHS || self.numbering.len() > MAX_VALUES {
             *self = Self::default();
         }
-        let mut agreement = Agreement::default();
+        let mut agreement = SharedValues::default();
         for (at, same) in same.iter().enumerate() {
             let mut places = [0; 2];
             for (side, path) in [&same.a, &same.b].into_iter().enumerate() {
@@ -89,7 +89,7 @@ impl<'a> ReadPaths<'a> {
     }
 
     /// Do two calls, each of one of the two kinds, share a value on every path?
-    pub(crate) fn agree(&self, agreement: &Agreement, of: [(usize, usize); 2]) -> Tri {
+    pub(crate) fn agree(&self, agreement: &SharedValues, of: [(usize, usize); 2]) -> Tri {
         let on_path = |places: &[usize; 2]| {
             let found =
                 |(side, call): (usize, usize)| self.paths[places[side]].found[call].as_ref();
@@ -114,7 +114,7 @@ impl<'a> ReadPaths<'a> {
     }
 
     /// The work of comparing two kinds' calls with one call: a step for each value.
-    pub(crate) fn cost(&self, agreement: &Agreement, n_calls: usize) -> u64 {
+    pub(crate) fn cost(&self, agreement: &SharedValues, n_calls: usize) -> u64 {
         let n_values = |place: &usize| MAX_VALUES - self.paths[*place].n_left;
         let places = agreement.places.iter().flatten();
         (n_calls + places.map(n_values).sum::<usize>()) as u64

@@ -3,7 +3,7 @@
 //! in some, or in none? Partners before a call are looked for with time running backwards.
 
 use super::activations::{Activation, Breach, Lack, Tally};
-use super::keys::{Agreement, ReadPaths};
+use super::keys::{ReadPaths, SharedValues};
 use crate::evaluate::comparison::captured::{CapturedValues, Tri};
 use crate::evaluate::comparison::order::{Intervals, Near};
 use crate::evaluate::parameters::rule::Overlap;
@@ -44,7 +44,7 @@ pub(crate) struct Pair<'p, 'v> {
     /// How each call fits the first kind, and the second.
     pub(crate) fits: [&'p [Tri]; 2],
     pub(crate) values: &'p ReadPaths<'v>,
-    pub(crate) agreement: &'p Agreement,
+    pub(crate) agreement: &'p SharedValues,
     /// `None` where there are no times to compare.
     pub(crate) near: Option<Near>,
     /// By position: has the call ended?
@@ -158,8 +158,8 @@ impl Pair<'_, '_> {
     }
 }
 
-/// The calls that a call is compared with. A fit or an agreement that is not known counts as one, or
-/// as none.
+/// The calls that a call is compared with. A fit or an agreement that is not known counts as one,
+/// or as none.
 struct Asked<'p, 'v> {
     pair: &'p Pair<'p, 'v>,
     question: PairRequirement,
@@ -269,8 +269,8 @@ impl<'p, 'v> Asked<'p, 'v> {
         not_before.min_by_key(|&y| (self.intervals.start[y], y))
     }
 
-    /// The first call that could come between `x` and `y`, the partner after it that ends first, and
-    /// is no partner itself.
+    /// The first call that could come between `x` and `y`, the partner after it that ends first,
+    /// and is no partner itself.
     fn in_between(&self, x: usize, y: usize) -> Option<usize> {
         let is_between = |z: &usize| {
             !self.intervals.is_before(*z, x)
