@@ -18,7 +18,7 @@ use super::timers::ticks;
 const MAX_SESSIONS: usize = 65_536;
 /// Turns of a session that are kept one by one: the first and the latest.
 const MAX_TURNS: usize = 64;
-const MAX_NAMES: usize = 64;
+const MAX_NAMES: usize = u64::BITS as usize;
 /// Later turns that a turn revises: each is judged again.
 const MAX_REVISED: usize = 8;
 const MAX_NAME_SIZE: usize = 128;
@@ -60,8 +60,8 @@ struct Session {
     n_merged: usize,
     /// Calls of a merged turn may be missing.
     is_torn: bool,
-    /// Each with the start of the first turn that called it.
-    names: Vec<(Arc<str>, u64)>,
+    /// The tools that its turns called, or seemed to call while their spans were arriving.
+    names: Vec<Arc<str>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +73,8 @@ struct KnownTurn {
     reaches_back: bool,
     /// All of its calls are known.
     is_whole: bool,
+    /// Which of the session's names it called, a bit each.
+    names: u64,
 }
 
 /// A trace that is a turn of a session.
@@ -226,8 +228,10 @@ impl Sessions {
             }
         };
         let n_merged = session.map_or(0, |it| it.n_merged);
-        let names = names.iter().filter(|(_, since)| is_earlier(*since));
-        let mut names: Vec<Arc<str>> = names.map(|(name, _)| name.clone()).collect();
+        let called = earlier.iter().fold(0, |names, it| names | it.names);
+        let names = names.iter().enumerate();
+        let names = names.filter(|(at, _)| called >> at & 1 == 1);
+        let mut names: Vec<Arc<str>> = names.map(|(_, name)| name.clone()).collect();
         names.sort_unstable();
         Some(EarlierTurns {
             n_turns: n_earlier + if n_earlier > 0 { n_merged } else { 0 },
@@ -284,36 +288,35 @@ impl Session {
             },
             reaches_back,
             is_whole: turn.is_whole,
+            names: 0,
         };
-        let mut is_changed = false;
         for name in names {
-            match self.names.iter().position(|(known, _)| known == name) {
-                Some(at) => {
-                    let since = &mut self.names[at].1;
-                    is_changed |= new.start_unix_nanos < *since;
-                    *since = new.start_unix_nanos.min(*since);
-                }
-                None if self.names.len() < MAX_NAMES && name.len() <= MAX_NAME_SIZE => {
-                    self.names.push((name.clone(), new.start_unix_nanos));
-                    is_changed = true;
+            let known = self.names.iter().position(|known| known == name);
+            let has_room = self.names.len() < MAX_NAMES && name.len() <= MAX_NAME_SIZE;
+            match known {
+                Some(at) => new.names |= 1 << at,
+                None if has_room => {
+                    new.names |= 1 << self.names.len();
+                    self.names.push(name.clone());
                 }
                 None => new.is_whole = false,
             }
         }
-        is_changed |= known != Some(new);
         let is_before = |it: &KnownTurn| it.start_unix_nanos <= new.start_unix_nanos;
         let at = self.turns.partition_point(is_before);
         self.turns.insert(at, new);
         if self.turns.len() > MAX_TURNS {
-            self.is_torn |= !self.turns.remove(1).is_whole;
+            let merged = self.turns.remove(1);
+            self.turns[0].names |= merged.names;
+            self.is_torn |= !merged.is_whole;
             self.n_merged += 1;
         }
-        is_changed
+        known != Some(new)
     }
 
     fn size(&self) -> usize {
         let names = self.names.iter();
-        let names = names.map(|it| size_of_val(it) + NAME_SIZE + it.0.len());
+        let names = names.map(|it| size_of_val(it) + NAME_SIZE + it.len());
         let turns = size_of_val(&*self.turns);
         size_of::<Self>() + ENTRY_SIZE + turns + names.sum::<usize>()
     }

@@ -206,10 +206,10 @@ fn an_agent_that_is_not_the_evaluated_one_is_found_below_it() {
     );
     let by_agent = format!("{{ name: x, scope: agent, select: {{ agent: helper }}, {order} }}");
     assert_eq!(warnings(&recording, &by_agent), "");
-    let both = format!("{{ name: x, select: {{ agent: tester, calls: \"*\" }}, {order} }}");
+    let both = format!("{{ name: x, select: {{ agent: tester, calls: \"x*\" }}, {order} }}");
     assert_eq!(
         warnings(&recording, &both),
-        "warning: criterion `x`: no trajectory with a call of `*`; seen: nothing\n"
+        "warning: criterion `x`: no trajectory with a call of `x*`; seen: `plan`\n"
     );
 }
 

@@ -212,7 +212,9 @@ fn compare(
             field.name()
         );
     }
-    for (name, property) in &properties {
+    // Only null is accepted in some fields, which a message leaves out.
+    let set = (properties.iter()).filter(|(_, property)| property["type"] != "null");
+    for (name, property) in set {
         let field = fields
             .iter()
             .find(|field| field.name() == name)
