@@ -19,9 +19,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::support::captures as load;
+    use crate::support::repetitions::number;
 
-    /// Random arrivals of each session.
-    const N_ARRIVALS: usize = 4;
+    /// Random arrivals of each session; `.ci/extended properties` has more rounds.
+    const N_ARRIVALS: u64 = 2;
 
     /// One criterion for the trace, one for each agent run, one that looks at arguments, one that
     /// only some traces are selected for, and those that look at times.
@@ -263,7 +264,7 @@ mod tests {
                 .as_array()
                 .is_some_and(|calls| !calls.is_empty());
             n_judged_of_calls += usize::from(made_calls && !at_once.0.is_empty());
-            for arrival in 0..N_ARRIVALS {
+            for arrival in 0..N_ARRIVALS * number("SPANSCORE_TEST_ROUNDS", 1) {
                 let mut shuffled: Vec<Span> = spans
                     .iter()
                     .chain(spans.iter().take(spans.len() / 3))

@@ -1,4 +1,4 @@
-//! A thousand reloads of a real sidecar under load: no request is refused, no trace is lost, and
+//! Hundreds of reloads of a real sidecar under load: no request is refused, no trace is lost, and
 //! every score comes from one set of criteria. Does not prove that reads 200 ms apart agree on a
 //! slow disk, nor measure the cost of a reload.
 
@@ -19,7 +19,7 @@ use crate::config::{Protocol, Signal, Sources};
 use crate::register::{ConfigOrigin, ReloadOutcome, Start};
 use crate::transport::{Client, DeliveryOutcome};
 
-const N_RELOADS: usize = 1_000;
+const N_RELOADS: usize = 300;
 /// Traces that are open from before the first reload until after the last.
 const N_OPEN: u32 = 50;
 const N_CLIENTS: u32 = 2;
@@ -160,7 +160,7 @@ fn noting(scores: &Scores) -> Observer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_reloads_under_load_refuse_no_request_lose_no_trace_and_mix_no_sets() {
+async fn reloads_under_load_refuse_no_request_lose_no_trace_and_mix_no_sets() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("spanscore.yaml");
     std::fs::write(&path, file(0)).unwrap();

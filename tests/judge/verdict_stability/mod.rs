@@ -20,6 +20,7 @@ use otlp::{json as otlp_json, scan};
 use serde_json::{Value, json};
 
 use crate::support::captures as load;
+use crate::support::repetitions::number;
 use crate::support::spans::{self, SpanCall, spans_of_run};
 
 fn rules(criteria: &[Value]) -> Rules {
@@ -142,7 +143,7 @@ fn no_verdict_given_early_on_a_captured_trace_changes() {
         let on_whole = whole(&none, &spans);
         let rules = rules(&criteria::some_about(&on_whole.trajectories, &mut random));
         let spans = spans_of(&scenario, &rules);
-        for round in 0..2 {
+        for round in 0..number("SPANSCORE_TEST_ROUNDS", 1) {
             cut(
                 &rules,
                 &spans,
@@ -167,7 +168,7 @@ fn no_verdict_given_early_on_a_captured_trace_changes() {
 #[test]
 fn no_verdict_given_early_on_a_made_trace_changes() {
     let mut early = Early::default();
-    for seed in 0..120 {
+    for seed in 0..60 * number("SPANSCORE_TEST_ROUNDS", 1) {
         let mut random = Rng::with_seed(seed);
         let request = generated_traces::request(&mut random);
         let none = rules(&[]);

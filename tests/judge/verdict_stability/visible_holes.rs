@@ -18,13 +18,14 @@ use serde_json::json;
 
 use super::{Subject, accept, criteria, rules, spans_of, subject, whole};
 use crate::support::captures as load;
+use crate::support::repetitions::number;
 use crate::support::spans::{self, SpanCall, spans_of_run};
 
 const LOCAL: u32 = 0x101;
 const REMOTE: u32 = 0x301;
 
-/// Losses for each captured session.
-const N_LOSSES: usize = 6;
+/// Losses for each captured session; `.ci/extended properties` has more rounds.
+const N_LOSSES: usize = 3;
 
 fn verdicts(judged: &Judged) -> BTreeMap<Subject, (&Evaluation, Verdict)> {
     let evaluations = judged.evaluations.iter();
@@ -124,7 +125,7 @@ fn losses_that_show_lead_to_no_wrong_verdict() {
         let rules = rules(&criteria::some_about(&on_whole.trajectories, &mut random));
         let spans = flagged(spans_of(&scenario, &rules));
         let on_whole = whole(&rules, &spans);
-        for loss in 0..N_LOSSES {
+        for loss in 0..N_LOSSES * number("SPANSCORE_TEST_ROUNDS", 1) as usize {
             let share = [0.3, 0.6, 0.9][loss % 3];
             let mut left: Vec<Span> = spans.clone();
             left.retain(|_| random.f64() < share);
