@@ -3,6 +3,7 @@
 mod global;
 mod learning;
 mod recordings;
+mod version;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,7 +18,8 @@ pub use recordings::Recordings;
 
 /// A sidecar for AI agents: forwards OpenTelemetry untouched and scores every trace's tool calls.
 #[derive(Debug, Parser)]
-#[command(name = "spanscore", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "spanscore", max_term_width = 100, after_help = EXIT_CODES)]
+#[command(version, long_version = version::LONG_VERSION.as_str())]
 pub struct Cli {
     /// Options of every subcommand.
     #[command(flatten)]
@@ -49,6 +51,7 @@ impl Cli {
             Some(Command::Init(args)) if args.from.is_empty() => "init",
             Some(Command::Schema(_)) => "schema",
             Some(Command::Completions(_)) => "completions",
+            Some(Command::Man(_)) => "man",
             Some(Command::Drain(_)) => "drain",
             Some(Command::Journal(_)) => "journal",
             Some(Command::Validate(args)) if !args.files.is_empty() && config.is_some() => {
@@ -106,6 +109,8 @@ pub enum Command {
     Schema(NoConfiguration),
     /// Print a shell completion script.
     Completions(Completions),
+    /// Write the manual pages to a folder.
+    Man(ManualPages),
     /// Exit 0 if the running sidecar is ready, else 1 (for probes).
     Health(Health),
     /// List and change the criteria of a running sidecar.
@@ -343,6 +348,17 @@ pub struct Completions {
     pub no_configuration: NoConfiguration,
 }
 
+/// `man`.
+#[derive(Debug, Args)]
+pub struct ManualPages {
+    /// The folder; it is created if it does not exist.
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub folder: PathBuf,
+    /// It uses no configuration.
+    #[command(flatten)]
+    pub no_configuration: NoConfiguration,
+}
+
 /// `health`.
 #[derive(Debug, Args)]
 pub struct Health {
@@ -460,6 +476,7 @@ mod tests {
                 "init",
                 "schema",
                 "completions",
+                "man",
                 "health",
                 "criteria",
                 "drain"
@@ -540,6 +557,7 @@ mod tests {
             ("init", false),
             ("schema", false),
             ("completions bash", false),
+            ("man folder", false),
             ("health", true),
             ("criteria list", true),
             ("drain", false),

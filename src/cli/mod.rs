@@ -18,6 +18,7 @@ mod journal;
 mod junit;
 mod learn;
 mod logging;
+mod man;
 mod output;
 mod recording;
 mod replay;
@@ -172,6 +173,7 @@ fn dispatch(
         }
         Command::Schema(_) => return schema::schema(streams.out),
         Command::Completions(args) => return completions::completions(args, streams.out),
+        Command::Man(args) => man::man(args, streams)?,
         Command::Init(args) => {
             // Recordings may need the conventions of a configuration that is there already. It need
             // not be there, nor be right, where nothing is read.

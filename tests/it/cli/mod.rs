@@ -584,6 +584,34 @@ fn usage_errors_exit_with_2() {
     assert!(err.contains("no criterion is configured"), "{err}");
 }
 
+#[test]
+fn every_subcommand_has_a_manual_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("share/man1");
+    let (code, out, err) = run(&["man", pages.to_str().unwrap()]);
+    assert_eq!((code, out.as_str(), err.as_str()), (0, "", ""));
+    for page in ["spanscore", "spanscore-run", "spanscore-criteria-list"] {
+        let page = std::fs::read_to_string(pages.join(format!("{page}.1"))).unwrap();
+        assert!(page.contains(".SH SYNOPSIS"), "{page}");
+    }
+    let file = pages.join("spanscore.1");
+    let (code, _, err) = run(&["man", file.to_str().unwrap()]);
+    assert_eq!(code, 2);
+    assert!(err.starts_with("error: cannot write to `"), "{err}");
+}
+
+#[test]
+fn the_version_names_commit_profile_and_features() {
+    let (code, out, _) = run(&["--version"]);
+    assert_eq!(code, 0);
+    let version = concat!("spanscore ", env!("CARGO_PKG_VERSION"), " (commit ");
+    assert!(out.starts_with(version), "{out}");
+    assert!(
+        out.contains(", profile ") && out.contains(", features "),
+        "{out}"
+    );
+}
+
 // === demo ===
 
 #[test]
