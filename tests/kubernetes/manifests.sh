@@ -3,6 +3,7 @@
 # the charts linted, and every configuration in them checked by spanscore itself.
 #
 #   manifests.sh [BINARY]     the spanscore that validates; target/release or target/debug if not given
+#   CHART=FILE.tgz manifests.sh [BINARY]     with the chart as a release packs it
 #
 # A spanscore without Kafka checks configurations for Kafka only as far as it can, and says so.
 #
@@ -28,16 +29,16 @@ fi
 
 # === Helm
 if go_program helm "helm.sh/helm/v3/cmd/helm@v$HELM_VERSION"; then
-  chart=$root/deploy/helm/spanscore
+  chart=${CHART:-$root/deploy/helm/spanscore} all_values=$root/deploy/helm/spanscore/ci
   agent_chart=$out/agent-chart; rm -rf "$agent_chart"; cp -r "$here/agent-chart" "$agent_chart"; mkdir "$agent_chart/charts"; cp -r "$chart" "$agent_chart/charts/"
-  for values in "$chart"/ci/*-values.yaml; do
+  for values in "$all_values"/*-values.yaml; do
     name=$(basename "$values" -values.yaml)
     helm lint --strict --quiet --kube-version 1.29.0 "$chart" -f "$values" || fail "helm lint with $values"
     helm template "$name" "$chart" --namespace test --kube-version 1.29.0 -f "$values" >"$rendered/helm-$name.yaml" || fail "helm template with $values"
   done
   helm template agent "$agent_chart" --namespace test --kube-version 1.29.0 >"$rendered/helm-agent-chart.yaml" || fail "helm template of a chart that takes the sidecar"
-  helm template plain "$chart" --namespace test --kube-version 1.29.0 -f "$chart/ci/autoscaling-values.yaml" --set journal.enabled=false >"$rendered/helm-gateway-without-journal.yaml" || fail "helm template of a gateway without a journal"
-  helm template writer "$chart" --namespace test --kube-version 1.29.0 -f "$chart/ci/writer-values.yaml" --set journal.enabled=true >"$rendered/helm-writer-journal.yaml" || fail "helm template of a writer with a journal"
+  helm template plain "$chart" --namespace test --kube-version 1.29.0 -f "$all_values/autoscaling-values.yaml" --set journal.enabled=false >"$rendered/helm-gateway-without-journal.yaml" || fail "helm template of a gateway without a journal"
+  helm template writer "$chart" --namespace test --kube-version 1.29.0 -f "$all_values/writer-values.yaml" --set journal.enabled=true >"$rendered/helm-writer-journal.yaml" || fail "helm template of a writer with a journal"
   helm template agent "$agent_chart" --namespace test --kube-version 1.29.0 --set spanscore.journal.enabled=true >"$rendered/helm-agent-journal.yaml" || fail "helm template of a sidecar with a journal"
   # Values that must be refused, with the reason.
   refused() { # TEXT ARGUMENT…
