@@ -58,6 +58,8 @@ struct Session {
     /// By start. Beyond the bound the first stands for those after it.
     turns: Vec<KnownTurn>,
     n_merged: usize,
+    /// The names that merged turns called, a bit each.
+    merged_names: u64,
     /// Calls of a merged turn may be missing.
     is_torn: bool,
     /// The tools that its turns called, or seemed to call while their spans were arriving.
@@ -227,14 +229,17 @@ impl Sessions {
                 }
             }
         };
-        let n_merged = session.map_or(0, |it| it.n_merged);
-        let called = earlier.iter().fold(0, |names, it| names | it.names);
+        let merged = session.filter(|_| n_earlier > 0);
+        let (n_merged, merged_names) = merged.map_or((0, 0), |it| (it.n_merged, it.merged_names));
+        let called = earlier
+            .iter()
+            .fold(merged_names, |names, it| names | it.names);
         let names = names.iter().enumerate();
         let names = names.filter(|(at, _)| called >> at & 1 == 1);
         let mut names: Vec<Arc<str>> = names.map(|(_, name)| name.clone()).collect();
         names.sort_unstable();
         Some(EarlierTurns {
-            n_turns: n_earlier + if n_earlier > 0 { n_merged } else { 0 },
+            n_turns: n_earlier + n_merged,
             names,
             seen,
         })
@@ -307,7 +312,7 @@ impl Session {
         self.turns.insert(at, new);
         if self.turns.len() > MAX_TURNS {
             let merged = self.turns.remove(1);
-            self.turns[0].names |= merged.names;
+            self.merged_names |= merged.names;
             self.is_torn |= !merged.is_whole;
             self.n_merged += 1;
         }
@@ -396,6 +401,9 @@ mod tests {
         }
         let earlier = sessions.earlier(&last).unwrap();
         assert_eq!((earlier.n_turns, earlier.seen), (100, TurnsSeen::All));
+        // The first turn stands for those that are not kept one by one, and may be noted again.
+        note(&mut sessions, &turn("chat", 4_000, 1), &[], 4_100);
+        assert_eq!(sessions.earlier(&last).unwrap().names.len(), 1);
         let names: Vec<String> = (0..65).map(|n| format!("tool {n}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         note(&mut sessions, &turn("chat", 4_100, 1), &names, 4_100);

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use hashbrown::HashMap;
-use otlp::span::{KeyId, Value};
+use otlp::span::{KeyId, ScopeHash, Value};
 
 use super::super::convention::{Convention, RecognisedSpans, Refine, SpanCall, SpanIdx};
 use super::super::key_bits::KeyBits;
@@ -24,7 +24,9 @@ use crate::extract::values::Raw;
 pub(super) const LOGFIRE: Convention = Convention {
     name: "logfire",
     marks: KeyBits::new(&[keys::LOGFIRE_TEMPLATE]),
-    is_call: Some(|span| span.is(keys::LOGFIRE_TEMPLATE, "Function: {name}")),
+    is_call: Some(|span| {
+        span.is(keys::LOGFIRE_TEMPLATE, "Function: {name}") && span.scope() == OPENAI_AGENTS
+    }),
     call: Some(|span| SpanCall {
         name: name(span, "Function: "),
         args: value(span, keys::PLAIN_INPUT),
@@ -33,6 +35,7 @@ pub(super) const LOGFIRE: Convention = Convention {
     }),
     agent_run: Some(|span| {
         let is_run = span.is(keys::LOGFIRE_TEMPLATE, "Agent run: {name!r}");
+        let is_run = is_run && span.scope() == OPENAI_AGENTS;
         is_run.then(|| name(span, "Agent run: '"))?
     }),
     is_model: Some(|span| {
@@ -48,6 +51,9 @@ pub(super) const LOGFIRE: Convention = Convention {
     }),
     ..Convention::NONE
 };
+
+/// Logfire's own spans may use the same words.
+const OPENAI_AGENTS: ScopeHash = ScopeHash::new(b"logfire.openai_agents");
 
 fn is_scrubbed(text: &str) -> bool {
     text.starts_with("[Scrubbed due to ")
