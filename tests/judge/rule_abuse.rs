@@ -205,8 +205,15 @@ fn a_long_expected_order_is_compared_up_to_a_bound() {
         "{}",
         beyond.explanation()
     );
-    // That two orders differ is known without aligning them.
-    assert_eq!(order(names(4_000, 0), true).verdict, Verdict::Fail);
+    // That two orders differ is known without aligning them, and where.
+    let differs = order(names(4_000, 0), true);
+    assert_eq!(
+        (differs.verdict, differs.n_expected),
+        (Verdict::Fail, 4_000)
+    );
+    assert_eq!(differs.explanation(), "call 2 is `t1`, expected `t7`");
+    assert_eq!(differs.details()["lcs"], json!([]));
+    assert!(differs.alignment().is_empty());
 }
 
 #[test]

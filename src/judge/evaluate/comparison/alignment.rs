@@ -48,6 +48,14 @@ impl Alignment<'_> {
         }
     }
 
+    /// What is known of two orders that were too long to align.
+    pub(crate) fn unaligned(&self, is_exact: bool) -> String {
+        match self.departure(true) {
+            Some((sentence, _)) if is_exact => sentence,
+            _ => counted(self.actual.len(), self.noun, &format!("{}s", self.noun)),
+        }
+    }
+
     /// Why the first unmatched expected name is unmatched: "`create_order` was called before
     /// `check_inventory`"; and the misplaced call, if there is one. `None` if every expected name
     /// is matched.

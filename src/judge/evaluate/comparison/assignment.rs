@@ -214,10 +214,15 @@ impl ExpectedCalls<'_> {
         found: &Assignment,
         trajectory: &Trajectory,
         explain: &Explain,
+        with_rows: bool,
         justification: &str,
     ) -> Rendered {
         let mut captured = CapturedValues::new(trajectory);
-        let calls = self.assigned_calls(&mut captured, Tri::Yes);
+        // Which call meets an expectation shows only in rows and values, so it is not remembered.
+        let calls = match with_rows || explain.values {
+            true => self.assigned_calls(&mut captured, Tri::Yes),
+            false => vec![None; self.calls.len()],
+        };
         let mut nearest = found.nearest.iter();
         let (mut rows, mut sentences) = (Vec::new(), Vec::new());
         let (mut lines, mut offending) = (Map::new(), Vec::new());

@@ -3,11 +3,10 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use text::{abbreviated, counted};
+use serde_json::Value;
+use text::abbreviated;
 
 use super::rows::AlignmentRow;
-use crate::extract::Trajectory;
 
 /// The label of a score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -130,13 +129,6 @@ impl<E> Score<E> {
         }
     }
 
-    /// A score that is not known, since there is too much to compare.
-    pub(crate) fn too_much(evidence: E) -> Self {
-        let mut score = Self::between(0.0, 0.0, 1.0, evidence);
-        score.missing.too_much = true;
-        score
-    }
-
     /// Wraps the evidence and leaves the score as it is.
     pub(crate) fn map<T>(self, wrap: impl FnOnce(E) -> T) -> Score<T> {
         Score {
@@ -172,15 +164,14 @@ pub(crate) struct Rendered {
     pub(crate) details: Value,
 }
 
-impl Rendered {
-    /// Nothing was compared.
-    pub(crate) fn of_too_much(trajectory: &Trajectory) -> Self {
-        let n_calls = trajectory.tool_calls.len();
-        Self {
-            text: format!("{} made", counted(n_calls, "call", "calls")),
-            details: json!({}),
-            ..Self::default()
-        }
+impl<E> Score<Option<E>> {
+    /// The score of two orders that are too long to align: known only if they must be equal, and
+    /// `differ` for good.
+    pub(crate) fn unaligned(n_expected: usize, differ: bool) -> Self {
+        let mut score = Self::between(0.0, 0.0, all_or_nothing(!differ), None);
+        score.missing.too_much = !differ;
+        score.n_expected = n_expected;
+        score
     }
 }
 

@@ -126,10 +126,7 @@ impl Evaluate for ExecutionOrder {
         let differs_for_good =
             matches!(self.mode(), Mode::Exact) && !trajectory.cut_short && actual != expected;
         let Some(pairs) = pairs else {
-            return match differs_for_good {
-                true => Score::between(0.0, 0.0, 0.0, None),
-                false => Score::too_much(None),
-            };
+            return Score::unaligned(expected.len(), differs_for_good);
         };
         let share = |n: usize| n as f64 / expected.len() as f64;
         let (value, if_cut) = match self.mode() {
@@ -171,10 +168,7 @@ impl Evaluate for ExecutionOrder {
 
     fn named_tools(&self) -> Vec<NamedTool<'_>> {
         match self.over {
-            Over::Tools => {
-                let names = self.expected_output.as_slice().iter();
-                names.map(|name| NamedTool::expected(name)).collect()
-            }
+            Over::Tools => NamedTool::all_expected(self.expected_output.to_strs()),
             Over::Nodes => Vec::new(),
         }
     }
@@ -184,12 +178,10 @@ impl Evaluate for ExecutionOrder {
     }
 
     fn report(&self, found: &Option<VisitsFound>, judgement: &Judgement<'_>) -> Rendered {
-        let Some(found) = found else {
-            return Rendered::of_too_much(judgement.trajectory);
-        };
         let actual = self.actual(judgement.trajectory);
         let expected = self.expected_output.to_strs();
-        let pairs = &found.pairs;
+        let found_pairs = found.as_ref().map(|found| &*found.pairs);
+        let pairs = found_pairs.unwrap_or_default();
         let mut details = json!({
             "success": judgement.verdict.success(),
             "actual_output": actual,
@@ -199,11 +191,17 @@ impl Evaluate for ExecutionOrder {
             details["lcs"] = pairs.iter().map(|pair| actual[pair.0]).collect();
         }
         let (text, call, mut rows) = match self.mode() {
-            Mode::Set => (self.set_text(&actual), None, set_rows(&actual, &expected)),
+            Mode::Set => {
+                let rows = judgement.rows(|| set_rows(&actual, &expected));
+                (self.set_text(&actual), None, rows)
+            }
             mode => {
                 let is_exact = matches!(mode, Mode::Exact);
-                let (text, call) = self.order_text(&actual, &expected, pairs, is_exact);
-                let rows = rows::sequence(&actual, &expected, pairs, is_exact);
+                let (text, call) = self.order_text(&actual, &expected, found_pairs, is_exact);
+                let rows = judgement.rows(|| match found_pairs {
+                    Some(pairs) => rows::sequence(&actual, &expected, pairs, is_exact),
+                    None => Vec::new(),
+                });
                 (text, call, rows)
             }
         };
@@ -308,9 +306,10 @@ impl ExecutionOrder {
         &self,
         actual: &[&str],
         expected: &[&str],
-        pairs: &[(usize, usize)],
+        found: Option<&[(usize, usize)]>,
         is_exact: bool,
     ) -> (String, Option<usize>) {
+        let pairs = found.unwrap_or_default();
         let alignment = Alignment {
             actual,
             expected,
@@ -322,6 +321,10 @@ impl ExecutionOrder {
             Over::Nodes => counted(expected.len(), "expected visit", "expected visits"),
         };
         match (alignment.departure(is_exact), is_exact) {
+            (departure, _) if found.is_none() => (
+                alignment.unaligned(is_exact),
+                departure.and_then(|(_, at)| at),
+            ),
             (None, true) => (format!("{n_expected} in order, no other"), None),
             (None, false) => (format!("{n_expected} in order"), None),
             (Some((sentence, at)), true) => (format!("{sentence}. {alignment}"), at),

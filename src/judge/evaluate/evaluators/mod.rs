@@ -18,6 +18,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::evaluate::comparison::rows::AlignmentRow;
 use crate::evaluate::comparison::score::{Explain, Rendered, Score, Verdict};
 use crate::evaluate::parameters::pattern::{FieldError, Pattern, PatternCompiler, PlacedPattern};
 use crate::extract::Trajectory;
@@ -170,6 +171,18 @@ pub(super) struct Judgement<'a> {
     pub(super) trajectory: &'a Trajectory,
     pub(super) verdict: Verdict,
     pub(super) explain: &'a Explain,
+    /// Are rows wanted? Only people who look at one run read them.
+    pub(super) with_rows: bool,
+}
+
+impl Judgement<'_> {
+    /// Makes rows if they are wanted.
+    fn rows(&self, make: impl FnOnce() -> Vec<AlignmentRow>) -> Vec<AlignmentRow> {
+        match self.with_rows {
+            true => make(),
+            false => Vec::new(),
+        }
+    }
 }
 
 impl Serialize for Evaluator {
@@ -261,6 +274,10 @@ impl<'a> NamedTool<'a> {
             name: ToolName::Exact(name),
             is_expected: true,
         }
+    }
+
+    fn all_expected(names: impl IntoIterator<Item = &'a str>) -> Vec<Self> {
+        names.into_iter().map(Self::expected).collect()
     }
 }
 

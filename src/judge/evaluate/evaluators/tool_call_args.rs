@@ -90,14 +90,17 @@ impl Evaluate for ToolCallArgs {
     fn report(&self, found: &Assignment, judgement: &Judgement<'_>) -> Rendered {
         let (trajectory, explain) = (judgement.trajectory, judgement.explain);
         let expected = self.expected();
-        expected.report(found, trajectory, explain, "explained_tool_calls_args")
+        expected.report(
+            found,
+            trajectory,
+            explain,
+            judgement.with_rows,
+            "explained_tool_calls_args",
+        )
     }
 
     fn named_tools(&self) -> Vec<NamedTool<'_>> {
-        let expected = self.tool_calls.iter();
-        expected
-            .map(|expected| NamedTool::expected(&expected.name))
-            .collect()
+        NamedTool::all_expected(self.tool_calls.iter().map(|it| &*it.name))
     }
 
     fn reads_order(&self) -> bool {

@@ -75,10 +75,7 @@ impl Evaluate for ToolCallOrder {
         let n_expected = expected.ids().len();
         let differs_for_good = self.strict && !trajectory.cut_short && actual != expected.ids();
         let Some(pairs) = lcs::common_subsequence(&actual, expected.ids()) else {
-            return match differs_for_good {
-                true => Score::between(0.0, 0.0, 0.0, None),
-                false => Score::too_much(None),
-            };
+            return Score::unaligned(n_expected, differs_for_good);
         };
         let share = pairs.len() as f64 / n_expected as f64;
         let value = match self.strict {
@@ -97,18 +94,15 @@ impl Evaluate for ToolCallOrder {
     }
 
     fn named_tools(&self) -> Vec<NamedTool<'_>> {
-        let names = self.tool_calls_order.names().as_slice().iter();
-        names.map(|name| NamedTool::expected(name)).collect()
+        NamedTool::all_expected(self.tool_calls_order.names().to_strs())
     }
 
     fn reads_order(&self) -> bool {
         true
     }
 
-    fn report(&self, pairs: &Matches, judgement: &Judgement<'_>) -> Rendered {
-        let Some(pairs) = pairs else {
-            return Rendered::of_too_much(judgement.trajectory);
-        };
+    fn report(&self, found: &Matches, judgement: &Judgement<'_>) -> Rendered {
+        let pairs = found.as_deref().unwrap_or_default();
         let actual = names_of(judgement.trajectory);
         let expected = self.tool_calls_order.names().to_strs();
         let alignment = Alignment {
@@ -119,6 +113,7 @@ impl Evaluate for ToolCallOrder {
         };
         let departure = alignment.departure(self.strict);
         let text = match &departure {
+            _ if found.is_none() => alignment.unaligned(self.strict),
             None => made_in_order(expected.len(), actual.len() - expected.len()),
             Some(_) if actual.is_empty() => {
                 format!("no tool was called; expected {}", quoted(&expected))
@@ -135,7 +130,10 @@ impl Evaluate for ToolCallOrder {
         Rendered {
             text,
             offending: departure.and_then(|(_, call)| call).into_iter().collect(),
-            rows: rows::sequence(&actual, &expected, pairs, self.strict),
+            rows: judgement.rows(|| match found {
+                Some(pairs) => rows::sequence(&actual, &expected, pairs, self.strict),
+                None => Vec::new(),
+            }),
             details: json!({
                 "actual_tool_calls_order": actual,
                 "expected_tool_calls_order": expected,

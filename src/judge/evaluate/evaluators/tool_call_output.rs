@@ -76,14 +76,17 @@ impl Evaluate for ToolCallOutput {
     fn report(&self, found: &Assignment, judgement: &Judgement<'_>) -> Rendered {
         let (trajectory, explain) = (judgement.trajectory, judgement.explain);
         let expected = self.expected();
-        expected.report(found, trajectory, explain, "explained_tool_calls_outputs")
+        expected.report(
+            found,
+            trajectory,
+            explain,
+            judgement.with_rows,
+            "explained_tool_calls_outputs",
+        )
     }
 
     fn named_tools(&self) -> Vec<NamedTool<'_>> {
-        let expected = self.tool_outputs.iter();
-        expected
-            .map(|expected| NamedTool::expected(&expected.name))
-            .collect()
+        NamedTool::all_expected(self.tool_outputs.iter().map(|it| &*it.name))
     }
 
     fn reads_order(&self) -> bool {

@@ -218,69 +218,33 @@ impl Evaluate for ToolCalls {
             let name = &trajectory.tool_calls[call_idx].name;
             format!("{} (call {})", code(name), call_idx + 1)
         };
-        let mut look = Look::new(trajectory, MAX_SEARCH_FOR_ROWS);
-        let (mut rows, mut sentences) = (Vec::new(), Vec::new());
-        for (entry, found) in self.required.iter().zip(&found.required) {
-            let pattern = &entry.pattern;
-            let kind = match found.holds {
-                Tri::Yes => RowKind::Match,
-                Tri::Maybe => RowKind::Open,
-                Tri::No => RowKind::Missing,
-            };
-            let row = AlignmentRow::new(kind).expecting(pattern.to_string());
-            let mut row = row.of(look.fitting(pattern));
-            if found.holds != Tri::Yes {
-                sentences.push(unsatisfied(pattern, found));
-            }
-            if found.holds == Tri::No {
-                row = row.noting(unsatisfied(pattern, found));
-            }
-            rows.push(row);
-        }
-        let mut violations = Vec::new();
+        let mut sentences = Vec::new();
         for (entry, found) in self.disallowed.iter().zip(&found.disallowed) {
-            let pattern = &entry.pattern;
-            let kind = match found.holds {
-                Tri::Yes => RowKind::Forbidden,
-                Tri::Maybe => RowKind::Open,
-                Tri::No => RowKind::Match,
-            };
-            let row = AlignmentRow::new(kind).expecting(format!("never {pattern}"));
-            rows.push(row.of(look.disallowed(pattern).0));
             if let Some(first) = found.call_idx {
                 let are = match found.n_calls {
                     1 => " is".to_owned(),
                     n => format!(" and {} more are", n - 1),
                 };
-                violations.push(format!("{}{are} disallowed by {pattern}", called(first)));
+                let pattern = &entry.pattern;
+                sentences.push(format!("{}{are} disallowed by {pattern}", called(first)));
             }
         }
-        let mut sentences = [violations, sentences].concat();
-        if let Some(found) = &found.sequence {
-            let in_order = look.in_order(&self.sequence);
-            for (at, entry) in self.sequence.iter().enumerate() {
-                let kind = match in_order.get(at) {
-                    Some(_) => RowKind::Match,
-                    None if found.holds == Tri::No => RowKind::Missing,
-                    None => RowKind::Open,
-                };
-                let row = AlignmentRow::new(kind).expecting(entry.pattern.to_string());
-                let row = row.of(in_order.get(at).copied());
-                rows.push(row.noting(format!("entry {} of the sequence", at + 1)));
-            }
-            if let Some(next) = self.sequence.get(found.n_calls)
-                && found.holds != Tri::Yes
-            {
-                let after = found
-                    .call_idx
-                    .map(|call| format!(" after {}", called(call)));
-                sentences.push(format!(
-                    "the sequence stops at entry {}: no call of {}{}",
-                    found.n_calls + 1,
-                    next.pattern,
-                    after.unwrap_or_default()
-                ));
-            }
+        let required = self.required.iter().zip(&found.required);
+        let open = required.filter(|(_, found)| found.holds != Tri::Yes);
+        sentences.extend(open.map(|(entry, found)| unsatisfied(&entry.pattern, found)));
+        if let Some(found) = &found.sequence
+            && found.holds != Tri::Yes
+            && let Some(next) = self.sequence.get(found.n_calls)
+        {
+            let after = found
+                .call_idx
+                .map(|call| format!(" after {}", called(call)));
+            sentences.push(format!(
+                "the sequence stops at entry {}: no call of {}{}",
+                found.n_calls + 1,
+                next.pattern,
+                after.unwrap_or_default()
+            ));
         }
         if sentences.is_empty() {
             sentences.push(self.success_text());
@@ -291,7 +255,7 @@ impl Evaluate for ToolCalls {
         Rendered {
             text: sentences.join("; "),
             offending: found.offending.clone(),
-            rows,
+            rows: judgement.rows(|| self.rows(found, trajectory)),
             details: json!({
                 "passed": judgement.verdict.success(),
                 "required_satisfied": known(&found.required),
@@ -354,6 +318,54 @@ impl ToolCalls {
         required
             .chain(disallowed)
             .chain(self.sequence.iter().map(|entry| &entry.pattern))
+    }
+
+    /// Finds the calls of each entry again.
+    fn rows(&self, found: &EntriesFound, trajectory: &Trajectory) -> Vec<AlignmentRow> {
+        let mut look = Look::new(trajectory, MAX_SEARCH_FOR_ROWS);
+        let mut rows = Vec::new();
+        for (entry, found) in self.required.iter().zip(&found.required) {
+            let pattern = &entry.pattern;
+            let kind = match found.holds {
+                Tri::Yes => RowKind::Match,
+                Tri::Maybe => RowKind::Open,
+                Tri::No => RowKind::Missing,
+            };
+            let row = AlignmentRow::new(kind).expecting(pattern.to_string());
+            let row = row.of(look.fitting(pattern));
+            rows.push(match found.holds {
+                Tri::No => row.noting(unsatisfied(pattern, found)),
+                Tri::Maybe | Tri::Yes => row,
+            });
+        }
+        for (entry, found) in self.disallowed.iter().zip(&found.disallowed) {
+            let kind = match found.holds {
+                Tri::Yes => RowKind::Forbidden,
+                Tri::Maybe => RowKind::Open,
+                Tri::No => RowKind::Match,
+            };
+            let row = AlignmentRow::new(kind).expecting(format!("never {}", entry.pattern));
+            rows.push(row.of(look.disallowed(&entry.pattern).0));
+        }
+        let in_order = match found.sequence {
+            Some(_) => look.in_order(&self.sequence),
+            None => Vec::new(),
+        };
+        let is_broken = (found.sequence.as_ref()).is_some_and(|found| found.holds == Tri::No);
+        for (at, entry) in self.sequence.iter().enumerate() {
+            let call = in_order.get(at).copied();
+            let kind = match (call, is_broken) {
+                (Some(_), _) => RowKind::Match,
+                (None, true) => RowKind::Missing,
+                (None, false) => RowKind::Open,
+            };
+            let row = AlignmentRow::new(kind).expecting(entry.pattern.to_string());
+            rows.push(
+                row.of(call)
+                    .noting(format!("entry {} of the sequence", at + 1)),
+            );
+        }
+        rows
     }
 
     fn success_text(&self) -> String {

@@ -154,10 +154,7 @@ impl Evaluate for ToolOrder {
     }
 
     fn named_tools(&self) -> Vec<NamedTool<'_>> {
-        let expected = self.expected_tools.iter();
-        expected
-            .map(|expected| NamedTool::expected(&expected.tool_name))
-            .collect()
+        NamedTool::all_expected(self.expected_tools.iter().map(|it| &*it.tool_name))
     }
 
     fn reads_order(&self) -> bool {
@@ -177,6 +174,7 @@ impl Evaluate for ToolOrder {
         let mut captured = CapturedValues::new(trajectory);
         // The pairs that match, and a call with other arguments beside the one that it stands for.
         let (pairs, other) = match found {
+            OrderFound::All if !judgement.with_rows => (Vec::new(), None),
             OrderFound::All => {
                 let pairs = earliest(expected.len(), actual.len(), |expected, call_idx| {
                     self.fits(&mut captured, call_idx, expected) == Tri::Yes
@@ -196,7 +194,8 @@ impl Evaluate for ToolOrder {
                 (pairs.clone(), other.map(|other| (other, pairs.len())))
             }
         };
-        let mut rows = rows::sequence(&actual, &expected, &pairs, self.exact_match);
+        let mut rows =
+            judgement.rows(|| rows::sequence(&actual, &expected, &pairs, self.exact_match));
         if let Some((other, at)) = other {
             let call = [other.call_idx];
             rows.retain(|row| row.expected.is_some() || row.calls != call);

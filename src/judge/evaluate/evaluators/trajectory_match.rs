@@ -252,10 +252,7 @@ impl Evaluate for TrajectoryMatch {
     }
 
     fn named_tools(&self) -> Vec<NamedTool<'_>> {
-        let expected = self.expected.iter();
-        expected
-            .map(|expected| NamedTool::expected(expected.name()))
-            .collect()
+        NamedTool::all_expected(self.expected.iter().map(ExpectedCall::name))
     }
 
     fn reads_order(&self) -> bool {

@@ -116,7 +116,7 @@ impl Evaluation {
     /// What was expected beside what was called, row by row; empty where there is no such evidence.
     /// Rendered anew each time: only people who look at one run read it.
     pub fn alignment(&self) -> Vec<AlignmentRow> {
-        let mut rows = self.report().rows;
+        let mut rows = self.report(true).rows;
         rows.truncate(MAX_ROWS);
         rows
     }
@@ -193,13 +193,14 @@ impl Evaluation {
     }
 
     /// Empty where the text was fixed from the start.
-    fn report(&self) -> Rendered {
+    fn report(&self, with_rows: bool) -> Rendered {
         match (&self.findings.basis, &self.criterion) {
             (Some(basis), JudgedBy::Criterion(criterion)) => {
                 let judgement = Judgement {
                     trajectory: &self.trajectory,
                     verdict: self.verdict,
                     explain: &basis.explain,
+                    with_rows,
                 };
                 criterion.evaluate.report(&basis.evidence, &judgement)
             }
@@ -213,7 +214,7 @@ impl Evaluation {
             mut offending,
             details,
             ..
-        } = self.report();
+        } = self.report(false);
         offending.sort_unstable();
         offending.dedup();
         if let Some(no_text) = self.no_text() {

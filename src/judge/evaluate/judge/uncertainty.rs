@@ -78,8 +78,8 @@ pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory) -> String {
                 .to_owned()
         }),
         missing.too_much.then(|| {
-            "there is too much to compare: too many values under `same`, or too many calls at one \
-             time"
+            "there is too much to compare: too many values under `same`, too many calls at one \
+             time, or too many calls in all"
                 .to_owned()
         }),
         missing.too_long_to_search.then(|| {

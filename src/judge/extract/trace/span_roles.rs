@@ -387,6 +387,9 @@ impl<'a> SpanRoles<'a> {
     /// The run that a run only wraps, as a workflow's does: it has no calls of its own, and the
     /// runs directly below it are of one agent. Else the run itself.
     pub(crate) fn innermost_of_wrappers(&self, mut run: RunIdx) -> RunIdx {
+        if self.runs.iter().all(|inner| inner.parent != Some(run)) {
+            return run;
+        }
         let has_own = self.runs_with_work();
         let mut below: Vec<Option<RunIdx>> = vec![None; self.runs.len()];
         let mut has_several = vec![false; self.runs.len()];
