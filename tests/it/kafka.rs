@@ -391,7 +391,13 @@ async fn brokers_that_are_away_show_in_the_metrics_and_lag_grows_while_the_judge
     let listening: serde_json::Value =
         serde_json::from_str(&line_with(&mut judge, "listening")).unwrap();
     let admin = listening["address"].as_str().unwrap();
-    line_with(&mut judge, "partitions taken");
+    // One thread may have all partitions before the other has joined the group.
+    eventually("both threads are in the group", || {
+        http(admin, "GET /readyz", &[])
+            .starts_with("HTTP/1.1 200")
+            .then_some(())
+    })
+    .await;
     let connected = |client| format!("spanscore_kafka_connected{{client=\"{client}\"}}");
     let lag = "spanscore_kafka_lag_seconds{partition=\"0\"}";
     wait_for_metric(&writer_admin, &connected("writer"), |it| it == 1.0).await;
