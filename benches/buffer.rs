@@ -1,6 +1,6 @@
 //! The cost of the trace buffer: insert, close and remember, per span, with few and with many
 //! traces open, beside a prost decode of the same spans. Prints ratios, since nanoseconds vary with
-//! the machine. Does not prove the cost of the whole sidecar: see docs/performance.md.
+//! the machine. Does not prove the cost of the whole sidecar: see benches/README.md.
 //!
 //! `cargo bench --bench buffer`; without `--bench` (as `cargo test --benches` calls it) it runs one
 //! short round.

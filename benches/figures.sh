@@ -3,20 +3,13 @@
 # minutes of a quiet machine.
 #   [OTELCOL=/path/to/otelcol] [SPANSCORE=/path/to/spanscore] benches/figures.sh [--record] [--rounds N]
 # Seven rounds unless given. With OTELCOL it also measures goal 9 (benches/peers.sh). SPANSCORE names the program to
-# measure, for example the one that deploy/build.sh built. --record writes the figures into docs/performance.md.
+# measure, for example the one that deploy/build.sh built. --record writes the figures into benches/figures.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ "${1:-}" = --record ]; then
   shift
-  figures=$(mktemp)
-  trap 'rm -f "$figures"' EXIT
-  "benches/$(basename "$0")" "$@" | tee "$figures"
-  awk -v figures="$figures" '
-    /^<!-- end of figures -->/ { within = 0 }
-    !within { print }
-    /^<!-- figures -->/ { within = 1; print "```"; while ((getline line < figures) > 0) print line; print "```" }
-  ' docs/performance.md >"$figures.md"
-  mv "$figures.md" docs/performance.md
+  "benches/$(basename "$0")" "$@" | tee target/figures.txt
+  mv target/figures.txt benches/figures.txt
   exit
 fi
 . benches/measured.sh
