@@ -1,39 +1,39 @@
-//! When the memory of single peers begins, where theirs had to give way before its time. Knows
-//! neither what was forgotten nor on which clock.
+//! When a memory begins for single peers or services, where theirs had to give way before its
+//! time. Knows neither what was forgotten nor on which clock.
 
-use otlp::span::PeerId;
-
-use super::shares::TraceSender;
-
-/// Peers that have beginnings of memory of their own, at most.
+/// Beginnings of their own, at most.
 const MAX_BEGINNINGS: usize = 64;
 
-/// For each of some peers, the last moment of what was forgotten of it.
-#[derive(Debug, Default)]
-pub(super) struct Beginnings(Vec<(PeerId, u64)>);
+/// For each of some keys, the last moment of what was forgotten of it.
+#[derive(Debug)]
+pub(super) struct Beginnings<K>(Vec<(K, u64)>);
 
-impl Beginnings {
-    /// Begins the memory of a peer, or of all where the peer is unknown, after this moment. Returns
+impl<K> Default for Beginnings<K> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<K: Copy + Eq> Beginnings<K> {
+    /// Begins the memory for this key, or for all where it is unknown, after this moment. Returns
     /// the moment if it concerns all.
-    pub(super) fn begin(&mut self, peer: Option<PeerId>, moment: u64) -> Option<u64> {
-        // Restored traces have an unknown sender, and some traces have several.
-        let unnamed = [TraceSender::UNKNOWN.peer, TraceSender::SEVERAL.peer];
-        let Some(peer) = peer.filter(|peer| !unnamed.contains(peer)) else {
+    pub(super) fn begin(&mut self, of: Option<K>, moment: u64) -> Option<u64> {
+        let Some(of) = of else {
             return Some(moment);
         };
-        if let Some((_, beginning)) = self.0.iter_mut().find(|(of, _)| *of == peer) {
+        if let Some((_, beginning)) = self.0.iter_mut().find(|(known, _)| *known == of) {
             *beginning = moment.max(*beginning);
         } else if self.0.len() < MAX_BEGINNINGS {
-            self.0.push((peer, moment));
+            self.0.push((of, moment));
         } else {
             return Some(moment);
         }
         None
     }
 
-    /// The beginning of a peer's own memory.
-    pub(super) fn of(&self, peer: PeerId) -> Option<u64> {
-        let found = self.0.iter().find(|(of, _)| *of == peer);
+    /// The beginning of the key's own memory.
+    pub(super) fn of(&self, of: K) -> Option<u64> {
+        let found = self.0.iter().find(|(known, _)| *known == of);
         found.map(|&(_, beginning)| beginning)
     }
 

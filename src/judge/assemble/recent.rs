@@ -39,7 +39,7 @@ pub(super) struct RecentlyClosed<M> {
     forgotten: ForgottenTraces,
     /// For each peer that had too many of these for all to be listed, when the last one was closed:
     /// the memory of its traces begins then.
-    beginnings: Beginnings,
+    beginnings: Beginnings<PeerId>,
     max_traces: usize,
     max_size: usize,
     ttl: Tick,
@@ -198,7 +198,10 @@ impl<M: Memo> RecentlyClosed<M> {
                 && self.max_traces > 0
                 && !self.forgotten.insert(hash, closed, now)
             {
+                // Restored traces have an unknown sender, and some traces have several.
+                let unnamed = [TraceSender::UNKNOWN.peer, TraceSender::SEVERAL.peer];
                 let peer = self.shares.peer(heaviest);
+                let peer = peer.filter(|peer| !unnamed.contains(peer));
                 forgotten = forgotten.max(self.beginnings.begin(peer, closed));
             }
         }

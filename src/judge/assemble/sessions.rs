@@ -33,7 +33,8 @@ const NAME_SIZE: usize = 32;
 const PAUSE: Duration = Duration::from_secs(30 * 60);
 
 /// The sessions that had turns of late. Where there is no room, the peer that holds the most gives
-/// way: its session without a turn for longest is forgotten, and a peer's memory begins then.
+/// way: its session without a turn for longest is forgotten, and the memory of that session's
+/// service begins then. The next turn may come from any peer: pods share a service.
 #[derive(Debug)]
 pub struct Sessions {
     /// Keyed, so that no sender can choose names that collide. No order of output depends on it.
@@ -46,14 +47,17 @@ pub struct Sessions {
     max_size: usize,
     /// Unix time at which the memory of sessions begins.
     memory_unix_nanos: u64,
-    beginnings: Beginnings,
-    /// Unix time at which spans were last missed, which may have been those of a turn.
+    /// For each service, by its hash.
+    beginnings: Beginnings<u64>,
+    /// Unix time at which spans were last missed, which may have been those of a turn of any
+    /// session: nobody has read them.
     missed_unix_nanos: u64,
 }
 
 #[derive(Debug, Default)]
 struct Session {
     key: u64,
+    service: u64,
     share: BudgetShare,
     /// By start. Beyond the bound the first stands for those after it.
     turns: Vec<KnownTurn>,
@@ -162,13 +166,14 @@ impl Sessions {
         now: Now,
     ) -> Vec<TraceId> {
         let key = self.key(turn);
-        let memory = self
-            .beginnings
-            .of(turn.peer)
-            .max(Some(self.memory_unix_nanos));
-        let reaches_back = memory.is_none_or(|begin| {
-            begin == 0 || begin.saturating_add(ticks(PAUSE)) <= turn.start_unix_nanos
-        });
+        let service = self.hasher.hash_one(turn.service);
+        let is_recent = |begin: u64| begin.saturating_add(ticks(PAUSE)) > now.unix_nanos;
+        let dropped = self.beginnings.expire(is_recent);
+        self.memory_unix_nanos = self.memory_unix_nanos.max(dropped.unwrap_or_default());
+        let of_service = self.beginnings.of(service).unwrap_or_default();
+        let begin = self.memory_unix_nanos.max(of_service);
+        let reaches_back =
+            begin == 0 || begin.saturating_add(ticks(PAUSE)) <= turn.start_unix_nanos;
         let slot = *self.index.entry(key).or_insert_with(|| {
             let sender = TraceSender {
                 peer: turn.peer,
@@ -178,6 +183,7 @@ impl Sessions {
             self.order.grow(share.peer() + 1);
             self.sessions.insert(Session {
                 key,
+                service,
                 share,
                 ..Session::default()
             })
@@ -260,11 +266,12 @@ impl Sessions {
                 return;
             };
             self.order.cancel(oldest);
-            if let Some(session) = self.sessions.remove(oldest) {
-                self.index.remove(&session.key);
-                self.shares.close(session.share, session.size());
-            }
-            let of_all = self.beginnings.begin(self.shares.peer(heaviest), noted);
+            let Some(session) = self.sessions.remove(oldest) else {
+                continue;
+            };
+            self.index.remove(&session.key);
+            self.shares.close(session.share, session.size());
+            let of_all = self.beginnings.begin(Some(session.service), noted);
             self.memory_unix_nanos = self.memory_unix_nanos.max(of_all.unwrap_or_default());
         }
     }
@@ -344,8 +351,12 @@ mod tests {
     }
 
     fn turn(session: &str, seconds: u64, peer: u64) -> Turn<'_> {
+        turn_of("shop", session, seconds, peer)
+    }
+
+    fn turn_of<'t>(service: &'t str, session: &'t str, seconds: u64, peer: u64) -> Turn<'t> {
         Turn {
-            service: "shop",
+            service,
             session,
             trace_id: TraceId::try_new(&u128::from(seconds + 1).to_be_bytes()).unwrap(),
             start_unix_nanos: now(seconds).unix_nanos,
@@ -364,32 +375,67 @@ mod tests {
         sessions.earlier(turn).map(|earlier| earlier.seen)
     }
 
-    #[test]
-    fn a_flood_takes_no_other_peers_sessions_and_makes_only_its_own_turns_doubtful() {
+    /// A peer's flood of sessions of a service beside another peer's session.
+    fn flooded(service: &str) -> Sessions {
         let mut sessions = Sessions::new(1 << 14, true, now(0));
         let first = turn("chat", 4_000, 1);
         note(&mut sessions, &first, &["authenticate"], 4_000);
         for at in 4_001..5_000 {
             let session = format!("flood {at}");
-            note(&mut sessions, &turn(&session, at, 2), &["look"], at);
+            note(
+                &mut sessions,
+                &turn_of(service, &session, at, 2),
+                &["look"],
+                at,
+            );
             assert!(sessions.size() <= 1 << 14);
         }
+        sessions
+    }
+
+    #[test]
+    fn a_flood_takes_no_other_peers_sessions_and_makes_only_its_service_doubtful() {
+        let mut sessions = flooded("flood");
         let earlier = sessions.earlier(&turn("chat", 5_000, 1)).unwrap();
         assert_eq!(
             (earlier.seen, &*earlier.names[0]),
             (TurnsSeen::All, "authenticate")
         );
-        // A new session of the peer that flooded may be one that was forgotten.
-        for (peer, expected) in [(2, Some(TurnsSeen::Unknown)), (3, None)] {
-            let new = turn("new", 5_000, peer);
-            let session = format!("new {peer}");
-            let new = Turn {
-                session: &session,
-                ..new
-            };
-            note(&mut sessions, &new, &[], 5_000);
-            assert_eq!(seen(&sessions, &new), expected, "peer {peer}");
+        for (service, session, at, expected) in [
+            ("flood", "new", 5_000, Some(TurnsSeen::Unknown)),
+            ("shop", "new", 5_001, None),
+            // Nothing was forgotten in the half hour before.
+            ("flood", "newer", 9_000, None),
+        ] {
+            let new = turn_of(service, session, at, 2);
+            note(&mut sessions, &new, &[], at);
+            assert_eq!(seen(&sessions, &new), expected, "{service}");
         }
+    }
+
+    #[test]
+    fn a_forgotten_session_that_another_pod_continues_is_not_taken_for_new() {
+        let mut sessions = flooded("shop");
+        let next = turn("flood 4001", 5_000, 3);
+        note(&mut sessions, &next, &["look"], 5_000);
+        assert_eq!(seen(&sessions, &next), Some(TurnsSeen::Unknown));
+    }
+
+    #[test]
+    fn where_too_many_services_forget_each_is_doubtful() {
+        let mut sessions = Sessions::new(1 << 14, true, now(0));
+        for at in 4_000..4_500 {
+            let service = format!("service {}", at % 100);
+            let session = format!("chat {at}");
+            note(&mut sessions, &turn_of(&service, &session, at, 2), &[], at);
+        }
+        let new = turn("new", 5_000, 3);
+        note(&mut sessions, &new, &[], 5_000);
+        assert_eq!(seen(&sessions, &new), Some(TurnsSeen::Unknown));
+        // Beginnings that are too old are dropped, and not lost for a turn that began before.
+        let old = turn("old", 5_500, 3);
+        note(&mut sessions, &old, &[], 9_000);
+        assert_eq!(seen(&sessions, &old), Some(TurnsSeen::Unknown));
     }
 
     #[test]
