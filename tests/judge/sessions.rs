@@ -271,6 +271,46 @@ fn only_rules_that_an_earlier_call_would_keep_ask_the_session() {
 }
 
 #[test]
+fn earlier_turns_are_named_only_where_they_did_not_make_the_call() {
+    let nor = "(nor in the 1 earlier turn of this session)";
+    let told_of = |rule: Value, first: &'static [&'static str], calls: &'static [&'static str]| {
+        let mut process = Process::new(settings());
+        let rule = json!({ "name": "r", "evaluate": { "constraints": { "rules": [rule] } } });
+        process.rules = rules_of(json!([rule]));
+        process.judge(&turn(10, Fresh, first));
+        told(&process.judge(&turn(60, Continued, calls))[0])
+    };
+    let pair = |template: &str| json!({ template: { "a": "^a$", "b": "^b$" } });
+    let init = json!({ "init": { "a": "^a$" } });
+    for (rule, first, calls, is_named) in [
+        (pair("precedence"), &["c"][..], &["b"][..], true),
+        (pair("alternate_precedence"), &["c"], &["b", "b"], true),
+        (init.clone(), &["c"], &["b"], true),
+        // The second `b` wants an `a` of its own.
+        (pair("alternate_precedence"), &["a"], &["b", "b"], false),
+        (pair("chain_precedence"), &["c"], &["c", "b"], false),
+        (pair("chain_succession"), &["a"], &["b"], false),
+    ] {
+        let told = told_of(rule.clone(), first, calls);
+        assert!(told.starts_with("fail: "), "{rule}: {told}");
+        assert_eq!(told.contains(nor), is_named, "{rule}: {told}");
+    }
+    // An `a` came first, and had not ended.
+    let mut process = Process::new(settings());
+    process.rules = rules_of(json!([
+        { "name": "r", "evaluate": { "constraints": { "rules": [init] } } }
+    ]));
+    process.judge(&turn(10, Fresh, &["c"]));
+    let mut spans = turn(60, Continued, &["a"]).spans(process.start.unix_nanos);
+    let last = spans.len() - 1;
+    spans[last].end_time_unix_nano = 0;
+    let batch = process.batch(spans);
+    process.pipeline.take(&process.rules, batch, process.at(60));
+    let judged = process.advance(70);
+    assert!(!told(&judged[0]).contains(nor), "{judged:?}");
+}
+
+#[test]
 fn a_call_of_the_turn_that_is_too_long_ago_is_nearer_than_any_before() {
     let mut process = Process::new(settings());
     let mut criteria = criteria();

@@ -75,8 +75,8 @@ impl Lack {
 pub(crate) enum Breach {
     /// No partner comes after the call.
     After(Lack),
-    /// No partner came before it.
-    Before(Lack),
+    /// No partner came before it; would one before all other calls do?
+    Before(Lack, bool),
     /// There is no partner at all.
     Alone { of_b: bool },
     /// A call that bars it came before.
@@ -105,7 +105,7 @@ impl Breach {
     /// The calls that broke the rule.
     fn because(&self) -> Vec<usize> {
         match self {
-            Self::After(lack) | Self::Before(lack) => match lack {
+            Self::After(lack) | Self::Before(lack, _) => match lack {
                 Lack::Overlap(call) | Lack::InBetween(call, _) => vec![*call],
                 Lack::Nothing | Lack::TooFar(..) => Vec::new(),
             },
@@ -195,11 +195,16 @@ impl RuleFound {
         found
     }
 
-    /// Is the first violation that no such call came before?
-    pub(crate) fn is_for_want_of_earlier(&self, rule: &Rule) -> bool {
+    /// Is the first violation only that no such call came before all others?
+    pub(crate) fn wants_earlier(&self, rule: &Rule) -> bool {
         match &self.first {
-            Some((_, Breach::Before(lack))) => lack.is_for_want(),
-            Some((_, Breach::Edge { .. })) => matches!(rule, Rule::Init(_)),
+            Some((_, Breach::Before(_, wants_earlier))) => *wants_earlier,
+            Some((
+                _,
+                Breach::Edge {
+                    unended, beside, ..
+                },
+            )) => matches!(rule, Rule::Init(_)) && unended.is_empty() && beside.is_none(),
             _ => false,
         }
     }

@@ -106,10 +106,11 @@ impl<'a> RuleJudge<'a> {
         let tally = self.activations(rule);
         let share = Share::new(&tally);
         let mut found = RuleFound::new(tally);
-        if found.is_for_want_of_earlier(rule) {
-            let earlier = self.trajectory.earlier_turns.as_ref();
-            let seen = earlier.filter(|earlier| earlier.seen == TurnsSeen::All);
-            found.n_earlier_turns = seen.map_or(0, |earlier| earlier.n_turns);
+        if let Some(earlier) = &self.trajectory.earlier_turns
+            && found.wants_earlier(rule)
+            && self.earlier_turn(rule.shape().a).is_none()
+        {
+            found.n_earlier_turns = earlier.n_turns;
         }
         let share = match self.trajectory.cut_short {
             true => {

@@ -330,7 +330,7 @@ impl<'p, 'v> Asked<'p, 'v> {
                 },
             },
             (Direction::After, false) => Breach::After(self.lack(x)),
-            (Direction::Before, false) => Breach::Before(self.lack(x)),
+            (Direction::Before, false) => Breach::Before(self.lack(x), self.wants_earlier(x)),
         }
     }
 

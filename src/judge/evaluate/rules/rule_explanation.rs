@@ -118,7 +118,7 @@ impl RuleExplanation<'_> {
         let (called, within, same) = (self.called(call), self.within(), self.same());
         match breach {
             Breach::After(lack) => self.lacks(&called, lack, b, true),
-            Breach::Before(lack) => self.lacks(&called, lack, a, false),
+            Breach::Before(lack, _) => self.lacks(&called, lack, a, false),
             Breach::Alone { of_b } => {
                 let other = if *of_b { a } else { b };
                 format!("{called}: no {other}{same}{within} anywhere")
