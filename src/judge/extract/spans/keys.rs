@@ -360,8 +360,8 @@ pub(super) const AGENTS: &[KeyId] = &[
 pub(super) const COPIED_TO_AGENT: KeyId = TRACELOOP_ENTITY;
 
 pub(super) const SESSIONS: &[KeyId] = &[
-    CONVERSATION_ID,
     SESSION_ID,
+    CONVERSATION_ID,
     JUDGMENT_SESSION,
     LANGFUSE_SESSION,
     TRACELOOP_SESSION,

@@ -154,6 +154,10 @@ fn a_session_is_looked_up_the_ancestors_then_anywhere() {
         model(2, 1, 2, 3).with("gen_ai.conversation.id", "s3"),
     ]);
     assert_eq!(below.session.as_deref(), Some("s3"));
+    // A session may have several conversations.
+    let both = agent(1, 0, "desk", 1, 98).with("gen_ai.conversation.id", "c1");
+    let both = taken(&[both.with("session.id", "s4")]);
+    assert_eq!(both.session.as_deref(), Some("s4"));
 }
 
 #[test]
