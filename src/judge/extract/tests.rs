@@ -31,6 +31,7 @@ struct Made {
     events: Vec<(String, Vec<(String, Json)>)>,
     status: Status,
     service: &'static str,
+    scope: &'static str,
     flags: u32,
     cut: Option<&'static str>,
 }
@@ -46,6 +47,7 @@ fn span(id: u64, parent: u64, name: &str, start: u64, end: u64) -> Made {
         events: Vec::new(),
         status: Status::Unset,
         service: "shop",
+        scope: "",
         flags: 0x101,
         cut: None,
     }
@@ -92,6 +94,10 @@ impl Made {
 
     fn status(self, status: Status) -> Self {
         Self { status, ..self }
+    }
+
+    fn scope(self, scope: &'static str) -> Self {
+        Self { scope, ..self }
     }
 
     fn service(self, service: &'static str) -> Self {
@@ -141,7 +147,7 @@ impl Made {
             n_attributes: self.attributes.len() as u32,
             repeats_answers: None,
             status: self.status,
-            scope: ScopeHash::default(),
+            scope: ScopeHash::new(self.scope.as_bytes()),
             resource: Arc::new(Resource {
                 encoded: self.service.as_bytes().into(),
                 service: self.service.into(),

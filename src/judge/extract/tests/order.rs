@@ -123,6 +123,29 @@ fn a_run_without_calls_that_contains_a_run_is_not_judged() {
 }
 
 #[test]
+fn one_call_of_a_model_that_two_instrumentations_report_is_one_step() {
+    let step = |outer: Made, inner: Made| {
+        let trajectory = taken(&[
+            agent(1, 0, "desk", 0, 999),
+            outer.scope("wrapper"),
+            inner.scope("sdk"),
+            tool(4, 1, "search", 10, 20),
+        ]);
+        trajectory.tool_calls[0].step
+    };
+    let (outer, inner) = (|| model(2, 1, 1, 9), || model(3, 1, 2, 8));
+    assert_eq!(step(outer(), inner()), 0);
+    for key in ["gen_ai.response.id", "gen_ai.request.model"] {
+        assert_eq!(step(outer().with(key, "x"), inner()), 0, "{key}");
+        assert_eq!(step(outer().with(key, "x"), inner().with(key, "x")), 0);
+        assert_eq!(step(outer().with(key, "x"), inner().with(key, "y")), 1);
+    }
+    // Nobody knows how long a span lasted that has no end.
+    assert_eq!(step(outer(), model(3, 1, 2, 0)), 1);
+    assert_eq!(step(outer(), model(3, 1, 4, 10)), 1);
+}
+
+#[test]
 fn a_process_with_another_clock_is_ordered_below_its_parent() {
     let spans = [
         agent(1, 0, "desk", 1000, 9000),

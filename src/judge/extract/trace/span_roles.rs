@@ -5,8 +5,7 @@
 use std::borrow::Cow;
 
 use hashbrown::{HashMap, HashSet};
-use otlp::span::SpanClass;
-use otlp::span::{Span, SpanId};
+use otlp::span::{KeyId, Span, SpanClass, SpanId};
 
 use super::call_report::CallReport;
 use super::handoffs;
@@ -273,15 +272,23 @@ impl<'a> SpanRoles<'a> {
     }
 
     /// The sibling by which another instrumentation reports the same call of a model: one lasted
-    /// while the other did. Takes it out of `siblings`, or adds the span to them.
+    /// while the other did, and what both name is the same. Takes it out of `siblings`, or adds the span to them.
     fn twin_of_model(&self, span_idx: SpanIdx, siblings: &mut Vec<SpanIdx>) -> Option<SpanIdx> {
         let (start, end) = (&self.tree.start, &self.tree.end);
+        let lies_in = |inner: SpanIdx, outer: SpanIdx| {
+            start[outer] <= start[inner] && end[inner] <= end[outer]
+        };
         let is_twin = |&other: &SpanIdx| {
-            let lies_in = |inner: SpanIdx, outer: SpanIdx| {
-                start[outer] <= start[inner] && end[inner] <= end[outer]
+            let spans = [span_idx, other].map(|span_idx| &self.spans[span_idx].0);
+            let views = [span_idx, other].map(|span_idx| &self.recognised[span_idx].view);
+            let differ = |&key: &KeyId| {
+                let [one, another] = views.map(|view| view.str(key));
+                one.is_some() && another.is_some() && one != another
             };
-            self.spans[other].0.scope != self.spans[span_idx].0.scope
+            spans[0].scope != spans[1].scope
+                && spans.iter().all(|span| span.end_unix_nanos != 0)
                 && (lies_in(span_idx, other) || lies_in(other, span_idx))
+                && !keys::ALIKE_IN_TWINS.iter().any(differ)
         };
         let latest = siblings.iter().rev().take(MAX_SIBLINGS);
         let twin = latest.copied().find(is_twin);
