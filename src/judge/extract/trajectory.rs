@@ -312,7 +312,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         from_messages: from_messages && (messages_cut || !tool_calls.is_empty()),
         completed_elsewhere: from_messages || names.any(is_carrier),
         is_agent_run: false,
-        continues_session: continues_session(trace),
+        continues_session: continues_session(&roles),
         earlier_turns: None,
         uncertainty: if cut_short {
             uncertainty::of_trajectory(&roles, evaluated)

@@ -110,6 +110,24 @@ fn a_run_that_calls_nothing_is_judged() {
 }
 
 #[test]
+fn a_first_turn_does_not_continue_a_session() {
+    let rules = Rules::new(Vec::new());
+    let mut n_known = 0;
+    for scenario in load::scenarios() {
+        let trajectories = trajectories(items(&scenario, &rules), &rules);
+        let start = |trajectory: &&Arc<Trajectory>| {
+            let subject = trajectory.subject.as_ref();
+            subject.map(|subject| subject.start_unix_nanos)
+        };
+        let first = trajectories.iter().min_by_key(start);
+        let continues = first.and_then(|first| first.continues_session);
+        assert_ne!(continues, Some(true), "{}", scenario.name);
+        n_known += usize::from(continues.is_some());
+    }
+    assert!(n_known > 80, "{n_known}");
+}
+
+#[test]
 fn the_order_of_arrival_changes_nothing() {
     let rules = Rules::new(Vec::new());
     for scenario in load::scenarios() {

@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use otlp::span::{Span, SpanClass};
-
 use super::span_roles::SpanRoles;
 use crate::assemble::{CloseReason, Trace};
 use crate::extract::spans::SpanIdx;
@@ -86,14 +84,16 @@ fn is_top_span(roles: &SpanRoles<'_>) -> impl Fn(SpanIdx) -> bool {
 
 /// Did the first model request hold an answer, which an earlier turn of the session had got? `None`
 /// if no messages of it were captured.
-pub(crate) fn continues_session(trace: &Trace) -> Option<bool> {
-    let models = || trace.spans.iter().filter(|(_, class)| class.model);
-    let (first, _) = models().find(|(span, _)| span.repeats_answers.is_some())?;
+pub(crate) fn continues_session(roles: &SpanRoles<'_>) -> Option<bool> {
+    let models = || (0..roles.spans.len()).filter(|&span_idx| roles.recognised[span_idx].is_model);
+    let repeats_answers = |span_idx: SpanIdx| roles.spans[span_idx].0.repeats_answers;
+    let asked = models().filter(|&span_idx| repeats_answers(span_idx).is_some());
+    let first = asked.min_by_key(|&span_idx| roles.rank(span_idx))?;
     // The reply of a model whose messages were not captured may be the answer.
-    let is_before = |(span, _): &(Span, SpanClass)| {
-        span.repeats_answers.is_none() && span.end_unix_nanos <= first.start_unix_nanos
+    let is_before = |span_idx: SpanIdx| {
+        repeats_answers(span_idx).is_none() && roles.tree.end[span_idx] <= roles.tree.start[first]
     };
-    first.repeats_answers.filter(|_| !models().any(is_before))
+    repeats_answers(first).filter(|_| !models().any(is_before))
 }
 
 /// The session of the evaluated span, else of those above it, else of the earliest span that names
