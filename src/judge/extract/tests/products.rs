@@ -517,6 +517,20 @@ fn a_haystack_conversation_without_its_end_is_no_certainty() {
         (json!({"n": 3}), "haystack.messages")
     );
     assert!(trajectory.from_messages && !trajectory.cut_short);
+    // The models' own spans repeat it, those of an agent below do not.
+    let reply = |name: &str| {
+        let part = json!({ "type": "tool_call", "name": name, "arguments": {} });
+        json!([{ "role": "assistant", "parts": [part] }]).to_string()
+    };
+    let nested = taken(&[
+        run(&output),
+        model(2, 1, 1, 2).with("gen_ai.output.messages", reply("search")),
+        agent(3, 1, "expert", 3, 6),
+        model(4, 3, 4, 5).with("gen_ai.output.messages", reply("look")),
+    ]);
+    let mut called = names(&nested);
+    called.sort_unstable();
+    assert_eq!(called, ["look", "search", "search", "search"]);
     let trajectory = taken(&[run(&output[..output.find("'c3'").unwrap()]).cut("output.value")]);
     assert_eq!(
         (trajectory.tool_calls.len(), trajectory.cut_short),

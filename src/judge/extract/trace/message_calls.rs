@@ -107,10 +107,12 @@ fn add_conversation(
     let Some(conversation) = conversation else {
         return false;
     };
-    // Newer releases have spans of the models, too, which name no ids.
+    // Newer releases have spans of the models, too, which name no ids. Those of an agent that the
+    // run called are not in its conversation.
     let repeats = |reply: &Reply| {
-        roles.roles[reply.span].model_of.is_some()
-            && roles.tree.ancestors(reply.span).any(|above| above == span)
+        let mut above = roles.tree.ancestors(reply.span);
+        let nearest_run = above.find(|&above| roles.roles[above].own_run.is_some());
+        roles.roles[reply.span].model_of.is_some() && nearest_run == Some(span)
     };
     if conversation.cut && replies.iter().any(repeats) {
         return false;
@@ -127,8 +129,7 @@ fn add_conversation(
         }
         results.of_conversations.entry(call_id).or_insert(result);
     }
-    let own_run = roles.runs.iter().position(|run| run.span == span);
-    let owner = match own_run {
+    let owner = match roles.roles[span].own_run {
         Some(run) => Owner {
             run: Some(run),
             agent: Some(interner.symbol(&roles.runs[run].name)),
