@@ -172,6 +172,59 @@ fn a_failed_tool_has_its_name_from_the_reply_that_asked_for_it() {
 }
 
 #[test]
+fn a_failed_tool_has_its_name_from_the_output_beside_it() {
+    let output = |id, start, calls: &[(&str, &str, &str)]| {
+        let calls = calls.iter().map(|(id, name, args)| {
+            json!({ "id": id, "type": "function", "function": { "name": name, "arguments": args } })
+        });
+        let calls: Vec<_> = calls.collect();
+        let output = json!({ "messages": [{ "role": "assistant", "tool_calls": calls }] });
+        span(id, 1, "workflow RunnableSequence", start, start + 1)
+            .with("traceloop.span.kind", "workflow")
+            .with("traceloop.entity.output", output.to_string())
+    };
+    let (oslo, bergen) = (r#"{"city":"Oslo"}"#, r#"{"city":"Bergen"}"#);
+    let run = |spans: &[Made]| {
+        let trajectory = taken(&[&[agent(1, 0, "travel_desk", 0, 90)], spans].concat());
+        let calls = trajectory.tool_calls.into_iter();
+        let calls =
+            calls.map(|call| (call.name.to_string(), call.call_id.map(|id| id.to_string())));
+        calls.collect::<Vec<_>>()
+    };
+    let (name, class) = ("get_weather".to_owned(), "DynamicStructuredTool".to_owned());
+    let first = || output(2, 1, &[("c1", "get_weather", oslo)]);
+    let failed = |id, start| failed_class(id, 1, start, oslo);
+    let named = (name.clone(), Some("c1".to_owned()));
+    assert_eq!(run(&[first(), failed(3, 10)]), [named.clone()]);
+    // What a tool wrote is no reply.
+    let other = span(3, 1, "get_time.tool", 3, 4)
+        .with("traceloop.span.kind", "tool")
+        .with("traceloop.entity.name", "get_time")
+        .with("traceloop.entity.output", "a tool's output");
+    let time = ("get_time".to_owned(), None);
+    assert_eq!(run(&[first(), other, failed(4, 10)]), [time, named]);
+    // The last reply asked for it, or no reply did.
+    let last = output(3, 5, &[("c2", "get_time", bergen)]);
+    assert_eq!(
+        run(&[first(), last, failed(4, 10)]),
+        [(class.clone(), None)]
+    );
+    // Either may be the one that failed.
+    let twice = output(
+        2,
+        1,
+        &[("c1", "get_weather", oslo), ("c2", "get_weather", oslo)],
+    );
+    let unknown = (name, None);
+    assert_eq!(
+        run(&[twice, failed(3, 10), failed(4, 20)]),
+        [unknown.clone(), unknown]
+    );
+    let many = vec![("c1", "get_weather", oslo); 65];
+    assert_eq!(run(&[output(2, 1, &many), failed(3, 10)]), [(class, None)]);
+}
+
+#[test]
 fn a_run_of_voltagent_is_one_without_a_call_too() {
     let calls = taken(&[
         span(1, 0, "travel-desk", 0, 90)

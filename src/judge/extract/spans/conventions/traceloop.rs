@@ -71,11 +71,11 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
     }
 }
 
-/// How many spans before a call are searched for the reply that asked for it.
-const MAX_SIBLINGS: usize = 8;
+/// A reply with more calls names none: each failed call is compared with all of them.
+const MAX_ASKED: usize = 64;
 
 /// In JavaScript a failed call has only the name of its class, and the model's span no calls. The
-/// reply is in the output of a span beside the call's.
+/// reply is in the output of a span beside the call's: the last one with calls before it.
 fn name_failed_calls(spans: &mut RecognisedSpans<'_, '_>) {
     let is_nameless = |span: &RecognisedSpan<'_>| {
         let call = span.call.as_ref();
@@ -85,36 +85,46 @@ fn name_failed_calls(spans: &mut RecognisedSpans<'_, '_>) {
     if !spans.spans.iter().any(is_nameless) {
         return;
     }
-    let mut outputs: HashMap<Option<SpanIdx>, Vec<&str>> = HashMap::new();
-    for span_idx in 0..spans.spans.len() {
-        let siblings = outputs.entry(spans.parent[span_idx]).or_default();
-        let span = &mut spans.spans[span_idx];
-        siblings.extend(span.view.str(keys::TRACELOOP_OUTPUT));
+    let mut last_asked: HashMap<Option<SpanIdx>, Vec<AnnouncedCall>> = HashMap::new();
+    for (span, &parent) in spans.spans.iter_mut().zip(spans.parent) {
+        let asked = span.view.str(keys::TRACELOOP_OUTPUT).map(calls_in);
+        if let Some(asked) = asked.filter(|asked| !asked.is_empty()) {
+            last_asked.insert(parent, asked);
+        }
         if is_nameless(span)
             && let Some(call) = &mut span.call
             && let Some(args) = call.args
+            && let Some(asked) = last_asked.get(&parent)
+            && asked.len() <= MAX_ASKED
         {
             let args = payload::open_args(args, Envelope::InputStr, usize::MAX);
-            let mut replies = siblings.iter().rev().take(MAX_SIBLINGS);
-            if let Some(asked) = replies.find_map(|reply| asked_with(reply, args.json())) {
-                call.name = Some(Cow::Owned(asked.name));
-                call.call_id = asked.call_id.map(Cow::Owned);
+            if let Some((name, call_id)) = asked_with(asked, args.json()) {
+                call.name = Some(Cow::Owned(name));
+                call.call_id = call.call_id.take().or(call_id.map(Cow::Owned));
             }
         }
     }
 }
 
-/// The call in a reply that has these arguments, if all that have them are of one tool.
-fn asked_with(reply: &str, args: &Json) -> Option<AnnouncedCall> {
-    let reply: Json = messages::may_announce(reply).then(|| serde_json::from_str(reply).ok())??;
-    let mut calls = messages::announced_calls(&reply, usize::MAX);
-    calls.retain(|call| {
+fn calls_in(reply: &str) -> Vec<AnnouncedCall> {
+    let reply = messages::may_announce(reply).then(|| serde_json::from_str(reply).ok());
+    let reply: Option<Json> = reply.flatten();
+    reply.map_or_else(Vec::new, |reply| {
+        messages::announced_calls(&reply, usize::MAX)
+    })
+}
+
+/// The tool whose call has these arguments, if all that have them are of one tool, and the call's
+/// id: of equal calls with other ids, each may be the one that failed.
+fn asked_with(asked: &[AnnouncedCall], args: &Json) -> Option<(String, Option<String>)> {
+    let is_such = |call: &&AnnouncedCall| {
         let own = call.args.as_ref();
         own.is_some_and(|own| equality::equal(own.json(), args) == Some(true))
-    });
-    let asked = calls.pop()?;
-    calls
-        .iter()
-        .all(|call| call.name == asked.name)
-        .then_some(asked)
+    };
+    let such: Vec<&AnnouncedCall> = asked.iter().filter(is_such).collect();
+    let (first, others) = such.split_first()?;
+    let is_one_tool = others.iter().all(|other| other.name == first.name);
+    let is_one_call = others.iter().all(|other| other.call_id == first.call_id);
+    let call_id = first.call_id.clone().filter(|_| is_one_call);
+    is_one_tool.then(|| (first.name.clone(), call_id))
 }
