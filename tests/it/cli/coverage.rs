@@ -87,7 +87,7 @@ fn a_sidecar_says_so_after_a_hundred_trajectories() {
   - name: counts
     evaluate: { tool_call_count: { tool_calls_count: { pay: [\">=\", 1] } } }
   - name: reads
-    evaluate: { tool_calls: { disallowed: [{ name: pay, args: { amount: ^9 } }] } }
+    evaluate: { tool_calls: { disallowed: [^pay$, { name: pay, args: { amount: ^9 } }] } }
 assemble: { settle: 100ms }
 shutdown: { quiet: 0s }
 ";
@@ -144,9 +144,9 @@ shutdown: { quiet: 0s }
                 "seen": 100,
                 "matched": 100,
                 "earlier_turns": 0,
-                "problem": "in 100 evaluations, such as: `args.amount` of `Shop-pay` (call 1) is \
-                            a number, which a pattern under `args` never matches: compare values \
-                            with `tool_call_args`",
+                "problem": "no run calls `pay`; seen: `Shop-pay`; in 100 evaluations, such as: \
+                            `args.amount` of `Shop-pay` (call 1) is a number, which a pattern \
+                            under `args` never matches: compare values with `tool_call_args`",
             },
         ])
     );

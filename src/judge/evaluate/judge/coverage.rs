@@ -235,10 +235,15 @@ impl Tally {
         let problem = match (self.n_seen, self.n_matched) {
             (0, _) => None,
             (_, 0) => Some(names.why_unselected(&self.criterion)),
-            _ => names.uncalled(&self.criterion).or_else(|| {
-                let times = counted(self.n_no_text, "evaluation", "evaluations");
-                Some(format!("in {times}, such as: {}", self.no_text.as_ref()?))
-            }),
+            _ => {
+                let no_text = self.no_text.as_ref().map(|no_text| {
+                    let times = counted(self.n_no_text, "evaluation", "evaluations");
+                    format!("in {times}, such as: {no_text}")
+                });
+                let problems = [names.uncalled(&self.criterion), no_text];
+                let problems: Vec<String> = problems.into_iter().flatten().collect();
+                (!problems.is_empty()).then(|| problems.join("; "))
+            }
         };
         CriterionCoverage {
             criterion: &self.criterion.name,

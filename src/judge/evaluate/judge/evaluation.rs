@@ -210,18 +210,15 @@ impl Evaluation {
 
     fn render(&self) -> EvaluationText {
         let Rendered {
-            mut text,
+            text,
             mut offending,
             details,
             ..
         } = self.report(false);
         offending.sort_unstable();
         offending.dedup();
-        if let Some(no_text) = self.no_text() {
-            text.push_str(&format!("; {no_text}"));
-        }
         let basis = self.findings.basis.as_ref();
-        let (explanation, offending) = match (self.verdict, &self.error) {
+        let (mut explanation, offending) = match (self.verdict, &self.error) {
             (Verdict::Pass, _) => (text, Vec::new()),
             (Verdict::NotEvaluated, _) => {
                 let missing = basis.and_then(|basis| basis.missing.as_ref());
@@ -237,6 +234,9 @@ impl Evaluation {
             }
             (Verdict::Fail | Verdict::Error, _) => (text, offending),
         };
+        if let Some(no_text) = self.no_text() {
+            explanation.push_str(&format!("; {no_text}"));
+        }
         EvaluationText {
             explanation,
             details,

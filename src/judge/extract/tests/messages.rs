@@ -95,6 +95,29 @@ fn ids_come_from_the_raw_answer_below_a_request() {
     assert_ne!(alone(whole).completeness, CloseReason::SizeLimit);
 }
 
+#[test]
+fn a_run_stays_one_whose_operation_litellm_has_overwritten() {
+    let choices = concat!(
+        "[{'index': 0, 'message': {'content': None, 'tool_calls': [{'id': 'c1', ",
+        r#"'function': {'arguments': '{"q": 1}', 'name': 'search'}, 'type': 'function'}]}}]"#,
+    );
+    for (name, agent) in [
+        ("invoke_agent desk", Some("desk")),
+        ("invoke_agent", Some("invoke_agent")),
+        ("invoke_workflow", Some("invoke_workflow")),
+        ("invoke_workflow shop", Some("invoke_workflow shop")),
+        ("invoke", None),
+    ] {
+        let run = taken(&[
+            span(1, 0, name, 0, 99).with("gen_ai.operation.name", "chat"),
+            span(2, 1, "raw_gen_ai_request", 1, 9).with("llm.openai.choices", choices),
+        ]);
+        assert_eq!(names(&run), ["search"], "{name}");
+        assert_eq!(run.agent.as_deref(), agent, "{name}");
+        assert_eq!(run.agent_runs.len(), usize::from(agent.is_some()), "{name}");
+    }
+}
+
 /// `OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT` cuts a reply in the middle of its text, before the first
 /// word that speaks of a call.
 #[test]

@@ -1,5 +1,4 @@
-//! The OpenTelemetry conventions for generative AI: pydantic-ai, Vercel AI SDK v7, Strands,
-//! ADK, AutoGen, AG2, Microsoft's agent framework and others.
+//! The OpenTelemetry conventions for generative AI, and what normalisers and LiteLLM make of them.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -16,14 +15,15 @@ use super::super::view::{View, event_value, is_word, name_after};
 use super::openinference::bare_name;
 use crate::extract::values::{Envelope, Raw};
 
-/// Beside `openinference.span.kind` or `traceloop.span.kind`, `gen_ai.operation.name` decides
-/// nothing.
+/// The OpenTelemetry conventions for generative AI: pydantic-ai, Vercel AI SDK v7, Strands, ADK,
+/// AutoGen, AG2, Microsoft's agent framework and others. Beside `openinference.span.kind` or
+/// `traceloop.span.kind`, `gen_ai.operation.name` is a copy and decides nothing.
 ///
 /// - Tool call: `gen_ai.operation.name` is `execute_tool` or `tool_call`; or `gen_ai.tool.name` is
 ///   there, and neither `tool.name` nor an attribute that names a kind of span. No call where
 ///   `gen_ai.transfer.mode` is `pass_control`.
-/// - Agent run: `gen_ai.operation.name` is `invoke_agent`; for both, `chat` counts as the operation
-///   that begins the span's name, over which it was written. The agent is `gen_ai.agent.name`,
+/// - Agent run: `gen_ai.operation.name` is `invoke_agent`; here and for tool calls, `chat` counts as
+///   the operation that begins the span's name, over which it was written. The agent is `gen_ai.agent.name`,
 ///   `gen_ai.agent.id`, or follows `invoke_agent` in the span's name; of a run without any of them,
 ///   that of the run above. A run is also `invoke_workflow` where no agent run lies in or above it;
 ///   its name is `gen_ai.workflow.name`.
@@ -84,9 +84,12 @@ const KINDS_THAT_ARE_COPIED: KeyBits = KeyBits::new(&[keys::OI_KIND, keys::TRACE
 /// keeps what it was.
 fn operation<'a>(span: &View<'a>) -> Option<&'a str> {
     let operation = span.str(keys::OPERATION)?;
-    let mut kept = [AGENT_RUN, "execute_tool"].into_iter();
-    let kept = kept.find(|word| operation == "chat" && name_after(span.name(), word).is_some());
-    Some(kept.unwrap_or(operation))
+    let is_kept = |word: &&str| {
+        let name = span.name();
+        operation == "chat" && (is_word(name, word) || name_after(name, word).is_some())
+    };
+    let mut words = [AGENT_RUN, WORKFLOW, "execute_tool"].into_iter();
+    Some(words.find(is_kept).unwrap_or(operation))
 }
 
 fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
@@ -210,7 +213,7 @@ fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
 
 /// Is it the span of a workflow, which is a run only where no agent's run is?
 pub(crate) fn is_workflow(span: &View<'_>) -> bool {
-    span.str(keys::OPERATION) == Some(WORKFLOW) && !span.has_any(KINDS_THAT_ARE_COPIED)
+    operation(span) == Some(WORKFLOW) && !span.has_any(KINDS_THAT_ARE_COPIED)
 }
 
 fn agent_name<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
