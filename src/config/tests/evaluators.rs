@@ -121,6 +121,10 @@ const NULLS: &[(&str, &str)] = &[
         "evaluate.constraints.rules[0].response.same",
     ),
     (
+        "evaluate: { trajectory_match: { expected: ~, score: f1 } }",
+        "evaluate.trajectory_match.expected",
+    ),
+    (
         "evaluate: { tool_call_output: { tool_outputs: ~ } }",
         "evaluate.tool_call_output.tool_outputs",
     ),

@@ -47,7 +47,8 @@ use crate::extract::Trajectory;
 ///
 /// # Parameters
 /// - `expected`: the calls, each a name or a map with `name` and `args`; names are exact, `args`
-///   must be there and equal as JSON. Empty: loads with a warning.
+///   must be there and equal as JSON. Null is left out, also in the fields that ADK exports beside
+///   these. Empty: loads with a warning.
 /// - `score`, or else `preset`: exactly one of the two.
 ///
 /// | `score` | pairs | value |

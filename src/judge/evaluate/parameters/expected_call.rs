@@ -11,15 +11,15 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::field_aliases::Hinted;
-use super::optional::written;
+use super::optional::not_judged;
 
 /// A call that is expected: a text is its name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct ExpectedCall(NameAndArgs);
 
-/// A call that is expected.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+/// A call that is expected. Google's ADK writes null for what its `FunctionCall` does not have.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ExpectedCall")]
 struct NameAndArgs {
@@ -27,14 +27,18 @@ struct NameAndArgs {
     #[serde(deserialize_with = "a_name")]
     #[schemars(length(min = 1))]
     name: String,
-    /// Arguments that must be there and equal; any if left out.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(with = "Map<String, Value>")]
+    /// Arguments that must be there and equal; any if left out or null.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     args: Option<Map<String, Value>>,
+    /// Not judged: a reference's export writes null.
+    #[serde(default, deserialize_with = "not_judged", skip_serializing)]
+    id: (),
+    /// Not judged: a reference's export writes null.
+    #[serde(default, deserialize_with = "not_judged", skip_serializing)]
+    partial_args: (),
+    /// Not judged: a reference's export writes null.
+    #[serde(default, deserialize_with = "not_judged", skip_serializing)]
+    will_continue: (),
 }
 
 impl ExpectedCall {
@@ -71,7 +75,11 @@ impl<'de> Deserialize<'de> for ExpectedCall {
 
             fn visit_str<E: Error>(self, name: &str) -> Result<ExpectedCall, E> {
                 let name = a_name(name.into_deserializer())?;
-                Ok(ExpectedCall(NameAndArgs { name, args: None }))
+                let call = NameAndArgs {
+                    name,
+                    ..NameAndArgs::default()
+                };
+                Ok(ExpectedCall(call))
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ExpectedCall, A::Error> {
