@@ -37,7 +37,7 @@ const CALLS: &[[&str; 4]] = &[
     ],
     ["GET", "/v1/history", "", ""],
     ["GET", "/v1/page", "", ""],
-    ["GET", "/v1/criteria?page_size=3&page_token=order", "", ""],
+    ["GET", "/v1/criteria?validate_only=true", "", ""],
     [
         "PUT",
         "/v1/criteria/other?validate_only=true&ttl=60s",

@@ -3,7 +3,6 @@
 //! unhealthy.
 
 mod guard;
-mod health;
 mod scrapes;
 
 use std::fmt;
@@ -16,7 +15,7 @@ use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode, header};
 use axum::middleware;
 use axum::response::IntoResponse;
-use axum::routing::{get, post};
+use axum::routing::get;
 use tokio::time::Instant;
 
 use crate::telemetry::{MetricsPage, MetricsSource, Phase, RequestMisdirected, Telemetry};
@@ -70,8 +69,6 @@ impl AdminPort {
             .route("/livez", get(livez))
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
-            .route("/grpc.health.v1.Health/Check", post(health::check))
-            .route("/grpc.health.v1.Health/Watch", post(health::watch))
             .fallback(not_found)
             .with_state(self)
             .merge(api)

@@ -22,7 +22,7 @@ const OTLP_SERVICES: [&str; 3] = [
 ];
 
 /// The services of the admin port.
-const OWN_SERVICES: [&str; 2] = ["spanscore/v1/criteria.proto", "grpc/health/v1/health.proto"];
+const OWN_SERVICES: [&str; 1] = ["spanscore/v1/criteria.proto"];
 
 const OWN_PACKAGE: &str = "spanscore.v1";
 

@@ -102,22 +102,11 @@ impl From<io::Error> for Failed {
 
 impl Client<'_, '_> {
     fn list(&mut self, output: CriteriaFormat) -> Result<(), Failed> {
-        let (mut entries, mut token) = (Vec::new(), String::new());
-        let revision = loop {
-            let mut page = self.call(
-                Method::GET,
-                &format!("/v1/criteria?page_size=1000&page_token={token}"),
-                None,
-                b"",
-                Origin::None,
-            )?;
-            if let Value::Array(criteria) = page["criteria"].take() {
-                entries.extend(criteria);
-            }
-            match page["next_page_token"].as_str() {
-                Some(next) => token = next.to_owned(),
-                None => break page["revision"].take(),
-            }
+        let mut list = self.call(Method::GET, "/v1/criteria", None, b"", Origin::None)?;
+        let revision = list["revision"].take();
+        let entries: Vec<Value> = match list["criteria"].take() {
+            Value::Array(criteria) => criteria,
+            _ => Vec::new(),
         };
         let out = &mut *self.streams.out;
         match output {

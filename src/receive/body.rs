@@ -83,25 +83,10 @@ pub(super) struct BufferedMessage {
     pub(super) permit: MemoryPermit,
 }
 
-/// Reads a body to its end, whatever its length and whoever sends it. See [`read_if_room`].
+/// Reads a body to its end. First calls `check_room` with the announced length of the message, 0 if
+/// none is announced; even a compressed message is about that long. `permit` takes the memory. After
+/// an error, reads and discards the rest within reasonable limits.
 pub(super) async fn read<B>(
-    body: &mut B,
-    framing: Framing,
-    encoding: Encoding,
-    limits: &BodyLimits,
-) -> Result<BufferedMessage, RequestError>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Display,
-{
-    let permit = limits.budget.permit();
-    read_if_room(body, framing, encoding, limits, permit, |_| Ok(())).await
-}
-
-/// Reads a body to its end. `check_room` is asked first whether a message of at least the announced
-/// length can be taken (0 if none is announced; even a compressed message is about that long).
-/// `permit` takes the memory. After an error, reads and discards the rest within reasonable limits.
-pub(super) async fn read_if_room<B>(
     body: &mut B,
     framing: Framing,
     encoding: Encoding,

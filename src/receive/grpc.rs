@@ -1,4 +1,4 @@
-//! Answers OTLP/gRPC: unary calls of the three Export services, and the standard health check.
+//! Answers OTLP/gRPC: unary calls of the three Export services.
 //! Knows gRPC's framing, statuses and trailers. Built directly on HTTP/2: tonic's codec can neither
 //! account for memory as it decompresses nor answer RESOURCE_EXHAUSTED to a message that is too
 //! large.
@@ -9,14 +9,12 @@ use bytes::Bytes;
 use hyper::body::Body;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Version};
-use prost::Message;
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::config::Signal;
-use crate::telemetry::Phase;
 
-use super::body::{self, BodyLimits, Framing};
+use super::body::{self, Framing};
 use super::decompress::{ACCEPTED, Encoding};
 use super::memory_permit::MemoryPermit;
 use super::request_error::RequestError;
@@ -33,31 +31,12 @@ const NEEDS_POST: &str = "gRPC calls are POST requests\n";
 /// `partial_success` is unset.
 const EMPTY_MESSAGE: &[u8] = &[0, 0, 0, 0, 0];
 
-/// `HealthCheckResponse { status }`: SERVING (1) and NOT_SERVING (2).
-const SERVING: &[u8] = &[0, 0, 0, 0, 2, 0x08, 1];
-const NOT_SERVING: &[u8] = &[0, 0, 0, 0, 2, 0x08, 2];
-
-/// A health check only names a service.
-const MAX_HEALTH_CHECK: usize = 4 << 10;
-
-/// A method that we answer.
-enum GrpcMethod {
-    Export(Signal),
-    HealthCheck,
-}
-
-fn method(path: &str) -> Option<GrpcMethod> {
+/// The signal whose `Export` method has this path.
+fn exported(path: &str) -> Option<Signal> {
     match path {
-        "/opentelemetry.proto.collector.trace.v1.TraceService/Export" => {
-            Some(GrpcMethod::Export(Signal::Traces))
-        }
-        "/opentelemetry.proto.collector.logs.v1.LogsService/Export" => {
-            Some(GrpcMethod::Export(Signal::Logs))
-        }
-        "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export" => {
-            Some(GrpcMethod::Export(Signal::Metrics))
-        }
-        "/grpc.health.v1.Health/Check" => Some(GrpcMethod::HealthCheck),
+        "/opentelemetry.proto.collector.trace.v1.TraceService/Export" => Some(Signal::Traces),
+        "/opentelemetry.proto.collector.logs.v1.LogsService/Export" => Some(Signal::Logs),
+        "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export" => Some(Signal::Metrics),
         _ => None,
     }
 }
@@ -84,8 +63,8 @@ where
             .insert(ALLOW, HeaderValue::from_static("POST"));
         return response;
     }
-    let result = match method(head.uri.path()) {
-        Some(GrpcMethod::Export(signal)) => {
+    let result = match exported(head.uri.path()) {
+        Some(signal) => {
             let exported = match permit {
                 Ok(permit) => export(inner, signal, &head.headers, &mut body, permit).await,
                 Err(error) => Err((error, 0)),
@@ -98,7 +77,6 @@ where
                 }
             }
         }
-        Some(GrpcMethod::HealthCheck) => health(inner, &head.headers, &mut body).await,
         None => {
             if permit.is_ok() {
                 body::discard(&mut body).await;
@@ -142,7 +120,7 @@ where
     let limits = &inner.settings.limits;
     let peer = permit.peer();
     let check_room = |n_bytes| inner.check_room(signal, peer, n_bytes);
-    let message = body::read_if_room(
+    let message = body::read(
         body,
         Framing::Prefixed,
         encoding,
@@ -153,42 +131,6 @@ where
     .await
     .map_err(|error| (error, 0))?;
     inner.take(signal, Format::Protobuf, message, headers).await
-}
-
-/// `grpc.health.v1.Health/Check`, for probes that speak gRPC: the state of `/readyz`, as seen from
-/// a serving port.
-async fn health<B>(
-    inner: &ReceiverShared,
-    headers: &HeaderMap,
-    body: &mut B,
-) -> Result<&'static [u8], Status>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Display,
-{
-    let limits = BodyLimits {
-        sizes: vec![(MAX_HEALTH_CHECK.into(), "")],
-        budget: inner.settings.limits.budget.clone(),
-    };
-    let encoding = Encoding::try_new(headers.get(GRPC_ENCODING)).map_err(|error| status(&error))?;
-    let message = body::read(body, Framing::Prefixed, encoding, &limits)
-        .await
-        .map_err(|error| status(&error))?;
-    let HealthCheckRequest { service } = HealthCheckRequest::decode(message.bytes)
-        .map_err(|error| Status::invalid_argument(error.to_string()))?;
-    if !service.is_empty() && method(&format!("/{service}/Export")).is_none() {
-        return Err(Status::not_found(format!("no service `{service}`")));
-    }
-    match inner.telemetry.phase() {
-        Phase::Serving => Ok(SERVING),
-        Phase::Starting | Phase::Draining => Ok(NOT_SERVING),
-    }
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct HealthCheckRequest {
-    #[prost(string, tag = "1")]
-    service: String,
 }
 
 fn success(message: &'static [u8]) -> Response<ResponseBody> {

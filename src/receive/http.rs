@@ -166,7 +166,7 @@ where
         }
         check_room(usize::try_from(announced).unwrap_or(usize::MAX)).map_err(|error| (error, 0))?;
     }
-    let message = body::read_if_room(body, Framing::Whole, encoding, limits, permit, check_room)
+    let message = body::read(body, Framing::Whole, encoding, limits, permit, check_room)
         .await
         .map_err(|error| (error, 0))?;
     inner

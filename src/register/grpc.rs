@@ -6,9 +6,7 @@ mod json;
 #[cfg(test)]
 mod tests;
 
-use std::future::{Ready, ready};
 use std::marker::PhantomData;
-use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -22,25 +20,21 @@ use prost::Message;
 use prost_types::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tokio_stream::wrappers::BroadcastStream;
-use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
-use tokio_stream::{Stream, StreamExt};
 use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
 use tonic::codegen::{BoxFuture, Service};
-use tonic::server::{Grpc, ServerStreamingService, UnaryService};
+use tonic::server::{Grpc, UnaryService};
 use tonic_prost::ProstEncoder;
 
 use super::error::ApiError;
 use super::evaluate;
-use super::limits::{MAX_BODY_SIZE, MAX_PAGE_SIZE, PAGE_SIZE, check_ttl};
-use super::set::{AppliedSet, ChangeOptions, EtagMatch, Precondition, Register};
-use super::view::{DeletedView, RegistrationView, page_after};
+use super::limits::{MAX_BODY_SIZE, check_ttl};
+use super::set::{ChangeOptions, EtagMatch, Precondition, Register};
+use super::view::{DeletedView, RegistrationView};
 use messages::evaluate_request::Subject;
 use messages::{
     DeleteRequest, DeleteResponse, EvaluateRequest, EvaluateResponse, GetRequest, ListRequest,
     ListResponse, Registration, ReplaceRequest, ReplaceResponse, Shadowed, UpsertRequest,
-    WatchRequest, WatchResponse,
 };
 
 /// The messages of `spanscore.v1`.
@@ -51,7 +45,7 @@ use messages::{
 )]
 mod messages;
 
-/// `spanscore.v1`, `grpc.health.v1` and their imports, for reflection.
+/// `spanscore.v1` and its imports, for reflection.
 const DESCRIPTORS: &[u8] = include_bytes!("grpc/descriptors.bin");
 
 /// Longest time from the start of a call to its response.
@@ -79,7 +73,6 @@ pub(super) fn routes(register: &Register) -> Router {
             "/spanscore.v1.CriteriaService/Evaluate",
             unary(register, evaluate),
         )
-        .route("/spanscore.v1.CriteriaService/Watch", watch(register))
         .route(
             "/spanscore.v1.CriteriaService/{method}",
             post(unimplemented),
@@ -93,26 +86,16 @@ async fn get(register: Register, request: GetRequest) -> Result<Registration, St
     register.get(&request.name)?.try_into()
 }
 
-async fn list(register: Register, request: ListRequest) -> Result<ListResponse, Status> {
-    let page_size = match usize::try_from(request.page_size) {
-        Ok(0) => PAGE_SIZE,
-        Ok(size) => size.min(MAX_PAGE_SIZE),
-        Err(_) => MAX_PAGE_SIZE,
-    };
-    let after = Some(request.page_token)
-        .filter(|token| !token.is_empty())
-        .map(|token| page_after(&token))
-        .transpose()?;
-    let page = register.list(page_size, after.as_deref());
+async fn list(register: Register, _: ListRequest) -> Result<ListResponse, Status> {
+    let list = register.list();
     Ok(ListResponse {
-        criteria: page
+        criteria: list
             .criteria
             .into_iter()
             .map(Registration::try_from)
             .collect::<Result<_, _>>()?,
-        revision: page.revision,
-        etag: page.etag,
-        next_page_token: page.next_page_token.unwrap_or_default(),
+        revision: list.revision,
+        etag: list.etag,
     })
 }
 
@@ -195,35 +178,6 @@ async fn evaluate(
     })
 }
 
-impl ServerStreamingService<WatchRequest> for Method<fn()> {
-    type Response = WatchResponse;
-    type ResponseStream = Pin<Box<dyn Stream<Item = Result<WatchResponse, Status>> + Send>>;
-    type Future = Ready<Result<tonic::Response<Self::ResponseStream>, Status>>;
-
-    fn call(&mut self, _: tonic::Request<WatchRequest>) -> Self::Future {
-        let state = &self.register.0;
-        let Ok(permit) = Arc::clone(&state.slots.watchers).try_acquire_owned() else {
-            return ready(Err(Status::resource_exhausted("too many watchers")));
-        };
-        // Subscribed before the set in force is read: a set that is applied in between is reported
-        // twice, never missed.
-        let applied = BroadcastStream::new(state.applied.subscribe());
-        let now = WatchResponse::from(&self.register.in_force_now());
-        let changes = applied.map(|applied| match applied {
-            Ok(applied) => WatchResponse::from(&*applied),
-            Err(BroadcastStreamRecvError::Lagged(n_missed)) => WatchResponse {
-                n_missed: u32::try_from(n_missed).unwrap_or(u32::MAX),
-                ..Default::default()
-            },
-        });
-        let responses = tokio_stream::once(now).chain(changes).map(move |response| {
-            let _held_while_the_caller_watches = &permit;
-            Ok(response)
-        });
-        ready(Ok(tonic::Response::new(Box::pin(responses))))
-    }
-}
-
 // === documents ===
 
 /// A document for [`crate::config::criteria`].
@@ -290,21 +244,6 @@ impl TryFrom<RegistrationView> for Registration {
     }
 }
 
-impl From<&AppliedSet> for WatchResponse {
-    fn from(applied: &AppliedSet) -> Self {
-        Self {
-            revision: applied.revision.clone(),
-            n_criteria: u32::try_from(applied.n_criteria).unwrap_or(u32::MAX),
-            cause: applied.cause.to_owned(),
-            applied_at: Some(timestamp(applied.unix_nanos)),
-            added: applied.changes.added.clone(),
-            changed: applied.changes.changed.clone(),
-            removed: applied.changes.removed.clone(),
-            n_missed: 0,
-        }
-    }
-}
-
 fn criterion(criterion: &Criterion) -> Result<messages::Criterion, Status> {
     serde_json::to_value(criterion)
         .and_then(serde_json::from_value)
@@ -353,23 +292,6 @@ where
             };
             let mut grpc = grpc();
             let response = grpc.unary(method, request);
-            in_time(&register, response).await
-        }
-    })
-}
-
-/// The one method with a stream of responses.
-fn watch(register: &Register) -> MethodRouter {
-    let register = register.clone();
-    post(move |request: Request| {
-        let register = register.clone();
-        async move {
-            let method: Method<fn()> = Method {
-                register: register.clone(),
-                function: || (),
-            };
-            let mut grpc = grpc();
-            let response = grpc.server_streaming(method, request);
             in_time(&register, response).await
         }
     })

@@ -32,15 +32,9 @@ pub(super) const MAX_NAME_LENGTH: usize = 200;
 pub(super) const MAX_KEYS: usize = 4_096;
 /// Longest time to live of a registration.
 pub(super) const MAX_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
-/// Default and largest number of criteria on a page.
-pub(super) const PAGE_SIZE: usize = 100;
-pub(super) const MAX_PAGE_SIZE: usize = 1_000;
-/// Sets that a slow watcher may lag behind before it misses some.
-pub(super) const MAX_WATCH_LAG: usize = 64;
 
 const MAX_CONCURRENT_BODIES: usize = 2;
 const MAX_CONCURRENT_WORK: usize = 1;
-const MAX_WATCHERS: usize = 256;
 
 /// How many calls may do each of these at once.
 pub(super) struct CallSlots {
@@ -48,8 +42,6 @@ pub(super) struct CallSlots {
     pub(super) bodies: Semaphore,
     /// Change the set, or judge.
     pub(super) work: Arc<Semaphore>,
-    /// Watch for changes.
-    pub(super) watchers: Arc<Semaphore>,
 }
 
 impl Default for CallSlots {
@@ -57,7 +49,6 @@ impl Default for CallSlots {
         Self {
             bodies: Semaphore::new(MAX_CONCURRENT_BODIES),
             work: Arc::new(Semaphore::new(MAX_CONCURRENT_WORK)),
-            watchers: Arc::new(Semaphore::new(MAX_WATCHERS)),
         }
     }
 }

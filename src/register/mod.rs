@@ -28,14 +28,14 @@ use axum::Router;
 use judge::evaluate::Coverage;
 use judge::pipeline::Rules;
 use otlp::span::Now;
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::mpsc;
 
 use crate::config::Config;
 use crate::sync::Mutex;
 use crate::telemetry::{StateFileUnusable, Telemetry};
 
+use limits::CallSlots;
 pub(crate) use limits::PATTERN_LIMITS;
-use limits::{CallSlots, MAX_WATCH_LAG};
 use merge::CriteriaSet;
 use set::RegisterState;
 use state::StateFile;
@@ -123,7 +123,6 @@ pub fn open(
         coverage,
         config: Mutex::new(config),
         state_file,
-        applied: broadcast::Sender::new(MAX_WATCH_LAG),
         reloads,
         last_reload: Mutex::default(),
         has_origin: origin.is_some(),

@@ -19,12 +19,9 @@ use text::truncated;
 
 use super::error::ApiError;
 use super::evaluate::EvaluateRequest;
-use super::limits::{
-    MAX_BODY_SIZE, MAX_PAGE_SIZE, PAGE_SIZE, PATTERN_LIMITS, check_criterion, check_ttl,
-};
+use super::limits::{MAX_BODY_SIZE, PATTERN_LIMITS, check_criterion, check_ttl};
 use super::openapi;
 use super::set::{ChangeOptions, EtagMatch, Precondition, Register, ReloadOutcome, UpsertOutcome};
-use super::view::page_after;
 use crate::config;
 
 /// Longest time that a body may take to arrive.
@@ -62,25 +59,9 @@ async fn list(
     headers: HeaderMap,
     uri: Uri,
 ) -> Result<Response, ApiError> {
-    let mut query = Query::read(&uri, &["page_size", "page_token"])?;
-    let page_size = match query.take("page_size") {
-        None => PAGE_SIZE,
-        Some(text) => text
-            .parse()
-            .ok()
-            .filter(|size| (1..=MAX_PAGE_SIZE).contains(size))
-            .ok_or_else(|| ApiError::Argument {
-                name: "page_size",
-                detail: format!("must be a whole number from 1 to {MAX_PAGE_SIZE}"),
-            })?,
-    };
-    let after = query
-        .take("page_token")
-        .filter(|token| !token.is_empty())
-        .map(|token| page_after(&token))
-        .transpose()?;
-    let page = register.list(page_size, after.as_deref());
-    tagged(&headers, &page.etag, &page)
+    Query::read(&uri, &[])?;
+    let list = register.list();
+    tagged(&headers, &list.etag, &list)
 }
 
 async fn get_one(

@@ -10,14 +10,14 @@ use judge::evaluate::Coverage;
 use judge::pipeline::Rules;
 use otlp::span::Now;
 use serde_json::{Value, json};
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 use super::RenewHeaders;
 use super::error::{ApiError, not_registered};
 use super::limits::{CallSlots, PATTERN_LIMITS, check_keys, check_registrations};
 use super::merge::{self, CriteriaSet, CriterionSource, Registration, SetChanges};
 use super::state::StateFile;
-use super::view::{DeletedView, PageView, RegistrationView, ReplacedView};
+use super::view::{DeletedView, ListView, RegistrationView, ReplacedView};
 use crate::config::{self, Config};
 use crate::rfc3339::rfc3339;
 use crate::sync::Mutex;
@@ -37,7 +37,6 @@ pub(super) struct RegisterState {
     /// work and, with a state file, for a write to disk.
     pub(super) config: Mutex<Config>,
     pub(super) state_file: Option<StateFile>,
-    pub(super) applied: broadcast::Sender<Arc<AppliedSet>>,
     pub(super) reloads: mpsc::Sender<oneshot::Sender<ReloadOutcome>>,
     pub(super) last_reload: Mutex<Option<Value>>,
     pub(super) has_origin: bool,
@@ -45,17 +44,6 @@ pub(super) struct RegisterState {
     pub(super) telemetry: Arc<Telemetry>,
     pub(super) renew_headers: RenewHeaders,
     pub(super) clock: fn() -> Now,
-}
-
-/// A set that came into force.
-#[derive(Debug, Clone)]
-pub(super) struct AppliedSet {
-    pub(super) revision: String,
-    pub(super) n_criteria: usize,
-    /// `start`, `file`, `api` or `ttl`.
-    pub(super) cause: &'static str,
-    pub(super) unix_nanos: u64,
-    pub(super) changes: SetChanges,
 }
 
 /// The conditions of a change: `If-Match` and `If-None-Match`.
@@ -156,8 +144,8 @@ impl Register {
             .ok_or_else(|| not_registered(name))
     }
 
-    pub(super) fn list(&self, page_size: usize, after: Option<&str>) -> PageView {
-        PageView::new(&self.0.set.load(), page_size, after)
+    pub(super) fn list(&self) -> ListView {
+        ListView::new(&self.0.set.load())
     }
 
     pub(super) fn status(&self) -> Value {
@@ -227,18 +215,6 @@ impl Register {
             })
         })
         .collect()
-    }
-
-    /// The set now, as if it had just come into force.
-    pub(super) fn in_force_now(&self) -> AppliedSet {
-        let set = self.0.set.load();
-        AppliedSet {
-            revision: set.revision(),
-            n_criteria: set.len(),
-            cause: "now",
-            unix_nanos: self.unix_nanos(),
-            changes: SetChanges::default(),
-        }
     }
 
     // === changing ===
@@ -429,14 +405,6 @@ impl Register {
                 cause,
             }
             .emit(&self.0.telemetry);
-            // There may be no watcher.
-            let _ = self.0.applied.send(Arc::new(AppliedSet {
-                revision: next.revision(),
-                n_criteria: next.len(),
-                cause,
-                unix_nanos: self.unix_nanos(),
-                changes,
-            }));
         }
         next
     }

@@ -11,9 +11,7 @@ use tower::ServiceExt;
 
 use serde_json::{Value, json};
 
-use super::limits::{
-    MAX_BODY_SIZE, MAX_KEYS, MAX_NAME_LENGTH, MAX_PAGE_SIZE, MAX_REGISTRATIONS, PAGE_SIZE,
-};
+use super::limits::{MAX_BODY_SIZE, MAX_KEYS, MAX_NAME_LENGTH, MAX_REGISTRATIONS};
 use super::*;
 use crate::config::Sources;
 use crate::sidecar;

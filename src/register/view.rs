@@ -7,7 +7,6 @@ use judge::evaluate::Criterion;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::error::ApiError;
 use super::merge::{CriteriaSet, CriterionSource, EntryInForce, SetChanges};
 
 use crate::rfc3339::rfc3339;
@@ -38,14 +37,12 @@ pub(super) struct ShadowedView {
     pub(super) revision: String,
 }
 
-/// A page of the set in force.
+/// The set in force.
 #[derive(Debug, Serialize)]
-pub(super) struct PageView {
+pub(super) struct ListView {
     pub(super) criteria: Vec<RegistrationView>,
     pub(super) revision: String,
     pub(super) etag: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) next_page_token: Option<String>,
 }
 
 /// The set after a deletion.
@@ -92,43 +89,16 @@ impl From<EntryInForce<'_>> for RegistrationView {
     }
 }
 
-impl PageView {
-    /// The first `page_size` criteria, sorted by name, whose names come after `after`.
-    pub(super) fn new(registered: &CriteriaSet, page_size: usize, after: Option<&str>) -> Self {
-        let entries = registered.entries();
-        let mut following = entries
-            .into_iter()
-            .filter(|(name, _)| after.is_none_or(|after| *name > after))
-            .map(|(_, entry)| entry);
-        let criteria: Vec<_> = following
-            .by_ref()
-            .take(page_size)
-            .map(RegistrationView::from)
-            .collect();
-        let is_last_page = following.next().is_none();
-        let next_page_token = criteria
-            .last()
-            .filter(|_| !is_last_page)
-            .map(|last| data_encoding::BASE64URL_NOPAD.encode(last.name.as_bytes()));
+impl ListView {
+    /// All criteria, sorted by name.
+    pub(super) fn new(registered: &CriteriaSet) -> Self {
+        let entries = registered.entries().into_values();
         Self {
-            criteria,
+            criteria: entries.map(RegistrationView::from).collect(),
             revision: registered.revision(),
             etag: registered.etag(),
-            next_page_token,
         }
     }
-}
-
-/// The name after which the page of a token begins.
-pub(super) fn page_after(token: &str) -> Result<String, ApiError> {
-    data_encoding::BASE64URL_NOPAD
-        .decode(token.as_bytes())
-        .ok()
-        .and_then(|name| String::from_utf8(name).ok())
-        .ok_or_else(|| ApiError::Argument {
-            name: "page_token",
-            detail: "not a `next_page_token` of an earlier page".to_owned(),
-        })
 }
 
 impl DeletedView {

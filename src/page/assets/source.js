@@ -260,15 +260,7 @@ class LiveSource {
   }
 
   async criteria() {
-    const all = [];
-    let token = "";
-    do {
-      const more = token ? `&page_token=${encodeURIComponent(token)}` : "";
-      const page = await this.json(`/v1/criteria?page_size=1000${more}`);
-      all.push(...page.criteria);
-      token = page.next_page_token;
-    } while (token);
-    return all;
+    return (await this.json("/v1/criteria")).criteria;
   }
 
   attempt(name, text) {

@@ -5,9 +5,10 @@ mod compressed;
 
 use std::collections::VecDeque;
 
-use super::super::body::{Framing, read};
+use super::super::body::Framing;
 use super::super::decompress::Encoding;
 use super::super::pace::LEAST_ADVANCE;
+use super::read;
 use super::*;
 
 /// A body of these chunks that then ends, or hangs.

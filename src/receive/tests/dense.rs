@@ -1,9 +1,10 @@
 //! Requests that take far more memory once read than their bytes do. Does not prove what a span
 //! really takes: its size is that of its struct.
 
-use super::super::body::{Framing, read};
+use super::super::body::Framing;
 use super::super::decompress::Encoding;
 use super::bodies::Chunks;
+use super::read;
 use super::*;
 
 /// A request of `n` spans with an id and nothing else.

@@ -11,7 +11,6 @@ use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsSe
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client as metrics_client;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use prost::Message;
-use tonic::Code;
 use tonic::transport::Channel as GrpcChannel;
 use tonic_types::StatusExt;
 
@@ -229,43 +228,5 @@ async fn named_headers_are_handed_on_and_no_others() {
             HeaderName::from_static("x-tenant"),
             HeaderValue::from_static("blue")
         )]
-    );
-}
-
-#[tokio::test]
-async fn the_health_check_answers_probes() {
-    let served = serve(|_, _| {}).await;
-    let bare = Bare::new(&served);
-    let check = |service: &str| {
-        framed(
-            0,
-            &[vec![0x0a, service.len() as u8], service.into()].concat(),
-        )
-    };
-    let health = "/grpc.health.v1.Health/Check";
-    assert_eq!(
-        bare.call(health, &[], framed(0, &[])).await.data,
-        framed(0, &[8, 2]),
-        "not ready yet"
-    );
-    served.telemetry.enter(crate::telemetry::Phase::Serving);
-    assert_eq!(
-        bare.call(health, &[], framed(0, &[])).await.data,
-        framed(0, &[8, 1])
-    );
-    let known = bare
-        .call(
-            health,
-            &[],
-            check("opentelemetry.proto.collector.logs.v1.LogsService"),
-        )
-        .await;
-    assert_eq!(
-        (known.code, known.data),
-        (Some(0), framed(0, &[8, 1]).into())
-    );
-    assert_eq!(
-        bare.call(health, &[], check("other.Service")).await.code,
-        Some(Code::NotFound as i32)
     );
 }

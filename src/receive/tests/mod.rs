@@ -28,6 +28,21 @@ use crate::listen::{ConnectionLimits, ConnectionSlots, Port};
 
 use super::*;
 
+/// Reads a body of any length that anybody has sent.
+async fn read<B>(
+    body: &mut B,
+    framing: body::Framing,
+    encoding: decompress::Encoding,
+    limits: &BodyLimits,
+) -> Result<BufferedMessage, RequestError>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    let permit = limits.budget.permit();
+    body::read(body, framing, encoding, limits, permit, |_| Ok(())).await
+}
+
 // === an intake that remembers ===
 
 #[derive(Default)]

@@ -6,14 +6,8 @@ pub struct GetRequest {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListRequest {
-    /// 1 to 1000; 100 if unset.
-    #[prost(uint32, tag = "1")]
-    pub page_size: u32,
-    /// next_page_token of the previous page.
-    #[prost(string, tag = "2")]
-    pub page_token: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListResponse {
@@ -25,9 +19,6 @@ pub struct ListResponse {
     /// Use it as if_match of Replace.
     #[prost(string, tag = "3")]
     pub etag: ::prost::alloc::string::String,
-    /// Empty on the last page.
-    #[prost(string, tag = "4")]
-    pub next_page_token: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct UpsertRequest {
@@ -88,30 +79,6 @@ pub struct ReplaceResponse {
     pub changed: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, repeated, tag = "5")]
     pub removed: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct WatchRequest {
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct WatchResponse {
-    #[prost(string, tag = "1")]
-    pub revision: ::prost::alloc::string::String,
-    #[prost(uint32, tag = "2")]
-    pub n_criteria: u32,
-    /// "start", "file", "api" or "ttl"; "now" in the first response.
-    #[prost(string, tag = "3")]
-    pub cause: ::prost::alloc::string::String,
-    #[prost(message, optional, tag = "4")]
-    pub applied_at: ::core::option::Option<::prost_types::Timestamp>,
-    #[prost(string, repeated, tag = "5")]
-    pub added: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    #[prost(string, repeated, tag = "6")]
-    pub changed: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    #[prost(string, repeated, tag = "7")]
-    pub removed: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Number of sets that this watcher missed because it was too slow; call List.
-    #[prost(uint32, tag = "8")]
-    pub n_missed: u32,
 }
 /// A criterion in force, and where it comes from.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -3,7 +3,7 @@
 //! Does not prove that clients in other languages work; the Python client in docs/criteria-api.md
 //! does.
 
-use axum::body::{Bytes, to_bytes};
+use axum::body::to_bytes;
 use http_body_util::BodyExt;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
@@ -157,44 +157,6 @@ async fn a_mistake_is_a_violation_of_the_field_where_it_is() {
             .collect::<Vec<_>>(),
         ["criterion.threshold"],
         "{violations:?}"
-    );
-}
-
-#[tokio::test]
-async fn watch_streams_the_set_in_force_and_each_change() {
-    let register = register("");
-    let mut routes = routes(&register);
-    let watch = POOL
-        .get_service_by_name(SERVICE)
-        .unwrap()
-        .methods()
-        .find(|method| method.name() == "Watch")
-        .unwrap();
-    let response = post(
-        &mut routes,
-        &format!("/{SERVICE}/Watch"),
-        framed(&DynamicMessage::new(watch.input())),
-    )
-    .await;
-    let mut body = response.into_body();
-    let mut next = async || {
-        let frame: Bytes = body.frame().await.unwrap().unwrap().into_data().unwrap();
-        to_json(&DynamicMessage::decode(watch.output(), messages(&frame)[0]).unwrap())
-    };
-    assert_eq!(next().await["cause"], "now");
-    let (status, ..) = call(
-        &register,
-        "PUT",
-        "/v1/criteria/c",
-        &[],
-        "evaluate: { tool_call_order: { tool_calls_order: [y] } }\n",
-    )
-    .await;
-    assert_eq!(status, 201);
-    let change = next().await;
-    assert_eq!(
-        (&change["cause"], &change["added"]),
-        (&json!("api"), &json!(["c"]))
     );
 }
 

@@ -135,7 +135,7 @@ async fn patterns_that_are_read_again_are_counted_once() {
 async fn requests_that_make_no_sense_are_refused() {
     let register = register("");
     let yaml = [("content-type", "application/yaml")];
-    let cases: [Call<'_>; 14] = [
+    let cases: [Call<'_>; 12] = [
         (
             "PUT",
             "/v1/criteria/a",
@@ -154,9 +154,7 @@ async fn requests_that_make_no_sense_are_refused() {
         ("PUT", "/v1/criteria/a", &[("if-match", "abc")], 400),
         ("PUT", "/v1/criteria/a%00b", &yaml, 400),
         ("PUT", "/v1/criteria/%ff", &yaml, 400),
-        ("GET", "/v1/criteria?page_size=0", &[], 400),
-        ("GET", "/v1/criteria?page_size=1001", &[], 400),
-        ("GET", "/v1/criteria?page_token=!", &[], 400),
+        ("GET", "/v1/criteria?page_size=1", &[], 400),
         ("GET", "/v1/criteria/nothing", &[], 404),
         ("PATCH", "/v1/criteria", &[], 405),
         ("GET", "/v1/evaluate", &[], 405),

@@ -1,8 +1,9 @@
 //! Compressed bodies: the room they take, damage, bombs, and several members in one body.
 
 use super::{Chunks, limits, taken, text};
-use crate::receive::body::{Framing, read};
+use crate::receive::body::Framing;
 use crate::receive::decompress::Encoding;
+use crate::receive::tests::read;
 use crate::receive::tests::*;
 
 /// Decoders receive bodies in pieces of 64 KiB; here bodies are cut at every position.
