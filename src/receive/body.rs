@@ -84,8 +84,8 @@ pub(super) struct BufferedMessage {
 }
 
 /// Reads a body to its end. First calls `check_room` with the announced length of the message, 0 if
-/// none is announced; even a compressed message is about that long. `permit` takes the memory. After
-/// an error, reads and discards the rest within reasonable limits.
+/// none is announced; even a compressed message is about that long. `permit` takes the memory.
+/// After an error, reads and discards the rest within reasonable limits.
 pub(super) async fn read<B>(
     body: &mut B,
     framing: Framing,

@@ -272,7 +272,8 @@ impl<'a> SpanRoles<'a> {
     }
 
     /// The sibling by which another instrumentation reports the same call of a model: one lasted
-    /// while the other did, and what both name is the same. Takes it out of `siblings`, or adds the span to them.
+    /// while the other did, and what both name is the same. Takes it out of `siblings`, or adds the
+    /// span to them.
     fn twin_of_model(&self, span_idx: SpanIdx, siblings: &mut Vec<SpanIdx>) -> Option<SpanIdx> {
         let (start, end) = (&self.tree.start, &self.tree.end);
         let lies_in = |inner: SpanIdx, outer: SpanIdx| {
