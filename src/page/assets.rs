@@ -61,7 +61,6 @@ asset!(SCRIPT, "text/javascript; charset=utf-8",
     "vendor/preact.umd.js"
     "vendor/hooks.umd.js"
     "vendor/htm.umd.js"
-    "vendor/uPlot.iife.min.js"
     "base.js"
     "source.js"
     "parts.js"
@@ -72,7 +71,7 @@ asset!(SCRIPT, "text/javascript; charset=utf-8",
     "health.js"
     "app.js"
 );
-asset!(STYLE, "text/css; charset=utf-8", "vendor/uPlot.min.css" "style.css");
+asset!(STYLE, "text/css; charset=utf-8", "style.css");
 asset!(ICON, "image/svg+xml", "icon.svg");
 
 fn packed(text: &str) -> Vec<u8> {

@@ -182,35 +182,11 @@ function RecordedRate({ source, name }) {
 
 // Passed and failed runs over time, as bars that stand on each other.
 function Plot({ counts, label }) {
-  const box = useRef(null);
-  useEffect(() => {
-    const style = getComputedStyle(document.documentElement);
-    const colour = (name) => style.getPropertyValue(name).trim();
-    const bars = uPlot.paths.bars({ size: [0.8, 12] });
-    const times = counts.map((_, at) => at);
-    const judged = counts.map(([pass, fail]) => pass + fail || null);
-    const passed = counts.map(([pass]) => pass || null);
-    const series = (name) => ({ paths: bars, fill: colour(name), stroke: colour(name), width: 0, points: { show: false } });
-    const options = {
-      width: Math.max(box.current.clientWidth, 60),
-      height: 44,
-      cursor: { show: false },
-      legend: { show: false },
-      select: { show: false },
-      padding: [2, 0, 2, 0],
-      axes: [{ show: false }, { show: false }],
-      scales: { x: { time: false, range: [-1, counts.length] }, y: { range: (_, __, most) => [0, most || 1] } },
-      series: [{}, series("--fail-solid"), series("--pass-solid")],
-    };
-    const plot = new uPlot(options, [times, judged, passed], box.current);
-    const observer = new ResizeObserver(() => plot.setSize({ width: Math.max(box.current.clientWidth, 60), height: 44 }));
-    observer.observe(box.current);
-    return () => {
-      observer.disconnect();
-      plot.destroy();
-    };
-  }, [JSON.stringify(counts)]);
-  return html`<div class="plot" ref=${box} role="img" aria-label=${label}></div>`;
+  const most = Math.max(1, ...counts.map(([pass, fail]) => pass + fail));
+  const bar = (at, below, n, kind) => n > 0 && html`<rect class=${kind} x=${at + 0.1} y=${most - below - n} width="0.8" height=${n} />`;
+  return html`<svg class="plot" role="img" aria-label=${label} viewBox=${`0 0 ${counts.length} ${most}`} preserveAspectRatio="none">
+    ${counts.map(([pass, fail], at) => [bar(at, 0, pass, "pass"), bar(at, pass, fail, "fail")])}
+  </svg>`;
 }
 
 // --- try it
