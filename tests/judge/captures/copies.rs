@@ -60,12 +60,20 @@ fn copies_change_nothing() {
     for scenario in load::scenarios().into_iter().chain(spellings()) {
         let originals = changed(&scenario, |_| {});
         let originals = printed(&trajectories(items(&originals, &rules), &rules));
-        for (by, table) in [("collector", COLLECTOR), ("switch", OWN_SWITCH)] {
-            let copied = with_copies(&scenario, table);
+        let tables = [("collector", COLLECTOR), ("switch", OWN_SWITCH)];
+        let tables = tables
+            .into_iter()
+            .flat_map(|table| [(table, false), (table, true)]);
+        for ((by, table), disagree) in tables {
+            let copied = with_copies(&scenario, table, disagree);
             let copied = printed(&trajectories(items(&copied, &rules), &rules));
             let mut lines = originals.lines().zip(copied.lines());
             if let Some((one, other)) = lines.find(|(one, other)| one != other) {
-                wrong.push(format!("{} {by}: {one} became {other}", scenario.name));
+                let which = if disagree { "other values" } else { "copies" };
+                wrong.push(format!(
+                    "{} {by} {which}: {one} became {other}",
+                    scenario.name
+                ));
             }
         }
     }
@@ -90,7 +98,7 @@ fn calls_survive_that_the_collector_removes_the_originals() {
         if !["smolagents", "langgraph-openllmetry", "dspy"].contains(&framework) {
             continue;
         }
-        let copied = with_copies(&scenario, COLLECTOR);
+        let copied = with_copies(&scenario, COLLECTOR, false);
         let removed = changed(&copied, |attributes| {
             let is_original = |key: &str| COLLECTOR.iter().any(|(from, _)| *from == key);
             attributes.retain(|attribute| !is_original(&attribute.key));
@@ -99,8 +107,9 @@ fn calls_survive_that_the_collector_removes_the_originals() {
     }
 }
 
-/// The scenario with copies beside the attributes of its spans. What is there stays.
-fn with_copies(scenario: &Scenario, table: &[(&str, &str)]) -> Scenario {
+/// The scenario with copies beside the attributes of its spans, or with other values in their
+/// places. What is there stays.
+fn with_copies(scenario: &Scenario, table: &[(&str, &str)], disagree: bool) -> Scenario {
     changed(scenario, |attributes| {
         let mut copies: Vec<KeyValue> = Vec::new();
         let kind = text(attributes, "openinference.span.kind").map(str::to_uppercase);
@@ -138,8 +147,41 @@ fn with_copies(scenario: &Scenario, table: &[(&str, &str)]) -> Scenario {
                 copies.push(attribute(&to, &Value::from(messages).to_string()));
             }
         }
+        if disagree {
+            // OpenLLMetry writes agents' names itself under the name of the copy.
+            let is_own = |copy: &KeyValue| copy.key == "gen_ai.agent.name" && kind.is_none();
+            copies.retain(|copy| !is_own(copy));
+            copies.iter_mut().for_each(make_another);
+        }
         attributes.extend(copies);
     })
+}
+
+/// Gives a copy a value that its original does not have.
+fn make_another(copy: &mut KeyValue) {
+    let value = text(std::slice::from_ref(copy), &copy.key).unwrap_or_default();
+    let messages = || serde_json::from_str::<Value>(value).ok();
+    let another = match &*copy.key {
+        "gen_ai.operation.name" if value == "execute_tool" => "chat".to_owned(),
+        "gen_ai.operation.name" => "execute_tool".to_owned(),
+        "gen_ai.tool.call.arguments" => json!({ "another": 1 }).to_string(),
+        "gen_ai.output.messages" => {
+            let call = json!({ "type": "tool_call", "name": "another" });
+            json!([{ "role": "assistant", "parts": [call] }]).to_string()
+        }
+        "gen_ai.input.messages" => {
+            let mut messages = messages().unwrap_or_default();
+            let parts = messages.as_array_mut().into_iter().flatten();
+            let parts = parts.filter_map(|message| message["parts"].as_array_mut());
+            for part in parts.flatten().filter_map(Value::as_object_mut) {
+                part.entry("response")
+                    .and_modify(|it| *it = "another".into());
+            }
+            messages.to_string()
+        }
+        _ => "another".to_owned(),
+    };
+    *copy = attribute(&copy.key, &another);
 }
 
 /// The flattened messages as the OpenTelemetry conventions write them.

@@ -380,6 +380,10 @@ pub(super) const SESSIONS: &[KeyId] = &[
 /// A key with a general name that holds a session beside another key.
 pub(super) const SESSION_BESIDE: (KeyId, KeyId) = (GROUP_ID, AGENT_TRACE_ID);
 
+/// Products' own kinds, beside which a normaliser copies values to the keys of the OpenTelemetry
+/// conventions.
+pub(super) const COPIED_KINDS: KeyBits = KeyBits::new(&[OI_KIND, TRACELOOP_KIND]);
+
 /// What two reports of one call of a model have alike, if they have it.
 pub(crate) const ALIKE_IN_TWINS: [KeyId; 2] = [RESPONSE_ID, REQUEST_MODEL];
 

@@ -117,7 +117,11 @@ fn payload(
     requests: Requests,
 ) -> Option<Attribute<'_>> {
     let is_kept = match attribute.key {
-        keys::INPUT_MESSAGES => return is_model.then(|| new_results(attribute))?,
+        keys::INPUT_MESSAGES => {
+            let is_kept = is_model && !requests.request_is_copied;
+            return is_kept.then(|| new_results(attribute))?;
+        }
+        keys::OUTPUT_MESSAGES => is_model && !requests.reply_is_copied,
         keys::OI_INPUT_MESSAGES => {
             is_model
                 && flattened_message(attribute)
@@ -167,6 +171,10 @@ struct Requests {
     follow_answer: bool,
     /// A part of the reply is missing.
     reply_is_lost: bool,
+    /// OpenInference's own messages are whole: those of the OpenTelemetry conventions beside them
+    /// are a normaliser's copies.
+    request_is_copied: bool,
+    reply_is_copied: bool,
 }
 
 impl Requests {
@@ -175,14 +183,24 @@ impl Requests {
             first_new: 0,
             follow_answer: false,
             reply_is_lost: false,
+            request_is_copied: false,
+            reply_is_copied: false,
         };
+        let mut request_is_lost = false;
         let is_read = |key| {
             matches!(
                 key,
-                keys::OI_INPUT_MESSAGES | keys::LOST_REPLY | keys::INPUT_MESSAGES
+                keys::OI_INPUT_MESSAGES
+                    | keys::INPUT_MESSAGES
+                    | keys::OI_OUTPUT_ROLE
+                    | keys::LOST_REPLY
+                    | keys::LOST_REQUEST
             )
         };
         for attribute in kept.attributes_with(is_read) {
+            requests.request_is_copied |= attribute.key == keys::OI_INPUT_MESSAGES;
+            request_is_lost |= attribute.key == keys::LOST_REQUEST;
+            requests.reply_is_copied |= attribute.key == keys::OI_OUTPUT_ROLE;
             match (attribute.key, attribute.value) {
                 (keys::OI_INPUT_MESSAGES, Value::Str("assistant")) => {
                     if let Some((idx, "role")) = flattened_message(attribute) {
@@ -204,6 +222,8 @@ impl Requests {
                 _ => {}
             }
         }
+        requests.request_is_copied &= !request_is_lost;
+        requests.reply_is_copied &= !requests.reply_is_lost;
         requests
     }
 }

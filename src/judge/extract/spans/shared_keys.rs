@@ -9,8 +9,10 @@ use super::convention::SpanCall;
 use super::key_bits::KeyBits;
 use super::keys;
 use super::view::View;
+use crate::extract::values::Raw;
 
-/// Adds the parts of a call that the convention's own keys lack.
+/// Adds the parts of a call that the convention's own keys lack, or that a normaliser's copy has
+/// whole where they are cut.
 pub(crate) fn complete_call<'a>(call: &mut SpanCall<'a>, span: &View<'a>, is_agent_run: bool) {
     if call.name.is_none() {
         call.name = span.first_text(keys::TOOL_NAMES);
@@ -20,6 +22,16 @@ pub(crate) fn complete_call<'a>(call: &mut SpanCall<'a>, span: &View<'a>, is_age
     }
     if call.call_id.is_none() {
         call.call_id = span.first_text(keys::CALL_IDS);
+    }
+    let take_whole = |part: &mut Option<Raw<'a>>, copy: KeyId| {
+        if part.is_some_and(|part| part.is_cut()) {
+            let whole = span.raw(copy).filter(|copy| !copy.is_cut());
+            *part = whole.or(*part);
+        }
+    };
+    if span.has_any(keys::COPIED_KINDS) {
+        take_whole(&mut call.args, keys::GEN_AI_ARGS);
+        take_whole(&mut call.result, keys::GEN_AI_RESULT);
     }
     let shared = |keys: &[KeyId]| span.names_kind().then(|| span.first_raw(keys)).flatten();
     if call.args.is_none() {

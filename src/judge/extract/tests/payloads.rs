@@ -6,6 +6,27 @@ use serde_json::json;
 use super::{agent, args, model, names, only, result, span, taken, tool};
 
 #[test]
+fn a_whole_copy_is_read_where_the_original_is_cut() {
+    let call = |args: &str, result: &str| {
+        let call = span(1, 0, "search", 1, 2)
+            .with("openinference.span.kind", "TOOL")
+            .with("input.value", args)
+            .with("output.value", result)
+            .with("gen_ai.tool.call.arguments", r#"{"q":"copy"}"#)
+            .with("gen_ai.tool.call.result", "copied");
+        only(call.cut("output.value"))
+    };
+    // An attribute limit of the SDK has cut the arguments.
+    let cut = call(r#"{"kwargs": {"q":"orig"#, "orig");
+    assert_eq!(
+        (args(&cut), result(&cut)),
+        (json!({"q": "copy"}), json!("copied"))
+    );
+    let whole = call(r#"{"q":"original"}"#, "orig");
+    assert_eq!(args(&whole), json!({"q": "original"}));
+}
+
+#[test]
 fn values_that_are_no_json_are_text_and_cut_ones_say_so() {
     let call = |args: &str| {
         only(tool(1, 0, "a", 1, 2).with("gen_ai.tool.call.arguments", args))

@@ -4,7 +4,7 @@
 use std::sync::{Arc, LazyLock};
 
 use memchr::memmem::Finder;
-use otlp::span::Value;
+use otlp::span::{Value, is_unfinished_json};
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value as Json};
 
@@ -18,6 +18,17 @@ pub(crate) struct Raw<'a> {
     pub(crate) cut: bool,
     /// The sender says that it is plain text: never parse it.
     pub(crate) plain: bool,
+}
+
+impl Raw<'_> {
+    /// Is its end missing, by our limit or that of its SDK?
+    pub(crate) fn is_cut(&self) -> bool {
+        let text = match self.value {
+            Value::Str(text) | Value::Json(text) => text,
+            _ => "",
+        };
+        self.cut || is_unfinished_json(text.as_bytes())
+    }
 }
 
 /// The envelope that a framework puts around arguments or a result.

@@ -22,11 +22,11 @@ use crate::extract::values::{Envelope, Raw};
 /// - Tool call: `gen_ai.operation.name` is `execute_tool` or `tool_call`; or `gen_ai.tool.name` is
 ///   there, and neither `tool.name` nor an attribute that names a kind of span. No call where
 ///   `gen_ai.transfer.mode` is `pass_control`.
-/// - Agent run: `gen_ai.operation.name` is `invoke_agent`; here and for tool calls, `chat` counts as
-///   the operation that begins the span's name, over which it was written. The agent is `gen_ai.agent.name`,
-///   `gen_ai.agent.id`, or follows `invoke_agent` in the span's name; of a run without any of them,
-///   that of the run above. A run is also `invoke_workflow` where no agent run lies in or above it;
-///   its name is `gen_ai.workflow.name`.
+/// - Agent run: `gen_ai.operation.name` is `invoke_agent`; here and for tool calls, `chat` counts
+///   as the operation that begins the span's name, over which it was written. The agent is
+///   `gen_ai.agent.name`, `gen_ai.agent.id`, or follows `invoke_agent` in the span's name; of a run
+///   without any of them, that of the run above. A run is also `invoke_workflow` where no agent run
+///   lies in or above it; its name is `gen_ai.workflow.name`.
 /// - Model call: `gen_ai.operation.name` is `chat`, `generate_content` or `text_completion`.
 /// - Arguments: `gen_ai.tool.call.arguments`, `gcp.vertex.agent.tool_call_args`, `input.value`;
 ///   else `gen_ai.input.messages`, if it holds an object; else `content` of the event
@@ -55,7 +55,7 @@ pub(super) const GEN_AI: Convention = Convention {
 
 fn roles(span: &View<'_>) -> OwnRoles {
     // Beside a product's own kind it is a copy, which a normaliser made.
-    if span.has_any(KINDS_THAT_ARE_COPIED) {
+    if span.has_any(keys::COPIED_KINDS) {
         return OwnRoles::default();
     }
     let Some(operation) = operation(span) else {
@@ -78,7 +78,6 @@ fn roles(span: &View<'_>) -> OwnRoles {
 
 const AGENT_RUN: &str = "invoke_agent";
 const WORKFLOW: &str = "invoke_workflow";
-const KINDS_THAT_ARE_COPIED: KeyBits = KeyBits::new(&[keys::OI_KIND, keys::TRACELOOP_KIND]);
 
 /// LiteLLM writes `chat` over the operation of the span in which it is called; the span's name
 /// keeps what it was.
@@ -213,7 +212,7 @@ fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
 
 /// Is it the span of a workflow, which is a run only where no agent's run is?
 pub(crate) fn is_workflow(span: &View<'_>) -> bool {
-    operation(span) == Some(WORKFLOW) && !span.has_any(KINDS_THAT_ARE_COPIED)
+    operation(span) == Some(WORKFLOW) && !span.has_any(keys::COPIED_KINDS)
 }
 
 fn agent_name<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
