@@ -205,8 +205,6 @@ keys! {
     OI_OUTPUT_ROLE = "llm.output_messages.0.message.role" Presence Message,
     // Says whether the model called tools, also where its messages were not captured.
     FINISH_REASONS = "gen_ai.response.finish_reasons" Value Field,
-    RESPONSE_ID = "gen_ai.response.id" Value Field,
-    REQUEST_MODEL = "gen_ai.request.model" Value Field,
     LOST_REPLY = "spanscore.lost.reply" Own Message,
     LOST_REQUEST = "spanscore.lost.request" Own Message,
 
@@ -383,9 +381,6 @@ pub(super) const SESSION_BESIDE: (KeyId, KeyId) = (GROUP_ID, AGENT_TRACE_ID);
 /// Products' own kinds, beside which a normaliser copies values to the keys of the OpenTelemetry
 /// conventions.
 pub(super) const COPIED_KINDS: KeyBits = KeyBits::new(&[OI_KIND, TRACELOOP_KIND]);
-
-/// What two reports of one call of a model have alike, if they have it.
-pub(crate) const ALIKE_IN_TWINS: [KeyId; 2] = [RESPONSE_ID, REQUEST_MODEL];
 
 /// A node of a graph, and its step.
 pub(super) const NODES: &[(KeyId, KeyId)] = &[

@@ -135,11 +135,14 @@ fn one_call_of_a_model_that_two_instrumentations_report_is_one_step() {
     };
     let (outer, inner) = (|| model(2, 1, 1, 9), || model(3, 1, 2, 8));
     assert_eq!(step(outer(), inner()), 0);
-    for key in ["gen_ai.response.id", "gen_ai.request.model"] {
-        assert_eq!(step(outer().with(key, "x"), inner()), 0, "{key}");
-        assert_eq!(step(outer().with(key, "x"), inner().with(key, "x")), 0);
-        assert_eq!(step(outer().with(key, "x"), inner().with(key, "y")), 1);
-    }
+    let asking = |model: Made, id: &str| {
+        let call = format!(r#"{{"type": "tool_call", "id": "{id}", "name": "search"}}"#);
+        let reply = format!(r#"[{{"role": "assistant", "parts": [{call}]}}]"#);
+        model.with("gen_ai.output.messages", reply)
+    };
+    assert_eq!(step(asking(outer(), "x"), inner()), 0);
+    assert_eq!(step(asking(outer(), "x"), asking(inner(), "x")), 0);
+    assert_eq!(step(asking(outer(), "x"), asking(inner(), "y")), 1);
     // Nobody knows how long a span lasted that has no end.
     assert_eq!(step(outer(), model(3, 1, 2, 0)), 1);
     assert_eq!(step(outer(), model(3, 1, 4, 10)), 1);

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use hashbrown::{HashMap, HashSet};
-use otlp::span::{KeyId, Span, SpanClass, SpanId};
+use otlp::span::{Span, SpanClass, SpanId};
 
 use super::call_report::CallReport;
 use super::handoffs;
@@ -16,7 +16,7 @@ use crate::extract::spans::conventions::refines;
 use crate::extract::spans::shared_keys::{complete_call, own_agent};
 use crate::extract::spans::{
     ConventionId, ConventionRef, KeyBits, RecognisedSpan, RecognisedSpans, Recogniser, SpanCall,
-    SpanIdx, View, keys,
+    SpanIdx, View, keys, model_messages,
 };
 use crate::extract::tool_call::Payload;
 use crate::extract::values::{Conversation, payload};
@@ -241,7 +241,8 @@ impl<'a> SpanRoles<'a> {
             role.model_of = above.model;
             if self.recognised[span_idx].is_model {
                 let siblings = parent.map(|parent| models.entry(parent).or_default());
-                let twin = siblings.and_then(|siblings| self.twin_of_model(span_idx, siblings));
+                let twin =
+                    siblings.and_then(|siblings| self.twin_of_model(span_idx, siblings, max_size));
                 let outer = above.model.or(twin);
                 let role = &mut self.roles[span_idx];
                 role.is_inner_model = outer.is_some();
@@ -272,24 +273,24 @@ impl<'a> SpanRoles<'a> {
     }
 
     /// The sibling by which another instrumentation reports the same call of a model: one lasted
-    /// while the other did, and what both name is the same. Takes it out of `siblings`, or adds the
-    /// span to them.
-    fn twin_of_model(&self, span_idx: SpanIdx, siblings: &mut Vec<SpanIdx>) -> Option<SpanIdx> {
+    /// while the other did, and their replies ask for the same calls. Takes it out of `siblings`, or
+    /// adds the span to them.
+    fn twin_of_model(
+        &self,
+        span_idx: SpanIdx,
+        siblings: &mut Vec<SpanIdx>,
+        max_size: usize,
+    ) -> Option<SpanIdx> {
         let (start, end) = (&self.tree.start, &self.tree.end);
         let lies_in = |inner: SpanIdx, outer: SpanIdx| {
             start[outer] <= start[inner] && end[inner] <= end[outer]
         };
         let is_twin = |&other: &SpanIdx| {
             let spans = [span_idx, other].map(|span_idx| &self.spans[span_idx].0);
-            let views = [span_idx, other].map(|span_idx| &self.recognised[span_idx].view);
-            let differ = |&key: &KeyId| {
-                let [one, another] = views.map(|view| view.str(key));
-                one.is_some() && another.is_some() && one != another
-            };
             spans[0].scope != spans[1].scope
                 && spans.iter().all(|span| span.end_unix_nanos != 0)
                 && (lies_in(span_idx, other) || lies_in(other, span_idx))
-                && !keys::ALIKE_IN_TWINS.iter().any(differ)
+                && !self.ask_for_other_calls([span_idx, other], max_size)
         };
         let latest = siblings.iter().rev().take(MAX_SIBLINGS);
         let twin = latest.copied().find(is_twin);
@@ -298,6 +299,16 @@ impl<'a> SpanRoles<'a> {
             None => siblings.push(span_idx),
         }
         twin
+    }
+
+    /// Do the replies of two models name calls by id, and none that both name?
+    fn ask_for_other_calls(&self, models: [SpanIdx; 2], max_size: usize) -> bool {
+        let [one, other] = models.map(|model| {
+            let reply = model_messages::announcement(&self.recognised[model].view, max_size);
+            let ids = reply.calls.into_iter().filter_map(|call| call.call_id);
+            ids.collect::<HashSet<String>>()
+        });
+        !one.is_empty() && !other.is_empty() && one.is_disjoint(&other)
     }
 
     /// A new run, or the one above if that is of the same name and nothing was called in between.
