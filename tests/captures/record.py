@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Records sessions of real agent frameworks again, with the newest releases, and says what changed.
 
-    python3 record.py [--folder FOLDER] [--write] [NAME...]
+    python3 record.py [--folder FOLDER] [--spanscore PROGRAM] [--write] [NAME...]
 
 Each program in `agents/` is an agent on one framework. It is installed in FOLDER/NAME, runs there
-against the scripted model of `model.py`, and sends to a receiver on loopback. Without --write
-nothing in this folder changes. Needs python3 with `venv`, npm, and zstd. The folder's path can get
+against the scripted model of `model.py`, and sends to a receiver on loopback. `spanscore inspect`
+then shows what it extracts from the old and the new recording, and each is compared with what its
+agent says that it did. Without --write nothing in this folder changes. Needs python3 with `venv`, npm, and zstd. The folder's path can get
 into stack traces, and so into a recording: it should say nothing about you."""
 
 import argparse
@@ -18,6 +19,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 
 import model
@@ -30,6 +32,8 @@ EXTENSIONS = {"py": "python", "mjs": "javascript"}
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("/srv/agent"))
+    built = HERE.parent.parent / "target/debug/spanscore"
+    parser.add_argument("--spanscore", default=built, help="the program (default: %(default)s)")
     parser.add_argument("--write", action="store_true", help="change the captures")
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
@@ -37,17 +41,19 @@ def main():
     known = {path.stem: path for path in programs if path.suffix[1:] in EXTENSIONS}
     if unknown := set(arguments.names) - set(known):
         parser.error(f"no agent is called {', '.join(sorted(unknown))}")
+    if not shutil.which(arguments.spanscore):
+        parser.error(f"cannot run {arguments.spanscore}: run `cargo build`, or use --spanscore")
     failed = []
     for name in arguments.names or known:
         try:
-            record(known[name], arguments.folder / name, arguments.write)
+            record(known[name], arguments.folder / name, arguments)
         except Exception as error:
             failed.append(name)
             print(f"{name}: {error}", flush=True)
     sys.exit(f"not recorded: {', '.join(failed)}" if failed else 0)
 
 
-def record(program, folder, write):
+def record(program, folder, arguments):
     head = header(program)
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(program, folder / f"agent{program.suffix}")
@@ -58,8 +64,10 @@ def record(program, folder, write):
     new = dict(old)
     for scenario in head.get("scenarios", "bank").split():
         new[scenario] = run(command, folder, head, scenario)
-        what_changed(program.stem, scenario, old.get(scenario), new[scenario])
-    if write:
+        what_changed(
+            arguments.spanscore, program.stem, scenario, old.get(scenario), new[scenario]
+        )
+    if arguments.write:
         data = b"".join(
             f"{scenario}/{file} {len(body)}\n".encode() + body + b"\n"
             for scenario, files in sorted(new.items())
@@ -175,10 +183,13 @@ def unpacked(path):
     return scenarios
 
 
-def what_changed(name, scenario, old, new):
-    """Prints the releases that changed, and the words that appear or no longer do."""
+def what_changed(spanscore, name, scenario, old, new):
+    """Prints the releases that changed, what spanscore now gets right or wrong, and the words that
+    appear or no longer do."""
+    wrong = mistakes(spanscore, new)
     if old is None:
-        return print(f"{name}/{scenario}: recorded for the first time", flush=True)
+        lines = ["recorded for the first time"] + [f"wrong: {mistake}" for mistake in sorted(wrong)]
+        return print(f"{name}/{scenario}: {'; '.join(lines)}", flush=True)
     was, now = (json.loads(files["expected.json"]) for files in (old, new))
     lines = []
     for package in sorted({*was["packages"], *now["packages"]}):
@@ -187,10 +198,39 @@ def what_changed(name, scenario, old, new):
             lines.append(f"{package} {releases[0]} -> {releases[1]}")
     if was["tool_calls"] != now["tool_calls"]:
         lines.append("the agent called other tools")
+    was_wrong = mistakes(spanscore, old)
+    lines += [f"now wrong: {mistake}" for mistake in sorted(wrong - was_wrong)]
+    lines += [f"now right: {mistake}" for mistake in sorted(was_wrong - wrong)]
     before, after = words(old), words(new)
     lines += [f"no longer: {word}" for word in sorted(before - after)]
     lines += [f"new: {word}" for word in sorted(after - before)]
     print(f"{name}/{scenario}: {'; '.join(lines) or 'nothing changed'}", flush=True)
+
+
+def mistakes(spanscore, files):
+    """What spanscore extracts from the requests and the agent did not do, or the other way round."""
+    truth = json.loads(files["expected.json"])["tool_calls"]
+    with tempfile.TemporaryDirectory() as folder:
+        for file, body in files.items():
+            if file != "expected.json":
+                pathlib.Path(folder, file).write_bytes(body)
+        inspect = [spanscore, "inspect", "--format", "jsonl", folder]
+        done = subprocess.run(inspect, check=True, capture_output=True, cwd=folder)
+    lines = map(json.loads, done.stdout.splitlines())
+    extracted = [call for line in lines for call in line["tool_calls"]]
+    found = set()
+    for call in truth:
+        same_name = [other for other in extracted if other["name"] == call["name"]]
+        same = [other for other in same_name if other["args"] == call["args"]]
+        if not same_name:
+            found.add(f"{call['name']} is missing")
+            continue
+        other = (same or same_name)[0]
+        extracted.remove(other)
+        for field in ("args", "result", "error", "agent", "call_id"):
+            if call.get(field) is not None and other[field] != call[field]:
+                found.add(f"{field} of {call['name']} is {other[field]!r}, not {call[field]!r}")
+    return found | {f"{call['name']} was not called" for call in extracted}
 
 
 def words(files):
