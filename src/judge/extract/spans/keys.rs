@@ -143,6 +143,7 @@ keys! {
     GENKIT_STATE = "genkit:state" Value Field,
     TOOL_SUCCESS = "tool.success" Value Field,
     ERROR_MESSAGE = "error.message" Value Field,
+    PLAIN_ERROR = "error" Presence Field,
 
     // Agents.
     GEN_AI_AGENT = "gen_ai.agent.name" Value Field,

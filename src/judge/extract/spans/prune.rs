@@ -171,7 +171,7 @@ struct Requests {
     follow_answer: bool,
     /// A part of the reply is missing.
     reply_is_lost: bool,
-    /// OpenInference's own messages are whole: those of the OpenTelemetry conventions beside them
+    /// The flattened messages are whole: those of the OpenTelemetry conventions beside them
     /// are a normaliser's copies.
     request_is_copied: bool,
     reply_is_copied: bool,

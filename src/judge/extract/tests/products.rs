@@ -360,6 +360,19 @@ fn mastra_refuses_an_input_with_a_status_ok() {
 }
 
 #[test]
+fn logfire_marks_a_failure_beside_the_status() {
+    let call = || {
+        span(1, 0, "Function: {name}", 1, 2)
+            .scope("logfire.openai_agents")
+            .with("logfire.msg_template", "Function: {name}")
+            .with("name", "transfer")
+    };
+    assert!(!only(call()).error);
+    let error = json!({ "message": "Error running tool" });
+    assert!(only(call().with("error", error)).error);
+}
+
+#[test]
 fn strands_keeps_values_in_events() {
     let call = only(
         tool(1, 0, "search", 1, 2)

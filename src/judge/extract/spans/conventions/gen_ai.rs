@@ -21,7 +21,7 @@ use crate::extract::values::{Envelope, Raw};
 ///
 /// - Tool call: `gen_ai.operation.name` is `execute_tool` or `tool_call`; or `gen_ai.tool.name` is
 ///   there, and neither `tool.name` nor an attribute that names a kind of span. No call where
-///   `gen_ai.transfer.mode` is `pass_control`.
+///   `gen_ai.transfer.mode` is `pass_control` and `tools.handoffs` is `auto`.
 /// - Agent run: `gen_ai.operation.name` is `invoke_agent`; here and for tool calls, `chat` counts
 ///   as the operation that begins the span's name, over which it was written. The agent is
 ///   `gen_ai.agent.name`, `gen_ai.agent.id`, or follows `invoke_agent` in the span's name; of a run

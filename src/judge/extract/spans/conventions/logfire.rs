@@ -21,6 +21,7 @@ use crate::extract::values::Raw;
 /// - Name: `name`; where that was scrubbed, in `logfire.msg`.
 /// - Arguments: `input`. A value that was scrubbed counts as cut.
 /// - Result: `output`.
+/// - Error: `error` is there.
 pub(super) const LOGFIRE: Convention = Convention {
     name: "logfire",
     marks: KeyBits::new(&[keys::LOGFIRE_TEMPLATE]),
@@ -31,6 +32,8 @@ pub(super) const LOGFIRE: Convention = Convention {
         name: name(span, "Function: "),
         args: value(span, keys::PLAIN_INPUT),
         result: value(span, keys::PLAIN_OUTPUT),
+        // Its level does not always become a status.
+        failed: span.has(keys::PLAIN_ERROR),
         ..SpanCall::default()
     }),
     agent_run: Some(|span| {
