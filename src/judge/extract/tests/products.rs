@@ -195,7 +195,7 @@ fn a_failed_tool_has_its_name_from_the_output_beside_it() {
     let first = || output(2, 1, &[("c1", "get_weather", oslo)]);
     let failed = |id, start| failed_class(id, 1, start, oslo);
     let named = (name.clone(), Some("c1".to_owned()));
-    assert_eq!(run(&[first(), failed(3, 10)]), [named.clone()]);
+    assert_eq!(run(&[first(), failed(3, 10)]), std::slice::from_ref(&named));
     // What a tool wrote is no reply.
     let other = span(3, 1, "get_time.tool", 3, 4)
         .with("traceloop.span.kind", "tool")
