@@ -273,8 +273,8 @@ impl<'a> SpanRoles<'a> {
     }
 
     /// The sibling by which another instrumentation reports the same call of a model: one lasted
-    /// while the other did, and their replies ask for the same calls. Takes it out of `siblings`, or
-    /// adds the span to them.
+    /// while the other did, and their replies ask for the same calls. Takes it out of `siblings`,
+    /// or adds the span to them.
     fn twin_of_model(
         &self,
         span_idx: SpanIdx,
