@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the files of a release in target/release-VERSION, from a clean clone and without secrets. docs/releasing.md says what
-# each is and how they are published. Two runs of one commit are meant to give equal bytes; the page says what is shown.
+# each is and how they are published. Two runs of one commit give equal bytes; the page says on which machines.
 #   deploy/release.sh VERSION [TARGET]     for this machine's architecture, or for another target whose standard library and linker are installed
 # Needs Rust, a C compiler, GNU tar, Python and git; for the image also buildah and readelf. Fetches maturin and cargo-about. What it cannot make,
 # it names at the end, and leaves out.
