@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use judge::assemble::CloseReason;
 use judge::evaluate::{Criterion, Explain, RULE_TEMPLATES, judge};
 use judge::extract::{
-    CallUncertainty, CapturedParts, ExpectationAttributes, Payload, ToolCall, Trajectory,
+    CallUncertainty, CapturedParts, ExpectationAttributes, ModelUse, Payload, ToolCall, Trajectory,
     TrajectoryUncertainty,
 };
 use otlp::span::TraceId;
@@ -180,6 +180,7 @@ fn run(n_calls: usize, times: impl Fn(u64) -> (u64, u64)) -> Arc<Trajectory> {
         clock_adjusted: false,
         n_spans: n_calls,
         latest_end_unix_nanos: 0,
+        model_use: ModelUse::default(),
         tool_calls: tool_calls.collect(),
         agent_runs: Vec::new().into(),
         node_visits: Vec::new().into(),

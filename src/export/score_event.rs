@@ -81,6 +81,9 @@ fn record(
     evaluation_attributes(&mut attributes, evaluation);
     // Without these two a reader could not tell a judgement from its correction.
     attributes.text("spanscore.evaluator", criterion.evaluator());
+    if let Some(severity) = criterion.severity() {
+        attributes.text("spanscore.severity", severity.as_str());
+    }
     attributes.text("spanscore.completeness", trajectory.completeness.as_str());
     attributes.count("spanscore.revision", evaluation.revision as usize);
     if evaluation.replayed {

@@ -62,7 +62,7 @@ impl Colour {
 
 /// One object per evaluation: the fields and their order are a contract. `span_id` is empty for
 /// trajectories made of log records; `time`, `agent`, `session`, `case_id` and `score` may be null;
-/// and `error` is there only with the label `error`.
+/// `severity` is there only if the criterion has one, and `error` only with the label `error`.
 pub fn json(evaluation: &Evaluation) -> Map<String, Value> {
     let Evaluation {
         criterion,
@@ -76,6 +76,9 @@ pub fn json(evaluation: &Evaluation) -> Map<String, Value> {
     put("criterion", json!(criterion.name()));
     put("evaluator", json!(criterion.evaluator()));
     put("scope", json!(criterion.scope().as_str()));
+    if let Some(severity) = criterion.severity() {
+        put("severity", json!(severity.as_str()));
+    }
     put("threshold", json!(criterion.threshold()));
     put("score", json!(evaluation.value));
     put("label", json!(evaluation.verdict.as_str()));
@@ -210,6 +213,10 @@ fn write_verdict(
             number("threshold").unwrap_or_default()
         )?,
         None => write!(out, "  {}", Clean(text("label")))?,
+    }
+    let severity = text("severity");
+    if !severity.is_empty() {
+        write!(out, "  {}", Clean(severity))?;
     }
     if let Some(revision) = line
         .get("revision")

@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use judge::evaluate::{Evaluation, Verdict};
+use judge::evaluate::{Evaluation, Severity, Verdict};
 use opentelemetry::metrics::{BoundCounter, BoundHistogram, Counter, Histogram, MeterProvider};
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -208,6 +208,7 @@ impl ScoreMetrics {
             evaluator: evaluation.criterion.evaluator(),
             service: &evaluation.trajectory.service,
             agent: evaluation.trajectory.agent.as_deref().unwrap_or_default(),
+            severity: evaluation.criterion.severity().map_or("", Severity::as_str),
         };
         let mut all = self.bound.lock();
         all.first_unix_nanos.get_or_insert(now_unix_nanos);
@@ -264,13 +265,16 @@ impl ScoreMetrics {
     fn bind(&self, labels: Labels<'_>, now_unix_nanos: u64) -> BoundInstruments {
         let verdicts = Verdict::ALL.map(|verdict| {
             // In the order of their keys, which spares the SDK a second entry per series.
-            let attributes = [
+            let mut attributes = vec![
                 KeyValue::new("agent", labels.agent.to_owned()),
                 KeyValue::new("criterion", labels.criterion.to_owned()),
                 KeyValue::new("evaluator", labels.evaluator.to_owned()),
                 KeyValue::new("label", verdict.as_str()),
                 KeyValue::new("service", labels.service.to_owned()),
             ];
+            if !labels.severity.is_empty() {
+                attributes.push(KeyValue::new("severity", labels.severity.to_owned()));
+            }
             let has_value = matches!(verdict, Verdict::Pass | Verdict::Fail);
             BoundVerdict {
                 counter: self.counter.bind(&attributes),
@@ -324,6 +328,7 @@ impl BoundSeries {
                     evaluator: label(attributes, "evaluator"),
                     service: label(attributes, "service"),
                     agent: label(attributes, "agent"),
+                    severity: label(attributes, "severity"),
                 };
                 self.series.find(labels).map(|bound| bound.began_unix_nanos)
             }

@@ -27,6 +27,8 @@ pub(super) struct Labels<'a> {
     pub(super) evaluator: &'a str,
     pub(super) service: &'a str,
     pub(super) agent: &'a str,
+    /// Empty if the criterion has none.
+    pub(super) severity: &'a str,
 }
 
 /// How many there may be.
@@ -67,6 +69,7 @@ struct Series<T> {
     evaluator: Box<str>,
     service: Box<str>,
     agent: Box<str>,
+    severity: Box<str>,
     kept: T,
 }
 
@@ -77,6 +80,7 @@ impl<T> Series<T> {
             evaluator: &self.evaluator,
             service: &self.service,
             agent: &self.agent,
+            severity: &self.severity,
         }
     }
 }
@@ -122,6 +126,7 @@ impl<T> SeriesTable<T> {
             evaluator: truncated(labels.evaluator, MAX_NAME_LENGTH),
             service: service.unwrap_or(OTHER),
             agent: agent.unwrap_or(OTHER),
+            severity: labels.severity,
         };
         let n_unfolded = MAX_COMBINATIONS - KEPT_FOR_REST - KEPT_FOR_CRITERIA;
         if self.find(labels).is_none() && self.series.len() >= n_unfolded {
@@ -135,6 +140,7 @@ impl<T> SeriesTable<T> {
         if self.find(labels).is_none() && self.series.len() >= MAX_COMBINATIONS - KEPT_FOR_REST {
             labels = Labels {
                 criterion: OTHER,
+                severity: "",
                 ..labels
             };
         }
@@ -152,6 +158,7 @@ impl<T> SeriesTable<T> {
                 evaluator: labels.evaluator.into(),
                 service: labels.service.into(),
                 agent: labels.agent.into(),
+                severity: labels.severity.into(),
                 kept: make(labels),
             });
         (&mut entry.into_mut().kept, first)

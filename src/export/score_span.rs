@@ -299,6 +299,9 @@ fn attributes(out: &mut Vec<u8>, evaluation: &Evaluation, settings: &Settings, e
     });
     attributes.text("output.mime_type", "application/json");
     attributes.text("spanscore.evaluator", criterion.evaluator());
+    if let Some(severity) = criterion.severity() {
+        attributes.text("spanscore.severity", severity.as_str());
+    }
     attributes.text("spanscore.criterion.revision", criterion.revision());
     attributes.text("spanscore.completeness", trajectory.completeness.as_str());
     if let Some(case_id) = &trajectory.expectation_attributes.case_id {

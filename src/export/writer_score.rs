@@ -110,6 +110,9 @@ fn metadata(evaluation: &Evaluation, trajectory: &Trajectory) -> Map<String, Val
     let mut put = |key: &str, value: Value| metadata.insert(key.to_owned(), value);
     put("label", json!(evaluation.verdict.as_str()));
     put("evaluator", json!(criterion.evaluator()));
+    if let Some(severity) = criterion.severity() {
+        put("severity", json!(severity.as_str()));
+    }
     put("threshold", json!(criterion.threshold()));
     put("criterion_revision", json!(criterion.revision()));
     put("completeness", json!(trajectory.completeness.as_str()));

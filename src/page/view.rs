@@ -229,6 +229,9 @@ fn evaluation_json(evaluation: &Evaluation, whole: &Trajectory) -> Value {
         "offending": offending.filter_map(of_whole).collect::<Vec<_>>(),
         "alignment": rows.collect::<Vec<_>>(),
     });
+    if let Some(severity) = criterion.severity() {
+        view["severity"] = json!(severity.as_str());
+    }
     if let Some(error) = &evaluation.error {
         view["error"] = json!({ "type": error.kind, "message": error.message });
     }

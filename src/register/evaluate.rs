@@ -9,7 +9,7 @@ use judge::evaluate::{
     self, Criterion, FieldError, PatternCompiler, SearchBudget, WrittenCriterion,
 };
 use judge::extract::{
-    AgentRun, CallUncertainty, CapturedParts, Payload, Subject, ToolCall, Trajectory,
+    AgentRun, CallUncertainty, CapturedParts, ModelUse, Payload, Subject, ToolCall, Trajectory,
     TrajectoryUncertainty, set_captured,
 };
 use judge::pipeline::{Pipeline, Rules};
@@ -362,6 +362,7 @@ impl TrajectoryBody {
                 ended: true,
                 session: None,
                 may_merge: false,
+                model_use: ModelUse::default(),
             })
             .collect();
         let tool_calls = calls
@@ -397,6 +398,7 @@ impl TrajectoryBody {
             clock_adjusted: false,
             n_spans: spans.unwrap_or_default() as usize,
             latest_end_unix_nanos: 0,
+            model_use: ModelUse::default(),
             expectation_attributes: Arc::default(),
             node_visits: names.as_slice().into(),
             agent_runs,

@@ -316,6 +316,10 @@ fn shared(keys: &Keys) -> String {
         ("Agent", "AGENTS"),
         ("Session", "SESSIONS"),
         ("Reply of a model", "REPLIES"),
+        ("Tokens that a model read", "INPUT_TOKENS"),
+        ("Tokens that it wrote", "OUTPUT_TOKENS"),
+        ("Input from a cache", "CACHE_READS"),
+        ("Input written to a cache", "CACHE_WRITES"),
     ] {
         text.push_str(&format!("| {title} | {} |\n", list(constant)));
     }

@@ -27,6 +27,7 @@ mod judged_slices;
 mod kept_values;
 mod log_judging;
 mod log_records;
+mod model_use;
 mod rebuilt_traces;
 mod recorded_calls;
 mod reloaded_rules;

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use judge::assemble::CloseReason;
-use judge::extract::{CallUncertainty, CapturedParts, ToolCall, Trajectory, TrajectoryUncertainty};
+use judge::extract::{
+    CallUncertainty, CapturedParts, ModelUse, ToolCall, Trajectory, TrajectoryUncertainty,
+};
 use otlp::span::TraceId;
 use serde_json::Value;
 
@@ -301,6 +303,7 @@ fn trajectory(root: &str, agent: Option<&str>, names: &[&str]) -> Trajectory {
         clock_adjusted: false,
         n_spans: 1,
         latest_end_unix_nanos: 0,
+        model_use: ModelUse::default(),
         tool_calls: names.iter().map(call).collect(),
         agent_runs: Arc::default(),
         node_visits: Arc::default(),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use judge::assemble::CloseReason;
 use judge::evaluate::{Criterion, Evaluation, EvaluationText, JudgedBy, Previous, Verdict};
 use judge::extract::{
-    CallUncertainty, CapturedParts, Payload, Subject, ToolCall, Trajectory, TrajectoryUncertainty,
+    CallUncertainty, CapturedParts, ModelUse, Payload, Subject, ToolCall, Trajectory,
+    TrajectoryUncertainty,
 };
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::resource::v1::Resource as ProtoResource;
@@ -124,6 +125,7 @@ pub(super) fn trajectory() -> Trajectory {
         clock_adjusted: false,
         n_spans: 5,
         latest_end_unix_nanos: END + 50,
+        model_use: ModelUse::default(),
         tool_calls: vec![
             call(0, "validate_user"),
             call(1, "create_order"),

@@ -22,7 +22,7 @@ pub use comparison::rows::{AlignmentRow, RowKind};
 pub use comparison::score::{EvaluationError, Explain, Verdict};
 pub use criterion::{
     Criterion, EXAMPLE, EXPECTED, Expectation, Glob, InvalidCriterion, Paired, Scope, Selector,
-    Unfit, WrittenCriterion, pair,
+    Severity, Unfit, WrittenCriterion, pair,
 };
 pub use evaluators::{Evaluator, ExpectedTool, WrittenEvaluator, evaluator_named};
 pub use judge::{

@@ -4,13 +4,14 @@
 //! The room has floors; a file imports only files of its own floor and of floors below, and no two
 //! files import each other. From the ground up:
 //!
-//! 1. `settings`, `glob`, `uncertainty`, `tool_call`: types that every floor uses
+//! 1. `settings`, `glob`, `uncertainty`, `tool_call`, `model_use`: types that every floor uses
 //! 2. `values`: arguments, results and messages as JSON; knows no span
 //! 3. `spans`: what a single span says; its folder `conventions` alone knows frameworks by name
 //! 4. `trace`: roles, turns and calls, derived from all spans of a trace
 //! 5. `trajectory`: the result
 
 mod glob;
+mod model_use;
 mod settings;
 mod tool_call;
 mod uncertainty;
@@ -27,6 +28,7 @@ mod trajectory;
 mod tests;
 
 pub use glob::glob_matches;
+pub use model_use::{Bounds, ModelUse, Tokens};
 pub use settings::{CustomConvention, Handoffs, SpanKind, Tools};
 pub use spans::admit::admit;
 pub use spans::expectation_keys::{CASE_ID, CRITERIA, EXPECT, SpanExpectationPolicy};

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use otlp::span::{Resource, SpanClass, SpanId, TraceId};
 
+use super::model_use::ModelUse;
 use super::spans::shared_keys::{own_agent, own_session};
 use super::spans::view::attribute_text;
 use super::spans::{Recogniser, SpanIdx};
@@ -17,8 +18,10 @@ use super::trace::expectation_attributes::{ExpectationAttributes, expectation_at
 use super::trace::interner::Interner;
 use super::trace::log_trajectory::ReadableTrace;
 use super::trace::message_calls::{self, MessageCalls};
+use super::trace::model_use::ModelUses;
 use super::trace::node_visits::node_visits;
 use super::trace::span_roles::{RunSpan, SpanRoles};
+use super::trace::uncertainty::Gates;
 use super::trace::{calls, log_trajectory, uncertainty};
 use super::uncertainty::TrajectoryUncertainty;
 use crate::assemble::{CloseReason, EarlierTurns, Trace};
@@ -64,6 +67,8 @@ pub struct Trajectory {
     pub n_spans: usize,
     /// Latest end of any span, Unix nanoseconds.
     pub latest_end_unix_nanos: u64,
+    /// Its model calls.
+    pub model_use: ModelUse,
     /// The calls, in order.
     pub tool_calls: Vec<ToolCall>,
     /// The agent runs, by start; `ToolCall::agent_run` points into it. Runs of one name directly
@@ -117,6 +122,8 @@ pub struct AgentRun {
     /// The trace was cut short, and the rest may show that it is part of an outer run of the same
     /// name.
     pub may_merge: bool,
+    /// The model calls that it made itself.
+    pub model_use: ModelUse,
 }
 
 impl Subject {
@@ -229,6 +236,7 @@ impl Trajectory {
                 ..self.uncertainty
             };
             narrowed.is_agent_run = true;
+            narrowed.model_use = run.model_use;
             narrowed.agent = Some(run.name.clone());
             narrowed.service = run.subject.resource.service.clone();
             narrowed.subject = Some(run.subject.clone());
@@ -264,6 +272,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
     let is_outdated =
         |(_, class): &(_, SpanClass)| recogniser.reads_more_than_is_kept(class.recognition);
     let cut_short = shows_hole || trace.spans.iter().any(is_outdated);
+    let gates = cut_short.then(|| Gates::new(&roles, recogniser));
     let from_messages = !roles.has_tool_spans;
     let MessageCalls {
         calls: tool_calls,
@@ -272,7 +281,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         message_calls::from_messages(&roles, recogniser, &mut interner)
     } else {
         MessageCalls {
-            calls: calls::from_spans(&roles, recogniser, cut_short, &mut interner),
+            calls: calls::from_spans(&roles, recogniser, gates.as_ref(), &mut interner),
             cut: false,
         }
     };
@@ -292,6 +301,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         )),
         None => own_agent(&roles.recognised[evaluated].view),
     };
+    let model_uses = ModelUses::new(&roles, recogniser, evaluated, gates.as_ref());
     let ends = trace.spans.iter().map(|(span, _)| span.end_unix_nanos);
     let mut names = roles.recognised.iter().map(|span| span.view.name());
     let mut trajectory = Trajectory {
@@ -322,11 +332,13 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         clock_adjusted: roles.tree.clock_adjusted,
         n_spans: trace.spans.len(),
         latest_end_unix_nanos: ends.max().unwrap_or_default(),
+        model_use: model_uses.of_trace,
         tool_calls,
         agent_runs: agent_runs(
             &roles,
             recogniser,
-            cut_short,
+            gates.as_ref(),
+            &model_uses.of_runs,
             Evaluated {
                 span: evaluated,
                 subject: &subject,
@@ -361,16 +373,16 @@ struct Evaluated<'a> {
 fn agent_runs(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,
-    cut_short: bool,
+    gates: Option<&Gates<'_>>,
+    model_uses: &[ModelUse],
     evaluated: Evaluated<'_>,
     interner: &mut Interner,
 ) -> Arc<[AgentRun]> {
-    let may_merge = if cut_short {
-        uncertainty::runs_that_may_merge(roles, recogniser)
-    } else {
-        vec![false; roles.runs.len()]
+    let may_merge = match gates {
+        Some(gates) => uncertainty::runs_that_may_merge(roles, gates),
+        None => vec![false; roles.runs.len()],
     };
-    let run = |(run, may_merge): (&RunSpan<'_>, bool)| {
+    let run = |((run, may_merge), model_use): ((&RunSpan<'_>, bool), &ModelUse)| {
         let (span, class) = &roles.spans[run.span];
         let own_session = own_session(&roles.recognised[run.span].view);
         let differs = |own: &Cow<'_, str>| evaluated.session != Some(&**own);
@@ -385,9 +397,11 @@ fn agent_runs(
             ended: span.end_unix_nanos != 0 && !class.partial,
             session: own_session.filter(differs).map(Arc::from),
             may_merge,
+            model_use: *model_use,
         }
     };
-    roles.runs.iter().zip(may_merge).map(run).collect()
+    let runs = roles.runs.iter().zip(may_merge).zip(model_uses);
+    runs.map(run).collect()
 }
 
 fn subject(roles: &SpanRoles<'_>, recogniser: &Recogniser, span_idx: SpanIdx) -> Subject {

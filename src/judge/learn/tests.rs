@@ -12,7 +12,7 @@ use super::{
 };
 use crate::assemble::CloseReason;
 use crate::extract::{
-    CallUncertainty, CapturedParts, ExpectationAttributes, Payload, ToolCall, Trajectory,
+    CallUncertainty, CapturedParts, ExpectationAttributes, ModelUse, Payload, ToolCall, Trajectory,
     TrajectoryUncertainty,
 };
 
@@ -67,6 +67,7 @@ fn run(calls: Vec<ToolCall>) -> Trajectory {
         clock_adjusted: false,
         n_spans: 1,
         latest_end_unix_nanos: 0,
+        model_use: ModelUse::default(),
         tool_calls: calls,
         agent_runs: Vec::new().into(),
         node_visits: Vec::new().into(),

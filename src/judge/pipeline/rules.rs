@@ -11,8 +11,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::evaluate::{
-    Criterion, Expectations, Explain, FieldError, FromSpans, PatternCompiler, PatternLimits,
-    WrittenCriterion,
+    Criterion, Expectation, Expectations, Explain, FieldError, FromSpans, PatternCompiler,
+    PatternLimits, WrittenCriterion,
 };
 use crate::extract::{Recogniser, Tools};
 
@@ -93,7 +93,8 @@ impl Rules {
         let previous = previous.map(|rules| &rules.recogniser);
         let selected = criteria.iter().flat_map(Criterion::selector_attributes);
         let copied = copy_attributes.iter().map(String::as_str);
-        let recogniser = Recogniser::new(tools, selected.chain(copied), previous);
+        let recogniser = Recogniser::new(tools, selected.chain(copied), previous)
+            .with_usage(criteria.iter().any(Criterion::reads_usage));
         Self {
             recogniser,
             explain,
@@ -105,17 +106,21 @@ impl Rules {
     /// Adds expectations of single runs.
     pub fn expecting(self, expectations: Expectations) -> Self {
         let bringing = expectations.from_spans.bringing(expectations.max_size);
+        let reads_usage = expectations.from_spans == FromSpans::Full
+            || expectations.cases.values().any(Expectation::may_read_usage);
+        let recogniser = self.recogniser.with_span_expectations(bringing);
         Self {
-            recogniser: self.recogniser.with_span_expectations(bringing),
+            recogniser: recogniser.with_usage(reads_usage),
             expectations: expectations.into(),
             ..self
         }
     }
 
-    /// A copy without criteria and expectations: trajectories are still extracted, with what runs
-    /// say of themselves.
+    /// A copy without criteria and expectations: trajectories are still extracted, with all that
+    /// any criterion may read and what runs say of themselves.
     pub fn without_judgement(&self) -> Self {
         Self {
+            recogniser: self.recogniser.clone().with_usage(true),
             criteria: Vec::new(),
             expectations: Arc::default(),
             ..self.clone()
@@ -138,9 +143,10 @@ impl Rules {
                 .iter()
                 .flat_map(|criterion| criterion.selector_attributes()),
         );
+        let reads_usage = criteria.iter().any(|criterion| criterion.reads_usage());
         Self {
             criteria,
-            recogniser,
+            recogniser: recogniser.with_usage(reads_usage),
             explain: self.explain,
             expectations: Arc::default(),
         }

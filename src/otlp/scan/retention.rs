@@ -145,7 +145,8 @@ impl<'k> Keeper<'k> {
         };
         let bits = value.bits;
         match (kept.keep, value.kind) {
-            (_, ValueKind::Nothing | ValueKind::Index) | (Keep::Own | Keep::Request, _) => {}
+            (_, ValueKind::Nothing | ValueKind::Index)
+            | (Keep::Own | Keep::Asked | Keep::Request, _) => {}
             (Keep::Presence, _) => self.text(kept, b""),
             (_, ValueKind::Str) => self.text(kept, value.bytes),
             (_, ValueKind::Bool) => self.rare(kept, KeptAttributesBuilder::NUMBER_SIZE, |_| {
@@ -444,10 +445,10 @@ impl<'k> Keeper<'k> {
                 self.n_expectations += 1;
                 self.expectations_budget -= granted;
             }
-            Keep::Value | Keep::Presence | Keep::Own if granted > SMALL => {
+            Keep::Value | Keep::Asked | Keep::Presence | Keep::Own if granted > SMALL => {
                 self.large_budget -= granted
             }
-            Keep::Value | Keep::Output | Keep::Presence | Keep::Own => {
+            Keep::Value | Keep::Asked | Keep::Output | Keep::Presence | Keep::Own => {
                 self.small_budget = self
                     .small_budget
                     .checked_sub(KeptAttributesBuilder::HEAD_SIZE + kept.suffix.len() + granted)?;
@@ -464,7 +465,7 @@ impl<'k> Keeper<'k> {
             Keep::Request => self.requests_budget.saturating_sub(overhead(kept)),
             Keep::Expectation => self.expectations_budget,
             Keep::Output => self.replies_budget.max(SMALL),
-            Keep::Value | Keep::Presence | Keep::Own => self.large_budget.max(SMALL),
+            Keep::Value | Keep::Asked | Keep::Presence | Keep::Own => self.large_budget.max(SMALL),
         };
         room.min(Self::longest(kept, self.keys))
     }

@@ -36,6 +36,8 @@ pub enum Keep {
     /// An expectation that a run has of itself, up to `max_expectations_size` for all such values
     /// of a span.
     Expectation,
+    /// The value once [`KeySet::add`] asks for it, and nothing before.
+    Asked,
     /// Only the presence: an empty string is kept.
     Presence,
     /// Nothing of what is sent: only the scan itself writes it.
@@ -131,11 +133,14 @@ impl KeySet {
         keys
     }
 
-    /// The number of a whole key, added if it is new; a known key keeps its rule. A full set has
-    /// 16 383 keys; nothing is kept of any further one.
+    /// The number of a whole key, added if it is new; a known key keeps its rule, except
+    /// [`Keep::Asked`]. A full set has 16 383 keys; nothing is kept of any further one.
     pub fn add(&mut self, key: &str, keep: Keep) -> KeyId {
-        if let Some(id) = self.exact.get(key.as_bytes()) {
-            return *id;
+        if let Some(&id) = self.exact.get(key.as_bytes()) {
+            if let Some((_, rule @ Keep::Asked)) = self.keys.get_mut(usize::from(id.0)) {
+                *rule = keep;
+            }
+            return id;
         }
         let id = self.next_id();
         if id != KeyId::NONE {
@@ -161,6 +166,12 @@ impl KeySet {
     /// The number of a whole key in the set.
     pub fn id(&self, key: &str) -> Option<KeyId> {
         self.exact.get(key.as_bytes()).copied()
+    }
+
+    /// Has somebody asked for a key whose rule is [`Keep::Asked`]?
+    pub fn is_asked(&self, id: KeyId) -> bool {
+        let rule = self.keys.get(usize::from(id.0));
+        rule.is_some_and(|(_, keep)| *keep != Keep::Asked)
     }
 
     /// The key, or prefix, with this number.

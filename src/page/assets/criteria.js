@@ -109,7 +109,7 @@ function CriterionCard({ source, entry, series, judged, coverage }) {
       <h2><${Name} text=${entry.name} max=${80} /></h2>
       ${criterion.description && html`<p>${clean(criterion.description)}</p>`}
       <p class="dim">
-        <span class="evaluator">${evaluator}</span> · threshold ${score(criterion.threshold)} · ${source.isReport ? `judged ${counted(judged?.n ?? 0, "run")}` : html`<${Origin} entry=${entry} coverage=${coverage} />`}
+        <span class="evaluator">${evaluator}</span> · ${criterion.severity && `${criterion.severity} · `}threshold ${score(criterion.threshold)} · ${source.isReport ? `judged ${counted(judged?.n ?? 0, "run")}` : html`<${Origin} entry=${entry} coverage=${coverage} />`}
       </p>
       ${(entry.warnings ?? []).map((warning) => html`<p class="warning">${clean(warning)}</p>`)}
       ${coverage?.problem && html`<p class="warning">${clean(coverage.problem)}</p>`}

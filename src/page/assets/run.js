@@ -131,6 +131,7 @@ function Verdict({ run, evaluation }) {
       <h3><${Name} text=${evaluation.criterion} max=${80} /></h3>
       ${evaluation.agent && html`<span class="dim">agent <${Name} text=${evaluation.agent} /></span>`}
       <span class="evaluator">${evaluation.evaluator}</span>
+      ${evaluation.severity && html`<span class="dim">${evaluation.severity}</span>`}
       <${ScoreBar} evaluation=${evaluation} />
     </header>
     <p class="explanation">

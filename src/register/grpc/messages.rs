@@ -140,6 +140,10 @@ pub struct Criterion {
     #[prost(double, optional, tag = "6")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub threshold: ::core::option::Option<f64>,
+    /// "info", "warning" or "critical"; scores carry it, and it changes no verdict.
+    #[prost(string, optional, tag = "7")]
+    #[serde(skip_serializing_if = "super::json::is_default")]
+    pub severity: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// The trajectories that a criterion judges: globs that match the whole text. All fields must match.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -605,6 +609,19 @@ pub struct Efficiency {
     #[prost(string, repeated, tag = "7")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub ignore: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(uint32, optional, tag = "8")]
+    #[serde(skip_serializing_if = "super::json::is_default")]
+    pub max_model_calls: ::core::option::Option<u32>,
+    #[prost(uint32, optional, tag = "9")]
+    #[serde(skip_serializing_if = "super::json::is_default")]
+    pub max_input_tokens: ::core::option::Option<u32>,
+    #[prost(uint32, optional, tag = "10")]
+    #[serde(skip_serializing_if = "super::json::is_default")]
+    pub max_output_tokens: ::core::option::Option<u32>,
+    /// Input and output together.
+    #[prost(uint32, optional, tag = "11")]
+    #[serde(skip_serializing_if = "super::json::is_default")]
+    pub max_tokens: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct EvaluateRequest {
@@ -789,6 +806,10 @@ pub struct Evaluation {
     #[prost(string, repeated, tag = "22")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub calls: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The criterion's severity, if it has one.
+    #[prost(string, optional, tag = "23")]
+    #[serde(skip_serializing_if = "super::json::is_default")]
+    pub severity: ::core::option::Option<::prost::alloc::string::String>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]

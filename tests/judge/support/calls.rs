@@ -7,7 +7,8 @@ use judge::assemble::CloseReason;
 use judge::evaluate::{Criterion, Evaluation, Expectations, Explain, judge_run};
 use judge::extract::{
     AgentRun, CASE_ID, CRITERIA, CallUncertainty, CapturedParts, EXPECT, ExpectationAttributes,
-    Payload, StatedValue, Subject, ToolCall, Trajectory, TrajectoryUncertainty, set_captured,
+    ModelUse, Payload, StatedValue, Subject, ToolCall, Trajectory, TrajectoryUncertainty,
+    set_captured,
 };
 use otlp::span::{KeptAttributes, Resource, SpanId, TraceId};
 use serde::Deserialize;
@@ -174,6 +175,7 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
         clock_adjusted: false,
         n_spans: written.calls.len(),
         latest_end_unix_nanos: 1_000_000,
+        model_use: ModelUse::default(),
         tool_calls,
         agent_runs: written
             .runs
@@ -185,6 +187,7 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
                 parent: *parent,
                 ended: true,
                 may_merge: false,
+                model_use: ModelUse::default(),
                 session: None,
             })
             .collect(),

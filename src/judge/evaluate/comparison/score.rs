@@ -218,6 +218,8 @@ pub(crate) struct Missing {
     pub(crate) too_long_to_search: bool,
     /// The evaluated span has no start or no end, or ends before it starts.
     pub(crate) no_duration: bool,
+    /// Why the tokens of model calls, or their number, are not known.
+    pub(crate) unknown_tokens: Option<UnknownTokens>,
     /// The first call whose time is not known.
     pub(crate) untimed: Option<usize>,
     /// The first call of which only the beginning of a value was kept, or whose span had not ended.
@@ -228,6 +230,17 @@ pub(crate) struct Missing {
     /// The first call with an argument that cannot be compared: NaN, an infinity, or a number
     /// beyond all doubles.
     pub(crate) incomparable: Option<usize>,
+}
+
+/// Why the tokens of model calls, or their number, are not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UnknownTokens {
+    /// No model call was seen; agents may have recorded totals, which do not settle it.
+    NoModel { from_agent: bool },
+    /// No criterion asked for them when the run was seen.
+    NotKept,
+    /// Some of the model calls recorded no tokens.
+    Unrecorded { n_without: u64, n_calls: u64 },
 }
 
 impl Missing {

@@ -10,7 +10,7 @@ use text::counted;
 use super::{Applied, Criterion, EXAMPLE, InvalidCriterion};
 use crate::evaluate::comparison::score::EvaluationError;
 use crate::evaluate::evaluators::{
-    Evaluate, Evaluator, ExecutionOrder, ExpectedTool, ToolOrder, WrittenEvaluator,
+    Efficiency, Evaluate, Evaluator, ExecutionOrder, ExpectedTool, ToolOrder, WrittenEvaluator,
 };
 use crate::evaluate::parameters::names::Names;
 use crate::evaluate::parameters::pattern::{FieldError, PatternCompiler, PatternLimits};
@@ -127,6 +127,11 @@ impl Expectation {
     /// The name of its evaluator.
     pub fn evaluator_name(&self) -> &'static str {
         self.evaluator
+    }
+
+    /// May it limit the tokens of models?
+    pub(crate) fn may_read_usage(&self) -> bool {
+        self.evaluator == Efficiency::NAME
     }
 
     /// Does the criterion have its evaluator, and so take its fields?

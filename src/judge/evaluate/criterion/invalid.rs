@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::{Criterion, Scope, Selector, digest};
+use super::{Criterion, Scope, Selector, Severity, digest};
 use crate::evaluate::comparison::score::EvaluationError;
 
 /// An expectation of one run that is in error. It stands beside the criteria and is reported like
@@ -18,6 +18,8 @@ pub struct InvalidCriterion {
     pub select: Selector,
     /// What one evaluation covers.
     pub scope: Scope,
+    /// The severity that evaluations carry.
+    pub severity: Option<Severity>,
     /// The threshold that evaluations carry.
     pub threshold: f64,
     /// The evaluator that was meant; `unknown` where that cannot be read.
@@ -40,6 +42,7 @@ impl InvalidCriterion {
             name: name.to_owned(),
             select,
             scope,
+            severity: None,
             threshold: 1.0,
             evaluator,
             error,
@@ -59,6 +62,7 @@ impl InvalidCriterion {
         let mut invalid = Self {
             select: criterion.select.clone(),
             scope: criterion.scope,
+            severity: criterion.severity,
             threshold: criterion.threshold,
             ..Self::new(&criterion.name, evaluator, text, error)
         };

@@ -44,6 +44,9 @@ pub struct Criterion {
     pub scope: Scope,
     /// What is expected.
     pub evaluate: Evaluator,
+    /// How bad a fail is, if that was written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub severity: Option<Severity>,
     /// Pass means score ≥ threshold, 0 to 1.
     pub threshold: f64,
     #[serde(skip)]
@@ -88,12 +91,18 @@ impl Criterion {
             description: String::new(),
             select: Selector::default(),
             scope: Scope::default(),
+            severity: None,
             threshold: evaluate.threshold(threshold),
             evaluate,
             revision: String::new(),
         };
         criterion.revision = digest(json!(criterion));
         criterion
+    }
+
+    /// Does it read the tokens of models?
+    pub fn reads_usage(&self) -> bool {
+        self.evaluate.reads_models()
     }
 
     /// The attribute keys that its selector reads: what the scan must keep.
@@ -119,6 +128,7 @@ impl WrittenCriterion {
             description: self.description,
             select: self.select,
             scope: self.scope,
+            severity: self.severity,
             ..Criterion::of_all(&self.name.0, evaluate, threshold)
         };
         criterion.revision = digest(json!(criterion));
@@ -182,6 +192,10 @@ pub struct WrittenCriterion {
     /// What one evaluation covers: the whole trace, or each agent run.
     #[serde(default)]
     scope: Scope,
+    /// How bad a fail is; scores carry it, and it changes no verdict.
+    #[serde(default, deserialize_with = "written")]
+    #[schemars(with = "Severity")]
+    severity: Option<Severity>,
     /// What is expected: one evaluator with its parameters.
     evaluate: WrittenEvaluator,
     /// Pass means score ≥ threshold; 1.0 if left out (`execution_order`: 0.5).
@@ -256,6 +270,29 @@ impl JsonSchema for Threshold {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": "number", "minimum": 0, "maximum": 1 })
+    }
+}
+
+/// How bad a fail is, for those who are told of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Worth knowing.
+    Info,
+    /// Worth a look.
+    Warning,
+    /// Worth waking somebody.
+    Critical,
+}
+
+impl Severity {
+    /// The word of the configuration and of all outputs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
     }
 }
 

@@ -20,8 +20,8 @@ use crate::extract::Trajectory;
 /// Did the run stay within limits of effort?
 ///
 /// # What it checks
-/// Limits on how much was called, failed, retried and repeated, and on how long the run took. The
-/// score is the share of the limits that were kept.
+/// Limits on how much was called, failed, retried and repeated, on how long the run took, and on
+/// what its models used. The score is the share of the limits that were kept.
 ///
 /// # Why
 /// An agent that goes round in circles gets to the right answer too, at ten times the price.
@@ -45,18 +45,36 @@ use crate::extract::Trajectory;
 /// - `max_duplicates`: calls with the name and arguments of an earlier call, anywhere in the run.
 /// - `max_duration`: from start to end of the evaluated span, such as `2m`; of log records, from
 ///   the first start to the last end.
+/// - `max_model_calls`: calls of models, also failed ones; embeddings are none.
+/// - `max_input_tokens`, `max_output_tokens`, `max_tokens`: tokens that models read, that they wrote,
+///   and both together.
 /// - `ignore`: patterns of names; such calls are left out first.
 ///
 /// Where arguments were not captured, repeats and duplicates lie between none and what the names
 /// alone give. `max_retries`, `max_repeats` and `max_duration` need times: a span without a start,
 /// or one that ends before it starts, leaves them open where it matters.
 ///
+/// Each token counts once, where the model was called: of model spans within one another, the
+/// outermost one that recorded its usage. With `scope: agent`, a model call belongs to the run that
+/// it lies in, and a run that called only models and other agents is judged by these limits, too.
+/// A model call without usage used at least 0 tokens: a limit that the others exceed is exceeded,
+/// and one that they keep is open. The totals that agents record are read only where no model span
+/// was seen. Where there are none, all of these limits are open: nothing shows that no model was
+/// called. Which attributes are read stands in
+/// [conventions.md](conventions.md#shared-attributes); a sidecar keeps them only while some
+/// criterion has one of these limits.
+///
+/// Input includes cached tokens, as the OpenTelemetry conventions ask. A producer that leaves them
+/// out is noticed only where a span has more cached tokens than input; they are then added.
+///
 /// Details: `limits`, for each `limit`, `actual` and `kept` (`null` where it is open); durations in
-/// milliseconds, rounded up.
+/// milliseconds, rounded up. Model calls and tokens have `at_least: true` where there may be more,
+/// and `from: agent` where they are agents' totals.
 ///
 /// # When the trace was cut short
-/// `max_calls`, `max_errors` and `max_duplicates` that are exceeded stay so; `max_duration` is
-/// certain where the evaluated span is. All else is open.
+/// `max_calls`, `max_errors` and `max_duplicates` that are exceeded stay so; limits on models do by
+/// the calls that lie in an agent's run or below a root, since a missing span above others may be the
+/// same call. `max_duration` is certain where the evaluated span is. All else is open.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Efficiency {
@@ -108,6 +126,38 @@ pub struct Efficiency {
     )]
     #[schemars(with = "Period")]
     pub max_duration: Option<Period>,
+    /// Most calls of models.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Most")]
+    pub max_model_calls: Option<Most>,
+    /// Most tokens that models read.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Most")]
+    pub max_input_tokens: Option<Most>,
+    /// Most tokens that models write.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Most")]
+    pub max_output_tokens: Option<Most>,
+    /// Most tokens that models read and write together.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Most")]
+    pub max_tokens: Option<Most>,
     /// Patterns of the names of calls that do not count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignore: Vec<Pattern>,
@@ -123,18 +173,14 @@ impl Evaluate for Efficiency {
     fn evaluate(&self, trajectory: &Trajectory, max_search: u64) -> Score<Vec<LimitFound>> {
         let mut look = EffortLook::new(&self.ignore, trajectory, max_search);
         let mut found = Vec::new();
-        let numbers = [
-            (Limit::Calls, self.max_calls),
-            (Limit::Errors, self.max_errors),
-            (Limit::Retries, self.max_retries),
-            (Limit::Repeats, self.max_repeats),
-            (Limit::Duplicates, self.max_duplicates),
-        ];
-        for (limit, most) in numbers {
+        for (limit, most) in self.of_calls() {
             found.extend(most.map(|Most(most)| look.judge(limit, most)));
         }
         if let Some(most) = self.max_duration {
             found.push(look.duration(most));
+        }
+        for (limit, most) in self.of_models() {
+            found.extend(most.map(|Most(most)| look.of_models(limit, most)));
         }
         let share = |is: &dyn Fn(&LimitFound) -> bool| {
             found.iter().filter(|found| is(found)).count() as f64 / found.len().max(1) as f64
@@ -158,6 +204,19 @@ impl Evaluate for Efficiency {
         }
     }
 
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if let (Some(Most(total)), Some(Most(input))) = (self.max_tokens, self.max_input_tokens)
+            && total < input
+        {
+            warnings.push(format!(
+                "`max_tokens` is {total}, so `max_input_tokens` of {input} is never reached: input \
+                 tokens count in both"
+            ));
+        }
+        warnings
+    }
+
     fn named_tools(&self) -> Vec<NamedTool<'_>> {
         let ignored = self.ignore.iter();
         ignored
@@ -166,6 +225,10 @@ impl Evaluate for Efficiency {
                 is_expected: false,
             })
             .collect()
+    }
+
+    fn reads_models(&self) -> bool {
+        self.of_models().iter().any(|(_, most)| most.is_some())
     }
 
     fn reads_order(&self) -> bool {
@@ -178,13 +241,19 @@ impl Evaluate for Efficiency {
         for found in found {
             let most = self.most(found.limit);
             let (word, unit) = (found.limit.as_str(), found.limit.unit());
-            let limit = json!({
+            let mut limit = json!({
                 "limit": most,
                 "actual": found.actual,
                 "kept": found.kept.known(),
             });
+            if found.at_least {
+                limit["at_least"] = json!(true);
+            }
+            if found.from_agent {
+                limit["from"] = json!("agent");
+            }
             limits.insert(word.to_owned(), limit);
-            let what = word.trim_start_matches("max_");
+            let what = word.trim_start_matches("max_").replace('_', " ");
             let row = AlignmentRow::kept(
                 found.kept.known(),
                 format!("at most {}{unit} {what}", most.unwrap_or_default()),
@@ -197,7 +266,7 @@ impl Evaluate for Efficiency {
                     offending.extend(&found.calls);
                     row.noting(sentence)
                 }
-                (_, Some(actual)) => row.noting(format!("{actual}{unit}")),
+                (_, Some(actual)) => row.noting(format!("{}{actual}{unit}", found.prefix())),
                 (_, None) => row,
             });
         }
@@ -226,26 +295,37 @@ impl Evaluate for Efficiency {
 
 impl Efficiency {
     fn n_limits(&self) -> usize {
-        let numbers = [
-            self.max_calls,
-            self.max_errors,
-            self.max_retries,
-            self.max_repeats,
-            self.max_duplicates,
-        ];
-        numbers.iter().flatten().count() + usize::from(self.max_duration.is_some())
+        let numbers = self.of_calls().into_iter().chain(self.of_models());
+        numbers.filter(|(_, most)| most.is_some()).count()
+            + usize::from(self.max_duration.is_some())
+    }
+
+    fn of_calls(&self) -> [(Limit, Option<Most>); 5] {
+        [
+            (Limit::Calls, self.max_calls),
+            (Limit::Errors, self.max_errors),
+            (Limit::Retries, self.max_retries),
+            (Limit::Repeats, self.max_repeats),
+            (Limit::Duplicates, self.max_duplicates),
+        ]
+    }
+
+    fn of_models(&self) -> [(Limit, Option<Most>); 4] {
+        [
+            (Limit::ModelCalls, self.max_model_calls),
+            (Limit::InputTokens, self.max_input_tokens),
+            (Limit::OutputTokens, self.max_output_tokens),
+            (Limit::Tokens, self.max_tokens),
+        ]
     }
 
     /// A limit as the details show it.
     fn most(&self, limit: Limit) -> Option<u64> {
-        let number = match limit {
-            Limit::Calls => self.max_calls,
-            Limit::Errors => self.max_errors,
-            Limit::Retries => self.max_retries,
-            Limit::Repeats => self.max_repeats,
-            Limit::Duplicates => self.max_duplicates,
-            Limit::Duration => return self.max_duration.map(Period::millis),
-        };
+        if limit == Limit::Duration {
+            return self.max_duration.map(Period::millis);
+        }
+        let mut numbers = self.of_calls().into_iter().chain(self.of_models());
+        let (_, number) = numbers.find(|(other, _)| *other == limit)?;
         number.map(|Most(number)| u64::from(number))
     }
 
@@ -324,6 +404,25 @@ impl Efficiency {
                 counted(n, "call repeats", "calls repeat"),
                 all_called()
             ),
+            Limit::ModelCalls => format!(
+                "{}{} made, at most {most}",
+                found.prefix(),
+                counted(n, "model call was", "model calls were")
+            ),
+            Limit::InputTokens | Limit::OutputTokens | Limit::Tokens => {
+                let side = match found.limit {
+                    Limit::InputTokens => "input ",
+                    Limit::OutputTokens => "output ",
+                    _ => "",
+                };
+                let source = match found.from_agent {
+                    true => " (the agent's own total: no model span was seen)",
+                    false => "",
+                };
+                let tokens = counted(n, "token was", "tokens were");
+                let tokens = tokens.replacen(' ', &format!(" {side}"), 1);
+                format!("{}{tokens} used, at most {most}{source}", found.prefix())
+            }
             Limit::Duration => {
                 let text =
                     |millis: usize| duration_text(std::time::Duration::from_millis(millis as u64));

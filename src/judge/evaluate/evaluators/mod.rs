@@ -24,7 +24,7 @@ use crate::evaluate::parameters::pattern::{FieldError, Pattern, PatternCompiler,
 use crate::extract::Trajectory;
 
 use constraints::Constraints;
-use efficiency::Efficiency;
+pub(super) use efficiency::Efficiency;
 pub(super) use execution_order::ExecutionOrder;
 use tool_call_args::ToolCallArgs;
 use tool_call_count::ToolCallCount;
@@ -89,6 +89,11 @@ macro_rules! evaluators {
             /// Does the order of the calls matter?
             pub(super) fn reads_order(&self) -> bool {
                 match self { $(Self::$name(of) => of.reads_order(),)+ }
+            }
+
+            /// Does it judge calls of models?
+            pub(super) fn reads_models(&self) -> bool {
+                match self { $(Self::$name(of) => of.reads_models(),)+ }
             }
 
             /// Evaluates a trajectory. Spends at most this much work on searching texts with
@@ -243,6 +248,11 @@ pub(super) trait Evaluate {
 
     /// Does the order of the calls matter?
     fn reads_order(&self) -> bool;
+
+    /// Does it judge calls of models?
+    fn reads_models(&self) -> bool {
+        false
+    }
 
     /// The tools that its parameters name: a name that no run ever calls is probably misspelt.
     fn named_tools(&self) -> Vec<NamedTool<'_>>;

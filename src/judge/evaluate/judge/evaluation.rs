@@ -13,7 +13,7 @@ use crate::evaluate::comparison::rows::{AlignmentRow, MAX_ROWS};
 use crate::evaluate::comparison::score::{
     EvaluationError, Explain, Missing, NoText, Rendered, Verdict,
 };
-use crate::evaluate::criterion::{Applied, Criterion, InvalidCriterion, Scope};
+use crate::evaluate::criterion::{Applied, Criterion, InvalidCriterion, Scope, Severity};
 use crate::evaluate::evaluators::{Evidence, Judgement};
 use crate::extract::Trajectory;
 
@@ -269,6 +269,14 @@ impl JudgedBy {
         match self {
             Self::Criterion(criterion) => criterion.scope,
             Self::Invalid(invalid) => invalid.scope,
+        }
+    }
+
+    /// How bad a fail is, if its criterion says so.
+    pub fn severity(&self) -> Option<Severity> {
+        match self {
+            Self::Criterion(criterion) => criterion.severity,
+            Self::Invalid(invalid) => invalid.severity,
         }
     }
 

@@ -100,7 +100,15 @@ fn for_each_application<'a>(
         criteria.for_each(|applied| visit_selected(applied, trajectory));
         return;
     }
-    let runs = trajectory.judged_agent_runs();
+    let judged_by_calls = trajectory.judged_agent_runs();
+    let is_judged = |run: usize| judged_by_calls.binary_search(&run).is_ok();
+    // A run that only called models and other agents is judged by limits on models alone.
+    let any_of_models = criteria.clone().any(reads_models);
+    let calls_models =
+        |run: usize| any_of_models && trajectory.agent_runs[run].model_use.n_calls > 0;
+    let runs: Vec<usize> = (0..trajectory.agent_runs.len())
+        .filter(|&run| is_judged(run) || calls_models(run))
+        .collect();
     let home = trajectory.subject.as_ref().and_then(|subject| {
         let is_subject =
             |run: &usize| trajectory.agent_runs[*run].subject.span_id == subject.span_id;
@@ -118,11 +126,20 @@ fn for_each_application<'a>(
                 (Scope::Trace, _) if row == home || row.is_none() => {
                     visit_selected(applied, trajectory);
                 }
-                (Scope::Agent, Some(run)) => visit_selected(applied, run),
+                (Scope::Agent, Some(run))
+                    if row.is_some_and(is_judged) || reads_models(applied) =>
+                {
+                    visit_selected(applied, run);
+                }
                 _ => {}
             }
         }
     }
+}
+
+fn reads_models(applied: AppliedRef<'_>) -> bool {
+    let of_agents = |criterion: &Criterion| criterion.scope == Scope::Agent;
+    applied.is_ok_and(|criterion| of_agents(criterion) && criterion.evaluate.reads_models())
 }
 
 fn scope_of(applied: AppliedRef<'_>) -> Scope {

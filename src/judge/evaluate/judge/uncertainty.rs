@@ -1,9 +1,9 @@
 //! The reasons why a verdict is not given.
 
-use text::code;
+use text::{code, counted};
 
 use crate::assemble::TurnsSeen;
-use crate::evaluate::comparison::score::Missing;
+use crate::evaluate::comparison::score::{Missing, UnknownTokens};
 use crate::extract::{Payload, Trajectory};
 
 /// The tool of the earlier turn that may have made a missing call, or else how many were seen.
@@ -90,6 +90,22 @@ pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory) -> String {
         }),
         missing.no_duration.then(|| {
             "the evaluated span has no start or no end, or ends before it starts".to_owned()
+        }),
+        missing.unknown_tokens.map(|unknown| match unknown {
+            UnknownTokens::NoModel { from_agent: false } => "no model span was seen".to_owned(),
+            UnknownTokens::NoModel { from_agent: true } => {
+                "no model span was seen, and the totals \
+                 that agents recorded leave it open"
+                    .to_owned()
+            }
+            UnknownTokens::NotKept => {
+                "no criterion read the tokens of models when this run was seen".to_owned()
+            }
+            UnknownTokens::Unrecorded { n_without, n_calls } => {
+                let n_calls = usize::try_from(n_calls).unwrap_or(usize::MAX);
+                let calls = counted(n_calls, "model call", "model calls");
+                format!("{n_without} of {calls} recorded no usage")
+            }
         }),
         name(missing.untimed).map(|name| {
             format!(

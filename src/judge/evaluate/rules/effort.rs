@@ -9,10 +9,10 @@ use serde_json::Value;
 use crate::evaluate::comparison::agreement::Numbering;
 use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
 use crate::evaluate::comparison::order::{Concurrency, Intervals};
-use crate::evaluate::comparison::score::Missing;
+use crate::evaluate::comparison::score::{Missing, UnknownTokens};
 use crate::evaluate::parameters::limits::Period;
 use crate::evaluate::parameters::pattern::Pattern;
-use crate::extract::{Trajectory, equality};
+use crate::extract::{Bounds, Trajectory, equality};
 
 /// The longest block of calls that is looked for.
 const MAX_BLOCK: usize = 6;
@@ -28,6 +28,10 @@ pub(crate) enum Limit {
     Repeats,
     Duplicates,
     Duration,
+    ModelCalls,
+    InputTokens,
+    OutputTokens,
+    Tokens,
 }
 
 /// The result of one limit.
@@ -40,6 +44,10 @@ pub(in crate::evaluate) struct LimitFound {
     /// For an exceeded limit: some of the calls that exceed it, and the length of the block.
     pub(crate) calls: Vec<usize>,
     pub(crate) block: usize,
+    /// `actual` is no more than what is certain.
+    pub(crate) at_least: bool,
+    /// `actual` is a total that agents recorded; no model call was seen.
+    pub(crate) from_agent: bool,
 }
 
 /// A number as far as it is known, and the calls beyond the limit.
@@ -61,6 +69,16 @@ impl Amount {
     }
 }
 
+impl LimitFound {
+    /// Stands before its actual number.
+    pub(crate) fn prefix(&self) -> &'static str {
+        match self.at_least {
+            true => "at least ",
+            false => "",
+        }
+    }
+}
+
 impl Limit {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
@@ -70,6 +88,10 @@ impl Limit {
             Self::Repeats => "max_repeats",
             Self::Duplicates => "max_duplicates",
             Self::Duration => "max_duration",
+            Self::ModelCalls => "max_model_calls",
+            Self::InputTokens => "max_input_tokens",
+            Self::OutputTokens => "max_output_tokens",
+            Self::Tokens => "max_tokens",
         }
     }
 
@@ -100,6 +122,7 @@ pub(crate) struct EffortLook<'a> {
     /// Set if it is unknown for some of them whether they count.
     is_unsure: bool,
     no_duration: bool,
+    unknown_tokens: Option<UnknownTokens>,
     untimed: Option<usize>,
 }
 
@@ -148,6 +171,7 @@ impl<'a> EffortLook<'a> {
             trajectory,
             captured,
             no_duration: false,
+            unknown_tokens: None,
             untimed: None,
         }
     }
@@ -161,6 +185,7 @@ impl<'a> EffortLook<'a> {
     pub(crate) fn missing(&self) -> Missing {
         Missing {
             no_duration: self.no_duration,
+            unknown_tokens: self.unknown_tokens,
             untimed: self.untimed,
             ..self.captured.missing()
         }
@@ -169,7 +194,12 @@ impl<'a> EffortLook<'a> {
     /// The amount that a limit counts; its calls are those beyond `most`.
     fn amount(&mut self, limit: Limit, most: usize) -> Amount {
         match limit {
-            Limit::Calls | Limit::Duration => {
+            Limit::Calls
+            | Limit::Duration
+            | Limit::ModelCalls
+            | Limit::InputTokens
+            | Limit::OutputTokens
+            | Limit::Tokens => {
                 let beyond = self.calls.iter().skip(most).copied();
                 Amount::known(self.calls.len(), beyond.collect())
             }
@@ -207,6 +237,8 @@ impl<'a> EffortLook<'a> {
             actual: (!self.is_unsure).then_some(amount.least),
             calls,
             block: if kept == Tri::No { amount.block } else { 1 },
+            at_least: false,
+            from_agent: false,
         }
     }
 
@@ -435,6 +467,51 @@ impl<'a> EffortLook<'a> {
             actual: is_known.then_some(nanos.div_ceil(1_000_000)),
             calls: Vec::new(),
             block: 1,
+            at_least: false,
+            from_agent: false,
+        }
+    }
+
+    /// Judges a limit of model calls or of their tokens.
+    pub(crate) fn of_models(&mut self, limit: Limit, most: u32) -> LimitFound {
+        let used = &self.trajectory.model_use;
+        let tokens = match limit {
+            Limit::InputTokens => Some(used.input),
+            Limit::OutputTokens => Some(used.output),
+            Limit::Tokens => Some(used.total),
+            _ => None,
+        };
+        let n_calls = Bounds {
+            least: used.n_certain,
+            most: used.n_calls,
+        };
+        let sum = tokens.map_or(n_calls, |tokens| tokens.sum);
+        let is_seen = used.n_calls > 0 || (used.from_agent && tokens.is_some());
+        let (most, cut_short) = (u64::from(most), self.trajectory.cut_short);
+        let kept = match is_seen {
+            true if sum.least > most => Tri::No,
+            true if sum.most <= most && !cut_short => Tri::Yes,
+            _ => Tri::Maybe,
+        };
+        if kept == Tri::Maybe {
+            let n_without = tokens.map_or(0, |tokens| tokens.n_without);
+            self.unknown_tokens = self.unknown_tokens.or(match used.n_calls {
+                0 => Some(UnknownTokens::NoModel {
+                    from_agent: is_seen,
+                }),
+                _ if n_without == 0 => None,
+                _ if !used.is_usage_kept => Some(UnknownTokens::NotKept),
+                n_calls => Some(UnknownTokens::Unrecorded { n_without, n_calls }),
+            });
+        }
+        LimitFound {
+            limit,
+            kept,
+            actual: is_seen.then_some(sum.least),
+            calls: Vec::new(),
+            block: 1,
+            at_least: is_seen && (cut_short || sum.least != sum.most),
+            from_agent: used.from_agent && tokens.is_some(),
         }
     }
 }

@@ -21,6 +21,8 @@ enum Class {
     Message,
     /// Another long value, which only a call needs.
     Payload,
+    /// A number of tokens that a model read or wrote.
+    Usage,
     /// A short value that every span keeps.
     Field,
 }
@@ -209,6 +211,27 @@ keys! {
     LOST_REPLY = "spanscore.lost.reply" Own Message,
     LOST_REQUEST = "spanscore.lost.request" Own Message,
 
+    // Tokens that a model read and wrote.
+    INPUT_USAGE = "gen_ai.usage.input_tokens" Asked Usage,
+    PROMPT_USAGE = "gen_ai.usage.prompt_tokens" Asked Usage,
+    OI_PROMPT_USAGE = "llm.token_count.prompt" Asked Usage,
+    LLM_PROMPT_USAGE = "llm.usage.prompt_tokens" Asked Usage,
+    AI_INPUT_USAGE = "ai.usage.inputTokens" Asked Usage,
+    AI_PROMPT_USAGE = "ai.usage.promptTokens" Asked Usage,
+    OUTPUT_USAGE = "gen_ai.usage.output_tokens" Asked Usage,
+    COMPLETION_USAGE = "gen_ai.usage.completion_tokens" Asked Usage,
+    OI_COMPLETION_USAGE = "llm.token_count.completion" Asked Usage,
+    LLM_COMPLETION_USAGE = "llm.usage.completion_tokens" Asked Usage,
+    AI_OUTPUT_USAGE = "ai.usage.outputTokens" Asked Usage,
+    AI_COMPLETION_USAGE = "ai.usage.completionTokens" Asked Usage,
+    CACHE_READ = "gen_ai.usage.cache_read.input_tokens" Asked Usage,
+    CACHE_READ_FLAT = "gen_ai.usage.cache_read_input_tokens" Asked Usage,
+    OI_CACHE_READ = "llm.token_count.prompt_details.cache_read" Asked Usage,
+    CACHE_WRITE = "gen_ai.usage.cache_write.input_tokens" Asked Usage,
+    CACHE_CREATION = "gen_ai.usage.cache_creation.input_tokens" Asked Usage,
+    CACHE_CREATION_FLAT = "gen_ai.usage.cache_creation_input_tokens" Asked Usage,
+    OI_CACHE_WRITE = "llm.token_count.prompt_details.cache_write" Asked Usage,
+
     // Events, and what they carry.
     EXCEPTION = "exception" Presence Field,
     EXCEPTION_MESSAGE = "exception.message" Value Payload,
@@ -288,6 +311,15 @@ pub(super) const PAYLOADS: KeyBits = of_class(Class::Args)
     .union(RESULT_KEYS)
     .union(MESSAGE_KEYS)
     .union(of_class(Class::Payload));
+
+/// Numbers of tokens.
+pub(crate) const USAGE: KeyBits = of_class(Class::Usage);
+
+/// The names of [`USAGE`].
+pub(super) fn usage_keys() -> impl Iterator<Item = &'static str> {
+    let rows = RULES.iter().filter(|rule| rule.keep == Keep::Asked);
+    rows.map(|rule| rule.key)
+}
 
 /// Is it one of [`PAYLOADS`]?
 pub(super) fn is_payload(key: KeyId) -> bool {
@@ -421,6 +453,60 @@ pub(super) const REPLIES: &[KeyId] = &[
     RAW_CANDIDATES,
     RAW_MESSAGE,
     LOG_BODY,
+];
+
+/// Where the number of tokens lies that a model read.
+pub(super) const INPUT_TOKENS: &[KeyId] = &[
+    INPUT_USAGE,
+    PROMPT_USAGE,
+    OI_PROMPT_USAGE,
+    LLM_PROMPT_USAGE,
+    AI_INPUT_USAGE,
+    AI_PROMPT_USAGE,
+];
+
+/// Where the number of tokens lies that a model wrote.
+pub(super) const OUTPUT_TOKENS: &[KeyId] = &[
+    OUTPUT_USAGE,
+    COMPLETION_USAGE,
+    OI_COMPLETION_USAGE,
+    LLM_COMPLETION_USAGE,
+    AI_OUTPUT_USAGE,
+    AI_COMPLETION_USAGE,
+];
+
+/// Tokens of the input that came from a cache.
+pub(super) const CACHE_READS: &[KeyId] = &[CACHE_READ, CACHE_READ_FLAT, OI_CACHE_READ];
+
+/// Tokens of the input that were written to a cache.
+pub(super) const CACHE_WRITES: &[KeyId] = &[
+    CACHE_WRITE,
+    CACHE_CREATION,
+    CACHE_CREATION_FLAT,
+    OI_CACHE_WRITE,
+];
+
+/// A product's own numbers of tokens, by the kind that it states: those that stand beside them are
+/// copies.
+pub(super) const ORIGINAL_USAGE: &[(KeyId, KeyBits)] = &[
+    (
+        OI_KIND,
+        KeyBits::new(&[
+            OI_PROMPT_USAGE,
+            OI_COMPLETION_USAGE,
+            OI_CACHE_READ,
+            OI_CACHE_WRITE,
+        ]),
+    ),
+    (
+        AI_OPERATION,
+        KeyBits::new(&[
+            AI_INPUT_USAGE,
+            AI_PROMPT_USAGE,
+            AI_OUTPUT_USAGE,
+            AI_COMPLETION_USAGE,
+        ]),
+    ),
 ];
 
 #[cfg(test)]

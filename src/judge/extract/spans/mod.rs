@@ -11,6 +11,7 @@ pub(crate) mod convention;
 pub(crate) mod conventions;
 pub(crate) mod model_messages;
 pub(crate) mod shared_keys;
+pub(crate) mod usage;
 
 pub(crate) mod expectation_keys;
 pub(crate) mod kept_keys;

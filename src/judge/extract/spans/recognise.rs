@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
-use otlp::span::{KeyId, KeySet, ScopeHash, Span, Value};
+use otlp::span::{Keep, KeyId, KeySet, ScopeHash, Span, Value};
 use otlp::span::{Recognition, SpanClass};
 
 use super::convention::{Convention, SpanCall};
@@ -152,6 +152,23 @@ impl Recogniser {
     pub fn with_span_expectations(mut self, policy: SpanExpectationPolicy) -> Self {
         self.expectation_keys = ExpectationKeys::add(Arc::make_mut(&mut self.keys), policy);
         self
+    }
+
+    /// Reads the tokens of models, too, if that is asked for. Once read, they stay so under later
+    /// settings.
+    pub fn with_usage(mut self, is_read: bool) -> Self {
+        if is_read && !self.reads_usage() {
+            let keys = Arc::make_mut(&mut self.keys);
+            for key in keys::usage_keys() {
+                keys.add(key, Keep::Value);
+            }
+        }
+        self
+    }
+
+    /// Are the tokens of models read?
+    pub(crate) fn reads_usage(&self) -> bool {
+        self.keys.is_asked(keys::INPUT_USAGE)
     }
 
     /// A copy that also reads these attributes.

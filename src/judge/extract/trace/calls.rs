@@ -13,18 +13,18 @@ use super::interner::Interner;
 use super::joins;
 use super::span_roles::{Exclusion, SpanRoles};
 use super::turns::{Owner, TurnScope, Turns};
-use super::uncertainty;
+use super::uncertainty::{self, Gates};
 use crate::extract::spans::{Recogniser, SpanIdx, keys};
 use crate::extract::tool_call::{CapturedParts, Payload, ToolCall};
 use crate::extract::uncertainty::CallUncertainty;
 use crate::extract::values::payload;
 
-/// The calls of a trace that has tool spans, in order. If it was cut short, each says what could
-/// still change about it.
+/// The calls of a trace that has tool spans, in order. If it was cut short, which the gates tell,
+/// each says what could still change about it.
 pub(crate) fn from_spans(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,
-    cut_short: bool,
+    gates: Option<&Gates<'_>>,
     interner: &mut Interner,
 ) -> Vec<ToolCall> {
     let Folded {
@@ -56,8 +56,8 @@ pub(crate) fn from_spans(
         });
     }
     set_groups(&turns, &mut drafts);
-    if cut_short {
-        uncertainty::set_for_calls(roles, recogniser, &mut drafts);
+    if let Some(gates) = gates {
+        uncertainty::set_for_calls(roles, recogniser, gates, &mut drafts);
     }
     drafts.into_iter().map(|draft| draft.call).collect()
 }

@@ -206,7 +206,7 @@ pub(crate) fn replies(
         };
         let outer = &mut replies[at];
         let lacks_ids = outer.calls.iter().all(|call| call.call_id.is_none());
-        if lacks_ids && roles.roles[span_idx].is_inner_model {
+        if lacks_ids && roles.is_inner_model(span_idx) {
             let inner = announcement(roles, span_idx, max_size);
             if !outer.calls.is_empty() {
                 take_ids(outer, inner);

@@ -19,6 +19,7 @@ pub(crate) mod uncertainty;
 
 pub(crate) mod calls;
 pub(crate) mod message_calls;
+pub(crate) mod model_use;
 
 pub(crate) mod cross_trace_results;
 pub(crate) mod evaluated;

@@ -132,7 +132,7 @@ fn role(
             convention: convention(),
         };
     }
-    if roles.roles[span_idx].is_inner_model {
+    if roles.is_inner_model(span_idx) {
         return SpanRole::InnerModel;
     }
     if roles.roles[span_idx].model_of == Some(span_idx) {

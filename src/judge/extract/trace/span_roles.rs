@@ -60,8 +60,8 @@ pub(crate) struct Role<'a> {
     pub(crate) call_above: Option<SpanIdx>,
     /// The outermost model span that it lies in or is, up to the next call or run.
     pub(crate) model_of: Option<SpanIdx>,
-    /// Is it a model span within another?
-    pub(crate) is_inner_model: bool,
+    /// The sibling by which another instrumentation reports the same call of a model.
+    pub(crate) twin_of: Option<SpanIdx>,
 }
 
 /// The run, the call and the outermost model span that lie above a span.
@@ -160,7 +160,7 @@ impl<'a> SpanRoles<'a> {
             run_above: None,
             call_above: None,
             model_of: None,
-            is_inner_model: false,
+            twin_of: None,
         });
         let is_agent_run = agent.is_some();
         self.recognised.push(RecognisedSpan {
@@ -245,7 +245,7 @@ impl<'a> SpanRoles<'a> {
                     siblings.and_then(|siblings| self.twin_of_model(span_idx, siblings, max_size));
                 let outer = above.model.or(twin);
                 let role = &mut self.roles[span_idx];
-                role.is_inner_model = outer.is_some();
+                role.twin_of = twin;
                 role.model_of = outer.or(Some(span_idx));
             }
             if let Some(name) = self.recognised[span_idx].agent.take() {
@@ -462,6 +462,11 @@ impl<'a> SpanRoles<'a> {
         };
         let handoffs = &recogniser.tools.handoffs;
         recogniser.ignores(name) || handoffs::is_handoff(name, None, handoffs, is_agent)
+    }
+
+    /// Is it a model span within another?
+    pub(crate) fn is_inner_model(&self, span_idx: SpanIdx) -> bool {
+        self.recognised[span_idx].is_model && self.roles[span_idx].model_of != Some(span_idx)
     }
 
     /// The outermost model spans, in order.

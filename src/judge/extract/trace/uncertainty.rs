@@ -21,8 +21,12 @@ use crate::extract::spans::{Recogniser, SpanIdx};
 use crate::extract::uncertainty::{CallUncertainty, TrajectoryUncertainty};
 
 /// Sets for each call what could still change about it. The calls come in their order.
-pub(crate) fn set_for_calls(roles: &SpanRoles<'_>, recogniser: &Recogniser, drafts: &mut [Draft]) {
-    let gates = Gates::new(roles, recogniser);
+pub(crate) fn set_for_calls(
+    roles: &SpanRoles<'_>,
+    recogniser: &Recogniser,
+    gates: &Gates<'_>,
+    drafts: &mut [Draft],
+) {
     let lines = lines(roles);
     for draft in drafts.iter_mut() {
         let call = &mut draft.call;
@@ -58,8 +62,7 @@ pub(crate) fn set_for_calls(roles: &SpanRoles<'_>, recogniser: &Recogniser, draf
 }
 
 /// For each agent run, may it turn out to be part of an outer one?
-pub(crate) fn runs_that_may_merge(roles: &SpanRoles<'_>, recogniser: &Recogniser) -> Vec<bool> {
-    let gates = Gates::new(roles, recogniser);
+pub(crate) fn runs_that_may_merge(roles: &SpanRoles<'_>, gates: &Gates<'_>) -> Vec<bool> {
     roles
         .runs
         .iter()
@@ -119,8 +122,8 @@ fn leave_one_of_each(drafts: &mut [Draft]) {
 
 /// Where spans that are still to come could lie around a call: at the missing span above it, or at
 /// one above it that has not ended and has no role yet, with no call and no agent run in between.
-struct Gates<'a> {
-    of_span: Vec<Option<SpanId>>,
+pub(crate) struct Gates<'a> {
+    pub(crate) of_span: Vec<Option<SpanId>>,
     beneath: HashMap<SpanId, Beneath<'a>>,
 }
 
@@ -133,7 +136,7 @@ enum Beneath<'a> {
 }
 
 impl<'a> Gates<'a> {
-    fn new(roles: &'a SpanRoles<'_>, recogniser: &Recogniser) -> Self {
+    pub(crate) fn new(roles: &'a SpanRoles<'_>, recogniser: &Recogniser) -> Self {
         let runs: HashSet<SpanIdx> = roles.runs.iter().map(|run| run.span).collect();
         let mut of_span: Vec<Option<SpanId>> = vec![None; roles.spans.len()];
         let mut beneath: HashMap<SpanId, Beneath<'a>> = HashMap::new();

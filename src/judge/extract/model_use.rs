@@ -1,0 +1,54 @@
+//! How many model calls a run made and how many tokens they took, as far as that is known. Only
+//! types; `trace` counts.
+
+/// A number between two bounds.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Certain, whatever else becomes known.
+    pub least: u64,
+    /// `u64::MAX` where nothing bounds it.
+    pub most: u64,
+}
+
+/// The tokens that model calls read, wrote, or both.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Tokens {
+    /// Their number.
+    pub sum: Bounds,
+    /// How many of the model calls recorded no such number.
+    pub n_without: u64,
+}
+
+/// The model calls of a run. By default none was seen, and no total was recorded.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct ModelUse {
+    /// How many model calls were seen.
+    pub n_calls: u64,
+    /// How many of them stay model calls of their own, whatever the rest of a trace cut short is.
+    pub n_certain: u64,
+    /// No model call was seen: the tokens are the totals that agents recorded.
+    pub from_agent: bool,
+    /// Some criterion read the tokens of models when the run was seen: otherwise they are not kept.
+    pub is_usage_kept: bool,
+    /// What was read.
+    pub input: Tokens,
+    /// What was written.
+    pub output: Tokens,
+    /// Both together.
+    pub total: Tokens,
+}
+
+impl Bounds {
+    /// Adds the bounds of another number.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.least = self.least.saturating_add(other.least);
+        self.most = self.most.saturating_add(other.most);
+    }
+}
+
+impl ModelUse {
+    /// Its three sums, in one order.
+    pub(crate) fn sums(&mut self) -> impl Iterator<Item = &mut Tokens> {
+        [&mut self.input, &mut self.output, &mut self.total].into_iter()
+    }
+}

@@ -1,0 +1,193 @@
+//! Counts the model calls of a trace and their tokens, each token once: where the model was called.
+//! Totals that agents record count only where no model call was seen.
+
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+
+use super::span_roles::SpanRoles;
+use super::uncertainty::Gates;
+use crate::extract::model_use::{Bounds, ModelUse};
+use crate::extract::spans::usage::Usage;
+use crate::extract::spans::{Recogniser, SpanIdx, keys};
+
+/// The model calls of a trace, and those that each agent run made itself.
+pub(crate) struct ModelUses {
+    pub(crate) of_trace: ModelUse,
+    pub(crate) of_runs: Vec<ModelUse>,
+}
+
+impl ModelUses {
+    /// Of a trace that was cut short, the gates tell which model spans may lie in another.
+    pub(crate) fn new(
+        roles: &SpanRoles<'_>,
+        recogniser: &Recogniser,
+        evaluated: SpanIdx,
+        gates: Option<&Gates<'_>>,
+    ) -> Self {
+        let unseen = ModelUse {
+            is_usage_kept: recogniser.reads_usage(),
+            ..ModelUse::default()
+        };
+        let mut uses = Self {
+            of_trace: unseen,
+            of_runs: vec![unseen; roles.runs.len()],
+        };
+        let holds_model = runs_that_hold_models(roles);
+        let mut of_inner = None;
+        for (call, role) in roles.roles.iter().enumerate() {
+            // A span that is the run of an agent, too, has the total of the models within it.
+            let is_total = |run: usize| roles.runs[run].span == call && holds_model[run];
+            if role.model_of != Some(call) || role.own_run.is_some_and(is_total) {
+                continue;
+            }
+            let usage = Usage::of(&roles.recognised[call].view).or_else(|| {
+                let of_inner = of_inner.get_or_insert_with(|| of_inner_models(roles));
+                of_inner.get(&call).copied()
+            });
+            let usage = usage.unwrap_or(Usage::UNRECORDED);
+            let is_own = gates.is_none_or(|gates| gates.of_span[call].is_none());
+            let (span, class) = &roles.spans[call];
+            let has_ended = span.end_unix_nanos != 0 && !class.partial;
+            let is_certain = is_own && (has_ended || gates.is_none());
+            let of_run = role.own_run.or(role.run_above);
+            let of_run = of_run.map(|run| &mut uses.of_runs[run]);
+            for counted in [Some(&mut uses.of_trace), of_run].into_iter().flatten() {
+                counted.n_calls += 1;
+                counted.n_certain += u64::from(is_own);
+                add(counted, usage, is_certain);
+                let [input, output] = usage.is_whole;
+                for (tokens, is_whole) in counted.sums().zip([input, output, input && output]) {
+                    tokens.n_without += u64::from(!is_whole);
+                }
+            }
+        }
+        if roles.present.intersects(keys::USAGE) {
+            uses.add_totals(roles, evaluated, &holds_model, gates.is_some());
+        }
+        uses
+    }
+
+    /// Adds the totals of agent runs in which no model call was seen. More model calls may yet come
+    /// in a trace that was cut short.
+    fn add_totals(
+        &mut self,
+        roles: &SpanRoles<'_>,
+        evaluated: SpanIdx,
+        holds_model: &[bool],
+        cut_short: bool,
+    ) {
+        let has_models = self.of_trace.n_calls > 0;
+        if roles.runs.is_empty() && !has_models {
+            let total = Usage::of(&roles.recognised[evaluated].view);
+            add_total(&mut self.of_trace, total, !cut_short);
+        }
+        let totals = totals_of_runs(roles);
+        let mut holds_run = vec![false; totals.len()];
+        let mut is_covered = vec![false; totals.len()];
+        for &span_idx in &roles.tree.parents_first {
+            if let Some(run) = roles.roles[span_idx].own_run
+                && let Some(parent) = roles.runs[run].parent
+            {
+                holds_run[parent] = true;
+                is_covered[run] = is_covered[parent] || totals[parent].is_some();
+            }
+        }
+        for (run, total) in totals.iter().copied().enumerate() {
+            if self.of_runs[run].n_calls == 0 {
+                // With other runs in it, its total may hold theirs, or not.
+                let is_alone = !holds_run[run] && !holds_model[run];
+                add_total(&mut self.of_runs[run], total, is_alone && !cut_short);
+            }
+            if is_covered[run] || holds_model[run] {
+                continue;
+            }
+            let is_topmost = roles.runs[run].parent.is_none();
+            match total {
+                // The models that were seen may be those of this run.
+                Some(total) if has_models => add(&mut self.of_trace, total, false),
+                Some(_) => add_total(&mut self.of_trace, total, !cut_short),
+                None if is_topmost && !has_models => {
+                    add(&mut self.of_trace, Usage::UNRECORDED, false);
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+fn add(model_use: &mut ModelUse, usage: Usage, is_certain: bool) {
+    let ([input, output], [has_input, has_output]) = (usage.tokens, usage.is_whole);
+    let both = (input.saturating_add(output), has_input && has_output);
+    let sides = [(input, has_input), (output, has_output), both];
+    for (tokens, (n, is_whole)) in model_use.sums().zip(sides) {
+        tokens.sum.add(Bounds {
+            least: if is_certain { n } else { 0 },
+            most: if is_whole { n } else { u64::MAX },
+        });
+    }
+}
+
+fn add_total(model_use: &mut ModelUse, total: Option<Usage>, is_certain: bool) {
+    if let Some(total) = total {
+        model_use.from_agent = true;
+        add(model_use, total, is_certain);
+    }
+}
+
+/// Does a model span lie in each run, its own span left out?
+fn runs_that_hold_models(roles: &SpanRoles<'_>) -> Vec<bool> {
+    let mut holds_model = vec![false; roles.runs.len()];
+    for (span, role) in roles.recognised.iter().zip(&roles.roles) {
+        let mut run = role.run_above.filter(|_| span.is_model);
+        while let Some(holder) = run.filter(|run| !holds_model[*run]) {
+            holds_model[holder] = true;
+            run = roles.runs[holder].parent;
+        }
+    }
+    holds_model
+}
+
+/// The total that each agent run recorded, on the outermost of its spans that has one.
+fn totals_of_runs(roles: &SpanRoles<'_>) -> Vec<Option<Usage>> {
+    let mut totals = vec![None; roles.runs.len()];
+    for &span_idx in &roles.tree.parents_first {
+        if let Some(run) = roles.roles[span_idx].own_run {
+            totals[run] = totals[run].or_else(|| Usage::of(&roles.recognised[span_idx].view));
+        }
+    }
+    totals
+}
+
+/// The usage of each outermost model span that recorded none itself: that of the spans within it,
+/// or else of its twin.
+fn of_inner_models(roles: &SpanRoles<'_>) -> HashMap<SpanIdx, Usage> {
+    let mut below: HashMap<SpanIdx, Usage> = HashMap::new();
+    let mut twins: HashMap<SpanIdx, Usage> = HashMap::new();
+    for &span_idx in roles.tree.parents_first.iter().rev() {
+        let role = &roles.roles[span_idx];
+        let Some(outermost) = role.model_of else {
+            continue;
+        };
+        let mut usage = below.remove(&span_idx);
+        let span = &roles.recognised[span_idx];
+        if span.is_model {
+            let is_recorded = |usage: &Usage| *usage != Usage::UNRECORDED;
+            usage = Usage::of(&span.view)
+                .or(usage.filter(is_recorded))
+                .or_else(|| twins.remove(&span_idx))
+                .or(Some(Usage::UNRECORDED));
+        }
+        let Some(usage) = usage else { continue };
+        let (sums, at) = match (role.twin_of, roles.tree.parent[span_idx]) {
+            _ if span_idx == outermost => (&mut below, span_idx),
+            (Some(twin), _) => (&mut twins, twin),
+            (None, Some(parent)) => (&mut below, parent),
+            (None, None) => continue,
+        };
+        match sums.entry(at) {
+            Entry::Occupied(mut sum) => *sum.get_mut() = sum.get().and(usage),
+            Entry::Vacant(place) => drop(place.insert(usage)),
+        }
+    }
+    below
+}

@@ -1,0 +1,109 @@
+//! Compares the limits with the answers of independent oracles
+//! (`tests/conformance/README-beyond.md`).
+
+use std::io::Read;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Cut, Node, judged, rules};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    id: String,
+    evaluator: String,
+    criteria: Value,
+    /// The criterion's own fields.
+    #[serde(default)]
+    criterion: Value,
+    tree: Vec<Node>,
+    expected: Expected,
+    #[serde(default)]
+    cut: bool,
+    #[serde(rename = "calls")]
+    _calls: Value,
+    #[serde(rename = "exact")]
+    _exact: bool,
+    #[serde(rename = "peer")]
+    _peer: String,
+    #[serde(rename = "tags")]
+    _tags: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expected {
+    label: String,
+    score: Option<f64>,
+    /// Bounds of the score, where it is not known.
+    between: Option<[f64; 2]>,
+}
+
+#[test]
+fn every_limit_is_answered_as_by_the_oracles() {
+    let packed = include_bytes!("../../conformance/tokens.jsonl.gz").as_slice();
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(packed)
+        .read_to_string(&mut text)
+        .expect("gzip of UTF-8");
+    let (mut wrong, mut n_cases) = (Vec::new(), 0);
+    for line in text.lines() {
+        let case: Case = serde_json::from_str(line).expect("a case");
+        n_cases += 1;
+        wrong.extend(difference(&case).map(|said| format!("{}: {said}\n    {line}", case.id)));
+    }
+    assert!(n_cases >= 74, "only {n_cases} cases were found");
+    assert!(
+        wrong.is_empty(),
+        "{} of {n_cases} wrong:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+fn difference(case: &Case) -> Option<String> {
+    let mut fields = case.criteria.clone();
+    let threshold = fields
+        .as_object_mut()
+        .and_then(|fields| fields.shift_remove("threshold"));
+    let mut criterion = case.criterion.clone();
+    criterion["name"] = json!(case.id);
+    criterion["evaluate"] = json!({ case.evaluator.as_str(): fields });
+    if let Some(threshold) = threshold {
+        criterion["threshold"] = threshold;
+    }
+    let rules = rules(&criterion);
+    let cuts: &[Cut] = match case.cut {
+        true => &[Cut::ParentMissing, Cut::RootOpen],
+        false => &[Cut::Whole],
+    };
+    for &cut in cuts {
+        for is_reversed in [false, true] {
+            let mut order: Vec<usize> = (0..case.tree.len()).collect();
+            if is_reversed {
+                order.reverse();
+            }
+            let evaluations = judged(&rules, &case.tree, order, cut, case.cut);
+            let [evaluation] = evaluations.as_slice() else {
+                return Some(format!("{} evaluations", evaluations.len()));
+            };
+            let expected = &case.expected;
+            let is_same = match (evaluation.value, expected.score, expected.between) {
+                (Some(value), Some(score), _) => (value - score).abs() <= 1e-12,
+                (Some(value), _, Some([least, most])) => (least..=most).contains(&value),
+                (value, ..) => value.is_none(),
+            };
+            if evaluation.verdict.as_str() != expected.label || !is_same {
+                return Some(format!(
+                    "is {} {:?} ({cut:?}): {} {}",
+                    evaluation.verdict.as_str(),
+                    evaluation.value,
+                    evaluation.explanation(),
+                    evaluation.details()
+                ));
+            }
+        }
+    }
+    None
+}
