@@ -11,6 +11,7 @@ mod kept;
 mod lines;
 mod metrics;
 mod rules;
+mod severity;
 mod stream;
 
 use judge::evaluate::{Evaluation, EvaluationError, Explain, Verdict};

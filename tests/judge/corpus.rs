@@ -80,7 +80,7 @@ struct Expected {
     warnings: Option<Vec<String>>,
 }
 
-const TRAJECTORY: [&str; 9] = [
+const TRAJECTORY: [&str; 11] = [
     "calls",
     "cut_short",
     "from_messages",
@@ -90,8 +90,10 @@ const TRAJECTORY: [&str; 9] = [
     "attributes",
     "nodes",
     "runs",
+    "models",
+    "total",
 ];
-const CRITERION: [&str; 4] = ["evaluate", "threshold", "select", "scope"];
+const CRITERION: [&str; 5] = ["evaluate", "threshold", "select", "scope", "severity"];
 const ANSWER: [&str; 8] = [
     "label",
     "score",

@@ -28,7 +28,7 @@ mod trajectory;
 mod tests;
 
 pub use glob::glob_matches;
-pub use model_use::{Bounds, ModelUse, Tokens};
+pub use model_use::{ModelUse, Tokens};
 pub use settings::{CustomConvention, Handoffs, SpanKind, Tools};
 pub use spans::admit::admit;
 pub use spans::expectation_keys::{CASE_ID, CRITERIA, EXPECT, SpanExpectationPolicy};

@@ -1,20 +1,13 @@
 //! How many model calls a run made and how many tokens they took, as far as that is known. Only
 //! types; `trace` counts.
 
-/// A number between two bounds.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Bounds {
-    /// Certain, whatever else becomes known.
-    pub least: u64,
-    /// `u64::MAX` where nothing bounds it.
-    pub most: u64,
-}
-
 /// The tokens that model calls read, wrote, or both.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Tokens {
-    /// Their number.
-    pub sum: Bounds,
+    /// As many for certain, whatever else becomes known.
+    pub least: u64,
+    /// No more than this; `u64::MAX` where nothing bounds them.
+    pub most: u64,
     /// How many of the model calls recorded no such number.
     pub n_without: u64,
 }
@@ -36,14 +29,6 @@ pub struct ModelUse {
     pub output: Tokens,
     /// Both together.
     pub total: Tokens,
-}
-
-impl Bounds {
-    /// Adds the bounds of another number.
-    pub(crate) fn add(&mut self, other: Self) {
-        self.least = self.least.saturating_add(other.least);
-        self.most = self.most.saturating_add(other.most);
-    }
 }
 
 impl ModelUse {

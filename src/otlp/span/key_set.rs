@@ -168,12 +168,6 @@ impl KeySet {
         self.exact.get(key.as_bytes()).copied()
     }
 
-    /// Has somebody asked for a key whose rule is [`Keep::Asked`]?
-    pub fn is_asked(&self, id: KeyId) -> bool {
-        let rule = self.keys.get(usize::from(id.0));
-        rule.is_some_and(|(_, keep)| *keep != Keep::Asked)
-    }
-
     /// The key, or prefix, with this number.
     pub fn name(&self, id: KeyId) -> &str {
         self.keys

@@ -9,7 +9,7 @@ mod oracle;
 use std::collections::BTreeMap;
 
 use judge::assemble::Settings;
-use judge::evaluate::Evaluation;
+use judge::evaluate::{Evaluation, Explain, judge};
 use judge::pipeline::{Pipeline, Rules};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{
@@ -19,7 +19,7 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Sta
 use otlp::scan::scan;
 use prost::Message;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::support::now;
 
@@ -124,9 +124,57 @@ fn attribute(key: &str, value: &Value) -> KeyValue {
     }
 }
 
+#[test]
+fn a_run_that_is_a_model_span_too_counts_no_token_twice() {
+    let usage = json!({ "gen_ai.usage.input_tokens": 5, "gen_ai.usage.output_tokens": 1 });
+    let mut both = usage.clone();
+    both["langsmith.span.kind"] = json!("llm");
+    both["gen_ai.agent.name"] = json!("clerk");
+    let limits = json!({ "max_model_calls": 1, "max_tokens": 6 });
+    let criterion = json!({ "name": "c", "evaluate": { "efficiency": limits } });
+    let alone = vec![Node::new("agent", None, (0, 9), both)];
+    let mut around = alone.clone();
+    around.push(Node::new("model", Some(0), (1, 2), usage));
+    for tree in [alone, around] {
+        let arriving = 0..tree.len();
+        let evaluations = judged(&rules(&criterion), &tree, arriving, Cut::Whole, false);
+        assert_eq!(evaluations[0].explanation(), "2 limits kept", "{tree:?}");
+    }
+}
+
+#[test]
+fn usage_is_kept_only_for_those_who_read_it() {
+    let usage = json!({ "gen_ai.usage.input_tokens": 5, "gen_ai.usage.output_tokens": 1 });
+    let mut of_agent = usage.clone();
+    of_agent["gen_ai.agent.name"] = json!("clerk");
+    let tree = [
+        Node::new("agent", None, (0, 9), of_agent),
+        Node::new("model", Some(0), (1, 2), usage),
+    ];
+    // A selector that reads one of the attributes reads no other.
+    let select = json!({ "attributes": { "gen_ai.usage.input_tokens": "5" } });
+    let limit = json!({ "name": "c", "select": select, "evaluate": {
+        "efficiency": { "max_output_tokens": 1 },
+    } });
+    let calls = json!({ "name": "c", "select": select, "evaluate": {
+        "efficiency": { "max_calls": 1 },
+    } });
+    let both = judged(&rules(&limit), &tree, 0..2, Cut::Whole, false);
+    assert_eq!(both[0].explanation(), "1 limit kept");
+    let without = judged(&rules(&calls), &tree, 0..2, Cut::Whole, false);
+    assert_eq!(without.len(), 1);
+    let trajectory = &without[0].trajectory;
+    let later = judge(&rules(&limit).criteria, trajectory, &Explain::default());
+    assert_eq!(
+        later[0].explanation(),
+        "not evaluated: no criterion read the tokens of models when this run was seen. So far: 0 \
+         limits kept"
+    );
+}
+
 /// One criterion.
 fn rules(criterion: &Value) -> Rules {
-    let text = serde_json::json!({ "criteria": [criterion] }).to_string();
+    let text = json!({ "criteria": [criterion] }).to_string();
     Rules::from_json(&text).expect("a valid criterion")
 }
 

@@ -7,7 +7,7 @@ use judge::assemble::CloseReason;
 use judge::evaluate::{Criterion, Evaluation, Expectations, Explain, judge_run};
 use judge::extract::{
     AgentRun, CASE_ID, CRITERIA, CallUncertainty, CapturedParts, EXPECT, ExpectationAttributes,
-    ModelUse, Payload, StatedValue, Subject, ToolCall, Trajectory, TrajectoryUncertainty,
+    ModelUse, Payload, StatedValue, Subject, Tokens, ToolCall, Trajectory, TrajectoryUncertainty,
     set_captured,
 };
 use otlp::span::{KeptAttributes, Resource, SpanId, TraceId};
@@ -52,6 +52,10 @@ pub(crate) struct Written {
     pub(crate) nodes: Vec<String>,
     /// Agent runs in order of start: each a name, and the position of the run that contains it.
     pub(crate) runs: Vec<(String, Option<usize>)>,
+    /// What each model call recorded: tokens read and written.
+    pub(crate) models: Vec<[Option<u64>; 2]>,
+    /// What the agent recorded of all of them together.
+    pub(crate) total: Option<[u64; 2]>,
 }
 
 impl<'de> Deserialize<'de> for Call {
@@ -94,6 +98,34 @@ impl<'de> Deserialize<'de> for Call {
             Some(key) => Err(serde::de::Error::custom(format!("a call has no `{key}`"))),
             None => Ok(call),
         }
+    }
+}
+
+fn model_use(written: &Written) -> ModelUse {
+    let tokens = |of: &dyn Fn(&[Option<u64>; 2]) -> Option<u64>| {
+        let recorded = || written.models.iter().map(of);
+        let n_without = recorded().filter(Option::is_none).count() as u64;
+        let least = recorded().flatten().sum();
+        let total = written
+            .total
+            .as_ref()
+            .and_then(|total| of(&total.map(Some)));
+        let least = total.unwrap_or(least);
+        Tokens {
+            least,
+            most: if n_without > 0 { u64::MAX } else { least },
+            n_without,
+        }
+    };
+    let n_calls = written.models.len() as u64;
+    ModelUse {
+        n_calls,
+        n_certain: n_calls,
+        from_agent: written.total.is_some(),
+        is_usage_kept: true,
+        input: tokens(&|[input, _]| *input),
+        output: tokens(&|[_, output]| *output),
+        total: tokens(&|[input, output]| Some((*input)? + (*output)?)),
     }
 }
 
@@ -175,7 +207,7 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
         clock_adjusted: false,
         n_spans: written.calls.len(),
         latest_end_unix_nanos: 1_000_000,
-        model_use: ModelUse::default(),
+        model_use: model_use(written),
         tool_calls,
         agent_runs: written
             .runs

@@ -123,6 +123,16 @@ fn about(trajectories: &[Arc<Trajectory>]) -> Vec<Value> {
             add(json!({ "efficiency": { limit: calls.len() / 2 } }));
         }
         add(json!({ "efficiency": { "max_duration": "1ms" } }));
+        let used = trajectory.model_use;
+        for (limit, most) in [
+            ("max_model_calls", used.n_calls),
+            ("max_input_tokens", used.input.least),
+            ("max_output_tokens", used.output.least),
+            ("max_tokens", used.total.least),
+        ] {
+            add(json!({ "efficiency": { limit: most } }));
+            add(json!({ "efficiency": { limit: most / 2 } }));
+        }
         for call in calls.iter().take(MAX_CALLS) {
             of_call(
                 call,

@@ -137,7 +137,7 @@ fn whole(rules: &Rules, spans: &[Span]) -> Judged {
 fn no_verdict_given_early_on_a_captured_trace_changes() {
     let mut early = Early::default();
     for scenario in load::scenarios() {
-        let none = rules(&[]);
+        let none = rules(&[]).without_judgement();
         let spans = spans_of(&scenario, &none);
         let mut random = Rng::with_seed(spans.len() as u64);
         let on_whole = whole(&none, &spans);
@@ -171,7 +171,7 @@ fn no_verdict_given_early_on_a_made_trace_changes() {
     for seed in 0..60 * number("SPANSCORE_TEST_ROUNDS", 1) {
         let mut random = Rng::with_seed(seed);
         let request = generated_traces::request(&mut random);
-        let none = rules(&[]);
+        let none = rules(&[]).without_judgement();
         let spans = |rules: &Rules| {
             scan::scan(&request, Some(rules.keys()))
                 .unwrap()

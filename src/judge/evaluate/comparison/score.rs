@@ -235,12 +235,14 @@ pub(crate) struct Missing {
 /// Why the tokens of model calls, or their number, are not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnknownTokens {
-    /// No model call was seen; agents may have recorded totals, which do not settle it.
-    NoModel { from_agent: bool },
+    /// No model call was seen, and no total of an agent.
+    NoModel,
+    /// Totals that agents recorded do not settle it.
+    Totals,
     /// No criterion asked for them when the run was seen.
     NotKept,
-    /// Some of the model calls recorded no tokens.
-    Unrecorded { n_without: u64, n_calls: u64 },
+    /// So many of the model calls recorded none.
+    Unrecorded(u32),
 }
 
 impl Missing {

@@ -415,9 +415,10 @@ impl Efficiency {
                     Limit::OutputTokens => "output ",
                     _ => "",
                 };
-                let source = match found.from_agent {
-                    true => " (the agent's own total: no model span was seen)",
-                    false => "",
+                let source = if found.from_agent {
+                    " (the agent's own total: no model span was seen)"
+                } else {
+                    ""
                 };
                 let tokens = counted(n, "token was", "tokens were");
                 let tokens = tokens.replacen(' ', &format!(" {side}"), 1);

@@ -92,17 +92,13 @@ pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory) -> String {
             "the evaluated span has no start or no end, or ends before it starts".to_owned()
         }),
         missing.unknown_tokens.map(|unknown| match unknown {
-            UnknownTokens::NoModel { from_agent: false } => "no model span was seen".to_owned(),
-            UnknownTokens::NoModel { from_agent: true } => {
-                "no model span was seen, and the totals \
-                 that agents recorded leave it open"
-                    .to_owned()
-            }
+            UnknownTokens::NoModel => "no model span was seen".to_owned(),
+            UnknownTokens::Totals => "the totals that agents recorded leave it open".to_owned(),
             UnknownTokens::NotKept => {
                 "no criterion read the tokens of models when this run was seen".to_owned()
             }
-            UnknownTokens::Unrecorded { n_without, n_calls } => {
-                let n_calls = usize::try_from(n_calls).unwrap_or(usize::MAX);
+            UnknownTokens::Unrecorded(n_without) => {
+                let n_calls = usize::try_from(trajectory.model_use.n_calls).unwrap_or(usize::MAX);
                 let calls = counted(n_calls, "model call", "model calls");
                 format!("{n_without} of {calls} recorded no usage")
             }

@@ -12,7 +12,7 @@ use crate::evaluate::comparison::order::{Concurrency, Intervals};
 use crate::evaluate::comparison::score::{Missing, UnknownTokens};
 use crate::evaluate::parameters::limits::Period;
 use crate::evaluate::parameters::pattern::Pattern;
-use crate::extract::{Bounds, Trajectory, equality};
+use crate::extract::{Trajectory, equality};
 
 /// The longest block of calls that is looked for.
 const MAX_BLOCK: usize = 6;
@@ -72,10 +72,7 @@ impl Amount {
 impl LimitFound {
     /// Stands before its actual number.
     pub(crate) fn prefix(&self) -> &'static str {
-        match self.at_least {
-            true => "at least ",
-            false => "",
-        }
+        if self.at_least { "at least " } else { "" }
     }
 }
 
@@ -194,19 +191,14 @@ impl<'a> EffortLook<'a> {
     /// The amount that a limit counts; its calls are those beyond `most`.
     fn amount(&mut self, limit: Limit, most: usize) -> Amount {
         match limit {
-            Limit::Calls
-            | Limit::Duration
-            | Limit::ModelCalls
-            | Limit::InputTokens
-            | Limit::OutputTokens
-            | Limit::Tokens => {
-                let beyond = self.calls.iter().skip(most).copied();
-                Amount::known(self.calls.len(), beyond.collect())
-            }
             Limit::Errors => self.errors(most),
             Limit::Retries => self.retries(),
             Limit::Repeats => self.repeats(),
             Limit::Duplicates => self.duplicates(most),
+            _ => {
+                let beyond = self.calls.iter().skip(most).copied();
+                Amount::known(self.calls.len(), beyond.collect())
+            }
         }
     }
 
@@ -481,36 +473,40 @@ impl<'a> EffortLook<'a> {
             Limit::Tokens => Some(used.total),
             _ => None,
         };
-        let n_calls = Bounds {
-            least: used.n_certain,
-            most: used.n_calls,
+        let (least, greatest) = match tokens {
+            Some(tokens) => (tokens.least, tokens.most),
+            None => (used.n_certain, used.n_calls),
         };
-        let sum = tokens.map_or(n_calls, |tokens| tokens.sum);
         let is_seen = used.n_calls > 0 || (used.from_agent && tokens.is_some());
         let (most, cut_short) = (u64::from(most), self.trajectory.cut_short);
-        let kept = match is_seen {
-            true if sum.least > most => Tri::No,
-            true if sum.most <= most && !cut_short => Tri::Yes,
-            _ => Tri::Maybe,
+        let kept = if is_seen && least > most {
+            Tri::No
+        } else if is_seen && greatest <= most && !cut_short {
+            Tri::Yes
+        } else {
+            Tri::Maybe
         };
         if kept == Tri::Maybe {
             let n_without = tokens.map_or(0, |tokens| tokens.n_without);
-            self.unknown_tokens = self.unknown_tokens.or(match used.n_calls {
-                0 => Some(UnknownTokens::NoModel {
-                    from_agent: is_seen,
-                }),
-                _ if n_without == 0 => None,
-                _ if !used.is_usage_kept => Some(UnknownTokens::NotKept),
-                n_calls => Some(UnknownTokens::Unrecorded { n_without, n_calls }),
+            self.unknown_tokens = self.unknown_tokens.or(if !is_seen {
+                Some(UnknownTokens::NoModel)
+            } else if n_without > 0 && !used.is_usage_kept {
+                Some(UnknownTokens::NotKept)
+            } else if n_without > 0 {
+                let n_without = u32::try_from(n_without).unwrap_or(u32::MAX);
+                Some(UnknownTokens::Unrecorded(n_without))
+            } else {
+                // Else it is open only because the trace was cut short.
+                (greatest > most).then_some(UnknownTokens::Totals)
             });
         }
         LimitFound {
             limit,
             kept,
-            actual: is_seen.then_some(sum.least),
+            actual: is_seen.then_some(least),
             calls: Vec::new(),
             block: 1,
-            at_least: is_seen && (cut_short || sum.least != sum.most),
+            at_least: is_seen && (cut_short || least != greatest),
             from_agent: used.from_agent && tokens.is_some(),
         }
     }

@@ -486,29 +486,6 @@ pub(super) const CACHE_WRITES: &[KeyId] = &[
     OI_CACHE_WRITE,
 ];
 
-/// A product's own numbers of tokens, by the kind that it states: those that stand beside them are
-/// copies.
-pub(super) const ORIGINAL_USAGE: &[(KeyId, KeyBits)] = &[
-    (
-        OI_KIND,
-        KeyBits::new(&[
-            OI_PROMPT_USAGE,
-            OI_COMPLETION_USAGE,
-            OI_CACHE_READ,
-            OI_CACHE_WRITE,
-        ]),
-    ),
-    (
-        AI_OPERATION,
-        KeyBits::new(&[
-            AI_INPUT_USAGE,
-            AI_PROMPT_USAGE,
-            AI_OUTPUT_USAGE,
-            AI_COMPLETION_USAGE,
-        ]),
-    ),
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;

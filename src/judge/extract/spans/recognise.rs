@@ -30,6 +30,8 @@ pub struct Recogniser {
     /// Attributes that selectors read and scores copy.
     readable: Vec<(KeyId, Arc<str>)>,
     expectation_keys: ExpectationKeys,
+    /// Are the tokens of models read?
+    pub(crate) reads_usage: bool,
     /// Counts the changes of `tools`, so that the note of an earlier recogniser is known to be
     /// stale; 0 once it cannot count any further.
     recogniser_version: u8,
@@ -143,6 +145,7 @@ impl Recogniser {
             keys: Arc::new(keys),
             readable,
             expectation_keys,
+            reads_usage: previous.is_some_and(|previous| previous.reads_usage),
             recogniser_version,
             kept_since,
         }
@@ -157,18 +160,14 @@ impl Recogniser {
     /// Reads the tokens of models, too, if that is asked for. Once read, they stay so under later
     /// settings.
     pub fn with_usage(mut self, is_read: bool) -> Self {
-        if is_read && !self.reads_usage() {
+        if is_read && !self.reads_usage {
             let keys = Arc::make_mut(&mut self.keys);
             for key in keys::usage_keys() {
                 keys.add(key, Keep::Value);
             }
         }
+        self.reads_usage |= is_read;
         self
-    }
-
-    /// Are the tokens of models read?
-    pub(crate) fn reads_usage(&self) -> bool {
-        self.keys.is_asked(keys::INPUT_USAGE)
     }
 
     /// A copy that also reads these attributes.

@@ -52,18 +52,26 @@ impl Usage {
 fn with_cached(input: u64, span: &View<'_>) -> u64 {
     let number = |keys| first(span, keys).unwrap_or_default();
     let cached = number(keys::CACHE_READS).saturating_add(number(keys::CACHE_WRITES));
-    match cached > input {
-        true => input.saturating_add(cached),
-        false => input,
+    if cached > input {
+        input.saturating_add(cached)
+    } else {
+        input
     }
 }
 
 /// The first of these attributes that holds a number, those of the span's own product before
 /// copies.
 fn first(span: &View<'_>, keys: &[KeyId]) -> Option<u64> {
-    let is_original = |key: &&KeyId| {
-        let mut products = keys::ORIGINAL_USAGE.iter();
-        products.any(|(kind, originals)| originals.contains(**key) && span.has(*kind))
+    let is_original = |key: &&KeyId| match **key {
+        keys::OI_PROMPT_USAGE
+        | keys::OI_COMPLETION_USAGE
+        | keys::OI_CACHE_READ
+        | keys::OI_CACHE_WRITE => span.has(keys::OI_KIND),
+        keys::AI_INPUT_USAGE
+        | keys::AI_PROMPT_USAGE
+        | keys::AI_OUTPUT_USAGE
+        | keys::AI_COMPLETION_USAGE => span.has(keys::AI_OPERATION),
+        _ => false,
     };
     let originals = keys.iter().filter(is_original);
     originals

@@ -6,7 +6,7 @@ use hashbrown::hash_map::Entry;
 
 use super::span_roles::SpanRoles;
 use super::uncertainty::Gates;
-use crate::extract::model_use::{Bounds, ModelUse};
+use crate::extract::model_use::ModelUse;
 use crate::extract::spans::usage::Usage;
 use crate::extract::spans::{Recogniser, SpanIdx, keys};
 
@@ -25,7 +25,7 @@ impl ModelUses {
         gates: Option<&Gates<'_>>,
     ) -> Self {
         let unseen = ModelUse {
-            is_usage_kept: recogniser.reads_usage(),
+            is_usage_kept: recogniser.reads_usage,
             ..ModelUse::default()
         };
         let mut uses = Self {
@@ -120,10 +120,12 @@ fn add(model_use: &mut ModelUse, usage: Usage, is_certain: bool) {
     let both = (input.saturating_add(output), has_input && has_output);
     let sides = [(input, has_input), (output, has_output), both];
     for (tokens, (n, is_whole)) in model_use.sums().zip(sides) {
-        tokens.sum.add(Bounds {
-            least: if is_certain { n } else { 0 },
-            most: if is_whole { n } else { u64::MAX },
-        });
+        let (least, most) = (
+            if is_certain { n } else { 0 },
+            if is_whole { n } else { u64::MAX },
+        );
+        tokens.least = tokens.least.saturating_add(least);
+        tokens.most = tokens.most.saturating_add(most);
     }
 }
 
@@ -151,8 +153,9 @@ fn runs_that_hold_models(roles: &SpanRoles<'_>) -> Vec<bool> {
 fn totals_of_runs(roles: &SpanRoles<'_>) -> Vec<Option<Usage>> {
     let mut totals = vec![None; roles.runs.len()];
     for &span_idx in &roles.tree.parents_first {
-        if let Some(run) = roles.roles[span_idx].own_run {
-            totals[run] = totals[run].or_else(|| Usage::of(&roles.recognised[span_idx].view));
+        let span = &roles.recognised[span_idx];
+        if let Some(run) = roles.roles[span_idx].own_run.filter(|_| !span.is_model) {
+            totals[run] = totals[run].or_else(|| Usage::of(&span.view));
         }
     }
     totals

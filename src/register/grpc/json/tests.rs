@@ -90,12 +90,17 @@ fn every_evaluator() -> Vec<Value> {
             "max_repeats": 3,
             "max_duplicates": 4,
             "max_duration": "2m",
+            "max_model_calls": 0,
+            "max_input_tokens": 5,
+            "max_output_tokens": 6,
+            "max_tokens": 7,
             "ignore": ["^poll_"],
         } })),
         json!({
             "name": "b",
             "description": "d",
             "scope": "agent",
+            "severity": "critical",
             "threshold": 0.0,
             "evaluate": { "tool_call_order": { "tool_calls_order": ["a"] } },
             "select": {

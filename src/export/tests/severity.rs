@@ -1,0 +1,60 @@
+//! The severity of a criterion in everything that leaves, and nothing of it where there is none.
+//! Does not prove what the page makes of it.
+
+use std::sync::Arc;
+
+use judge::evaluate::{Evaluation, JudgedBy, Severity};
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use prost::Message;
+
+use super::fixture::{END, fail};
+use super::{event_settings, lines, metrics, only_span, settings};
+use crate::export::score_event;
+use crate::export::score_line::{self, Look};
+
+fn critical() -> Evaluation {
+    let mut evaluation = fail();
+    if let JudgedBy::Criterion(criterion) = &mut evaluation.criterion {
+        Arc::make_mut(criterion).severity = Some(Severity::Critical);
+    }
+    evaluation
+}
+
+/// All outputs of an evaluation that say something of its criterion.
+fn outputs(evaluation: &Evaluation) -> [String; 5] {
+    let evaluations = std::slice::from_ref(evaluation);
+    let events = score_event::request(evaluations, &event_settings(), END).unwrap();
+    let events = ExportLogsServiceRequest::decode(events.as_slice()).unwrap();
+    let event = &events.resource_logs[0].scope_logs[0].log_records[0];
+    let span = only_span(evaluation.clone(), &settings());
+    let (_, page) = metrics::counted(evaluations);
+    [
+        lines(&event.attributes),
+        lines(&span.attributes),
+        score_line::json_text(evaluation),
+        score_line::human(evaluation, Look::PLAIN),
+        page,
+    ]
+}
+
+#[test]
+fn severity_stands_in_every_output() {
+    let [event, span, line, human, page] = outputs(&critical());
+    assert!(event.contains("spanscore.severity: critical"), "{event}");
+    assert!(span.contains("spanscore.severity: critical"), "{span}");
+    assert!(line.contains(r#""severity":"critical""#), "{line}");
+    assert!(human.contains("(threshold 0.80)  critical\n"), "{human}");
+    let is_counted = |line: &str| {
+        line.starts_with("spanscore_evaluations_total{")
+            && line.contains(r#"label="fail""#)
+            && line.contains(r#"severity="critical""#)
+    };
+    assert!(page.lines().any(is_counted), "{page}");
+}
+
+#[test]
+fn without_severity_there_is_no_label() {
+    for output in outputs(&fail()) {
+        assert!(!output.contains("severity"), "{output}");
+    }
+}
