@@ -250,10 +250,6 @@ fn unseen_agents(tree: &[Made], at: usize, found: &mut Vec<Call>) {
     if tree[at].kind == "agent" && calls.is_empty() && !has_model(tree, at) {
         return totals(tree, at, found);
     }
-    // A total around models stands for nothing, and covers the totals within it.
-    if tree[at].kind == "agent" && tree[at].usage.iter().any(Option::is_some) {
-        return;
-    }
     for child in children(tree, at) {
         unseen_agents(tree, child, found);
     }

@@ -75,91 +75,51 @@ use crate::extract::Trajectory;
 /// `max_calls`, `max_errors` and `max_duplicates` that are exceeded stay so; limits on models do by
 /// the calls that lie in an agent's run or below a root, since a missing span above others may be the
 /// same call. `max_duration` is certain where the evaluated span is. All else is open.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(remote = "Self", deny_unknown_fields)]
+#[derive(Debug, Default, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, remote = "Self", deny_unknown_fields)]
 pub struct Efficiency {
     /// Most calls.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Most")]
     pub max_calls: Option<Most>,
     /// Most calls that failed.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Most")]
     pub max_errors: Option<Most>,
     /// Most retries of one call.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Most")]
     pub max_retries: Option<Most>,
     /// Most times in a row that a call or a block of calls comes again.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Most")]
     pub max_repeats: Option<Most>,
     /// Most calls that repeat an earlier call.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Most")]
     pub max_duplicates: Option<Most>,
     /// Longest time.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Period")]
     pub max_duration: Option<Period>,
     /// Most calls of models.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Most")]
     pub max_model_calls: Option<Most>,
     /// Most tokens that models read.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Most")]
     pub max_input_tokens: Option<Most>,
     /// Most tokens that models write.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Most")]
     pub max_output_tokens: Option<Most>,
     /// Most tokens that models read and write together.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Most")]
     pub max_tokens: Option<Most>,
     /// Patterns of the names of calls that do not count.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ignore: Vec<Pattern>,
 }
 

@@ -33,6 +33,7 @@ impl ModelUses {
             of_runs: vec![unseen; roles.runs.len()],
         };
         let holds_model = runs_that_hold_models(roles);
+        let has_usage = roles.present.intersects(keys::USAGE);
         let mut of_inner = None;
         for (call, role) in roles.roles.iter().enumerate() {
             // A span that is the run of an agent, too, has the total of the models within it.
@@ -40,9 +41,11 @@ impl ModelUses {
             if role.model_of != Some(call) || role.own_run.is_some_and(is_total) {
                 continue;
             }
-            let usage = Usage::of(&roles.recognised[call].view).or_else(|| {
-                let of_inner = of_inner.get_or_insert_with(|| of_inner_models(roles));
-                of_inner.get(&call).copied()
+            let own = Usage::of(&roles.recognised[call].view);
+            let usage = own.or_else(|| {
+                let of_inner =
+                    has_usage.then(|| of_inner.get_or_insert_with(|| of_inner_models(roles)));
+                of_inner?.get(&call).copied()
             });
             let usage = usage.unwrap_or(Usage::UNRECORDED);
             let is_own = gates.is_none_or(|gates| gates.of_span[call].is_none());
@@ -61,7 +64,7 @@ impl ModelUses {
                 }
             }
         }
-        if roles.present.intersects(keys::USAGE) {
+        if has_usage {
             uses.add_totals(roles, evaluated, &holds_model, gates.is_some());
         }
         uses
@@ -89,7 +92,8 @@ impl ModelUses {
                 && let Some(parent) = roles.runs[run].parent
             {
                 holds_run[parent] = true;
-                is_covered[run] = is_covered[parent] || totals[parent].is_some();
+                let is_total = totals[parent].is_some() && !holds_model[parent];
+                is_covered[run] = is_covered[parent] || is_total;
             }
         }
         for (run, total) in totals.iter().copied().enumerate() {
