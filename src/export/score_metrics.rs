@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use judge::evaluate::{Evaluation, Severity, Verdict};
+use judge::evaluate::{CriterionSeverity, Evaluation, Verdict};
 use opentelemetry::metrics::{BoundCounter, BoundHistogram, Counter, Histogram, MeterProvider};
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -208,7 +208,10 @@ impl ScoreMetrics {
             evaluator: evaluation.criterion.evaluator(),
             service: &evaluation.trajectory.service,
             agent: evaluation.trajectory.agent.as_deref().unwrap_or_default(),
-            severity: evaluation.criterion.severity().map_or("", Severity::as_str),
+            severity: evaluation
+                .criterion
+                .severity()
+                .map_or("", CriterionSeverity::as_str),
         };
         let mut all = self.bound.lock();
         all.first_unix_nanos.get_or_insert(now_unix_nanos);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use judge::evaluate::{Evaluation, JudgedBy, Severity};
+use judge::evaluate::{CriterionSeverity, Evaluation, JudgedBy};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use prost::Message;
 
@@ -15,7 +15,7 @@ use crate::export::score_line::{self, Look};
 fn critical() -> Evaluation {
     let mut evaluation = fail();
     if let JudgedBy::Criterion(criterion) = &mut evaluation.criterion {
-        Arc::make_mut(criterion).severity = Some(Severity::Critical);
+        Arc::make_mut(criterion).severity = Some(CriterionSeverity::Critical);
     }
     evaluation
 }

@@ -21,8 +21,8 @@ pub(crate) use comparison::order::{Concurrency, Intervals};
 pub use comparison::rows::{AlignmentRow, RowKind};
 pub use comparison::score::{EvaluationError, Explain, Verdict};
 pub use criterion::{
-    Criterion, EXAMPLE, EXPECTED, Expectation, Glob, InvalidCriterion, Paired, Scope, Selector,
-    Severity, Unfit, WrittenCriterion, pair,
+    Criterion, CriterionSeverity, EXAMPLE, EXPECTED, Expectation, Glob, InvalidCriterion, Paired,
+    Scope, Selector, Unfit, WrittenCriterion, pair,
 };
 pub use evaluators::{Evaluator, ExpectedTool, WrittenEvaluator, evaluator_named};
 pub use judge::{

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::{Criterion, Scope, Selector, Severity, digest};
+use super::{Criterion, CriterionSeverity, Scope, Selector, digest};
 use crate::evaluate::comparison::score::EvaluationError;
 
 /// An expectation of one run that is in error. It stands beside the criteria and is reported like
@@ -19,7 +19,7 @@ pub struct InvalidCriterion {
     /// What one evaluation covers.
     pub scope: Scope,
     /// The severity that evaluations carry.
-    pub severity: Option<Severity>,
+    pub severity: Option<CriterionSeverity>,
     /// The threshold that evaluations carry.
     pub threshold: f64,
     /// The evaluator that was meant; `unknown` where that cannot be read.

@@ -46,7 +46,7 @@ pub struct Criterion {
     pub evaluate: Evaluator,
     /// How bad a fail is, if that was written.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub severity: Option<Severity>,
+    pub severity: Option<CriterionSeverity>,
     /// Pass means score ≥ threshold, 0 to 1.
     pub threshold: f64,
     #[serde(skip)]
@@ -194,8 +194,8 @@ pub struct WrittenCriterion {
     scope: Scope,
     /// How bad a fail is; scores carry it, and it changes no verdict.
     #[serde(default, deserialize_with = "written")]
-    #[schemars(with = "Severity")]
-    severity: Option<Severity>,
+    #[schemars(with = "CriterionSeverity")]
+    severity: Option<CriterionSeverity>,
     /// What is expected: one evaluator with its parameters.
     evaluate: WrittenEvaluator,
     /// Pass means score ≥ threshold; 1.0 if left out (`execution_order`: 0.5).
@@ -276,7 +276,7 @@ impl JsonSchema for Threshold {
 /// How bad a fail is, for those who are told of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Severity {
+pub enum CriterionSeverity {
     /// Worth knowing.
     Info,
     /// Worth a look.
@@ -285,7 +285,7 @@ pub enum Severity {
     Critical,
 }
 
-impl Severity {
+impl CriterionSeverity {
     /// The word of the configuration and of all outputs.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -46,8 +46,8 @@ use crate::extract::Trajectory;
 /// - `max_duration`: from start to end of the evaluated span, such as `2m`; of log records, from
 ///   the first start to the last end.
 /// - `max_model_calls`: calls of models, also failed ones; embeddings are none.
-/// - `max_input_tokens`, `max_output_tokens`, `max_tokens`: tokens that models read, that they wrote,
-///   and both together.
+/// - `max_input_tokens`, `max_output_tokens`, `max_tokens`: tokens that models read, wrote, and
+///   both together.
 /// - `ignore`: patterns of names; such calls are left out first.
 ///
 /// Where arguments were not captured, repeats and duplicates lie between none and what the names
@@ -72,9 +72,9 @@ use crate::extract::Trajectory;
 /// and `from: agent` where they are agents' totals.
 ///
 /// # When the trace was cut short
-/// `max_calls`, `max_errors` and `max_duplicates` that are exceeded stay so; limits on models do by
-/// the calls that lie in an agent's run or below a root, since a missing span above others may be the
-/// same call. `max_duration` is certain where the evaluated span is. All else is open.
+/// `max_calls`, `max_errors` and `max_duplicates` that are exceeded stay so. So do limits on models
+/// that the calls below an agent's run or a root exceed: above another call, a missing span may
+/// report the same one. `max_duration` is certain where the evaluated span is. All else is open.
 #[derive(Debug, Default, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, remote = "Self", deny_unknown_fields)]
 pub struct Efficiency {

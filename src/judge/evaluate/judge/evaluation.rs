@@ -13,7 +13,7 @@ use crate::evaluate::comparison::rows::{AlignmentRow, MAX_ROWS};
 use crate::evaluate::comparison::score::{
     EvaluationError, Explain, Missing, NoText, Rendered, Verdict,
 };
-use crate::evaluate::criterion::{Applied, Criterion, InvalidCriterion, Scope, Severity};
+use crate::evaluate::criterion::{Applied, Criterion, CriterionSeverity, InvalidCriterion, Scope};
 use crate::evaluate::evaluators::{Evidence, Judgement};
 use crate::extract::Trajectory;
 
@@ -273,7 +273,7 @@ impl JudgedBy {
     }
 
     /// How bad a fail is, if its criterion says so.
-    pub fn severity(&self) -> Option<Severity> {
+    pub fn severity(&self) -> Option<CriterionSeverity> {
         match self {
             Self::Criterion(criterion) => criterion.severity,
             Self::Invalid(invalid) => invalid.severity,

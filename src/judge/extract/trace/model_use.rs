@@ -48,15 +48,16 @@ impl ModelUses {
                 of_inner?.get(&call).copied()
             });
             let usage = usage.unwrap_or(Usage::UNRECORDED);
-            let is_own = gates.is_none_or(|gates| gates.of_span[call].is_none());
+            let is_own = gates.is_some_and(|gates| gates.of_span[call].is_none());
             let (span, class) = &roles.spans[call];
             let has_ended = span.end_unix_nanos != 0 && !class.partial;
-            let is_certain = is_own && (has_ended || gates.is_none());
+            // One that has not ended may turn out to report the call of another.
+            let is_certain = gates.is_none() || (is_own && has_ended);
             let of_run = role.own_run.or(role.run_above);
             let of_run = of_run.map(|run| &mut uses.of_runs[run]);
             for counted in [Some(&mut uses.of_trace), of_run].into_iter().flatten() {
                 counted.n_calls += 1;
-                counted.n_certain += u64::from(is_own);
+                counted.n_certain += u64::from(is_certain);
                 add(counted, usage, is_certain);
                 let [input, output] = usage.is_whole;
                 for (tokens, is_whole) in counted.sums().zip([input, output, input && output]) {
