@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds spanscore in the profile `dist`, for the image and for releases. Two builds of one commit on one machine are
-# meant to give equal bytes, wherever the clones are (docs/releasing.md says what is shown).
+# Builds spanscore in the profile `dist`, for the image and for releases. Two builds of one commit on one machine
+# give equal bytes, wherever the clones are (docs/releasing.md says what was compared).
 #   deploy/build.sh                    leaves it in target/deploy/spanscore
 #   deploy/build.sh --static           links the C library statically, for an image without one
 #   deploy/build.sh --profile-guided   builds twice, the second time with a profile of the first under load, which is not
