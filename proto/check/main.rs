@@ -201,6 +201,7 @@ fn derive_serde(message: &DescriptorProto, config: &mut prost_build::Config) {
             "#[serde(skip_serializing_if = \"super::json::is_default\")]",
         );
         let json = match field.type_name() {
+            name if name.ends_with(".WhereEntry") => "#[serde(with = \"super::json::values\")]",
             ".google.protobuf.Value" => "#[serde(with = \"super::json::value\")]",
             ".google.protobuf.Struct" => "#[serde(with = \"super::json::object\")]",
             _ => continue,

@@ -356,6 +356,12 @@ pub struct CallPattern {
     #[prost(bool, optional, tag = "10")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub error: ::core::option::Option<bool>,
+    /// Conditions by path, such as "args.amount": a value, a list of values, or a struct of operators
+    /// such as {"gt": 1000}. A bound may be a text, "0.10", which is exact.
+    #[prost(btree_map = "string, message", tag = "11")]
+    #[serde(skip_serializing_if = "super::json::is_default")]
+    #[serde(with = "super::json::values")]
+    pub r#where: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost_types::Value>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]

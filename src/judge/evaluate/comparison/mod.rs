@@ -10,6 +10,7 @@ pub(super) mod assignment;
 pub(super) mod captured;
 pub(super) mod rows;
 pub(super) mod score;
+pub(super) mod value_path;
 
 pub(super) mod best_order;
 mod bipartite;

@@ -2,14 +2,14 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
-use serde_json::json;
+use serde_json::{Value, json};
 use text::counted;
 
 use super::{Evaluate, Judgement, NamedTool, ToolName};
 use crate::evaluate::comparison::order::Concurrency;
 use crate::evaluate::comparison::rows::AlignmentRow;
 use crate::evaluate::comparison::score::{Rendered, Score};
-use crate::evaluate::parameters::call_pattern::CallPattern;
+use crate::evaluate::parameters::call_pattern::{CallPattern, Told};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::pattern::PlacedPattern;
 use crate::evaluate::parameters::rule::Rule;
@@ -74,7 +74,7 @@ use crate::extract::Trajectory;
 /// | `not_chain_succession` | each b | the call right before it is no a | as above |
 ///
 /// - `a`, `b`: patterns of calls as in `tool_calls`: `name`, `error`, `command`, `path`, `args`,
-///   `result`; a text is the name's pattern. A call is never its own partner.
+///   `result`, `where`; a text is the name's pattern. A call is never its own partner.
 /// - `within`: only partners count whose gap, from the end of the earlier call to the start of the
 ///   later, is at most this long; a rule that bars partners bars only those.
 /// - `same`: both calls must agree on every path, `args` or `result` with keys, indices or `*`
@@ -101,7 +101,8 @@ use crate::extract::Trajectory;
 ///
 /// Details: `rules`, for each `template`, `satisfied` (`null` where it is open), `activations`,
 /// `violations`, `open`, `vacuous`, `violated` (the calls that violate it, counted from 1, at most
-/// 100) and `because` (for each of them, or for the run, the calls that broke the rule).
+/// 100), `because` (for each of them, or for the run, the calls that broke the rule) and, for a
+/// rule with `where`, `values` of the first call to blame, as in `tool_calls`.
 ///
 /// # When the trace was cut short
 /// Further calls can come anywhere, so few rules are certain. `existence` that is reached stays so;
@@ -140,6 +141,22 @@ fn forget_unshown(found: &mut [RuleFound]) {
             found.nowhere.clear();
         }
     }
+}
+
+/// The conditions on the first call to blame, of the patterns that name it.
+fn values_of(rule: &Rule, found: &RuleFound, told: Told<'_>) -> (Vec<Value>, String) {
+    let (mut details, mut texts) = (Vec::new(), String::new());
+    let Some(first) = found.offending().next() else {
+        return (details, texts);
+    };
+    let call = told.trajectory.tool_calls.get(first);
+    let names = |pattern: &&CallPattern| call.is_some_and(|call| pattern.name.is_match(&call.name));
+    for pattern in rule.shape().kinds().filter(names) {
+        let (of_pattern, text) = pattern.values_of(first, told);
+        details.extend(of_pattern);
+        texts.push_str(&text);
+    }
+    (details, texts)
 }
 
 fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Rule>, D::Error> {
@@ -211,7 +228,11 @@ impl Evaluate for Constraints {
         let (mut rows, mut rules) = (Vec::new(), Vec::new());
         let (mut violations, mut offending) = (Vec::new(), Vec::new());
         for (rule, found) in self.rules.iter().zip(found) {
-            let violation = rule_explanation::violation(rule, found, judgement.trajectory);
+            let mut violation = rule_explanation::violation(rule, found, judgement.trajectory);
+            let (values, shown) = values_of(rule, found, judgement.told());
+            violation
+                .iter_mut()
+                .for_each(|sentence| sentence.push_str(&shown));
             let note = match (&violation, found.n_activations) {
                 (Some(sentence), _) => Some(sentence.clone()),
                 (None, 0) => Some(rule_explanation::asking(rule)),
@@ -230,7 +251,7 @@ impl Evaluate for Constraints {
             offending.extend(violation.iter().flat_map(|_| found.offending()));
             violations.extend(violation);
             let because: Vec<_> = found.because.iter().map(|calls| from_one(calls)).collect();
-            rules.push(json!({
+            let mut details = json!({
                 "template": rule.template(),
                 "satisfied": found.is_satisfied(),
                 "activations": found.n_activations,
@@ -239,7 +260,11 @@ impl Evaluate for Constraints {
                 "vacuous": found.n_activations == 0,
                 "violated": from_one(&found.violated),
                 "because": because,
-            }));
+            });
+            if !values.is_empty() {
+                details["values"] = values.into();
+            }
+            rules.push(details);
         }
         if violations.is_empty() {
             let nowhere = (self.rules.iter().zip(found))

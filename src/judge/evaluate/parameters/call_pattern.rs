@@ -10,15 +10,17 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use text::code;
 
+use super::condition::{Condition, Where, at_least_one_condition};
 use super::field_aliases::Hinted;
 use super::limits::whole_number;
 use super::optional::written;
 use super::pattern::{Pattern, PlacedPattern};
-use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
-use crate::evaluate::comparison::score::{CallError, EvaluationError};
+use crate::evaluate::comparison::captured::{CapturedValues, Known, Read, Tri};
+use crate::evaluate::comparison::score::{CallError, EvaluationError, Explain};
+use crate::evaluate::comparison::value_path::ValuePath;
 use crate::extract::Trajectory;
 
 /// What is asked of one call. Which fields may be written depends on the list.
@@ -62,6 +64,15 @@ pub struct CallPattern {
     )]
     #[schemars(with = "Pattern")]
     pub result: Option<Pattern>,
+    /// Conditions on values, by path such as `args.amount`; all of them must hold.
+    #[serde(
+        default,
+        rename = "where",
+        deserialize_with = "at_least_one_condition",
+        skip_serializing_if = "Where::is_empty"
+    )]
+    #[schemars(with = "BTreeMap<String, Condition>")]
+    pub conditions: Where,
     /// How many such calls there must be, at least 1.
     #[serde(default, skip_serializing_if = "MinCount::is_one")]
     pub min_count: MinCount,
@@ -84,6 +95,13 @@ pub struct CallPattern {
     )]
     #[schemars(with = "BeforeStep")]
     pub before_step: Option<BeforeStep>,
+}
+
+/// What the text about a call may show.
+#[derive(Clone, Copy)]
+pub(crate) struct Told<'a> {
+    pub(crate) trajectory: &'a Trajectory,
+    pub(crate) explain: &'a Explain,
 }
 
 /// Compares calls with patterns, and remembers the first call that lacks an argument which a
@@ -111,6 +129,7 @@ impl CallPattern {
             path: None,
             args: BTreeMap::new(),
             result: None,
+            conditions: Where::new(),
             min_count: MinCount::default(),
             is_final: false,
             at_step: None,
@@ -162,6 +181,12 @@ impl CallPattern {
                 .as_mut()
                 .map(|pattern| placed("result", pattern)),
         );
+        patterns.extend(self.conditions.iter_mut().filter_map(|(at, condition)| {
+            Some(PlacedPattern {
+                path: path_to(&["where", at.as_str(), "regex"]),
+                pattern: condition.pattern_mut()?,
+            })
+        }));
         patterns
     }
 
@@ -216,7 +241,84 @@ impl CallPattern {
                 None => Tri::Maybe,
             });
         }
+        if !self.conditions.is_empty() && fit > Tri::No {
+            fit = fit.min(self.fit_conditions(call_idx, captured));
+        }
         Fit::Known(fit)
+    }
+
+    /// Do the values of a call satisfy all conditions?
+    fn fit_conditions(&self, call_idx: usize, captured: &mut CapturedValues<'_>) -> Tri {
+        let mut fit = Tri::Yes;
+        for of_result in [false, true] {
+            let of_part = |path: &&ValuePath| path.of_result == of_result;
+            if fit == Tri::No || !self.conditions.keys().any(|path| of_part(&path)) {
+                continue;
+            }
+            let read = captured.read(call_idx, of_result);
+            let (root, incomplete) = match &read {
+                Read::Whole(value) => (Some(*value), Vec::new()),
+                Read::Beginning(beginning) => (Some(beginning.json()), beginning.incomplete()),
+                Read::None => (None, Vec::new()),
+                Read::Unknown => {
+                    fit = Tri::Maybe;
+                    continue;
+                }
+            };
+            for (path, condition) in &self.conditions {
+                if path.of_result != of_result {
+                    continue;
+                }
+                let found = root.map(|root| path.follow(root, &incomplete));
+                let found = found.unwrap_or_default();
+                if !captured.spend_searching(found.n_visited) {
+                    return Tri::Maybe;
+                }
+                let (holds, doubts) = condition.fit(&found, &incomplete, captured);
+                if holds == Tri::Maybe {
+                    doubts.note(call_idx, path, captured);
+                }
+                fit = fit.min(holds);
+            }
+        }
+        fit
+    }
+
+    /// For details: the conditions on a call that fits. And for the text, what its values are, if
+    /// values are shown.
+    pub(crate) fn values_of(&self, call_idx: usize, judgement: Told<'_>) -> (Vec<Value>, String) {
+        let Told {
+            trajectory,
+            explain,
+        } = judgement;
+        let (mut details, mut texts) = (Vec::new(), Vec::new());
+        for (path, condition) in &self.conditions {
+            let call = trajectory.tool_calls.get(call_idx);
+            let actual = call.and_then(|call| explain.value(&path.text_of_values(call)?));
+            for (operator, expected) in condition.parts() {
+                let mut detail = json!({
+                    "call": call_idx + 1,
+                    "path": path.as_str(),
+                    "operator": operator,
+                    "expected": expected,
+                });
+                if let Some(actual) = &actual {
+                    detail["actual"] = actual.as_str().into();
+                }
+                details.push(detail);
+            }
+            texts.extend(actual.map(|text| format!("{} is {}", code(path.as_str()), code(&text))));
+        }
+        let text = match texts.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", texts.join(", ")),
+        };
+        (details, text)
+    }
+
+    /// Does it read results, by a pattern or a condition?
+    pub(crate) fn reads_result(&self) -> bool {
+        self.result.is_some() || self.conditions.keys().any(|path| path.of_result)
     }
 
     /// Fields by which no call can match; `place` is the path of this pattern. No value but a text
@@ -233,7 +335,7 @@ impl CallPattern {
             .map(|(argument, pattern)| {
                 format!(
                     "`{place}.args.{argument}` is a pattern, which matches only text, never the \
-                     JSON value {pattern}: compare values with `tool_call_args`, or write \
+                     JSON value {pattern}: compare values with `where`, or write \
                      `^{pattern}$` if the argument is a text"
                 )
             });
@@ -243,7 +345,16 @@ impl CallPattern {
                  never satisfied"
             )
         });
-        never.into_iter().chain(values).collect()
+        let conditions = self.conditions.iter();
+        let booleans = conditions.filter_map(|(path, condition)| {
+            let word = condition.yaml_boolean()?;
+            Some(format!(
+                "`{place}.where.{}` compares with the text `{word}`: for a boolean write `true` or \
+                 `false`",
+                path.as_str()
+            ))
+        });
+        never.into_iter().chain(values).chain(booleans).collect()
     }
 
     /// Can a call be at fault for lacking an argument?
@@ -265,7 +376,13 @@ impl fmt::Display for CallPattern {
             .chain(shortcuts)
             .chain(self.args.keys().map(String::as_str))
             .chain(self.result.as_ref().map(|_| "result"));
-        let fields: Vec<String> = fields.map(code).collect();
+        let conditions = self.conditions.iter();
+        let conditions =
+            conditions.map(|(path, condition)| format!("{} {condition}", path.as_str()));
+        let fields: Vec<String> = fields
+            .map(code)
+            .chain(conditions.map(|text| code(&text)))
+            .collect();
         f.write_str(&code(self.name.as_str()))?;
         match fields.is_empty() {
             true => Ok(()),
@@ -405,7 +522,9 @@ pub enum InRule {}
 impl CallList for InRule {
     const ENTRY: &'static str = "CallOfRule";
     const DESCRIPTION: &'static str = "The calls that a rule is about.";
-    const FIELDS: &'static [&'static str] = &["name", "error", "command", "path", "args", "result"];
+    const FIELDS: &'static [&'static str] = &[
+        "name", "error", "command", "path", "args", "result", "where",
+    ];
 }
 
 impl CallList for Required {
@@ -418,6 +537,7 @@ impl CallList for Required {
         "path",
         "args",
         "result",
+        "where",
         "min_count",
         "final",
         "at_step",
@@ -428,13 +548,15 @@ impl CallList for Required {
 impl CallList for Disallowed {
     const ENTRY: &'static str = "DisallowedCall";
     const DESCRIPTION: &'static str = "A call that must not be made.";
-    const FIELDS: &'static [&'static str] = &["name", "error", "command", "path", "args", "result"];
+    const FIELDS: &'static [&'static str] = &[
+        "name", "error", "command", "path", "args", "result", "where",
+    ];
 }
 
 impl CallList for Sequence {
     const ENTRY: &'static str = "SequenceCall";
     const DESCRIPTION: &'static str = "A call in its turn.";
-    const FIELDS: &'static [&'static str] = &["name", "error", "command", "path", "args"];
+    const FIELDS: &'static [&'static str] = &["name", "error", "command", "path", "args", "where"];
 }
 
 impl<L> From<CallPattern> for Entry<L> {

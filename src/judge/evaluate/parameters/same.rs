@@ -1,5 +1,4 @@
-//! Paths to the values on which two calls must agree, as `same` lists them. Knows how they
-//! are written and what they lead to, not what agrees.
+//! Where two calls must agree, as `same` lists it. Knows how it is written, not what agrees.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,11 +7,10 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::Value;
-use smallvec::SmallVec;
 use text::code;
 
 use super::field_aliases::Hinted;
+use crate::evaluate::comparison::value_path::ValuePath;
 
 /// Where two calls must agree: a path for both, or a path each.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,89 +21,13 @@ pub struct Same {
     pub(crate) b: ValuePath,
 }
 
-/// A path: `args` or `result`, then keys, indices or `*`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ValuePath {
-    text: String,
-    /// `result`, not `args`.
-    pub(crate) of_result: bool,
-    steps: Vec<Step>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
-    /// A key of an object, or a position in a list.
-    Key(String),
-    /// Every element of a list.
-    Each,
-}
-
 impl Same {
     /// "`args.path`", or both paths.
     pub(crate) fn describe(&self) -> String {
         match self.a == self.b {
-            true => code(&self.a.text),
-            false => format!("{} as {}", code(&self.b.text), code(&self.a.text)),
+            true => code(self.a.as_str()),
+            false => format!("{} as {}", code(self.b.as_str()), code(self.a.as_str())),
         }
-    }
-}
-
-impl ValuePath {
-    fn parse(text: &str) -> Result<Self, String> {
-        let mut words = text.split('.');
-        let of_result = match words.next() {
-            Some("args") => false,
-            Some("result") => true,
-            _ => {
-                return Err(format!(
-                    "the path `{text}` leads nowhere: it begins with `args` or `result`, then come \
-                     keys, indices or `*`, such as `args.path` or `result.items.*.id`"
-                ));
-            }
-        };
-        let steps = words.map(|word| match word {
-            "" => Err(format!(
-                "the path `{text}` has an empty key: write keys with one dot between them"
-            )),
-            "*" => Ok(Step::Each),
-            key => Ok(Step::Key(key.to_owned())),
-        });
-        Ok(Self {
-            text: text.to_owned(),
-            of_result,
-            steps: steps.collect::<Result<_, _>>()?,
-        })
-    }
-
-    /// As it was written.
-    pub(crate) fn as_str(&self) -> &str {
-        &self.text
-    }
-
-    /// The values it leads to; null is none.
-    pub(crate) fn values<'v>(&self, value: &'v Value) -> SmallVec<[&'v Value; 1]> {
-        let mut values = SmallVec::from_buf([value]);
-        for step in &self.steps {
-            values = match step {
-                Step::Each => (values.into_iter())
-                    .filter_map(Value::as_array)
-                    .flatten()
-                    .collect(),
-                Step::Key(key) => (values.into_iter())
-                    .filter_map(|value| child(value, key))
-                    .collect(),
-            };
-        }
-        values.retain(|value| !value.is_null());
-        values
-    }
-}
-
-fn child<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {
-    match value {
-        Value::Object(fields) => fields.get(key),
-        Value::Array(items) => items.get(key.parse::<usize>().ok()?),
-        _ => None,
     }
 }
 
@@ -121,33 +43,6 @@ pub(crate) fn at_least_one_path<'de, D: Deserializer<'de>>(
             "`same` names no path: write one such as `args.path`, or leave `same` out",
         )),
         false => Ok(same),
-    }
-}
-
-impl<'de> Deserialize<'de> for ValuePath {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Self::parse(&text).map_err(de::Error::custom)
-    }
-}
-
-impl Serialize for ValuePath {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.text.serialize(serializer)
-    }
-}
-
-impl JsonSchema for ValuePath {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "ValuePath".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": "^(args|result)(\\.[^.]+)*$" })
     }
 }
 

@@ -157,7 +157,7 @@ impl<'a> RuleJudge<'a> {
             .map(|name| self.reader.fits_name(pattern, name))
             .collect();
         let cut_short = self.trajectory.cut_short;
-        let reads_result = pattern.result.is_some();
+        let reads_result = pattern.reads_result();
         (0..self.name_of.len())
             .map(|call_idx| {
                 let named = by_name[self.name_of[call_idx] as usize];

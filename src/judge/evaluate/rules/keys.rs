@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 
 use crate::evaluate::comparison::agreement::Numbering;
 use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
-use crate::evaluate::parameters::same::{Same, ValuePath};
+use crate::evaluate::comparison::value_path::ValuePath;
+use crate::evaluate::parameters::same::Same;
 use crate::extract::equality;
 
 /// Most paths that are kept from one rule to the next.
