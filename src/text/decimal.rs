@@ -168,13 +168,20 @@ impl Sum {
         })
     }
 
+    /// Is it below zero?
+    pub fn is_negative(&self) -> bool {
+        self.units < 0
+    }
+
     /// The sum with another; `None` if either, or the sum, has too many digits at their common
     /// scale.
     pub fn plus(self, other: Self) -> Option<Self> {
+        if other.units == 0 {
+            return Some(self);
+        }
         let scale = self.scale.max(other.scale);
         let units = self.at_scale(scale)?.checked_add(other.at_scale(scale)?)?;
-        let fits = units.unsigned_abs() < 10_u128.pow(MAX_DIGITS);
-        fits.then_some(Self { units, scale })
+        is_short(units).then_some(Self { units, scale })
     }
 
     fn at_scale(self, scale: u32) -> Option<i128> {
@@ -184,8 +191,13 @@ impl Sum {
             (0, _) => 0,
             _ => self.units.checked_mul(10_i128.checked_pow(n_zeros)?)?,
         };
-        (units.unsigned_abs() < 10_u128.pow(MAX_DIGITS)).then_some(units)
+        is_short(units).then_some(units)
     }
+}
+
+fn is_short(units: i128) -> bool {
+    const LIMIT: u128 = 10_u128.pow(MAX_DIGITS);
+    units.unsigned_abs() < LIMIT
 }
 
 /// Without an exponent: `1250.5`.

@@ -38,6 +38,36 @@ pub(super) mod value {
     }
 }
 
+/// Lists of which one item stands for itself.
+pub(super) mod one_or_more {
+    use serde::de::DeserializeOwned;
+
+    use super::{Deserialize, Deserializer, Serialize, Serializer, Value};
+
+    pub(in super::super) fn serialize<T: Serialize, S: Serializer>(
+        items: &[T],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match items {
+            [item] => item.serialize(serializer),
+            items => items.serialize(serializer),
+        }
+    }
+
+    pub(in super::super) fn deserialize<'de, T: DeserializeOwned, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<T>, D::Error> {
+        let items = match Value::deserialize(deserializer)? {
+            Value::Array(items) => items,
+            item => vec![item],
+        };
+        let items = items.into_iter().map(serde_json::from_value);
+        items
+            .collect::<Result<_, _>>()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
 /// Maps of `google.protobuf.Value`.
 pub(super) mod values {
     use std::collections::BTreeMap;

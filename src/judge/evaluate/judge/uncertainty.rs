@@ -135,6 +135,12 @@ pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory, explain: &Expl
             )
         }),
         no_number(missing, trajectory, explain),
+        missing.no_value.as_ref().map(|path| {
+            format!(
+                "no call that `total` is about has a value at {}, which may have another name",
+                code(path.as_str())
+            )
+        }),
         trajectory.cut_short.then(|| {
             let consequence = match trajectory.from_messages {
                 true => "its calls are known from model messages only",

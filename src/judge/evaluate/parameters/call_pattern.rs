@@ -8,8 +8,8 @@ use std::marker::PhantomData;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 use text::code;
 
@@ -517,7 +517,7 @@ pub enum Sequence {}
 
 /// Calls that a rule is about.
 #[derive(Debug, Clone, PartialEq)]
-pub enum InRule {}
+pub(crate) enum InRule {}
 
 impl CallList for InRule {
     const ENTRY: &'static str = "CallOfRule";
@@ -578,27 +578,149 @@ impl<L> Entry<L> {
     }
 }
 
+struct EntryVisitor<L>(PhantomData<L>);
+
+impl<'de, L: CallList> Visitor<'de> for EntryVisitor<L> {
+    type Value = Entry<L>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a pattern of the tool's name, or a map with `name` and more")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Entry<L>, E> {
+        Ok(CallPattern::named(Pattern::from(name.to_owned())).into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Entry<L>, A::Error> {
+        let map = MapAccessDeserializer::new(map);
+        let pattern = CallPattern::deserialize(Hinted::with_fields(map, L::FIELDS))?;
+        Ok(pattern.into())
+    }
+}
+
 impl<'de, L: CallList> Deserialize<'de> for Entry<L> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct EntryVisitor<L>(PhantomData<L>);
-        impl<'de, L: CallList> Visitor<'de> for EntryVisitor<L> {
-            type Value = Entry<L>;
+        deserializer.deserialize_any(EntryVisitor(PhantomData))
+    }
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a pattern of the tool's name, or a map with `name` and more")
+/// A kind of calls: those that fit one of its patterns.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Calls {
+    entries: Vec<Entry<InRule>>,
+    /// It was written as a list. One pattern is the same with and without.
+    is_list: bool,
+}
+
+impl Calls {
+    /// Its patterns, at least one.
+    pub(crate) fn patterns(&self) -> impl Iterator<Item = &CallPattern> {
+        self.entries.iter().map(|entry| &entry.pattern)
+    }
+
+    /// Each pattern, and its place in the list that it is written in.
+    pub(crate) fn placed(&self) -> impl Iterator<Item = (String, &CallPattern)> {
+        let place = |at| {
+            if self.is_list {
+                format!("[{at}]")
+            } else {
+                String::new()
             }
+        };
+        self.patterns()
+            .enumerate()
+            .map(move |(at, pattern)| (place(at), pattern))
+    }
 
-            fn visit_str<E: Error>(self, name: &str) -> Result<Entry<L>, E> {
-                Ok(CallPattern::named(Pattern::from(name.to_owned())).into())
-            }
+    /// All patterns of theirs, below a path.
+    pub(crate) fn patterns_mut(&mut self, path: &[&str]) -> Vec<PlacedPattern<'_>> {
+        let is_list = self.is_list;
+        let entries = self.entries.iter_mut().enumerate();
+        let of_entries = entries.flat_map(|(at, entry)| match is_list {
+            true => (entry.pattern).patterns_mut(&[path, &[&at.to_string()]].concat()),
+            false => entry.pattern.patterns_mut(path),
+        });
+        of_entries.collect()
+    }
+}
 
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Entry<L>, A::Error> {
-                let map = MapAccessDeserializer::new(map);
-                let pattern = CallPattern::deserialize(Hinted::with_fields(map, L::FIELDS))?;
-                Ok(pattern.into())
+/// "`^transfer$` or `^refund$`".
+impl fmt::Display for Calls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, pattern) in self.patterns().enumerate() {
+            write!(f, "{}{pattern}", if at == 0 { "" } else { " or " })?;
+        }
+        Ok(())
+    }
+}
+
+impl<'de> Deserialize<'de> for Calls {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct CallsVisitor;
+        const ONE: EntryVisitor<InRule> = EntryVisitor(PhantomData);
+        fn of_one(entry: Entry<InRule>) -> Calls {
+            Calls {
+                entries: vec![entry],
+                is_list: false,
             }
         }
-        deserializer.deserialize_any(EntryVisitor(PhantomData))
+        impl<'de> Visitor<'de> for CallsVisitor {
+            type Value = Calls;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                ONE.expecting(f)?;
+                f.write_str(", or a list of them")
+            }
+
+            fn visit_str<E: Error>(self, name: &str) -> Result<Calls, E> {
+                ONE.visit_str(name).map(of_one)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Calls, A::Error> {
+                ONE.visit_map(map).map(of_one)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Calls, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = items.next_element()? {
+                    entries.push(entry);
+                }
+                match entries.is_empty() {
+                    true => Err(Error::custom("no call fits an empty list: write a pattern")),
+                    false => Ok(Calls {
+                        entries,
+                        is_list: true,
+                    }),
+                }
+            }
+        }
+        deserializer.deserialize_any(CallsVisitor)
+    }
+}
+
+impl Serialize for Calls {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.entries.as_slice() {
+            [entry] => entry.serialize(serializer),
+            entries => entries.serialize(serializer),
+        }
+    }
+}
+
+impl JsonSchema for Calls {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Calls".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let entry = generator.subschema_for::<EntryMap<InRule>>();
+        let entry = json_schema!({ "anyOf": [generator.subschema_for::<Pattern>(), entry] });
+        let list = json_schema!({ "type": "array", "items": entry, "minItems": 1 });
+        json_schema!({ "anyOf": [entry, list] })
     }
 }
 

@@ -95,7 +95,7 @@ enum Operator {
 
 /// A number as it was written: a JSON number, or a text that is one.
 #[derive(Debug, Clone, PartialEq)]
-struct Bound(Value);
+pub(crate) struct Bound(Value);
 
 /// Why it is not known whether values satisfy a condition.
 #[derive(Debug, Clone, Copy, Default)]
@@ -396,7 +396,7 @@ fn text_of(value: &Value) -> Option<Cow<'_, str>> {
 }
 
 impl Bound {
-    fn new(operator: &str, value: Value) -> Result<Self, String> {
+    pub(crate) fn new(operator: &str, value: Value) -> Result<Self, String> {
         match number_of(&value) {
             Some(_) => Ok(Self(value)),
             None => Err(format!(
@@ -406,12 +406,32 @@ impl Bound {
         }
     }
 
-    fn number(&self) -> Decimal<'_> {
+    pub(crate) fn number(&self) -> Decimal<'_> {
         number_of(&self.0).expect("a bound is a number since it was read")
     }
 
-    fn text(&self) -> Cow<'_, str> {
+    pub(crate) fn text(&self) -> Cow<'_, str> {
         text_of(&self.0).unwrap_or_else(|| self.0.to_string().into())
+    }
+}
+
+impl Serialize for Bound {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl JsonSchema for Bound {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Bound".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["number", "string"] })
     }
 }
 
@@ -673,7 +693,7 @@ impl JsonSchema for Condition {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let bound = json_schema!({ "type": ["number", "string"] });
+        let bound = Bound::json_schema(generator);
         let list = json_schema!({ "type": "array", "minItems": 1 });
         let text = json_schema!({ "type": "string" });
         json_schema!({
