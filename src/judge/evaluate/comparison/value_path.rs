@@ -29,7 +29,11 @@ enum Step {
 }
 
 impl ValuePath {
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    /// Reads `args.lines.*.amount`.
+    ///
+    /// # Errors
+    /// What is wrong with the path.
+    pub fn parse(text: &str) -> Result<Self, String> {
         let mut words = text.split('.');
         let of_result = match words.next() {
             Some("args") => false,
@@ -56,7 +60,7 @@ impl ValuePath {
     }
 
     /// As it was written.
-    pub(crate) fn as_str(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         &self.text
     }
 
@@ -67,16 +71,23 @@ impl ValuePath {
         values
     }
 
+    /// The values that it leads to in a call. `None` where they were not captured, or were cut.
+    pub fn values_in<'v>(&self, call: &'v ToolCall) -> Option<Vec<&'v Value>> {
+        let (payload, is_captured) = match self.of_result {
+            true => (&call.result, call.captured.result),
+            false => (&call.args, call.captured.args),
+        };
+        match payload {
+            Some(payload) if payload.is_cut() => None,
+            Some(payload) => Some(self.values(payload.json()).into_vec()),
+            None => is_captured.then(Vec::new),
+        }
+    }
+
     /// The JSON of the values that it leads to in a call, of a single text the text itself. `None`
     /// where they are not known, or there are none.
     pub(crate) fn text_of_values(&self, call: &ToolCall) -> Option<String> {
-        let payload = if self.of_result {
-            &call.result
-        } else {
-            &call.args
-        };
-        let payload = payload.as_ref().filter(|payload| !payload.is_cut())?;
-        match self.values(payload.json()).as_slice() {
+        match self.values_in(call)?.as_slice() {
             [] => None,
             [Value::String(text)] => Some(text.clone()),
             [value] => Some(value.to_string()),

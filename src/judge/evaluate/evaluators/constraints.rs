@@ -33,7 +33,7 @@ use crate::extract::Trajectory;
 /// # Why
 /// What teams write by hand are rules, not lists: authenticate before every transfer, read a file
 /// before editing that file, an approval is used once, tests after the last edit, never twice for
-/// one order. [Twelve rules](rules.md) have a run that keeps and a run that breaks each.
+/// one order. [Sixteen rules](rules.md) have a run that keeps and a run that breaks each.
 ///
 /// # Example
 /// ```yaml

@@ -29,7 +29,7 @@ impl Beginning {
             Kept::Beginning => {
                 // The text of a string may stand in quotes, and that of a number in none.
                 let may_be_scalar = payload.text.trim_start().starts_with('"')
-                    || !payload.text.bytes().any(|byte| is_not_of_scalar(byte));
+                    || !payload.text.bytes().any(is_not_of_scalar);
                 (!may_be_scalar).then(|| Self::of_text(&payload.text))
             }
         }
