@@ -1,5 +1,6 @@
 //! Compares `constraints`, `trajectory_match` and `efficiency`, and what they and `tool_calls` say
-//! of values, with the answers of independent oracles (`tests/conformance/README-beyond.md`). Each criterion is loaded from the text of a
+//! of values, with the answers of independent oracles (`tests/conformance/README-beyond.md`). Each
+//! criterion is loaded from the text of a
 //! configuration file, and the calls arrive as OTLP spans with times of their own through scan and
 //! pipeline, once in order and once reversed. Does not prove the texts.
 

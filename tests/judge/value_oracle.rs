@@ -249,7 +249,10 @@ proptest! {
         by_key in any::<bool>(),
     ) {
         let amount = |cents: i64, is_text: bool| match is_text {
-            true => json!(format!("{}{}.{:02}", if cents < 0 { "-" } else { "" }, cents.abs() / 100, cents.abs() % 100)),
+            true => {
+                let (sign, cents) = (if cents < 0 { "-" } else { "" }, cents.abs());
+                json!(format!("{sign}{}.{:02}", cents / 100, cents % 100))
+            }
             false => serde_json::from_str(&format!("{cents}e-2")).unwrap(),
         };
         let made: Vec<SpanCall> = calls.iter().map(|(cents, key, is_text)| {
@@ -299,7 +302,7 @@ proptest! {
         ] {
             prop_assert!(
                 lost == whole || lost == Verdict::NotEvaluated || whole == Verdict::NotEvaluated,
-                "{:?} became {:?} with {} bytes: {} of {:?}", whole, lost, max_value_size, evaluate, calls
+                "{whole:?} became {lost:?} with {max_value_size} bytes: {evaluate} of {calls:?}"
             );
         }
     }

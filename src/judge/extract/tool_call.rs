@@ -65,14 +65,14 @@ pub struct Payload {
     /// only for values that came as OTLP arrays or maps.
     pub text: Arc<str>,
     /// How to read the text, once.
-    read: fn(&str) -> (Value, Kept),
+    read: fn(&str) -> (Value, KeptPart),
     /// Boxed: most payloads are never read, and calls are moved about.
-    json: OnceLock<Box<(Value, Kept)>>,
+    json: OnceLock<Box<(Value, KeptPart)>>,
 }
 
 /// How much of a value was kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum KeptPart {
     /// All of it.
     Whole,
     /// The beginning of its text, which may be JSON.
@@ -100,7 +100,7 @@ impl ToolCall {
 
     /// The first calls of a list without their values, which are neither absent nor known.
     pub(super) fn all_without_values(calls: &[Self], n_first: usize) -> Vec<Self> {
-        let lost = Payload::unread("", |_| (Value::String(String::new()), Kept::Unreadable));
+        let lost = Payload::unread("", |_| (Value::String(String::new()), KeptPart::Unreadable));
         let first = calls.iter().take(n_first);
         first.map(|call| call.without_values(&lost)).collect()
     }
@@ -110,15 +110,19 @@ impl Payload {
     /// A text and its value as JSON; a plain text is a JSON string. `cut` if something is missing
     /// at its end.
     pub fn new(text: impl Into<Arc<str>>, json: Value, cut: bool) -> Self {
-        let kept = if cut { Kept::Unreadable } else { Kept::Whole };
+        let kept = if cut {
+            KeptPart::Unreadable
+        } else {
+            KeptPart::Whole
+        };
         Self::read(text, json, kept)
     }
 
     /// A text that was read.
-    pub(super) fn read(text: impl Into<Arc<str>>, json: Value, kept: Kept) -> Self {
+    pub(super) fn read(text: impl Into<Arc<str>>, json: Value, kept: KeptPart) -> Self {
         Self {
             text: text.into(),
-            read: |_| (Value::Null, Kept::Whole),
+            read: |_| (Value::Null, KeptPart::Whole),
             json: Box::new((json, kept)).into(),
         }
     }
@@ -139,7 +143,7 @@ impl Payload {
     }
 
     /// A text that `read` parses on first use: its JSON, and how much of it was kept.
-    pub(crate) fn unread(text: &str, read: fn(&str) -> (Value, Kept)) -> Self {
+    pub(crate) fn unread(text: &str, read: fn(&str) -> (Value, KeptPart)) -> Self {
         Self {
             text: text.into(),
             read,
@@ -154,15 +158,15 @@ impl Payload {
 
     /// Is something missing at its end? Then never compare it as if it were whole.
     pub fn is_cut(&self) -> bool {
-        self.kept() != Kept::Whole
+        self.kept() != KeptPart::Whole
     }
 
     /// How much of it was kept.
-    pub(crate) fn kept(&self) -> Kept {
+    pub(crate) fn kept(&self) -> KeptPart {
         self.parsed().1
     }
 
-    fn parsed(&self) -> &(Value, Kept) {
+    fn parsed(&self) -> &(Value, KeptPart) {
         self.json.get_or_init(|| Box::new((self.read)(&self.text)))
     }
 }

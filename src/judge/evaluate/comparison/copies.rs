@@ -8,9 +8,9 @@ use memchr::memmem;
 use serde_json::Value;
 
 use super::captured::Tri;
-use super::value_path::{Found, is_one_of};
+use super::value_path::{PathValues, is_one_of};
 
-/// Texts shorter than this are in most others by chance, in characters.
+/// TextLeaves shorter than this are in most others by chance, in characters.
 const MIN_WHOLE: usize = 8;
 
 /// Most bytes of one value that are looked up: an index takes some 40 bytes for each.
@@ -32,7 +32,7 @@ pub(crate) enum Copied {
 
 /// The texts and numbers in the values at a path.
 #[derive(Debug, Default)]
-pub(crate) struct Texts<'v> {
+pub(crate) struct TextLeaves<'v> {
     texts: Vec<Text<'v>>,
     /// More of them may lie behind a cut.
     is_open: bool,
@@ -45,9 +45,9 @@ struct Text<'v> {
     is_cut: bool,
 }
 
-impl<'v> Texts<'v> {
+impl<'v> TextLeaves<'v> {
     /// Of values some of which are incomplete.
-    pub(crate) fn new(found: &Found<'v>, incomplete: &[&Value]) -> Self {
+    pub(crate) fn new(found: &PathValues<'v>, incomplete: &[&Value]) -> Self {
         let mut texts = Self {
             texts: Vec::new(),
             is_open: found.is_open,
@@ -82,12 +82,12 @@ impl<'v> Texts<'v> {
     }
 
     /// These texts, of a value that does not stay.
-    pub(crate) fn into_owned(self) -> Texts<'static> {
+    pub(crate) fn into_owned(self) -> TextLeaves<'static> {
         let owned = |text: Text<'v>| Text {
             text: Cow::Owned(text.text.into_owned()),
             is_cut: text.is_cut,
         };
-        Texts {
+        TextLeaves {
             texts: self.texts.into_iter().map(owned).collect(),
             is_open: self.is_open,
         }
@@ -116,13 +116,13 @@ impl<'v> Texts<'v> {
 /// The first values of a pair, prepared for comparing them with several others.
 pub(crate) struct Source<'t, 'v> {
     copied: Copied,
-    texts: &'t Texts<'v>,
+    texts: &'t TextLeaves<'v>,
     /// The places of all runs, for [`Copied::Shared`]. `None` if there is too much to index.
     runs: Option<HashMap<&'t str, (&'t str, usize)>>,
 }
 
 impl<'t, 'v> Source<'t, 'v> {
-    pub(crate) fn new(copied: Copied, texts: &'t Texts<'v>, spend: &mut Spend<'_>) -> Self {
+    pub(crate) fn new(copied: Copied, texts: &'t TextLeaves<'v>, spend: &mut Spend<'_>) -> Self {
         let n_bytes = texts.n_bytes();
         let runs = match copied {
             Copied::Shared(length) => {
@@ -143,7 +143,7 @@ impl<'t, 'v> Source<'t, 'v> {
     }
 
     /// Is there a copy, as far as is known, and how many characters has it?
-    pub(crate) fn copy_in(&self, other: &Texts<'_>, spend: &mut Spend<'_>) -> (Tri, usize) {
+    pub(crate) fn copy_in(&self, other: &TextLeaves<'_>, spend: &mut Spend<'_>) -> (Tri, usize) {
         match self.copied {
             Copied::AInB => a_in_b(self.texts, other, spend),
             Copied::BInA => b_in_a(self.texts, other, spend),
@@ -151,7 +151,7 @@ impl<'t, 'v> Source<'t, 'v> {
         }
     }
 
-    fn shared(&self, length: usize, other: &Texts<'_>, spend: &mut Spend<'_>) -> (Tri, usize) {
+    fn shared(&self, length: usize, other: &TextLeaves<'_>, spend: &mut Spend<'_>) -> (Tri, usize) {
         let Some(indexed) = &self.runs else {
             spend(u64::MAX);
             return (Tri::Maybe, 0);
@@ -192,7 +192,7 @@ fn cost_of_runs(n_bytes: usize, length: usize) -> u64 {
     (n_bytes as u64).saturating_mul(1 + length as u64 / 8)
 }
 
-fn a_in_b(a: &Texts<'_>, b: &Texts<'_>, spend: &mut Spend<'_>) -> (Tri, usize) {
+fn a_in_b(a: &TextLeaves<'_>, b: &TextLeaves<'_>, spend: &mut Spend<'_>) -> (Tri, usize) {
     if a.is_empty() || b.is_empty() {
         return (Tri::No, 0);
     }
@@ -220,7 +220,7 @@ fn a_in_b(a: &Texts<'_>, b: &Texts<'_>, spend: &mut Spend<'_>) -> (Tri, usize) {
     (found, 0)
 }
 
-fn b_in_a(a: &Texts<'_>, b: &Texts<'_>, spend: &mut Spend<'_>) -> (Tri, usize) {
+fn b_in_a(a: &TextLeaves<'_>, b: &TextLeaves<'_>, spend: &mut Spend<'_>) -> (Tri, usize) {
     let sought = || {
         b.texts
             .iter()
@@ -293,7 +293,7 @@ mod tests {
     fn copy(copied: Copied, a: &Value, b: &Value) -> (Tri, usize) {
         let root = ValuePath::parse("args").unwrap();
         let spend = &mut |_| true;
-        let texts = |value| Texts::new(&root.follow(value, &[]), &[]);
+        let texts = |value| TextLeaves::new(&root.follow(value, &[]), &[]);
         let (a, b) = (texts(a), texts(b));
         Source::new(copied, &a, spend).copy_in(&b, spend)
     }

@@ -96,8 +96,8 @@ impl ValuePath {
     }
 
     /// The values it leads to, null among them. Of a value that was cut, some parts are incomplete.
-    pub(crate) fn follow<'v>(&self, value: &'v Value, incomplete: &[&'v Value]) -> Found<'v> {
-        let mut found = Found {
+    pub(crate) fn follow<'v>(&self, value: &'v Value, incomplete: &[&'v Value]) -> PathValues<'v> {
+        let mut found = PathValues {
             values: SmallVec::from_buf([value]),
             is_open: false,
             n_visited: 1,
@@ -131,7 +131,7 @@ impl ValuePath {
 
 /// The values at a path.
 #[derive(Default)]
-pub(crate) struct Found<'v> {
+pub(crate) struct PathValues<'v> {
     pub(crate) values: SmallVec<[&'v Value; 1]>,
     /// More of them may lie behind a cut.
     pub(crate) is_open: bool,

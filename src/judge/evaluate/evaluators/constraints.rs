@@ -72,7 +72,7 @@ use crate::extract::Trajectory;
 /// | `alternate_succession`, `chain_succession` | each a, each b | both of that kind | as above |
 /// | `not_succession` | each b | no a came before it | as above |
 /// | `not_chain_succession` | each b | the call right before it is no a | as above |
-/// | `total` | each a | the values `of` the calls a up to it add up to at most `max` | `of`, `max`, `within`, `same` |
+/// | `total` | each a | the sum at `of` up to it is at most `max` | `of`, `max`, `within`, `same` |
 ///
 /// - `a`, `b`: patterns of calls as in `tool_calls`: `name`, `error`, `command`, `path`, `args`,
 ///   `result`, `where`; a text is the name's pattern. Of a list of patterns, a

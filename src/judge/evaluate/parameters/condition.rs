@@ -17,16 +17,17 @@ use text::{abbreviated, nearest};
 
 use super::pattern::Pattern;
 use crate::evaluate::comparison::captured::{CapturedValues, Tri};
-use crate::evaluate::comparison::value_path::{Found, ValuePath, is_one_of};
+use crate::evaluate::comparison::value_path::{PathValues, ValuePath, is_one_of};
 use crate::extract::equality;
 
 /// Conditions by path; all of them must hold.
 pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 
-/// A pattern of a call says more about one call with `where`: a map from paths to conditions, all of
-/// which must hold. A path is `args` or `result`, then keys, positions (from 0) or `*` for every
-/// element of a list: `args.amount`, `result.items.*.id`. The text of a result is read as JSON if it
-/// is JSON. `spanscore inspect --path args.amount` shows the values at a path in recorded runs.
+/// A pattern of a call says more about one call with `where`: a map from paths to conditions, all
+/// of which must hold. A path is `args` or `result`, then keys, positions (from 0) or `*` for
+/// every element of a list: `args.amount`, `result.items.*.id`. The text of a result is read as
+/// JSON if it is JSON. `spanscore inspect --path args.amount` shows the values at a path in
+/// recorded runs.
 ///
 /// ```yaml
 /// evaluate:
@@ -42,18 +43,19 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 /// | `[DE, AT]` | `in` |
 /// | `{ equals: [1, 2] }` | equals this list |
 /// | `equals`, `not_equals`, `in`, `not_in` | equality of JSON: `7` is `7.0`, and not `"7"` |
-/// | `gt`, `gte`, `lt`, `lte` | the order of decimal numbers, exact; a lower and an upper bound may stand together |
-/// | `regex`, `contains`, `not_contains` | of a text, or of the JSON text of a number or a boolean |
+/// | `gt`, `gte`, `lt`, `lte` | exact order of decimals; a lower and an upper bound together |
+/// | `regex`, `contains`, `not_contains` | of a text, or of the JSON text of a number or boolean |
 /// | `exists: true`, `exists: false` | a value other than null is there, or none is |
 ///
-/// - *Several values.* A path with `*` leads to several: some value must satisfy all operators of its
-///   condition together. `not_equals`, `not_in` and `not_contains` hold if there is a value and none
-///   is equal, in the list, or contains the text. So `lt` and `gte` are no opposites under `*`.
+/// - *Several values.* A path with `*` leads to several: some value must satisfy all operators of
+///   its condition together. `not_equals`, `not_in` and `not_contains` hold if there is a value
+///   and none is equal, in the list, or contains the text. So `lt` and `gte` are no opposites
+///   under `*`.
 /// - *No value.* Only `exists: false` holds where there is no value. If absence counts, write a
 ///   second entry. Null is no value, except where `equals` or `in` names it.
 /// - *No number.* An order reads JSON numbers and texts that are wholly a number, `-1000.50`; not
-///   `1,000`, `+5`, `.5`, `1e3`. Any other value keeps the verdict open, and the explanation names it:
-///   a transfer whose amount is written differently does not pass.
+///   `1,000`, `+5`, `.5`, `1e3`. Any other value keeps the verdict open, and the explanation names
+///   it: a transfer whose amount is written differently does not pass.
 /// - `args: { x: "^y" }` beside `where` matches texts only.
 ///
 /// What is known of a value decides what is known of a condition:
@@ -83,10 +85,10 @@ enum Operator {
     NotEquals(Value),
     In(Vec<Value>),
     NotIn(Vec<Value>),
-    Gt(Bound),
-    Gte(Bound),
-    Lt(Bound),
-    Lte(Bound),
+    Gt(DecimalBound),
+    Gte(DecimalBound),
+    Lt(DecimalBound),
+    Lte(DecimalBound),
     Regex(Pattern),
     Contains(String),
     NotContains(String),
@@ -95,7 +97,7 @@ enum Operator {
 
 /// A number as it was written: a JSON number, or a text that is one.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Bound(Value);
+pub(crate) struct DecimalBound(Value);
 
 /// Why it is not known whether values satisfy a condition.
 #[derive(Debug, Clone, Copy, Default)]
@@ -127,7 +129,7 @@ impl Condition {
     /// Do these values satisfy it? Some of them may be incomplete.
     pub(crate) fn fit(
         &self,
-        found: &Found<'_>,
+        found: &PathValues<'_>,
         incomplete: &[&Value],
         captured: &mut CapturedValues<'_>,
     ) -> (Tri, Doubts) {
@@ -204,7 +206,7 @@ impl Condition {
 
     /// A condition that no value satisfies, or that says one thing twice.
     fn contradiction(&self) -> Option<String> {
-        let bounds = |of: fn(&Operator) -> Option<(&Bound, bool)>| {
+        let bounds = |of: fn(&Operator) -> Option<(&DecimalBound, bool)>| {
             self.0.iter().filter_map(of).collect::<Vec<_>>()
         };
         let lower = bounds(|operator| match operator {
@@ -361,7 +363,7 @@ fn equals(expected: &Value, value: &Value, is_cut: bool, doubts: &mut Doubts) ->
 }
 
 fn order(
-    bound: &Bound,
+    bound: &DecimalBound,
     value: &Value,
     is_cut: bool,
     doubts: &mut Doubts,
@@ -395,7 +397,7 @@ fn text_of(value: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
-impl Bound {
+impl DecimalBound {
     pub(crate) fn new(operator: &str, value: Value) -> Result<Self, String> {
         match number_of(&value) {
             Some(_) => Ok(Self(value)),
@@ -415,19 +417,19 @@ impl Bound {
     }
 }
 
-impl Serialize for Bound {
+impl Serialize for DecimalBound {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.0.serialize(serializer)
     }
 }
 
-impl JsonSchema for Bound {
+impl JsonSchema for DecimalBound {
     fn inline_schema() -> bool {
         true
     }
 
     fn schema_name() -> Cow<'static, str> {
-        "Bound".into()
+        "DecimalBound".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
@@ -567,7 +569,7 @@ fn read_operator<'de, A: MapAccess<'de>>(
 ) -> Result<Operator, A::Error> {
     let bound = |map: &mut A| {
         map.next_value_seed(Checked(
-            |value| Bound::new(name, value),
+            |value| DecimalBound::new(name, value),
             PhantomData::<Value>,
         ))
     };
@@ -693,7 +695,7 @@ impl JsonSchema for Condition {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let bound = Bound::json_schema(generator);
+        let bound = DecimalBound::json_schema(generator);
         let list = json_schema!({ "type": "array", "minItems": 1 });
         let text = json_schema!({ "type": "string" });
         json_schema!({

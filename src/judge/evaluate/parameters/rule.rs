@@ -10,7 +10,7 @@ use serde_json::Value;
 use text::nearest;
 
 use super::call_pattern::{CallPattern, Calls};
-use super::condition::Bound;
+use super::condition::DecimalBound;
 use super::field_aliases::read_with_hints;
 use super::limits::{Period, whole_number};
 use super::optional::written;
@@ -254,7 +254,7 @@ pub struct TotalOf {
     pub of: ValuePath,
     /// The greatest sum that keeps the rule.
     #[serde(deserialize_with = "max_of_sum")]
-    pub(crate) max: Bound,
+    pub(crate) max: DecimalBound,
     /// How long before a call the others may have started that are added to it.
     #[serde(
         default,
@@ -273,8 +273,8 @@ pub struct TotalOf {
     pub same: Vec<Same>,
 }
 
-fn max_of_sum<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bound, D::Error> {
-    Bound::new("max", Value::deserialize(deserializer)?).map_err(de::Error::custom)
+fn max_of_sum<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DecimalBound, D::Error> {
+    DecimalBound::new("max", Value::deserialize(deserializer)?).map_err(de::Error::custom)
 }
 
 /// All calls of a sum are of one kind, so they share values at one path.

@@ -13,7 +13,7 @@ use super::field_aliases::Hinted;
 use super::limits::whole_number;
 use super::optional::written;
 use crate::evaluate::comparison::captured::{CapturedValues, MAX_SEARCH, Read, Tri};
-use crate::evaluate::comparison::copies::{Copied, Source, Texts};
+use crate::evaluate::comparison::copies::{Copied, Source, TextLeaves};
 use crate::evaluate::comparison::value_path::ValuePath;
 use crate::extract::Trajectory;
 
@@ -68,15 +68,15 @@ pub(crate) fn texts<'a>(
     path: &ValuePath,
     call_idx: usize,
     captured: &mut CapturedValues<'a>,
-) -> Option<Texts<'a>> {
+) -> Option<TextLeaves<'a>> {
     match captured.read(call_idx, path.of_result) {
-        Read::Whole(value) => Some(Texts::new(&path.follow(value, &[]), &[])),
+        Read::Whole(value) => Some(TextLeaves::new(&path.follow(value, &[]), &[])),
         Read::Beginning(beginning) => {
             let incomplete = beginning.incomplete();
             let found = path.follow(beginning.json(), &incomplete);
-            Some(Texts::new(&found, &incomplete).into_owned())
+            Some(TextLeaves::new(&found, &incomplete).into_owned())
         }
-        Read::None => Some(Texts::default()),
+        Read::None => Some(TextLeaves::default()),
         Read::Unknown => None,
     }
 }

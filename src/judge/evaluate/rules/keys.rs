@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::evaluate::comparison::agreement::Numbering;
 use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
-use crate::evaluate::comparison::copies::{Copied, Source, Texts};
+use crate::evaluate::comparison::copies::{Copied, Source, TextLeaves};
 use crate::evaluate::comparison::value_path::ValuePath;
 use crate::evaluate::parameters::same::{Same, texts};
 use crate::extract::equality;
@@ -221,10 +221,11 @@ fn copies(
 ) -> HashMap<[usize; 2], Tri> {
     let mut read = |side: usize, path: &ValuePath| {
         let calls = (0..fits[side].len()).filter(|call| fits[side][*call] > Tri::No);
-        let read: Vec<(usize, Option<Texts<'_>>)> = calls
+        let read: Vec<(usize, Option<TextLeaves<'_>>)> = calls
             .map(|call| (call, texts(path, call, captured)))
             .collect();
-        let is_empty = |texts: &Option<Texts<'_>>| texts.as_ref().is_some_and(Texts::is_empty);
+        let is_empty =
+            |texts: &Option<TextLeaves<'_>>| texts.as_ref().is_some_and(TextLeaves::is_empty);
         if !read.is_empty() && read.iter().all(|(_, texts)| is_empty(texts)) {
             agreement.nowhere.push((side == 1, at));
         }
@@ -249,13 +250,13 @@ fn copies(
                         .0
                 }
                 (None, Some(none)) if none.is_empty() => Tri::No,
-                (Some(_), None) if texts.as_ref().is_some_and(Texts::is_empty) => Tri::No,
+                (Some(_), None) if texts.as_ref().is_some_and(TextLeaves::is_empty) => Tri::No,
                 _ => Tri::Maybe,
             };
             if is_copied == Tri::Maybe && call != other {
                 agreement.has_unknown = true;
                 for (call, texts) in [(call, texts), (other, others)] {
-                    if texts.as_ref().is_some_and(Texts::is_cut) {
+                    if texts.as_ref().is_some_and(TextLeaves::is_cut) {
                         captured.note_cut(*call);
                     }
                 }

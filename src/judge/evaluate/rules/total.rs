@@ -9,12 +9,12 @@ use super::keys::{ReadPaths, SharedValues};
 use crate::evaluate::comparison::captured::{CapturedValues, Read, Tri};
 use crate::evaluate::comparison::order::Intervals;
 use crate::evaluate::comparison::value_path::ValuePath;
-use crate::evaluate::parameters::condition::{Bound, number_of};
+use crate::evaluate::parameters::condition::{DecimalBound, number_of};
 
 /// A sum over calls of one kind.
 pub(crate) struct Total<'t, 'v> {
     pub(crate) of: &'t ValuePath,
-    pub(crate) max: &'t Bound,
+    pub(crate) max: &'t DecimalBound,
     /// Nanoseconds; `Some(None)` where there are no times to compare.
     pub(crate) within: Option<Option<i64>>,
     pub(crate) fits: &'t [Tri],
@@ -214,7 +214,7 @@ impl Sums {
         self.n_calls += usize::from(is_certain && addends.n_values > 0);
     }
 
-    fn kept(&self, max: &Bound, has_negative: bool) -> Tri {
+    fn kept(&self, max: &DecimalBound, has_negative: bool) -> Tri {
         let (Some(least), Some(most)) = (self.least, self.most) else {
             return Tri::Maybe;
         };
@@ -228,7 +228,7 @@ impl Sums {
     }
 }
 
-fn is_above(sum: Sum, max: &Bound) -> bool {
+fn is_above(sum: Sum, max: &DecimalBound) -> bool {
     let text = sum.to_string();
     Decimal::parse(&text).is_some_and(|sum| sum > max.number())
 }

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::payload::parse;
-use crate::extract::tool_call::{Kept, Payload};
+use crate::extract::tool_call::{KeptPart, Payload};
 
 /// The kept beginning of a value: what stands in it is known, and more may follow where it was cut.
 #[derive(Debug)]
@@ -18,15 +18,15 @@ impl Beginning {
     /// `None` for a value that is whole, or whose kept part tells nothing.
     pub(crate) fn new(payload: &Payload) -> Option<Self> {
         match payload.kept() {
-            Kept::Whole | Kept::Unreadable => None,
-            Kept::BeginningOfText => Some(Self::of_text(&payload.text)),
-            Kept::Beginning if payload.text.trim_start().starts_with(['{', '[']) => {
+            KeptPart::Whole | KeptPart::Unreadable => None,
+            KeptPart::BeginningOfText => Some(Self::of_text(&payload.text)),
+            KeptPart::Beginning if payload.text.trim_start().starts_with(['{', '[']) => {
                 let (json, path) = closed(payload.text.trim_start())?;
                 let (json, kept) = parse(&json);
-                let is_json = kept == Kept::Whole && !json.is_string();
+                let is_json = kept == KeptPart::Whole && !json.is_string();
                 is_json.then_some(Self { json, path })
             }
-            Kept::Beginning => {
+            KeptPart::Beginning => {
                 // The text of a string may stand in quotes, and that of a number in none.
                 let may_be_scalar = payload.text.trim_start().starts_with('"')
                     || !payload.text.bytes().any(is_not_of_scalar);
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     fn beginning(text: &str) -> Option<Beginning> {
-        Beginning::new(&Payload::read(text, Value::Null, Kept::Beginning))
+        Beginning::new(&Payload::read(text, Value::Null, KeptPart::Beginning))
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value as Json};
 
 use super::{non_finite, python};
-use crate::extract::tool_call::{Kept, Payload};
+use crate::extract::tool_call::{KeptPart, Payload};
 
 /// A value as it was received.
 #[derive(Debug, Clone, Copy)]
@@ -51,15 +51,15 @@ pub(crate) struct OpenedResult {
 struct Parsed {
     text: Arc<str>,
     json: Json,
-    kept: Kept,
+    kept: KeptPart,
 }
 
 impl Parsed {
     /// As the content of an envelope that was not opened.
     fn unopened(self) -> Self {
         let kept = match self.kept {
-            Kept::Whole => Kept::Whole,
-            _ => Kept::Unreadable,
+            KeptPart::Whole => KeptPart::Whole,
+            _ => KeptPart::Unreadable,
         };
         Self { kept, ..self }
     }
@@ -77,7 +77,7 @@ pub(crate) fn open_args(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> Pa
         return Payload::unread(text, parse_literal);
     }
     let received = received(raw);
-    if received.kept != Kept::Whole || raw.plain {
+    if received.kept != KeptPart::Whole || raw.plain {
         let is_enveloped = envelope != Envelope::Plain && !raw.plain;
         let received = match is_enveloped {
             true => received.unopened(),
@@ -111,7 +111,7 @@ pub(crate) fn open_result(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> 
         Some(text) => Payload::unread(text, parse_result),
         None => {
             let mut read = received(raw);
-            if read.kept == Kept::Whole && !raw.plain {
+            if read.kept == KeptPart::Whole && !raw.plain {
                 read = match open(read.json, envelope, &mut opened) {
                     Ok(inner) => read_json(inner),
                     Err(json) => Parsed { json, ..read },
@@ -171,7 +171,7 @@ fn read_json(json: Json) -> Parsed {
         other => Parsed {
             text: other.to_string().into(),
             json: other,
-            kept: Kept::Whole,
+            kept: KeptPart::Whole,
         },
     }
 }
@@ -201,16 +201,16 @@ fn received(raw: Raw<'_>) -> Parsed {
             text: text.into(),
             json: Json::String(text.to_owned()),
             kept: match (raw.cut, raw.plain) {
-                (false, _) => Kept::Whole,
-                (true, true) => Kept::BeginningOfText,
-                (true, false) => Kept::Beginning,
+                (false, _) => KeptPart::Whole,
+                (true, true) => KeptPart::BeginningOfText,
+                (true, false) => KeptPart::Beginning,
             },
         },
         Value::Str(text) => of_text(text),
         Value::Json(text) => Parsed {
             text: text.into(),
             json: parse(text).0,
-            kept: Kept::Whole,
+            kept: KeptPart::Whole,
         },
         Value::Bool(value) => read_json(Json::Bool(value)),
         Value::Int(value) => read_json(value.into()),
@@ -220,8 +220,8 @@ fn received(raw: Raw<'_>) -> Parsed {
         }),
         Value::Bytes(bytes) => of_text(&String::from_utf8_lossy(&bytes.to_vec())),
     };
-    if raw.cut && read.kept == Kept::Whole {
-        read.kept = Kept::Unreadable;
+    if raw.cut && read.kept == KeptPart::Whole {
+        read.kept = KeptPart::Unreadable;
     }
     read
 }
@@ -230,35 +230,35 @@ fn received(raw: Raw<'_>) -> Parsed {
 /// and stops before its end was cut by an attribute limit of its SDK. JSON that serde_json does not
 /// read (nested more than 128 deep, or with a key of its own) counts as cut too: nobody may hide
 /// arguments in it.
-pub(super) fn parse(text: &str) -> (Json, Kept) {
+pub(super) fn parse(text: &str) -> (Json, KeptPart) {
     let trimmed = text.trim_start();
     let as_text = || Json::String(text.to_owned());
     if !trimmed.starts_with(|char: char| {
         matches!(char, '{' | '[' | '"' | '-' | 't' | 'f' | 'n') || char.is_ascii_digit()
     }) {
-        return (as_text(), Kept::Whole);
+        return (as_text(), KeptPart::Whole);
     }
     let json = serde_json::from_str(trimmed).or_else(|error| {
         let mended = non_finite::quoted(trimmed).ok_or(error)?;
         serde_json::from_str(&mended)
     });
     match json {
-        Ok(json) => (json, Kept::Whole),
+        Ok(json) => (json, KeptPart::Whole),
         Err(error) if error.is_eof() && trimmed.starts_with(['{', '[']) => {
-            (as_text(), Kept::Beginning)
+            (as_text(), KeptPart::Beginning)
         }
-        Err(error) if error.is_eof() => (as_text(), Kept::Whole),
+        Err(error) if error.is_eof() => (as_text(), KeptPart::Whole),
         Err(_) if serde_json::from_str::<IgnoredAny>(trimmed).is_ok() => {
-            (as_text(), Kept::Unreadable)
+            (as_text(), KeptPart::Unreadable)
         }
-        Err(_) => (as_text(), Kept::Whole),
+        Err(_) => (as_text(), KeptPart::Whole),
     }
 }
 
 /// JSON or text, which no envelope is known to be around.
-fn parse_result(text: &str) -> (Json, Kept) {
+fn parse_result(text: &str) -> (Json, KeptPart) {
     match parse(text) {
-        (json, Kept::Beginning) if may_be_opened(text) => (json, Kept::Unreadable),
+        (json, KeptPart::Beginning) if may_be_opened(text) => (json, KeptPart::Unreadable),
         parsed => parsed,
     }
 }
@@ -275,7 +275,9 @@ fn nested(text: &str) -> Json {
 /// Some instrumentations write arguments as Python's `repr`.
 fn literal(read: Parsed) -> Parsed {
     match &read.json {
-        Json::String(text) if read.kept == Kept::Whole && text.trim_start().starts_with('{') => {
+        Json::String(text)
+            if read.kept == KeptPart::Whole && text.trim_start().starts_with('{') =>
+        {
             match python_object(text) {
                 Some(json) => Parsed { json, ..read },
                 None => read,
@@ -290,11 +292,11 @@ fn python_object(text: &str) -> Option<Json> {
 }
 
 /// JSON, or an object in Python's spelling.
-fn parse_literal(text: &str) -> (Json, Kept) {
+fn parse_literal(text: &str) -> (Json, KeptPart) {
     match parse(text) {
-        (Json::String(_), Kept::Whole) if text.trim_start().starts_with('{') => {
+        (Json::String(_), KeptPart::Whole) if text.trim_start().starts_with('{') => {
             let json = python_object(text).unwrap_or_else(|| text.into());
-            (json, Kept::Whole)
+            (json, KeptPart::Whole)
         }
         parsed => parsed,
     }
@@ -426,9 +428,9 @@ fn bounded(read: Parsed, max_size: usize) -> Parsed {
         .unwrap_or_default();
     let text: Arc<str> = read.text[..end].into();
     let kept = match (read.kept, read.json) {
-        (Kept::Whole, Json::String(_)) => Kept::BeginningOfText,
-        (Kept::Whole, Json::Array(_) | Json::Object(_)) => Kept::Beginning,
-        (Kept::Whole, _) => Kept::Unreadable,
+        (KeptPart::Whole, Json::String(_)) => KeptPart::BeginningOfText,
+        (KeptPart::Whole, Json::Array(_) | Json::Object(_)) => KeptPart::Beginning,
+        (KeptPart::Whole, _) => KeptPart::Unreadable,
         (kept, _) => kept,
     };
     Parsed {
