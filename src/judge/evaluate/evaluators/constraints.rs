@@ -123,8 +123,8 @@ use crate::extract::Trajectory;
 /// Further calls can come anywhere, so few rules are certain. `existence` that is reached stays so;
 /// so do `coexistence` and `responded_existence` once the other kind was called, without `within`
 /// and `same`. `absence` and `exactly` that are exceeded, and a violated `not_succession` or
-/// `not_coexistence`, stay violated; so does a `total` that is exceeded, unless a negative value was
-/// seen.
+/// `not_coexistence`, stay violated; so does a `total` that is exceeded, unless a negative value
+/// was seen.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Constraints {

@@ -34,7 +34,7 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 ///   tool_calls:
 ///     disallowed:
 ///       - { name: "^transfer$", where: { args.amount: { gt: 1000 }, args.currency: EUR } }
-///       - { name: "^refund$", where: { args.country: [DE, AT], args.approved: { exists: false } } }
+///       - { name: "^refund$", where: { args.country: [DE, AT], args.paid: { exists: false } } }
 /// ```
 ///
 /// | written | means |

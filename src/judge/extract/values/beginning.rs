@@ -1,5 +1,5 @@
-//! The beginning of a value whose end was cut off: the JSON that stands before the cut, closed where
-//! it breaks off. Knows nothing of tools.
+//! The beginning of a value whose end was cut off: the JSON that stands before the cut, closed
+//! where it breaks off. Knows nothing of tools.
 
 use serde_json::Value;
 
