@@ -1,5 +1,6 @@
 //! Times `constraints` on runs: every template on 256 calls and on 4 096 that overlap, and a
-//! hundred rules at once on runs that overlap in several ways. Prints times, how they grow from
+//! hundred rules at once on runs that overlap in several ways; and rules that read values on 1 000
+//! calls. Prints times, how they grow from
 //! the shorter run to the longer, and the peak memory; `cargo bench --bench rules`. With
 //! `cargo bench --bench rules -- --check` it fails if a goal is missed: on a machine that does
 //! nothing else, since a neighbour's load counts, too.
@@ -71,6 +72,20 @@ fn main() -> ExitCode {
         }
     }
     println!("the slowest rule on 256 calls: {worst:.1?} (goal {MOST_A_RULE:?})");
+    let thousand = run(1_000, usual);
+    let of_size = json!({ "name": ".", "where": { "args.size": { "gte": 990 } } });
+    for rule in [
+        json!({ "absence": { "a": ".", "max": 1_000 } }),
+        json!({ "absence": { "a": of_size, "max": 1_000 } }),
+        json!({ "total": { "a": ".", "of": "args.size", "max": 1_000_000 } }),
+        json!({ "total": { "a": of_size, "of": "args.size", "max": 1_000_000 } }),
+        json!({ "total": {
+            "a": ".", "of": "args.size", "max": 1_000_000, "within": "1s", "same": ["args.path"],
+        } }),
+    ] {
+        let took = time(&[&rule], "interval", &thousand);
+        println!("1000 calls {took:9.1?}  {rule}");
+    }
     let hundred: Vec<&Value> = rules.iter().cycle().take(100).collect();
     for (name, trajectory) in [
         ("usual", &long),
@@ -139,7 +154,7 @@ fn usual(at: u64) -> (u64, u64) {
 fn run(n_calls: usize, times: impl Fn(u64) -> (u64, u64)) -> Arc<Trajectory> {
     const NAMES: [&str; 5] = ["read", "edit", "search", "run_tests", "report"];
     let tool_calls = (0..n_calls).map(|at| {
-        let args = json!({ "path": format!("src/{}.rs", at * 7 % 50) });
+        let args = json!({ "path": format!("src/{}.rs", at * 7 % 50), "size": at * 37 % 1_000 });
         let (start, end) = times(at as u64);
         let first = 1_700_000_000_000_000_000;
         ToolCall {

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use std::{env, fs};
 
 use prost_build::Module;
+use protox::prost_reflect::prost_types::field_descriptor_proto::Label;
 use protox::prost_reflect::prost_types::{DescriptorProto, FileDescriptorSet};
 use protox::prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor};
 
@@ -200,7 +201,12 @@ fn derive_serde(message: &DescriptorProto, config: &mut prost_build::Config) {
             &path,
             "#[serde(skip_serializing_if = \"super::json::is_default\")]",
         );
+        let is_list = field.label() == Label::Repeated;
         let json = match field.type_name() {
+            name if name.ends_with(".CallPattern") && is_list && field.name().len() == 1 => {
+                "#[serde(with = \"super::json::one_or_more\")]"
+            }
+            name if name.ends_with(".WhereEntry") => "#[serde(with = \"super::json::values\")]",
             ".google.protobuf.Value" => "#[serde(with = \"super::json::value\")]",
             ".google.protobuf.Struct" => "#[serde(with = \"super::json::object\")]",
             _ => continue,

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
+use judge::evaluate::ValuePath;
 
 pub use global::{Global, NoConfiguration};
 pub use learning::{Drift, DriftFormat, Learn};
@@ -238,6 +239,10 @@ pub struct Inspect {
     /// format only).
     #[arg(short, long)]
     pub verbose: bool,
+    /// Show the values at this path in place of arguments and results, as `where` and `same` of a
+    /// criterion read them, such as `args.amount` or `result.items.*.id` (human format only).
+    #[arg(long, value_name = "PATH", value_parser = ValuePath::parse)]
+    pub path: Option<ValuePath>,
 }
 
 /// Output formats of `inspect`.

@@ -125,7 +125,7 @@ async fn show(is_kept: bool, streams: &mut Streams<'_>) -> Result<Exit, DemoErro
         "\nThe recorded session was sent over both protocols. The agent's tool calls:\n"
     )?;
     for trajectory in &trajectories {
-        let text = inspect::human(trajectory, Some(MAX_SHOWN));
+        let text = inspect::human(trajectory, inspect::Shown::Whole(MAX_SHOWN));
         writeln!(out, "{}", wrapped(&text, look.width))?;
     }
     writeln!(

@@ -4,10 +4,11 @@
 use std::collections::HashMap;
 use std::io;
 
+use judge::evaluate::ValuePath;
 use judge::extract::{Payload, ToolCall, Trajectory};
 use judge::pipeline::Rules;
 use serde_json::{Value, json};
-use text::{counted, safe_json, truncated, wrapped};
+use text::{abbreviated, counted, safe_json, truncated, wrapped};
 
 use super::args::{Inspect, InspectFormat, Recordings};
 use super::replayed::{self, Replayed};
@@ -24,11 +25,18 @@ pub(super) fn inspect(
     rules: &Rules,
     streams: &mut Streams<'_>,
 ) -> io::Result<Exit> {
-    if args.verbose && args.format == InspectFormat::Jsonl {
-        streams
-            .complain("--verbose works with the human format only; drop it or `--format jsonl`")?;
+    let human_only = [("--verbose", args.verbose), ("--path", args.path.is_some())];
+    let option = human_only.iter().find(|(_, is_given)| *is_given);
+    if let (Some((option, _)), InspectFormat::Jsonl) = (option, args.format) {
+        let message =
+            format!("{option} works with the human format only; drop it or `--format jsonl`");
+        streams.complain(&message)?;
         return Ok(Exit::Usage);
     }
+    let shown = match &args.path {
+        Some(path) => Shown::AtPath(path),
+        None => Shown::Whole(MAX_SHOWN),
+    };
     let judging = rules;
     let rules = rules.without_judgement();
     let mut explainer = Explainer::new(judging);
@@ -55,7 +63,7 @@ pub(super) fn inspect(
         }
         (InspectFormat::Human, false) => {
             for trajectory in &replayed.judged.trajectories {
-                let text = human(trajectory, Some(MAX_SHOWN));
+                let text = human(trajectory, shown);
                 writeln!(streams.out, "{}", wrapped(&text, width))?;
             }
             writeln!(streams.out, "{}", wrapped(&summary(&replayed), width))?;
@@ -71,7 +79,7 @@ pub(super) fn inspect(
                 let trajectory = by_arrival.get(&explained.arrival);
                 match trajectory {
                     Some(trajectory) => {
-                        let text = human(trajectory, Some(MAX_SHOWN));
+                        let text = human(trajectory, shown);
                         write!(streams.out, "{}", wrapped(&text, width))?
                     }
                     None => writeln!(
@@ -168,9 +176,19 @@ fn call_to_json(call: &ToolCall) -> Value {
     })
 }
 
-/// A block for people: the trace, then a line for each call, with arguments and results up to a
-/// number of characters, or without them.
-pub(super) fn human(trajectory: &Trajectory, max_value_length: Option<usize>) -> String {
+/// The values of calls that people see.
+#[derive(Clone, Copy)]
+pub(super) enum Shown<'a> {
+    /// None.
+    Nothing,
+    /// Arguments and results, up to a number of characters.
+    Whole(usize),
+    /// Those at a path.
+    AtPath(&'a ValuePath),
+}
+
+/// A block for people: the trace, then a line for each call with its values.
+pub(super) fn human(trajectory: &Trajectory, shown: Shown<'_>) -> String {
     let mut text = format!("trace {}  {}", trajectory.trace_id, Clean(&trajectory.root));
     let facts = [
         ("service", Some(&*trajectory.service)),
@@ -214,16 +232,38 @@ pub(super) fn human(trajectory: &Trajectory, max_value_length: Option<usize>) ->
             text.push_str(&format!("  by {}", Clean(agent)));
         }
         text.push_str(&format!("  [{}]\n", call.convention));
-        for (word, payload) in [("args", &call.args), ("result", &call.result)] {
-            if let (Some(payload), Some(max_length)) = (payload, max_value_length) {
+        match shown {
+            Shown::Nothing => {}
+            Shown::AtPath(path) => {
                 text.push_str(&format!(
-                    "       {word:6} {}\n",
-                    shorten(payload, max_length)
+                    "       {} {}\n",
+                    path.as_str(),
+                    at_path(path, call)
                 ));
+            }
+            Shown::Whole(max_length) => {
+                for (word, payload) in [("args", &call.args), ("result", &call.result)] {
+                    if let Some(payload) = payload {
+                        let value = shorten(payload, max_length);
+                        text.push_str(&format!("       {word:6} {value}\n"));
+                    }
+                }
             }
         }
     }
     text
+}
+
+/// The JSON of the values at a path: a criterion tells a number from a text.
+fn at_path(path: &ValuePath, call: &ToolCall) -> String {
+    let Some(values) = path.values_in(call) else {
+        return "(not captured, or cut)".to_owned();
+    };
+    if values.is_empty() {
+        return "(no value)".to_owned();
+    }
+    let texts: Vec<String> = values.iter().map(|value| value.to_string()).collect();
+    Clean(&abbreviated(&texts.join(", "), MAX_SHOWN)).to_string()
 }
 
 fn shorten(payload: &Payload, max_length: usize) -> String {

@@ -111,7 +111,7 @@ impl Watch {
 fn show(trajectory: &Trajectory, width: Option<usize>) -> io::Result<()> {
     // Names are enough for a criterion. Values are private, and a sidecar's terminal may be a log
     // that others read.
-    let mut text = inspect::human(trajectory, None);
+    let mut text = inspect::human(trajectory, inspect::Shown::Nothing);
     let proposal = config::proposal(std::slice::from_ref(trajectory));
     if proposal.is_some() {
         text.push_str(

@@ -91,7 +91,8 @@ fn allow_scalars(node: &mut Value) {
             match fields.get_mut("type").filter(|_| !is_choice) {
                 Some(kind) if kind == "string" => *kind = json!(["string", "number", "boolean"]),
                 Some(Value::Array(kinds)) if kinds.iter().any(|kind| kind == "string") => {
-                    kinds.extend([json!("number"), json!("boolean")])
+                    kinds.retain(|kind| kind != "number" && kind != "boolean");
+                    kinds.extend([json!("number"), json!("boolean")]);
                 }
                 _ => {}
             }

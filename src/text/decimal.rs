@@ -1,6 +1,7 @@
 //! Numbers as they are written in decimal digits: compares values exactly, however many
-//! digits they have. Knows no format around a number.
+//! digits they have, and adds them up. Knows no format around a number.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 /// A finite decimal number. Two are equal if they stand for the same value: `1`, `1.0` and `10e-1`.
@@ -35,6 +36,23 @@ impl<'a> Decimal<'a> {
         Some(Self::trimmed(negative, whole, fraction, exponent))
     }
 
+    /// Reads a text that is wholly a number as people write amounts, `-12.50`: digits, and perhaps
+    /// a point with digits after it.
+    pub fn parse_plain(text: &'a str) -> Option<Self> {
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        let is_plain = digits.starts_with(|c: char| c.is_ascii_digit())
+            && digits.ends_with(|c: char| c.is_ascii_digit())
+            && digits
+                .bytes()
+                .all(|byte| byte == b'.' || byte.is_ascii_digit());
+        is_plain.then(|| Self::parse(text))?
+    }
+
+    /// Is it below zero?
+    pub fn is_negative(&self) -> bool {
+        self.negative
+    }
+
     fn trimmed(negative: bool, whole: &'a str, fraction: &'a str, exponent: i64) -> Self {
         let whole = whole.trim_start_matches('0');
         let (fraction, first) = if whole.is_empty() {
@@ -62,13 +80,44 @@ impl<'a> Decimal<'a> {
     fn digits(&self) -> impl Iterator<Item = u8> {
         self.whole.bytes().chain(self.fraction.bytes())
     }
+
+    fn n_digits(&self) -> usize {
+        self.whole.len() + self.fraction.len()
+    }
+
+    fn sign(&self) -> i8 {
+        match (self.n_digits(), self.negative) {
+            (0, _) => 0,
+            (_, true) => -1,
+            (_, false) => 1,
+        }
+    }
 }
 
 impl PartialEq for Decimal<'_> {
     fn eq(&self, other: &Self) -> bool {
-        self.negative == other.negative
-            && self.magnitude == other.magnitude
-            && self.digits().eq(other.digits())
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Decimal<'_> {}
+
+impl PartialOrd for Decimal<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Decimal<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_size = || {
+            let by_magnitude = self.magnitude.cmp(&other.magnitude);
+            by_magnitude.then_with(|| self.digits().cmp(other.digits()))
+        };
+        (self.sign().cmp(&other.sign())).then_with(|| match self.negative {
+            true => by_size().reverse(),
+            false => by_size(),
+        })
     }
 }
 
@@ -86,6 +135,82 @@ impl fmt::Display for Decimal<'_> {
             write!(f, "e{}", self.magnitude)?;
         }
         Ok(())
+    }
+}
+
+/// Most digits of a sum.
+const MAX_DIGITS: u32 = 38;
+
+/// An exact sum of at most 38 digits: a whole number of units, each `scale` places after the point.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sum {
+    units: i128,
+    scale: u32,
+}
+
+impl Sum {
+    /// One number; `None` if it has too many digits.
+    pub fn of(decimal: &Decimal<'_>) -> Option<Self> {
+        // The place of the last digit: 0 for units, 2 for hundreds, -2 for hundredths.
+        let last = decimal.magnitude - decimal.n_digits() as i64 + 1;
+        let (n_zeros, scale) = match decimal.sign() {
+            0 => (0, 0),
+            _ => (last.max(0), (-last).max(0)),
+        };
+        if decimal.n_digits() as i64 + n_zeros > MAX_DIGITS.into() || scale > MAX_DIGITS.into() {
+            return None;
+        }
+        let digits = decimal.digits().map(|digit| i128::from(digit - b'0'));
+        let units = digits.fold(0, |units, digit| units * 10 + digit) * 10_i128.pow(n_zeros as u32);
+        Some(Self {
+            units: if decimal.negative { -units } else { units },
+            scale: scale as u32,
+        })
+    }
+
+    /// Is it below zero?
+    pub fn is_negative(&self) -> bool {
+        self.units < 0
+    }
+
+    /// The sum with another; `None` if either, or the sum, has too many digits at their common
+    /// scale.
+    pub fn plus(self, other: Self) -> Option<Self> {
+        if other.units == 0 {
+            return Some(self);
+        }
+        let scale = self.scale.max(other.scale);
+        let units = self.at_scale(scale)?.checked_add(other.at_scale(scale)?)?;
+        is_short(units).then_some(Self { units, scale })
+    }
+
+    fn at_scale(self, scale: u32) -> Option<i128> {
+        let n_zeros = scale - self.scale;
+        let units = match (self.units, n_zeros) {
+            (units, 0) => units,
+            (0, _) => 0,
+            _ => self.units.checked_mul(10_i128.checked_pow(n_zeros)?)?,
+        };
+        is_short(units).then_some(units)
+    }
+}
+
+fn is_short(units: i128) -> bool {
+    const LIMIT: u128 = 10_u128.pow(MAX_DIGITS);
+    units.unsigned_abs() < LIMIT
+}
+
+/// Without an exponent: `1250.5`.
+impl fmt::Display for Sum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.units < 0 { "-" } else { "" };
+        let scale = self.scale as usize;
+        let digits = format!("{:0>1$}", self.units.unsigned_abs(), scale + 1);
+        let (whole, fraction) = digits.split_at(digits.len() - scale);
+        match fraction.trim_end_matches('0') {
+            "" => write!(f, "{sign}{whole}"),
+            fraction => write!(f, "{sign}{whole}.{fraction}"),
+        }
     }
 }
 
@@ -165,6 +290,41 @@ mod tests {
         }
     }
 
+    #[test]
+    fn plain_amounts_have_digits_on_both_sides_of_the_point() {
+        for text in ["0", "-5", "1000.50", "007", "-0.0"] {
+            assert!(Decimal::parse_plain(text).is_some(), "{text}");
+        }
+        for text in [
+            "", "+5", ".5", "5.", "1e3", " 5", "5 ", "1,000", "1.2.3", "--5", "٥", "-",
+        ] {
+            assert!(Decimal::parse_plain(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_sum_of_more_than_38_digits_is_none() {
+        let sum = |texts: &[&str]| {
+            texts.iter().try_fold(Sum::default(), |sum, text| {
+                sum.plus(Sum::of(&Decimal::parse(text)?)?)
+            })
+        };
+        let nines = "9".repeat(38);
+        assert_eq!(sum(&[&nines]).unwrap().to_string(), nines);
+        assert_eq!(sum(&["1e37", "0"]).unwrap().to_string().len(), 38);
+        for too_long in [
+            &[nines.as_str(), "1"][..],
+            &["1e38"],
+            &["1e-39"],
+            &["1e-37", "9007199254740993"],
+            &["1e2000000000"],
+        ] {
+            assert!(sum(too_long).is_none(), "{too_long:?}");
+        }
+        assert_eq!(sum(&["0.10", "-0.1", "1e1"]).unwrap().to_string(), "10");
+        assert_eq!(sum(&["-0.05", "-1"]).unwrap().to_string(), "-1.05");
+    }
+
     fn written() -> impl Strategy<Value = String> {
         let few_digits = "-?[01]{1,3}(\\.[01]{1,3})?(e-?[0-3])?";
         let many_digits = "-?[0-9]{1,40}(\\.[0-9]{1,40})?(e-?[0-9]{1,2})?";
@@ -176,6 +336,39 @@ mod tests {
         fn numbers_are_equal_where_their_aligned_digits_are(a in written(), b in written()) {
             let equal = Decimal::parse(&a) == Decimal::parse(&b);
             prop_assert_eq!(equal, aligned(&a) == aligned(&b), "{} = {}", a, b);
+        }
+
+        #[test]
+        fn numbers_are_ordered_as_their_aligned_digits(a in written(), b in written()) {
+            let signed = |text: &str| {
+                let aligned = aligned(text);
+                (aligned.starts_with('+'), aligned[1..].to_owned())
+            };
+            let ((a_positive, a_digits), (b_positive, b_digits)) = (signed(&a), signed(&b));
+            let expected = a_positive.cmp(&b_positive).then_with(|| match a_positive {
+                true => a_digits.cmp(&b_digits),
+                false => b_digits.cmp(&a_digits),
+            });
+            let order = Decimal::parse(&a).cmp(&Decimal::parse(&b));
+            prop_assert_eq!(order, expected, "{} and {}", a, b);
+        }
+
+        #[test]
+        fn sums_are_those_of_long_addition(
+            addends in prop::collection::vec("-?[0-9]{1,12}(\\.[0-9]{1,8})?", 1..20),
+        ) {
+            // In units of 10^-8.
+            let units = |text: &str| {
+                let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+                let digits: i128 = format!("{whole}{fraction:0<8}").parse().unwrap();
+                digits
+            };
+            let expected: i128 = addends.iter().map(|text| units(text)).sum();
+            let sum = addends.iter().try_fold(Sum::default(), |sum, text| {
+                sum.plus(Sum::of(&Decimal::parse_plain(text)?)?)
+            });
+            let shown = sum.unwrap().to_string();
+            prop_assert_eq!(units(&shown), expected, "{}", shown);
         }
 
         #[test]

@@ -92,6 +92,17 @@ fn doc_of(name: &str) -> Vec<String> {
     panic!("src/judge/evaluate/evaluators/{name}.rs: no doc comment with the headings");
 }
 
+/// The doc comment of `where`'s conditions.
+fn doc_of_values() -> String {
+    let source = read("src/judge/evaluate/parameters/condition.rs");
+    let (before, _) = source
+        .split_once("\n#[derive(Debug, Clone, PartialEq)]\npub struct Condition")
+        .unwrap();
+    let mut doc: Vec<_> = before.lines().rev().map_while(doc_line).collect();
+    doc.reverse();
+    doc.join("\n")
+}
+
 fn page() -> String {
     let mut page = INTRODUCTION.to_owned();
     for name in names() {
@@ -101,6 +112,7 @@ fn page() -> String {
             page.push_str(&format!("{heading}{line}\n"));
         }
     }
+    page.push_str(&format!("\n## Values\n\n{}\n", doc_of_values()));
     page
 }
 
@@ -143,7 +155,7 @@ fn the_schema_accepts_what_an_evaluator_is_written_as() {
     };
     assert_eq!(properties("ToolCallOrder"), ["tool_calls_order", "strict"]);
     assert_eq!(properties("ToolOrder"), ["expected_tools", "exact_match"]);
-    assert_eq!(properties("RequiredCall").len(), 10);
+    assert_eq!(properties("RequiredCall").len(), 11);
     assert_eq!(
         schema["$defs"]["ToolCallArgs"]["additionalProperties"],
         Value::Bool(false)

@@ -41,4 +41,5 @@ mod span_expectations;
 mod timed_conformance;
 mod trace_sizes;
 mod untimed_calls;
+mod value_oracle;
 mod verdict_stability;

@@ -29,7 +29,7 @@ fn every_rule_of_the_page_is_kept_and_broken_as_it_says() {
     let (examples, rest) = blocks.as_chunks::<2>();
     assert_eq!(
         (examples.len(), rest.len()),
-        (12, 0),
+        (16, 0),
         "a rule, then its runs"
     );
     for [criterion, example] in examples {

@@ -65,9 +65,22 @@ pub struct Payload {
     /// only for values that came as OTLP arrays or maps.
     pub text: Arc<str>,
     /// How to read the text, once.
-    read: fn(&str) -> (Value, bool),
+    read: fn(&str) -> (Value, KeptPart),
     /// Boxed: most payloads are never read, and calls are moved about.
-    json: OnceLock<Box<(Value, bool)>>,
+    json: OnceLock<Box<(Value, KeptPart)>>,
+}
+
+/// How much of a value was kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeptPart {
+    /// All of it.
+    Whole,
+    /// The beginning of its text, which may be JSON.
+    Beginning,
+    /// The beginning of a plain text.
+    BeginningOfText,
+    /// A part that tells nothing: it may be of an envelope, or not the beginning.
+    Unreadable,
 }
 
 impl ToolCall {
@@ -87,7 +100,7 @@ impl ToolCall {
 
     /// The first calls of a list without their values, which are neither absent nor known.
     pub(super) fn all_without_values(calls: &[Self], n_first: usize) -> Vec<Self> {
-        let lost = Payload::unread("", |_| (Value::String(String::new()), true));
+        let lost = Payload::unread("", |_| (Value::String(String::new()), KeptPart::Unreadable));
         let first = calls.iter().take(n_first);
         first.map(|call| call.without_values(&lost)).collect()
     }
@@ -97,10 +110,20 @@ impl Payload {
     /// A text and its value as JSON; a plain text is a JSON string. `cut` if something is missing
     /// at its end.
     pub fn new(text: impl Into<Arc<str>>, json: Value, cut: bool) -> Self {
+        let kept = if cut {
+            KeptPart::Unreadable
+        } else {
+            KeptPart::Whole
+        };
+        Self::read(text, json, kept)
+    }
+
+    /// A text that was read.
+    pub(super) fn read(text: impl Into<Arc<str>>, json: Value, kept: KeptPart) -> Self {
         Self {
             text: text.into(),
-            read: |_| (Value::Null, false),
-            json: Box::new((json, cut)).into(),
+            read: |_| (Value::Null, KeptPart::Whole),
+            json: Box::new((json, kept)).into(),
         }
     }
 
@@ -119,9 +142,8 @@ impl Payload {
         Self::new(self.text.clone(), self.json().clone(), true)
     }
 
-    /// A text that `read` parses on first use: its JSON, and whether something is missing at its
-    /// end.
-    pub(crate) fn unread(text: &str, read: fn(&str) -> (Value, bool)) -> Self {
+    /// A text that `read` parses on first use: its JSON, and how much of it was kept.
+    pub(crate) fn unread(text: &str, read: fn(&str) -> (Value, KeptPart)) -> Self {
         Self {
             text: text.into(),
             read,
@@ -136,10 +158,15 @@ impl Payload {
 
     /// Is something missing at its end? Then never compare it as if it were whole.
     pub fn is_cut(&self) -> bool {
+        self.kept() != KeptPart::Whole
+    }
+
+    /// How much of it was kept.
+    pub(crate) fn kept(&self) -> KeptPart {
         self.parsed().1
     }
 
-    fn parsed(&self) -> &(Value, bool) {
+    fn parsed(&self) -> &(Value, KeptPart) {
         self.json.get_or_init(|| Box::new((self.read)(&self.text)))
     }
 }

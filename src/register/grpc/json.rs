@@ -38,6 +38,66 @@ pub(super) mod value {
     }
 }
 
+/// Lists of which one item stands for itself.
+pub(super) mod one_or_more {
+    use serde::de::DeserializeOwned;
+
+    use super::{Deserialize, Deserializer, Serialize, Serializer, Value};
+
+    pub(in super::super) fn serialize<T: Serialize, S: Serializer>(
+        items: &[T],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match items {
+            [item] => item.serialize(serializer),
+            items => items.serialize(serializer),
+        }
+    }
+
+    pub(in super::super) fn deserialize<'de, T: DeserializeOwned, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<T>, D::Error> {
+        let items = match Value::deserialize(deserializer)? {
+            Value::Array(items) => items,
+            item => vec![item],
+        };
+        let items = items.into_iter().map(serde_json::from_value);
+        items
+            .collect::<Result<_, _>>()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+/// Maps of `google.protobuf.Value`.
+pub(super) mod values {
+    use std::collections::BTreeMap;
+
+    use super::{
+        Deserialize, Deserializer, ProtoValue, Serialize, Serializer, Value, from_json, ser,
+        to_json,
+    };
+
+    pub(in super::super) fn serialize<S: Serializer>(
+        values: &BTreeMap<String, ProtoValue>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let json = values.iter().map(|(key, value)| Ok((key, to_json(value)?)));
+        let json: Result<BTreeMap<_, _>, _> = json.collect();
+        json.map_err(ser::Error::custom::<&str>)?
+            .serialize(serializer)
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<BTreeMap<String, ProtoValue>, D::Error> {
+        let json = BTreeMap::<String, Value>::deserialize(deserializer)?;
+        Ok(json
+            .into_iter()
+            .map(|(key, value)| (key, from_json(value)))
+            .collect())
+    }
+}
+
 /// `google.protobuf.Struct` fields.
 pub(super) mod object {
     use super::{

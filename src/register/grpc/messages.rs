@@ -327,6 +327,12 @@ pub struct CallPattern {
     #[prost(bool, optional, tag = "10")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub error: ::core::option::Option<bool>,
+    /// Conditions by path, such as "args.amount": a value, a list of values, or a struct of operators
+    /// such as {"gt": 1000}. A bound may be a text, "0.10", which is exact.
+    #[prost(btree_map = "string, message", tag = "11")]
+    #[serde(skip_serializing_if = "super::json::is_default")]
+    #[serde(with = "super::json::values")]
+    pub r#where: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost_types::Value>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -392,12 +398,12 @@ pub struct Constraints {
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub concurrency: ::prost::alloc::string::String,
 }
-/// One template with its calls.
+/// One template with its calls. A call is of the kind a if it fits one of the patterns.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Rule {
-    #[prost(oneof = "rule::Rule", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19")]
+    #[prost(oneof = "rule::Rule", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20")]
     pub rule: ::core::option::Option<rule::Rule>,
 }
 /// Nested message and enum types in `Rule`.
@@ -444,15 +450,18 @@ pub mod rule {
         NotSuccession(super::Ordered),
         #[prost(message, tag = "19")]
         NotChainSuccession(super::Ordered),
+        #[prost(message, tag = "20")]
+        Total(super::Total),
     }
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AtLeast {
-    #[prost(message, optional, tag = "1")]
+    #[prost(message, repeated, tag = "1")]
     #[serde(skip_serializing_if = "super::json::is_default")]
-    pub a: ::core::option::Option<CallPattern>,
+    #[serde(with = "super::json::one_or_more")]
+    pub a: ::prost::alloc::vec::Vec<CallPattern>,
     #[prost(uint32, optional, tag = "2")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub min: ::core::option::Option<u32>,
@@ -461,9 +470,10 @@ pub struct AtLeast {
 #[serde(default, deny_unknown_fields)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AtMost {
-    #[prost(message, optional, tag = "1")]
+    #[prost(message, repeated, tag = "1")]
     #[serde(skip_serializing_if = "super::json::is_default")]
-    pub a: ::core::option::Option<CallPattern>,
+    #[serde(with = "super::json::one_or_more")]
+    pub a: ::prost::alloc::vec::Vec<CallPattern>,
     #[prost(uint32, optional, tag = "2")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub max: ::core::option::Option<u32>,
@@ -472,9 +482,10 @@ pub struct AtMost {
 #[serde(default, deny_unknown_fields)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ExactlyMany {
-    #[prost(message, optional, tag = "1")]
+    #[prost(message, repeated, tag = "1")]
     #[serde(skip_serializing_if = "super::json::is_default")]
-    pub a: ::core::option::Option<CallPattern>,
+    #[serde(with = "super::json::one_or_more")]
+    pub a: ::prost::alloc::vec::Vec<CallPattern>,
     #[prost(uint32, optional, tag = "2")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub count: ::core::option::Option<u32>,
@@ -483,9 +494,10 @@ pub struct ExactlyMany {
 #[serde(default, deny_unknown_fields)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Edge {
-    #[prost(message, optional, tag = "1")]
+    #[prost(message, repeated, tag = "1")]
     #[serde(skip_serializing_if = "super::json::is_default")]
-    pub a: ::core::option::Option<CallPattern>,
+    #[serde(with = "super::json::one_or_more")]
+    pub a: ::prost::alloc::vec::Vec<CallPattern>,
     /// "fail" (the default), "pass" or "not_evaluated".
     #[prost(string, optional, tag = "2")]
     #[serde(skip_serializing_if = "super::json::is_default")]
@@ -495,12 +507,14 @@ pub struct Edge {
 #[serde(default, deny_unknown_fields)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Unordered {
-    #[prost(message, optional, tag = "1")]
+    #[prost(message, repeated, tag = "1")]
     #[serde(skip_serializing_if = "super::json::is_default")]
-    pub a: ::core::option::Option<CallPattern>,
-    #[prost(message, optional, tag = "2")]
+    #[serde(with = "super::json::one_or_more")]
+    pub a: ::prost::alloc::vec::Vec<CallPattern>,
+    #[prost(message, repeated, tag = "2")]
     #[serde(skip_serializing_if = "super::json::is_default")]
-    pub b: ::core::option::Option<CallPattern>,
+    #[serde(with = "super::json::one_or_more")]
+    pub b: ::prost::alloc::vec::Vec<CallPattern>,
     /// A duration such as "10m".
     #[prost(string, optional, tag = "3")]
     #[serde(skip_serializing_if = "super::json::is_default")]
@@ -513,12 +527,14 @@ pub struct Unordered {
 #[serde(default, deny_unknown_fields)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Ordered {
-    #[prost(message, optional, tag = "1")]
+    #[prost(message, repeated, tag = "1")]
     #[serde(skip_serializing_if = "super::json::is_default")]
-    pub a: ::core::option::Option<CallPattern>,
-    #[prost(message, optional, tag = "2")]
+    #[serde(with = "super::json::one_or_more")]
+    pub a: ::prost::alloc::vec::Vec<CallPattern>,
+    #[prost(message, repeated, tag = "2")]
     #[serde(skip_serializing_if = "super::json::is_default")]
-    pub b: ::core::option::Option<CallPattern>,
+    #[serde(with = "super::json::one_or_more")]
+    pub b: ::prost::alloc::vec::Vec<CallPattern>,
     #[prost(string, optional, tag = "3")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub within: ::core::option::Option<::prost::alloc::string::String>,
@@ -530,7 +546,7 @@ pub struct Ordered {
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub overlap: ::core::option::Option<::prost::alloc::string::String>,
 }
-/// Paths at which two calls must have equal values, such as "args.path".
+/// Paths at which two calls must have something in common, such as "args.path".
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -541,6 +557,40 @@ pub struct Same {
     #[prost(string, tag = "2")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub b: ::prost::alloc::string::String,
+    /// "equal" (the default), "a_in_b", "b_in_a" or "shared_text".
+    #[prost(string, tag = "3")]
+    #[serde(skip_serializing_if = "super::json::is_default")]
+    pub compare: ::prost::alloc::string::String,
+    /// For shared_text, at least 16 characters.
+    #[prost(uint32, optional, tag = "4")]
+    #[serde(skip_serializing_if = "super::json::is_default")]
+    pub min_length: ::core::option::Option<u32>,
+}
+/// A sum over calls.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Total {
+    #[prost(message, repeated, tag = "1")]
+    #[serde(skip_serializing_if = "super::json::is_default")]
+    #[serde(with = "super::json::one_or_more")]
+    pub a: ::prost::alloc::vec::Vec<CallPattern>,
+    /// A path such as "args.amount".
+    #[prost(string, tag = "2")]
+    #[serde(skip_serializing_if = "super::json::is_default")]
+    pub of: ::prost::alloc::string::String,
+    /// A number, or a text such as "0.10", which is exact.
+    #[prost(message, optional, tag = "3")]
+    #[serde(skip_serializing_if = "super::json::is_default")]
+    #[serde(with = "super::json::value")]
+    pub max: ::core::option::Option<::prost_types::Value>,
+    /// A duration such as "1h".
+    #[prost(string, optional, tag = "4")]
+    #[serde(skip_serializing_if = "super::json::is_default")]
+    pub within: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(message, repeated, tag = "5")]
+    #[serde(skip_serializing_if = "super::json::is_default")]
+    pub same: ::prost::alloc::vec::Vec<Same>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -288,12 +288,17 @@ async fn rules_references_and_limits_are_judged_as_rest_judges_them() {
     let mut routes = routes(&register);
     let rules = |same: Value| {
         let pair =
-            |names: [&str; 2]| json!({ "a": { "name": names[0] }, "b": { "name": names[1] } });
+            |names: [&str; 2]| json!({ "a": [{ "name": names[0] }], "b": [{ "name": names[1] }] });
         let mut bound = pair(["^read$", "^edit$"]);
         bound["same"] = same;
         json!([
             { "precedence": bound },
-            { "absence": { "a": { "name": "^delete$" }, "max": 0 } },
+            { "absence": { "a": [{ "name": "^delete$" }], "max": 0 } },
+            { "total": {
+                "a": [{ "name": "^edit$", "where": { "args.path": "none" } }],
+                "of": "args.size",
+                "max": 5,
+            } },
             { "not_succession": pair(["^secret$", "^send$"]) },
         ])
     };

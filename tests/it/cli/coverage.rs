@@ -146,7 +146,7 @@ shutdown: { quiet: 0s }
                 "earlier_turns": 0,
                 "problem": "no run calls `pay`; seen: `Shop-pay`; in 100 evaluations, such as: \
                             `args.amount` of `Shop-pay` (call 1) is a number, which a pattern \
-                            under `args` never matches: compare values with `tool_call_args`",
+                            under `args` never matches: compare values with `where`",
             },
         ])
     );

@@ -189,6 +189,30 @@ fn inspect_keeps_its_contract() {
 }
 
 #[test]
+fn inspect_path_shows_the_values_that_a_rule_would_read() {
+    let (code, out, _) = run(&[&["inspect", "--path", "args.order_id"], &RECORDING[..]].concat());
+    assert_eq!(code, 0);
+    assert!(out.contains("       args.order_id "), "{out}");
+    assert!(
+        out.contains("(no value)") || out.contains("(not captured, or cut)"),
+        "{out}"
+    );
+    let (code, _, complaint) = run(&[&["inspect", "--path", "amount"], &RECORDING[..]].concat());
+    assert_eq!(code, 2);
+    assert!(
+        complaint.contains("the path `amount` leads nowhere"),
+        "{complaint}"
+    );
+    let jsonl = ["inspect", "--path", "args", "--format", "jsonl"];
+    let (code, _, complaint) = run(&[&jsonl, &RECORDING[..]].concat());
+    assert_eq!(code, 2);
+    assert!(
+        complaint.contains("--path works with the human format only"),
+        "{complaint}"
+    );
+}
+
+#[test]
 fn inspect_verbose_tells_what_every_span_was_taken_for() {
     let (code, out, _) = run(&[&["inspect", "--verbose"], &RECORDING[..]].concat());
     assert_eq!(code, 0);

@@ -4,7 +4,8 @@
 use serde_json::Value;
 
 use super::score::{Missing, NoText};
-use crate::extract::{Payload, Trajectory};
+use super::value_path::ValuePath;
+use crate::extract::{Beginning, Payload, Trajectory};
 
 /// No, maybe or yes, in this order, so that "and" is the least and "or" the greatest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,6 +61,18 @@ pub(crate) enum Known<T> {
     Unknown,
 }
 
+/// What is known of the arguments or the result of a call.
+pub(crate) enum Read<'a> {
+    /// The value, whole.
+    Whole(&'a Value),
+    /// What stands before the cut.
+    Beginning(Beginning),
+    /// The call has none.
+    None,
+    /// Nothing.
+    Unknown,
+}
+
 /// The work that one evaluation may spend on searching texts, half a second on one core with most
 /// patterns and four seconds at worst. A pattern of twenty characters can search 20 MiB.
 pub(crate) const MAX_SEARCH: u64 = 128 << 20;
@@ -95,11 +108,17 @@ impl<'a> CapturedValues<'a> {
     /// Searches a text, unless too much work has been spent on searching. Then the answer is not
     /// known.
     pub(crate) fn search(&mut self, cost: u64, search: impl FnOnce() -> bool) -> Tri {
-        if !self.spend(cost) {
-            self.missing.too_long_to_search = true;
+        if !self.spend_searching(cost) {
             return Tri::Maybe;
         }
         Tri::from(search())
+    }
+
+    /// Takes work off what is left, and notes if too little is.
+    pub(crate) fn spend_searching(&mut self, cost: u64) -> bool {
+        let is_left = self.spend(cost);
+        self.missing.too_long_to_search |= !is_left;
+        is_left
     }
 
     /// Takes this much work off what is left; `false` if too little is.
@@ -142,6 +161,12 @@ impl<'a> CapturedValues<'a> {
     /// Notes a call with an argument that cannot be compared.
     pub(crate) fn note_incomparable(&mut self, call_idx: usize) {
         self.missing.incomparable = self.missing.incomparable.or(Some(call_idx));
+    }
+
+    /// Notes a call with a value that is no number where an order is asked.
+    pub(crate) fn note_no_number(&mut self, call_idx: usize, path: &ValuePath) {
+        let no_number = &mut self.missing.no_number;
+        no_number.get_or_insert_with(|| Box::new((call_idx, path.clone())));
     }
 
     /// Notes an argument that a pattern reads, if it is there and no text.
@@ -211,6 +236,43 @@ impl<'a> CapturedValues<'a> {
         }
     }
 
+    /// The arguments of a call or its result, or what was kept of them. A value that was cut counts
+    /// as missing only once [`Self::note_cut`] says so.
+    pub(crate) fn read(&mut self, call_idx: usize, of_result: bool) -> Read<'a> {
+        let cut = self.missing.cut;
+        let known = match of_result {
+            true => self.result_json(call_idx),
+            false => self.args(call_idx),
+        };
+        match known {
+            Known::Value(value) => return Read::Whole(value),
+            Known::None => return Read::None,
+            Known::Unknown => {}
+        }
+        let call = &self.trajectory.tool_calls[call_idx];
+        let (payload, may_change) = match of_result {
+            true => (&call.result, call.uncertainty.result),
+            false => (&call.args, call.uncertainty.args),
+        };
+        let is_final = !(self.trajectory.cut_short && (call.partial || may_change));
+        let payload = payload
+            .as_ref()
+            .filter(|payload| is_final && payload.is_cut());
+        let payload = payload.filter(|payload| self.spend_searching(payload.text.len() as u64));
+        match payload.and_then(Beginning::new) {
+            Some(beginning) => {
+                self.missing.cut = cut;
+                Read::Beginning(beginning)
+            }
+            None => Read::Unknown,
+        }
+    }
+
+    /// Notes a call whose answer lies behind a cut.
+    pub(crate) fn note_cut(&mut self, call_idx: usize) {
+        self.missing.cut = self.missing.cut.or(Some(call_idx));
+    }
+
     /// Did a call fail?
     pub(crate) fn error(&mut self, call_idx: usize) -> Known<bool> {
         let trajectory = self.trajectory;
@@ -244,7 +306,7 @@ impl<'a> CapturedValues<'a> {
 
     /// The reads that failed so far.
     pub(crate) fn missing(&self) -> Missing {
-        self.missing
+        self.missing.clone()
     }
 
     fn known(
@@ -259,7 +321,7 @@ impl<'a> CapturedValues<'a> {
         let may_come =
             self.trajectory.tool_calls[call_idx].partial || payload.is_none() || may_change;
         let unfinished = self.trajectory.cut_short && may_come;
-        let mut missing = self.missing;
+        let mut missing = self.missing.clone();
         match payload {
             Some(payload) if !payload.is_cut() && !unfinished => return Ok(Some(payload)),
             None if captured && !unfinished => return Ok(None),

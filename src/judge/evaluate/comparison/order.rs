@@ -208,6 +208,11 @@ impl Intervals {
             .or_else(|| untimed.next())
     }
 
+    /// Nanoseconds from the start of `y` to that of `x`; negative if `y` started later.
+    pub(crate) fn since(&self, x: usize, y: usize) -> i64 {
+        self.begun[x].saturating_sub(self.begun[y])
+    }
+
     /// Sorts calls by start, and those that begin together by their own clock.
     pub(crate) fn by_start(&self, call: usize) -> (i64, i64, usize) {
         (self.start[call], self.begun[call], call)

@@ -7,6 +7,7 @@ use serde_json::Value;
 use text::abbreviated;
 
 use super::rows::AlignmentRow;
+use super::value_path::ValuePath;
 
 /// The label of a score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -196,7 +197,7 @@ pub(crate) struct NoText {
 }
 
 /// Evidence that an evaluator looked for and that was not captured.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Missing {
     /// No call of the trajectory carries arguments.
     pub(crate) no_args: bool,
@@ -230,6 +231,11 @@ pub(crate) struct Missing {
     /// The first call with an argument that cannot be compared: NaN, an infinity, or a number
     /// beyond all doubles.
     pub(crate) incomparable: Option<usize>,
+    /// The first call with a value that is no number where an order or a sum is asked, and its
+    /// path.
+    pub(crate) no_number: Option<Box<(usize, ValuePath)>>,
+    /// The path of a sum that no call has a value at.
+    pub(crate) no_value: Option<Box<ValuePath>>,
 }
 
 /// Why the tokens of model calls, or their number, are not known.
@@ -247,7 +253,7 @@ pub(crate) enum UnknownTokens {
 
 impl Missing {
     /// Was everything captured?
-    pub(crate) fn is_empty(self) -> bool {
-        self == Self::default()
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
     }
 }

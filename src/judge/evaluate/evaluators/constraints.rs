@@ -2,21 +2,21 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
-use serde_json::json;
-use text::counted;
+use serde_json::{Value, json};
+use text::{code, counted};
 
 use super::{Evaluate, Judgement, NamedTool, ToolName};
 use crate::evaluate::comparison::order::Concurrency;
 use crate::evaluate::comparison::rows::AlignmentRow;
 use crate::evaluate::comparison::score::{Rendered, Score};
-use crate::evaluate::parameters::call_pattern::CallPattern;
+use crate::evaluate::parameters::call_pattern::{CallPattern, Calls, Told};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::pattern::PlacedPattern;
-use crate::evaluate::parameters::rule::Rule;
+use crate::evaluate::parameters::rule::{Rule, TotalOf};
 use crate::evaluate::rules::activations::RuleFound;
 use crate::evaluate::rules::judged::RuleJudge;
 use crate::evaluate::rules::rule_explanation;
-use crate::evaluate::rules::templates::is_never_kept;
+use crate::evaluate::rules::templates::{is_never_kept, questions};
 use crate::extract::Trajectory;
 
 /// Were rules over the calls and their order kept?
@@ -33,7 +33,7 @@ use crate::extract::Trajectory;
 /// # Why
 /// What teams write by hand are rules, not lists: authenticate before every transfer, read a file
 /// before editing that file, an approval is used once, tests after the last edit, never twice for
-/// one order. [Twelve rules](rules.md) have a run that keeps and a run that breaks each.
+/// one order. [Sixteen rules](rules.md) have a run that keeps and a run that breaks each.
 ///
 /// # Example
 /// ```yaml
@@ -72,9 +72,17 @@ use crate::extract::Trajectory;
 /// | `alternate_succession`, `chain_succession` | each a, each b | both of that kind | as above |
 /// | `not_succession` | each b | no a came before it | as above |
 /// | `not_chain_succession` | each b | the call right before it is no a | as above |
+/// | `total` | each a | the sum at `of` up to it is at most `max` | `of`, `max`, `within`, `same` |
 ///
 /// - `a`, `b`: patterns of calls as in `tool_calls`: `name`, `error`, `command`, `path`, `args`,
-///   `result`; a text is the name's pattern. A call is never its own partner.
+///   `result`, `where`; a text is the name's pattern. Of a list of patterns, a
+///   call fits if it fits one. A call is never its own partner.
+/// - `of`, `max`: the path of the values that `total` adds up, and the greatest sum that keeps the
+///   rule. The sum at a call is over the calls a that agree with it on every path of `same` and
+///   started at most `within` before it, itself and those that started with it included; without
+///   `within`, since the run began. All values of a call count, with `*` too; a call without one
+///   adds nothing. Sums are exact up to 38 digits. Where no call has a value at the path, it may
+///   have another name, and there is no verdict.
 /// - `within`: only partners count whose gap, from the end of the earlier call to the start of the
 ///   later, is at most this long; a rule that bars partners bars only those.
 /// - `same`: both calls must agree on every path, `args` or `result` with keys, indices or `*`
@@ -84,6 +92,13 @@ use crate::extract::Trajectory;
 ///   text: `result` is the whole of it, and a path into it leads to nothing. In `alternate_…` only
 ///   calls that agree with the one that asks get in between. The explanation names a path that none
 ///   of the run's calls has, since it may be misspelt.
+/// - `compare`, in an entry of `same` such as `{ a: result, b: args.body, compare: a_in_b }`, asks
+///   for a literal copy. `equal` is the default. `a_in_b`: some text of at least 8 characters at
+///   `a` is inside a text at `b`. `b_in_a`: every text or number at `b` is in a text at `a` as a
+///   whole word, of letters, digits and `_`. `shared_text`: both have a common run of at least
+///   `min_length` (24, at least 16) characters. A list or a map stands for the texts and numbers in
+///   it, as they were written. A copy that was translated, summarised or encoded is not found: a
+///   kept rule means that no literal copy was seen.
 /// - `overlap`: the verdict where overlapping calls could have run in several orders and only some
 ///   of these keep the rule: `fail`, `pass` or `not_evaluated`. Left out, it is `fail` where a rule
 ///   asks for an order and `pass` where it bars one.
@@ -101,13 +116,15 @@ use crate::extract::Trajectory;
 ///
 /// Details: `rules`, for each `template`, `satisfied` (`null` where it is open), `activations`,
 /// `violations`, `open`, `vacuous`, `violated` (the calls that violate it, counted from 1, at most
-/// 100) and `because` (for each of them, or for the run, the calls that broke the rule).
+/// 100), `because` (for each of them, or for the run, the calls that broke the rule) and, for a
+/// rule with `where`, `values` of the first call to blame, as in `tool_calls`.
 ///
 /// # When the trace was cut short
 /// Further calls can come anywhere, so few rules are certain. `existence` that is reached stays so;
 /// so do `coexistence` and `responded_existence` once the other kind was called, without `within`
 /// and `same`. `absence` and `exactly` that are exceeded, and a violated `not_succession` or
-/// `not_coexistence`, stay violated.
+/// `not_coexistence`, stay violated; so does a `total` that is exceeded, unless a negative value
+/// was seen.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Constraints {
@@ -140,6 +157,22 @@ fn forget_unshown(found: &mut [RuleFound]) {
             found.nowhere.clear();
         }
     }
+}
+
+/// The conditions on the first call to blame, of the patterns that name it.
+fn values_of(rule: &Rule, found: &RuleFound, told: Told<'_>) -> (Vec<Value>, String) {
+    let (mut details, mut texts) = (Vec::new(), String::new());
+    let Some(first) = found.offending().next() else {
+        return (details, texts);
+    };
+    let call = told.trajectory.tool_calls.get(first);
+    let names = |pattern: &&CallPattern| call.is_some_and(|call| pattern.name.is_match(&call.name));
+    for pattern in rule.shape().patterns().filter(names) {
+        let (of_pattern, text) = pattern.values_of(first, told);
+        details.extend(of_pattern);
+        texts.push_str(&text);
+    }
+    (details, texts)
 }
 
 fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Rule>, D::Error> {
@@ -187,7 +220,7 @@ impl Evaluate for Constraints {
                 rule,
                 Rule::Existence(_) | Rule::Exactly(_) | Rule::Init(_) | Rule::End(_)
             );
-            named.extend(rule.shape().kinds().map(|pattern| NamedTool {
+            named.extend(rule.shape().patterns().map(|pattern| NamedTool {
                 name: ToolName::Pattern(&pattern.name),
                 is_expected,
             }));
@@ -211,18 +244,27 @@ impl Evaluate for Constraints {
         let (mut rows, mut rules) = (Vec::new(), Vec::new());
         let (mut violations, mut offending) = (Vec::new(), Vec::new());
         for (rule, found) in self.rules.iter().zip(found) {
-            let violation = rule_explanation::violation(rule, found, judgement.trajectory);
+            let mut violation = rule_explanation::violation(rule, found, judgement.told());
+            let (values, shown) = values_of(rule, found, judgement.told());
+            violation
+                .iter_mut()
+                .for_each(|sentence| sentence.push_str(&shown));
             let note = match (&violation, found.n_activations) {
                 (Some(sentence), _) => Some(sentence.clone()),
                 (None, 0) => Some(rule_explanation::asking(rule)),
                 (None, _) => rule_explanation::nowhere(rule, found),
             };
-            let kinds: Vec<String> = rule.shape().kinds().map(CallPattern::to_string).collect();
+            let kinds: Vec<String> = rule.shape().kinds().map(Calls::to_string).collect();
             let template = rule.template().replace('_', " ");
-            let row = AlignmentRow::kept(
-                found.is_satisfied(),
-                format!("{template} of {}", kinds.join(", ")),
-            );
+            let kinds = kinds.join(", ");
+            let asked = match rule {
+                Rule::Total(TotalOf { of, max, .. }) => {
+                    let path = code(of.as_str());
+                    format!("{template} of {path} of {kinds}, at most {}", max.text())
+                }
+                _ => format!("{template} of {kinds}"),
+            };
+            let row = AlignmentRow::kept(found.is_satisfied(), asked);
             rows.push(AlignmentRow {
                 note,
                 ..row.of(found.offending())
@@ -230,7 +272,7 @@ impl Evaluate for Constraints {
             offending.extend(violation.iter().flat_map(|_| found.offending()));
             violations.extend(violation);
             let because: Vec<_> = found.because.iter().map(|calls| from_one(calls)).collect();
-            rules.push(json!({
+            let mut details = json!({
                 "template": rule.template(),
                 "satisfied": found.is_satisfied(),
                 "activations": found.n_activations,
@@ -239,7 +281,11 @@ impl Evaluate for Constraints {
                 "vacuous": found.n_activations == 0,
                 "violated": from_one(&found.violated),
                 "because": because,
-            }));
+            });
+            if !values.is_empty() {
+                details["values"] = values.into();
+            }
+            rules.push(details);
         }
         if violations.is_empty() {
             let nowhere = (self.rules.iter().zip(found))
@@ -281,8 +327,11 @@ impl Evaluate for Constraints {
                 let shape = rule.shape();
                 let kinds = [("a", Some(shape.a)), ("b", shape.b)].into_iter();
                 let warnings = kinds
-                    .filter_map(|(key, pattern)| Some((key, pattern?)))
-                    .flat_map(|(key, pattern)| pattern.warnings(&format!("{place}.{key}")));
+                    .filter_map(|(key, calls)| Some((key, calls?)))
+                    .flat_map(|(key, calls)| calls.placed().map(move |placed| (key, placed)))
+                    .flat_map(|(key, (at, pattern))| {
+                        pattern.warnings(&format!("{place}.{key}{at}"))
+                    });
                 never.into_iter().chain(warnings).collect::<Vec<_>>()
             })
             .collect()
@@ -291,7 +340,7 @@ impl Evaluate for Constraints {
 
 impl Constraints {
     fn reads_shortcut(&self) -> bool {
-        let mut kinds = self.rules.iter().flat_map(|rule| rule.shape().kinds());
+        let mut kinds = self.rules.iter().flat_map(|rule| rule.shape().patterns());
         kinds.any(CallPattern::reads_shortcut)
     }
 
@@ -302,10 +351,20 @@ impl Constraints {
             let kept = found
                 .iter()
                 .filter(|found| found.is_satisfied() == Some(true));
+            let copies = (self.rules.iter().zip(found)).any(|(rule, found)| {
+                found.is_satisfied() == Some(true)
+                    && rule.shape().same.iter().any(|same| same.copied.is_some())
+                    && questions(rule).iter().any(|question| question.bars)
+            });
             return format!(
-                "{} kept, {}",
+                "{} kept, {}{}",
                 counted(kept.count(), "rule", "rules"),
-                counted(n_activations, "activation", "activations")
+                counted(n_activations, "activation", "activations"),
+                if copies {
+                    ", no literal copy was seen"
+                } else {
+                    ""
+                }
             );
         }
         const MAX_NAMED: usize = 4;

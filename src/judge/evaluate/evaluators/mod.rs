@@ -20,6 +20,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::evaluate::comparison::rows::AlignmentRow;
 use crate::evaluate::comparison::score::{Explain, Rendered, Score, Verdict};
+use crate::evaluate::parameters::call_pattern::Told;
 use crate::evaluate::parameters::pattern::{FieldError, Pattern, PatternCompiler, PlacedPattern};
 use crate::extract::Trajectory;
 
@@ -180,7 +181,15 @@ pub(super) struct Judgement<'a> {
     pub(super) with_rows: bool,
 }
 
-impl Judgement<'_> {
+impl<'a> Judgement<'a> {
+    /// What the text about a call may show.
+    fn told(&self) -> Told<'a> {
+        Told {
+            trajectory: self.trajectory,
+            explain: self.explain,
+        }
+    }
+
     /// Makes rows if they are wanted.
     fn rows(&self, make: impl FnOnce() -> Vec<AlignmentRow>) -> Vec<AlignmentRow> {
         match self.with_rows {

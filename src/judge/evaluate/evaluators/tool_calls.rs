@@ -52,8 +52,10 @@ use crate::extract::Trajectory;
 ///   has no such string argument makes the evaluation an `error`.
 /// - `args`: patterns of further string arguments; a call that lacks one does not match. A number,
 ///   a boolean, a list or a map is never matched: the explanation and `/v1/status` name the first
-///   one that such a pattern met. Compare such values with `tool_call_args`.
+///   one that such a pattern met. Compare such values with `where`.
 /// - `result`: pattern of the result's text; not in `sequence`.
+/// - `where`: conditions on arguments and results by path, such as `args.amount: { gt: 1000 }`
+///   ([Values](#values)); paths into `result` not in `sequence`.
 /// - `min_count` (1), `final`, `at_step`, `before_step`: only in `required`. They ask for at least
 ///   this many matching calls; for the trajectory's last call; for exactly this step, counted from
 ///   0; for a step below this one. With `min_count`, every call that counts must be in that place.
@@ -65,10 +67,12 @@ use crate::extract::Trajectory;
 /// loads (1 MiB compiled, such as a repetition of 10 000) can take about a second for 16 KiB, an
 /// ordinary one takes 20 ms for 10 MB. `\d`, `\w`, `\b` are ASCII, `\s` is Unicode white space. A
 /// call whose span has not ended satisfies no `required` entry; it can match `sequence`, and it
-/// violates `disallowed` unless `result` is asked for.
+/// violates `disallowed` unless a result is asked for.
 ///
 /// Details: `passed`, `required_satisfied`, `disallowed_violated`, `sequence_satisfied`; `null`
-/// where it is not known.
+/// where it is not known. `values`, where a call violates a `disallowed` entry with `where`: its
+/// `call` (counted from 1), `path`, `operator`, `expected` and, with `explain.values: true`,
+/// `actual`.
 ///
 /// # When the trace was cut short
 /// A disallowed call that was seen fails for certain. A required call that was seen, and a sequence
@@ -218,7 +222,8 @@ impl Evaluate for ToolCalls {
             let name = &trajectory.tool_calls[call_idx].name;
             format!("{} (call {})", code(name), call_idx + 1)
         };
-        let mut sentences = Vec::new();
+        let (mut sentences, mut values) = (Vec::new(), Vec::new());
+        let told = judgement.told();
         for (entry, found) in self.disallowed.iter().zip(&found.disallowed) {
             if let Some(first) = found.call_idx {
                 let are = match found.n_calls {
@@ -226,7 +231,12 @@ impl Evaluate for ToolCalls {
                     n => format!(" and {} more are", n - 1),
                 };
                 let pattern = &entry.pattern;
-                sentences.push(format!("{}{are} disallowed by {pattern}", called(first)));
+                let (details, shown) = pattern.values_of(first, told);
+                values.extend(details);
+                sentences.push(format!(
+                    "{}{are} disallowed by {pattern}{shown}",
+                    called(first)
+                ));
             }
         }
         let required = self.required.iter().zip(&found.required);
@@ -252,16 +262,20 @@ impl Evaluate for ToolCalls {
         let known = |entries: &[EntryFound]| -> Vec<Option<bool>> {
             entries.iter().map(|found| found.holds.known()).collect()
         };
-        Rendered {
-            text: sentences.join("; "),
-            offending: found.offending.clone(),
-            rows: judgement.rows(|| self.rows(found, trajectory)),
-            details: json!({
+        let mut details = json!({
                 "passed": judgement.verdict.success(),
                 "required_satisfied": known(&found.required),
                 "disallowed_violated": known(&found.disallowed),
                 "sequence_satisfied": found.sequence.as_ref().and_then(|found| found.holds.known()),
-            }),
+        });
+        if !values.is_empty() {
+            details["values"] = values.into();
+        }
+        Rendered {
+            text: sentences.join("; "),
+            offending: found.offending.clone(),
+            rows: judgement.rows(|| self.rows(found, trajectory)),
+            details,
         }
     }
 
@@ -297,7 +311,7 @@ impl Evaluate for ToolCalls {
                 &["required", &at.to_string(), field],
                 message,
             )),
-            None => Ok(()),
+            None => self.check_sequence(),
         }
     }
 
@@ -312,6 +326,23 @@ impl Evaluate for ToolCalls {
 }
 
 impl ToolCalls {
+    /// No entry of the sequence reads a result.
+    fn check_sequence(&self) -> Result<(), FieldError> {
+        for (entry, at) in self.sequence.iter().zip(0_usize..) {
+            let mut paths = entry.pattern.conditions.keys();
+            if let Some(path) = paths.find(|path| path.of_result) {
+                let message = format!(
+                    "`{}` is no path for `sequence`: a result is read by entries of `required` and \
+                     `disallowed`, and by rules of `constraints`",
+                    path.as_str()
+                );
+                let keys = ["sequence", &at.to_string(), "where", path.as_str()];
+                return Err(FieldError::of_key(&keys, message));
+            }
+        }
+        Ok(())
+    }
+
     fn patterns(&self) -> impl Iterator<Item = &CallPattern> {
         let required = self.required.iter().map(|entry| &entry.pattern);
         let disallowed = self.disallowed.iter().map(|entry| &entry.pattern);
@@ -499,7 +530,7 @@ impl<'a> Look<'a> {
             // The result of a call that has not ended is still to come; in a complete trace it
             // never will.
             let no_result = self.trajectory.tool_calls[call_idx].partial
-                && entry.result.is_some()
+                && entry.reads_result()
                 && !self.trajectory.cut_short;
             let fit = self.reader.fit(entry, Tri::from(!no_result), call_idx);
             violated = violated.max(fit);

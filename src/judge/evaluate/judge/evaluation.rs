@@ -128,7 +128,8 @@ impl Evaluation {
         match &self.findings.basis {
             Some(basis) if !basis.explain.values && self.verdict != Verdict::Error => {
                 let missing = basis.missing.as_ref();
-                let reasons = missing.map(|it| uncertainty::reasons(it, &self.trajectory));
+                let reasons =
+                    missing.map(|it| uncertainty::reasons(it, &self.trajectory, &basis.explain));
                 (&basis.evidence, reasons, &basis.no_text).hash(state);
             }
             // Values are no part of the evidence, and an error shows only some of it.
@@ -180,7 +181,7 @@ impl Evaluation {
         let call = self.trajectory.tool_calls.get(no_text.call_idx)?;
         Some(format!(
             "{} of {} (call {}) is {}, which a pattern under `args` never matches: compare values \
-             with `tool_call_args`",
+             with `where`",
             code(&format!("args.{}", no_text.argument)),
             code(&call.name),
             no_text.call_idx + 1,
@@ -221,9 +222,14 @@ impl Evaluation {
         let (mut explanation, offending) = match (self.verdict, &self.error) {
             (Verdict::Pass, _) => (text, Vec::new()),
             (Verdict::NotEvaluated, _) => {
-                let missing = basis.and_then(|basis| basis.missing.as_ref());
-                let reasons =
-                    missing.map(|missing| uncertainty::reasons(missing, &self.trajectory));
+                let reasons = basis.and_then(|basis| {
+                    let missing = basis.missing.as_ref()?;
+                    Some(uncertainty::reasons(
+                        missing,
+                        &self.trajectory,
+                        &basis.explain,
+                    ))
+                });
                 let reasons = reasons.unwrap_or_default();
                 let explanation = format!("not evaluated: {reasons}. So far: {text}");
                 (explanation, Vec::new())

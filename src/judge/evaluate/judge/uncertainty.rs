@@ -3,7 +3,8 @@
 use text::{code, counted};
 
 use crate::assemble::TurnsSeen;
-use crate::evaluate::comparison::score::{Missing, UnknownTokens};
+use crate::evaluate::comparison::score::{Explain, Missing, UnknownTokens};
+use crate::evaluate::parameters::condition::number_of;
 use crate::extract::{Payload, Trajectory};
 
 /// The tool of the earlier turn that may have made a missing call, or else how many were seen.
@@ -41,8 +42,37 @@ fn incomplete(missing: &Missing, trajectory: &Trajectory) -> Option<String> {
     }
 }
 
+/// The value that is no number.
+fn no_number(missing: &Missing, trajectory: &Trajectory, explain: &Explain) -> Option<String> {
+    let (call_idx, path) = &**missing.no_number.as_ref()?;
+    let call = trajectory.tool_calls.get(*call_idx)?;
+    let of_call = if path.of_result {
+        &call.result
+    } else {
+        &call.args
+    };
+    let payload = of_call.as_ref().filter(|payload| !payload.is_cut());
+    let values = payload
+        .map(|payload| path.values(payload.json()))
+        .unwrap_or_default();
+    let value = values.into_iter().find(|value| number_of(value).is_none());
+    let text = value.map(|value| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    });
+    let shown = text.and_then(|text| explain.value(&text));
+    let shown = shown.map_or_else(String::new, |text| format!(": {}", code(&text)));
+    Some(format!(
+        "{} of {} (call {}) is not a number{shown}",
+        code(path.as_str()),
+        code(&call.name),
+        call_idx + 1
+    ))
+}
+
 /// Why there is no verdict, in words.
-pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory) -> String {
+pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory, explain: &Explain) -> String {
     const CAPTURE: &str = "turn on content capture in the agent's instrumentation";
     let name = |call: Option<usize>| Some(code(&trajectory.tool_calls.get(call?)?.name));
     let reasons = [
@@ -114,6 +144,13 @@ pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory) -> String {
             format!(
                 "an argument of the call of {name} is NaN, infinite or beyond all doubles, so it \
                  cannot be compared"
+            )
+        }),
+        no_number(missing, trajectory, explain),
+        missing.no_value.as_ref().map(|path| {
+            format!(
+                "no call that `total` is about has a value at {}, which may have another name",
+                code(path.as_str())
             )
         }),
         trajectory.cut_short.then(|| {

@@ -8,17 +8,19 @@ use std::marker::PhantomData;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Value, json};
 use text::code;
 
+use super::condition::{Condition, Where, at_least_one_condition};
 use super::field_aliases::Hinted;
 use super::limits::whole_number;
 use super::optional::written;
 use super::pattern::{Pattern, PlacedPattern};
-use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
-use crate::evaluate::comparison::score::{CallError, EvaluationError};
+use crate::evaluate::comparison::captured::{CapturedValues, Known, Read, Tri};
+use crate::evaluate::comparison::score::{CallError, EvaluationError, Explain};
+use crate::evaluate::comparison::value_path::ValuePath;
 use crate::extract::Trajectory;
 
 /// What is asked of one call. Which fields may be written depends on the list.
@@ -62,6 +64,15 @@ pub struct CallPattern {
     )]
     #[schemars(with = "Pattern")]
     pub result: Option<Pattern>,
+    /// Conditions on values, by path such as `args.amount`; all of them must hold.
+    #[serde(
+        default,
+        rename = "where",
+        deserialize_with = "at_least_one_condition",
+        skip_serializing_if = "Where::is_empty"
+    )]
+    #[schemars(with = "BTreeMap<String, Condition>")]
+    pub conditions: Where,
     /// How many such calls there must be, at least 1.
     #[serde(default, skip_serializing_if = "MinCount::is_one")]
     pub min_count: MinCount,
@@ -84,6 +95,13 @@ pub struct CallPattern {
     )]
     #[schemars(with = "BeforeStep")]
     pub before_step: Option<BeforeStep>,
+}
+
+/// What the text about a call may show.
+#[derive(Clone, Copy)]
+pub(crate) struct Told<'a> {
+    pub(crate) trajectory: &'a Trajectory,
+    pub(crate) explain: &'a Explain,
 }
 
 /// Compares calls with patterns, and remembers the first call that lacks an argument which a
@@ -111,6 +129,7 @@ impl CallPattern {
             path: None,
             args: BTreeMap::new(),
             result: None,
+            conditions: Where::new(),
             min_count: MinCount::default(),
             is_final: false,
             at_step: None,
@@ -162,6 +181,12 @@ impl CallPattern {
                 .as_mut()
                 .map(|pattern| placed("result", pattern)),
         );
+        patterns.extend(self.conditions.iter_mut().filter_map(|(at, condition)| {
+            Some(PlacedPattern {
+                path: path_to(&["where", at.as_str(), "regex"]),
+                pattern: condition.pattern_mut()?,
+            })
+        }));
         patterns
     }
 
@@ -216,7 +241,84 @@ impl CallPattern {
                 None => Tri::Maybe,
             });
         }
+        if !self.conditions.is_empty() && fit > Tri::No {
+            fit = fit.min(self.fit_conditions(call_idx, captured));
+        }
         Fit::Known(fit)
+    }
+
+    /// Do the values of a call satisfy all conditions?
+    fn fit_conditions(&self, call_idx: usize, captured: &mut CapturedValues<'_>) -> Tri {
+        let mut fit = Tri::Yes;
+        for of_result in [false, true] {
+            let of_part = |path: &&ValuePath| path.of_result == of_result;
+            if fit == Tri::No || !self.conditions.keys().any(|path| of_part(&path)) {
+                continue;
+            }
+            let read = captured.read(call_idx, of_result);
+            let (root, incomplete) = match &read {
+                Read::Whole(value) => (Some(*value), Vec::new()),
+                Read::Beginning(beginning) => (Some(beginning.json()), beginning.incomplete()),
+                Read::None => (None, Vec::new()),
+                Read::Unknown => {
+                    fit = Tri::Maybe;
+                    continue;
+                }
+            };
+            for (path, condition) in &self.conditions {
+                if path.of_result != of_result {
+                    continue;
+                }
+                let found = root.map(|root| path.follow(root, &incomplete));
+                let found = found.unwrap_or_default();
+                if !captured.spend_searching(found.n_visited) {
+                    return Tri::Maybe;
+                }
+                let (holds, doubts) = condition.fit(&found, &incomplete, captured);
+                if holds == Tri::Maybe {
+                    doubts.note(call_idx, path, captured);
+                }
+                fit = fit.min(holds);
+            }
+        }
+        fit
+    }
+
+    /// For details: the conditions on a call that fits. And for the text, what its values are, if
+    /// values are shown.
+    pub(crate) fn values_of(&self, call_idx: usize, judgement: Told<'_>) -> (Vec<Value>, String) {
+        let Told {
+            trajectory,
+            explain,
+        } = judgement;
+        let (mut details, mut texts) = (Vec::new(), Vec::new());
+        for (path, condition) in &self.conditions {
+            let call = trajectory.tool_calls.get(call_idx);
+            let actual = call.and_then(|call| explain.value(&path.text_of_values(call)?));
+            for (operator, expected) in condition.parts() {
+                let mut detail = json!({
+                    "call": call_idx + 1,
+                    "path": path.as_str(),
+                    "operator": operator,
+                    "expected": expected,
+                });
+                if let Some(actual) = &actual {
+                    detail["actual"] = actual.as_str().into();
+                }
+                details.push(detail);
+            }
+            texts.extend(actual.map(|text| format!("{} is {}", code(path.as_str()), code(&text))));
+        }
+        let text = match texts.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", texts.join(", ")),
+        };
+        (details, text)
+    }
+
+    /// Does it read results, by a pattern or a condition?
+    pub(crate) fn reads_result(&self) -> bool {
+        self.result.is_some() || self.conditions.keys().any(|path| path.of_result)
     }
 
     /// Fields by which no call can match; `place` is the path of this pattern. No value but a text
@@ -233,7 +335,7 @@ impl CallPattern {
             .map(|(argument, pattern)| {
                 format!(
                     "`{place}.args.{argument}` is a pattern, which matches only text, never the \
-                     JSON value {pattern}: compare values with `tool_call_args`, or write \
+                     JSON value {pattern}: compare values with `where`, or write \
                      `^{pattern}$` if the argument is a text"
                 )
             });
@@ -243,7 +345,16 @@ impl CallPattern {
                  never satisfied"
             )
         });
-        never.into_iter().chain(values).collect()
+        let conditions = self.conditions.iter();
+        let booleans = conditions.filter_map(|(path, condition)| {
+            let word = condition.yaml_boolean()?;
+            Some(format!(
+                "`{place}.where.{}` compares with the text `{word}`: for a boolean write `true` or \
+                 `false`",
+                path.as_str()
+            ))
+        });
+        never.into_iter().chain(values).chain(booleans).collect()
     }
 
     /// Can a call be at fault for lacking an argument?
@@ -265,7 +376,13 @@ impl fmt::Display for CallPattern {
             .chain(shortcuts)
             .chain(self.args.keys().map(String::as_str))
             .chain(self.result.as_ref().map(|_| "result"));
-        let fields: Vec<String> = fields.map(code).collect();
+        let conditions = self.conditions.iter();
+        let conditions =
+            conditions.map(|(path, condition)| format!("{} {condition}", path.as_str()));
+        let fields: Vec<String> = fields
+            .map(code)
+            .chain(conditions.map(|text| code(&text)))
+            .collect();
         f.write_str(&code(self.name.as_str()))?;
         match fields.is_empty() {
             true => Ok(()),
@@ -400,12 +517,14 @@ pub enum Sequence {}
 
 /// Calls that a rule is about.
 #[derive(Debug, Clone, PartialEq)]
-pub enum InRule {}
+pub(crate) enum InRule {}
 
 impl CallList for InRule {
     const ENTRY: &'static str = "CallOfRule";
     const DESCRIPTION: &'static str = "The calls that a rule is about.";
-    const FIELDS: &'static [&'static str] = &["name", "error", "command", "path", "args", "result"];
+    const FIELDS: &'static [&'static str] = &[
+        "name", "error", "command", "path", "args", "result", "where",
+    ];
 }
 
 impl CallList for Required {
@@ -418,6 +537,7 @@ impl CallList for Required {
         "path",
         "args",
         "result",
+        "where",
         "min_count",
         "final",
         "at_step",
@@ -428,13 +548,15 @@ impl CallList for Required {
 impl CallList for Disallowed {
     const ENTRY: &'static str = "DisallowedCall";
     const DESCRIPTION: &'static str = "A call that must not be made.";
-    const FIELDS: &'static [&'static str] = &["name", "error", "command", "path", "args", "result"];
+    const FIELDS: &'static [&'static str] = &[
+        "name", "error", "command", "path", "args", "result", "where",
+    ];
 }
 
 impl CallList for Sequence {
     const ENTRY: &'static str = "SequenceCall";
     const DESCRIPTION: &'static str = "A call in its turn.";
-    const FIELDS: &'static [&'static str] = &["name", "error", "command", "path", "args"];
+    const FIELDS: &'static [&'static str] = &["name", "error", "command", "path", "args", "where"];
 }
 
 impl<L> From<CallPattern> for Entry<L> {
@@ -456,27 +578,149 @@ impl<L> Entry<L> {
     }
 }
 
+struct EntryVisitor<L>(PhantomData<L>);
+
+impl<'de, L: CallList> Visitor<'de> for EntryVisitor<L> {
+    type Value = Entry<L>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a pattern of the tool's name, or a map with `name` and more")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Entry<L>, E> {
+        Ok(CallPattern::named(Pattern::from(name.to_owned())).into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Entry<L>, A::Error> {
+        let map = MapAccessDeserializer::new(map);
+        let pattern = CallPattern::deserialize(Hinted::with_fields(map, L::FIELDS))?;
+        Ok(pattern.into())
+    }
+}
+
 impl<'de, L: CallList> Deserialize<'de> for Entry<L> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct EntryVisitor<L>(PhantomData<L>);
-        impl<'de, L: CallList> Visitor<'de> for EntryVisitor<L> {
-            type Value = Entry<L>;
+        deserializer.deserialize_any(EntryVisitor(PhantomData))
+    }
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a pattern of the tool's name, or a map with `name` and more")
+/// A kind of calls: those that fit one of its patterns.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Calls {
+    entries: Vec<Entry<InRule>>,
+    /// It was written as a list. One pattern is the same with and without.
+    is_list: bool,
+}
+
+impl Calls {
+    /// Its patterns, at least one.
+    pub(crate) fn patterns(&self) -> impl Iterator<Item = &CallPattern> {
+        self.entries.iter().map(|entry| &entry.pattern)
+    }
+
+    /// Each pattern, and its place in the list that it is written in.
+    pub(crate) fn placed(&self) -> impl Iterator<Item = (String, &CallPattern)> {
+        let place = |at| {
+            if self.is_list {
+                format!("[{at}]")
+            } else {
+                String::new()
             }
+        };
+        self.patterns()
+            .enumerate()
+            .map(move |(at, pattern)| (place(at), pattern))
+    }
 
-            fn visit_str<E: Error>(self, name: &str) -> Result<Entry<L>, E> {
-                Ok(CallPattern::named(Pattern::from(name.to_owned())).into())
-            }
+    /// All patterns of theirs, below a path.
+    pub(crate) fn patterns_mut(&mut self, path: &[&str]) -> Vec<PlacedPattern<'_>> {
+        let is_list = self.is_list;
+        let entries = self.entries.iter_mut().enumerate();
+        let of_entries = entries.flat_map(|(at, entry)| match is_list {
+            true => (entry.pattern).patterns_mut(&[path, &[&at.to_string()]].concat()),
+            false => entry.pattern.patterns_mut(path),
+        });
+        of_entries.collect()
+    }
+}
 
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Entry<L>, A::Error> {
-                let map = MapAccessDeserializer::new(map);
-                let pattern = CallPattern::deserialize(Hinted::with_fields(map, L::FIELDS))?;
-                Ok(pattern.into())
+/// "`^transfer$` or `^refund$`".
+impl fmt::Display for Calls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, pattern) in self.patterns().enumerate() {
+            write!(f, "{}{pattern}", if at == 0 { "" } else { " or " })?;
+        }
+        Ok(())
+    }
+}
+
+impl<'de> Deserialize<'de> for Calls {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct CallsVisitor;
+        const ONE: EntryVisitor<InRule> = EntryVisitor(PhantomData);
+        fn of_one(entry: Entry<InRule>) -> Calls {
+            Calls {
+                entries: vec![entry],
+                is_list: false,
             }
         }
-        deserializer.deserialize_any(EntryVisitor(PhantomData))
+        impl<'de> Visitor<'de> for CallsVisitor {
+            type Value = Calls;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                ONE.expecting(f)?;
+                f.write_str(", or a list of them")
+            }
+
+            fn visit_str<E: Error>(self, name: &str) -> Result<Calls, E> {
+                ONE.visit_str(name).map(of_one)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Calls, A::Error> {
+                ONE.visit_map(map).map(of_one)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Calls, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = items.next_element()? {
+                    entries.push(entry);
+                }
+                match entries.is_empty() {
+                    true => Err(Error::custom("no call fits an empty list: write a pattern")),
+                    false => Ok(Calls {
+                        entries,
+                        is_list: true,
+                    }),
+                }
+            }
+        }
+        deserializer.deserialize_any(CallsVisitor)
+    }
+}
+
+impl Serialize for Calls {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.entries.as_slice() {
+            [entry] => entry.serialize(serializer),
+            entries => entries.serialize(serializer),
+        }
+    }
+}
+
+impl JsonSchema for Calls {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Calls".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let entry = generator.subschema_for::<EntryMap<InRule>>();
+        let entry = json_schema!({ "anyOf": [generator.subschema_for::<Pattern>(), entry] });
+        let list = json_schema!({ "type": "array", "items": entry, "minItems": 1 });
+        json_schema!({ "anyOf": [entry, list] })
     }
 }
 

@@ -2,6 +2,7 @@
 //! check themselves when they are read. Knows no single evaluator.
 
 pub(super) mod call_pattern;
+pub(super) mod condition;
 pub(super) mod expected_call;
 pub(super) mod field_aliases;
 pub(super) mod limits;

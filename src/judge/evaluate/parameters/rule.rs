@@ -6,14 +6,17 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::de::{self, DeserializeSeed, EnumAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, forward_to_deserialize_any};
+use serde_json::Value;
 use text::nearest;
 
-use super::call_pattern::{CallPattern, Entry, InRule};
+use super::call_pattern::{CallPattern, Calls};
+use super::condition::DecimalBound;
 use super::field_aliases::read_with_hints;
 use super::limits::{Period, whole_number};
 use super::optional::written;
 use super::pattern::PlacedPattern;
 use super::same::{Same, at_least_one_path};
+use crate::evaluate::comparison::value_path::ValuePath;
 
 /// Defines the rules from the one list of templates.
 macro_rules! templates {
@@ -44,7 +47,7 @@ macro_rules! templates {
                 }
             }
 
-            fn entries_mut(&mut self) -> Vec<(&'static str, &mut CallPattern)> {
+            fn entries_mut(&mut self) -> Vec<(&'static str, &mut Calls)> {
                 match self {
                     $(Self::$template(fields) => fields.entries_mut(),)+
                 }
@@ -92,14 +95,16 @@ templates! {
     NotSuccession(Ordered) = "not_succession",
     /// No a came right before a b.
     NotChainSuccession(Ordered) = "not_chain_succession",
+    /// At no call, the values of the calls a up to it add up to more than `max`.
+    Total(TotalOf) = "total",
 }
 
 /// The fields of a rule, whatever its template.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RuleShape<'r> {
-    pub(crate) a: &'r CallPattern,
+    pub(crate) a: &'r Calls,
     /// `None` for a rule about one kind of calls.
-    pub(crate) b: Option<&'r CallPattern>,
+    pub(crate) b: Option<&'r Calls>,
     /// How many calls a there must be at least, and at most.
     pub(crate) bounds: (u32, u32),
     pub(crate) within: Option<Period>,
@@ -108,9 +113,9 @@ pub(crate) struct RuleShape<'r> {
 }
 
 impl<'r> RuleShape<'r> {
-    fn of_one(a: &'r Entry<InRule>) -> Self {
+    fn of_one(a: &'r Calls) -> Self {
         Self {
-            a: &a.pattern,
+            a,
             b: None,
             bounds: (0, u32::MAX),
             within: None,
@@ -120,8 +125,13 @@ impl<'r> RuleShape<'r> {
     }
 
     /// The one or two kinds of calls.
-    pub(crate) fn kinds(self) -> impl Iterator<Item = &'r CallPattern> {
+    pub(crate) fn kinds(self) -> impl Iterator<Item = &'r Calls> {
         [Some(self.a), self.b].into_iter().flatten()
+    }
+
+    /// The patterns of both.
+    pub(crate) fn patterns(self) -> impl Iterator<Item = &'r CallPattern> {
+        self.kinds().flat_map(Calls::patterns)
     }
 }
 
@@ -130,7 +140,7 @@ impl<'r> RuleShape<'r> {
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct AtLeast {
     /// The calls it is about.
-    pub a: Entry<InRule>,
+    pub a: Calls,
     /// How many there must be, at least 1.
     #[serde(default)]
     pub min: Min,
@@ -141,7 +151,7 @@ pub struct AtLeast {
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct AtMost {
     /// The calls it is about.
-    pub a: Entry<InRule>,
+    pub a: Calls,
     /// How many there may be; 0 if left out.
     #[serde(default)]
     pub max: Max,
@@ -152,7 +162,7 @@ pub struct AtMost {
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ExactlyMany {
     /// The calls it is about.
-    pub a: Entry<InRule>,
+    pub a: Calls,
     /// How many there must be, at least 1.
     #[serde(default)]
     pub count: ExactCount,
@@ -163,7 +173,7 @@ pub struct ExactlyMany {
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Edge {
     /// The calls it is about.
-    pub a: Entry<InRule>,
+    pub a: Calls,
     /// The verdict where calls overlap so that the rule is kept in some orders only.
     #[serde(
         default,
@@ -179,9 +189,9 @@ pub struct Edge {
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Unordered {
     /// The first kind of calls.
-    pub a: Entry<InRule>,
+    pub a: Calls,
     /// The second kind of calls.
-    pub b: Entry<InRule>,
+    pub b: Calls,
     /// Most time between the end of the earlier call and the start of the later.
     #[serde(
         default,
@@ -205,9 +215,9 @@ pub struct Unordered {
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Ordered {
     /// The calls that come first.
-    pub a: Entry<InRule>,
+    pub a: Calls,
     /// The calls that come second.
-    pub b: Entry<InRule>,
+    pub b: Calls,
     /// Most time between the end of the earlier call and the start of the later.
     #[serde(
         default,
@@ -234,6 +244,54 @@ pub struct Ordered {
     pub overlap: Option<Overlap>,
 }
 
+/// A sum over calls of one kind.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct TotalOf {
+    /// The calls it is about.
+    pub a: Calls,
+    /// The path of the values that are added up, such as `args.amount`.
+    pub of: ValuePath,
+    /// The greatest sum that keeps the rule.
+    #[serde(deserialize_with = "max_of_sum")]
+    pub(crate) max: DecimalBound,
+    /// How long before a call the others may have started that are added to it.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Period")]
+    pub within: Option<Period>,
+    /// Where calls must agree to be added up.
+    #[serde(
+        default,
+        deserialize_with = "own_paths",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(length(min = 1))]
+    pub same: Vec<Same>,
+}
+
+fn max_of_sum<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DecimalBound, D::Error> {
+    DecimalBound::new("max", Value::deserialize(deserializer)?).map_err(de::Error::custom)
+}
+
+/// All calls of a sum are of one kind, so they share values at one path.
+fn own_paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Same>, D::Error> {
+    let same = at_least_one_path(deserializer)?;
+    match same
+        .iter()
+        .all(|same| same.a == same.b && same.copied.is_none())
+    {
+        true => Ok(same),
+        false => Err(de::Error::custom(
+            "the calls of a `total` are of one kind: write one path under `same`, such as \
+             `args.account`",
+        )),
+    }
+}
+
 /// The verdict on a rule that is kept in some of the orders which overlapping calls could have had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -252,6 +310,7 @@ read_with_hints!(ExactlyMany);
 read_with_hints!(Edge);
 read_with_hints!(Unordered);
 read_with_hints!(Ordered);
+read_with_hints!(TotalOf);
 
 /// What the fields are about: calls a, or calls a and b.
 macro_rules! fields {
@@ -264,8 +323,8 @@ macro_rules! fields {
                 $shape
             }
 
-            fn entries_mut(&mut self) -> Vec<(&'static str, &mut CallPattern)> {
-                vec![$((stringify!($kind), &mut self.$kind.pattern)),+]
+            fn entries_mut(&mut self) -> Vec<(&'static str, &mut Calls)> {
+                vec![$((stringify!($kind), &mut self.$kind)),+]
             }
         }
     };
@@ -288,16 +347,22 @@ fields!(Edge, [a], rule => RuleShape {
     ..RuleShape::of_one(&rule.a)
 });
 fields!(Unordered, [a, b], rule => RuleShape {
-    b: Some(&rule.b.pattern),
+    b: Some(&rule.b),
     within: rule.within,
     same: &rule.same,
     ..RuleShape::of_one(&rule.a)
 });
 fields!(Ordered, [a, b], rule => RuleShape {
-    b: Some(&rule.b.pattern),
+    b: Some(&rule.b),
     within: rule.within,
     same: &rule.same,
     overlap: rule.overlap,
+    ..RuleShape::of_one(&rule.a)
+});
+
+fields!(TotalOf, [a], rule => RuleShape {
+    within: rule.within,
+    same: &rule.same,
     ..RuleShape::of_one(&rule.a)
 });
 
@@ -306,8 +371,8 @@ impl Rule {
     pub(crate) fn patterns_mut(&mut self, path: &[&str]) -> Vec<PlacedPattern<'_>> {
         let template = self.template();
         let entries = self.entries_mut().into_iter();
-        let patterns = entries
-            .flat_map(|(key, pattern)| pattern.patterns_mut(&[path, &[template, key]].concat()));
+        let patterns =
+            entries.flat_map(|(key, calls)| calls.patterns_mut(&[path, &[template, key]].concat()));
         patterns.collect()
     }
 }

@@ -1,5 +1,4 @@
-//! Paths to the values on which two calls must agree, as `same` lists them. Knows how they
-//! are written and what they lead to, not what agrees.
+//! Where two calls must agree, as `same` lists it. Knows how it is written, not what agrees.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,11 +7,15 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::Value;
-use smallvec::SmallVec;
 use text::code;
 
 use super::field_aliases::Hinted;
+use super::limits::whole_number;
+use super::optional::written;
+use crate::evaluate::comparison::captured::{CapturedValues, MAX_SEARCH, Read, Tri};
+use crate::evaluate::comparison::copies::{Copied, Source, TextLeaves};
+use crate::evaluate::comparison::value_path::ValuePath;
+use crate::extract::Trajectory;
 
 /// Where two calls must agree: a path for both, or a path each.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,91 +24,60 @@ pub struct Same {
     pub(crate) a: ValuePath,
     /// The path in the second.
     pub(crate) b: ValuePath,
-}
-
-/// A path: `args` or `result`, then keys, indices or `*`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ValuePath {
-    text: String,
-    /// `result`, not `args`.
-    pub(crate) of_result: bool,
-    steps: Vec<Step>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
-    /// A key of an object, or a position in a list.
-    Key(String),
-    /// Every element of a list.
-    Each,
+    /// The copy that both have in common; `None` if they share a value.
+    pub(crate) copied: Option<Copied>,
 }
 
 impl Same {
-    /// "`args.path`", or both paths.
-    pub(crate) fn describe(&self) -> String {
-        match self.a == self.b {
-            true => code(&self.a.text),
-            false => format!("{} as {}", code(&self.b.text), code(&self.a.text)),
-        }
-    }
-}
-
-impl ValuePath {
-    fn parse(text: &str) -> Result<Self, String> {
-        let mut words = text.split('.');
-        let of_result = match words.next() {
-            Some("args") => false,
-            Some("result") => true,
-            _ => {
-                return Err(format!(
-                    "the path `{text}` leads nowhere: it begins with `args` or `result`, then come \
-                     keys, indices or `*`, such as `args.path` or `result.items.*.id`"
-                ));
-            }
+    /// "the same `args.path`", or "a literal copy of `result` in `args.body`", of so many
+    /// characters if that is known.
+    pub(crate) fn describe(&self, n_chars: Option<usize>) -> String {
+        let (a, b) = (code(self.a.as_str()), code(self.b.as_str()));
+        let (of, place) = match self.copied {
+            None if self.a == self.b => return format!("the same {a}"),
+            None => return format!("the same {b} as {a}"),
+            Some(Copied::BInA) => (b, a),
+            Some(_) => (a, b),
         };
-        let steps = words.map(|word| match word {
-            "" => Err(format!(
-                "the path `{text}` has an empty key: write keys with one dot between them"
-            )),
-            "*" => Ok(Step::Each),
-            key => Ok(Step::Key(key.to_owned())),
-        });
-        Ok(Self {
-            text: text.to_owned(),
-            of_result,
-            steps: steps.collect::<Result<_, _>>()?,
-        })
-    }
-
-    /// As it was written.
-    pub(crate) fn as_str(&self) -> &str {
-        &self.text
-    }
-
-    /// The values it leads to; null is none.
-    pub(crate) fn values<'v>(&self, value: &'v Value) -> SmallVec<[&'v Value; 1]> {
-        let mut values = SmallVec::from_buf([value]);
-        for step in &self.steps {
-            values = match step {
-                Step::Each => (values.into_iter())
-                    .filter_map(Value::as_array)
-                    .flatten()
-                    .collect(),
-                Step::Key(key) => (values.into_iter())
-                    .filter_map(|value| child(value, key))
-                    .collect(),
-            };
+        match (n_chars, self.copied) {
+            (Some(n_chars), _) => {
+                format!("a literal copy of {n_chars} characters of {of} in {place}")
+            }
+            (None, Some(Copied::Shared(least))) => {
+                format!("a literal copy of at least {least} characters of {of} in {place}")
+            }
+            (None, _) => format!("a literal copy of {of} in {place}"),
         }
-        values.retain(|value| !value.is_null());
-        values
+    }
+
+    /// The copy between two calls, as far as their values are there.
+    pub(crate) fn n_copied(&self, [a, b]: [usize; 2], trajectory: &Trajectory) -> Option<usize> {
+        let copied = self.copied?;
+        let mut captured = CapturedValues::within(trajectory, MAX_SEARCH / 8);
+        let a = texts(&self.a, a, &mut captured)?;
+        let b = texts(&self.b, b, &mut captured)?;
+        let spend = &mut |cost| captured.spend(cost);
+        let (is_copied, n_chars) = Source::new(copied, &a, spend).copy_in(&b, spend);
+        (is_copied == Tri::Yes).then_some(n_chars)
     }
 }
 
-fn child<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {
-    match value {
-        Value::Object(fields) => fields.get(key),
-        Value::Array(items) => items.get(key.parse::<usize>().ok()?),
-        _ => None,
+/// The texts of a call at a path, and whether its value is known in part only; `None` where nothing
+/// is known.
+pub(crate) fn texts<'a>(
+    path: &ValuePath,
+    call_idx: usize,
+    captured: &mut CapturedValues<'a>,
+) -> Option<TextLeaves<'a>> {
+    match captured.read(call_idx, path.of_result) {
+        Read::Whole(value) => Some(TextLeaves::new(&path.follow(value, &[]), &[])),
+        Read::Beginning(beginning) => {
+            let incomplete = beginning.incomplete();
+            let found = path.follow(beginning.json(), &incomplete);
+            Some(TextLeaves::new(&found, &incomplete).into_owned())
+        }
+        Read::None => Some(TextLeaves::default()),
+        Read::Unknown => None,
     }
 }
 
@@ -124,33 +96,6 @@ pub(crate) fn at_least_one_path<'de, D: Deserializer<'de>>(
     }
 }
 
-impl<'de> Deserialize<'de> for ValuePath {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Self::parse(&text).map_err(de::Error::custom)
-    }
-}
-
-impl Serialize for ValuePath {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.text.serialize(serializer)
-    }
-}
-
-impl JsonSchema for ValuePath {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "ValuePath".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": "^(args|result)(\\.[^.]+)*$" })
-    }
-}
-
 /// Where two calls must agree, a path each.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -160,6 +105,51 @@ struct PathEach {
     a: ValuePath,
     /// The path in `b`.
     b: ValuePath,
+    /// What they must have in common.
+    #[serde(default, skip_serializing_if = "Compare::is_equal")]
+    compare: Compare,
+    /// The least length of a shared text, in characters.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "MinLength")]
+    min_length: Option<MinLength>,
+}
+
+/// What two calls must have in common at their paths.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Compare {
+    /// A value, equal as JSON.
+    #[default]
+    Equal,
+    /// Some text of `a`, of at least 8 characters, is inside a text of `b`.
+    AInB,
+    /// Every text or number of `b` is in a text of `a` as a whole word.
+    BInA,
+    /// A run of at least `min_length` characters.
+    SharedText,
+}
+
+impl Compare {
+    fn is_equal(&self) -> bool {
+        *self == Self::Equal
+    }
+}
+
+/// The least length of a shared text: shorter ones are shared by chance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(transparent)]
+struct MinLength(#[schemars(range(min = 16))] u32);
+
+const DEFAULT_LENGTH: usize = 24;
+
+impl<'de> Deserialize<'de> for MinLength {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        whole_number(deserializer, "`min_length`", 16).map(Self)
+    }
 }
 
 impl<'de> Deserialize<'de> for Same {
@@ -179,13 +169,32 @@ impl<'de> Deserialize<'de> for Same {
                 Ok(Same {
                     a: path.clone(),
                     b: path,
+                    copied: None,
                 })
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Same, A::Error> {
                 let map = Hinted::new(MapAccessDeserializer::new(map));
-                let PathEach { a, b } = PathEach::deserialize(map)?;
-                Ok(Same { a, b })
+                let PathEach {
+                    a,
+                    b,
+                    compare,
+                    min_length,
+                } = PathEach::deserialize(map)?;
+                let copied = match (compare, min_length) {
+                    (Compare::SharedText, least) => Some(Copied::Shared(
+                        least.map_or(DEFAULT_LENGTH, |least| least.0 as usize),
+                    )),
+                    (_, Some(_)) => {
+                        return Err(de::Error::custom(
+                            "`min_length` is for `compare: shared_text`: leave it out",
+                        ));
+                    }
+                    (Compare::Equal, None) => None,
+                    (Compare::AInB, None) => Some(Copied::AInB),
+                    (Compare::BInA, None) => Some(Copied::BInA),
+                };
+                Ok(Same { a, b, copied })
             }
         }
         deserializer.deserialize_any(SameVisitor)
@@ -194,8 +203,20 @@ impl<'de> Deserialize<'de> for Same {
 
 impl Serialize for Same {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { a, b } = self.clone();
-        PathEach { a, b }.serialize(serializer)
+        let Self { a, b, copied } = self.clone();
+        let (compare, min_length) = match copied {
+            None => (Compare::Equal, None),
+            Some(Copied::AInB) => (Compare::AInB, None),
+            Some(Copied::BInA) => (Compare::BInA, None),
+            Some(Copied::Shared(least)) => (Compare::SharedText, Some(MinLength(least as u32))),
+        };
+        PathEach {
+            a,
+            b,
+            compare,
+            min_length,
+        }
+        .serialize(serializer)
     }
 }
 

@@ -40,6 +40,10 @@ pub(crate) struct Tally {
     told: Vec<(Option<usize>, Breach)>,
     /// The paths of `same` that lead to no value in any call.
     pub(crate) nowhere: Vec<(bool, usize)>,
+    /// A sum may shrink, since a negative value was seen.
+    pub(crate) may_shrink: bool,
+    /// No call has a value to add up.
+    pub(crate) lacks_values: bool,
 }
 
 /// Activations, and those of them that are kept.
@@ -92,6 +96,8 @@ pub(crate) enum Breach {
         n_ended: usize,
         beyond: Vec<usize>,
     },
+    /// The values of so many calls add up to this sum.
+    Total { n_calls: usize, sum: String },
     /// Of the calls that came first, or last: those of another kind, those that have not ended, and
     /// one at the same time that is as required.
     Edge {
@@ -109,7 +115,7 @@ impl Breach {
                 Lack::Overlap(call) | Lack::InBetween(call, _) => vec![*call],
                 Lack::Nothing | Lack::TooFar(..) => Vec::new(),
             },
-            Self::Alone { .. } => Vec::new(),
+            Self::Alone { .. } | Self::Total { .. } => Vec::new(),
             Self::Barred(call) | Self::BarredBeside(call) | Self::Together(call) => vec![*call],
             Self::Count { beyond, .. } => beyond.clone(),
             Self::Edge {
@@ -140,6 +146,8 @@ pub(in crate::evaluate) struct RuleFound {
     /// The paths of `same` that lead to no value in any call of their kind: whether it is the
     /// second kind, and the position in `same`.
     pub(crate) nowhere: Vec<(bool, usize)>,
+    /// Further values may be negative, and repair the rule.
+    pub(crate) may_shrink: bool,
     /// Earlier turns of the session that did not make the call either whose want is the first
     /// violation.
     pub(crate) n_earlier_turns: usize,
@@ -176,6 +184,7 @@ impl RuleFound {
             first: tally.told.first().cloned(),
             n_others: tally.n_beside_first(),
             nowhere: mem::take(&mut tally.nowhere),
+            may_shrink: tally.may_shrink,
             n_earlier_turns: 0,
         };
         for (call, breach) in &tally.told {

@@ -8,14 +8,16 @@ use hashbrown::HashMap;
 
 use super::activations::{Activation, Breach, MAX_TOLD, RuleFound, Share, Tally};
 use super::keys::ReadPaths;
-use super::pairs::{Direction, Pair, kept_in_some};
+use super::pairs::{Between, Direction, Pair, kept_in_some};
 use super::templates::questions;
+use super::total::Total;
 use crate::assemble::TurnsSeen;
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::comparison::order::{Concurrency, Intervals, Near};
 use crate::evaluate::comparison::score::{CallError, Missing, NoText};
-use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader};
-use crate::evaluate::parameters::rule::{Overlap, Rule, RuleShape};
+use crate::evaluate::comparison::value_path::ValuePath;
+use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader, Calls};
+use crate::evaluate::parameters::rule::{Overlap, Rule, RuleShape, TotalOf};
 use crate::extract::Trajectory;
 
 /// The greatest value below 1 that a share with a violation may have.
@@ -43,6 +45,7 @@ pub(crate) struct RuleJudge<'a> {
     too_much: bool,
     untimed: Option<usize>,
     earlier_turn: Option<Option<usize>>,
+    no_value: Option<&'a ValuePath>,
 }
 
 impl<'a> RuleJudge<'a> {
@@ -81,6 +84,7 @@ impl<'a> RuleJudge<'a> {
             too_much: false,
             untimed: None,
             earlier_turn: None,
+            no_value: None,
         }
     }
 
@@ -96,6 +100,7 @@ impl<'a> RuleJudge<'a> {
             too_much: self.too_much,
             untimed: self.untimed,
             earlier_turn: self.earlier_turn,
+            no_value: self.no_value.cloned().map(Box::new),
             ..self.reader.captured.missing()
         };
         (missing, self.reader.fault, self.reader.captured.no_text())
@@ -123,10 +128,13 @@ impl<'a> RuleJudge<'a> {
     }
 
     /// [`Missing::earlier_turn`] for calls of this kind.
-    fn earlier_turn(&mut self, a: &CallPattern) -> Option<Option<usize>> {
+    fn earlier_turn(&mut self, a: &Calls) -> Option<Option<usize>> {
         let earlier = self.trajectory.earlier_turns.as_ref()?;
         let mut names = earlier.names.iter();
-        let named = names.position(|name| self.reader.fits_name(a, name) > Tri::No);
+        let named = names.position(|name| {
+            a.patterns()
+                .any(|pattern| self.reader.fits_name(pattern, name) > Tri::No)
+        });
         (named.is_some() || earlier.seen != TurnsSeen::All).then_some(named)
     }
 
@@ -134,14 +142,28 @@ impl<'a> RuleJudge<'a> {
         let shape = rule.shape();
         match rule {
             Rule::Existence(_) | Rule::Absence(_) | Rule::Exactly(_) => self.count(&shape),
+            Rule::Total(total) => self.total(total),
             Rule::Init(_) => self.edge(&shape, true),
             Rule::End(_) => self.edge(&shape, false),
             _ => self.pair(rule, &shape),
         }
     }
 
-    /// How each call fits a pattern.
-    fn fits(&mut self, pattern: &'a CallPattern) -> Rc<[Tri]> {
+    /// How each call fits one of several patterns.
+    fn fits(&mut self, calls: &'a Calls) -> Rc<[Tri]> {
+        let mut patterns = calls.patterns();
+        let first = patterns.next().map(|pattern| self.fits_pattern(pattern));
+        let first = first.expect("a kind of calls has a pattern since it was read");
+        patterns.fold(first, |fits, pattern| {
+            let others = self.fits_pattern(pattern);
+            fits.iter()
+                .zip(&*others)
+                .map(|(one, other)| *one.max(other))
+                .collect()
+        })
+    }
+
+    fn fits_pattern(&mut self, pattern: &'a CallPattern) -> Rc<[Tri]> {
         if let Some((_, fits)) = self.fits.iter().find(|(known, _)| *known == pattern) {
             return fits.clone();
         }
@@ -158,7 +180,7 @@ impl<'a> RuleJudge<'a> {
             .map(|name| self.reader.fits_name(pattern, name))
             .collect();
         let cut_short = self.trajectory.cut_short;
-        let reads_result = pattern.result.is_some();
+        let reads_result = pattern.reads_result();
         (0..self.name_of.len())
             .map(|call_idx| {
                 let named = by_name[self.name_of[call_idx] as usize];
@@ -255,6 +277,36 @@ impl<'a> RuleJudge<'a> {
         of_run(kept, now == Tri::Yes, breach)
     }
 
+    fn total(&mut self, total: &'a TotalOf) -> Tally {
+        let fits = self.fits(&total.a);
+        let captured = &mut self.reader.captured;
+        let agreement = self
+            .read_paths
+            .agreement(&total.same, [&fits, &fits], true, captured);
+        let is_timed = !self.trajectory.from_messages;
+        if total.within.is_some() && !is_timed && fits.iter().any(|fit| *fit > Tri::No) {
+            captured.lack_times();
+        }
+        let judged = Total {
+            of: &total.of,
+            max: &total.max,
+            within: total.within.map(|within| is_timed.then(|| within.nanos())),
+            fits: &fits,
+            values: &self.read_paths,
+            agreement: &agreement,
+            intervals: &self.intervals,
+        };
+        let mut tally = judged.tally(captured);
+        if tally.lacks_values {
+            self.no_value.get_or_insert(&total.of);
+        }
+        let untimed = self.intervals.first_untimed(|call| fits[call] > Tri::No);
+        self.untimed = self.untimed.or(untimed);
+        self.too_much |= agreement.too_many;
+        tally.nowhere = agreement.nowhere;
+        tally
+    }
+
     fn pair(&mut self, rule: &Rule, shape: &RuleShape<'a>) -> Tally {
         let a = self.fits(shape.a);
         let b = self.fits(shape.b.unwrap_or(shape.a));
@@ -273,7 +325,13 @@ impl<'a> RuleJudge<'a> {
         // No value is needed where one of the kinds is absent.
         let same = if any(&a) && any(&b) { shape.same } else { &[] };
         let captured = &mut self.reader.captured;
-        let agreement = self.read_paths.agreement(same, [&a, &b], captured);
+        let questions = questions(rule);
+        let own_kind = questions
+            .iter()
+            .any(|question| question.between == Between::NotOwnKind);
+        let agreement = self
+            .read_paths
+            .agreement(same, [&a, &b], own_kind, captured);
         let is_timed = !self.trajectory.from_messages;
         let near = match shape.within {
             None => Some(Near::Any),
@@ -293,7 +351,7 @@ impl<'a> RuleJudge<'a> {
             may_be_earlier: earlier_turn.is_some(),
         };
         let mut tally = Tally::default();
-        for question in questions(rule) {
+        for question in questions {
             let intervals = match question.place {
                 Direction::Before => backwards(&mut self.backwards, &self.intervals),
                 Direction::Anywhere | Direction::After => &self.intervals,
@@ -371,6 +429,7 @@ fn for_good(
         Rule::Exactly(_) if exceeds(found) => 0.0,
         Rule::NotSuccession(_) if found.n_violations > 0 && has_order => NEARLY_ONE,
         Rule::NotCoexistence(_) if found.n_violations > 0 => NEARLY_ONE,
+        Rule::Total(_) if found.n_violations > 0 && !found.may_shrink => NEARLY_ONE,
         _ => 1.0,
     };
     Share {

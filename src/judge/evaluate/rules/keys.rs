@@ -1,15 +1,20 @@
 //! The values on which two kinds of calls must agree. What was read of a path is kept, since rules
 //! often share their paths.
 
+use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use crate::evaluate::comparison::agreement::Numbering;
 use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
-use crate::evaluate::parameters::same::{Same, ValuePath};
+use crate::evaluate::comparison::copies::{Copied, Source, TextLeaves};
+use crate::evaluate::comparison::value_path::ValuePath;
+use crate::evaluate::parameters::same::{Same, texts};
 use crate::extract::equality;
 
 /// Most paths that are kept from one rule to the next.
 const MAX_PATHS: usize = 16;
+/// Most pairs of calls whose texts are compared at one pair of paths.
+const MAX_PAIRS: usize = 1 << 18;
 /// Most values of all calls together that are compared on one path.
 const MAX_VALUES: usize = 1 << 18;
 
@@ -39,8 +44,8 @@ enum Found {
 /// What two kinds of calls must agree on.
 #[derive(Default)]
 pub(crate) struct SharedValues {
-    /// For each path of `same`, where it was read, of the first and of the second kind.
-    places: Vec<[usize; 2]>,
+    /// For each path of `same`, what the calls have there.
+    places: Vec<Place>,
     /// The value of some call is not known.
     pub(crate) has_unknown: bool,
     /// There were too many values to compare.
@@ -50,12 +55,22 @@ pub(crate) struct SharedValues {
     pub(crate) nowhere: Vec<(bool, usize)>,
 }
 
+/// What the calls have at a pair of paths.
+struct Place {
+    /// Where the paths were read, of the first and of the second kind; `None` where nobody asks.
+    read: Option<[usize; 2]>,
+    /// For a call of either kind: has the one a copy of the other? `None` where values are shared.
+    copies: Option<HashMap<[usize; 2], Tri>>,
+}
+
 impl<'a> ReadPaths<'a> {
-    /// Reads the values of the calls that fit.
+    /// Reads the values of the calls that fit. Copies are looked for between the two kinds; calls
+    /// of one kind, where `own_kind` asks for them, share values.
     pub(crate) fn agreement(
         &mut self,
         same: &[Same],
         fits: [&[Tri]; 2],
+        own_kind: bool,
         captured: &mut CapturedValues<'a>,
     ) -> SharedValues {
         if self.paths.len() > MAX_PATHS || self.numbering.len() > MAX_VALUES {
@@ -63,6 +78,12 @@ impl<'a> ReadPaths<'a> {
         }
         let mut agreement = SharedValues::default();
         for (at, same) in same.iter().enumerate() {
+            let copies = (same.copied)
+                .map(|copied| copies(same, at, copied, fits, &mut agreement, captured));
+            if copies.is_some() && !own_kind {
+                agreement.places.push(Place { read: None, copies });
+                continue;
+            }
             let mut places = [0; 2];
             for (side, path) in [&same.a, &same.b].into_iter().enumerate() {
                 places[side] = self.read(path, fits[side], captured);
@@ -78,11 +99,12 @@ impl<'a> ReadPaths<'a> {
                         _ => (has_values, agreement.has_unknown) = (true, true),
                     }
                 }
-                if has_calls && !has_values {
+                if has_calls && !has_values && copies.is_none() {
                     agreement.nowhere.push((side == 1, at));
                 }
             }
-            agreement.places.push(places);
+            let read = Some(places);
+            agreement.places.push(Place { read, copies });
         }
         agreement.nowhere.sort_unstable();
         agreement
@@ -90,9 +112,18 @@ impl<'a> ReadPaths<'a> {
 
     /// Do two calls, each of one of the two kinds, share a value on every path?
     pub(crate) fn agree(&self, agreement: &SharedValues, of: [(usize, usize); 2]) -> Tri {
-        let on_path = |places: &[usize; 2]| {
+        let on_path = |place: &Place| {
+            let [(side, call), (_, other)] = of;
+            if let Some(copies) = place.copies.as_ref().filter(|_| side != of[1].0) {
+                let pair = if side == 0 {
+                    [call, other]
+                } else {
+                    [other, call]
+                };
+                return copies.get(&pair).copied().unwrap_or(Tri::Maybe);
+            }
             let found =
-                |(side, call): (usize, usize)| self.paths[places[side]].found[call].as_ref();
+                |(side, call): (usize, usize)| self.paths[place.read?[side]].found[call].as_ref();
             match of.map(found) {
                 [Some(Found::Known(one)), Some(Found::Known(other))] => {
                     Tri::from(share(one, other))
@@ -115,8 +146,12 @@ impl<'a> ReadPaths<'a> {
 
     /// The work of comparing two kinds' calls with one call: a step for each value.
     pub(crate) fn cost(&self, agreement: &SharedValues, n_calls: usize) -> u64 {
-        let n_values = |place: &usize| MAX_VALUES - self.paths[*place].n_left;
-        let places = agreement.places.iter().flatten();
+        let n_values = |place: usize| MAX_VALUES - self.paths[place].n_left;
+        let places = agreement
+            .places
+            .iter()
+            .filter_map(|place| place.read)
+            .flatten();
         (n_calls + places.map(n_values).sum::<usize>()) as u64
     }
 
@@ -173,6 +208,63 @@ impl ReadPath {
         numbers.dedup();
         Found::Known(numbers)
     }
+}
+
+/// Looks for copies between all calls of two kinds, at the paths of an entry of `same`.
+fn copies(
+    same: &Same,
+    at: usize,
+    copied: Copied,
+    fits: [&[Tri]; 2],
+    agreement: &mut SharedValues,
+    captured: &mut CapturedValues<'_>,
+) -> HashMap<[usize; 2], Tri> {
+    let mut read = |side: usize, path: &ValuePath| {
+        let calls = (0..fits[side].len()).filter(|call| fits[side][*call] > Tri::No);
+        let read: Vec<(usize, Option<TextLeaves<'_>>)> = calls
+            .map(|call| (call, texts(path, call, captured)))
+            .collect();
+        let is_empty =
+            |texts: &Option<TextLeaves<'_>>| texts.as_ref().is_some_and(TextLeaves::is_empty);
+        if !read.is_empty() && read.iter().all(|(_, texts)| is_empty(texts)) {
+            agreement.nowhere.push((side == 1, at));
+        }
+        read
+    };
+    let (a, b) = (read(0, &same.a), read(1, &same.b));
+    let mut copies = HashMap::new();
+    agreement.too_many |= a.len().saturating_mul(b.len()) > MAX_PAIRS;
+    agreement.has_unknown |= agreement.too_many;
+    if agreement.too_many {
+        return copies;
+    }
+    for (call, texts) in &a {
+        let source = texts
+            .as_ref()
+            .map(|texts| Source::new(copied, texts, &mut |cost| captured.spend_searching(cost)));
+        for (other, others) in &b {
+            let is_copied = match (&source, others) {
+                (Some(source), Some(others)) => {
+                    source
+                        .copy_in(others, &mut |cost| captured.spend_searching(cost))
+                        .0
+                }
+                (None, Some(none)) if none.is_empty() => Tri::No,
+                (Some(_), None) if texts.as_ref().is_some_and(TextLeaves::is_empty) => Tri::No,
+                _ => Tri::Maybe,
+            };
+            if is_copied == Tri::Maybe && call != other {
+                agreement.has_unknown = true;
+                for (call, texts) in [(call, texts), (other, others)] {
+                    if texts.as_ref().is_some_and(TextLeaves::is_cut) {
+                        captured.note_cut(*call);
+                    }
+                }
+            }
+            copies.insert([*call, *other], is_copied);
+        }
+    }
+    copies
 }
 
 /// Do two rising lists share a number?

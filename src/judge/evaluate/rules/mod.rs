@@ -8,3 +8,4 @@ mod keys;
 mod pairs;
 pub(super) mod rule_explanation;
 pub(super) mod templates;
+mod total;

@@ -1,20 +1,31 @@
-//! Describes in words how a rule was broken. Knows the names of the calls, and no values.
+//! Describes in words how a rule was broken. Shows the names of the calls, how long a literal copy
+//! is, and a sum only where values are shown.
 
 use text::{code, counted, duration_text};
 
 use super::activations::{Breach, Lack, RuleFound};
 use super::templates::questions;
 use crate::evaluate::comparison::alignment::{times, was_called};
-use crate::evaluate::parameters::call_pattern::CallPattern;
-use crate::evaluate::parameters::rule::{Rule, RuleShape};
+use crate::evaluate::parameters::call_pattern::Calls;
+use crate::evaluate::parameters::call_pattern::Told;
+use crate::evaluate::parameters::rule::{Rule, RuleShape, TotalOf};
 use crate::evaluate::parameters::same::Same;
 use crate::extract::{ToolCall, Trajectory};
 
 /// The first violation of a rule, and how many more there are.
-pub(crate) fn violation(rule: &Rule, found: &RuleFound, trajectory: &Trajectory) -> Option<String> {
+pub(crate) fn violation(
+    rule: &Rule,
+    found: &RuleFound,
+    Told {
+        trajectory,
+        explain,
+    }: Told<'_>,
+) -> Option<String> {
     let (call, breach) = found.first.as_ref()?;
     let explanation = RuleExplanation {
         rule,
+        trajectory,
+        shows_values: explain.values,
         calls: &trajectory.tool_calls,
         place: match trajectory.is_agent_run {
             true => "in this run",
@@ -70,6 +81,8 @@ pub(crate) fn asking(rule: &Rule) -> String {
 
 struct RuleExplanation<'a> {
     rule: &'a Rule,
+    trajectory: &'a Trajectory,
+    shows_values: bool,
     calls: &'a [ToolCall],
     /// "in this trace".
     place: &'static str,
@@ -96,14 +109,23 @@ impl RuleExplanation<'_> {
         text
     }
 
-    /// " with the same `args.path`".
-    fn same(&self) -> String {
+    /// " with the same `args.path`"; of the copies between two calls, how long they are.
+    fn same(&self, calls: Option<[usize; 2]>) -> String {
         let same = self.rule.shape().same;
         if same.is_empty() {
             return String::new();
         }
-        let paths: Vec<String> = same.iter().map(Same::describe).collect();
-        format!(" with the same {}", paths.join(" and "))
+        let describe = |same: &Same| {
+            let n_copied = calls.and_then(|[one, other]| {
+                let pairs = [[one, other], [other, one]];
+                pairs
+                    .into_iter()
+                    .find_map(|pair| same.n_copied(pair, self.trajectory))
+            });
+            same.describe(n_copied)
+        };
+        let texts: Vec<String> = same.iter().map(describe).collect();
+        format!(" with {}", texts.join(" and "))
     }
 
     /// " within 10s".
@@ -115,7 +137,14 @@ impl RuleExplanation<'_> {
     fn of_call(&self, call: usize, breach: &Breach) -> String {
         let RuleShape { a, b, .. } = self.rule.shape();
         let b = b.unwrap_or(a);
-        let (called, within, same) = (self.called(call), self.within(), self.same());
+        let (called, within) = (self.called(call), self.within());
+        let other = match breach {
+            Breach::Barred(other) | Breach::BarredBeside(other) | Breach::Together(other) => {
+                Some([*other, call])
+            }
+            _ => None,
+        };
+        let same = self.same(other);
         match breach {
             Breach::After(lack) => self.lacks(&called, lack, b, true),
             Breach::Before(lack, _) => self.lacks(&called, lack, a, false),
@@ -145,12 +174,33 @@ impl RuleExplanation<'_> {
                     self.called(*other)
                 )
             }
+            Breach::Total { n_calls, sum } => self.total(*n_calls, sum, &called),
             Breach::Count { .. } | Breach::Edge { .. } => self.of_run(breach),
         }
     }
 
-    fn lacks(&self, called: &str, lack: &Lack, asked: &CallPattern, after: bool) -> String {
-        let (within, same) = (self.within(), self.same());
+    /// "`args.amount` of 3 calls of `^transfer$` sums to 1250 within 1h (at most 1000), at …".
+    fn total(&self, n_calls: usize, sum: &str, called: &str) -> String {
+        let Rule::Total(TotalOf { a, of, max, .. }) = self.rule else {
+            return String::new();
+        };
+        let (path, max) = (code(of.as_str()), max.text());
+        let calls = counted(n_calls, "call", "calls");
+        let (within, same) = (self.within(), self.same(None));
+        match self.shows_values {
+            true => format!(
+                "{path} of {calls} of {a}{same} sums to {sum}{within} (at most {max}), at {called}"
+            ),
+            false => {
+                format!(
+                    "{path} of {calls} of {a}{same} sums to more than {max}{within}, at {called}"
+                )
+            }
+        }
+    }
+
+    fn lacks(&self, called: &str, lack: &Lack, asked: &Calls, after: bool) -> String {
+        let (within, same) = (self.within(), self.same(None));
         let side = if after { "after" } else { "before" };
         match *lack {
             Lack::Nothing if after => format!("{called}: no {asked} after it{same}{within}"),
@@ -211,7 +261,7 @@ impl RuleExplanation<'_> {
     }
 
     /// How many calls were made, and how many were required.
-    fn count(&self, breach: &Breach, a: &CallPattern) -> String {
+    fn count(&self, breach: &Breach, a: &Calls) -> String {
         let Breach::Count {
             n_made,
             n_ended,
@@ -238,7 +288,7 @@ impl RuleExplanation<'_> {
     }
 
     /// Which calls came first or last in place of an `a`.
-    fn at_edge(&self, breach: &Breach, place: &str, a: &CallPattern) -> String {
+    fn at_edge(&self, breach: &Breach, place: &str, a: &Calls) -> String {
         let Breach::Edge {
             misfits,
             unended,

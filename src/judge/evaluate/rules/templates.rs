@@ -26,7 +26,7 @@ pub(crate) fn questions(rule: &Rule) -> Vec<PairRequirement> {
     let anywhere = |of_b| asks(of_b, Direction::Anywhere, Between::Anything);
     match rule {
         Rule::Existence(_) | Rule::Absence(_) | Rule::Exactly(_) => Vec::new(),
-        Rule::Init(_) | Rule::End(_) => Vec::new(),
+        Rule::Init(_) | Rule::End(_) | Rule::Total(_) => Vec::new(),
         Rule::RespondedExistence(_) => vec![anywhere(false)],
         Rule::Coexistence(_) => vec![anywhere(false), anywhere(true)],
         Rule::NotCoexistence(_) => [false, true]

@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value as Json};
 
 use super::{non_finite, python};
-use crate::extract::tool_call::Payload;
+use crate::extract::tool_call::{KeptPart, Payload};
 
 /// A value as it was received.
 #[derive(Debug, Clone, Copy)]
@@ -62,12 +62,23 @@ pub(crate) struct OpenedResult {
 struct Parsed {
     text: Arc<str>,
     json: Json,
-    cut: bool,
+    kept: KeptPart,
+}
+
+impl Parsed {
+    /// As the content of an envelope that was not opened.
+    fn unopened(self) -> Self {
+        let kept = match self.kept {
+            KeptPart::Whole => KeptPart::Whole,
+            _ => KeptPart::Unreadable,
+        };
+        Self { kept, ..self }
+    }
 }
 
 impl From<Parsed> for Payload {
-    fn from(Parsed { text, json, cut }: Parsed) -> Self {
-        Self::new(text, json, cut)
+    fn from(Parsed { text, json, kept }: Parsed) -> Self {
+        Self::read(text, json, kept)
     }
 }
 
@@ -77,7 +88,12 @@ pub(crate) fn open_args(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> Pa
         return Payload::unread(text, parse_literal);
     }
     let received = received(raw);
-    if received.cut || raw.plain {
+    if received.kept != KeptPart::Whole || raw.plain {
+        let is_enveloped = envelope != Envelope::Plain && !raw.plain;
+        let received = match is_enveloped {
+            true => received.unopened(),
+            false => received,
+        };
         return bounded(received, max_size).into();
     }
     let opened = match (&received.json, envelope) {
@@ -97,20 +113,22 @@ pub(crate) fn open_result(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> 
                 .any(|word| word.find(text.as_bytes()).is_some())
     };
     let mut opened = OpenedResult {
-        payload: Payload::unread("", parse),
+        payload: Payload::unread("", parse_result),
         call_id: None,
         name: None,
         failed: false,
     };
     opened.payload = match bare(raw, envelope, max_size).filter(|text| !has_known_shape(text)) {
-        Some(text) => Payload::unread(text, parse),
+        Some(text) => Payload::unread(text, parse_result),
         None => {
             let mut read = received(raw);
-            if !read.cut && !raw.plain {
+            if read.kept == KeptPart::Whole && !raw.plain {
                 read = match open(read.json, envelope, &mut opened) {
                     Ok(inner) => read_json(inner),
                     Err(json) => Parsed { json, ..read },
                 };
+            } else if !raw.plain && (envelope != Envelope::Plain || may_be_opened(&read.text)) {
+                read = read.unopened();
             }
             bounded(read, max_size).into()
         }
@@ -121,6 +139,11 @@ pub(crate) fn open_result(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> 
 /// Every envelope that its shape gives away has one of these words in it.
 static SHAPES: LazyLock<[Finder<'static>; 3]> =
     LazyLock::new(|| ["\"tool", "\"ToolMessage", "\"subAgentThreadId"].map(Finder::new));
+
+/// Any map may turn out to be an envelope, whose shape shows at its end.
+fn may_be_opened(text: &str) -> bool {
+    text.trim_start().starts_with('{')
+}
 
 /// A value that nothing is known to be wrapped around: it can be read later, and mostly never is.
 fn bare<'a>(raw: Raw<'a>, envelope: Envelope, max_size: usize) -> Option<&'a str> {
@@ -159,26 +182,26 @@ fn read_json(json: Json) -> Parsed {
         other => Parsed {
             text: other.to_string().into(),
             json: other,
-            cut: false,
+            kept: KeptPart::Whole,
         },
     }
 }
 
 /// A text, parsed if it is JSON.
 fn of_text(text: &str) -> Parsed {
-    let (json, cut) = parse(text);
+    let (json, kept) = parse(text);
     match json {
         // JSON within a JSON string is what was meant; a mere string is the text between the
         // quotes.
         Json::String(inner) if inner != text => Parsed {
             json: nested(&inner),
             text: inner.into(),
-            cut,
+            kept,
         },
         json => Parsed {
             text: text.into(),
             json,
-            cut,
+            kept,
         },
     }
 }
@@ -188,13 +211,17 @@ fn received(raw: Raw<'_>) -> Parsed {
         Value::Str(text) | Value::Json(text) if raw.plain || raw.cut => Parsed {
             text: text.into(),
             json: Json::String(text.to_owned()),
-            cut: false,
+            kept: match (raw.cut, raw.plain) {
+                (false, _) => KeptPart::Whole,
+                (true, true) => KeptPart::BeginningOfText,
+                (true, false) => KeptPart::Beginning,
+            },
         },
         Value::Str(text) => of_text(text),
         Value::Json(text) => Parsed {
             text: text.into(),
             json: parse(text).0,
-            cut: false,
+            kept: KeptPart::Whole,
         },
         Value::Bool(value) => read_json(Json::Bool(value)),
         Value::Int(value) => read_json(value.into()),
@@ -204,7 +231,9 @@ fn received(raw: Raw<'_>) -> Parsed {
         }),
         Value::Bytes(bytes) => of_text(&String::from_utf8_lossy(&bytes.to_vec())),
     };
-    read.cut |= raw.cut;
+    if raw.cut && read.kept == KeptPart::Whole {
+        read.kept = KeptPart::Unreadable;
+    }
     read
 }
 
@@ -212,25 +241,36 @@ fn received(raw: Raw<'_>) -> Parsed {
 /// and stops before its end was cut by an attribute limit of its SDK. JSON that serde_json does not
 /// read (nested more than 128 deep, or with a key of its own) counts as cut too: nobody may hide
 /// arguments in it.
-fn parse(text: &str) -> (Json, bool) {
+pub(super) fn parse(text: &str) -> (Json, KeptPart) {
     let trimmed = text.trim_start();
     let as_text = || Json::String(text.to_owned());
     if !trimmed.starts_with(|char: char| {
         matches!(char, '{' | '[' | '"' | '-' | 't' | 'f' | 'n') || char.is_ascii_digit()
     }) {
-        return (as_text(), false);
+        return (as_text(), KeptPart::Whole);
     }
     let json = serde_json::from_str(trimmed).or_else(|error| {
         let mended = non_finite::quoted(trimmed).ok_or(error)?;
         serde_json::from_str(&mended)
     });
     match json {
-        Ok(json) => (json, false),
-        Err(error) if error.is_eof() => (as_text(), trimmed.starts_with(['{', '['])),
-        Err(_) => (
-            as_text(),
-            serde_json::from_str::<IgnoredAny>(trimmed).is_ok(),
-        ),
+        Ok(json) => (json, KeptPart::Whole),
+        Err(error) if error.is_eof() && trimmed.starts_with(['{', '[']) => {
+            (as_text(), KeptPart::Beginning)
+        }
+        Err(error) if error.is_eof() => (as_text(), KeptPart::Whole),
+        Err(_) if serde_json::from_str::<IgnoredAny>(trimmed).is_ok() => {
+            (as_text(), KeptPart::Unreadable)
+        }
+        Err(_) => (as_text(), KeptPart::Whole),
+    }
+}
+
+/// JSON or text, which no envelope is known to be around.
+fn parse_result(text: &str) -> (Json, KeptPart) {
+    match parse(text) {
+        (json, KeptPart::Beginning) if may_be_opened(text) => (json, KeptPart::Unreadable),
+        parsed => parsed,
     }
 }
 
@@ -246,7 +286,9 @@ fn nested(text: &str) -> Json {
 /// Some instrumentations write arguments as Python's `repr`.
 fn literal(read: Parsed) -> Parsed {
     match &read.json {
-        Json::String(text) if !read.cut && text.trim_start().starts_with('{') => {
+        Json::String(text)
+            if read.kept == KeptPart::Whole && text.trim_start().starts_with('{') =>
+        {
             match python_object(text) {
                 Some(json) => Parsed { json, ..read },
                 None => read,
@@ -261,10 +303,11 @@ fn python_object(text: &str) -> Option<Json> {
 }
 
 /// JSON, or an object in Python's spelling.
-fn parse_literal(text: &str) -> (Json, bool) {
+fn parse_literal(text: &str) -> (Json, KeptPart) {
     match parse(text) {
-        (Json::String(_), false) if text.trim_start().starts_with('{') => {
-            (python_object(text).unwrap_or_else(|| text.into()), false)
+        (Json::String(_), KeptPart::Whole) if text.trim_start().starts_with('{') => {
+            let json = python_object(text).unwrap_or_else(|| text.into());
+            (json, KeptPart::Whole)
         }
         parsed => parsed,
     }
@@ -395,9 +438,15 @@ fn bounded(read: Parsed, max_size: usize) -> Parsed {
         .find(|&end| read.text.is_char_boundary(end))
         .unwrap_or_default();
     let text: Arc<str> = read.text[..end].into();
+    let kept = match (read.kept, read.json) {
+        (KeptPart::Whole, Json::String(_)) => KeptPart::BeginningOfText,
+        (KeptPart::Whole, Json::Array(_) | Json::Object(_)) => KeptPart::Beginning,
+        (KeptPart::Whole, _) => KeptPart::Unreadable,
+        (kept, _) => kept,
+    };
     Parsed {
         json: Json::String(text.as_ref().to_owned()),
         text,
-        cut: true,
+        kept,
     }
 }

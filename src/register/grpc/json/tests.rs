@@ -141,6 +141,25 @@ fn every_rule() -> Vec<Value> {
             "overlap": "not_evaluated",
         } }),
     ];
+    rules.extend([
+        json!({ "absence": { "a": ["x", { "name": "y", "where": {
+            "args.amount": { "gt": 10, "lte": "20.50" },
+            "args.country": ["DE", "AT"],
+            "args.approved": true,
+            "result.items.*.id": { "equals": [1], "regex": "z", "exists": true },
+        } }] } }),
+        json!({ "not_succession": { "a": "x", "b": ["y", "z"], "same": [
+            { "a": "result", "b": "args.body", "compare": "a_in_b" },
+            { "a": "result", "b": "args.body", "compare": "shared_text", "min_length": 20 },
+        ] } }),
+        json!({ "total": {
+            "a": "x",
+            "of": "args.amount",
+            "max": 0.5,
+            "within": "1h",
+            "same": ["args.account"],
+        } }),
+    ]);
     let others = RULE_TEMPLATES.iter().filter(|(template, has_b)| {
         *has_b && !["responded_existence", "response"].contains(template)
     });

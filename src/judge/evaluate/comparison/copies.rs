@@ -1,0 +1,360 @@
+//! Literal copies of texts from one value in another. Compares characters; knows no path and no
+//! rule.
+
+use std::borrow::Cow;
+
+use hashbrown::HashMap;
+use memchr::memmem;
+use serde_json::Value;
+
+use super::captured::Tri;
+use super::value_path::{PathValues, is_one_of};
+
+/// TextLeaves shorter than this are in most others by chance, in characters.
+const MIN_WHOLE: usize = 8;
+
+/// Most bytes of one value that are looked up: an index takes some 40 bytes for each.
+const MAX_INDEXED: usize = 1 << 20;
+
+/// Takes work off a budget; `false` if too little is left.
+pub(crate) type Spend<'s> = dyn FnMut(u64) -> bool + 's;
+
+/// What counts as a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Copied {
+    /// Some text of `a` is inside a text of `b`.
+    AInB,
+    /// Every text of `b` is a whole word in a text of `a`.
+    BInA,
+    /// Both have a common run of this many characters.
+    Shared(usize),
+}
+
+/// The texts and numbers in the values at a path.
+#[derive(Debug, Default)]
+pub(crate) struct TextLeaves<'v> {
+    texts: Vec<Text<'v>>,
+    /// More of them may lie behind a cut.
+    is_open: bool,
+}
+
+#[derive(Debug)]
+struct Text<'v> {
+    text: Cow<'v, str>,
+    /// Its end is missing.
+    is_cut: bool,
+}
+
+impl<'v> TextLeaves<'v> {
+    /// Of values some of which are incomplete.
+    pub(crate) fn new(found: &PathValues<'v>, incomplete: &[&Value]) -> Self {
+        let mut texts = Self {
+            texts: Vec::new(),
+            is_open: found.is_open,
+        };
+        for value in &found.values {
+            texts.add(value, incomplete);
+        }
+        texts
+    }
+
+    fn add(&mut self, value: &'v Value, incomplete: &[&Value]) {
+        let is_cut = is_one_of(value, incomplete);
+        let mut add = |text: &'v str| {
+            let text = text.into();
+            self.texts.push(Text { text, is_cut });
+        };
+        match value {
+            Value::String(text) => add(text),
+            Value::Number(number) => add(number.as_str()),
+            Value::Array(items) => {
+                self.is_open |= is_cut;
+                items.iter().for_each(|item| self.add(item, incomplete));
+            }
+            Value::Object(fields) => {
+                self.is_open |= is_cut;
+                fields
+                    .values()
+                    .for_each(|field| self.add(field, incomplete));
+            }
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    /// These texts, of a value that does not stay.
+    pub(crate) fn into_owned(self) -> TextLeaves<'static> {
+        let owned = |text: Text<'v>| Text {
+            text: Cow::Owned(text.text.into_owned()),
+            is_cut: text.is_cut,
+        };
+        TextLeaves {
+            texts: self.texts.into_iter().map(owned).collect(),
+            is_open: self.is_open,
+        }
+    }
+
+    /// Are there none for certain?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.texts.is_empty() && !self.is_open
+    }
+
+    /// Is something missing?
+    pub(crate) fn is_cut(&self) -> bool {
+        self.is_open || self.texts.iter().any(|text| text.is_cut)
+    }
+
+    fn n_bytes(&self) -> usize {
+        self.texts.iter().map(|text| text.text.len()).sum()
+    }
+
+    /// [`Tri::Maybe`] where a text of these may have been cut off together with a whole value.
+    fn behind_cut(&self) -> Tri {
+        if self.is_open { Tri::Maybe } else { Tri::No }
+    }
+}
+
+/// The first values of a pair, prepared for comparing them with several others.
+pub(crate) struct Source<'t, 'v> {
+    copied: Copied,
+    texts: &'t TextLeaves<'v>,
+    /// The places of all runs, for [`Copied::Shared`]. `None` if there is too much to index.
+    runs: Option<HashMap<&'t str, (&'t str, usize)>>,
+}
+
+impl<'t, 'v> Source<'t, 'v> {
+    pub(crate) fn new(copied: Copied, texts: &'t TextLeaves<'v>, spend: &mut Spend<'_>) -> Self {
+        let n_bytes = texts.n_bytes();
+        let runs = match copied {
+            Copied::Shared(length) => {
+                (n_bytes <= MAX_INDEXED && spend(cost_of_runs(n_bytes, length))).then(|| {
+                    let runs = texts.texts.iter().flat_map(|text| {
+                        runs(&text.text, length).map(|(at, run)| (run, (&*text.text, at)))
+                    });
+                    runs.collect()
+                })
+            }
+            _ => Some(HashMap::new()),
+        };
+        Self {
+            copied,
+            texts,
+            runs,
+        }
+    }
+
+    /// Is there a copy, as far as is known, and how many characters has it?
+    pub(crate) fn copy_in(&self, other: &TextLeaves<'_>, spend: &mut Spend<'_>) -> (Tri, usize) {
+        match self.copied {
+            Copied::AInB => a_in_b(self.texts, other, spend),
+            Copied::BInA => b_in_a(self.texts, other, spend),
+            Copied::Shared(length) => self.shared(length, other, spend),
+        }
+    }
+
+    fn shared(&self, length: usize, other: &TextLeaves<'_>, spend: &mut Spend<'_>) -> (Tri, usize) {
+        let Some(indexed) = &self.runs else {
+            spend(u64::MAX);
+            return (Tri::Maybe, 0);
+        };
+        if !spend(cost_of_runs(other.n_bytes(), length)) {
+            return (Tri::Maybe, 0);
+        }
+        let mut runs = other
+            .texts
+            .iter()
+            .flat_map(|text| runs(&text.text, length).map(|(at, run)| (run, &text.text[at..])));
+        let found = runs.find_map(|(run, here)| Some((indexed.get(run)?, here)));
+        match found {
+            Some(((text, at), here)) => {
+                let common = text[*at..].chars().zip(here.chars());
+                (
+                    Tri::Yes,
+                    common.take_while(|(one, other)| one == other).count(),
+                )
+            }
+            None if self.texts.is_empty() || other.is_empty() => (Tri::No, 0),
+            None if self.texts.is_cut() || other.is_cut() => (Tri::Maybe, 0),
+            None => (Tri::No, 0),
+        }
+    }
+}
+
+/// All runs of so many characters, and where each begins.
+fn runs(text: &str, length: usize) -> impl Iterator<Item = (usize, &str)> {
+    let starts = text.char_indices().map(|(at, _)| at);
+    let ends = starts.clone().chain([text.len()]).skip(length);
+    starts
+        .zip(ends)
+        .map(|(start, end)| (start, &text[start..end]))
+}
+
+fn cost_of_runs(n_bytes: usize, length: usize) -> u64 {
+    (n_bytes as u64).saturating_mul(1 + length as u64 / 8)
+}
+
+fn a_in_b(a: &TextLeaves<'_>, b: &TextLeaves<'_>, spend: &mut Spend<'_>) -> (Tri, usize) {
+    if a.is_empty() || b.is_empty() {
+        return (Tri::No, 0);
+    }
+    let mut found = a.behind_cut();
+    for text in &a.texts {
+        let n_chars = text.text.chars().count();
+        if n_chars < MIN_WHOLE && !text.is_cut {
+            continue;
+        }
+        found = found.max(b.behind_cut());
+        if !spend((text.text.len() + b.n_bytes()) as u64) {
+            return (Tri::Maybe, 0);
+        }
+        let finder = memmem::Finder::new(text.text.as_bytes());
+        for other in &b.texts {
+            let is_inside = finder.find(other.text.as_bytes()).is_some();
+            match (is_inside, text.is_cut) {
+                (true, false) => return (Tri::Yes, n_chars),
+                (true, true) => found = Tri::Maybe,
+                (false, _) if other.is_cut => found = Tri::Maybe,
+                (false, _) => {}
+            }
+        }
+    }
+    (found, 0)
+}
+
+fn b_in_a(a: &TextLeaves<'_>, b: &TextLeaves<'_>, spend: &mut Spend<'_>) -> (Tri, usize) {
+    let sought = || {
+        b.texts
+            .iter()
+            .filter(|text| text.is_cut || !text.text.is_empty())
+    };
+    if sought().next().is_none() {
+        return (b.behind_cut(), 0);
+    }
+    let mut all = if b.is_open { Tri::Maybe } else { Tri::Yes };
+    for text in sought() {
+        let mut found = a.behind_cut();
+        for other in &a.texts {
+            found = found.max(word_in(text, other, spend));
+            if found == Tri::Yes {
+                break;
+            }
+        }
+        all = all.min(found);
+        if all == Tri::No {
+            break;
+        }
+    }
+    let longest = sought().map(|text| text.text.chars().count()).max();
+    (all, longest.unwrap_or(0))
+}
+
+/// Does a text occur in another as a whole word?
+fn word_in(sought: &Text<'_>, text: &Text<'_>, spend: &mut Spend<'_>) -> Tri {
+    let mut found = if text.is_cut { Tri::Maybe } else { Tri::No };
+    let finder = memmem::Finder::new(sought.text.as_bytes());
+    let mut from = 0;
+    if !spend(text.text.len() as u64) {
+        return Tri::Maybe;
+    }
+    while let Some(at) = finder.find(&text.text.as_bytes()[from..]) {
+        if !spend(sought.text.len() as u64) {
+            return Tri::Maybe;
+        }
+        let (start, end) = (from + at, from + at + sought.text.len());
+        let before = text.text[..start].chars().next_back();
+        let after = text.text[end..].chars().next();
+        if !before.is_some_and(is_of_word) {
+            match after {
+                _ if sought.is_cut => found = Tri::Maybe,
+                Some(after) if is_of_word(after) => {}
+                None if text.is_cut => {}
+                _ => return Tri::Yes,
+            }
+        }
+        from = start + text.text[start..].chars().next().map_or(1, char::len_utf8);
+        if from > text.text.len() {
+            break;
+        }
+    }
+    found
+}
+
+fn is_of_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::evaluate::comparison::value_path::ValuePath;
+
+    fn copy(copied: Copied, a: &Value, b: &Value) -> (Tri, usize) {
+        let root = ValuePath::parse("args").unwrap();
+        let spend = &mut |_| true;
+        let texts = |value| TextLeaves::new(&root.follow(value, &[]), &[]);
+        let (a, b) = (texts(a), texts(b));
+        Source::new(copied, &a, spend).copy_in(&b, spend)
+    }
+
+    #[test]
+    fn whole_words_are_found_and_parts_of_words_are_not() {
+        for (a, b, expected) in [
+            (json!("Kunde C-17, Konto 4711-22"), json!("C-17"), true),
+            (json!("Kunde C-17, Konto 4711-22"), json!(4711), true),
+            (json!("Kunde C-17, Konto 4711-22"), json!("C-1"), false),
+            (json!("xshort short"), json!("short"), true),
+            (json!("日本語の文"), json!("日本語"), false),
+            (json!("a_b"), json!("a"), false),
+            (json!("x"), json!(""), false),
+            (json!("x"), json!([]), false),
+            (
+                json!({"k": ["one", 2.50]}),
+                json!(["one", 2.50, true]),
+                true,
+            ),
+            (json!("one two"), json!(["one", "three"]), false),
+        ] {
+            assert_eq!(
+                copy(Copied::BInA, &a, &b).0,
+                Tri::from(expected),
+                "{b} in {a}"
+            );
+        }
+    }
+
+    #[test]
+    fn short_texts_are_no_copies() {
+        for (a, b, expected) in [
+            (json!("eight888"), json!("<eight888>"), (Tri::Yes, 8)),
+            (json!("seven77"), json!("seven77"), (Tri::No, 0)),
+            (
+                json!(["seven77", "日本語のとても長い"]),
+                json!({"x": "「日本語のとても長い」"}),
+                (Tri::Yes, 9),
+            ),
+            (json!(12345678), json!("n=12345678"), (Tri::Yes, 8)),
+        ] {
+            assert_eq!(copy(Copied::AInB, &a, &b), expected, "{a} in {b}");
+        }
+    }
+
+    proptest! {
+        /// By comparing every pair of places.
+        #[test]
+        fn shared_runs_are_those_of_all_pairs(a in "[ab日]{0,60}", b in "[ab日]{0,60}") {
+            let (one, other): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+            let length_at = |i: usize, j: usize| {
+                one[i..].iter().zip(&other[j..]).take_while(|(x, y)| x == y).count()
+            };
+            let pairs = (0..one.len()).flat_map(|i| (0..other.len()).map(move |j| (i, j)));
+            let longest = pairs.map(|(i, j)| length_at(i, j)).max().unwrap_or(0);
+            for length in [3, 8, 16] {
+                let (found, n_chars) = copy(Copied::Shared(length), &json!(a), &json!(b));
+                prop_assert_eq!(found, Tri::from(longest >= length));
+                prop_assert!(n_chars <= longest && (found == Tri::No || n_chars >= length));
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! The beginning of a value whose end was cut off: the JSON that stands before the cut, closed
+//! where it breaks off. Knows nothing of tools.
+
+use serde_json::Value;
+
+use super::payload::parse;
+use crate::extract::tool_call::{KeptPart, Payload};
+
+/// The kept beginning of a value: what stands in it is known, and more may follow where it was cut.
+#[derive(Debug)]
+pub(crate) struct Beginning {
+    json: Value,
+    /// The keys and positions from the root to the innermost value that is incomplete.
+    path: Vec<String>,
+}
+
+impl Beginning {
+    /// `None` for a value that is whole, or whose kept part tells nothing.
+    pub(crate) fn new(payload: &Payload) -> Option<Self> {
+        match payload.kept() {
+            KeptPart::Whole | KeptPart::Unreadable => None,
+            KeptPart::BeginningOfText => Some(Self::of_text(&payload.text)),
+            KeptPart::Beginning if payload.text.trim_start().starts_with(['{', '[']) => {
+                let (json, path) = closed(payload.text.trim_start())?;
+                let (json, kept) = parse(&json);
+                let is_json = kept == KeptPart::Whole && !json.is_string();
+                is_json.then_some(Self { json, path })
+            }
+            KeptPart::Beginning => {
+                // The text of a string may stand in quotes, and that of a number in none.
+                let may_be_scalar = payload.text.trim_start().starts_with('"')
+                    || !payload.text.bytes().any(is_not_of_scalar);
+                (!may_be_scalar).then(|| Self::of_text(&payload.text))
+            }
+        }
+    }
+
+    fn of_text(text: &str) -> Self {
+        Self {
+            json: Value::String(text.to_owned()),
+            path: Vec::new(),
+        }
+    }
+
+    /// What stands before the cut.
+    pub(crate) fn json(&self) -> &Value {
+        &self.json
+    }
+
+    /// The values of it that are incomplete, from the root inwards.
+    pub(crate) fn incomplete(&self) -> Vec<&Value> {
+        let mut incomplete = vec![&self.json];
+        for key in &self.path {
+            let child = match incomplete.last() {
+                Some(Value::Object(fields)) => fields.get(key),
+                Some(Value::Array(items)) => items.last(),
+                _ => None,
+            };
+            incomplete.extend(child);
+        }
+        incomplete
+    }
+}
+
+/// Can the byte not be of a number, `true`, `false` or `null`?
+fn is_not_of_scalar(byte: u8) -> bool {
+    !(byte.is_ascii_digit() || b"+-.eE \t\n\rtrufalsn".contains(&byte))
+}
+
+/// A container that is open.
+struct Level<'t> {
+    is_object: bool,
+    /// The key whose value comes next, in quotes.
+    key: Option<&'t str>,
+}
+
+/// The beginning of a JSON container with all that is open closed, and the path to the innermost
+/// value that is incomplete. A number or word at the end is left out: its rest is not known.
+fn closed(text: &str) -> Option<(String, Vec<String>)> {
+    let bytes = text.as_bytes();
+    let mut levels: Vec<Level<'_>> = Vec::new();
+    // The end of the last complete value or opening bracket, and a string that is cut.
+    let (mut end, mut tail) = (0, None);
+    let mut at = 0;
+    while at < bytes.len() {
+        match bytes[at] {
+            open @ (b'{' | b'[') => {
+                levels.push(Level {
+                    is_object: open == b'{',
+                    key: None,
+                });
+                (at, end) = (at + 1, at + 1);
+            }
+            b'}' | b']' => {
+                levels.pop();
+                if levels.is_empty() {
+                    return None;
+                }
+                (at, end) = (at + 1, at + 1);
+            }
+            b'"' => {
+                let level = levels.last_mut()?;
+                let is_key = level.is_object && level.key.is_none();
+                let Some(length) = string_length(&bytes[at..]) else {
+                    if !is_key {
+                        tail = Some(whole_characters(&text[at + 1..])?);
+                    }
+                    break;
+                };
+                match is_key {
+                    true => level.key = Some(&text[at..at + length]),
+                    false => end = at + length,
+                }
+                at += length;
+            }
+            b',' => {
+                levels.last_mut()?.key = None;
+                at += 1;
+            }
+            b':' | b' ' | b'\t' | b'\n' | b'\r' => at += 1,
+            _ => {
+                let is_scalar = |byte: &u8| !b",:]}[{\" \t\n\r".contains(byte);
+                let length = bytes[at..]
+                    .iter()
+                    .take_while(|byte| is_scalar(byte))
+                    .count();
+                at += length;
+                if at < bytes.len() {
+                    end = at;
+                }
+            }
+        }
+    }
+    let mut json = match tail {
+        // From the end of the value before, so that a comma or a key in between stays.
+        Some(tail) => format!("{}\"{tail}\"", &text[..at]),
+        None => text[..end].to_owned(),
+    };
+    json.extend(
+        levels
+            .iter()
+            .rev()
+            .map(|level| if level.is_object { '}' } else { ']' }),
+    );
+    let n_inside = levels.len() - usize::from(tail.is_none());
+    let keys = levels.iter().take(n_inside).map(|level| match level.key {
+        Some(key) => serde_json::from_str(key).ok(),
+        None => Some(String::new()),
+    });
+    Some((json, keys.collect::<Option<_>>()?))
+}
+
+/// The length of a string with both quotes; `None` if it does not end.
+fn string_length(bytes: &[u8]) -> Option<usize> {
+    let mut at = 1;
+    loop {
+        at += memchr::memchr2(b'"', b'\\', bytes.get(at..)?)?;
+        if bytes[at] == b'"' {
+            return Some(at + 1);
+        }
+        at += 2;
+    }
+}
+
+/// The inside of a string without an escape, or half of a pair, that is cut at its end. `None` if
+/// it is no JSON string.
+fn whole_characters(text: &str) -> Option<&str> {
+    let is_whole = |text: &str| serde_json::from_str::<String>(&format!("\"{text}\"")).is_ok();
+    // The longest escape is a pair, `\ud83d\ude00`.
+    let escapes = text.rmatch_indices('\\').map(|(at, _)| at);
+    let ends = escapes.take_while(|at| at + 12 > text.len());
+    let texts = std::iter::once(text.len())
+        .chain(ends)
+        .map(|end| &text[..end]);
+    texts.into_iter().find(|text| is_whole(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn beginning(text: &str) -> Option<Beginning> {
+        Beginning::new(&Payload::read(text, Value::Null, KeptPart::Beginning))
+    }
+
+    #[test]
+    fn values_before_the_cut_are_kept() {
+        for (text, expected, n_incomplete) in [
+            (r#"{"a": 1, "b": 12"#, json!({"a": 1}), 1),
+            (r#"{"a": 1, "b": "x\ny"#, json!({"a": 1, "b": "x\ny"}), 2),
+            (r#"{"a": [1, {"b": 2, "c"#, json!({"a": [1, {"b": 2}]}), 3),
+            (r#"{"a": [[1], [2"#, json!({"a": [[1], []]}), 3),
+            (r#"{"a": {"b": 1}, "c": "#, json!({"a": {"b": 1}}), 1),
+            (r#"{"a": "x\ud83d\ud"#, json!({"a": "x"}), 2),
+            (r#"{"a\"b": [true, fal"#, json!({"a\"b": [true]}), 2),
+            ("{", json!({}), 1),
+            ("[NaN, ", json!(["NaN"]), 1),
+            ("some log line", json!("some log line"), 1),
+        ] {
+            let beginning = beginning(text).unwrap();
+            assert_eq!(*beginning.json(), expected, "{text}");
+            assert_eq!(beginning.incomplete().len(), n_incomplete, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_beginning_that_may_be_of_anything_tells_nothing() {
+        let deep = "[".repeat(200);
+        for text in [
+            "", "12", "-1.5e", "nul", "\"quoted", "[INFO] x", "{'a': 1", "{}", &deep,
+        ] {
+            assert!(beginning(text).is_none(), "{text}");
+        }
+        assert!(
+            beginning("{\"a\": \"\n").is_none(),
+            "a line break in a string"
+        );
+    }
+
+    proptest::proptest! {
+        /// Every complete value of a beginning stands in the whole at the same place.
+        #[test]
+        fn what_is_kept_is_of_the_whole(cut in 1_usize..200) {
+            let whole = json!({
+                "a": [1, 2.50, "x\u{1f600}\"y"], "b": {"c": null, "d": [[], [true, false]]},
+                "e": "long enough", "f": -7,
+            });
+            let text = whole.to_string();
+            let cut = text.floor_char_boundary(cut.min(text.len() - 1));
+            let beginning = beginning(&text[..cut]).unwrap();
+            assert_kept(beginning.json(), &whole, &beginning.incomplete());
+        }
+    }
+
+    fn assert_kept(kept: &Value, whole: &Value, incomplete: &[&Value]) {
+        let is_incomplete = incomplete.iter().any(|value| std::ptr::eq(*value, kept));
+        match (kept, whole) {
+            (Value::Object(kept), Value::Object(whole)) if is_incomplete => {
+                kept.iter()
+                    .for_each(|(key, kept)| assert_kept(kept, &whole[key], incomplete));
+            }
+            (Value::Array(kept), Value::Array(whole)) if is_incomplete => {
+                let items = kept.iter().zip(whole);
+                items.for_each(|(kept, whole)| assert_kept(kept, whole, incomplete));
+            }
+            (Value::String(kept), Value::String(whole)) if is_incomplete => {
+                assert!(whole.starts_with(kept.as_str()), "{kept}");
+            }
+            _ => assert_eq!(kept, whole),
+        }
+    }
+}
