@@ -142,11 +142,7 @@ fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> (Span, SpanClass) {
     let span = Span {
         trace_id: TraceId::try_new(&trace_id).expect("an odd factor maps no trace to zero"),
         span_id: span_id(n).expect("an odd factor maps no span to zero"),
-        parent_id: if is_root {
-            None
-        } else {
-            span_id(SPANS_PER_TRACE - 1)
-        },
+        parent_id: if is_root { None } else { span_id(SPANS_PER_TRACE - 1) },
         start_unix_nanos: 1_700_000_000_000_000_000 + n,
         end_unix_nanos: 1_700_000_001_000_000_000 + n,
         flags: 0x101,

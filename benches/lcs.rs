@@ -65,11 +65,7 @@ fn by_table(actual: &[u32], expected: &[u32]) -> Vec<(usize, usize)> {
     for (i, actual) in actual.iter().enumerate() {
         let (above, row) = dp[i * width..(i + 2) * width].split_at_mut(width);
         for (j, expected) in expected.iter().enumerate() {
-            row[j + 1] = if actual == expected {
-                above[j] + 1
-            } else {
-                above[j + 1].max(row[j])
-            };
+            row[j + 1] = if actual == expected { above[j] + 1 } else { above[j + 1].max(row[j]) };
         }
     }
     let (mut i, mut j) = (actual.len(), expected.len());

@@ -110,9 +110,10 @@ fn main() -> ExitCode {
         0 => println!("all goals met"),
         n_missed => println!("{n_missed} goals MISSED"),
     }
-    match is_check && goals.n_missed > 0 {
-        true => ExitCode::FAILURE,
-        false => ExitCode::SUCCESS,
+    if is_check && goals.n_missed > 0 {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
     }
 }
 

@@ -33,11 +33,7 @@ fn main() {
     let keys = extract::kept_keys(&Tools::default(), ["deployment.environment.name"], None);
     println!(
         "allocator: {}",
-        if cfg!(feature = "mimalloc") {
-            "mimalloc"
-        } else {
-            "system"
-        }
+        if cfg!(feature = "mimalloc") { "mimalloc" } else { "system" }
     );
     println!(
         "{MIN_REQUESTS} or more requests of {N_SPANS} spans in turn, {N_ROUNDS} rounds, \

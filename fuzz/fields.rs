@@ -78,11 +78,7 @@ fn full(message: &MessageDescriptor, round: usize, depth: usize) -> DynamicMessa
         };
         full.set_field(
             &field,
-            if field.is_list() {
-                Value::List(vec![value.clone(), value])
-            } else {
-                value
-            },
+            if field.is_list() { Value::List(vec![value.clone(), value]) } else { value },
         );
     }
     full

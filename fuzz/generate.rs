@@ -282,11 +282,8 @@ fn write_unknown(dice: &mut Dice<'_>, faults: bool, depth: usize, out: &mut Vec<
         (1 << 29) - 1,
         if faults { 0 } else { 18 },
     ][dice.up_to(8)];
-    let wire_type = if faults {
-        u64::from(dice.byte() % 8)
-    } else {
-        [0, 1, 2, 3, 5][dice.up_to(5)]
-    };
+    let wire_type =
+        if faults { u64::from(dice.byte() % 8) } else { [0, 1, 2, 3, 5][dice.up_to(5)] };
     if faults && dice.rarely(32) {
         out.extend([0xff, 0xff, 0xff, 0xff, 0x7f]);
     }
@@ -298,11 +295,7 @@ fn write_unknown(dice: &mut Dice<'_>, faults: bool, depth: usize, out: &mut Vec<
         }
         3 => {
             // Prost stops at a depth of 100: both sides of the limit are tried.
-            let n_nested = if depth == 0 && dice.rarely(64) {
-                90 + dice.up_to(14)
-            } else {
-                0
-            };
+            let n_nested = if depth == 0 && dice.rarely(64) { 90 + dice.up_to(14) } else { 0 };
             for _ in 0..n_nested {
                 write_varint(tag << 3 | 3, dice, out);
             }
@@ -314,11 +307,7 @@ fn write_unknown(dice: &mut Dice<'_>, faults: bool, depth: usize, out: &mut Vec<
             for _ in 0..n_nested {
                 write_varint(tag << 3 | 4, dice, out);
             }
-            let end_tag = if faults && dice.rarely(8) {
-                tag + 1
-            } else {
-                tag
-            };
+            let end_tag = if faults && dice.rarely(8) { tag + 1 } else { tag };
             write_varint(end_tag << 3 | 4, dice, out);
         }
         _ => write_number(wire_type, dice, faults, out),

@@ -59,11 +59,7 @@ fn check_ids(span: &Span) -> Result<(), String> {
         .chain(span.links.iter().map(|link| &link.span_id));
     let good = trace_ids.into_iter().all(|id| matches!(id.len(), 0 | 16))
         && span_ids.into_iter().all(|id| matches!(id.len(), 0 | 8));
-    if good {
-        Ok(())
-    } else {
-        Err("id length".to_owned())
-    }
+    if good { Ok(()) } else { Err("id length".to_owned()) }
 }
 
 pub(crate) fn compare(scanned: &ScannedSpans, expected: &Expected, keys: &KeySet) {
@@ -118,11 +114,7 @@ pub(crate) fn compare(scanned: &ScannedSpans, expected: &Expected, keys: &KeySet
         let service = service.and_then(|attribute| attribute.value.as_ref()?.value.as_ref());
         assert_eq!(
             &*span.resource.service,
-            if let Some(Any::StringValue(name)) = service {
-                name
-            } else {
-                ""
-            }
+            if let Some(Any::StringValue(name)) = service { name } else { "" }
         );
     }
     for (i, span) in scanned.batch.spans.iter().enumerate() {
@@ -281,12 +273,9 @@ fn json_of(value: &Any) -> String {
         Any::BoolValue(value) => value.to_string(),
         Any::IntValue(value) => value.to_string(),
         Any::DoubleValue(value) if value.is_nan() => "\"NaN\"".to_owned(),
-        Any::DoubleValue(value) if value.is_infinite() => if *value > 0.0 {
-            "\"Infinity\""
-        } else {
-            "\"-Infinity\""
+        Any::DoubleValue(value) if value.is_infinite() => {
+            if *value > 0.0 { "\"Infinity\"" } else { "\"-Infinity\"" }.to_owned()
         }
-        .to_owned(),
         Any::DoubleValue(value) => serde_json::to_string(value).unwrap(),
         Any::BytesValue(bytes) => format!("\"{}\"", data_encoding::BASE64.encode(bytes)),
         Any::StringValueStrindex(_) => "null".to_owned(),

@@ -133,10 +133,7 @@ impl JournalFolder {
         rng: fastrand::Rng,
         telemetry: &Arc<Telemetry>,
     ) -> Result<(JournalLog, Keeping), JournalError> {
-        let contents = match are_copies {
-            true => Contents::Copies,
-            false => Contents::Requests,
-        };
+        let contents = if are_copies { Contents::Copies } else { Contents::Requests };
         self.open(COPIES, contents, settings, clock, rng, telemetry)
     }
 

@@ -492,10 +492,11 @@ where
         is_evicted = ending.begins() => is_evicted,
     };
     served.as_mut().graceful_shutdown();
-    match is_evicted {
-        true => drop(time::timeout(LAST_WORDS, served).await),
+    if is_evicted {
+        drop(time::timeout(LAST_WORDS, served).await)
+    } else {
         // The port decides how long it waits.
-        false => drop(served.await),
+        drop(served.await)
     }
     is_evicted
 }

@@ -231,9 +231,10 @@ impl Sidecar {
 
         let needs_journal =
             destination.is_some() || config.scoring.enabled || config.kafka.write.enabled;
-        let journal = match needs_journal {
-            true => open_journal(&config, rng.fork(), &telemetry).await?,
-            false => None,
+        let journal = if needs_journal {
+            open_journal(&config, rng.fork(), &telemetry).await?
+        } else {
+            None
         };
         let JournalParts {
             log: journal_log,
@@ -269,9 +270,10 @@ impl Sidecar {
 
         let reads = config.kafka.read.enabled;
         let deliveries = Deliveries::default();
-        let leaving = match reads {
-            true => Some(Leaving::Log(deliveries.clone())),
-            false => marks.map(Leaving::Marks),
+        let leaving = if reads {
+            Some(Leaving::Log(deliveries.clone()))
+        } else {
+            marks.map(Leaving::Marks)
         };
         let exporting = export::ExportPlan {
             config: &config,
@@ -337,22 +339,21 @@ impl Sidecar {
             (None, Vec::new())
         };
         #[cfg(feature = "kafka")]
-        let (reading, threads) = match reads {
-            true => {
-                let plan = TopicJudgesPlan {
-                    config: config.kafka.clone(),
-                    settings: memory_watch.assemble_settings(),
-                    bounds: scoring_bounds(&config, &bounds),
-                    rules: rules.clone(),
-                    telemetry: telemetry.clone(),
-                    exporter: exporter.clone(),
-                    deliveries,
-                    judges: (0..n_threads).map(|_| judge()).collect(),
-                };
-                let (reading, threads) = TopicJudges::start(plan)?;
-                (Some(reading), threads)
-            }
-            false => (None, threads),
+        let (reading, threads) = if reads {
+            let plan = TopicJudgesPlan {
+                config: config.kafka.clone(),
+                settings: memory_watch.assemble_settings(),
+                bounds: scoring_bounds(&config, &bounds),
+                rules: rules.clone(),
+                telemetry: telemetry.clone(),
+                exporter: exporter.clone(),
+                deliveries,
+                judges: (0..n_threads).map(|_| judge()).collect(),
+            };
+            let (reading, threads) = TopicJudges::start(plan)?;
+            (Some(reading), threads)
+        } else {
+            (None, threads)
         };
 
         let (recorder, recording) = Recorder::start(record.as_deref())?;
@@ -494,10 +495,7 @@ impl Sidecar {
             reading.begin_stop();
         }
         // Nobody sends to a process that only reads.
-        let quiet = match doors.is_empty() {
-            true => Duration::ZERO,
-            false => quiet,
-        };
+        let quiet = if doors.is_empty() { Duration::ZERO } else { quiet };
         intake
             .fall_quiet(
                 quiet,
@@ -550,11 +548,7 @@ impl Sidecar {
             n_undelivered: n_queued - n_kept + n_dropped + telemetry.n_left_for_kafka(),
             n_kept,
             n_undelivered_scores: scores_left.values().sum(),
-            n_kept_scores: if is_kept {
-                export::n_queued(&telemetry)
-            } else {
-                0
-            },
+            n_kept_scores: if is_kept { export::n_queued(&telemetry) } else { 0 },
         }
     }
 }

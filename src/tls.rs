@@ -403,12 +403,13 @@ impl PemFile {
                 path: self.path.clone(),
                 error,
             })?;
-        match certificates.is_empty() {
-            true => Err(TlsError::Empty {
+        if certificates.is_empty() {
+            Err(TlsError::Empty {
                 path: self.path.clone(),
                 expected: "certificate",
-            }),
-            false => Ok(certificates),
+            })
+        } else {
+            Ok(certificates)
         }
     }
 
@@ -477,10 +478,7 @@ fn system_authorities() -> Result<RootCertStore, TlsError> {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         roots
     });
-    match roots.is_empty() {
-        true => Err(TlsError::NoAuthorities),
-        false => Ok(roots.clone()),
-    }
+    if roots.is_empty() { Err(TlsError::NoAuthorities) } else { Ok(roots.clone()) }
 }
 
 fn server_verifier(

@@ -188,18 +188,19 @@ impl Loader {
                         }
                         continue;
                     };
-                    sent.add(match is_taken {
-                        true => Sent {
+                    sent.add(if is_taken {
+                        Sent {
                             n_requests: 1,
                             n_roots: filled.n_roots,
                             digest: filled.digest,
                             n_refused: 0,
                             waits: vec![monotonic_nanos() - begun],
-                        },
-                        false => Sent {
+                        }
+                    } else {
+                        Sent {
                             n_refused: 1,
                             ..Sent::default()
-                        },
+                        }
                     });
                 }
                 Ok::<_, io::Error>(sent)

@@ -105,11 +105,7 @@ fn main() -> io::Result<()> {
         .map(|at| words[at])
         .collect();
     if parts.is_empty() {
-        parts = if is_short {
-            vec!["lean"]
-        } else {
-            DEFAULT_PARTS.to_vec()
-        };
+        parts = if is_short { vec!["lean"] } else { DEFAULT_PARTS.to_vec() };
     }
     println!(
         "spanscore {}, {} cores, {} rounds",

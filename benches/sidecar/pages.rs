@@ -125,10 +125,8 @@ impl OpenPages {
         let mut threads = Vec::new();
         for at in 0..N_STREAMING + N_POLLING {
             let (is_ending, n_bytes) = (is_ending.clone(), n_bytes.clone());
-            let mut streaming = match at < N_STREAMING {
-                true => Some(ask(admin, "/v1/runs/events")?),
-                false => None,
-            };
+            let mut streaming =
+                if at < N_STREAMING { Some(ask(admin, "/v1/runs/events")?) } else { None };
             let admin = admin.to_owned();
             threads.push(std::thread::spawn(move || {
                 let mut buffer = vec![0; 64 << 10];

@@ -35,22 +35,14 @@ pub(crate) fn ratio(measured: &[f64], base: &[f64]) -> Spread {
 
 /// A measured value beside its limit.
 pub(crate) fn goal(name: &str, found: Spread, goal: f64) {
-    let verdict = if found.median <= goal {
-        "met"
-    } else {
-        "MISSED"
-    };
+    let verdict = if found.median <= goal { "met" } else { "MISSED" };
     let Spread { median, min, max } = found;
     println!("  {name:<66} {median:>7.3}  ({min:.3} … {max:.3})  goal {goal:<5} {verdict}");
 }
 
 /// A measured value beside the least that it should be.
 pub(crate) fn goal_at_least(name: &str, found: Spread, goal: f64) {
-    let verdict = if found.median >= goal {
-        "met"
-    } else {
-        "MISSED"
-    };
+    let verdict = if found.median >= goal { "met" } else { "MISSED" };
     let Spread { median, min, max } = found;
     println!("  {name:<66} {median:>7.3}  ({min:.3} … {max:.3})  goal ≥ {goal:<5} {verdict}");
 }

@@ -506,11 +506,7 @@ impl Target {
                 self.n_roots
             )));
         }
-        let n_expected = if *expects_scores {
-            (self.n_roots * N_CRITERIA) as f64
-        } else {
-            0.0
-        };
+        let n_expected = if *expects_scores { (self.n_roots * N_CRITERIA) as f64 } else { 0.0 };
         let n_judged = metrics.sum("spanscore_evaluations_total");
         if n_judged > n_expected {
             return Err(io::Error::other(format!(

@@ -316,11 +316,7 @@ impl Author {
     fn span(&mut self, trace: &Trace, nth: usize) -> Span {
         const STEP: u64 = 2_000_000;
         let kind = KINDS[nth];
-        let tool = if let Kind::Tool(nth) = kind {
-            trace.tools[nth]
-        } else {
-            ""
-        };
+        let tool = if let Kind::Tool(nth) = kind { trace.tools[nth] } else { "" };
         let name = match kind {
             Kind::Model => "chat gpt-5-mini".to_owned(),
             Kind::Tool(_) => format!("execute_tool {tool}"),
@@ -349,11 +345,7 @@ impl Author {
             } else {
                 self.random.u64(1..).to_be_bytes().to_vec()
             },
-            parent_span_id: if is_agent {
-                Vec::new()
-            } else {
-                trace.root.to_vec()
-            },
+            parent_span_id: if is_agent { Vec::new() } else { trace.root.to_vec() },
             flags: 0x101,
             name,
             kind: 1,

@@ -187,11 +187,7 @@ impl Guard {
                     .emit(&self.telemetry);
                     GuardRefusal::WrongToken
                 })?;
-                if same(shown, &expected) {
-                    Ok(())
-                } else {
-                    Err(GuardRefusal::WrongToken)
-                }
+                if same(shown, &expected) { Ok(()) } else { Err(GuardRefusal::WrongToken) }
             }
         }
     }
@@ -216,11 +212,7 @@ impl Guard {
             .headers()
             .get(header::CONTENT_TYPE)
             .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
-        if is_grpc {
-            refusal.status().into_http()
-        } else {
-            refusal.response()
-        }
+        if is_grpc { refusal.status().into_http() } else { refusal.response() }
     }
 }
 

@@ -208,11 +208,7 @@ impl Client<'_, '_> {
                 Origin::Text(&shown),
             )?;
             let count = |key: &str| done[key].as_array().map_or(0, Vec::len);
-            let verb = if options.validate_only {
-                "valid"
-            } else {
-                "replaced"
-            };
+            let verb = if options.validate_only { "valid" } else { "replaced" };
             let (added, changed, removed) = (count("added"), count("changed"), count("removed"));
             writeln!(
                 self.streams.out,
@@ -341,9 +337,10 @@ impl Client<'_, '_> {
 
     fn read(&mut self, file: &Path) -> Result<String, Failed> {
         let mut text = String::new();
-        let read = match file == Path::new("-") {
-            true => io::stdin().read_to_string(&mut text).map(|_| text),
-            false => fs::read_to_string(file),
+        let read = if file == Path::new("-") {
+            io::stdin().read_to_string(&mut text).map(|_| text)
+        } else {
+            fs::read_to_string(file)
         };
         match read {
             Ok(text) => Ok(text),
@@ -479,10 +476,7 @@ enum Origin<'a> {
 
 impl PutOptions<'_> {
     fn verb(&self) -> &'static str {
-        match self.validate_only {
-            true => "valid",
-            false => "registered",
-        }
+        if self.validate_only { "valid" } else { "registered" }
     }
 
     fn query(&self) -> String {
@@ -491,11 +485,7 @@ impl PutOptions<'_> {
             .into_iter()
             .chain(self.validate_only.then(|| "validate_only=true".to_owned()))
             .collect();
-        if pairs.is_empty() {
-            String::new()
-        } else {
-            format!("?{}", pairs.join("&"))
-        }
+        if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
     }
 }
 

@@ -54,11 +54,7 @@ pub(super) fn drift(args: &Drift, rules: &Rules, streams: &mut Streams<'_>) -> i
     } else {
         drift.has_drifted()
     };
-    Ok(if failed && !args.exit_zero {
-        Exit::CriterionFailed
-    } else {
-        Exit::Fine
-    })
+    Ok(if failed && !args.exit_zero { Exit::CriterionFailed } else { Exit::Fine })
 }
 
 fn read_baseline(path: &Path) -> Result<Baseline, (String, Exit)> {

@@ -41,9 +41,10 @@ pub(super) fn inspect(
     let rules = rules.without_judgement();
     let mut explainer = Explainer::new(judging);
     let Recordings { files, signal } = &args.recordings;
-    let read = match args.verbose {
-        true => replayed::judge_watched(files, *signal, &rules, &mut explainer),
-        false => replayed::judge(&args.recordings, &rules),
+    let read = if args.verbose {
+        replayed::judge_watched(files, *signal, &rules, &mut explainer)
+    } else {
+        replayed::judge(&args.recordings, &rules)
     };
     let replayed = match read {
         Ok(replayed) => replayed,

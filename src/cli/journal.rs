@@ -36,10 +36,7 @@ pub(super) fn journal(args: &JournalReport, streams: &mut Streams<'_>) -> io::Re
     print(&survey, &folder.to_string(), streams)?;
     let logs = [&survey.requests, &survey.copies, &survey.scores];
     let is_whole = logs.iter().all(|log| log.damage.is_empty());
-    Ok(match is_whole {
-        true => Exit::Fine,
-        false => Exit::Unreadable,
-    })
+    Ok(if is_whole { Exit::Fine } else { Exit::Unreadable })
 }
 
 fn print(survey: &JournalSurvey, folder: &str, streams: &mut Streams<'_>) -> io::Result<()> {
@@ -149,8 +146,5 @@ fn items_text(items: [u64; 3]) -> String {
             }
         })
         .collect();
-    match words.is_empty() {
-        true => "contents unknown".to_owned(),
-        false => words.join(", "),
-    }
+    if words.is_empty() { "contents unknown".to_owned() } else { words.join(", ") }
 }

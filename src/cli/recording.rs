@@ -85,11 +85,7 @@ pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Unreadable> {
 /// that neither its name nor its content identifies.
 pub(super) fn read(path: &Path, signal: Signal) -> Result<Vec<Request>, Unreadable> {
     let path = &*path.to_string_lossy();
-    let raw = if path == "-" {
-        read_all(io::stdin().lock())
-    } else {
-        std::fs::read(path)
-    };
+    let raw = if path == "-" { read_all(io::stdin().lock()) } else { std::fs::read(path) };
     let raw = raw.map_err(|error| Unreadable::new(path, explain(&error)))?;
     let content = decompress(raw)
         .map_err(|error| Unreadable::new(path, format!("cannot be decompressed: {error}")))?;

@@ -77,10 +77,7 @@ pub(super) fn replay(
     }
     let fits = report_coverage(&coverage, args.examples.is_some(), streams)?;
     let failed = failed(args, rules, &replayed, streams)? || (args.strict && !fits);
-    Ok(match failed && !args.exit_zero {
-        true => Exit::CriterionFailed,
-        false => Exit::Fine,
-    })
+    Ok(if failed && !args.exit_zero { Exit::CriterionFailed } else { Exit::Fine })
 }
 
 fn print(

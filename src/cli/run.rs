@@ -132,9 +132,10 @@ async fn until_stopped(plan: Plan, streams: &mut Streams<'_>) -> Result<Exit, St
 /// Where a browser on this machine finds the page.
 pub(super) fn page_address(admin: SocketAddr, has_tls: bool) -> String {
     let scheme = if has_tls { "https" } else { "http" };
-    match admin.ip().is_unspecified() || admin.ip().is_loopback() {
-        true => format!("{scheme}://localhost:{}/", admin.port()),
-        false => format!("{scheme}://{admin}/"),
+    if admin.ip().is_unspecified() || admin.ip().is_loopback() {
+        format!("{scheme}://localhost:{}/", admin.port())
+    } else {
+        format!("{scheme}://{admin}/")
     }
 }
 

@@ -73,16 +73,17 @@ async fn follow(api: &Api, args: &Tap, streams: &mut Streams<'_>) -> io::Result<
             .await
         {
             Ok(response) => {
-                match was_connected {
-                    true => writeln!(
+                if was_connected {
+                    writeln!(
                         streams.err,
                         "reconnected; scores from the interruption are not shown"
-                    )?,
-                    false => writeln!(
+                    )?
+                } else {
+                    writeln!(
                         streams.err,
                         "streaming scores from {} (Ctrl-C to stop)",
                         api.base()
-                    )?,
+                    )?
                 }
                 (wait, last, was_connected) = (FIRST_WAIT, 0, true);
                 match print(response.into_body(), args.format, &mut left, streams).await? {

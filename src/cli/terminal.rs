@@ -44,9 +44,10 @@ pub(super) fn rendered(problems: &Problems, look: Look) -> String {
         let mut letters = without_codes(line).trim_start().to_owned();
         letters.truncate(letters.find(' ').unwrap_or_default());
         let is_numbered = !letters.is_empty() && letters.bytes().all(|byte| byte.is_ascii_digit());
-        match is_numbered {
-            true => line.to_owned(),
-            false => wrapped(line, look.width).into_owned(),
+        if is_numbered {
+            line.to_owned()
+        } else {
+            wrapped(line, look.width).into_owned()
         }
     };
     text.split_inclusive('\n').map(line).collect()

@@ -248,10 +248,6 @@ impl Document {
     }
 
     fn done<T>(self, value: T) -> Result<T, Problems> {
-        if self.problems.is_empty() {
-            Ok(value)
-        } else {
-            Err(self.problems.sorted())
-        }
+        if self.problems.is_empty() { Ok(value) } else { Err(self.problems.sorted()) }
     }
 }

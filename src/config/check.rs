@@ -150,11 +150,7 @@ impl Check<'_> {
                 address.port() != 0 && other.port() == address.port() && overlap
             });
             if let Some((other, _)) = same {
-                let (at, its) = if self.is_given(key) {
-                    (*key, *other)
-                } else {
-                    (*other, *key)
-                };
+                let (at, its) = if self.is_given(key) { (*key, *other) } else { (*other, *key) };
                 let title = format!(
                     "`{key}` and `{other}` have the same port {}",
                     address.port()

@@ -158,11 +158,8 @@ impl Endpoint {
             ));
         }
         let is_http = port == Some(4318) || !base_path.is_empty();
-        let protocol = protocol.unwrap_or(if is_http {
-            Protocol::HttpProtobuf
-        } else {
-            Protocol::Grpc
-        });
+        let protocol =
+            protocol.unwrap_or(if is_http { Protocol::HttpProtobuf } else { Protocol::Grpc });
         if protocol == Protocol::Grpc && !base_path.is_empty() {
             return Err(format!(
                 "gRPC knows no path such as `{base_path}`: leave it out, or set the protocol to \
@@ -254,11 +251,7 @@ fn host_and_port(authority: &str) -> Option<(String, Option<u16>)> {
         host.parse::<Ipv6Addr>().ok()?;
         (
             host,
-            if after.is_empty() {
-                None
-            } else {
-                Some(after.strip_prefix(':')?)
-            },
+            if after.is_empty() { None } else { Some(after.strip_prefix(':')?) },
         )
     } else {
         let (host, port) = authority

@@ -38,10 +38,7 @@ impl File {
                 errors.extend(found.into_iter().map(|error| error.below(&keys)));
             }
         }
-        match errors.is_empty() {
-            true => Ok(self),
-            false => Err(errors),
-        }
+        if errors.is_empty() { Ok(self) } else { Err(errors) }
     }
 }
 

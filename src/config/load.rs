@@ -311,11 +311,7 @@ impl Origins {
             value,
         } in &map.entries
         {
-            let path = if path.is_empty() {
-                key.clone()
-            } else {
-                format!("{path}.{key}")
-            };
+            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
             self.walk(value, &path, texts);
             if !matches!(&value.value, NodeValue::Map(map) if !map.entries.is_empty()) {
                 self.values.insert(

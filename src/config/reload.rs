@@ -120,11 +120,7 @@ fn compare(path: &str, old: &Value, new: &Value, differing: &mut Vec<String>) {
             if old.len() == new.len() && old.keys().all(|key| new.contains_key(key)) =>
         {
             for (key, old) in old {
-                let path = if path.is_empty() {
-                    key.clone()
-                } else {
-                    format!("{path}.{key}")
-                };
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
                 compare(&path, old, &new[key], differing);
             }
         }

@@ -272,22 +272,13 @@ impl Config {
             .saturating_sub(OWN_USE)
             .max(LEAST_SHARED);
         let percent = |share: usize| limit / 100 * share;
-        let page = match self.admin.page.enabled {
-            true => percent(5).min(MAX_PAGE),
-            false => 0,
-        };
+        let page = if self.admin.page.enabled { percent(5).min(MAX_PAGE) } else { 0 };
         let connections = percent(10) + LEAST_CONNECTIONS;
         // The rest is left to the page cache, which the cgroup counts.
-        let forward_share = if self.journal.directory.is_some() {
-            10
-        } else {
-            30
-        };
+        let forward_share = if self.journal.directory.is_some() { 10 } else { 30 };
         // A judge of a topic receives nothing, and has the most of its memory for traces.
-        let (in_flight, open, recent, scores) = match self.kafka.only_reads() {
-            true => (0, 45, 15, 20),
-            false => (10, 20, 10, 10),
-        };
+        let (in_flight, open, recent, scores) =
+            if self.kafka.only_reads() { (0, 45, 15, 20) } else { (10, 20, 10, 10) };
         let (forward, kafka) = match (self.kafka.write.enabled, &self.forward.endpoint) {
             (false, _) if self.kafka.only_reads() => (0, 0),
             (false, _) => (percent(forward_share), 0),
@@ -297,9 +288,10 @@ impl Config {
         Budgets {
             limit,
             forward_queue: self.forward.queue.max_size.or(forward),
-            kafka: match self.kafka.write.enabled {
-                true => self.kafka.write.queue.max_size.or(kafka),
-                false => 0,
+            kafka: if self.kafka.write.enabled {
+                self.kafka.write.queue.max_size.or(kafka)
+            } else {
+                0
             },
             in_flight: self.receivers.otlp.max_in_flight.or(percent(in_flight)),
             open: self.assemble.open.max_size.or(percent(open)),
@@ -308,10 +300,7 @@ impl Config {
             scoring_queue: self.scoring.queue.or(percent(10)),
             connections: connections / 4 * 3,
             admin_connections: connections / 4,
-            page: match self.admin.page.enabled {
-                true => self.admin.page.max_size.or(page),
-                false => 0,
-            },
+            page: if self.admin.page.enabled { self.admin.page.max_size.or(page) } else { 0 },
         }
     }
 }

@@ -177,10 +177,7 @@ fn proposed_limits(kinds: &[Kind<'_>], all: &BTreeSet<GroupKey>) -> Vec<Value> {
             1 => "the recorded run".to_owned(),
             n_runs => format!("any of {n_runs} recorded runs"),
         };
-        let loops = match fields.contains_key("max_repeats") {
-            true => ", and few repeats",
-            false => "",
-        };
+        let loops = if fields.contains_key("max_repeats") { ", and few repeats" } else { "" };
         (!fields.is_empty()).then(|| {
             kind.criterion(
                 unused(&kind.name("effort"), &mut taken),
@@ -268,10 +265,10 @@ pub(super) fn select(key: &GroupKey, all: &BTreeSet<GroupKey>) -> Map<String, Va
 pub(super) fn glob(name: &str) -> String {
     let mut glob = String::new();
     for (part, is_id) in parts(name) {
-        match is_id {
-            true if glob.ends_with('*') => {}
-            true => glob.push('*'),
-            false => glob.push_str(&part.replace('*', "?")),
+        if !is_id {
+            glob.push_str(&part.replace('*', "?"));
+        } else if !glob.ends_with('*') {
+            glob.push('*');
         }
     }
     glob
@@ -336,11 +333,7 @@ fn time_len(text: &str) -> Option<usize> {
 fn counter_len(word: &str) -> usize {
     let name = word.trim_end_matches(|c: char| c.is_ascii_digit());
     let counter = &word[name.len()..];
-    if is_counter(counter) {
-        counter.len()
-    } else {
-        0
-    }
+    if is_counter(counter) { counter.len() } else { 0 }
 }
 
 /// Is this number, of digits alone, one that counts? Fewer digits may be a version or a code
@@ -373,9 +366,10 @@ fn n_words(name: &str) -> usize {
     let bytes = name.as_bytes();
     let begins = |at: &usize| {
         let (before, byte, next) = (bytes[at - 1], bytes[*at], bytes.get(at + 1));
-        match byte.is_ascii_uppercase() {
-            true => !before.is_ascii_uppercase() || next.is_some_and(u8::is_ascii_lowercase),
-            false => byte.is_ascii_digit() != before.is_ascii_digit(),
+        if byte.is_ascii_uppercase() {
+            !before.is_ascii_uppercase() || next.is_some_and(u8::is_ascii_lowercase)
+        } else {
+            byte.is_ascii_digit() != before.is_ascii_digit()
         }
     };
     1 + (1..bytes.len()).filter(begins).count()
@@ -383,11 +377,7 @@ fn n_words(name: &str) -> usize {
 
 /// The name of a criterion about the runs of `slug`.
 pub(super) fn named(slug: &str, about: &str) -> String {
-    if slug.is_empty() {
-        about.to_owned()
-    } else {
-        format!("{slug}-{about}")
-    }
+    if slug.is_empty() { about.to_owned() } else { format!("{slug}-{about}") }
 }
 
 /// A name in lower case, its words joined by hyphens.
@@ -403,11 +393,7 @@ pub(super) fn slug(name: &str) -> String {
 pub(super) fn unused(slug: &str, taken: &mut BTreeMap<String, usize>) -> String {
     let n = taken.entry(slug.to_owned()).or_default();
     *n += 1;
-    if *n == 1 {
-        slug.to_owned()
-    } else {
-        format!("{slug}-{n}")
-    }
+    if *n == 1 { slug.to_owned() } else { format!("{slug}-{n}") }
 }
 
 #[cfg(test)]

@@ -66,11 +66,7 @@ pub(super) fn put_otel(
         let source = texts.add(
             *variable,
             text,
-            if secret {
-                TextKind::SecretVariable
-            } else {
-                TextKind::Variable
-            },
+            if secret { TextKind::SecretVariable } else { TextKind::Variable },
         );
         let place = Place {
             source,
@@ -242,11 +238,7 @@ fn put(
     let source = texts.add(
         name,
         text,
-        if secret {
-            TextKind::SecretVariable
-        } else {
-            TextKind::Variable
-        },
+        if secret { TextKind::SecretVariable } else { TextKind::Variable },
     );
     let place = Place {
         source,

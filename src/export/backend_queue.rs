@@ -245,12 +245,11 @@ impl BackendQueue {
     pub(super) fn reserve(&self, request: &OutboundRequest) -> bool {
         let mut waiting = self.waiting();
         let has_room = waiting.n_keeping + request.cost() <= self.capacity.get();
-        match has_room {
-            true => waiting.n_keeping += request.cost(),
-            false => {
-                self.accounting.0.queued(Signal::Traces, request.n_items);
-                self.count_dropped(request.n_items, "queue_full");
-            }
+        if has_room {
+            waiting.n_keeping += request.cost()
+        } else {
+            self.accounting.0.queued(Signal::Traces, request.n_items);
+            self.count_dropped(request.n_items, "queue_full");
         }
         has_room
     }
@@ -368,18 +367,16 @@ impl BackendQueue {
         }
         let is_gone = |held: &HeldRequest| held.record.is_some_and(|record| record <= last);
         for waiting_request in std::mem::take(&mut waiting.for_spans) {
-            match is_gone(&waiting_request.held) {
-                true => gone.push(waiting_request.held),
-                false => waiting.for_spans.push_back(waiting_request),
+            if is_gone(&waiting_request.held) {
+                gone.push(waiting_request.held)
+            } else {
+                waiting.for_spans.push_back(waiting_request)
             }
         }
         // In any order: they are only counted.
         waiting.for_trace.retain(|_, behind| {
             for held in std::mem::take(behind) {
-                match is_gone(&held) {
-                    true => gone.push(held),
-                    false => behind.push_back(held),
-                }
+                if is_gone(&held) { gone.push(held) } else { behind.push_back(held) }
             }
             true
         });

@@ -345,11 +345,7 @@ impl Backends {
 
 fn outbound(request: WriterRequest) -> OutboundRequest {
     let targets = request.targets.into_iter().map(|target| {
-        let method = if target.method == "PATCH" {
-            Method::PATCH
-        } else {
-            Method::POST
-        };
+        let method = if target.method == "PATCH" { Method::PATCH } else { Method::POST };
         ApiTarget {
             method,
             path: target.path,

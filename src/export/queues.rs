@@ -120,10 +120,8 @@ impl ScoreQueues {
         );
         if let Some(journal) = &mut self.journal {
             // Backends wait for the score spans from before the start, too.
-            let restored = match name == queue_name(Shape::Span) {
-                true => journal.restored.take(),
-                false => None,
-            };
+            let restored =
+                if name == queue_name(Shape::Span) { journal.restored.take() } else { None };
             queue = queue.kept_in_lane(&journal.log, journal.lane(name), restored);
         }
         let delivery = Delivery::new(queue.clone(), client, self.telemetry.clone(), rng);

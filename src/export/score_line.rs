@@ -300,9 +300,10 @@ fn write_facts(out: &mut String, line: &Map<String, Value>, indent: &str) -> fmt
         .filter(|(_, text)| !text.is_empty())
         .map(|(word, text)| format!("{word}{}", Clean(text)))
         .collect();
-    match facts.is_empty() {
-        true => Ok(()),
-        false => writeln!(out, "{indent}{}", facts.join(" · ")),
+    if facts.is_empty() {
+        Ok(())
+    } else {
+        writeln!(out, "{indent}{}", facts.join(" · "))
     }
 }
 
@@ -320,9 +321,10 @@ fn write_calls(out: &mut String, line: &Map<String, Value>) -> fmt::Result {
     let n_more = n_calls
         .unwrap_or_default()
         .saturating_sub(names.len() as u64);
-    match names.is_empty() {
-        true => write!(out, "calls: none")?,
-        false => write!(out, "calls: {}", names.join(", "))?,
+    if names.is_empty() {
+        write!(out, "calls: none")?
+    } else {
+        write!(out, "calls: {}", names.join(", "))?
     }
     match n_more {
         0 => Ok(()),

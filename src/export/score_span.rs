@@ -117,11 +117,7 @@ pub(super) fn score_time(trajectory: &Trajectory) -> u64 {
         .subject
         .as_ref()
         .map_or(0, |subject| subject.end_unix_nanos);
-    if end == 0 {
-        trajectory.latest_end_unix_nanos
-    } else {
-        end
-    }
+    if end == 0 { trajectory.latest_end_unix_nanos } else { end }
 }
 
 /// The `gen_ai.evaluation.*` attributes and `error.type`, which span and event share.
@@ -218,12 +214,7 @@ fn span(
     write::bytes(
         out,
         span::SPAN_ID,
-        &id_of(if settings.on_revision == OnRevision::SameId {
-            0
-        } else {
-            *revision
-        })
-        .to_bytes(),
+        &id_of(if settings.on_revision == OnRevision::SameId { 0 } else { *revision }).to_bytes(),
     );
     write::bytes(out, span::TRACE_STATE, subject.trace_state.as_bytes());
     write::bytes(out, span::PARENT_SPAN_ID, &subject.span_id.to_bytes());

@@ -127,15 +127,16 @@ impl ScoreStream {
                     ListenerBehind { n_items }.emit(&self.telemetry);
                 }
             }
-            match is_remembered {
-                true => recent.push(RecentLine {
+            if is_remembered {
+                recent.push(RecentLine {
                     text,
                     criterion: facets.criterion.to_owned(),
                     label: facets.label,
                     service: evaluation.trajectory.service.clone(),
                     agent: evaluation.trajectory.agent.clone(),
-                }),
-                false => recent.lines.lose(1),
+                })
+            } else {
+                recent.lines.lose(1)
             }
         }
     }

@@ -34,9 +34,5 @@ pub(super) fn request(scores: &[BackendScore<'_>]) -> (WriterTarget, Value) {
 
 /// Phoenix keeps the name `note` for its own notes, and refuses the whole request.
 fn name(criterion: &str) -> &str {
-    if criterion == "note" {
-        "note_"
-    } else {
-        criterion
-    }
+    if criterion == "note" { "note_" } else { criterion }
 }

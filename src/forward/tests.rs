@@ -231,13 +231,11 @@ async fn every_byte_arrives_once_and_unchanged() {
 
 #[tokio::test]
 async fn a_requests_own_headers_go_along_even_on_a_second_attempt() {
-    let peer = Peer::start(|n, _| {
-        if n == 0 {
-            Reply::http(503)
-        } else {
-            Reply::taken()
-        }
-    })
+    let peer = Peer::start(
+        |n, _| {
+            if n == 0 { Reply::http(503) } else { Reply::taken() }
+        },
+    )
     .await;
     let plane = Plane::new(peer.destination(Protocol::Grpc));
     let headers = ["a", "b"].map(|value| {
@@ -336,14 +334,13 @@ async fn a_request_that_is_too_large_is_split_until_it_fits_and_arrives_once() {
         (Protocol::HttpProtobuf, Reply::http(413)),
     ];
     for (protocol, reply) in too_large {
-        let peer = Peer::start(move |_, received| {
-            if received.body.len() > 200 {
-                reply.clone()
-            } else {
-                Reply::taken()
-            }
-        })
-        .await;
+        let peer =
+            Peer::start(
+                move |_, received| {
+                    if received.body.len() > 200 { reply.clone() } else { Reply::taken() }
+                },
+            )
+            .await;
         let plane = Plane::new(peer.destination(protocol));
         let mut expected: Vec<String> = (0..50).map(|n| format!("span number {n}")).collect();
         // A span that never fits.
@@ -407,13 +404,11 @@ async fn a_final_refusal_is_dropped_and_the_next_request_goes_through() {
         ),
     ];
     for (protocol, reply, reason) in refusals {
-        let peer = Peer::start(move |_, received| {
-            if received.body == "bad" {
-                reply.clone()
-            } else {
-                Reply::taken()
-            }
-        })
+        let peer = Peer::start(
+            move |_, received| {
+                if received.body == "bad" { reply.clone() } else { Reply::taken() }
+            },
+        )
         .await;
         let plane = Plane::new(peer.destination(protocol));
         plane.offer(&b"bad"[..], 2);

@@ -425,9 +425,10 @@ impl LogKeeper {
                 AppendError::DiskFull | AppendError::DiskFailed => 0,
             };
             for record in mem::take(waiting) {
-                match record.n_bytes() < least {
-                    true => waiting.push_back(record),
-                    false => record.refuse(error, &self.shared.holdings),
+                if record.n_bytes() < least {
+                    waiting.push_back(record)
+                } else {
+                    record.refuse(error, &self.shared.holdings)
                 }
             }
         }

@@ -122,11 +122,7 @@ pub(super) fn is_in_memory(path: &Path) -> bool {
     const TMPFS: i128 = 0x0102_1994;
     const RAMFS: i128 = 0x8584_58f6;
     let file_system = path.ancestors().find_map(|path| {
-        let path = if path.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            path
-        };
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         rustix::fs::statfs(path).ok()
     });
     file_system.is_some_and(|found| [TMPFS, RAMFS].contains(&i128::from(found.f_type)))

@@ -332,10 +332,7 @@ impl Store {
             slices.extend([&head[..], &record.meta, &record.body, &PADDING[..n_padding]]);
         }
         let written = file.write_at(&slices, segment.end);
-        let synced = written.and_then(|()| match self.settings.sync {
-            true => file.sync(),
-            false => Ok(()),
-        });
+        let synced = written.and_then(|()| if self.settings.sync { file.sync() } else { Ok(()) });
         self.is_unsynced |= !self.settings.sync;
         synced.map_err(|error| FileFault {
             file: segment.name,
@@ -413,14 +410,15 @@ impl Store {
         };
         // Without its seal a start reads the segment in full.
         let _ = seal(&*file, &segment);
-        match std::mem::take(&mut self.is_unsynced) {
-            true => file.sync().map_err(|error| {
+        if std::mem::take(&mut self.is_unsynced) {
+            file.sync().map_err(|error| {
                 failure(FileFault {
                     file: segment.name,
                     error,
                 })
-            }),
-            false => Ok(()),
+            })
+        } else {
+            Ok(())
         }
     }
 

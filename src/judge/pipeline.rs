@@ -222,9 +222,10 @@ impl<C: CrossTraceAccess> Pipeline<C> {
 
     /// What was seen since the last call, of any pipeline, of traces that reach several replicas.
     pub fn take_torn(&mut self) -> TornTraces {
-        match self.has_peers {
-            true => self.cross_traces.with(CrossTraces::take_torn),
-            false => TornTraces::default(),
+        if self.has_peers {
+            self.cross_traces.with(CrossTraces::take_torn)
+        } else {
+            TornTraces::default()
         }
     }
 
@@ -376,9 +377,10 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             sink.beat();
             look(&closed.trace);
             let trajectory = extract::trajectory(&closed.trace, &rules.recogniser).map(Arc::new);
-            let results = match trajectory.as_deref().is_none_or(CrossTraces::concern) {
-                true => extract::cross_trace_results(&closed.trace, &rules.recogniser),
-                false => Vec::new(),
+            let results = if trajectory.as_deref().is_none_or(CrossTraces::concern) {
+                extract::cross_trace_results(&closed.trace, &rules.recogniser)
+            } else {
+                Vec::new()
             };
             extracted.push(Extracted {
                 trace_id: closed.trace.trace_id,
@@ -398,9 +400,10 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             }
             match extracted.trajectory {
                 Some(trajectory) if trajectory.is_taken_over() => {
-                    match closed.first {
-                        true => self.judged.n_no_trajectory += 1,
-                        false => self.judged.revised.push(Arc::clone(&trajectory)),
+                    if closed.first {
+                        self.judged.n_no_trajectory += 1
+                    } else {
+                        self.judged.revised.push(Arc::clone(&trajectory))
                     }
                     let memo = &mut closed.memo;
                     let revising = memo.revise(&rules.criteria, &trajectory, &self.hasher);
@@ -410,10 +413,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
                 }
                 Some(trajectory) => {
                     let judged = &mut self.judged;
-                    let list = match closed.first {
-                        true => &mut judged.trajectories,
-                        false => &mut judged.revised,
-                    };
+                    let list =
+                        if closed.first { &mut judged.trajectories } else { &mut judged.revised };
                     list.push(Arc::clone(&trajectory));
                     self.judge_one(rules, &trajectory, &mut closed.memo, sink);
                 }

@@ -151,12 +151,13 @@ impl ConsumerContext for ReaderContext {
         }
         let elements = partitions.elements();
         let partitions = elements.iter().map(|it| it.partition()).collect();
-        self.changes.lock().push_back(match is_assignment {
-            true => ReaderChange::Assigned(partitions),
-            false => ReaderChange::Revoked {
+        self.changes.lock().push_back(if is_assignment {
+            ReaderChange::Assigned(partitions)
+        } else {
+            ReaderChange::Revoked {
                 partitions,
                 is_lost: consumer.assignment_lost(),
-            },
+            }
         });
     }
 }
@@ -378,10 +379,7 @@ impl TopicReader {
     /// Stops or resumes fetching of partitions.
     pub fn pause(&self, partitions: &[i32], is_paused: bool) -> Result<(), String> {
         let list = self.list(partitions);
-        let done = match is_paused {
-            true => self.inner.pause(&list),
-            false => self.inner.resume(&list),
-        };
+        let done = if is_paused { self.inner.pause(&list) } else { self.inner.resume(&list) };
         done.map_err(|error| self.why(&error))
     }
 

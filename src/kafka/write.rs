@@ -248,9 +248,10 @@ impl TopicWriter {
         {
             let handed_over = if record.value.len() > limit {
                 let n_bytes = record.value.len();
-                let setting = match limit == max_message_size {
-                    true => "`kafka.write.max_message_size`",
-                    false => "a quarter of `kafka.write.queue.max_size`",
+                let setting = if limit == max_message_size {
+                    "`kafka.write.max_message_size`"
+                } else {
+                    "a quarter of `kafka.write.queue.max_size`"
                 };
                 Err(Failure::TooLarge {
                     why: format!("a span of {n_bytes} bytes is larger than {setting} ({limit})"),

@@ -137,10 +137,7 @@ impl ConnectionSlots {
                 return None;
             }
             self.evict(peer, waited >= PATIENCE);
-            let next = match waited < PATIENCE {
-                true => PATIENCE,
-                false => LONGEST_WAIT,
-            };
+            let next = if waited < PATIENCE { PATIENCE } else { LONGEST_WAIT };
             // A notification that was sent before this is not lost.
             let _ = time::timeout_at(begun + next, waiting.called.notified()).await;
         }
@@ -164,9 +161,10 @@ impl ConnectionSlots {
         }
         let tls = if tls { TLS_SIZE } else { 0 };
         // Half of the memory is for those that come first: an agent opens a handful.
-        let size = match state.taken + WIDE_SLOT_SIZE + tls <= memory / 2 {
-            true => WIDE_SLOT_SIZE + tls,
-            false => SLOT_SIZE + tls,
+        let size = if state.taken + WIDE_SLOT_SIZE + tls <= memory / 2 {
+            WIDE_SLOT_SIZE + tls
+        } else {
+            SLOT_SIZE + tls
         };
         let fits = state.taken + size <= memory && state.slots.len() < connections;
         if !fits && !state.slots.is_empty() {

@@ -212,10 +212,6 @@ fn found_words(found: Unexpected<'_>) -> String {
 pub(crate) fn shown(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let shown = truncated(line, 60);
-    let ellipsis = if shown.len() < text.trim_end().len() {
-        "…"
-    } else {
-        ""
-    };
+    let ellipsis = if shown.len() < text.trim_end().len() { "…" } else { "" };
     format!("{shown}{ellipsis}")
 }

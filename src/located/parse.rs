@@ -196,11 +196,7 @@ fn not_yaml(texts: &Texts, source: usize, error: &serde_saphyr::Error) -> Proble
         spot.excerpt = spot.excerpt.take().filter(|_| is_shown);
     }
     let problem = Problem::new(title, spot);
-    if remedy.is_empty() {
-        problem
-    } else {
-        problem.label(remedy)
-    }
+    if remedy.is_empty() { problem } else { problem.label(remedy) }
 }
 
 /// A parser error, reworded and at the place to correct.
@@ -352,11 +348,8 @@ impl Builder<'_> {
             Raw::Scalar(kind, text) => {
                 // Numbers and booleans keep their spelling, since a text may be wanted: version
                 // `1.10` is not `1.1`.
-                let text = if kind == Kind::Text {
-                    text
-                } else {
-                    self.texts.slice(place).to_owned()
-                };
+                let text =
+                    if kind == Kind::Text { text } else { self.texts.slice(place).to_owned() };
                 NodeValue::Scalar(Scalar {
                     text,
                     kind,

@@ -177,11 +177,7 @@ struct Paint(bool);
 
 impl Paint {
     fn with(self, style: &str, text: &str) -> String {
-        if self.0 {
-            format!("\u{1b}[{style}m{text}\u{1b}[0m")
-        } else {
-            text.to_owned()
-        }
+        if self.0 { format!("\u{1b}[{style}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
 }
 
@@ -190,9 +186,12 @@ fn shown(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unsafe_on_terminals) {
         return Cow::Borrowed(text);
     }
-    let escaped = |c: char| match is_unsafe_on_terminals(c) {
-        true => c.escape_default().to_string(),
-        false => c.to_string(),
+    let escaped = |c: char| {
+        if is_unsafe_on_terminals(c) {
+            c.escape_default().to_string()
+        } else {
+            c.to_string()
+        }
     };
     Cow::Owned(text.chars().map(escaped).collect())
 }
@@ -202,10 +201,7 @@ fn cropped(line: &str, column: usize, width: usize) -> (String, usize, usize) {
     // character.
     let letters: Vec<char> = line
         .chars()
-        .map(|letter| match is_unsafe_on_terminals(letter) {
-            true => ' ',
-            false => letter,
-        })
+        .map(|letter| if is_unsafe_on_terminals(letter) { ' ' } else { letter })
         .collect();
     if letters.len() <= MAX_EXCERPT_CHARS {
         return (letters.into_iter().collect(), column, width);

@@ -198,11 +198,7 @@ impl Texts {
     /// `file.yaml:12`, or the variable's name.
     pub fn short(&self, place: Place) -> String {
         let spot = self.spot(place);
-        if spot.is_file {
-            format!("{}:{}", spot.name, spot.line)
-        } else {
-            spot.name
-        }
+        if spot.is_file { format!("{}:{}", spot.name, spot.line) } else { spot.name }
     }
 
     /// The path of a file, as it was given, or the name of a variable.

@@ -125,11 +125,7 @@ impl Node {
             NodeValue::Scalar(_) | NodeValue::Gone => return None,
         };
         let entry = map.entries.iter().find(|entry| entry.key == *key)?;
-        if rest.is_empty() {
-            Some(entry)
-        } else {
-            entry.value.find_entry(rest)
-        }
+        if rest.is_empty() { Some(entry) } else { entry.value.find_entry(rest) }
     }
 
     /// Puts a value at a path of keys. A value in the way is replaced or kept.

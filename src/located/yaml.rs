@@ -40,11 +40,7 @@ fn write_map(
         if key_idx > 0 || !out.ends_with("- ") {
             let _ = write!(out, "{:indent$}", "");
         }
-        let path = if path.is_empty() {
-            key.clone()
-        } else {
-            format!("{path}.{key}")
-        };
+        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
         let _ = write!(out, "{}:", scalar(key));
         write_value(out, value, indent, &path, comment);
     }

@@ -104,12 +104,11 @@ fn line(
     is_for_values: bool,
 ) -> Value {
     const MAX_EXPLANATION: usize = 400;
-    let explanation = match is_for_values {
-        true => {
-            "not evaluated: it reads arguments or results, and values are not remembered \
+    let explanation = if is_for_values {
+        "not evaluated: it reads arguments or results, and values are not remembered \
                  (`explain.values: true` keeps them)"
-        }
-        false => found.explanation(),
+    } else {
+        found.explanation()
     };
     json!({
         "trace_id": run.trajectory.trace_id.to_string(),

@@ -42,12 +42,11 @@ impl Changes {
         let totals = runs.totals();
         let oldest = runs.newest_first().last().map_or(0, |run| run.number);
         // Only pointers are copied under the lock, and mostly none: a scoring thread may wait.
-        let all: Vec<Arc<RememberedRun>> = match totals.n_changes > since {
-            true => {
-                let changed = runs.newest_first().filter(|run| run.change > since);
-                changed.cloned().collect()
-            }
-            false => Vec::new(),
+        let all: Vec<Arc<RememberedRun>> = if totals.n_changes > since {
+            let changed = runs.newest_first().filter(|run| run.change > since);
+            changed.cloned().collect()
+        } else {
+            Vec::new()
         };
         drop(runs);
         let mut wanted = all.into_iter().filter(|run| wants(run));

@@ -129,12 +129,13 @@ impl<const N: usize> Ring<N> {
     fn until(&self, time: u64) -> Vec<Counts> {
         let first = (time + 1).saturating_sub(N as u64);
         (first..=time)
-            .map(
-                |time| match time + (N as u64) > self.latest && time <= self.latest {
-                    true => self.counts[(time % N as u64) as usize],
-                    false => Counts::default(),
-                },
-            )
+            .map(|time| {
+                if time + (N as u64) > self.latest && time <= self.latest {
+                    self.counts[(time % N as u64) as usize]
+                } else {
+                    Counts::default()
+                }
+            })
             .collect()
     }
 }

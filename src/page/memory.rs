@@ -164,11 +164,7 @@ impl RunMemory {
             .iter()
             .any(|evaluation| matches!(evaluation.verdict, Verdict::Fail | Verdict::Error));
         let kind = usize::from(has_failed);
-        let a_second = if is_watched {
-            A_SECOND_WATCHED
-        } else {
-            A_SECOND[kind]
-        };
+        let a_second = if is_watched { A_SECOND_WATCHED } else { A_SECOND[kind] };
         if !self.allowance[kind].take(a_second, unix_nanos / 1_000_000_000) {
             self.totals.n_passed_over += 1;
             return;
@@ -332,28 +328,27 @@ impl RememberedRun {
         let size = size_of_run(trajectory, evaluations, copy.has_values);
         let is_large = size > copy.max_size;
         // Evidence that is kept may name any call, so all are kept with it.
-        let max_calls = match is_large {
-            true => MAX_CALLS_OF_LARGE,
-            false => usize::MAX,
-        };
-        let kept = |trajectory: &Arc<Trajectory>| match copy.has_values && !is_large {
-            true => Arc::clone(trajectory),
-            false => Arc::new(trajectory.without_values(max_calls)),
+        let max_calls = if is_large { MAX_CALLS_OF_LARGE } else { usize::MAX };
+        let kept = |trajectory: &Arc<Trajectory>| {
+            if copy.has_values && !is_large {
+                Arc::clone(trajectory)
+            } else {
+                Arc::new(trajectory.without_values(max_calls))
+            }
         };
         let own = kept(trajectory);
         let evaluations = evaluations.iter().map(|evaluation| {
             let of_all = Arc::ptr_eq(&evaluation.trajectory, trajectory);
-            match is_large {
-                true => evaluation.with_explanation_only(Arc::clone(&own)),
-                false if of_all => evaluation.with_trajectory(Arc::clone(&own)),
-                false => evaluation.with_trajectory(kept(&evaluation.trajectory)),
+            if is_large {
+                evaluation.with_explanation_only(Arc::clone(&own))
+            } else if of_all {
+                evaluation.with_trajectory(Arc::clone(&own))
+            } else {
+                evaluation.with_trajectory(kept(&evaluation.trajectory))
             }
         });
         let evaluations: Vec<Evaluation> = evaluations.collect();
-        let size = match is_large {
-            true => size_of_run(&own, &evaluations, false),
-            false => size,
-        };
+        let size = if is_large { size_of_run(&own, &evaluations, false) } else { size };
         Self {
             number: 0,
             change: 0,
@@ -388,10 +383,13 @@ fn size_of_run(trajectory: &Trajectory, evaluations: &[Evaluation], has_values: 
     });
     let of_calls = trajectory.tool_calls.iter().map(|call| {
         let values = [&call.args, &call.result];
-        let values = values.into_iter().flatten().map(|value| match has_values {
-            // As text, and as JSON once a criterion that is tried has read it.
-            true => value.text.len() * 4 + 64,
-            false => 64,
+        let values = values.into_iter().flatten().map(|value| {
+            if has_values {
+                // As text, and as JSON once a criterion that is tried has read it.
+                value.text.len() * 4 + 64
+            } else {
+                64
+            }
         });
         // Most names are shared by the calls of a run, but need not be.
         let names = call.name.len() + call.call_id.as_deref().map_or(0, str::len);

@@ -60,10 +60,12 @@ pub(super) fn stream(page: Page, since: u64) -> Result<Response, ApiError> {
     let frames = IntervalStream::new(ticks).filter_map(move |now| {
         let _held_as_long_as_somebody_reads = &slot;
         let changes = Changes::after(&page, since);
-        let frame = match changes.change > since || is_first {
-            true => format!("event: runs\ndata: {}\n\n", changes.text()),
-            false if now.saturating_duration_since(last_sent) >= HEARTBEAT => ":\n\n".to_owned(),
-            false => return None,
+        let frame = if changes.change > since || is_first {
+            format!("event: runs\ndata: {}\n\n", changes.text())
+        } else if now.saturating_duration_since(last_sent) >= HEARTBEAT {
+            ":\n\n".to_owned()
+        } else {
+            return None;
         };
         (since, last_sent, is_first) = (changes.change, now, false);
         Some(Ok::<_, Infallible>(Bytes::from(frame)))

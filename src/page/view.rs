@@ -182,9 +182,10 @@ fn call_json(call: &ToolCall, has_values: bool) -> Value {
     });
     let value = |payload: &Payload| {
         let text = abbreviated(&payload.text, MAX_VALUE);
-        match payload.is_cut() && !text.ends_with('…') {
-            true => format!("{text}…"),
-            false => text.into_owned(),
+        if payload.is_cut() && !text.ends_with('…') {
+            format!("{text}…")
+        } else {
+            text.into_owned()
         }
     };
     for (key, payload) in [("args", &call.args), ("result", &call.result)] {

@@ -357,11 +357,12 @@ impl<'a> MessageBuffer<'a> {
                 self.granted = self.n_received.max(doubled);
                 self.permit.grow_to(self.granted)?;
             }
-            return match mapped.push(&first) && mapped.push(&chunk) {
-                true => Ok(()),
-                false => Err(RequestError::Malformed(
+            return if mapped.push(&first) && mapped.push(&chunk) {
+                Ok(())
+            } else {
+                Err(RequestError::Malformed(
                     "the body is longer than announced".to_owned(),
-                )),
+                ))
             };
         }
         for piece in [first, chunk] {
@@ -461,10 +462,7 @@ impl<'a> MessageBuffer<'a> {
             ));
         }
         let is_whole = self.n_fed == 0;
-        let claimed = match is_whole {
-            true => self.encoding.claimed_len(&self.pending),
-            false => None,
-        };
+        let claimed = if is_whole { self.encoding.claimed_len(&self.pending) } else { None };
         self.decompress(claimed)?;
         let Self {
             mut permit,

@@ -176,11 +176,12 @@ impl Decoder {
 
     /// Checks that the body is complete.
     pub(super) fn finish(self) -> Result<(), RequestError> {
-        match self.at_end {
-            true => Ok(()),
-            false => Err(RequestError::Malformed(
+        if self.at_end {
+            Ok(())
+        } else {
+            Err(RequestError::Malformed(
                 "the compressed body ends early; it was truncated in transit".to_owned(),
-            )),
+            ))
         }
     }
 }

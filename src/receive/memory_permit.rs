@@ -201,10 +201,7 @@ impl MemoryPermit {
             share.is_arriving = false;
             is_revoked = share.is_revoked;
         });
-        match is_revoked {
-            true => Err(RequestError::InFlightFull),
-            false => Ok(()),
-        }
+        if is_revoked { Err(RequestError::InFlightFull) } else { Ok(()) }
     }
 
     /// Returns when the request has given way and is to end.

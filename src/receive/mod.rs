@@ -209,9 +209,10 @@ impl Receiver {
         B::Error: Display,
     {
         let permit = self.0.permit(&request);
-        match is_grpc(request.headers()) {
-            true => grpc::answer(&self.0, request, permit).await,
-            false => http::answer(&self.0, request, permit).await,
+        if is_grpc(request.headers()) {
+            grpc::answer(&self.0, request, permit).await
+        } else {
+            http::answer(&self.0, request, permit).await
         }
     }
 }
@@ -304,17 +305,17 @@ impl ReceiverShared {
             Format::Protobuf => LONG_PROTOBUF,
             Format::Json => LONG_JSON,
         };
-        let validated = match message.bytes.len() > long {
-            true => tokio::task::spawn_blocking(move || {
-                validate(signal, format, message, keys.as_deref(), scores)
-            })
-            .await
-            .unwrap_or_else(|error| {
+        let is_long = message.bytes.len() > long;
+        let validating = move || validate(signal, format, message, keys.as_deref(), scores);
+        let validated = if is_long {
+            let validated = tokio::task::spawn_blocking(validating).await;
+            validated.unwrap_or_else(|error| {
                 Err(RequestError::Malformed(format!(
                     "the message could not be validated: {error}"
                 )))
-            }),
-            false => validate(signal, format, message, keys.as_deref(), scores),
+            })
+        } else {
+            validating()
         };
         let ValidatedMessage {
             body,
@@ -442,11 +443,12 @@ fn validate(
     let mut refusal = None;
     let mut has_room = |n_bytes: usize| {
         let n_bytes = body.len() + n_bytes;
-        let grown = match n_bytes > permit.max() {
-            true => Err(RequestError::TooDense {
+        let grown = if n_bytes > permit.max() {
+            Err(RequestError::TooDense {
                 limit: permit.max(),
-            }),
-            false => permit.grow_to(n_bytes),
+            })
+        } else {
+            permit.grow_to(n_bytes)
         };
         refusal = grown.err();
         refusal.is_none()
@@ -468,10 +470,7 @@ fn validate(
         Signal::Logs => scan_scores::score_records,
         Signal::Metrics => scan_scores::score_points,
     };
-    let n_scores = match may_hold_scores {
-        true => scan_scores::count(&body, is_score),
-        false => 0,
-    };
+    let n_scores = if may_hold_scores { scan_scores::count(&body, is_score) } else { 0 };
     let (body, n_left) = match scores {
         config::ReceivedScores::Drop if n_scores > 0 => {
             // Until the old body is dropped, memory holds the request twice.

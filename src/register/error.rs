@@ -188,12 +188,11 @@ fn field_path(within: &str, pointer: &str) -> String {
     let mut path = within.to_owned();
     for token in pointer.split('/').skip(1) {
         let token = token.replace("~1", "/").replace("~0", "~");
-        match token.bytes().all(|byte| byte.is_ascii_digit()) && !token.is_empty() {
-            true => path.push_str(&format!("[{token}]")),
-            false => {
-                path.push_str(if path.is_empty() { "" } else { "." });
-                path.push_str(&token);
-            }
+        if token.bytes().all(|byte| byte.is_ascii_digit()) && !token.is_empty() {
+            path.push_str(&format!("[{token}]"))
+        } else {
+            path.push_str(if path.is_empty() { "" } else { "." });
+            path.push_str(&token);
         }
     }
     path

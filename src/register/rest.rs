@@ -190,11 +190,7 @@ fn tagged(headers: &HeaderMap, etag: &str, view: &impl Serialize) -> Result<Resp
         Some(EtagMatch::OneOf(tags)) => tags.iter().any(|tag| tag == etag),
         None => false,
     };
-    let mut response = if is_known {
-        StatusCode::NOT_MODIFIED.into_response()
-    } else {
-        json(view)
-    };
+    let mut response = if is_known { StatusCode::NOT_MODIFIED.into_response() } else { json(view) };
     if let Ok(etag) = HeaderValue::try_from(format!("\"{etag}\"")) {
         response.headers_mut().insert(ETAG, etag);
     }
@@ -253,11 +249,7 @@ fn etags(headers: &HeaderMap, name: &HeaderName) -> Result<Option<EtagMatch>, Ap
             let tag = tag.strip_prefix("W/").unwrap_or(tag);
             let Some(tag) = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')) else {
                 return Err(ApiError::Argument {
-                    name: if *name == IF_MATCH {
-                        "if-match"
-                    } else {
-                        "if-none-match"
-                    },
+                    name: if *name == IF_MATCH { "if-match" } else { "if-none-match" },
                     detail: "an ETag must be in double quotes, or be `*`".to_owned(),
                 });
             };

@@ -154,23 +154,20 @@ impl RequestIntake {
             };
             journal.append(record, Box::new(done));
         };
-        match is_delivered {
-            false => {
-                let forward = self.forward.clone();
-                let then = move || forward.offer(signal, holder, body, n_items, headers);
-                score(answer, Box::new(then));
-            }
-            true => {
-                let outcome = Box::new(move |kept: Result<Option<u64>, QueueRefusal>| match kept {
-                    Ok(_) if !is_known => score(answer, Box::new(|| Ok(()))),
-                    kept => {
-                        let _ = answer.send(kept.map(|_| ()));
-                    }
-                });
-                let arrival = RequestArrival { holder, unix_nanos };
-                self.forward
-                    .keep(signal, body, n_items, headers, arrival, outcome);
-            }
+        if is_delivered {
+            let outcome = Box::new(move |kept: Result<Option<u64>, QueueRefusal>| match kept {
+                Ok(_) if !is_known => score(answer, Box::new(|| Ok(()))),
+                kept => {
+                    let _ = answer.send(kept.map(|_| ()));
+                }
+            });
+            let arrival = RequestArrival { holder, unix_nanos };
+            self.forward
+                .keep(signal, body, n_items, headers, arrival, outcome);
+        } else {
+            let forward = self.forward.clone();
+            let then = move || forward.offer(signal, holder, body, n_items, headers);
+            score(answer, Box::new(then));
         }
         Acknowledgement::WhenKept(answered)
     }

@@ -124,22 +124,20 @@ pub(super) async fn open_journal(
     // At a lower age, most traces in a record will soon end by themselves.
     let settings = settings.carried_after(config.assemble.settle.0 * 2);
     let requests = folder.open_requests(settings, clock, rng.fork(), telemetry)?;
-    let copies = match config.kafka.write.enabled {
-        true => {
-            let settings = LogSettings::new(journal.max_size.0 as u64, journal.sync, false);
-            let are_copies = config.forward_destination().is_some();
-            let rng = rng.fork();
-            Some(folder.open_copies(are_copies, settings, clock, rng, telemetry)?)
-        }
-        false => None,
+    let copies = if config.kafka.write.enabled {
+        let settings = LogSettings::new(journal.max_size.0 as u64, journal.sync, false);
+        let are_copies = config.forward_destination().is_some();
+        let rng = rng.fork();
+        Some(folder.open_copies(are_copies, settings, clock, rng, telemetry)?)
+    } else {
+        None
     };
-    let scores = match config.scoring.enabled {
-        true => {
-            let max_size = journal.max_scores_size.0 as u64;
-            let settings = LogSettings::of_scores(max_size, journal.sync);
-            Some(folder.open_scores(settings, clock, rng, telemetry)?)
-        }
-        false => None,
+    let scores = if config.scoring.enabled {
+        let max_size = journal.max_scores_size.0 as u64;
+        let settings = LogSettings::of_scores(max_size, journal.sync);
+        Some(folder.open_scores(settings, clock, rng, telemetry)?)
+    } else {
+        None
     };
     Ok(Some(OpenJournal {
         requests,

@@ -43,19 +43,17 @@ impl Ports {
             .transpose()?
             .map(Arc::new);
         let receives = !config.kafka.only_reads();
-        let grpc = match receives && otlp.grpc.enabled {
-            true => {
-                let setting = "receivers.otlp.grpc.listen";
-                Some(Port::bind(otlp.grpc.listen, setting, tls.clone(), &slots).await?)
-            }
-            false => None,
+        let grpc = if receives && otlp.grpc.enabled {
+            let setting = "receivers.otlp.grpc.listen";
+            Some(Port::bind(otlp.grpc.listen, setting, tls.clone(), &slots).await?)
+        } else {
+            None
         };
-        let http = match receives && otlp.http.enabled {
-            true => {
-                let setting = "receivers.otlp.http.listen";
-                Some(Port::bind(otlp.http.listen, setting, tls, &slots).await?)
-            }
-            false => None,
+        let http = if receives && otlp.http.enabled {
+            let setting = "receivers.otlp.http.listen";
+            Some(Port::bind(otlp.http.listen, setting, tls, &slots).await?)
+        } else {
+            None
         };
         // Probes and scrapers have no certificate; the guard decides which requests need one.
         let tls = config

@@ -352,10 +352,7 @@ impl SharedKept {
         state.rebuilt.add(rebuilt);
         state.n_rebuilding -= 1;
         let is_last = state.n_rebuilding == 0;
-        let all = match is_last {
-            true => std::mem::take(&mut state.rebuilt),
-            false => return,
-        };
+        let all = if is_last { std::mem::take(&mut state.rebuilt) } else { return };
         let begun = state.begun;
         drop(state);
         self.progress.notify_all();

@@ -125,9 +125,10 @@ impl Telemetry {
     pub fn unhealthy(&self, now: Instant) -> Vec<(String, Unhealthy)> {
         let unhealthy = |worker: &Worker| {
             let silent = now.saturating_duration_since(worker.last_beat);
-            match worker.dead {
-                true => Some(Unhealthy::Dead),
-                false => (silent >= STUCK_AFTER).then_some(Unhealthy::Stuck(silent)),
+            if worker.dead {
+                Some(Unhealthy::Dead)
+            } else {
+                (silent >= STUCK_AFTER).then_some(Unhealthy::Stuck(silent))
             }
         };
         self.health()

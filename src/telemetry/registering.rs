@@ -7,15 +7,14 @@ use super::Telemetry;
 events! {
     /// The API is open.
     ApiOpen { address: SocketAddr, to: &'static str, in_the_clear: bool } () {
-        match in_the_clear {
-            true => {
+        if in_the_clear {
                 tracing::warn!(
                     %address,
                     to,
                     "the API is open; its token travels unencrypted unless `admin.tls` is set"
                 )
-            }
-            false => tracing::info!(%address, to, "the API is open"),
+        } else {
+            tracing::info!(%address, to, "the API is open")
         }
     }
 
@@ -90,17 +89,12 @@ events! {
                 "changed configuration keys take effect after a restart"
             );
         }
-        match changed {
-            true if warnings.is_empty() => {
-                tracing::info!(revision, settings, "configuration reloaded");
-            }
-            true => tracing::warn!(
-                revision,
-                settings,
-                warnings,
-                "configuration reloaded, with warnings"
-            ),
-            false => tracing::debug!(revision, "configuration reloaded; nothing changed"),
+        if !changed {
+            tracing::debug!(revision, "configuration reloaded; nothing changed");
+        } else if warnings.is_empty() {
+            tracing::info!(revision, settings, "configuration reloaded");
+        } else {
+            tracing::warn!(revision, settings, warnings, "configuration reloaded, with warnings");
         }
     }
 

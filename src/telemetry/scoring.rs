@@ -201,9 +201,10 @@ events! {
                 n_criteria,
                 scoring,
                 "{}",
-                match only_reads_kafka {
-                    true => "sending scores to the downstream",
-                    false => "forwarding to the downstream",
+                if only_reads_kafka {
+                    "sending scores to the downstream"
+                } else {
+                    "forwarding to the downstream"
                 }
             ),
             None if only_reads_kafka => tracing::info!(

@@ -63,11 +63,7 @@ impl<'a> Decimal<'a> {
             (fraction, whole.len() as i64 - 1)
         };
         let fraction = fraction.trim_end_matches('0');
-        let whole = if fraction.is_empty() {
-            whole.trim_end_matches('0')
-        } else {
-            whole
-        };
+        let whole = if fraction.is_empty() { whole.trim_end_matches('0') } else { whole };
         let is_zero = whole.is_empty() && fraction.is_empty();
         Self {
             negative: negative && !is_zero,
@@ -114,10 +110,8 @@ impl Ord for Decimal<'_> {
             let by_magnitude = self.magnitude.cmp(&other.magnitude);
             by_magnitude.then_with(|| self.digits().cmp(other.digits()))
         };
-        (self.sign().cmp(&other.sign())).then_with(|| match self.negative {
-            true => by_size().reverse(),
-            false => by_size(),
-        })
+        (self.sign().cmp(&other.sign()))
+            .then_with(|| if self.negative { by_size().reverse() } else { by_size() })
     }
 }
 
@@ -345,9 +339,10 @@ mod tests {
                 (aligned.starts_with('+'), aligned[1..].to_owned())
             };
             let ((a_positive, a_digits), (b_positive, b_digits)) = (signed(&a), signed(&b));
-            let expected = a_positive.cmp(&b_positive).then_with(|| match a_positive {
-                true => a_digits.cmp(&b_digits),
-                false => b_digits.cmp(&a_digits),
+            let expected = a_positive.cmp(&b_positive).then_with(|| if a_positive {
+                a_digits.cmp(&b_digits)
+            } else {
+                b_digits.cmp(&a_digits)
             });
             let order = Decimal::parse(&a).cmp(&Decimal::parse(&b));
             prop_assert_eq!(order, expected, "{} and {}", a, b);

@@ -45,9 +45,10 @@ pub fn wrapped(text: &str, width: Option<usize>) -> Cow<'_, str> {
 }
 
 fn wrap_line(out: &mut String, line: &str, width: usize) {
-    let plain = match line.starts_with(ESCAPE) {
-        true => line.split_once('m').map_or(line, |(_, plain)| plain),
-        false => line,
+    let plain = if line.starts_with(ESCAPE) {
+        line.split_once('m').map_or(line, |(_, plain)| plain)
+    } else {
+        line
     };
     let indent = plain.len() - plain.trim_start_matches(' ').len();
     let hanging = (indent + 2).min(width / 2);
@@ -168,9 +169,10 @@ pub struct Clean<'a>(pub &'a str);
 impl fmt::Display for Clean<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.0.chars() {
-            match is_unsafe_on_terminals(c) {
-                true => write!(f, "{}", c.escape_default())?,
-                false => f.write_char(c)?,
+            if is_unsafe_on_terminals(c) {
+                write!(f, "{}", c.escape_default())?
+            } else {
+                f.write_char(c)?
             }
         }
         Ok(())

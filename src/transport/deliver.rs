@@ -133,11 +133,8 @@ impl<P: Recipient> Delivery<P> {
             if deadline.is_some() && self.in_flight.is_empty() && self.queue.is_empty() {
                 return Undelivered::new();
             }
-            let due_at = if self.pacer.is_up() {
-                self.queue.due_at()
-            } else {
-                self.pacer.wake_at()
-            };
+            let due_at =
+                if self.pacer.is_up() { self.queue.due_at() } else { self.pacer.wake_at() };
             // Requests that were due by now have been started or wait for a free slot: then the
             // next attempt that ends wakes us.
             let due_at = due_at.filter(|due_at| *due_at > now);
@@ -188,11 +185,8 @@ impl<P: Recipient> Delivery<P> {
 
     fn start(&mut self, now: Instant) {
         for _ in 0..self.pacer.n_free_slots(self.in_flight.len(), now) {
-            let entry = if self.pacer.is_up() {
-                self.queue.take(now)
-            } else {
-                self.queue.take_probe()
-            };
+            let entry =
+                if self.pacer.is_up() { self.queue.take(now) } else { self.queue.take_probe() };
             let Some(entry) = entry else { return };
             let attempt = self.pacer.start(now);
             let peer = self.peer.clone();
@@ -402,9 +396,10 @@ impl<P: Recipient> Delivery<P> {
             self.settle(ended);
         }
         self.attempts.abort_all();
-        let mut left = match self.queue.is_kept() {
-            true => self.queue.drain_unkept(),
-            false => self.queue.drain(),
+        let mut left = if self.queue.is_kept() {
+            self.queue.drain_unkept()
+        } else {
+            self.queue.drain()
         };
         for InFlight { entry, .. } in self.in_flight.drain(..) {
             if entry.is_kept() {

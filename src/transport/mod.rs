@@ -419,11 +419,7 @@ async fn compress(
             Compression::Zstd => zstd::bulk::compress(&body, 1),
         }
     };
-    let compressed = if is_slow {
-        tokio::task::spawn_blocking(work).await??
-    } else {
-        work()?
-    };
+    let compressed = if is_slow { tokio::task::spawn_blocking(work).await?? } else { work()? };
     Ok((compressed.into(), Some(name)))
 }
 

@@ -257,11 +257,7 @@ pub(super) fn grpc_status(headers: &HeaderMap) -> Option<DeliveryOutcome> {
 /// Reads the message of a gRPC response whose status is OK.
 pub(super) fn grpc_partial_success(body: &[u8]) -> DeliveryOutcome {
     // The flag and the length come first; we accept no compression, so the flag is 0.
-    let message = if let [0, _, _, _, _, message @ ..] = body {
-        message
-    } else {
-        &[]
-    };
+    let message = if let [0, _, _, _, _, message @ ..] = body { message } else { &[] };
     of_protobuf(message)
 }
 
@@ -366,11 +362,8 @@ fn percent_decode(value: &HeaderValue) -> String {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();
     while let [first, tail @ ..] = rest {
-        let escaped = if let [b'%', high, low, ..] = rest {
-            hex(*high).zip(hex(*low))
-        } else {
-            None
-        };
+        let escaped =
+            if let [b'%', high, low, ..] = rest { hex(*high).zip(hex(*low)) } else { None };
         bytes.push(escaped.map_or(*first, |(high, low)| high << 4 | low));
         rest = if escaped.is_some() { &rest[3..] } else { tail };
     }
@@ -391,11 +384,7 @@ fn shorten(message: &str) -> String {
         .take(LONGEST_WHY + 1)
         .collect();
     let start = truncated(&message, LONGEST_WHY);
-    let ellipsis = if start.len() < message.len() {
-        "…"
-    } else {
-        ""
-    };
+    let ellipsis = if start.len() < message.len() { "…" } else { "" };
     format!("{}{ellipsis}", start.trim())
 }
 

@@ -277,9 +277,10 @@ impl Queue {
         }
         let holder = state.shares.of(holder);
         let cost = n_bytes.saturating_add(OVERHEAD);
-        match state.shares.is_full(holder) || cost > state.room(holder, self.capacity()) {
-            true => Err(QueueRefusal::Full),
-            false => Ok(()),
+        if state.shares.is_full(holder) || cost > state.room(holder, self.capacity()) {
+            Err(QueueRefusal::Full)
+        } else {
+            Ok(())
         }
     }
 

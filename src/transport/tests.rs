@@ -374,14 +374,7 @@ async fn a_peer_that_is_not_there_or_hangs_up_may_be_there_later() {
 
 #[tokio::test]
 async fn after_a_timeout_the_next_attempt_takes_a_new_connection() {
-    let peer = Peer::start(|n, _| {
-        if n == 0 {
-            Reply::Silence
-        } else {
-            Reply::taken()
-        }
-    })
-    .await;
+    let peer = Peer::start(|n, _| if n == 0 { Reply::Silence } else { Reply::taken() }).await;
     let destination = Destination {
         timeout: Duration::from_millis(100),
         ..peer.destination(Protocol::Grpc)

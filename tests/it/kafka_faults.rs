@@ -334,10 +334,7 @@ impl Scores {
                 n_unmarked: 0,
             });
         assert!(score.bytes == bytes, "another score under the same id");
-        match is_marked {
-            true => score.n_marked += 1,
-            false => score.n_unmarked += 1,
-        }
+        if is_marked { score.n_marked += 1 } else { score.n_unmarked += 1 }
     }
 
     /// The traces, up to this one, whose latest scores are not the expected ones.

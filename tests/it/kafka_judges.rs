@@ -163,10 +163,7 @@ impl Bench {
                     n_unmarked: 0,
                 });
                 assert_eq!(score.facts, facts, "another score under the same id");
-                match is_replayed {
-                    true => score.n_marked += 1,
-                    false => score.n_unmarked += 1,
-                }
+                if is_replayed { score.n_marked += 1 } else { score.n_unmarked += 1 }
             }
         }
         scores
@@ -256,11 +253,7 @@ pub(crate) fn parts_of(trace: u64) -> [Vec<Span>; 2] {
         name: name.to_owned(),
         ..SpanCall::default()
     };
-    let first = if trace.is_multiple_of(2) {
-        "rm"
-    } else {
-        "list"
-    };
+    let first = if trace.is_multiple_of(2) { "rm" } else { "list" };
     let mut calls: Vec<SpanCall> = vec![call(first)];
     calls.extend((0..5).map(|_| call("look")));
     let mut spans = spans_of_run(trace, &[], &calls);

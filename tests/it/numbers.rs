@@ -140,13 +140,12 @@ mod tests {
         fn a_double_equals_itself_and_no_other(bits: u64, as_attribute: bool) {
             let float = f64::from_bits(bits);
             prop_assume!(float.is_finite() && float.next_up().is_finite());
-            let args = |float: f64| match as_attribute {
-                true => {
+            let args = |float: f64| if as_attribute {
                     let value = format!(r#"{{"doubleValue":{float:e}}}"#);
                     let amount = format!(r#"{{"key":"amount","value":{value}}}"#);
                     format!(r#"{{"kvlistValue":{{"values":[{amount}]}}}}"#)
-                }
-                false => text(&json!({ "amount": float }).to_string()),
+            } else {
+                text(&json!({ "amount": float }).to_string())
             };
             let expected = json!(float).to_string();
             prop_assert_eq!(verdict(&expected, &args(float)), "pass", "{}", &expected);

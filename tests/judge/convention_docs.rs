@@ -130,15 +130,14 @@ impl Section {
             kinds.for_each(|line| own.extend(["\n", line]));
         }
         let is_row = own.contains("row(");
-        let (introduction, code) = match is_row {
-            true => (introduction, own.clone()),
-            false => {
-                let header = lines.iter().map_while(|line| line.strip_prefix("//!"));
-                let header = header.map(str::trim).collect::<Vec<_>>().join("\n");
-                let header = header.trim_start_matches("Pure. ").to_owned();
-                let introduction = Some(introduction).filter(|text| !text.is_empty());
-                (introduction.unwrap_or(header), source.clone())
-            }
+        let (introduction, code) = if is_row {
+            (introduction, own.clone())
+        } else {
+            let header = lines.iter().map_while(|line| line.strip_prefix("//!"));
+            let header = header.map(str::trim).collect::<Vec<_>>().join("\n");
+            let header = header.trim_start_matches("Pure. ").to_owned();
+            let introduction = Some(introduction).filter(|text| !text.is_empty());
+            (introduction.unwrap_or(header), source.clone())
         };
         let name = match own.split_once("name: \"") {
             Some((_, rest)) => rest,
@@ -152,13 +151,14 @@ impl Section {
             name: name.split('"').next().unwrap_or_default().to_owned(),
             introduction,
             told,
-            whole: match is_row {
-                true => own,
-                false => source
+            whole: if is_row {
+                own
+            } else {
+                source
                     .split("#[cfg(test)]")
                     .next()
                     .unwrap_or_default()
-                    .to_owned(),
+                    .to_owned()
             },
             code,
         }

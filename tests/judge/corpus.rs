@@ -225,12 +225,13 @@ fn check_alignment(evaluation: &Evaluation) -> Result<(), String> {
         .any(|call| *call >= n_calls)
         || is_clean_pass && is_fault
         || evaluation.verdict == Verdict::Fail && expects_something && !is_fault;
-    match is_wrong {
-        true => Err(format!(
+    if is_wrong {
+        Err(format!(
             "{} with the rows {rows:#?}",
             evaluation.verdict.as_str()
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 

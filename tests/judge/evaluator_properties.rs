@@ -424,12 +424,13 @@ proptest! {
         cut_short in any::<[bool; 2]>(),
         values in any::<bool>(),
     ) {
-        let changed = calls.iter().map(|(call, other, is_same)| match is_same {
-            true => call.clone(),
-            false => Call {
+        let changed = calls.iter().map(|(call, other, is_same)| if *is_same {
+            call.clone()
+        } else {
+            Call {
                 name: call.name.clone(),
                 ..other.clone()
-            },
+            }
         });
         let written = [
             calls

@@ -67,13 +67,15 @@ fn run_of(trace: u64, begin: u64, step: u64, late_by: u64) -> Vec<(u64, Span)> {
     let arrival = |idx: u64| begin + idx * step + if idx == last { late_by } else { 0 };
     let timed = spans.into_iter().enumerate().map(|(idx, mut span)| {
         let (idx, at) = (idx as u64, arrival(idx as u64));
-        span.start_time_unix_nano = match span.parent_span_id.is_empty() {
-            true => begin - SECOND / 2,
-            false => begin + idx * step - SECOND / 4,
+        span.start_time_unix_nano = if span.parent_span_id.is_empty() {
+            begin - SECOND / 2
+        } else {
+            begin + idx * step - SECOND / 4
         };
-        span.end_time_unix_nano = match span.parent_span_id.is_empty() {
-            true => begin + last * step,
-            false => begin + idx * step - MILLI,
+        span.end_time_unix_nano = if span.parent_span_id.is_empty() {
+            begin + last * step
+        } else {
+            begin + idx * step - MILLI
         };
         (at, span)
     });
@@ -89,9 +91,10 @@ fn log(seed: u64) -> Vec<Record> {
         let begin = BEGIN + rng.u64(..1_500) * SECOND;
         let step = [MILLI, SECOND, 40 * SECOND][rng.usize(..3)];
         // A late span finds a trace that began within `overlap`.
-        let late_by = match step > SECOND {
-            true => 0,
-            false => [0, 0, 30 * SECOND, 100 * SECOND][rng.usize(..4)],
+        let late_by = if step > SECOND {
+            0
+        } else {
+            [0, 0, 30 * SECOND, 100 * SECOND][rng.usize(..4)]
         };
         arrivals.extend(run_of(trace, begin, step, late_by));
     }

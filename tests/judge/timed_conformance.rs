@@ -250,9 +250,10 @@ fn disproved(case: &Case, said: &Value) -> Option<String> {
         return Some("not all are aligned".to_owned());
     }
     let n_matched = said["matched"].as_u64();
-    match n_matched.is_none_or(|n| n as usize == matched.len()) {
-        true => None,
-        false => Some("number of matches".to_owned()),
+    if n_matched.is_none_or(|n| n as usize == matched.len()) {
+        None
+    } else {
+        Some("number of matches".to_owned())
     }
 }
 
@@ -279,14 +280,15 @@ fn fits(expected: &Value, call: &TimedCall, exact: bool) -> bool {
 fn is_before(case: &Case, concurrency: &str, x: usize, y: usize) -> bool {
     let group = |at: usize| -> Vec<usize> {
         let call = &case.calls[at];
-        match concurrency == "reply" && call.step.is_some() {
-            false => vec![at],
-            true => (0..case.calls.len())
+        if concurrency == "reply" && call.step.is_some() {
+            (0..case.calls.len())
                 .filter(|other| {
                     let other = &case.calls[*other];
                     other.step == call.step && other.agent == call.agent
                 })
-                .collect(),
+                .collect()
+        } else {
+            vec![at]
         }
     };
     if concurrency == "none" {
@@ -313,9 +315,10 @@ fn evaluation(case: &Case, is_reversed: bool) -> Result<Evaluation, String> {
         scan(&body, Some(rules.keys())).expect("OTLP").batch,
         now,
     );
-    let judged = match case.cut {
-        true => pipeline.drain(&rules, now),
-        false => pipeline.finish(&rules, now),
+    let judged = if case.cut {
+        pipeline.drain(&rules, now)
+    } else {
+        pipeline.finish(&rules, now)
     };
     let [trajectory] = judged.trajectories.as_slice() else {
         panic!("{}: {} trajectories", case.id, judged.trajectories.len())

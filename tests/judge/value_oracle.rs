@@ -248,12 +248,11 @@ proptest! {
         max in 0_i64..4_000,
         by_key in any::<bool>(),
     ) {
-        let amount = |cents: i64, is_text: bool| match is_text {
-            true => {
+        let amount = |cents: i64, is_text: bool| if is_text {
                 let (sign, cents) = (if cents < 0 { "-" } else { "" }, cents.abs());
                 json!(format!("{sign}{}.{:02}", cents / 100, cents % 100))
-            }
-            false => serde_json::from_str(&format!("{cents}e-2")).unwrap(),
+        } else {
+            serde_json::from_str(&format!("{cents}e-2")).unwrap()
         };
         let made: Vec<SpanCall> = calls.iter().map(|(cents, key, is_text)| {
             call("t", json!({ "n": amount(*cents, *is_text), "key": key }), None)
@@ -292,9 +291,10 @@ proptest! {
             .map(|((args, result), name)| call(name, args.clone(), Some(result.clone())))
             .collect();
         let (whole, _) = verdict(&evaluate, &calls, 16 << 10);
-        let hidden: Vec<SpanCall> = calls.iter().cloned().map(|call| match hides_args {
-            true => SpanCall { args: None, ..call },
-            false => SpanCall { result: None, ..call },
+        let hidden: Vec<SpanCall> = calls.iter().cloned().map(|call| if hides_args {
+            SpanCall { args: None, ..call }
+        } else {
+            SpanCall { result: None, ..call }
         }).collect();
         for (lost, _) in [
             verdict(&evaluate, &calls, max_value_size),
@@ -323,11 +323,7 @@ fn of_conditions() -> impl Strategy<Value = Value> {
         prop::sample::select(vec!["result", "result.x", "result.*", "result.0"]),
     ];
     (path, condition(), any::<bool>()).prop_map(|(path, condition, is_required)| {
-        let list = if is_required {
-            "required"
-        } else {
-            "disallowed"
-        };
+        let list = if is_required { "required" } else { "disallowed" };
         json!({ "tool_calls": { list: [{ "name": "t", "where": { path: condition } }] } })
     })
 }

@@ -135,11 +135,7 @@ impl Run {
         self.spans.push(Span {
             trace_id: [id(7), id(self.trace)].concat(),
             span_id: id(self.spans.len() as u64 + 1),
-            parent_span_id: if self.spans.is_empty() {
-                Vec::new()
-            } else {
-                id(1)
-            },
+            parent_span_id: if self.spans.is_empty() { Vec::new() } else { id(1) },
             name: name.to_owned(),
             start_time_unix_nano: start,
             end_time_unix_nano: start + 1_000,

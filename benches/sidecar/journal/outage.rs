@@ -20,11 +20,7 @@ const N_IN_FLIGHT: f64 = 8.0;
 /// J5: the backend refuses everything for a minute, while requests go on to come.
 pub(super) fn outage(plan: &Plan) -> io::Result<()> {
     const RATE: u64 = 40;
-    let (before, away, after) = if plan.is_short {
-        (1, 2, 3)
-    } else {
-        (15, 60, 45)
-    };
+    let (before, away, after) = if plan.is_short { (1, 2, 3) } else { (15, 60, 45) };
     let mut load = loader(Profile::Lean, N_OPEN, 512, 9)?.0;
     let [_, with] = variants(plan);
     let with = with.set("memory.limit=128MiB");
@@ -136,9 +132,10 @@ pub(super) fn slow(plan: &Plan) -> io::Result<()> {
         wait_for(&mut target, n_taken * 512, digest)?;
         let seconds = (monotonic_nanos() - started) as f64 / 1e9;
         let rate = spread([n_taken as f64 * 512.0 / seconds]);
-        match variant.journal {
-            true => goal_at_least("J13 slow: spans a second", rate, 9_213.0),
-            false => line(name, rate, "spans a second"),
+        if variant.journal {
+            goal_at_least("J13 slow: spans a second", rate, 9_213.0)
+        } else {
+            line(name, rate, "spans a second")
         }
     }
 
@@ -165,19 +162,16 @@ pub(super) fn slow(plan: &Plan) -> io::Result<()> {
         let goodput = spread([n_arrived as f64 / (N_IN_FLIGHT * seconds)]);
         let peak = spread([target.process().memory()?.1 as f64 / MIB]);
         println!("  {name}: {n_taken} taken, {n_refused} refused in {seconds:.1} s");
-        match variant.journal {
-            true => {
-                goal_at_least(
-                    "J13 overload: arrived / what the backend takes",
-                    goodput,
-                    0.9,
-                );
-                goal("J13 overload: peak resident memory, MiB", peak, 128.0);
-            }
-            false => {
-                line("   arrived / what the backend takes", goodput, "");
-                line("   peak resident memory", peak, "MiB");
-            }
+        if variant.journal {
+            goal_at_least(
+                "J13 overload: arrived / what the backend takes",
+                goodput,
+                0.9,
+            );
+            goal("J13 overload: peak resident memory, MiB", peak, 128.0);
+        } else {
+            line("   arrived / what the backend takes", goodput, "");
+            line("   peak resident memory", peak, "MiB");
         }
         target.sink.ask("delay 0")?;
         wait_for(&mut target, n_taken * 512, digest)?;

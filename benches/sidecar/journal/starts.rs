@@ -41,11 +41,7 @@ pub(super) fn starts(plan: &Plan) -> io::Result<()> {
         ..with
     }
     .set("journal.max_size=6GiB");
-    let backlog = if plan.is_short {
-        BACKLOG / 64.0
-    } else {
-        BACKLOG
-    };
+    let backlog = if plan.is_short { BACKLOG / 64.0 } else { BACKLOG };
     let size = body_size(Profile::Genai, 512);
     let n_requests = (backlog / size / N_CONNECTIONS as f64).ceil() as u64;
     let mut load = loader(Profile::Genai, N_OPEN, 512, 9)?.0;

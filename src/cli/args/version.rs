@@ -13,11 +13,7 @@ pub(super) static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
         .iter()
         .filter_map(|(name, is_on)| is_on.then_some(*name))
         .collect();
-    let features = if features.is_empty() {
-        "none".to_owned()
-    } else {
-        features.join(" ")
-    };
+    let features = if features.is_empty() { "none".to_owned() } else { features.join(" ") };
     format!(
         "{} (commit {}, profile {}, features {features})",
         env!("CARGO_PKG_VERSION"),

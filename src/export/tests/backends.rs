@@ -122,14 +122,7 @@ fn error() -> Evaluation {
 
 #[tokio::test]
 async fn a_score_waits_until_its_span_is_acknowledged_and_sends_the_keys() {
-    let otlp = Peer::start(|n, _| {
-        if n < 3 {
-            Reply::http(503)
-        } else {
-            Reply::taken()
-        }
-    })
-    .await;
+    let otlp = Peer::start(|n, _| if n < 3 { Reply::http(503) } else { Reply::taken() }).await;
     let phoenix = Peer::willing().await;
     let mut config = to_phoenix(phoenix.address);
     config.scores.span.peer.endpoint = Some(format!("http://{}", otlp.address));
@@ -202,14 +195,7 @@ async fn a_refused_score_span_does_not_take_its_score_with_it() {
 
 #[tokio::test]
 async fn a_revision_never_overtakes_what_it_corrects() {
-    let phoenix = Peer::start(|n, _| {
-        if n < 2 {
-            Reply::http(404)
-        } else {
-            Reply::taken()
-        }
-    })
-    .await;
+    let phoenix = Peer::start(|n, _| if n < 2 { Reply::http(404) } else { Reply::taken() }).await;
     let (exporter, running, telemetry) = start(&to_phoenix(phoenix.address), PLENTY, None);
     export(&exporter, &[fail()]);
     phoenix.has_received(1).await;
@@ -246,16 +232,17 @@ async fn a_revision_never_overtakes_what_it_corrects() {
 #[tokio::test]
 async fn mlflow_creates_once_and_updates_from_then_on() {
     let is_there = Arc::new(AtomicBool::new(false));
-    let mlflow = Peer::start(
-        move |_, received| match received.path.ends_with("/assessments") {
-            true => {
-                is_there.store(true, Ordering::Relaxed);
-                Reply::taken()
-            }
-            false if is_there.load(Ordering::Relaxed) => Reply::taken(),
-            false => Reply::http(404),
-        },
-    )
+    let mlflow = Peer::start(move |_, received| {
+        let creates = received.path.ends_with("/assessments");
+        if creates {
+            is_there.store(true, Ordering::Relaxed);
+        }
+        if creates || is_there.load(Ordering::Relaxed) {
+            Reply::taken()
+        } else {
+            Reply::http(404)
+        }
+    })
     .await;
     let mut config = to_phoenix(mlflow.address);
     config.scores.writers.clear();
@@ -287,14 +274,13 @@ async fn mlflow_creates_once_and_updates_from_then_on() {
 /// Spans reach a backend late, but the wait is limited.
 #[tokio::test]
 async fn an_unknown_span_is_retried_for_ten_minutes_and_blocks_no_other() {
-    let phoenix = Peer::start(|_, received| {
-        if label(received) == "fail" {
-            Reply::http(404)
-        } else {
-            Reply::taken()
-        }
-    })
-    .await;
+    let phoenix =
+        Peer::start(
+            |_, received| {
+                if label(received) == "fail" { Reply::http(404) } else { Reply::taken() }
+            },
+        )
+        .await;
     let (exporter, running, telemetry) = start(&to_phoenix(phoenix.address), PLENTY, None);
     export(&exporter, &[fail()]);
     phoenix.has_received(2).await;
@@ -338,14 +324,13 @@ async fn a_refusal_is_counted_by_reason_and_anything_else_tried_again() {
         (Reply::http(409), "refused"),
     ];
     for (reply, reason) in refusals {
-        let phoenix = Peer::start(move |_, received| {
-            if label(received) == "fail" {
-                reply.clone()
-            } else {
-                Reply::taken()
-            }
-        })
-        .await;
+        let phoenix =
+            Peer::start(
+                move |_, received| {
+                    if label(received) == "fail" { reply.clone() } else { Reply::taken() }
+                },
+            )
+            .await;
         let (exporter, running, telemetry) = start(&to_phoenix(phoenix.address), PLENTY, None);
         export(&exporter, &[fail(), of_trace(pass(), 1)]);
         assert!(running.drain(in_time()).await.is_empty());

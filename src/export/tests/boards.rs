@@ -65,10 +65,7 @@ fn of_kafka() -> impl Iterator<Item = String> {
                     .nth(1)
                     .unwrap()
                     .starts_with("Gauge");
-            match is_gauge {
-                true => name.to_owned(),
-                false => format!("{name}_total"),
-            }
+            if is_gauge { name.to_owned() } else { format!("{name}_total") }
         });
         names.collect::<Vec<_>>()
     })

@@ -97,11 +97,7 @@ fn books(telemetry: &Telemetry, shape: &'static str) -> (u64, Vec<(&'static str,
 
 fn n_items(shape: &str) -> u64 {
     // Four labels, of which two have a score, and one series of the time to a verdict.
-    if shape == "score_metrics" {
-        7
-    } else {
-        N_EVALUATIONS
-    }
+    if shape == "score_metrics" { 7 } else { N_EVALUATIONS }
 }
 
 #[tokio::test]
@@ -150,33 +146,26 @@ async fn whatever_one_destination_answers_the_others_get_everything() {
     for (bad_idx, bad_shape) in SHAPES.into_iter().enumerate() {
         for (reply, otlp_reason, api_reason) in &bad {
             let reply = reply.clone();
-            let troubled = Peer::start(move |n, _| {
-                if n == 0 {
-                    reply.clone()
-                } else {
-                    Reply::taken()
-                }
-            })
+            let troubled = Peer::start(
+                move |n, _| {
+                    if n == 0 { reply.clone() } else { Reply::taken() }
+                },
+            )
             .await;
             let fine = Peer::willing().await;
-            let addresses = [0, 1, 2, 3].map(|idx| {
-                if idx == bad_idx {
-                    troubled.address
-                } else {
-                    fine.address
-                }
-            });
+            let addresses =
+                [0, 1, 2, 3].map(
+                    |idx| {
+                        if idx == bad_idx { troubled.address } else { fine.address }
+                    },
+                );
             let (exporter, running, telemetry) = start(&everywhere(addresses), PLENTY, None);
             export(&exporter, &evaluations());
             assert!(running.drain(in_time()).await.is_empty());
             for (idx, shape) in SHAPES.into_iter().enumerate() {
                 let (sent, dropped) = books(&telemetry, shape);
                 let reason = if idx == bad_idx {
-                    if bad_idx == 3 {
-                        *api_reason
-                    } else {
-                        *otlp_reason
-                    }
+                    if bad_idx == 3 { *api_reason } else { *otlp_reason }
                 } else {
                     None
                 };

@@ -139,12 +139,13 @@ async fn scores_that_a_stop_leaves_behind_are_sent_at_the_next_start() {
 async fn memory_is_only_a_cache_of_the_scores_that_wait() {
     let is_back = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let seen = is_back.clone();
-    let peer = Peer::start(
-        move |_, _| match seen.load(std::sync::atomic::Ordering::Relaxed) {
-            true => Reply::taken(),
-            false => Reply::http(503),
-        },
-    )
+    let peer = Peer::start(move |_, _| {
+        if seen.load(std::sync::atomic::Ordering::Relaxed) {
+            Reply::taken()
+        } else {
+            Reply::http(503)
+        }
+    })
     .await;
     let folder = tempfile::tempdir().unwrap();
     let mut config = spans_to(peer.address);

@@ -238,9 +238,8 @@ fn each_series_keeps_the_start_time_at_which_it_began() {
             [1, n_early],
             "fails of the late service, passes of the early one"
         );
-        let began = |attributes: &[KeyValue]| match labels(attributes).contains("service=late") {
-            true => LATER,
-            false => NOW,
+        let began = |attributes: &[KeyValue]| {
+            if labels(attributes).contains("service=late") { LATER } else { NOW }
         };
         for point in &evaluations.data_points {
             assert_eq!(point.start_time_unix_nano, began(&point.attributes));

@@ -307,10 +307,7 @@ async fn a_full_journal_refuses_before_it_acknowledges_and_recovers_by_delivery(
     let is_down = Arc::new(Mutex::new(true));
     let peer = Peer::start({
         let is_down = Arc::clone(&is_down);
-        move |_, _| match *is_down.lock().unwrap() {
-            true => Reply::http(503),
-            false => Reply::taken(),
-        }
+        move |_, _| if *is_down.lock().unwrap() { Reply::http(503) } else { Reply::taken() }
     })
     .await;
     let kept = KeptPlane::open_with(

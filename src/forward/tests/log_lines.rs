@@ -55,14 +55,7 @@ async fn an_outage_costs_two_lines_and_a_row_of_refusals_one() {
 async fn keys_are_not_shown_when_things_go_wrong() {
     let log = Log::default();
     let _guard = log.listen();
-    let peer = Peer::start(|n, _| {
-        if n < 3 {
-            Reply::HangUp
-        } else {
-            Reply::http(401)
-        }
-    })
-    .await;
+    let peer = Peer::start(|n, _| if n < 3 { Reply::HangUp } else { Reply::http(401) }).await;
     let plane = Plane::new(peer.destination(Protocol::Grpc));
     let headers = vec![(
         HeaderName::from_static("authorization"),

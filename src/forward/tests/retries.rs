@@ -98,13 +98,11 @@ async fn the_wait_a_peer_asks_for_is_kept() {
         (Protocol::Grpc, grpc, wait),
         (Protocol::HttpProtobuf, http, Duration::from_secs(1)),
     ] {
-        let peer = Peer::start(move |n, _| {
-            if n == 0 {
-                reply.clone()
-            } else {
-                Reply::taken()
-            }
-        })
+        let peer = Peer::start(
+            move |n, _| {
+                if n == 0 { reply.clone() } else { Reply::taken() }
+            },
+        )
         .await;
         let plane = Plane::new(peer.destination(protocol));
         plane.offer(&b"x"[..], 1);
@@ -122,13 +120,11 @@ async fn the_wait_a_peer_asks_for_is_kept() {
 async fn during_an_outage_one_probe_goes_out_at_a_time_and_afterwards_everything() {
     const N_FAILURES: usize = 30;
     for protocol in PROTOCOLS {
-        let peer = Peer::start(|n, _| {
-            if n < N_FAILURES {
-                Reply::http(503)
-            } else {
-                Reply::taken()
-            }
-        })
+        let peer = Peer::start(
+            |n, _| {
+                if n < N_FAILURES { Reply::http(503) } else { Reply::taken() }
+            },
+        )
         .await;
         let plane = Plane::new(peer.destination(protocol));
         for n in 0..100_u8 {
@@ -204,14 +200,13 @@ async fn a_request_that_always_fails_blocks_no_other_and_is_logged() {
             .filter(|line| line.contains("keeps failing while others succeed: HTTP 503"))
             .count()
     };
-    let peer = Peer::start(|_, received| {
-        if received.body == "cursed" {
-            Reply::http(503)
-        } else {
-            Reply::taken()
-        }
-    })
-    .await;
+    let peer =
+        Peer::start(
+            |_, received| {
+                if received.body == "cursed" { Reply::http(503) } else { Reply::taken() }
+            },
+        )
+        .await;
     let plane = Plane::new(peer.destination(Protocol::Grpc));
     plane.offer(&b"cursed"[..], 1);
     let Plane {
@@ -255,14 +250,7 @@ async fn a_request_that_always_fails_blocks_no_other_and_is_logged() {
 
 #[tokio::test]
 async fn a_silent_peer_is_given_up_on_after_the_timeout_and_tried_again() {
-    let peer = Peer::start(|n, _| {
-        if n == 0 {
-            Reply::Silence
-        } else {
-            Reply::taken()
-        }
-    })
-    .await;
+    let peer = Peer::start(|n, _| if n == 0 { Reply::Silence } else { Reply::taken() }).await;
     let plane = Plane::new(Destination {
         timeout: Duration::from_millis(100),
         ..peer.destination(Protocol::HttpProtobuf)

@@ -99,14 +99,7 @@ async fn requests_undelivered_at_the_deadline_are_dropped_and_logged() {
 
 #[tokio::test]
 async fn while_stopping_nothing_is_acknowledged_that_the_downstream_may_not_take() {
-    let peer = Peer::start(|n, _| {
-        if n < 3 {
-            Reply::http(503)
-        } else {
-            Reply::taken()
-        }
-    })
-    .await;
+    let peer = Peer::start(|n, _| if n < 3 { Reply::http(503) } else { Reply::taken() }).await;
     let Plane {
         handle,
         delivery,
@@ -153,13 +146,11 @@ async fn no_more_requests_are_in_flight_than_the_setting_allows() {
 
 #[tokio::test]
 async fn stopping_does_not_wait_for_the_next_interval() {
-    let peer = Peer::start(|n, _| {
-        if n == 0 {
-            Reply::http(503)
-        } else {
-            Reply::taken()
-        }
-    })
+    let peer = Peer::start(
+        |n, _| {
+            if n == 0 { Reply::http(503) } else { Reply::taken() }
+        },
+    )
     .await;
     let mut destination = peer.destination(Protocol::Grpc);
     destination.retry.initial = Duration::from_secs(3_600);

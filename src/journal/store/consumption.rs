@@ -18,9 +18,10 @@ impl Store {
     /// Bytes of records that could be appended, in the tail and in place of delivered segments.
     pub(in crate::journal) fn free(&self) -> u64 {
         let tail = self.index.lock().last().cloned();
-        let tail_room = match tail.is_some_and(|segment| segment.is_delivered) {
-            true => 0,
-            false => self.tail_room(),
+        let tail_room = if tail.is_some_and(|segment| segment.is_delivered) {
+            0
+        } else {
+            self.tail_room()
         };
         self.reclaimable() + tail_room
     }

@@ -75,11 +75,7 @@ fn judge(broken: Option<(bool, usize)>, kept: [Survival; 2]) -> (Vec<u8>, Vec<u8
     let (requests, requests_thread) = start(&requests_disk, "requests", true);
     let (scores, scores_thread) = start(&scores_disk, "scores", false);
     if let Some((is_scores, n)) = broken {
-        let disk = if is_scores {
-            &scores_disk
-        } else {
-            &requests_disk
-        };
+        let disk = if is_scores { &scores_disk } else { &requests_disk };
         disk.set_fault(Some(DiskFault {
             from: disk.n_operations() + n,
             until: usize::MAX,

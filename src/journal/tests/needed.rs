@@ -114,10 +114,8 @@ fn marks_are_read_back_and_never_delivered() {
         .unwrap();
     store.sync().unwrap();
     for is_again in [false, true] {
-        let (store, _) = match is_again {
-            true => open_scored(&disk.after_kill()),
-            false => open_scored(&disk),
-        };
+        let (store, _) =
+            if is_again { open_scored(&disk.after_kill()) } else { open_scored(&disk) };
         let waiting = reader_of(&store).read(0, 4, 1 << 20).unwrap();
         let bodies: Vec<_> = waiting
             .records

@@ -150,11 +150,7 @@ impl<M: Memo> TraceBuffer<M> {
             Upserted::Known => return Inserted::Known,
             Upserted::NoRoom => return Inserted::TooLate,
         }
-        let inserted = if trace.reported {
-            Inserted::Late
-        } else {
-            Inserted::Taken
-        };
+        let inserted = if trace.reported { Inserted::Late } else { Inserted::Taken };
         let size = trace.spans.size();
         if trace.closing.is_some() {
             self.closing_size = self.closing_size - size_before + size;
@@ -438,9 +434,10 @@ impl<M: Memo> TraceBuffer<M> {
             }
             None => {
                 self.recent.touch(recent, tick);
-                Err(match self.recent.is_forgotten(recent) {
-                    true => Inserted::Forgotten,
-                    false => Inserted::TooLate,
+                Err(if self.recent.is_forgotten(recent) {
+                    Inserted::Forgotten
+                } else {
+                    Inserted::TooLate
                 })
             }
         }

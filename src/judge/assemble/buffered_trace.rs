@@ -50,10 +50,7 @@ impl<M: Memo> BufferedTrace<M> {
 
     /// Whose share of the closed traces it counts against.
     pub(super) fn closed_sender(&self) -> TraceSender {
-        match self.has_several_senders {
-            true => TraceSender::SEVERAL,
-            false => self.sender,
-        }
+        if self.has_several_senders { TraceSender::SEVERAL } else { self.sender }
     }
 
     /// The reason to report: `Incomplete` where a trace would be judged in full although spans may

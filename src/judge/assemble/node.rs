@@ -165,11 +165,7 @@ impl SpanNode {
 impl TopCounts {
     /// The count of top spans that have ended, or of those that have not.
     pub(super) fn of(&mut self, ended: bool) -> &mut u32 {
-        if ended {
-            &mut self.n_ended
-        } else {
-            &mut self.n_open
-        }
+        if ended { &mut self.n_ended } else { &mut self.n_open }
     }
 }
 

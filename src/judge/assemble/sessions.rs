@@ -191,11 +191,7 @@ impl Sessions {
         let Some(session) = self.sessions.get_mut(slot) else {
             return Vec::new();
         };
-        let size = if session.turns.is_empty() {
-            0
-        } else {
-            session.size()
-        };
+        let size = if session.turns.is_empty() { 0 } else { session.size() };
         let is_changed = session.note(turn, names, reaches_back);
         self.shares.resize(session.share, size, session.size());
         self.order.start(session.share.peer(), slot, now.unix_nanos);
@@ -229,9 +225,10 @@ impl Sessions {
             Some(first) => {
                 let is_missed = first.start_unix_nanos <= self.missed_unix_nanos;
                 let is_whole = first.is_first && earlier.iter().all(|it| it.is_whole);
-                match is_whole && !is_missed && session.is_some_and(|it| !it.is_torn) {
-                    true => TurnsSeen::All,
-                    false => TurnsSeen::NotAll,
+                if is_whole && !is_missed && session.is_some_and(|it| !it.is_torn) {
+                    TurnsSeen::All
+                } else {
+                    TurnsSeen::NotAll
                 }
             }
         };
@@ -257,10 +254,8 @@ impl Sessions {
 
     fn forget(&mut self) {
         while self.sessions.len() > MAX_SESSIONS || self.shares.size() > self.max_size {
-            let measure = match self.sessions.len() > MAX_SESSIONS {
-                true => Excess::Traces,
-                false => Excess::Size,
-            };
+            let measure =
+                if self.sessions.len() > MAX_SESSIONS { Excess::Traces } else { Excess::Size };
             let heaviest = self.shares.heaviest(measure);
             let Some((oldest, noted)) = self.order.first(heaviest.peer()) else {
                 return;

@@ -325,11 +325,7 @@ fn a_hundred_thousand_nested_spans_take_no_stack_and_no_time() {
         let mut buffer = Fixture::new(settings.clone());
         for id in ids {
             let nested = span(id).under(id - 1);
-            buffer.send(if id % 2 == 0 {
-                nested.remote()
-            } else {
-                nested.model()
-            });
+            buffer.send(if id % 2 == 0 { nested.remote() } else { nested.model() });
         }
         buffer.send(span(1).under(1_000_000).remote());
         assert_eq!(buffer.wait(15)[0].spans.len() as u64, n);

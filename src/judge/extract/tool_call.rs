@@ -110,11 +110,7 @@ impl Payload {
     /// A text and its value as JSON; a plain text is a JSON string. `cut` if something is missing
     /// at its end.
     pub fn new(text: impl Into<Arc<str>>, json: Value, cut: bool) -> Self {
-        let kept = if cut {
-            KeptPart::Unreadable
-        } else {
-            KeptPart::Whole
-        };
+        let kept = if cut { KeptPart::Unreadable } else { KeptPart::Whole };
         Self::read(text, json, kept)
     }
 

@@ -313,11 +313,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
             roles.recognised[topmost].view.name().into()
         },
         agent: agent.map(|name| interner.shared(&name)),
-        completeness: if cut_short && !shows_hole {
-            CloseReason::Incomplete
-        } else {
-            trace.reason
-        },
+        completeness: if cut_short && !shows_hole { CloseReason::Incomplete } else { trace.reason },
         cut_short,
         from_messages: from_messages && (messages_cut || !tool_calls.is_empty()),
         completed_elsewhere: from_messages || names.any(is_carrier),

@@ -348,11 +348,7 @@ impl<'a> Pool<'a> {
             tool_use: tool_use
                 .and_then(|found| Some(((*self.tools.get(found.tool)?).to_owned(), found.shares))),
             new_tools: named(&new_tools, &old_tools),
-            vanished_tools: if new.is_empty() {
-                Vec::new()
-            } else {
-                named(&old_tools, &new_tools)
-            },
+            vanished_tools: if new.is_empty() { Vec::new() } else { named(&old_tools, &new_tools) },
             new_variants: self.new_variants(),
         }
     }
@@ -441,9 +437,10 @@ impl<'a> Pool<'a> {
             let pooled = (used[0] + used[1]) / (n_old + n_new);
             let variance = pooled * (1.0 - pooled) * (1.0 / n_old + 1.0 / n_new);
             // A tool of no run or of every run differs by nothing.
-            let deviations = match difference >= MIN_TOOL_USE && variance > 0.0 {
-                true => difference / variance.sqrt(),
-                false => 0.0,
+            let deviations = if difference >= MIN_TOOL_USE && variance > 0.0 {
+                difference / variance.sqrt()
+            } else {
+                0.0
             };
             let found = ToolUse {
                 tool,
@@ -527,11 +524,7 @@ fn distance(old: &[usize], new: &[usize]) -> Option<f64> {
             let (p, q) = (*old as f64 / n_old as f64, *new as f64 / n_new as f64);
             let middle = (p + q) / 2.0;
             let term = |share: f64| {
-                if share > 0.0 {
-                    share * (share / middle).log2()
-                } else {
-                    0.0
-                }
+                if share > 0.0 { share * (share / middle).log2() } else { 0.0 }
             };
             (term(p) + term(q)) / 2.0
         })

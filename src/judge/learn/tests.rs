@@ -268,11 +268,7 @@ fn shop(numbers: &mut Numbers, shift: Shift) -> Trajectory {
         let more = (names.len() + 2) / 5;
         names.extend((0..more + 1).map(|_| "search"));
     }
-    names.push(if shift == Shift::OtherTool && numbers.one_in(10) {
-        "reserve"
-    } else {
-        "book"
-    });
+    names.push(if shift == Shift::OtherTool && numbers.one_in(10) { "reserve" } else { "book" });
     let fails = numbers.one_in(100) || (shift == Shift::Failures && numbers.one_in(10));
     let slow = if shift == Shift::Slower { 6 } else { 5 };
     run_of(names, fails, || (1 + numbers.below(4)) * slow)

@@ -214,16 +214,15 @@ impl LogJudge {
         let oldest = oldest.unwrap_or(self.next);
         let limits = &self.limits;
         let horizon = running.offset_at(running.clock.saturating_sub(nanos(limits.max_replay)));
-        let (open, replay) = match oldest < horizon {
+        let (open, replay) = if oldest < horizon {
             // A trace that is first seen there may be the rest of a trace that is still open, so no
             // trace may be taken for reported.
-            true => (horizon, horizon),
-            false => {
-                let overlap = running
-                    .time_of(oldest)
-                    .saturating_sub(nanos(limits.overlap));
-                (oldest, running.offset_at(overlap).min(oldest))
-            }
+            (horizon, horizon)
+        } else {
+            let overlap = running
+                .time_of(oldest)
+                .saturating_sub(nanos(limits.overlap));
+            (oldest, running.offset_at(overlap).min(oldest))
         };
         Some(LogMark {
             replay,

@@ -92,10 +92,8 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         }
         let is_taken = |trace_id: TraceId| {
             let judged_below = self.carried.get(&trace_id).map(|(_, below)| *below);
-            let of_part = |below| match record < below {
-                true => CarriedPart::Judged,
-                false => CarriedPart::Later,
-            };
+            let of_part =
+                |below| if record < below { CarriedPart::Judged } else { CarriedPart::Later };
             judged_below.map(of_part) == Some(part)
         };
         batch.spans.retain(|span| is_taken(span.trace_id));
@@ -110,10 +108,7 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
     /// were judged before `begin`.
     pub fn judge_carried(&mut self) {
         // Other replicas may have taken spans in the meantime.
-        let since = match self.pipeline.has_peers {
-            true => self.pipeline.memory_unix_nanos(),
-            false => 0,
-        };
+        let since = if self.pipeline.has_peers { self.pipeline.memory_unix_nanos() } else { 0 };
         for (open, _) in self.carried.values_mut() {
             open.memory_unix_nanos = since.max(open.memory_unix_nanos);
             self.pipeline.buffer.restore_open(open);

@@ -162,9 +162,10 @@ impl Revising<'_> {
     /// Records an evaluation and gives it its revision. Returns `false` if it was reported before
     /// without a difference.
     pub(super) fn record(&mut self, evaluation: &mut Evaluation) -> bool {
-        let of_trajectory = match Arc::ptr_eq(&evaluation.trajectory, self.trajectory) {
-            true => self.of_whole,
-            false => hash_of(&evaluation.trajectory, self.hasher),
+        let of_trajectory = if Arc::ptr_eq(&evaluation.trajectory, self.trajectory) {
+            self.of_whole
+        } else {
+            hash_of(&evaluation.trajectory, self.hasher)
         };
         let fingerprint = fingerprint(evaluation, of_trajectory, self.hasher);
         let known = self.reported.find(evaluation, self.next, self.n_known);

@@ -64,9 +64,10 @@ impl Rules {
                 Err(found) => errors.extend(found.into_iter().map(|error| error.below(&place))),
             }
         }
-        match errors.is_empty() {
-            true => Ok(Self::new(criteria)),
-            false => Err(InvalidRules { errors }),
+        if errors.is_empty() {
+            Ok(Self::new(criteria))
+        } else {
+            Err(InvalidRules { errors })
         }
     }
 

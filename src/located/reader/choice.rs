@@ -67,11 +67,7 @@ impl<'de> EnumAccess<'de> for Choice<'de> {
                 if let MistakeKind::UnknownWord { of, .. } = &mut mistake.fault {
                     *of = Some(self.name);
                 }
-                Err(if self.value.is_some() {
-                    mistake.key_of(0)
-                } else {
-                    mistake
-                })
+                Err(if self.value.is_some() { mistake.key_of(0) } else { mistake })
             }
         }
     }

@@ -67,11 +67,7 @@ impl<'b> ScannedValue<'b> {
     /// Merges a later value into this one.
     #[inline(always)]
     fn merge(self, later: Self) -> Self {
-        if later.kind == ValueKind::Nothing {
-            self
-        } else {
-            later
-        }
+        if later.kind == ValueKind::Nothing { self } else { later }
     }
 }
 

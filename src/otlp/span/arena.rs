@@ -268,13 +268,11 @@ mod tests {
     fn names() -> Vec<String> {
         let large = "l".repeat(LARGE);
         (0..400)
-            .map(|n| {
-                if n % 10 == 9 {
-                    format!("{large} {n}")
-                } else {
-                    format!("span {n}")
-                }
-            })
+            .map(
+                |n| {
+                    if n % 10 == 9 { format!("{large} {n}") } else { format!("span {n}") }
+                },
+            )
             .collect()
     }
 

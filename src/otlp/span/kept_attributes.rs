@@ -51,19 +51,11 @@ enum Packed {
 impl KeptAttributes {
     /// In an allocation of their own; nothing for an empty text.
     pub(super) fn alone(packed: &str) -> Self {
-        Self(if packed.is_empty() {
-            Packed::Nothing
-        } else {
-            Packed::Alone(packed.into())
-        })
+        Self(if packed.is_empty() { Packed::Nothing } else { Packed::Alone(packed.into()) })
     }
 
     pub(super) fn shared(text: SharedText, place: TextRange) -> Self {
-        Self(if place.len() > 0 {
-            Packed::Shared(text, place)
-        } else {
-            Packed::Nothing
-        })
+        Self(if place.len() > 0 { Packed::Shared(text, place) } else { Packed::Nothing })
     }
 
     /// The packed text.
@@ -149,11 +141,7 @@ impl KeptAttributes {
 
     /// Bytes on the heap that are not shared with other spans.
     pub(super) fn alone_size(&self) -> usize {
-        if let Packed::Alone(text) = &self.0 {
-            text.len()
-        } else {
-            0
-        }
+        if let Packed::Alone(text) = &self.0 { text.len() } else { 0 }
     }
 
     #[inline]

@@ -141,9 +141,10 @@ async fn one_byte_too_many_is_too_large_however_it_is_packed() {
             for size in [7, 100_000] {
                 let mut body = Chunks::of(packed.chunks(size));
                 let read = read(&mut body, Framing::Whole, encoding, &limits).await;
-                match fits {
-                    true => assert!(read.unwrap().bytes == plain, "{encoding:?}"),
-                    false => assert_eq!(read.unwrap_err().reason(), "too_large", "{encoding:?}"),
+                if fits {
+                    assert!(read.unwrap().bytes == plain, "{encoding:?}")
+                } else {
+                    assert_eq!(read.unwrap_err().reason(), "too_large", "{encoding:?}")
                 }
                 assert_eq!(taken(&limits), 0);
                 assert!(

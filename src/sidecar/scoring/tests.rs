@@ -53,11 +53,7 @@ fn span(trace: u8, id: u8, tool: &str) -> Span {
         parent_span_id: if id == 1 { Vec::new() } else { vec![1; 8] },
         start_time_unix_nano: now().unix_nanos + u64::from(id),
         end_time_unix_nano: now().unix_nanos + 1_000,
-        attributes: if tool.is_empty() {
-            Vec::new()
-        } else {
-            vec![text("tool.name", tool)]
-        },
+        attributes: if tool.is_empty() { Vec::new() } else { vec![text("tool.name", tool)] },
         ..Span::default()
     }
 }

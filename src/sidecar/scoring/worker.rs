@@ -302,11 +302,7 @@ fn wait(
 /// The later of two times: requests are stamped in parallel and may overtake each other on their
 /// way into the queue.
 fn later(time: Now, other: Now) -> Now {
-    if other.instant > time.instant {
-        other
-    } else {
-        time
-    }
+    if other.instant > time.instant { other } else { time }
 }
 
 /// Counts what was judged.

@@ -46,11 +46,7 @@ pub(super) fn request(trace: u32, tool: Option<&str>) -> Bytes {
     let span = Span {
         trace_id: (1_u128 << 64 | u128::from(trace)).to_be_bytes().to_vec(),
         span_id: id.to_be_bytes().to_vec(),
-        parent_span_id: if tool.is_some() {
-            1_u64.to_be_bytes().to_vec()
-        } else {
-            Vec::new()
-        },
+        parent_span_id: if tool.is_some() { 1_u64.to_be_bytes().to_vec() } else { Vec::new() },
         name: "run".to_owned(),
         start_time_unix_nano: time,
         end_time_unix_nano: time + 1,

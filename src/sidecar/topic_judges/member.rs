@@ -167,10 +167,7 @@ impl Member {
 
     fn poll(&mut self) {
         let is_waiting = self.held.values().any(|it| !it.inbox.is_empty());
-        let mut timeout = match is_waiting {
-            true => MAX_POLL / 5,
-            false => MAX_POLL,
-        };
+        let mut timeout = if is_waiting { MAX_POLL / 5 } else { MAX_POLL };
         for _ in 0..RECORDS_AT_ONCE {
             match self.reader.poll(timeout) {
                 Polled::Record(record) => {
@@ -237,10 +234,11 @@ impl Member {
                 }
                 self.to_begin.retain(|assigned| !assigned.is_empty());
                 let ours: Vec<i32> = partitions.clone();
-                match is_lost {
+                if is_lost {
                     // Their new owner continues from the last commit.
-                    true => self.lose(&ours),
-                    false => self.hand_over(&ours),
+                    self.lose(&ours)
+                } else {
+                    self.hand_over(&ours)
                 }
                 if let Err(why) = self.reader.release(&partitions) {
                     self.shared.failed(&why);
@@ -249,9 +247,10 @@ impl Member {
             ReaderChange::Committed(is_taken) => {
                 let sent = mem::take(&mut self.commit.sent);
                 self.commit.sent_at = None;
-                let counter = match is_taken {
-                    true => &self.shared.status.n_committed,
-                    false => &self.shared.status.n_commits_failed,
+                let counter = if is_taken {
+                    &self.shared.status.n_committed
+                } else {
+                    &self.shared.status.n_commits_failed
                 };
                 count(counter, 1);
                 if is_taken {
@@ -303,10 +302,8 @@ impl Member {
         self.sink.beat();
         let n_known = partitions.iter().map(|number| number + 1).max();
         let all: Vec<i32> = (0..n_partitions.max(n_known.unwrap_or(0))).collect();
-        let committed = match partitions.is_empty() {
-            true => Vec::new(),
-            false => self.reader.committed(&all)?,
-        };
+        let committed =
+            if partitions.is_empty() { Vec::new() } else { self.reader.committed(&all)? };
         let n_at_start = committed.iter().flatten();
         let n_at_start = n_at_start
             .filter_map(|it| n_partitions_at_start(&it.metadata))
@@ -344,9 +341,10 @@ impl Member {
         let begun = now();
         let by = begun.unix_nanos.saturating_sub(LEADERS_CLOCK);
         let due = self.held.values().filter_map(|partition| {
-            let wait = match partition.may_be_at_end() && partition.is_due(by) {
-                true => Duration::ZERO,
-                false => ASK_IDLE - ASK_DUE,
+            let wait = if partition.may_be_at_end() && partition.is_due(by) {
+                Duration::ZERO
+            } else {
+                ASK_IDLE - ASK_DUE
             };
             let at = partition.ask_at + wait;
             (begun.instant >= at).then_some((at, partition.number))

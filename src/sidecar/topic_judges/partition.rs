@@ -222,17 +222,15 @@ impl JudgedPartition {
     pub(super) fn to_commit(&self, is_last: bool, time: Now) -> (CommittedOffset, u64) {
         let clock = self.judge.clock();
         let left = *self.left.lock();
-        let until = match is_last {
+        let until = if !is_last {
+            let at = clock.max(self.wants_until.unwrap_or(0));
+            let is_behind = at.saturating_add(BEHIND) < time.unix_nanos;
+            at.saturating_add(if is_behind { ALLOWANCE_BEHIND } else { ALLOWANCE })
+        } else if left.is_some_and(|left| left.judged.unix_nanos >= clock) {
             // All scores are delivered, and no further ones are made.
-            true if left.is_some_and(|left| left.judged.unix_nanos >= clock) => clock,
-            true => self.allowed_until,
-            false => {
-                let at = clock.max(self.wants_until.unwrap_or(0));
-                match at.saturating_add(BEHIND) < time.unix_nanos {
-                    true => at.saturating_add(ALLOWANCE_BEHIND),
-                    false => at.saturating_add(ALLOWANCE),
-                }
-            }
+            clock
+        } else {
+            self.allowed_until
         };
         let progress = self.judge.progress(left, until);
         let committed = CommittedOffset {

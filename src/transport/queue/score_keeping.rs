@@ -144,16 +144,14 @@ impl Queue {
         let mut unkept = Vec::new();
         let fresh = std::mem::take(&mut state.fresh);
         for entry in fresh {
-            match entry.is_kept() {
-                true => state.fresh.push_back(entry),
-                false => unkept.push(entry),
-            }
+            if entry.is_kept() { state.fresh.push_back(entry) } else { unkept.push(entry) }
         }
         let tried = std::mem::take(&mut state.tried);
         for (due, entry) in tried {
-            match entry.is_kept() {
-                true => state.tried.push((due, entry)),
-                false => unkept.push(entry),
+            if entry.is_kept() {
+                state.tried.push((due, entry))
+            } else {
+                unkept.push(entry)
             }
         }
         unkept.iter().for_each(|entry| state.release(entry));
@@ -179,17 +177,11 @@ impl State {
         let mut gone = Vec::new();
         let fresh = std::mem::take(&mut self.fresh);
         for entry in fresh {
-            match is_gone(&entry) {
-                true => gone.push(entry),
-                false => self.fresh.push_back(entry),
-            }
+            if is_gone(&entry) { gone.push(entry) } else { self.fresh.push_back(entry) }
         }
         let tried = std::mem::take(&mut self.tried);
         for (due, entry) in tried {
-            match is_gone(&entry) {
-                true => gone.push(entry),
-                false => self.tried.push((due, entry)),
-            }
+            if is_gone(&entry) { gone.push(entry) } else { self.tried.push((due, entry)) }
         }
         gone.iter().for_each(|entry| self.release(entry));
         gone

@@ -84,12 +84,7 @@ pub(crate) fn get(address: &str, path: &str) -> Option<Value> {
     let chunked = head
         .to_ascii_lowercase()
         .contains("transfer-encoding: chunked");
-    serde_json::from_str(&if chunked {
-        unchunked(body)
-    } else {
-        body.to_owned()
-    })
-    .ok()
+    serde_json::from_str(&if chunked { unchunked(body) } else { body.to_owned() }).ok()
 }
 
 fn unchunked(mut body: &str) -> String {

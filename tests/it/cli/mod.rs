@@ -311,11 +311,7 @@ fn what_inspect_proposes_for_an_unknown_framework_works() {
         ]);
         assert_eq!((code, err.as_str()), (0, ""));
         let call = &serde_json::from_str::<Value>(&out).unwrap()["tool_calls"][0];
-        let name = if attributes.len() == 2 {
-            "step"
-        } else {
-            "search"
-        };
+        let name = if attributes.len() == 2 { "step" } else { "search" };
         assert_eq!(
             (&call["name"], &call["convention"], &call["args"]),
             (&name.into(), &convention.into(), &args),

@@ -47,9 +47,10 @@ impl Load {
                     for trace in tick * TRACES_A_TICK + 1..=(tick + 1) * TRACES_A_TICK {
                         let [first, second] = parts_of(trace);
                         let is_late = trace.is_multiple_of(LATE_ONE_IN);
-                        let (first_at, second_at) = match is_late {
-                            true => (tick + LATE_BY, tick),
-                            false => (tick, tick + PARTS_APART),
+                        let (first_at, second_at) = if is_late {
+                            (tick + LATE_BY, tick)
+                        } else {
+                            (tick, tick + PARTS_APART)
                         };
                         due.entry(first_at).or_default().extend(first);
                         due.entry(second_at).or_default().extend(second);

@@ -43,22 +43,18 @@ impl Session {
         let requests = scenario.requests.iter();
         let requests = requests.filter_map(|(file, body)| {
             let is_json = file.ends_with(".json");
-            let transcoded = |transcode: fn(&[u8]) -> Vec<u8>| match is_json {
-                true => transcode(body),
-                false => body.clone(),
+            let transcoded = |transcode: fn(&[u8]) -> Vec<u8>| {
+                if is_json { transcode(body) } else { body.clone() }
             };
             if file.contains(".metrics.") {
                 return None;
             }
-            Some(match file.contains(".logs.") {
-                true => {
-                    let body = transcoded(|body| json::logs(body).unwrap());
-                    Request::Records(ExportLogsServiceRequest::decode(&*body).unwrap())
-                }
-                false => {
-                    let body = transcoded(|body| json::traces(body).unwrap());
-                    Request::Spans(ExportTraceServiceRequest::decode(&*body).unwrap())
-                }
+            Some(if file.contains(".logs.") {
+                let body = transcoded(|body| json::logs(body).unwrap());
+                Request::Records(ExportLogsServiceRequest::decode(&*body).unwrap())
+            } else {
+                let body = transcoded(|body| json::traces(body).unwrap());
+                Request::Spans(ExportTraceServiceRequest::decode(&*body).unwrap())
             })
         });
         Self {

@@ -203,9 +203,10 @@ impl Replica {
                 completeness: evaluation.trajectory.completeness.as_str().to_owned(),
             }));
         for change in self.pipeline.take_torn().changes {
-            match change.is_torn {
-                true => self.n_torn_services += 1,
-                false => self.n_torn_services -= 1,
+            if change.is_torn {
+                self.n_torn_services += 1
+            } else {
+                self.n_torn_services -= 1
             }
         }
     }

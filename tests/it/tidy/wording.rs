@@ -234,13 +234,7 @@ fn anchors(page: &str) -> BTreeSet<String> {
                 .trim()
                 .chars()
                 .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
-                .map(|c| {
-                    if c == ' ' {
-                        '-'
-                    } else {
-                        c.to_ascii_lowercase()
-                    }
-                })
+                .map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() })
                 .collect()
         })
         .collect()

@@ -227,11 +227,7 @@ fn changed(scenario: &Scenario, change: impl Fn(&mut Vec<KeyValue>)) -> Scenario
         if !file.contains(".traces.") {
             return (file.clone(), body.clone());
         }
-        let body = if file.ends_with(".json") {
-            json::traces(body).unwrap()
-        } else {
-            body.clone()
-        };
+        let body = if file.ends_with(".json") { json::traces(body).unwrap() } else { body.clone() };
         let mut request = ExportTraceServiceRequest::decode(&*body).unwrap();
         let resources = request.resource_spans.iter_mut();
         let scopes = resources.flat_map(|resource| &mut resource.scope_spans);

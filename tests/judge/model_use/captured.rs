@@ -71,9 +71,10 @@ fn limits(name: &str, scope: &str) -> Vec<(String, Value)> {
     let mut pipeline = Pipeline::new(Settings::replay(), now());
     for (file, body) in &scenario.requests {
         if file.contains("traces") {
-            let body = match file.ends_with(".json") {
-                true => otlp_json::traces(body).expect("OTLP/JSON"),
-                false => body.clone(),
+            let body = if file.ends_with(".json") {
+                otlp_json::traces(body).expect("OTLP/JSON")
+            } else {
+                body.clone()
             };
             let batch = scan(&body, Some(rules.keys())).expect("OTLP").batch;
             pipeline.take(&rules, batch, now());

@@ -74,10 +74,7 @@ fn difference(case: &Case) -> Option<String> {
         criterion["threshold"] = threshold;
     }
     let rules = rules(&criterion);
-    let cuts: &[Cut] = match case.cut {
-        true => &[Cut::ParentMissing, Cut::RootOpen],
-        false => &[Cut::Whole],
-    };
+    let cuts: &[Cut] = if case.cut { &[Cut::ParentMissing, Cut::RootOpen] } else { &[Cut::Whole] };
     for &cut in cuts {
         for is_reversed in [false, true] {
             let mut order: Vec<usize> = (0..case.tree.len()).collect();

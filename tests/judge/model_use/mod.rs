@@ -213,9 +213,10 @@ fn judged(
     let body = request.encode_to_vec();
     let batch = scan(&body, Some(rules.keys())).expect("OTLP").batch;
     pipeline.take(rules, batch, now);
-    let judged = match is_drained {
-        true => pipeline.drain(rules, now),
-        false => pipeline.finish(rules, now),
+    let judged = if is_drained {
+        pipeline.drain(rules, now)
+    } else {
+        pipeline.finish(rules, now)
     };
     judged.evaluations
 }

@@ -162,9 +162,10 @@ fn model_calls(tree: &[Made], at: usize, agent: usize, found: &mut Vec<(usize, C
         is_within = true;
     }
     for child in children(tree, at) {
-        match is_within {
-            true => beyond(tree, child, agent, found),
-            false => model_calls(tree, child, agent, found),
+        if is_within {
+            beyond(tree, child, agent, found)
+        } else {
+            model_calls(tree, child, agent, found)
         }
     }
 }
@@ -225,10 +226,12 @@ fn expected(tree: &[Made]) -> Value {
                 (is_seen, (least, greatest.zip(further).map(|(a, b)| a + b)))
             }
         };
-        let kept = match is_seen {
-            true if least > most => json!(false),
-            true if greatest.is_some_and(|greatest| greatest <= most) => json!(true),
-            _ => Value::Null,
+        let kept = if is_seen && least > most {
+            json!(false)
+        } else if is_seen && greatest.is_some_and(|greatest| greatest <= most) {
+            json!(true)
+        } else {
+            Value::Null
         };
         let actual = is_seen.then_some(least);
         let mut limit = json!({ "limit": most, "actual": actual, "kept": kept });

@@ -241,9 +241,12 @@ fn fits(pattern: &str, name: &str) -> bool {
 
 /// Whether two calls agree, each in the role of `a` or of `b`.
 fn agree(same: Same, (x, x_is_b): (&Made, bool), (y, y_is_b): (&Made, bool)) -> bool {
-    let values = |call: &Made, is_b: bool| match same == Same::APathEach && is_b {
-        true => call.others.clone(),
-        false => call.values.clone(),
+    let values = |call: &Made, is_b: bool| {
+        if same == Same::APathEach && is_b {
+            call.others.clone()
+        } else {
+            call.values.clone()
+        }
     };
     match (values(x, x_is_b), values(y, y_is_b)) {
         _ if same == Same::Nothing => true,
@@ -295,11 +298,7 @@ fn naively(asked: &Asked, calls: &[Made]) -> (Option<f64>, usize, usize, Vec<usi
     let mut violated = Vec::new();
     let mut n_violations = 0;
     for (of_b, place, bars, between) in questions(asked.template) {
-        let (own, other) = if of_b {
-            (asked.b, asked.a)
-        } else {
-            (asked.a, asked.b)
-        };
+        let (own, other) = if of_b { (asked.b, asked.a) } else { (asked.a, asked.b) };
         for x in (0..calls.len()).filter(|&x| fits(own, calls[x].name)) {
             let near = |y: usize| {
                 asked

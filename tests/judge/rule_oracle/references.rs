@@ -29,10 +29,13 @@ fn entries() -> impl Strategy<Value = Vec<Entry>> {
 
 fn fits(entry: &Entry, call: &Made, exact_args: bool) -> bool {
     let made = args_of(call);
-    let fits_args = entry.args.as_ref().is_none_or(|args| match exact_args {
-        true => *args == made,
-        false => (args.as_object().expect("a map").iter())
-            .all(|(key, value)| made.get(key) == Some(value)),
+    let fits_args = entry.args.as_ref().is_none_or(|args| {
+        if exact_args {
+            *args == made
+        } else {
+            (args.as_object().expect("a map").iter())
+                .all(|(key, value)| made.get(key) == Some(value))
+        }
     });
     entry.name == call.name && fits_args
 }
@@ -131,9 +134,10 @@ proptest! {
             _ => in_any_order(n, &counted, &fits),
         };
         let whole = |holds: bool| f64::from(u8::from(holds));
-        let share = |of: usize, all: usize| match n == 0 || m == 0 {
-            true => whole(n == m),
-            false => of as f64 / all as f64,
+        let share = |of: usize, all: usize| if n == 0 || m == 0 {
+            whole(n == m)
+        } else {
+            of as f64 / all as f64
         };
         let value = match score {
             "exact" | "any_order" => whole(matched == n && matched == m),

@@ -262,13 +262,11 @@ fn of_call(call: &ToolCall, n_of_name: usize, add: &mut impl FnMut(Value)) {
 fn exactly(name: &str) -> String {
     let escaped: String = name
         .chars()
-        .flat_map(|char| {
-            if char.is_alphanumeric() {
-                vec![char]
-            } else {
-                vec!['\\', char]
-            }
-        })
+        .flat_map(
+            |char| {
+                if char.is_alphanumeric() { vec![char] } else { vec!['\\', char] }
+            },
+        )
         .collect();
     // A backslash before white space or `_` is not an escape.
     format!("^{}$", escaped.replace("\\ ", " ").replace("\\_", "_"))

@@ -152,11 +152,7 @@ impl Made<'_> {
                 } else {
                     outer
                 };
-                let inner_process = if self.random.bool() {
-                    1 - process
-                } else {
-                    process
-                };
+                let inner_process = if self.random.bool() { 1 - process } else { process };
                 for _ in 0..self.random.u8(1..3) {
                     let inner = self.tell(inner_process, plain, call);
                     self.end(inner);

@@ -82,13 +82,11 @@ impl Model {
             return None;
         }
         self.tops()
-            .map(|top| {
-                if top.span.parent_id.is_some() {
-                    SETTLE_REMOTE
-                } else {
-                    SETTLE
-                }
-            })
+            .map(
+                |top| {
+                    if top.span.parent_id.is_some() { SETTLE_REMOTE } else { SETTLE }
+                },
+            )
             .min()
     }
 
@@ -147,11 +145,7 @@ impl Model {
                 && start_unix_nanos < BEGIN * 1_000_000_000
                 && (!ended(top) || end_unix_nanos > (BEGIN - 120) * 1_000_000_000)
         });
-        if self.unscored || reaches_back {
-            CloseReason::Incomplete
-        } else {
-            reason
-        }
+        if self.unscored || reaches_back { CloseReason::Incomplete } else { reason }
     }
 
     fn close_due(&mut self, now: u64) -> Option<(CloseReason, u32)> {

@@ -42,10 +42,7 @@ impl Alignment<'_> {
     /// Where the two part, and the call to blame, if there is one. With `is_exact`, any other call
     /// is a departure.
     pub(crate) fn departure(&self, is_exact: bool) -> Option<(String, Option<usize>)> {
-        match is_exact {
-            true => self.first_difference(),
-            false => self.first_gap(),
-        }
+        if is_exact { self.first_difference() } else { self.first_gap() }
     }
 
     /// What is known of two orders that were too long to align.

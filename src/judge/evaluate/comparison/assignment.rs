@@ -143,9 +143,12 @@ impl ExpectedCalls<'_> {
         }
         let mut captured = CapturedValues::new(trajectory);
         let calls = self.assigned_calls(&mut captured, Tri::Yes);
-        let value = |n_met: usize| match self.strict {
-            true => all_or_nothing(n_met == n_expected),
-            false => n_met as f64 / n_expected as f64,
+        let value = |n_met: usize| {
+            if self.strict {
+                all_or_nothing(n_met == n_expected)
+            } else {
+                n_met as f64 / n_expected as f64
+            }
         };
         let now = value(calls.iter().flatten().count());
         let missing = captured.missing();
@@ -219,9 +222,10 @@ impl ExpectedCalls<'_> {
     ) -> Rendered {
         let mut captured = CapturedValues::new(trajectory);
         // Which call meets an expectation shows only in rows and values, so it is not remembered.
-        let calls = match with_rows || explain.values {
-            true => self.assigned_calls(&mut captured, Tri::Yes),
-            false => vec![None; self.calls.len()],
+        let calls = if with_rows || explain.values {
+            self.assigned_calls(&mut captured, Tri::Yes)
+        } else {
+            vec![None; self.calls.len()]
         };
         let mut nearest = found.nearest.iter();
         let (mut rows, mut sentences) = (Vec::new(), Vec::new());
@@ -229,10 +233,7 @@ impl ExpectedCalls<'_> {
         for (expected, &(name, part)) in self.calls.iter().enumerate() {
             let is_named = |other: &&(&str, ExpectedPart<'_>)| other.0 == name;
             let call = calls[expected].filter(|_| found.is_met[expected]);
-            let score = match found.is_met[expected] {
-                true => "Score: 1.0",
-                false => "Score: 0.0",
-            };
+            let score = if found.is_met[expected] { "Score: 1.0" } else { "Score: 0.0" };
             let line = match part.values(call, &mut captured, explain) {
                 Some(values) => format!("{values}, {score}"),
                 None => score.to_owned(),

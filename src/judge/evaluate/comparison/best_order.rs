@@ -156,9 +156,10 @@ impl Table {
                 Step::Call => call -= 1,
                 Step::Pair => {
                     (expected, call) = (expected - 1, call - 1);
-                    match fits.fit(expected, call) {
-                        true => fitting.push((expected, call)),
-                        false => others.push((expected, call)),
+                    if fits.fit(expected, call) {
+                        fitting.push((expected, call))
+                    } else {
+                        others.push((expected, call))
                     }
                 }
             }

@@ -141,18 +141,16 @@ impl<'a> CapturedValues<'a> {
             call.captured.args,
             call.uncertainty.args,
         ) {
-            Ok(Some(payload)) => Known::Value(payload.json()),
-            Ok(None) => Known::None,
-            Err(missing) => {
+            Some(Some(payload)) => Known::Value(payload.json()),
+            Some(None) => Known::None,
+            None => {
                 let mut calls = trajectory.tool_calls.iter();
                 let captured_nowhere = !calls.any(|call| carries(call.args.as_ref()));
                 let is_uncaptured = call.args.is_none() && !call.captured.args;
-                let uncaptured = (is_uncaptured && !captured_nowhere).then_some(call_idx);
-                self.missing = Missing {
-                    no_args: missing.no_args || captured_nowhere,
-                    uncaptured_args: missing.uncaptured_args.or(uncaptured),
-                    ..missing
-                };
+                self.missing.no_args |= captured_nowhere;
+                if is_uncaptured && !captured_nowhere {
+                    self.missing.uncaptured_args.get_or_insert(call_idx);
+                }
                 Known::Unknown
             }
         }
@@ -205,21 +203,19 @@ impl<'a> CapturedValues<'a> {
             call.uncertainty.result,
         ) {
             // A message answers every call: if none was seen, the result is not known.
-            Ok(None) if trajectory.from_messages => {
-                self.missing.cut = self.missing.cut.or(Some(call_idx));
+            Some(None) if trajectory.from_messages => {
+                self.note_cut(call_idx);
                 None
             }
-            Ok(payload) => Some(payload.map_or("", |payload| &payload.text)),
-            Err(missing) => {
+            Some(payload) => Some(payload.map_or("", |payload| &payload.text)),
+            None => {
                 let mut calls = trajectory.tool_calls.iter();
                 let captured_nowhere = !calls.any(|call| carries(call.result.as_ref()));
                 let is_uncaptured = call.result.is_none() && !call.captured.result;
-                let uncaptured = (is_uncaptured && !captured_nowhere).then_some(call_idx);
-                self.missing = Missing {
-                    no_results: missing.no_results || captured_nowhere,
-                    uncaptured_result: missing.uncaptured_result.or(uncaptured),
-                    ..missing
-                };
+                self.missing.no_results |= captured_nowhere;
+                if is_uncaptured && !captured_nowhere {
+                    self.missing.uncaptured_result.get_or_insert(call_idx);
+                }
                 None
             }
         }
@@ -240,19 +236,17 @@ impl<'a> CapturedValues<'a> {
     /// as missing only once [`Self::note_cut`] says so.
     pub(crate) fn read(&mut self, call_idx: usize, of_result: bool) -> Read<'a> {
         let cut = self.missing.cut;
-        let known = match of_result {
-            true => self.result_json(call_idx),
-            false => self.args(call_idx),
-        };
+        let known = if of_result { self.result_json(call_idx) } else { self.args(call_idx) };
         match known {
             Known::Value(value) => return Read::Whole(value),
             Known::None => return Read::None,
             Known::Unknown => {}
         }
         let call = &self.trajectory.tool_calls[call_idx];
-        let (payload, may_change) = match of_result {
-            true => (&call.result, call.uncertainty.result),
-            false => (&call.args, call.uncertainty.args),
+        let (payload, may_change) = if of_result {
+            (&call.result, call.uncertainty.result)
+        } else {
+            (&call.args, call.uncertainty.args)
         };
         let is_final = !(self.trajectory.cut_short && (call.partial || may_change));
         let payload = payload
@@ -309,26 +303,26 @@ impl<'a> CapturedValues<'a> {
         self.missing.clone()
     }
 
+    /// A part of a call; `None` where it is not known.
     fn known(
-        &self,
+        &mut self,
         call_idx: usize,
         payload: Option<&'a Payload>,
         captured: bool,
         may_change: bool,
-    ) -> Result<Option<&'a Payload>, Missing> {
+    ) -> Option<Option<&'a Payload>> {
         // The rest of a cut trace may hold the end of this span, another span of this call, or a
         // model message that repeats it.
         let may_come =
             self.trajectory.tool_calls[call_idx].partial || payload.is_none() || may_change;
         let unfinished = self.trajectory.cut_short && may_come;
-        let mut missing = self.missing.clone();
         match payload {
-            Some(payload) if !payload.is_cut() && !unfinished => return Ok(Some(payload)),
-            None if captured && !unfinished => return Ok(None),
+            Some(payload) if !payload.is_cut() && !unfinished => return Some(Some(payload)),
+            None if captured && !unfinished => return Some(None),
             None if !captured => {}
-            _ => missing.cut = missing.cut.or(Some(call_idx)),
+            _ => self.note_cut(call_idx),
         }
-        Err(missing)
+        None
     }
 }
 

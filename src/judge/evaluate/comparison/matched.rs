@@ -134,11 +134,7 @@ pub(crate) fn words(
     let mut text = format!(
         "{score} {rounded}: {n_matched} of {} expected {} among {} made",
         found.n_expected,
-        if found.n_expected == 1 {
-            "call"
-        } else {
-            "calls"
-        },
+        if found.n_expected == 1 { "call" } else { "calls" },
         found.n_calls
     );
     if found.fell_back {
@@ -148,9 +144,10 @@ pub(crate) fn words(
     let Some(first) = found.entries.iter().position(|entry| !is_whole(entry)) else {
         return (text, Vec::new());
     };
-    let start = match found.entries.len() <= MAX_SHOWN {
-        true => 0,
-        false => first.saturating_sub(3).min(found.entries.len() - MAX_SHOWN),
+    let start = if found.entries.len() <= MAX_SHOWN {
+        0
+    } else {
+        first.saturating_sub(3).min(found.entries.len() - MAX_SHOWN)
     };
     let shown = &found.entries[start..found.entries.len().min(start + MAX_SHOWN)];
     text.push_str(". Alignment (+ called, - expected, ~ out of order): ");

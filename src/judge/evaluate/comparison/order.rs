@@ -66,9 +66,12 @@ impl Intervals {
         let calls = &trajectory.tool_calls;
         let nanos = |nanos: u64| i64::try_from(nanos).map_or(NEVER, |nanos| nanos.min(NEVER));
         let begun = calls.iter().map(|call| nanos(call.start_unix_nanos));
-        let done = calls.iter().map(|call| match call.partial {
-            true => NEVER,
-            false => nanos(call.end_unix_nanos.max(call.start_unix_nanos)),
+        let done = calls.iter().map(|call| {
+            if call.partial {
+                NEVER
+            } else {
+                nanos(call.end_unix_nanos.max(call.start_unix_nanos))
+            }
         });
         let (begun, done): (Vec<i64>, Vec<i64>) = (begun.collect(), done.collect());
         let untimed = (calls.iter().zip(&begun).zip(&done))
@@ -127,10 +130,7 @@ impl Intervals {
                 let (key, is_end, call_idx) = moments[at];
                 rank +=
                     i64::from(at > 0 && (moments[at - 1].0, moments[at - 1].1) != (key, is_end));
-                match is_end {
-                    false => self.start[call_idx] = rank,
-                    true => self.end[call_idx] = rank,
-                }
+                if is_end { self.end[call_idx] = rank } else { self.start[call_idx] = rank }
             }
         }
         // A group with a call that has not ended has not ended either.

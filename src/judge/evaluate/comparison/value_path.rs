@@ -73,9 +73,10 @@ impl ValuePath {
 
     /// The values that it leads to in a call. `None` where they were not captured, or were cut.
     pub fn values_in<'v>(&self, call: &'v ToolCall) -> Option<Vec<&'v Value>> {
-        let (payload, is_captured) = match self.of_result {
-            true => (&call.result, call.captured.result),
-            false => (&call.args, call.captured.args),
+        let (payload, is_captured) = if self.of_result {
+            (&call.result, call.captured.result)
+        } else {
+            (&call.args, call.captured.args)
         };
         match payload {
             Some(payload) if payload.is_cut() => None,

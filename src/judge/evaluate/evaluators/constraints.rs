@@ -148,10 +148,7 @@ fn forget_unshown(found: &mut [RuleFound]) {
     let is_violated = found.iter().any(|found| found.first.is_some());
     let mut n_shown = 0;
     for found in found {
-        let is_shown = match is_violated {
-            true => found.first.is_some(),
-            false => !found.nowhere.is_empty(),
-        };
+        let is_shown = if is_violated { found.first.is_some() } else { !found.nowhere.is_empty() };
         n_shown += usize::from(is_shown);
         if !is_shown || n_shown > MAX_DESCRIBED {
             found.nowhere.clear();
@@ -177,12 +174,13 @@ fn values_of(rule: &Rule, found: &RuleFound, told: Told<'_>) -> (Vec<Value>, Str
 
 fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Rule>, D::Error> {
     let rules = Vec::<Rule>::deserialize(deserializer)?;
-    match rules.is_empty() {
-        true => Err(de::Error::custom(
+    if rules.is_empty() {
+        Err(de::Error::custom(
             "there is no rule: write at least one, such as `precedence: { a: \"^read$\", b: \
              \"^write$\" }`",
-        )),
-        false => Ok(rules),
+        ))
+    } else {
+        Ok(rules)
     }
 }
 
@@ -360,11 +358,7 @@ impl Constraints {
                 "{} kept, {}{}",
                 counted(kept.count(), "rule", "rules"),
                 counted(n_activations, "activation", "activations"),
-                if copies {
-                    ", no literal copy was seen"
-                } else {
-                    ""
-                }
+                if copies { ", no literal copy was seen" } else { "" }
             );
         }
         const MAX_NAMED: usize = 4;

@@ -232,9 +232,10 @@ impl Evaluate for Efficiency {
         }
         let n_kept = found.iter().filter(|found| found.kept == Tri::Yes).count();
         Rendered {
-            text: match broken.is_empty() {
-                true => format!("{} kept", counted(n_kept, "limit", "limits")),
-                false => broken.join("; "),
+            text: if broken.is_empty() {
+                format!("{} kept", counted(n_kept, "limit", "limits"))
+            } else {
+                broken.join("; ")
             },
             offending,
             rows,

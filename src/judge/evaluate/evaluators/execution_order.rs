@@ -150,11 +150,7 @@ impl Evaluate for ExecutionOrder {
             (true, Over::Nodes) => (0.0, 1.0),
         };
         let strict = |value: f64| {
-            if self.strict_mode && value < 1.0 {
-                0.0
-            } else {
-                value
-            }
+            if self.strict_mode && value < 1.0 { 0.0 } else { value }
         };
         let nodes = match self.over {
             Over::Tools => Arc::default(),
@@ -223,13 +219,14 @@ impl Evaluate for ExecutionOrder {
     }
 
     fn check(&self) -> Result<(), FieldError> {
-        match self.expected_output.as_slice().is_empty() && !self.should_exact_match {
-            true => Err(FieldError::of_key(
+        if self.expected_output.as_slice().is_empty() && !self.should_exact_match {
+            Err(FieldError::of_key(
                 &["expected_output"],
                 "`expected_output` is empty: name what is expected, or set `should_exact_match: \
                  true` to expect that nothing is called",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 
@@ -247,11 +244,7 @@ impl Evaluate for ExecutionOrder {
     }
 
     fn threshold(&self, written: Option<f64>) -> f64 {
-        if self.strict_mode {
-            1.0
-        } else {
-            written.unwrap_or(0.5)
-        }
+        if self.strict_mode { 1.0 } else { written.unwrap_or(0.5) }
     }
 }
 
@@ -268,10 +261,7 @@ fn set_rows(actual: &[&str], expected: &[&str]) -> Vec<AlignmentRow> {
         let found: Vec<usize> = (0..actual.len())
             .filter(|at| actual[*at] == *name)
             .collect();
-        let kind = match found.is_empty() {
-            true => RowKind::Missing,
-            false => RowKind::Match,
-        };
+        let kind = if found.is_empty() { RowKind::Missing } else { RowKind::Match };
         rows.push(AlignmentRow::new(kind).expecting(*name).of(found));
     }
     rows

@@ -192,10 +192,7 @@ impl<'a> Judgement<'a> {
 
     /// Makes rows if they are wanted.
     fn rows(&self, make: impl FnOnce() -> Vec<AlignmentRow>) -> Vec<AlignmentRow> {
-        match self.with_rows {
-            true => make(),
-            false => Vec::new(),
-        }
+        if self.with_rows { make() } else { Vec::new() }
     }
 }
 

@@ -125,10 +125,7 @@ impl Evaluate for ToolCallArgs {
 
 impl ToolCallArgs {
     fn expected(&self) -> ExpectedCalls<'_> {
-        let agreement = match self.exact {
-            true => Agreement::Equal,
-            false => Agreement::Contained,
-        };
+        let agreement = if self.exact { Agreement::Equal } else { Agreement::Contained };
         let calls = self.tool_calls.iter();
         ExpectedCalls {
             calls: calls

@@ -84,9 +84,12 @@ impl Evaluate for ToolCallCount {
             let least = if trajectory.cut_short { 0.0 } else { value };
             return Score::between(value, least, value, n_calls);
         }
-        let share = |n_held: usize| match self.strict {
-            true => all_or_nothing(n_held == counts.len()),
-            false => n_held as f64 / counts.len() as f64,
+        let share = |n_held: usize| {
+            if self.strict {
+                all_or_nothing(n_held == counts.len())
+            } else {
+                n_held as f64 / counts.len() as f64
+            }
         };
         let n_where = |holds: fn(&Count, usize) -> bool| {
             counts
@@ -96,12 +99,13 @@ impl Evaluate for ToolCallCount {
                 .count()
         };
         let value = share(n_where(Count::holds));
-        let (least, most) = match trajectory.cut_short {
-            true => (
+        let (least, most) = if trajectory.cut_short {
+            (
                 share(n_where(Count::holds_for_good)),
                 share(n_where(Count::can_still_hold)),
-            ),
-            false => (value, value),
+            )
+        } else {
+            (value, value)
         };
         let mut score = Score::between(value, least, most, n_calls);
         score.n_expected = counts.len();
@@ -141,18 +145,17 @@ impl Evaluate for ToolCallCount {
             let row = AlignmentRow::new(kind).expecting(name.as_str());
             let row = row.of(calls.clone()).at_fault(!holds);
             rows.push(row.noting(format!("expected {}, {called}", count.text())));
-            match holds {
-                true => held.push(format!("{} {called}", code(name))),
-                false => {
-                    broken.push(format!(
-                        "{} {called}, expected {}",
-                        code(name),
-                        count.text()
-                    ));
-                    // The calls beyond the number are to blame; calls that were not made cannot be
-                    // pointed at.
-                    offending.extend(calls.skip(count.most().unwrap_or(usize::MAX)));
-                }
+            if holds {
+                held.push(format!("{} {called}", code(name)))
+            } else {
+                broken.push(format!(
+                    "{} {called}, expected {}",
+                    code(name),
+                    count.text()
+                ));
+                // The calls beyond the number are to blame; calls that were not made cannot be
+                // pointed at.
+                offending.extend(calls.skip(count.most().unwrap_or(usize::MAX)));
             }
             let (score, expected) = (if holds { "1.0" } else { "0.0" }, count.n);
             let line = format!("Actual: {n}, Expected: {expected}, Score: {score}");
@@ -268,11 +271,7 @@ impl Count {
     }
 
     fn text(&self) -> String {
-        let n = if self.n == 0 {
-            "0 times".to_owned()
-        } else {
-            times(self.n)
-        };
+        let n = if self.n == 0 { "0 times".to_owned() } else { times(self.n) };
         match self.operator {
             Operator::Equal => times(self.n),
             Operator::NotEqual => format!("any number but {}", self.n),

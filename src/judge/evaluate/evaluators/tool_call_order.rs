@@ -78,10 +78,7 @@ impl Evaluate for ToolCallOrder {
             return Score::unaligned(n_expected, differs_for_good);
         };
         let share = pairs.len() as f64 / n_expected as f64;
-        let value = match self.strict {
-            true => all_or_nothing(actual == expected.ids()),
-            false => share,
-        };
+        let value = if self.strict { all_or_nothing(actual == expected.ids()) } else { share };
         let (least, most) = match (trajectory.cut_short, self.strict) {
             (false, _) => (value, value),
             (true, false) => (value, 1.0),

@@ -94,11 +94,10 @@ impl Evaluate for ToolCallOutput {
     }
 
     fn warnings(&self) -> Vec<String> {
-        match self.tool_outputs.is_empty() {
-            true => vec![
-                "`tool_outputs` is empty: the score is 1 if nothing was called, else 0".to_owned(),
-            ],
-            false => Vec::new(),
+        if self.tool_outputs.is_empty() {
+            vec!["`tool_outputs` is empty: the score is 1 if nothing was called, else 0".to_owned()]
+        } else {
+            Vec::new()
         }
     }
 }

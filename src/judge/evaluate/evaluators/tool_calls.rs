@@ -521,11 +521,7 @@ impl<'a> Look<'a> {
     /// The calls that violate the entry for certain, and whether it is violated.
     fn disallowed(&mut self, entry: &CallPattern) -> (Vec<usize>, Tri) {
         let mut calls = Vec::new();
-        let mut violated = if self.trajectory.cut_short {
-            Tri::Maybe
-        } else {
-            Tri::No
-        };
+        let mut violated = if self.trajectory.cut_short { Tri::Maybe } else { Tri::No };
         for call_idx in 0..self.trajectory.tool_calls.len() {
             // The result of a call that has not ended is still to come; in a complete trace it
             // never will.
@@ -587,20 +583,13 @@ impl<'a> Look<'a> {
         };
         if entry.is_final {
             // A call that is followed by another can never become the last again.
-            position = position.min(if is_last && cut_short {
-                Tri::Maybe
-            } else {
-                Tri::from(is_last)
-            });
+            position =
+                position.min(if is_last && cut_short { Tri::Maybe } else { Tri::from(is_last) });
         }
         if entry.at_step.is_some() || entry.before_step.is_some() {
             let placed = entry.at_step.is_none_or(|step| call.step == step.0)
                 && entry.before_step.is_none_or(|step| call.step < step.0);
-            position = position.min(if cut_short {
-                Tri::Maybe
-            } else {
-                Tri::from(placed)
-            });
+            position = position.min(if cut_short { Tri::Maybe } else { Tri::from(placed) });
         }
         position
     }

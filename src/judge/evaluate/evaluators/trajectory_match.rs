@@ -193,9 +193,10 @@ impl Evaluate for TrajectoryMatch {
         let is_doubtful =
             has_unplaced || counted.fits.iter().flatten().any(|fit| *fit == Tri::Maybe);
         let now = self.paired(mode, &counted, Tri::Yes, &intervals);
-        let at_best = match is_doubtful {
-            true => self.paired(mode, &counted, Tri::Maybe, &intervals),
-            false => None,
+        let at_best = if is_doubtful {
+            self.paired(mode, &counted, Tri::Maybe, &intervals)
+        } else {
+            None
         };
         let mut missing = captured.missing();
         if has_unplaced {
@@ -216,18 +217,15 @@ impl Evaluate for TrajectoryMatch {
         let is_open = counted.is_open || (has_unplaced && mode.score == MatchScore::Edit);
         let (least, most) = match (trajectory.cut_short, is_open) {
             (false, false) => {
-                let most_paired = match fell_back {
-                    true => self.fits(&counted, Tri::Maybe).in_any_order().len(),
-                    false => best.value_count(mode.score, n, m),
+                let most_paired = if fell_back {
+                    self.fits(&counted, Tri::Maybe).in_any_order().len()
+                } else {
+                    best.value_count(mode.score, n, m)
                 };
                 let most = mode.score.value(most_paired, n, m);
                 (
                     value,
-                    if is_doubtful && at_best.is_none() {
-                        1.0
-                    } else {
-                        most
-                    },
+                    if is_doubtful && at_best.is_none() { 1.0 } else { most },
                 )
             }
             (false, true) => (0.0, 1.0),
@@ -323,9 +321,10 @@ impl Evaluate for TrajectoryMatch {
     }
 
     fn warnings(&self) -> Vec<String> {
-        match self.expected.is_empty() {
-            true => vec!["`expected` is empty: it matches a run without calls".to_owned()],
-            false => Vec::new(),
+        if self.expected.is_empty() {
+            vec!["`expected` is empty: it matches a run without calls".to_owned()]
+        } else {
+            Vec::new()
         }
     }
 }
@@ -380,12 +379,13 @@ impl TrajectoryMatch {
                 "`ordered` is for `precision`, `recall` and `f1` only: leave it out",
             ));
         }
-        match score == MatchScore::Edit && !is_line {
-            true => Err(FieldError::of_key(
+        if score == MatchScore::Edit && !is_line {
+            Err(FieldError::of_key(
                 &["concurrency"],
                 "`edit` compares lists in one order: leave `concurrency` out",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 
@@ -429,10 +429,7 @@ impl TrajectoryMatch {
                 calls.push(call_idx);
             }
         }
-        let agreement = match mode.exact_args {
-            true => Agreement::Equal,
-            false => Agreement::Contained,
-        };
+        let agreement = if mode.exact_args { Agreement::Equal } else { Agreement::Contained };
         let fits = self.expected.iter().map(|expected| {
             let fit = |call_idx: &usize| {
                 if *trajectory.tool_calls[*call_idx].name != *expected.name() {
@@ -496,10 +493,8 @@ impl TrajectoryMatch {
             .all(|expected| expected.args().is_none());
         for (expected, fits) in self.expected.iter().zip(&counted.fits) {
             let next = calls.len() as u32;
-            let kind = match names_only {
-                true => *numbers.entry(expected.name()).or_insert(next),
-                false => next,
-            };
+            let kind =
+                if names_only { *numbers.entry(expected.name()).or_insert(next) } else { next };
             if kind == next {
                 let is_fitting = |call: &usize| {
                     let is_placed = at_least < Tri::Yes || !counted.is_unplaced[*call];
@@ -533,17 +528,19 @@ impl TrajectoryMatch {
     fn for_good(&self, mode: Mode, counted: &Counted, best: &Paired) -> (f64, f64) {
         let (n, m) = (self.expected.len(), counted.calls.len());
         let sure = self.fits(counted, Tri::Yes);
-        let sure = match mode.is_in_order() {
-            true => sure.in_list_order().map_or(0, |pairs| pairs.len()),
-            false => sure.in_any_order().len(),
+        let sure = if mode.is_in_order() {
+            sure.in_list_order().map_or(0, |pairs| pairs.len())
+        } else {
+            sure.in_any_order().len()
         };
         let grows = matches!(
             mode.score,
             MatchScore::InOrder | MatchScore::Superset | MatchScore::Recall | MatchScore::LcsRatio
         );
-        let least = match grows && n > 0 {
-            true => mode.score.value(sure, n, m.max(1)),
-            false => all_or_nothing(grows && !mode.score.is_graded()),
+        let least = if grows && n > 0 {
+            mode.score.value(sure, n, m.max(1))
+        } else {
+            all_or_nothing(grows && !mode.score.is_graded())
         };
         let most_paired = match (mode.score, mode.concurrency) {
             _ if counted.is_unplaced.contains(&true) => {

@@ -20,11 +20,8 @@ pub(super) fn subsets(trajectory: &Trajectory, in_order: bool) -> Vec<Trajectory
         let line = if in_order { call.uncertainty.line } else { 0 };
         lines.entry(line).or_default().push(call.clone());
     }
-    let mut lines: Vec<Vec<ToolCall>> = if lines.is_empty() {
-        vec![Vec::new()]
-    } else {
-        lines.into_values().collect()
-    };
+    let mut lines: Vec<Vec<ToolCall>> =
+        if lines.is_empty() { vec![Vec::new()] } else { lines.into_values().collect() };
     lines.sort_by_key(|calls| std::cmp::Reverse(calls.len()));
     lines.truncate(MAX_LINES);
     let subset_of = |mut tool_calls: Vec<ToolCall>| {

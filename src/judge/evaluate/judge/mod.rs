@@ -161,9 +161,10 @@ fn apply(
         Err(invalid) => return error(invalid, trajectory),
     };
     let score = budget.evaluate(criterion, trajectory);
-    let verdict = match trajectory.cut_short {
-        true => certain_verdict(criterion, trajectory, budget),
-        false => verdict(&score, criterion.threshold),
+    let verdict = if trajectory.cut_short {
+        certain_verdict(criterion, trajectory, budget)
+    } else {
+        verdict(&score, criterion.threshold)
     };
     let fault = score.fault.filter(|_| verdict == Verdict::Error);
     let basis = Basis {

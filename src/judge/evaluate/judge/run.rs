@@ -69,9 +69,10 @@ pub fn judge_run(
     take: &mut dyn FnMut(Evaluation),
 ) {
     // Most runs carry no expectations and belong to no case.
-    let SpanExpectations { names, own } = match trajectory.expectation_attributes.is_empty() {
-        true => SpanExpectations::default(),
-        false => expectations.from_spans(trajectory, criteria),
+    let SpanExpectations { names, own } = if trajectory.expectation_attributes.is_empty() {
+        SpanExpectations::default()
+    } else {
+        expectations.from_spans(trajectory, criteria)
     };
     // If another span turns out to be the evaluated one, the run may belong to another case, and
     // carry other expectations.

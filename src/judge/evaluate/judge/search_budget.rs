@@ -37,9 +37,10 @@ impl SearchBudget {
         criterion: &Criterion,
         trajectory: &Trajectory,
     ) -> Score<Evidence> {
-        let left = match criterion.name == EXPECTED {
-            true => &mut self.carried,
-            false => &mut self.registered,
+        let left = if criterion.name == EXPECTED {
+            &mut self.carried
+        } else {
+            &mut self.registered
         };
         let score = criterion.evaluate.evaluate(trajectory, *left);
         *left = left.saturating_sub(score.searched);

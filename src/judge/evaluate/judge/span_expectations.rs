@@ -184,12 +184,13 @@ fn read_expectation(
         .map(|said| place(said))
         .collect();
     let places = places.join(" and ");
-    let message = match may_compare {
-        true => format!("conflicts with that of {places}: keep one"),
-        false => format!(
+    let message = if may_compare {
+        format!("conflicts with that of {places}: keep one")
+    } else {
+        format!(
             "differs from {} others, among them those of {places}: keep one spelling",
             others.len()
-        ),
+        )
     };
     Err(mistake("conflicting_expectations", first, EXPECT, &message))
 }

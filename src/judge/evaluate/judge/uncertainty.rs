@@ -46,11 +46,7 @@ fn incomplete(missing: &Missing, trajectory: &Trajectory) -> Option<String> {
 fn no_number(missing: &Missing, trajectory: &Trajectory, explain: &Explain) -> Option<String> {
     let (call_idx, path) = &**missing.no_number.as_ref()?;
     let call = trajectory.tool_calls.get(*call_idx)?;
-    let of_call = if path.of_result {
-        &call.result
-    } else {
-        &call.args
-    };
+    let of_call = if path.of_result { &call.result } else { &call.args };
     let payload = of_call.as_ref().filter(|payload| !payload.is_cut());
     let values = payload
         .map(|payload| path.values(payload.json()))
@@ -154,9 +150,10 @@ pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory, explain: &Expl
             )
         }),
         trajectory.cut_short.then(|| {
-            let consequence = match trajectory.from_messages {
-                true => "its calls are known from model messages only",
-                false => "its rest could change the verdict",
+            let consequence = if trajectory.from_messages {
+                "its calls are known from model messages only"
+            } else {
+                "its rest could change the verdict"
             };
             let reason = trajectory.completeness.as_str();
             format!("the trace was cut short ({reason}) and {consequence}")

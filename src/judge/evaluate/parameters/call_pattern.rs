@@ -212,9 +212,10 @@ impl CallPattern {
     /// Reads arguments and result of a call of this name, whose position is not ruled out.
     fn fit_values(&self, position: Tri, call_idx: usize, captured: &mut CapturedValues<'_>) -> Fit {
         let mut fit = position;
-        let args = match self.reads_shortcut() || !self.args.is_empty() {
-            true => captured.args(call_idx),
-            false => Known::None,
+        let args = if self.reads_shortcut() || !self.args.is_empty() {
+            captured.args(call_idx)
+        } else {
+            Known::None
         };
         for (argument, pattern) in self.shortcuts() {
             match string_argument(args, argument) {
@@ -309,9 +310,10 @@ impl CallPattern {
             }
             texts.extend(actual.map(|text| format!("{} is {}", code(path.as_str()), code(&text))));
         }
-        let text = match texts.is_empty() {
-            true => String::new(),
-            false => format!(" ({})", texts.join(", ")),
+        let text = if texts.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", texts.join(", "))
         };
         (details, text)
     }
@@ -367,10 +369,9 @@ impl CallPattern {
 impl fmt::Display for CallPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shortcuts = self.shortcuts().map(|(argument, _)| argument);
-        let error = self.error.map(|failed| match failed {
-            true => "error: true",
-            false => "error: false",
-        });
+        let error = self
+            .error
+            .map(|failed| if failed { "error: true" } else { "error: false" });
         let fields = error
             .into_iter()
             .chain(shortcuts)
@@ -384,9 +385,10 @@ impl fmt::Display for CallPattern {
             .chain(conditions.map(|text| code(&text)))
             .collect();
         f.write_str(&code(self.name.as_str()))?;
-        match fields.is_empty() {
-            true => Ok(()),
-            false => write!(f, " with {}", fields.join(" and ")),
+        if fields.is_empty() {
+            Ok(())
+        } else {
+            write!(f, " with {}", fields.join(" and "))
         }
     }
 }
@@ -621,11 +623,7 @@ impl Calls {
     /// Each pattern, and its place in the list that it is written in.
     pub(crate) fn placed(&self) -> impl Iterator<Item = (String, &CallPattern)> {
         let place = |at| {
-            if self.is_list {
-                format!("[{at}]")
-            } else {
-                String::new()
-            }
+            if self.is_list { format!("[{at}]") } else { String::new() }
         };
         self.patterns()
             .enumerate()
@@ -636,9 +634,12 @@ impl Calls {
     pub(crate) fn patterns_mut(&mut self, path: &[&str]) -> Vec<PlacedPattern<'_>> {
         let is_list = self.is_list;
         let entries = self.entries.iter_mut().enumerate();
-        let of_entries = entries.flat_map(|(at, entry)| match is_list {
-            true => (entry.pattern).patterns_mut(&[path, &[&at.to_string()]].concat()),
-            false => entry.pattern.patterns_mut(path),
+        let of_entries = entries.flat_map(|(at, entry)| {
+            if is_list {
+                (entry.pattern).patterns_mut(&[path, &[&at.to_string()]].concat())
+            } else {
+                entry.pattern.patterns_mut(path)
+            }
         });
         of_entries.collect()
     }
@@ -685,12 +686,13 @@ impl<'de> Deserialize<'de> for Calls {
                 while let Some(entry) = items.next_element()? {
                     entries.push(entry);
                 }
-                match entries.is_empty() {
-                    true => Err(Error::custom("no call fits an empty list: write a pattern")),
-                    false => Ok(Calls {
+                if entries.is_empty() {
+                    Err(Error::custom("no call fits an empty list: write a pattern"))
+                } else {
+                    Ok(Calls {
                         entries,
                         is_list: true,
-                    }),
+                    })
                 }
             }
         }

@@ -351,15 +351,12 @@ fn equals(expected: &Value, value: &Value, is_cut: bool, doubts: &mut Doubts) ->
         (Value::Array(_), Value::Array(_)) | (Value::Object(_), Value::Object(_)) => true,
         _ => false,
     };
-    match is_cut {
-        true if may_be_equal => Tri::Maybe,
-        true => Tri::No,
-        false => {
-            let equal = equality::equal(expected, value);
-            doubts.incomparable |= equal.is_none();
-            Tri::from(equal)
-        }
+    if is_cut {
+        return if may_be_equal { Tri::Maybe } else { Tri::No };
     }
+    let equal = equality::equal(expected, value);
+    doubts.incomparable |= equal.is_none();
+    Tri::from(equal)
 }
 
 fn order(
@@ -502,12 +499,13 @@ pub(crate) fn at_least_one_condition<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Where, D::Error> {
     let conditions = Where::deserialize(deserializer)?;
-    match conditions.is_empty() {
-        true => Err(de::Error::custom(
+    if conditions.is_empty() {
+        Err(de::Error::custom(
             "`where` names no path: write one such as `args.amount: { gt: 1000 }`, or leave \
              `where` out",
-        )),
-        false => Ok(conditions),
+        ))
+    } else {
+        Ok(conditions)
     }
 }
 
@@ -574,10 +572,10 @@ fn read_operator<'de, A: MapAccess<'de>>(
         ))
     };
     let list = |map: &mut A| {
-        let at_least_one = |list: Vec<Value>| match list.is_empty() {
-            true if name == "in" => Err("`in` matches nothing: list at least one value".to_owned()),
-            true => Err("`not_in` excludes nothing: list at least one value".to_owned()),
-            false => Ok(list),
+        let at_least_one = |list: Vec<Value>| {
+            let asks = if name == "in" { "matches" } else { "excludes" };
+            let why = || format!("`{name}` {asks} nothing: list at least one value");
+            if list.is_empty() { Err(why()) } else { Ok(list) }
         };
         map.next_value_seed(Checked(at_least_one, PhantomData))
     };
@@ -654,12 +652,13 @@ impl<'de> Deserialize<'de> for Condition {
                 while let Some(item) = items.next_element()? {
                     list.push(item);
                 }
-                match list.is_empty() {
-                    true => Err(de::Error::custom(
+                if list.is_empty() {
+                    Err(de::Error::custom(
                         "an empty list matches nothing: list at least one value, or write \
                          `equals: []` for the empty list",
-                    )),
-                    false => Ok(Condition(vec![Operator::In(list)])),
+                    ))
+                } else {
+                    Ok(Condition(vec![Operator::In(list)]))
                 }
             }
 

@@ -55,11 +55,12 @@ impl ExpectedCall {
 
 fn a_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let name = String::deserialize(deserializer)?;
-    match name.is_empty() {
-        true => Err(Error::custom(
+    if name.is_empty() {
+        Err(Error::custom(
             "the name of a tool is empty: write a name, or leave the entry out",
-        )),
-        false => Ok(name),
+        ))
+    } else {
+        Ok(name)
     }
 }
 

@@ -26,14 +26,15 @@ pub(crate) fn whole_number<'de, D: Deserializer<'de>>(
             }
             let found = found.to_string();
             let is_too_large = n.is_none() && found.bytes().all(|byte| byte.is_ascii_digit());
-            Err(match is_too_large {
-                true => E::custom(format_args!(
+            Err(if is_too_large {
+                E::custom(format_args!(
                     "{field} cannot be {found}: write a whole number from {least} to {}",
                     u32::MAX
-                )),
-                false => E::custom(format_args!(
+                ))
+            } else {
+                E::custom(format_args!(
                     "{field} cannot be {found}: write a whole number, {least} or more"
-                )),
+                ))
             })
         }
     }

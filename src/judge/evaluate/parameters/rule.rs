@@ -280,15 +280,16 @@ fn max_of_sum<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DecimalBound
 /// All calls of a sum are of one kind, so they share values at one path.
 fn own_paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Same>, D::Error> {
     let same = at_least_one_path(deserializer)?;
-    match same
+    if same
         .iter()
         .all(|same| same.a == same.b && same.copied.is_none())
     {
-        true => Ok(same),
-        false => Err(de::Error::custom(
+        Ok(same)
+    } else {
+        Err(de::Error::custom(
             "the calls of a `total` are of one kind: write one path under `same`, such as \
              `args.account`",
-        )),
+        ))
     }
 }
 

@@ -88,11 +88,12 @@ pub(crate) fn at_least_one_path<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<Same>, D::Error> {
     let same = Vec::<Same>::deserialize(deserializer)?;
-    match same.is_empty() {
-        true => Err(de::Error::custom(
+    if same.is_empty() {
+        Err(de::Error::custom(
             "`same` names no path: write one such as `args.path`, or leave `same` out",
-        )),
-        false => Ok(same),
+        ))
+    } else {
+        Ok(same)
     }
 }
 

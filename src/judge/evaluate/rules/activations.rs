@@ -275,10 +275,7 @@ impl Tally {
             .add(is_certain || kept != Tri::Yes, kept == Tri::Yes);
         self.at_best
             .add(is_certain || kept != Tri::No, kept != Tri::No);
-        self.n_open += usize::from(match is_certain {
-            true => kept == Tri::Maybe,
-            false => kept != Tri::Yes,
-        });
+        self.n_open += usize::from(if is_certain { kept == Tri::Maybe } else { kept != Tri::Yes });
         if is_certain && kept == Tri::No {
             self.n_violations += 1;
             self.violating.extend(call.map(|call| call as u32));

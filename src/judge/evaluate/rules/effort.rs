@@ -441,9 +441,10 @@ impl<'a> EffortLook<'a> {
             ),
         };
         // Calls made of log records have no span around them.
-        let is_known = match self.trajectory.subject.is_some() {
-            true => start != 0 && end >= start,
-            false => !untimed && (end != 0 || calls.is_empty()),
+        let is_known = if self.trajectory.subject.is_some() {
+            start != 0 && end >= start
+        } else {
+            !untimed && (end != 0 || calls.is_empty())
         };
         self.no_duration |= !is_known;
         let is_certain = !self.trajectory.cut_short
@@ -452,10 +453,7 @@ impl<'a> EffortLook<'a> {
         let is_kept = i64::try_from(nanos).is_ok_and(|nanos| nanos <= most.nanos());
         LimitFound {
             limit: Limit::Duration,
-            kept: match is_known && is_certain {
-                true => Tri::from(is_kept),
-                false => Tri::Maybe,
-            },
+            kept: if is_known && is_certain { Tri::from(is_kept) } else { Tri::Maybe },
             actual: is_known.then_some(nanos.div_ceil(1_000_000)),
             calls: Vec::new(),
             block: 1,

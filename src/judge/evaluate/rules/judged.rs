@@ -117,12 +117,11 @@ impl<'a> RuleJudge<'a> {
         {
             found.n_earlier_turns = earlier.n_turns;
         }
-        let share = match self.trajectory.cut_short {
-            true => {
-                let has_order = self.intervals.concurrency() != Concurrency::Reply;
-                for_good(rule, share, &found, has_order, || self.has_ended(rule))
-            }
-            false => share,
+        let share = if self.trajectory.cut_short {
+            let has_order = self.intervals.concurrency() != Concurrency::Reply;
+            for_good(rule, share, &found, has_order, || self.has_ended(rule))
+        } else {
+            share
         };
         (share, found)
     }
@@ -229,13 +228,11 @@ impl<'a> RuleJudge<'a> {
     /// The first or the last call: those that no other call is before, or after.
     fn edge(&mut self, shape: &RuleShape<'a>, is_first: bool) -> Tally {
         let fits = self.fits(shape.a);
-        let earlier_turn = match is_first {
-            true => self.earlier_turn(shape.a),
-            false => None,
-        };
-        let intervals = match is_first {
-            true => &self.intervals,
-            false => backwards(&mut self.backwards, &self.intervals),
+        let earlier_turn = if is_first { self.earlier_turn(shape.a) } else { None };
+        let intervals = if is_first {
+            &self.intervals
+        } else {
+            backwards(&mut self.backwards, &self.intervals)
         };
         let Some(first_end) = intervals.end.iter().min() else {
             return Tally::default();
@@ -265,9 +262,10 @@ impl<'a> RuleJudge<'a> {
                 beside: at_edge.iter().copied().find(|&call| is_right(call)),
             }
         };
-        match is_unplaced && now.max(at_best) == Tri::Maybe {
-            true => self.untimed = self.untimed.or(self.intervals.first_untimed(|_| true)),
-            false => self.overlap |= now == Tri::Maybe,
+        if is_unplaced && now.max(at_best) == Tri::Maybe {
+            self.untimed = self.untimed.or(self.intervals.first_untimed(|_| true))
+        } else {
+            self.overlap |= now == Tri::Maybe
         }
         let mut kept = if now == at_best { now } else { Tri::Maybe };
         if kept == Tri::No && earlier_turn.is_some() {

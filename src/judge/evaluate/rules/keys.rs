@@ -115,11 +115,7 @@ impl<'a> ReadPaths<'a> {
         let on_path = |place: &Place| {
             let [(side, call), (_, other)] = of;
             if let Some(copies) = place.copies.as_ref().filter(|_| side != of[1].0) {
-                let pair = if side == 0 {
-                    [call, other]
-                } else {
-                    [other, call]
-                };
+                let pair = if side == 0 { [call, other] } else { [other, call] };
                 return copies.get(&pair).copied().unwrap_or(Tri::Maybe);
             }
             let found =
@@ -184,9 +180,10 @@ impl ReadPath {
         numbering: &mut Numbering<'a>,
         captured: &mut CapturedValues<'a>,
     ) -> Found {
-        let value = match self.path.of_result {
-            true => captured.result_json(call_idx),
-            false => captured.args(call_idx),
+        let value = if self.path.of_result {
+            captured.result_json(call_idx)
+        } else {
+            captured.args(call_idx)
         };
         let values = match value {
             Known::Value(value) => self.path.values(value),

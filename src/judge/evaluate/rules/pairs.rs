@@ -110,11 +110,7 @@ impl Pair<'_, '_> {
             }
             let is_left = captured.spend(cost);
             answers.is_exhausted |= !is_left;
-            let now = if is_left {
-                so_far.kept(call)
-            } else {
-                Tri::Maybe
-            };
+            let now = if is_left { so_far.kept(call) } else { Tri::Maybe };
             let mut kept = match &bounds {
                 Some([one, other]) if is_left => match (one.kept(call), other.kept(call)) {
                     (one, other) if one == other => one,
@@ -182,10 +178,7 @@ impl<'p, 'v> Asked<'p, 'v> {
         counts_unknown: [bool; 2],
         has_unplaced: bool,
     ) -> Self {
-        let [own, other] = match question.of_b {
-            false => pair.fits,
-            true => [pair.fits[1], pair.fits[0]],
-        };
+        let [own, other] = if question.of_b { [pair.fits[1], pair.fits[0]] } else { pair.fits };
         let [unknown_partners, unknown_blockers] = counts_unknown;
         // A partner that is asked for has ended. One that is barred need not have, unless its end
         // decides how near it is.
@@ -196,12 +189,13 @@ impl<'p, 'v> Asked<'p, 'v> {
                 Some(Near::Any) => false,
                 Some(Near::Within(_)) => intervals.is_unplaced(call),
             };
-            let (fits, has_ended) = match unknown_partners {
-                false => (
+            let (fits, has_ended) = if unknown_partners {
+                (*fit > Tri::No, pair.ended[call] > Tri::No)
+            } else {
+                (
                     *fit == Tri::Yes && !may_be_far,
                     pair.ended[call] == Tri::Yes,
-                ),
-                true => (*fit > Tri::No, pair.ended[call] > Tri::No),
+                )
             };
             fits && (counts_partial || has_ended)
         };
@@ -284,10 +278,11 @@ impl<'p, 'v> Asked<'p, 'v> {
     /// Does the call keep the rule?
     fn kept(&self, x: usize) -> Tri {
         let is_anywhere = self.question.place == Direction::Anywhere;
-        let has_partner = match is_anywhere {
-            true => self.partners(x, self.near).next().is_some(),
-            false => (self.first_after(x, self.partners(x, self.near)))
-                .is_some_and(|y| self.in_between(x, y).is_none()),
+        let has_partner = if is_anywhere {
+            self.partners(x, self.near).next().is_some()
+        } else {
+            (self.first_after(x, self.partners(x, self.near)))
+                .is_some_and(|y| self.in_between(x, y).is_none())
         };
         let may_have_one = || {
             // In every order, of the calls that may not come in between the one that ends first
@@ -298,10 +293,12 @@ impl<'p, 'v> Asked<'p, 'v> {
                 limit.is_none_or(|z| self.intervals.start[y] <= self.intervals.end[z])
             })
         };
-        match has_partner || is_anywhere || !may_have_one() {
-            true => Tri::from(has_partner != self.question.bars),
-            false if self.has_unplaced => Tri::Maybe,
-            false => kept_in_some(self.question.overlap),
+        if has_partner || is_anywhere || !may_have_one() {
+            Tri::from(has_partner != self.question.bars)
+        } else if self.has_unplaced {
+            Tri::Maybe
+        } else {
+            kept_in_some(self.question.overlap)
         }
     }
 

@@ -27,10 +27,7 @@ pub(crate) fn violation(
         trajectory,
         shows_values: explain.values,
         calls: &trajectory.tool_calls,
-        place: match trajectory.is_agent_run {
-            true => "in this run",
-            false => "in this trace",
-        },
+        place: if trajectory.is_agent_run { "in this run" } else { "in this trace" },
     };
     let mut sentence = match call {
         Some(call) => explanation.of_call(*call, breach),
@@ -187,15 +184,12 @@ impl RuleExplanation<'_> {
         let (path, max) = (code(of.as_str()), max.text());
         let calls = counted(n_calls, "call", "calls");
         let (within, same) = (self.within(), self.same(None));
-        match self.shows_values {
-            true => format!(
+        if self.shows_values {
+            format!(
                 "{path} of {calls} of {a}{same} sums to {sum}{within} (at most {max}), at {called}"
-            ),
-            false => {
-                format!(
-                    "{path} of {calls} of {a}{same} sums to more than {max}{within}, at {called}"
-                )
-            }
+            )
+        } else {
+            format!("{path} of {calls} of {a}{same} sums to more than {max}{within}, at {called}")
         }
     }
 
@@ -219,9 +213,10 @@ impl RuleExplanation<'_> {
             Lack::TooFar(other, millis) => {
                 let millis = u64::try_from(millis).unwrap_or(0);
                 let gap = duration_text(std::time::Duration::from_millis(millis));
-                let (nearest, when) = match after {
-                    true => ("next", format!("came after {gap}")),
-                    false => ("last", format!("had ended {gap} before")),
+                let (nearest, when) = if after {
+                    ("next", format!("came after {gap}"))
+                } else {
+                    ("last", format!("had ended {gap} before"))
                 };
                 format!(
                     "no {asked} {side} {called}{same}{within}: the {nearest}, call {}, {when}",
@@ -229,11 +224,7 @@ impl RuleExplanation<'_> {
                 )
             }
             Lack::InBetween(other, Some(partner)) => {
-                let (came, which) = if after {
-                    ("before", "next")
-                } else {
-                    ("after", "last")
-                };
+                let (came, which) = if after { ("before", "next") } else { ("after", "last") };
                 format!(
                     "{called} has no {asked}{same} of its own: {} came {came} the {which} \
                      (call {})",

@@ -53,9 +53,10 @@ impl Total<'_, '_> {
             for (&y, addends) in calls.iter().zip(addends.iter().filter(|_| is_left)) {
                 sums.add(self.counts(x, y), addends);
             }
-            let kept = match is_left && !has_none {
-                true => sums.kept(self.max, has_negative),
-                false => Tri::Maybe,
+            let kept = if is_left && !has_none {
+                sums.kept(self.max, has_negative)
+            } else {
+                Tri::Maybe
             };
             let activation = Activation {
                 is_certain: self.fits[x] == Tri::Yes,

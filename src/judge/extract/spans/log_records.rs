@@ -48,9 +48,10 @@ pub fn place(record: LogRecord) -> Option<PlacedRecord> {
 
 /// The trace of a record, if it can have one: see [`place`].
 pub fn trace_of_record(record: &LogRecord) -> Option<TraceId> {
-    match holds_messages(record) {
-        true => record.named_trace(),
-        false => trace_of_call(record),
+    if holds_messages(record) {
+        record.named_trace()
+    } else {
+        trace_of_call(record)
     }
 }
 

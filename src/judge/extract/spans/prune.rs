@@ -36,11 +36,7 @@ pub(super) fn prune(
                 _ if keys::is_payload(attribute.key) => {
                     let kept = payload(attribute, class.model, class.agent_run, requests)?;
                     let is_reply = class.model || holds_run;
-                    Some(if is_reply {
-                        kept
-                    } else {
-                        with_short_result(kept, max_value_size)
-                    })
+                    Some(if is_reply { kept } else { with_short_result(kept, max_value_size) })
                 }
                 _ => Some(attribute),
             }

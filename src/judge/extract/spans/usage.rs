@@ -52,11 +52,7 @@ impl Usage {
 fn with_cached(input: u64, span: &View<'_>) -> u64 {
     let number = |keys| first(span, keys).unwrap_or_default();
     let cached = number(keys::CACHE_READS).saturating_add(number(keys::CACHE_WRITES));
-    if cached > input {
-        input.saturating_add(cached)
-    } else {
-        input
-    }
+    if cached > input { input.saturating_add(cached) } else { input }
 }
 
 /// The first of these attributes that holds a number, those of the span's own product before

@@ -182,11 +182,7 @@ impl<'a> View<'a> {
 /// Is a text this word, in any case and with or without quotes around it?
 pub(crate) fn is_word(text: &str, word: &str) -> bool {
     let is_quoted = text.len() > word.len();
-    let text = if is_quoted {
-        text.trim_matches('"')
-    } else {
-        text
-    };
+    let text = if is_quoted { text.trim_matches('"') } else { text };
     text.eq_ignore_ascii_case(word)
 }
 

@@ -246,11 +246,7 @@ fn spans_recognised_under_other_settings_are_recognised_again() {
             .collect();
         assert_eq!(
             names,
-            if kind == "tool" {
-                vec!["fetch"]
-            } else {
-                vec![]
-            },
+            if kind == "tool" { vec!["fetch"] } else { vec![] },
             "after {nth} changes"
         );
         let fresh = trace(&spans, &recogniser);

@@ -29,11 +29,7 @@ impl<'a> CallRecorder<'a> {
         Self {
             convention,
             service: &span.resource.service,
-            scope: if is_written_by_many(convention) {
-                span.scope
-            } else {
-                ScopeHash::default()
-            },
+            scope: if is_written_by_many(convention) { span.scope } else { ScopeHash::default() },
         }
     }
 }

@@ -245,11 +245,7 @@ fn announcement(roles: &SpanRoles<'_>, model: SpanIdx, max_size: usize) -> Annou
         of_records.calls.extend(of_record.calls);
         of_records.cut |= of_record.cut;
     }
-    if of_records.calls.is_empty() && own.cut {
-        own
-    } else {
-        of_records
-    }
+    if of_records.calls.is_empty() && own.cut { own } else { of_records }
 }
 
 /// Some instrumentations announce calls under ids of their own (`fc_…`), where results answer those

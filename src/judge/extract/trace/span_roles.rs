@@ -103,11 +103,7 @@ impl<'a> SpanRoles<'a> {
         let trace: &'a Trace = &readable.trace;
         let spans = &*trace.spans;
         let records = trace.records.iter().map(View::of_record).collect();
-        let view = if readable.is_made_of_records {
-            View::of_record_span
-        } else {
-            View::new
-        };
+        let view = if readable.is_made_of_records { View::of_record_span } else { View::new };
         let mut roles = Self {
             spans,
             recognised: Vec::with_capacity(spans.len()),

@@ -36,11 +36,8 @@ impl Tree {
         let ids = (0..)
             .zip(spans)
             .map(|(span_idx, (span, _))| (span.span_id, span_idx));
-        let by_id: HashMap<SpanId, SpanIdx> = if spans.len() > A_FEW {
-            ids.collect()
-        } else {
-            HashMap::new()
-        };
+        let by_id: HashMap<SpanId, SpanIdx> =
+            if spans.len() > A_FEW { ids.collect() } else { HashMap::new() };
         let find = |id: SpanId| match spans.len() {
             ..=A_FEW => spans.iter().position(|(span, _)| span.span_id == id),
             _ => by_id.get(&id).copied(),
@@ -111,9 +108,10 @@ impl Tree {
             }
             // A subtree is shifted together, up to the next change of process, which has a clock of
             // its own.
-            shift[span_idx] = match resources[span_idx] == resources[parent] {
-                true => shift[parent],
-                false => self.start[parent].saturating_sub(start),
+            shift[span_idx] = if resources[span_idx] == resources[parent] {
+                shift[parent]
+            } else {
+                self.start[parent].saturating_sub(start)
             };
             self.start[span_idx] = start.saturating_add(shift[span_idx]);
             self.clock_adjusted |= shift[span_idx] > 0;

@@ -52,11 +52,7 @@ pub(crate) fn set_for_calls(
             draft.call.uncertainty.may_fold || !starts.insert((line, draft.call.start_unix_nanos));
         let next = numbers.len() as u32;
         draft.call.uncertainty.line = *numbers
-            .entry(if stands_alone {
-                Line::Alone(draft.span)
-            } else {
-                line
-            })
+            .entry(if stands_alone { Line::Alone(draft.span) } else { line })
             .or_insert(next);
     }
 }
@@ -158,11 +154,7 @@ impl<'a> Gates<'a> {
                     let (span, class) = &roles.spans[parent];
                     let is_open = (span.end_unix_nanos == 0 || class.partial)
                         && roles.roles[parent].model_of != Some(parent);
-                    if is_open {
-                        Some(span.span_id)
-                    } else {
-                        of_span[parent]
-                    }
+                    if is_open { Some(span.span_id) } else { of_span[parent] }
                 }
             };
             of_span[span_idx] = gate;

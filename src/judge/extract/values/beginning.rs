@@ -107,9 +107,10 @@ fn closed(text: &str) -> Option<(String, Vec<String>)> {
                     }
                     break;
                 };
-                match is_key {
-                    true => level.key = Some(&text[at..at + length]),
-                    false => end = at + length,
+                if is_key {
+                    level.key = Some(&text[at..at + length])
+                } else {
+                    end = at + length
                 }
                 at += length;
             }

@@ -90,10 +90,7 @@ pub(crate) fn open_args(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> Pa
     let received = received(raw);
     if received.kept != KeptPart::Whole || raw.plain {
         let is_enveloped = envelope != Envelope::Plain && !raw.plain;
-        let received = match is_enveloped {
-            true => received.unopened(),
-            false => received,
-        };
+        let received = if is_enveloped { received.unopened() } else { received };
         return bounded(received, max_size).into();
     }
     let opened = match (&received.json, envelope) {
@@ -349,11 +346,7 @@ fn input_str(map: &Map<String, Json>) -> Option<Parsed> {
 /// The content of the envelope, or the value itself if there is none.
 fn open(json: Json, envelope: Envelope, opened: &mut OpenedResult) -> Result<Json, Json> {
     let Json::Object(mut map) = json else {
-        return if envelope == Envelope::Blocks {
-            blocks(json)
-        } else {
-            Err(json)
-        };
+        return if envelope == Envelope::Blocks { blocks(json) } else { Err(json) };
     };
     // LangChain's tools answer with a serialised ToolMessage, alone or as the one output of a run.
     if let Some(message) = tool_message(&mut map) {

@@ -62,11 +62,7 @@ impl<'a> Parser<'a> {
             '(' => {
                 let (mut items, comma) = self.items('(', ')', depth)?;
                 // Parentheses around a single value are a tuple only with a comma.
-                if items.len() == 1 && !comma {
-                    items.pop()
-                } else {
-                    Some(Value::Array(items))
-                }
+                if items.len() == 1 && !comma { items.pop() } else { Some(Value::Array(items)) }
             }
             '\'' | '"' | 'r' | 'b' | 'u' | 'R' | 'B' | 'U' => self.string().map(Value::String),
             'N' => self.word("None").then_some(Value::Null),

@@ -251,18 +251,15 @@ impl<'a> Input<'a> {
         let (revision, fingerprint) = (self.u32()?, self.u64()?);
         let agent_run = self.span_id(flags & OF_AGENT_RUN != 0)?;
         let subject = self.span_id(flags & HAS_SUBJECT != 0)?;
-        let criterion = match flags & FROM_RUN != 0 {
-            true => {
-                let evaluator = *names.get(self.u32()? as usize)?;
-                let name = [EXAMPLE, EXPECTED].into_iter().find(|known| *known == name);
-                name.zip(evaluate::evaluator_named(evaluator))
-                    .map(|(name, evaluator)| ReportedCriterion::FromRun { name, evaluator })
-            }
-            false => {
-                let mut registered = rules.criteria.iter();
-                let criterion = registered.find(|criterion| criterion.name == name);
-                criterion.cloned().map(ReportedCriterion::Registered)
-            }
+        let criterion = if flags & FROM_RUN != 0 {
+            let evaluator = *names.get(self.u32()? as usize)?;
+            let name = [EXAMPLE, EXPECTED].into_iter().find(|known| *known == name);
+            name.zip(evaluate::evaluator_named(evaluator))
+                .map(|(name, evaluator)| ReportedCriterion::FromRun { name, evaluator })
+        } else {
+            let mut registered = rules.criteria.iter();
+            let criterion = registered.find(|criterion| criterion.name == name);
+            criterion.cloned().map(ReportedCriterion::Registered)
         };
         Some(criterion.map(|criterion| ReportedEvaluation {
             criterion,
@@ -274,18 +271,16 @@ impl<'a> Input<'a> {
                 verdict,
                 revision,
             },
-            state: match flags & WITHDRAWN != 0 {
-                true => ReportState::Withdrawn,
-                false => ReportState::Unconfirmed,
+            state: if flags & WITHDRAWN != 0 {
+                ReportState::Withdrawn
+            } else {
+                ReportState::Unconfirmed
             },
         }))
     }
 
     fn span_id(&mut self, is_there: bool) -> Option<Option<SpanId>> {
-        match is_there {
-            true => SpanId::try_new(self.take(8)?).map(Some),
-            false => Some(None),
-        }
+        if is_there { SpanId::try_new(self.take(8)?).map(Some) } else { Some(None) }
     }
 
     fn take(&mut self, n_bytes: usize) -> Option<&'a [u8]> {

@@ -177,10 +177,7 @@ fn tool_in_name<'a>(span: &View<'a>) -> Option<&'a str> {
     let Some(rest) = name_after(span.name(), "execute_tool") else {
         return Some(bare_name(span.name())).filter(|name| *name != span.name());
     };
-    match span.has(keys::TRANSFER_MODE) {
-        true => rest.split(' ').next(),
-        false => Some(rest),
-    }
+    if span.has(keys::TRANSFER_MODE) { rest.split(' ').next() } else { Some(rest) }
 }
 
 /// The answer of ADK's `ReflectAndRetryToolPlugin` for a tool that failed. A text search, since the
@@ -243,11 +240,7 @@ fn settle_runs(spans: &mut RecognisedSpans<'_, '_>) {
     for &span_idx in spans.parents_first {
         let above = spans.parent[span_idx].and_then(|parent| {
             let is_run = spans.spans[parent].agent.is_some();
-            if is_run {
-                Some(parent)
-            } else {
-                run_above[parent]
-            }
+            if is_run { Some(parent) } else { run_above[parent] }
         });
         run_above[span_idx] = above;
         if !is_unsettled(&spans.spans[span_idx]) {
