@@ -15,6 +15,9 @@ SCRIPT = [
     [("transfer", {"amount": 1500, "to": "B-2"})],
     [("transfer", {"amount": 900, "to": "B-2"})],
 ]
+# What the user says in a chat, turn by turn. The first turn makes the calls of the first reply, the
+# last one all others; elsewhere the last one is all that is said.
+CHAT = ["I am ann, sign me in.", "Thank you. Is B-2 mine?", "Send 1500 to B-2."]
 TEXT = "Done: 900 were sent to B-2."
 MODEL = "gpt-4o-2024-08-06"
 NUMBERS = itertools.count(1)
@@ -22,12 +25,13 @@ NUMBERS = itertools.count(1)
 SEEN = {}
 
 
-def next_calls(n_results, offered):
-    """The calls after so many results, with their ids; none where the script is over."""
+def next_calls(n_results, offered, request):
+    """The calls after so many results, with their ids; none where the turn is over."""
     if not offered:
         return []
     seen = 0
-    for calls in SCRIPT:
+    words = json.dumps(request)
+    for calls in SCRIPT[:1] if CHAT[0] in words and CHAT[-1] not in words else SCRIPT:
         if n_results <= seen:
             return [(f"call_r{n_results}i{i}", *call) for i, call in enumerate(calls)]
         seen += len(calls)
@@ -93,7 +97,7 @@ class Model(http.server.BaseHTTPRequestHandler):
             content = f"[[ ## reasoning ## ]]\nok\n\n[[ ## answer ## ]]\n{TEXT}\n"
         calls = [
             {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(args)}}
-            for id, name, args in next_calls(n_results, offered)
+            for id, name, args in next_calls(n_results, offered, request)
         ]
         reason = "tool_calls" if calls else "stop"
         usage = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
@@ -142,7 +146,7 @@ class Model(http.server.BaseHTTPRequestHandler):
                 "arguments": json.dumps(args),
                 "status": "completed",
             }
-            for id, name, args in next_calls(n_results, offered)
+            for id, name, args in next_calls(n_results, offered, request)
         ]
         number = next(NUMBERS)
         if not output:
@@ -227,7 +231,7 @@ class Model(http.server.BaseHTTPRequestHandler):
         SEEN[f"msg_{number:04d}"] = (n_results, offered)
         content = [
             {"type": "tool_use", "id": id, "name": name, "input": args}
-            for id, name, args in next_calls(n_results, offered)
+            for id, name, args in next_calls(n_results, offered, request)
         ]
         reason = "tool_use" if content else "end_turn"
         content = content or [{"type": "text", "text": TEXT}]

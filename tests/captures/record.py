@@ -154,6 +154,7 @@ def run(command, folder, head, scenario):
         "PACKAGES": re.sub(r"(?<=\S)@\S+", "", head["packages"]),
         "INSTRUMENTATION": head["instrumentation"],
         "SCENARIO": scenario,
+        "QUESTIONS": "\n".join(model.CHAT if scenario == "chat" else model.CHAT[-1:]),
         **dict(word.split("=", 1) for word in head.get("env", "").split()),
     }
     expected = folder / "expected.json"
@@ -209,17 +210,24 @@ def what_changed(spanscore, name, scenario, old, new):
 
 def mistakes(spanscore, files):
     """What spanscore extracts from the requests and the agent did not do, or the other way round."""
-    truth = json.loads(files["expected.json"])["tool_calls"]
+    expected = json.loads(files["expected.json"])
+    truth = expected["tool_calls"]
     with tempfile.TemporaryDirectory() as folder:
         for file, body in files.items():
             if file != "expected.json":
                 pathlib.Path(folder, file).write_bytes(body)
         inspect = [spanscore, "inspect", "--format", "jsonl", folder]
         done = subprocess.run(inspect, check=True, capture_output=True, cwd=folder)
-    lines = map(json.loads, done.stdout.splitlines())
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    lines = [line for line in lines if line["tool_calls"]]
     extracted = [call for line in lines for call in line["tool_calls"]]
+    session = expected.get("session_id")
     found = set()
-    for call in truth:
+    if session and any(line["session"] != session for line in lines):
+        found.add(f"a session is not {session}")
+    steps = [step_of_agent(truth, call) for call in truth]
+    for call, step in zip(truth, steps):
+        call["step"] = step
         same_name = [other for other in extracted if other["name"] == call["name"]]
         same = [other for other in same_name if other["args"] == call["args"]]
         if not same_name:
@@ -227,10 +235,17 @@ def mistakes(spanscore, files):
             continue
         other = (same or same_name)[0]
         extracted.remove(other)
-        for field in ("args", "result", "error", "agent", "call_id"):
+        for field in ("args", "result", "error", "agent", "call_id", "step"):
             if call.get(field) is not None and other[field] != call[field]:
                 found.add(f"{field} of {call['name']} is {other[field]!r}, not {call[field]!r}")
     return found | {f"{call['name']} was not called" for call in extracted}
+
+
+def step_of_agent(truth, call):
+    """How many replies asked the agent for calls before, since the user's message."""
+    if call.get("step"):
+        own = [of for of in truth if (of["agent"], of["turn"]) == (call["agent"], call["turn"])]
+        return len({of["step"] for of in own if of["step"] < call["step"]})
 
 
 def words(files):

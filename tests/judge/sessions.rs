@@ -4,10 +4,8 @@
 //! about other frameworks' sessions.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::time::Duration;
 
-use flate2::read::GzDecoder;
 use judge::assemble::Settings;
 use judge::evaluate::{Coverage, Evaluation};
 use judge::pipeline::{
@@ -18,6 +16,7 @@ use otlp::scan::scan;
 use otlp::span::{Batch, Now, TraceId};
 use serde_json::{Value, json};
 
+use crate::support::captures::{self, Scenario};
 use crate::support::now;
 use crate::support::records::rules_of;
 use crate::support::spans::{SpanCall, attribute, request, spans_of_run};
@@ -483,19 +482,19 @@ fn a_run_of_one_agent_says_so() {
     );
 }
 
-/// Chats of three turns, recorded with a scripted model: the first turn calls `authenticate`, the
-/// last one `transfer`.
-const CHATS: [&str; 3] = ["langgraph", "openai-agents", "pydantic-ai"];
+/// Captured chats of three turns: the first turn calls `authenticate`, the last one `transfer`.
+const CHATS: [&str; 3] = [
+    "langgraph-openinference/chat",
+    "openai-agents-openinference/chat",
+    "pydantic-ai/chat",
+];
 
-/// The traces of a recording, in the order of their starts.
-fn recorded(chat: &str, rules: &Rules) -> Vec<Batch> {
-    let path = format!("{}/tests/data/chat-{chat}.traces.pb.gz", crate::ROOT);
-    let mut body = Vec::new();
-    let file = std::fs::File::open(path).unwrap();
-    GzDecoder::new(file).read_to_end(&mut body).unwrap();
-    let batch = scan(&body, Some(rules.keys())).unwrap().batch;
+/// The traces of a chat, in the order of their starts.
+fn recorded(chat: &Scenario, rules: &Rules) -> Vec<Batch> {
+    let bodies = chat.requests.iter().map(|(_, body)| body);
+    let scanned = bodies.map(|body| scan(body, Some(rules.keys())).unwrap());
     let mut traces: BTreeMap<TraceId, Batch> = BTreeMap::new();
-    for span in batch.spans {
+    for span in scanned.flat_map(|scanned| scanned.batch.spans) {
         let trace = traces.entry(span.trace_id).or_default();
         trace.spans.push(span);
     }
@@ -511,11 +510,14 @@ fn the_criterion_of_the_readme_gives_no_false_alarm_on_a_recorded_chat() {
     let block = blocks.find(|block| block.contains("name: authenticate-first"));
     let config = block.unwrap().trim_start_matches("yaml");
     let config: Value = serde_saphyr::from_str(config).unwrap();
-    for chat in CHATS {
+    let mut chats = captures::scenarios();
+    chats.retain(|scenario| CHATS.contains(&&*scenario.name));
+    assert_eq!(chats.len(), CHATS.len());
+    for chat in &chats {
         let mut process = Process::new(Settings::replay());
         process.rules = rules_of(json!([config["criteria"][0]]));
         let turns = recorded(chat, &process.rules);
-        assert_eq!(turns.len(), 3, "{chat}");
+        assert_eq!(turns.len(), 3, "{}", chat.name);
         let starts = turns[0].spans.iter().map(|span| span.start_unix_nanos);
         let start = starts.min().unwrap() - SECOND;
         let all = [CALLED, NOT_SEEN].map(|expected| (expected, Settings::replay()));
@@ -537,7 +539,8 @@ fn the_criterion_of_the_readme_gives_no_false_alarm_on_a_recorded_chat() {
             let told: Vec<String> = told.iter().map(self::told).collect();
             assert!(
                 told.len() == 1 && told[0].starts_with(expected),
-                "{chat}: {told:?}"
+                "{}: {told:?}",
+                chat.name
             );
         }
     }

@@ -11,7 +11,7 @@ const PLAN = {
   'transfer 1500': ['call_r3i0', 3, null],
   'transfer 900': ['call_r4i0', 4, null],
 };
-export const QUESTION = 'Send 1500 to B-2.';
+export const QUESTION = process.env.QUESTIONS.split('\n').at(-1);
 // What is true of all calls, and of the run.
 export const TRUTH = { agent: 'bank_agent', session_id: null, call_ids: true, steps: true };
 const calls = [];

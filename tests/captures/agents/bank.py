@@ -17,12 +17,14 @@ PLAN = {
     ("transfer", 1500): ("call_r3i0", 3, None),
     ("transfer", 900): ("call_r4i0", 4, None),
 }
-QUESTION = "Send 1500 to B-2."
+QUESTIONS = os.environ["QUESTIONS"].splitlines()
+QUESTION = QUESTIONS[-1]
 # What is true of all calls, and of the run.
 TRUTH = {"agent": "bank_agent", "session_id": None, "call_ids": True, "steps": True, "parallel": True}
 # What a tool that fails raises: some frameworks go on only after an error of their own.
 ERROR = ValueError
 CALLS = []
+TURN = 1
 LOCK = threading.Lock()
 
 
@@ -30,7 +32,14 @@ def noted(name, args, result, error=False):
     call_id, step, group = PLAN[name, next(iter(args.values()))]
     call = {"name": name, "args": args, "result": result, "error": error, "call_id": call_id}
     with LOCK:
-        CALLS.append({**call, "step": step, "parallel_group": group, "turn": 1})
+        CALLS.append({**call, "step": step, "parallel_group": group, "turn": TURN})
+
+
+def turns():
+    """What the user says, turn by turn."""
+    global TURN
+    for TURN, question in enumerate(QUESTIONS, 1):
+        yield question
 
 
 def authenticate(user: str) -> dict:
@@ -173,7 +182,7 @@ def finish():
         "packages": packages,
         "language": "python",
         "session_id": TRUTH["session_id"],
-        "conversation_turns": 1,
+        "conversation_turns": TURN,
         "tool_calls": calls,
     }
     with open("expected.json", "w") as file:
