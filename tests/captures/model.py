@@ -29,6 +29,8 @@ def next_calls(n_results, offered, request):
     """The calls after so many results, with their ids; none where the turn is over."""
     if not offered:
         return []
+    if offered == ["transfer_to_agent"]:
+        return [("call_t", "transfer_to_agent", {"agent_name": "bank_agent"})]
     seen = 0
     words = json.dumps(request)
     for calls in SCRIPT[:1] if CHAT[0] in words and CHAT[-1] not in words else SCRIPT:

@@ -151,7 +151,7 @@ def run(command, folder, head, scenario):
         "HAYSTACK_TELEMETRY_ENABLED": "False",
         "CREWAI_DISABLE_TELEMETRY": "true",
         "AGNO_TELEMETRY": "false",
-        "PACKAGES": re.sub(r"(?<=\S)@\S+", "", head["packages"]),
+        "PACKAGES": re.sub(r"(?<=\S)@\S+|\[\S+\]", "", head["packages"]),
         "INSTRUMENTATION": head["instrumentation"],
         "SCENARIO": scenario,
         "QUESTIONS": "\n".join(model.CHAT if scenario == "chat" else model.CHAT[-1:]),

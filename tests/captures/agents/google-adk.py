@@ -1,9 +1,11 @@
 # packages: google-adk litellm opentelemetry-sdk
 # instrumentation: google-adk native
 # env: OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental
+# scenarios: bank transfer
 """An agent of Google's ADK."""
 
 import asyncio
+import os
 
 from bank import QUESTION, TOOLS, TRUTH, provider
 
@@ -21,6 +23,9 @@ agent = Agent(
     tools=TOOLS,
     on_tool_error_callback=lambda tool, args, tool_context, error: {"error": str(error)},
 )
+if os.environ["SCENARIO"] == "transfer":
+    # One without tools, which hands over to the one that has them.
+    agent = Agent(name="coordinator", model=LiteLlm("openai/gpt-4o"), sub_agents=[agent])
 
 
 async def main():

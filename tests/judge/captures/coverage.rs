@@ -77,6 +77,7 @@ impl Coverage {
                         .filter(|call| call["call_id"].is_string())
                         .count(),
                 ),
+                "steps" => of_found(calls.iter().filter(|call| call["step"].is_u64()).count()),
                 _ => n_found,
             };
             let (there, shown) = row.counts.entry(column).or_default();
