@@ -366,7 +366,7 @@ fn notes_mark_a_call_reported_twice_and_a_span_that_only_looks_like_a_run() {
         (1, "the same run of the agent desk"),
         (2, "tool call (gen_ai)"),
         (1, "the same call as span 0000000000000003"),
-        (0, "no agent run: nothing in it uses tools (vercel_ai)"),
+        (0, "no agent run: it calls no tool itself (vercel_ai)"),
     ];
     assert_eq!(
         notes,

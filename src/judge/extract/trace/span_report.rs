@@ -51,7 +51,8 @@ pub enum SpanRole {
     },
     /// Directly within a run of this agent, and so the same run.
     InnerRun(Arc<str>),
-    /// Marked like an agent's run, but nothing in it uses tools.
+    /// Marked like an agent's run, but it calls no tool itself: a plain completion, or a workflow
+    /// around the runs of agents.
     Completion(Arc<str>),
     /// A call of a model, recognised by this convention.
     Model(Arc<str>),
@@ -76,7 +77,7 @@ impl fmt::Display for SpanRole {
             }
             Self::InnerRun(name) => write!(f, "the same run of the agent {name}"),
             Self::Completion(convention) => {
-                write!(f, "no agent run: nothing in it uses tools ({convention})")
+                write!(f, "no agent run: it calls no tool itself ({convention})")
             }
             Self::Model(convention) => write!(f, "model call ({convention})"),
             Self::InnerModel => f.write_str("model call within another"),
