@@ -35,7 +35,12 @@ def next_calls(n_results, offered, request):
     words = json.dumps(request)
     for calls in SCRIPT[:1] if CHAT[0] in words and CHAT[-1] not in words else SCRIPT:
         if n_results <= seen:
-            return [(f"call_r{n_results}i{i}", *call) for i, call in enumerate(calls)]
+            # Semantic Kernel offers a tool under its own name with a plugin's in front.
+            named = lambda name: next((it for it in offered if it.endswith(f"-{name}")), name)
+            return [
+                (f"call_r{n_results}i{i}", named(name), args)
+                for i, (name, args) in enumerate(calls)
+            ]
         seen += len(calls)
     if "final_answer" in offered:
         return [("call_last", "final_answer", {"answer": TEXT})]

@@ -20,7 +20,14 @@ PLAN = {
 QUESTIONS = os.environ["QUESTIONS"].splitlines()
 QUESTION = QUESTIONS[-1]
 # What is true of all calls, and of the run.
-TRUTH = {"agent": "bank_agent", "session_id": None, "call_ids": True, "steps": True, "parallel": True}
+TRUTH = {
+    "agent": "bank_agent",
+    "plugin": "",
+    "session_id": None,
+    "call_ids": True,
+    "steps": True,
+    "parallel": True,
+}
 # What a tool that fails raises: some frameworks go on only after an error of their own.
 ERROR = ValueError
 CALLS = []
@@ -168,6 +175,7 @@ def finish():
     calls = sorted(CALLS, key=lambda call: call["call_id"])
     for call in calls:
         call["agent"] = TRUTH["agent"]
+        call["name"] = TRUTH["plugin"] + call["name"]
         if not TRUTH["call_ids"]:
             call["call_id"] = None
         if not TRUTH["steps"]:
