@@ -1,4 +1,4 @@
-//! Two files in which every field of every evaluator is wrong. Does not prove that a remedy works.
+//! Three files in which every field of every evaluator is wrong. Does not prove that a remedy works.
 
 use std::collections::BTreeSet;
 
@@ -7,6 +7,7 @@ use super::{messages, titles};
 const TEXT: &str = include_str!("wrong_evaluators.yaml");
 /// A file of its own, since at most a hundred mistakes of one file are reported.
 const RULES: &str = include_str!("wrong_rules.yaml");
+const VALUES: &str = include_str!("wrong_values.yaml");
 
 /// The report; each wrong line must have its message.
 fn report_of(text: &str) -> String {
@@ -52,6 +53,11 @@ fn every_wrong_field_of_an_evaluator_is_reported_at_its_place() {
 #[test]
 fn every_wrong_field_of_rules_references_and_limits_is_reported_at_its_place() {
     insta::assert_snapshot!(report_of(RULES));
+}
+
+#[test]
+fn every_wrong_field_about_values_is_reported_at_its_place() {
+    insta::assert_snapshot!(report_of(VALUES));
 }
 
 /// The fields of a criterion, one of them without a value, and the path of that one.
