@@ -22,7 +22,7 @@ mod tests {
     use crate::support::repetitions::number;
 
     /// Random arrivals of each session; `.ci/extended properties` has more rounds.
-    const N_ARRIVALS: u64 = 2;
+    const N_ARRIVALS: u64 = 1;
 
     /// One criterion for the trace, one for each agent run, one that looks at arguments, one that
     /// only some traces are selected for, and those that look at times.

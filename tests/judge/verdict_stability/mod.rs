@@ -168,7 +168,7 @@ fn no_verdict_given_early_on_a_captured_trace_changes() {
 #[test]
 fn no_verdict_given_early_on_a_made_trace_changes() {
     let mut early = Early::default();
-    for seed in 0..60 * number("SPANSCORE_TEST_ROUNDS", 1) {
+    for seed in 0..40 * number("SPANSCORE_TEST_ROUNDS", 1) {
         let mut random = Rng::with_seed(seed);
         let request = generated_traces::request(&mut random);
         let none = rules(&[]).without_judgement();

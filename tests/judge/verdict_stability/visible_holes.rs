@@ -25,7 +25,7 @@ const LOCAL: u32 = 0x101;
 const REMOTE: u32 = 0x301;
 
 /// Losses for each captured session; `.ci/extended properties` has more rounds.
-const N_LOSSES: usize = 3;
+const N_LOSSES: usize = 2;
 
 fn verdicts(judged: &Judged) -> BTreeMap<Subject, (&Evaluation, Verdict)> {
     let evaluations = judged.evaluations.iter();
