@@ -1,4 +1,5 @@
-//! Three files in which every field of every evaluator is wrong. Does not prove that a remedy works.
+//! Three files in which every field of every evaluator is wrong. Does not prove that a remedy
+//! works.
 
 use std::collections::BTreeSet;
 
