@@ -14,7 +14,7 @@ use super::value_path::{PathValues, is_one_of};
 const MIN_WHOLE: usize = 8;
 
 /// Most bytes of one value that are looked up: an index takes some 40 bytes for each.
-const MAX_INDEXED: usize = 1 << 20;
+const MAX_INDEXED: u64 = 1 << 20;
 
 /// Takes work off a budget; `false` if too little is left.
 pub(crate) type Spend<'s> = dyn FnMut(u64) -> bool + 's;
@@ -30,10 +30,12 @@ pub(crate) enum Copied {
     Shared(usize),
 }
 
-/// The texts and numbers in the values at a path.
+/// The texts and numbers in the values at a path, but for empty ones.
 #[derive(Debug, Default)]
 pub(crate) struct TextLeaves<'v> {
     texts: Vec<Text<'v>>,
+    /// The work of reading all of them.
+    cost: u64,
     /// More of them may lie behind a cut.
     is_open: bool,
 }
@@ -49,8 +51,8 @@ impl<'v> TextLeaves<'v> {
     /// Of values some of which are incomplete.
     pub(crate) fn new(found: &PathValues<'v>, incomplete: &[&Value]) -> Self {
         let mut texts = Self {
-            texts: Vec::new(),
             is_open: found.is_open,
+            ..Self::default()
         };
         for value in &found.values {
             texts.add(value, incomplete);
@@ -61,8 +63,13 @@ impl<'v> TextLeaves<'v> {
     fn add(&mut self, value: &'v Value, incomplete: &[&Value]) {
         let is_cut = is_one_of(value, incomplete);
         let mut add = |text: &'v str| {
-            let text = text.into();
-            self.texts.push(Text { text, is_cut });
+            if text.is_empty() {
+                self.is_open |= is_cut;
+            } else {
+                self.cost += cost(text);
+                let text = text.into();
+                self.texts.push(Text { text, is_cut });
+            }
         };
         match value {
             Value::String(text) => add(text),
@@ -89,6 +96,7 @@ impl<'v> TextLeaves<'v> {
         };
         TextLeaves {
             texts: self.texts.into_iter().map(owned).collect(),
+            cost: self.cost,
             is_open: self.is_open,
         }
     }
@@ -103,14 +111,15 @@ impl<'v> TextLeaves<'v> {
         self.is_open || self.texts.iter().any(|text| text.is_cut)
     }
 
-    fn n_bytes(&self) -> usize {
-        self.texts.iter().map(|text| text.text.len()).sum()
-    }
-
     /// [`Tri::Maybe`] where a text of these may have been cut off together with a whole value.
     fn behind_cut(&self) -> Tri {
         if self.is_open { Tri::Maybe } else { Tri::No }
     }
+}
+
+/// The work of reading a text, or of looking for one.
+fn cost(text: &str) -> u64 {
+    text.len() as u64 + 16
 }
 
 /// The first values of a pair, prepared for comparing them with several others.
@@ -123,10 +132,9 @@ pub(crate) struct Source<'t, 'v> {
 
 impl<'t, 'v> Source<'t, 'v> {
     pub(crate) fn new(copied: Copied, texts: &'t TextLeaves<'v>, spend: &mut Spend<'_>) -> Self {
-        let n_bytes = texts.n_bytes();
         let runs = match copied {
             Copied::Shared(length) => {
-                (n_bytes <= MAX_INDEXED && spend(cost_of_runs(n_bytes, length))).then(|| {
+                (texts.cost <= MAX_INDEXED && spend(cost_of_runs(texts, length))).then(|| {
                     let runs = texts.texts.iter().flat_map(|text| {
                         runs(&text.text, length).map(|(at, run)| (run, (&*text.text, at)))
                     });
@@ -142,8 +150,13 @@ impl<'t, 'v> Source<'t, 'v> {
         }
     }
 
-    /// Is there a copy, as far as is known, and how many characters has it?
-    pub(crate) fn copy_in(&self, other: &TextLeaves<'_>, spend: &mut Spend<'_>) -> (Tri, usize) {
+    /// Is there a copy, as far as is known, and how many characters has it? `None` once the work is
+    /// used up.
+    pub(crate) fn copy_in(
+        &self,
+        other: &TextLeaves<'_>,
+        spend: &mut Spend<'_>,
+    ) -> Option<(Tri, usize)> {
         match self.copied {
             Copied::AInB => a_in_b(self.texts, other, spend),
             Copied::BInA => b_in_a(self.texts, other, spend),
@@ -151,20 +164,25 @@ impl<'t, 'v> Source<'t, 'v> {
         }
     }
 
-    fn shared(&self, length: usize, other: &TextLeaves<'_>, spend: &mut Spend<'_>) -> (Tri, usize) {
+    fn shared(
+        &self,
+        length: usize,
+        other: &TextLeaves<'_>,
+        spend: &mut Spend<'_>,
+    ) -> Option<(Tri, usize)> {
         let Some(indexed) = &self.runs else {
             spend(u64::MAX);
-            return (Tri::Maybe, 0);
+            return Some((Tri::Maybe, 0));
         };
-        if !spend(cost_of_runs(other.n_bytes(), length)) {
-            return (Tri::Maybe, 0);
+        if !spend(cost_of_runs(other, length)) {
+            return None;
         }
         let mut runs = other
             .texts
             .iter()
             .flat_map(|text| runs(&text.text, length).map(|(at, run)| (run, &text.text[at..])));
         let found = runs.find_map(|(run, here)| Some((indexed.get(run)?, here)));
-        match found {
+        Some(match found {
             Some(((text, at), here)) => {
                 let common = text[*at..].chars().zip(here.chars());
                 (
@@ -175,7 +193,7 @@ impl<'t, 'v> Source<'t, 'v> {
             None if self.texts.is_empty() || other.is_empty() => (Tri::No, 0),
             None if self.texts.is_cut() || other.is_cut() => (Tri::Maybe, 0),
             None => (Tri::No, 0),
-        }
+        })
     }
 }
 
@@ -188,52 +206,54 @@ fn runs(text: &str, length: usize) -> impl Iterator<Item = (usize, &str)> {
         .map(|(start, end)| (start, &text[start..end]))
 }
 
-fn cost_of_runs(n_bytes: usize, length: usize) -> u64 {
-    (n_bytes as u64).saturating_mul(1 + length as u64 / 8)
+fn cost_of_runs(texts: &TextLeaves<'_>, length: usize) -> u64 {
+    texts.cost.saturating_mul(1 + length as u64 / 8)
 }
 
-fn a_in_b(a: &TextLeaves<'_>, b: &TextLeaves<'_>, spend: &mut Spend<'_>) -> (Tri, usize) {
+fn a_in_b(a: &TextLeaves<'_>, b: &TextLeaves<'_>, spend: &mut Spend<'_>) -> Option<(Tri, usize)> {
     if a.is_empty() || b.is_empty() {
-        return (Tri::No, 0);
+        return Some((Tri::No, 0));
     }
     let mut found = a.behind_cut();
+    if !spend(a.texts.len() as u64) {
+        return None;
+    }
     for text in &a.texts {
-        let n_chars = text.text.chars().count();
-        if n_chars < MIN_WHOLE && !text.is_cut {
+        if text.text.chars().nth(MIN_WHOLE - 1).is_none() && !text.is_cut {
             continue;
         }
         found = found.max(b.behind_cut());
-        if !spend((text.text.len() + b.n_bytes()) as u64) {
-            return (Tri::Maybe, 0);
+        if !spend(cost(&text.text) + b.cost) {
+            return None;
         }
         let finder = memmem::Finder::new(text.text.as_bytes());
         for other in &b.texts {
             let is_inside = finder.find(other.text.as_bytes()).is_some();
             match (is_inside, text.is_cut) {
-                (true, false) => return (Tri::Yes, n_chars),
+                (true, false) => return Some((Tri::Yes, text.text.chars().count())),
                 (true, true) => found = Tri::Maybe,
                 (false, _) if other.is_cut => found = Tri::Maybe,
                 (false, _) => {}
             }
         }
     }
-    (found, 0)
+    Some((found, 0))
 }
 
-fn b_in_a(a: &TextLeaves<'_>, b: &TextLeaves<'_>, spend: &mut Spend<'_>) -> (Tri, usize) {
-    let sought = || {
-        b.texts
-            .iter()
-            .filter(|text| text.is_cut || !text.text.is_empty())
-    };
-    if sought().next().is_none() {
-        return (b.behind_cut(), 0);
+fn b_in_a(a: &TextLeaves<'_>, b: &TextLeaves<'_>, spend: &mut Spend<'_>) -> Option<(Tri, usize)> {
+    if a.is_empty() || b.is_empty() {
+        return Some((Tri::No, 0));
     }
-    let mut all = if b.is_open { Tri::Maybe } else { Tri::Yes };
-    for text in sought() {
+    let mut all = !b.behind_cut();
+    let mut longest = 0;
+    for sought in &b.texts {
+        if !spend(cost(&sought.text)) {
+            return None;
+        }
+        let finder = memmem::Finder::new(sought.text.as_bytes());
         let mut found = a.behind_cut();
-        for other in &a.texts {
-            found = found.max(word_in(text, other, spend));
+        for text in &a.texts {
+            found = found.max(word_in(sought, &finder, text, spend)?);
             if found == Tri::Yes {
                 break;
             }
@@ -242,22 +262,26 @@ fn b_in_a(a: &TextLeaves<'_>, b: &TextLeaves<'_>, spend: &mut Spend<'_>) -> (Tri
         if all == Tri::No {
             break;
         }
+        longest = longest.max(sought.text.chars().count());
     }
-    let longest = sought().map(|text| text.text.chars().count()).max();
-    (all, longest.unwrap_or(0))
+    Some((all, longest))
 }
 
-/// Does a text occur in another as a whole word?
-fn word_in(sought: &Text<'_>, text: &Text<'_>, spend: &mut Spend<'_>) -> Tri {
+/// Does a text occur in another as a whole word? `None` once the work is used up.
+fn word_in(
+    sought: &Text<'_>,
+    finder: &memmem::Finder<'_>,
+    text: &Text<'_>,
+    spend: &mut Spend<'_>,
+) -> Option<Tri> {
     let mut found = if text.is_cut { Tri::Maybe } else { Tri::No };
-    let finder = memmem::Finder::new(sought.text.as_bytes());
     let mut from = 0;
-    if !spend(text.text.len() as u64) {
-        return Tri::Maybe;
+    if !spend(cost(&text.text)) {
+        return None;
     }
     while let Some(at) = finder.find(&text.text.as_bytes()[from..]) {
-        if !spend(sought.text.len() as u64) {
-            return Tri::Maybe;
+        if !spend(cost(&sought.text)) {
+            return None;
         }
         let (start, end) = (from + at, from + at + sought.text.len());
         let before = text.text[..start].chars().next_back();
@@ -267,15 +291,12 @@ fn word_in(sought: &Text<'_>, text: &Text<'_>, spend: &mut Spend<'_>) -> Tri {
                 _ if sought.is_cut => found = Tri::Maybe,
                 Some(after) if is_of_word(after) => {}
                 None if text.is_cut => {}
-                _ => return Tri::Yes,
+                _ => return Some(Tri::Yes),
             }
         }
         from = start + text.text[start..].chars().next().map_or(1, char::len_utf8);
-        if from > text.text.len() {
-            break;
-        }
     }
-    found
+    Some(found)
 }
 
 fn is_of_word(c: char) -> bool {
@@ -290,12 +311,38 @@ mod tests {
     use super::*;
     use crate::evaluate::comparison::value_path::ValuePath;
 
-    fn copy(copied: Copied, a: &Value, b: &Value) -> (Tri, usize) {
+    fn texts(value: &Value) -> TextLeaves<'_> {
         let root = ValuePath::parse("args").unwrap();
+        TextLeaves::new(&root.follow(value, &[]), &[])
+    }
+
+    fn copy(copied: Copied, a: &Value, b: &Value) -> (Tri, usize) {
         let spend = &mut |_| true;
-        let texts = |value| TextLeaves::new(&root.follow(value, &[]), &[]);
         let (a, b) = (texts(a), texts(b));
-        Source::new(copied, &a, spend).copy_in(&b, spend)
+        let source = Source::new(copied, &a, spend);
+        source.copy_in(&b, spend).unwrap()
+    }
+
+    #[test]
+    fn nothing_is_read_once_the_work_is_used_up() {
+        for (a, b) in [("eight888", "nine99999"), ("", "short"), ("x", "y")] {
+            let (a, b) = (
+                json!(vec![a; 9000]),
+                json!([vec![b; 9000], vec![""; 9000], "z"]),
+            );
+            for copied in [Copied::AInB, Copied::BInA, Copied::Shared(8)] {
+                let (a, b) = (texts(&a), texts(&b));
+                let source = Source::new(copied, &a, &mut |_| true);
+                let (mut n_asked, mut n_spent) = (0, 0);
+                let found = source.copy_in(&b, &mut |cost| {
+                    n_asked += 1;
+                    n_spent += cost;
+                    n_spent <= 1000
+                });
+                assert!(found.is_none() || a.is_empty(), "{copied:?}: {found:?}");
+                assert!(n_asked <= 64, "{copied:?} asked {n_asked} times for work");
+            }
+        }
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl Same {
         let a = texts(&self.a, a, &mut captured)?;
         let b = texts(&self.b, b, &mut captured)?;
         let spend = &mut |cost| captured.spend(cost);
-        let (is_copied, n_chars) = Source::new(copied, &a, spend).copy_in(&b, spend);
+        let (is_copied, n_chars) = Source::new(copied, &a, spend).copy_in(&b, spend)?;
         (is_copied == Tri::Yes).then_some(n_chars)
     }
 }

@@ -242,9 +242,12 @@ fn copies(
         for (other, others) in &b {
             let is_copied = match (&source, others) {
                 (Some(source), Some(others)) => {
-                    source
-                        .copy_in(others, &mut |cost| captured.spend_searching(cost))
-                        .0
+                    let spend = &mut |cost| captured.spend_searching(cost);
+                    let Some((is_copied, _)) = source.copy_in(others, spend) else {
+                        agreement.has_unknown = true;
+                        return copies;
+                    };
+                    is_copied
                 }
                 (None, Some(none)) if none.is_empty() => Tri::No,
                 (Some(_), None) if texts.as_ref().is_some_and(TextLeaves::is_empty) => Tri::No,
