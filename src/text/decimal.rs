@@ -3,6 +3,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 /// A finite decimal number. Two are equal if they stand for the same value: `1`, `1.0` and `10e-1`.
 #[derive(Debug, Clone, Copy)]
@@ -97,6 +98,13 @@ impl PartialEq for Decimal<'_> {
 }
 
 impl Eq for Decimal<'_> {}
+
+impl Hash for Decimal<'_> {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        (self.sign(), self.magnitude, self.n_digits()).hash(hasher);
+        self.digits().for_each(|digit| digit.hash(hasher));
+    }
+}
 
 impl PartialOrd for Decimal<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {

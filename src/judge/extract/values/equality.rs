@@ -48,11 +48,11 @@ pub(crate) fn hash(value: &Value) -> u64 {
     match value {
         Value::Null => 0_u8.hash(&mut hasher),
         Value::Bool(bool) => (1_u8, bool).hash(&mut hasher),
-        // Equal numbers are the same float where they are rounded to one; 0 and -0 are equal.
-        Value::Number(number) => {
-            let float = number.as_f64().map(|float| (float + 0.0).to_bits());
-            (2_u8, float).hash(&mut hasher);
-        }
+        // Not as floats: a sender could make any number of values that are rounded to one.
+        Value::Number(number) => match Decimal::parse(number.as_str()) {
+            Some(decimal) => (2_u8, decimal).hash(&mut hasher),
+            None => (6_u8, number.as_str()).hash(&mut hasher),
+        },
         Value::String(text) => (3_u8, text).hash(&mut hasher),
         Value::Array(items) => {
             4_u8.hash(&mut hasher);
@@ -86,6 +86,7 @@ pub(crate) fn is_comparable(value: &Value) -> bool {
 fn equal_numbers(a: &Number, b: &Number) -> Option<bool> {
     match (Decimal::parse(a.as_str()), Decimal::parse(b.as_str())) {
         (Some(a), Some(b)) if a == b => Some(true),
+        (None, None) if a == b && a.as_f64().is_some() => Some(true),
         // Most programs read such a number as an infinity, so it may stand for any other of them.
         _ if a.as_f64().is_none() || b.as_f64().is_none() => None,
         _ => Some(false),
@@ -106,6 +107,10 @@ mod tests {
         for (a, b, same) in [
             ("1", "1.0", true),
             ("1e3", "1000", true),
+            ("7.0", "7e0", true),
+            ("-120", "-1.2e2", true),
+            ("1e-99999999999", "1e-99999999999", true),
+            ("1e-99999999999", "1e-99999999998", false),
             ("-0.0", "0", true),
             ("true", "1", false),
             ("false", "0", false),
@@ -144,6 +149,19 @@ mod tests {
             let same = Some(same);
             assert_eq!(equal(&a_value, &b_value), same, "{a} = {b}");
             assert_eq!(equal(&b_value, &a_value), same, "{b} = {a}");
+        }
+    }
+
+    /// Values of one hash are searched one by one.
+    #[test]
+    fn numbers_that_round_to_one_double_have_a_hash_each() {
+        for begin in ["1.0000000000000000000", "1e-9999999999"] {
+            let hashes = (1000..2000).map(|end| {
+                let number = serde_json::from_str(&format!("{begin}{end}")).unwrap();
+                hash(&number)
+            });
+            let hashes: std::collections::HashSet<u64> = hashes.collect();
+            assert_eq!(hashes.len(), 1000, "{begin}");
         }
     }
 
