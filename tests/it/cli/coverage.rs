@@ -178,6 +178,30 @@ fn warnings(recording: &[u8], criterion: &str) -> String {
     .2
 }
 
+/// One call with a value is enough: an argument may be optional.
+#[test]
+fn a_path_that_leads_nowhere_in_all_runs_is_named() {
+    let call = |args| SpanCall {
+        name: "pay".to_owned(),
+        args: Some(args),
+        ..SpanCall::default()
+    };
+    let calls = [
+        call(serde_json::json!({ "amt": 9000, "tip": 1 })),
+        call(serde_json::json!({ "amt": 9000 })),
+    ];
+    let calls = calls.chunks(1).zip(1..);
+    let spans = calls.flat_map(|(call, trace)| spans_of_run(trace, &[], call));
+    assert_eq!(
+        warnings(
+            &request(spans.collect()),
+            "{ name: x, evaluate: { tool_calls: { disallowed: [{ name: ^pay$, where: { args.tip: \
+             { gt: 5 }, args.amount: { gt: 1000 }, args.note: { exists: false } } }] } } }"
+        ),
+        "warning: criterion `x`: no call of `^pay$` has `args.amount`\n"
+    );
+}
+
 #[test]
 fn an_agent_that_is_not_the_evaluated_one_is_found_below_it() {
     let call = SpanCall {

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::score::{Missing, NoText};
+use super::score::{Missing, NoText, PathsSeen};
 use super::value_path::ValuePath;
 use crate::extract::{Beginning, Payload, Trajectory};
 
@@ -82,6 +82,8 @@ pub(crate) struct CapturedValues<'a> {
     trajectory: &'a Trajectory,
     missing: Missing,
     no_text: Option<NoText>,
+    /// The paths that were followed, each where it is written, and whether they led to a value.
+    followed: Vec<(*const ValuePath, Tri)>,
     /// The work spent on searching, and the most that may be.
     searched: u64,
     max_search: u64,
@@ -100,6 +102,7 @@ impl<'a> CapturedValues<'a> {
             trajectory,
             missing: Missing::default(),
             no_text: None,
+            followed: Vec::new(),
             searched: 0,
             max_search: max_search.min(MAX_SEARCH),
         }
@@ -167,27 +170,57 @@ impl<'a> CapturedValues<'a> {
         no_number.get_or_insert_with(|| Box::new((call_idx, path.clone())));
     }
 
-    /// Notes an argument that a pattern reads, if it is there and no text.
-    pub(crate) fn note_no_text(&mut self, call_idx: usize, argument: &str, args: &Value) {
-        let kind = match args.get(argument) {
-            Some(Value::Number(_)) => "a number",
-            Some(Value::Bool(_)) => "a boolean",
-            Some(Value::Array(_)) => "a list",
-            Some(Value::Object(_)) => "a map",
-            Some(Value::Null | Value::String(_)) | None => return,
+    /// Notes a value that a pattern under `args` reads, or else this operator, if it is no text.
+    pub(crate) fn note_no_text(
+        &mut self,
+        call_idx: usize,
+        path: &str,
+        value: &Value,
+        operator: Option<&'static str>,
+    ) {
+        let kind = match value {
+            Value::Number(_) => "a number",
+            Value::Bool(_) => "a boolean",
+            Value::Array(_) => "a list",
+            Value::Object(_) => "a map",
+            Value::Null | Value::String(_) => return,
         };
         let is_first = (self.no_text.as_ref())
-            .is_none_or(|first| (call_idx, argument) < (first.call_idx, &first.argument));
+            .is_none_or(|first| (call_idx, path) < (first.call_idx, &first.path));
         if is_first {
             self.no_text = Some(NoText {
                 call_idx,
-                argument: argument.to_owned(),
+                path: path.to_owned(),
                 kind,
+                operator,
             });
         }
     }
 
-    /// The first of these arguments.
+    /// Notes whether the path of a condition led to a value in a call.
+    pub(crate) fn note_followed(&mut self, path: &ValuePath, led: Tri) {
+        let path = std::ptr::from_ref(path);
+        match self.followed.iter_mut().rfind(|(known, _)| *known == path) {
+            Some((_, so_far)) => *so_far = led.max(*so_far),
+            None => self.followed.push((path, led)),
+        }
+    }
+
+    /// Where these paths led, which are those of a criterion.
+    pub(crate) fn paths_seen<'p>(&self, paths: impl Iterator<Item = &'p ValuePath>) -> PathsSeen {
+        let mut seen = PathsSeen::default();
+        for (path, at) in paths.zip(0..u64::BITS) {
+            let mut followed = self.followed.iter();
+            match followed.find(|(known, _)| std::ptr::eq(*known, path)) {
+                Some((_, Tri::Yes)) => seen.somewhere |= 1 << at,
+                Some((_, Tri::No)) => seen.nowhere |= 1 << at,
+                Some((_, Tri::Maybe)) | None => {}
+            }
+        }
+        seen
+    }
+
+    /// The first of these values.
     pub(crate) fn no_text(&self) -> Option<NoText> {
         self.no_text.clone()
     }

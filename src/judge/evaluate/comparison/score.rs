@@ -103,8 +103,10 @@ pub(crate) struct Score<E> {
     pub(crate) may_fault: bool,
     /// Evidence that was looked for and not captured.
     pub(crate) missing: Missing,
-    /// The first argument that a pattern could not match because it is no text.
+    /// The first value that is no text and that a pattern or condition could not match for that.
     pub(crate) no_text: Option<NoText>,
+    /// Where the paths of its conditions lead.
+    pub(crate) paths: PathsSeen,
     /// How many calls were expected.
     pub(crate) n_expected: usize,
     /// The work spent on searching texts with patterns.
@@ -124,6 +126,7 @@ impl<E> Score<E> {
             may_fault: false,
             missing: Missing::default(),
             no_text: None,
+            paths: PathsSeen::default(),
             n_expected: 0,
             searched: 0,
             evidence,
@@ -140,6 +143,7 @@ impl<E> Score<E> {
             may_fault: self.may_fault,
             missing: self.missing,
             no_text: self.no_text,
+            paths: self.paths,
             n_expected: self.n_expected,
             searched: self.searched,
             evidence: wrap(self.evidence),
@@ -185,15 +189,27 @@ pub(crate) struct CallError {
     pub(crate) error: EvaluationError,
 }
 
-/// An argument that is no text: no pattern matches it.
+/// A value that is no text: no pattern matches it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NoText {
     /// Its call, a position in the trajectory.
     pub(crate) call_idx: usize,
-    /// Its name.
-    pub(crate) argument: String,
+    /// Its path.
+    pub(crate) path: String,
     /// "a number".
     pub(crate) kind: &'static str,
+    /// The operator that never matches it; `None` for a pattern under `args`.
+    pub(crate) operator: Option<&'static str>,
+}
+
+/// Where the paths of a criterion's conditions lead, for the calls that fit the rest of a pattern:
+/// a bit for each of the first 64 paths.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct PathsSeen {
+    /// Some call has a value there.
+    pub(crate) somewhere: u64,
+    /// There are such calls, and none of them has a value there.
+    pub(crate) nowhere: u64,
 }
 
 /// Evidence that an evaluator looked for and that was not captured.

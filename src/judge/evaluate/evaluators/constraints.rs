@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::{Value, json};
 use text::{code, counted};
 
-use super::{Evaluate, Judgement, NamedTool, ToolName};
+use super::{Evaluate, Judgement, NamedTool, ToolName, asked_paths};
 use crate::evaluate::comparison::order::Concurrency;
 use crate::evaluate::comparison::rows::AlignmentRow;
 use crate::evaluate::comparison::score::{Rendered, Score};
@@ -205,6 +205,7 @@ impl Evaluate for Constraints {
         let [value, least, most] = sums.map(|sum| rounded(sum / self.rules.len() as f64));
         let mut score = Score::between(value, least, most, found);
         score.searched = judge.searched();
+        score.paths = judge.paths_seen(asked_paths(self.named_tools()).map(|(_, path)| path));
         (score.missing, score.fault, score.no_text) = judge.finish();
         score.may_fault = trajectory.cut_short && self.reads_shortcut();
         score
@@ -219,7 +220,7 @@ impl Evaluate for Constraints {
                 Rule::Existence(_) | Rule::Exactly(_) | Rule::Init(_) | Rule::End(_)
             );
             named.extend(rule.shape().patterns().map(|pattern| NamedTool {
-                name: ToolName::Pattern(&pattern.name),
+                name: ToolName::Of(pattern),
                 is_expected,
             }));
         }

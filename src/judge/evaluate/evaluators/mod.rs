@@ -17,10 +17,12 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use text::code;
 
 use crate::evaluate::comparison::rows::AlignmentRow;
 use crate::evaluate::comparison::score::{Explain, Rendered, Score, Verdict};
-use crate::evaluate::parameters::call_pattern::Told;
+use crate::evaluate::comparison::value_path::ValuePath;
+use crate::evaluate::parameters::call_pattern::{CallPattern, Told};
 use crate::evaluate::parameters::pattern::{FieldError, Pattern, PatternCompiler, PlacedPattern};
 use crate::extract::Trajectory;
 
@@ -111,6 +113,20 @@ macro_rules! evaluators {
                 }
             }
 
+            /// A sentence for each path of a condition that leads nowhere, a bit of
+            /// [`PathsSeen::nowhere`](crate::evaluate::comparison::score::PathsSeen::nowhere).
+            pub(super) fn nowhere(&self, paths: u64) -> Vec<String> {
+                let asked = asked_paths(self.named_tools()).zip(0..u64::BITS);
+                let asked = asked.filter(|(_, at)| paths >> at & 1 == 1);
+                let sentence = |((name, path), _): ((&Pattern, &ValuePath), _)| {
+                    let [name, path] = [name.as_str(), path.as_str()].map(code);
+                    format!("no call of {name} has {path}")
+                };
+                let mut sentences: Vec<String> = asked.map(sentence).collect();
+                sentences.dedup();
+                sentences
+            }
+
             /// Renders evidence of this evaluator; empty for that of another.
             pub(super) fn report(
                 &self,
@@ -169,6 +185,19 @@ pub(super) enum ToolName<'a> {
     Exact(&'a str),
     /// By a pattern of its name.
     Pattern(&'a Pattern),
+    /// By a pattern of its calls.
+    Of(&'a CallPattern),
+}
+
+/// The paths of all conditions, and the pattern of the name that stands beside each.
+fn asked_paths<'a>(
+    tools: Vec<NamedTool<'a>>,
+) -> impl Iterator<Item = (&'a Pattern, &'a ValuePath)> {
+    let patterns = tools.into_iter().filter_map(|tool| match tool.name {
+        ToolName::Of(pattern) => Some(pattern),
+        ToolName::Exact(_) | ToolName::Pattern(_) => None,
+    });
+    patterns.flat_map(|pattern| pattern.conditions.keys().map(|path| (&pattern.name, path)))
 }
 
 /// The judgement that evidence is rendered for.
@@ -303,6 +332,7 @@ impl<'a> ToolName<'a> {
         match self {
             Self::Exact(name) => name == tool,
             Self::Pattern(pattern) => pattern.is_match(tool),
+            Self::Of(pattern) => pattern.name.is_match(tool),
         }
     }
 
@@ -310,7 +340,7 @@ impl<'a> ToolName<'a> {
     pub(super) fn word(self) -> &'a str {
         match self {
             Self::Exact(name) => name,
-            Self::Pattern(pattern) => {
+            Self::Pattern(pattern) | Self::Of(CallPattern { name: pattern, .. }) => {
                 let pattern = pattern.as_str().trim_start_matches('^');
                 pattern.trim_end_matches('$')
             }

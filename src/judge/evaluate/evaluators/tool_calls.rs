@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use text::code;
 
-use super::{Evaluate, Judgement, NamedTool, ToolName};
+use super::{Evaluate, Judgement, NamedTool, ToolName, asked_paths};
 use crate::evaluate::comparison::alignment::times;
 use crate::evaluate::comparison::captured::{MAX_SEARCH, Tri};
 use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
@@ -186,6 +186,8 @@ impl Evaluate for ToolCalls {
         let mut score = Score::between(least, least, most, found);
         score.missing = look.reader.captured.missing();
         score.no_text = look.reader.captured.no_text();
+        let asked = asked_paths(self.named_tools());
+        score.paths = (look.reader.captured).paths_seen(asked.map(|(_, path)| path));
         score.searched = look.reader.captured.searched();
         score.fault = look.reader.fault;
         score.may_fault =
@@ -206,7 +208,7 @@ impl Evaluate for ToolCalls {
         let entries = required.chain(sequence).chain(disallowed);
         entries
             .map(|(pattern, is_expected)| NamedTool {
-                name: ToolName::Pattern(&pattern.name),
+                name: ToolName::Of(pattern),
                 is_expected,
             })
             .collect()

@@ -9,6 +9,7 @@ use hashbrown::HashSet;
 use text::{abbreviated, counted, nearest};
 
 use super::evaluation::Evaluation;
+use crate::evaluate::comparison::score::PathsSeen;
 use crate::evaluate::criterion::{Criterion, Glob, Scope};
 use crate::evaluate::evaluators::NamedTool;
 use crate::extract::Trajectory;
@@ -49,8 +50,8 @@ pub struct CriterionCoverage<'a> {
     pub n_earlier_turns: u64,
     /// When it came into force, Unix nanoseconds.
     pub since_unix_nanos: Option<u64>,
-    /// The probable mistake: it selects none of them, names tools that no run calls, or has a
-    /// pattern for an argument that is no text.
+    /// The probable mistake: it selects none of them, names tools that no run calls, has a pattern
+    /// for a value that is no text, or a condition on a path at which no call has a value.
     pub problem: Option<String>,
 }
 
@@ -64,6 +65,8 @@ struct Tally {
     /// The evaluations in which a pattern met an argument that is no text, and the first of them.
     n_no_text: usize,
     no_text: Option<String>,
+    /// Where the paths of its conditions led, in all evaluations.
+    paths: PathsSeen,
     /// The trajectory of each pipeline that was counted last: with `scope: agent` it can have many
     /// evaluations, and those of two pipelines can come between each other.
     last_matched: Vec<Option<u64>>,
@@ -199,6 +202,7 @@ impl Tally {
             n_earlier_turns: 0,
             n_no_text: 0,
             no_text: None,
+            paths: PathsSeen::default(),
             last_matched: Vec::new(),
             next_report: FIRST_REPORT,
         }
@@ -211,6 +215,9 @@ impl Tally {
             let shown = || abbreviated(&no_text, MAX_NO_TEXT).into_owned();
             self.no_text.get_or_insert_with(shown);
         }
+        let paths = evaluation.paths();
+        self.paths.somewhere |= paths.somewhere;
+        self.paths.nowhere |= paths.nowhere;
         let arrival = evaluation.trajectory.arrival;
         self.last_matched.resize(n_pipelines, None);
         // Positions by arrival differ between pipelines by the remainder.
@@ -240,8 +247,11 @@ impl Tally {
                     let times = counted(self.n_no_text, "evaluation", "evaluations");
                     format!("in {times}, such as: {no_text}")
                 });
+                // An argument may be optional, so one call with a value is enough.
+                let nowhere = self.paths.nowhere & !self.paths.somewhere;
+                let nowhere = self.criterion.evaluate.nowhere(nowhere);
                 let problems = [names.uncalled(&self.criterion), no_text];
-                let problems: Vec<String> = problems.into_iter().flatten().collect();
+                let problems: Vec<String> = problems.into_iter().flatten().chain(nowhere).collect();
                 (!problems.is_empty()).then(|| problems.join("; "))
             }
         };

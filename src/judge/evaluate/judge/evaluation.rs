@@ -11,7 +11,7 @@ use text::code;
 use super::uncertainty;
 use crate::evaluate::comparison::rows::{AlignmentRow, MAX_ROWS};
 use crate::evaluate::comparison::score::{
-    EvaluationError, Explain, Missing, NoText, Rendered, Verdict,
+    EvaluationError, Explain, Missing, NoText, PathsSeen, Rendered, Verdict,
 };
 use crate::evaluate::criterion::{Applied, Criterion, CriterionSeverity, InvalidCriterion, Scope};
 use crate::evaluate::evaluators::{Evidence, Judgement};
@@ -77,8 +77,10 @@ pub(super) struct Basis {
     /// The evidence that is missing; only for `not_evaluated`. Boxed: it is rare, and evaluations
     /// are moved about.
     pub(super) missing: Option<Box<Missing>>,
-    /// An argument that a pattern could not match because it is no text.
+    /// A value that is no text and that a pattern or condition could not match for that.
     pub(super) no_text: Option<Box<NoText>>,
+    /// Where the paths of the conditions lead.
+    pub(super) paths: PathsSeen,
     /// The call that cannot be judged; only for `error`.
     pub(super) faulty_call: Option<usize>,
     pub(super) explain: Explain,
@@ -130,7 +132,13 @@ impl Evaluation {
                 let missing = basis.missing.as_ref();
                 let reasons =
                     missing.map(|it| uncertainty::reasons(it, &self.trajectory, &basis.explain));
-                (&basis.evidence, reasons, &basis.no_text).hash(state);
+                (
+                    &basis.evidence,
+                    reasons,
+                    &basis.no_text,
+                    basis.paths.nowhere,
+                )
+                    .hash(state);
             }
             // Values are no part of the evidence, and an error shows only some of it.
             _ => (self.explanation(), self.details().to_string()).hash(state),
@@ -175,14 +183,25 @@ impl Evaluation {
         missing.is_some_and(|missing| missing.earlier_turn.is_some())
     }
 
-    /// The argument that a pattern could not match because it is no text, as a sentence.
+    /// Where the paths of the criterion's conditions lead.
+    pub(super) fn paths(&self) -> PathsSeen {
+        let basis = self.findings.basis.as_ref();
+        basis.map_or_else(PathsSeen::default, |basis| basis.paths)
+    }
+
+    /// The value that could not be matched because it is no text, as a sentence.
     pub(super) fn no_text(&self) -> Option<String> {
         let no_text = self.findings.basis.as_ref()?.no_text.as_ref()?;
         let call = self.trajectory.tool_calls.get(no_text.call_idx)?;
+        let never = match no_text.operator {
+            None => "a pattern under `args` never matches: compare values with `where`".to_owned(),
+            Some(operator) => {
+                format!("`{operator}` never matches: continue the path to a text in it")
+            }
+        };
         Some(format!(
-            "{} of {} (call {}) is {}, which a pattern under `args` never matches: compare values \
-             with `where`",
-            code(&format!("args.{}", no_text.argument)),
+            "{} of {} (call {}) is {}, which {never}",
+            code(&no_text.path),
             code(&call.name),
             no_text.call_idx + 1,
             no_text.kind
@@ -240,8 +259,12 @@ impl Evaluation {
             }
             (Verdict::Fail | Verdict::Error, _) => (text, offending),
         };
-        if let Some(no_text) = self.no_text() {
-            explanation.push_str(&format!("; {no_text}"));
+        let nowhere = match &self.criterion {
+            JudgedBy::Criterion(criterion) => criterion.evaluate.nowhere(self.paths().nowhere),
+            JudgedBy::Invalid(_) => Vec::new(),
+        };
+        for unmatched in self.no_text().into_iter().chain(nowhere) {
+            explanation.push_str(&format!("; {unmatched}"));
         }
         EvaluationText {
             explanation,

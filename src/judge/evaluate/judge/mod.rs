@@ -171,6 +171,7 @@ fn apply(
         evidence: score.evidence,
         missing: (verdict == Verdict::NotEvaluated).then(|| Box::new(score.missing)),
         no_text: score.no_text.map(Box::new),
+        paths: score.paths,
         faulty_call: fault.as_ref().map(|fault| fault.call_idx),
         explain: *explain,
     };

@@ -228,8 +228,11 @@ impl CallPattern {
             fit = fit.min(match string_argument(args, argument) {
                 Known::Value(text) => search(pattern, text, captured),
                 Known::None => {
-                    if let Known::Value(args) = args {
-                        captured.note_no_text(call_idx, argument, args);
+                    let args =
+                        if let Known::Value(args) = args { args.get(argument) } else { None };
+                    if let Some(value) = args {
+                        let path = format!("args.{argument}");
+                        captured.note_no_text(call_idx, &path, value, None);
                     }
                     Tri::No
                 }
@@ -262,6 +265,8 @@ impl CallPattern {
                 Read::Beginning(beginning) => (Some(beginning.json()), beginning.incomplete()),
                 Read::None => (None, Vec::new()),
                 Read::Unknown => {
+                    let paths = self.conditions.keys().filter(of_part);
+                    paths.for_each(|path| captured.note_followed(path, Tri::Maybe));
                     fit = Tri::Maybe;
                     continue;
                 }
@@ -276,6 +281,13 @@ impl CallPattern {
                     return Tri::Maybe;
                 }
                 let (holds, doubts) = condition.fit(&found, &incomplete, captured);
+                if !condition.asks_for_absence() {
+                    let led = if found.is_open { Tri::Maybe } else { Tri::No };
+                    captured.note_followed(path, led.max(Tri::from(!found.values.is_empty())));
+                }
+                if let Some((operator, value)) = condition.unreadable(&found.values, holds) {
+                    captured.note_no_text(call_idx, path.as_str(), value, Some(operator));
+                }
                 if holds == Tri::Maybe {
                     doubts.note(call_idx, path, captured);
                 }

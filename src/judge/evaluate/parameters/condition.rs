@@ -50,9 +50,13 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 /// - *Several values.* A path with `*` leads to several: some value must satisfy all operators of
 ///   its condition together. `not_equals`, `not_in` and `not_contains` hold if there is a value
 ///   and none is equal, in the list, or contains the text. So `lt` and `gte` are no opposites
-///   under `*`.
+///   under `*`, and `{ gt: 1000, not_equals: 5000 }` asks `gt` of some value and `not_equals` of all.
 /// - *No value.* Only `exists: false` holds where there is no value. If absence counts, write a
-///   second entry. Null is no value, except where `equals` or `in` names it.
+///   second entry. Null is no value, except where `equals` or `in` names it. If no call that fits the
+///   rest of the pattern has anything at the path, the explanation says so, and if that is so in all
+///   runs, `/v1/status` and `replay`: the path may be misspelt.
+/// - *No text.* `regex`, `contains` and `not_contains` match no list and no map: the explanation and
+///   `/v1/status` name the first one that they met.
 /// - *No number.* An order reads JSON numbers and texts that are wholly a number, `-1000.50`; not
 ///   `1,000`, `+5`, `.5`, `1e3`. Any other value keeps the verdict open, and the explanation names
 ///   it: a transfer whose amount is written differently does not pass.
@@ -173,6 +177,28 @@ impl Condition {
         }
         doubts.cut |= found.is_open;
         (answer, doubts)
+    }
+
+    /// Is it satisfied where there is no value?
+    pub(crate) fn asks_for_absence(&self) -> bool {
+        self.0.contains(&Operator::Exists(false))
+    }
+
+    /// An operator on texts and a list or map that it never matches, where a text would have
+    /// changed the answer.
+    pub(crate) fn unreadable<'v>(
+        &self,
+        values: &[&'v Value],
+        holds: Tri,
+    ) -> Option<(&'static str, &'v Value)> {
+        let operator = self.0.iter().find(|operator| match operator {
+            Operator::Regex(_) | Operator::Contains(_) => holds != Tri::Yes,
+            Operator::NotContains(_) => holds != Tri::No,
+            _ => false,
+        })?;
+        let mut values = values.iter();
+        let value = values.find(|value| value.is_array() || value.is_object())?;
+        Some((operator.name(), value))
     }
 
     /// The pattern under `regex`.

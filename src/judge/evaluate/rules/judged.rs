@@ -14,7 +14,7 @@ use super::total::Total;
 use crate::assemble::TurnsSeen;
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::comparison::order::{Concurrency, Intervals, Near};
-use crate::evaluate::comparison::score::{CallError, Missing, NoText};
+use crate::evaluate::comparison::score::{CallError, Missing, NoText, PathsSeen};
 use crate::evaluate::comparison::value_path::ValuePath;
 use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader, Calls};
 use crate::evaluate::parameters::rule::{Overlap, Rule, RuleShape, TotalOf};
@@ -91,6 +91,11 @@ impl<'a> RuleJudge<'a> {
     /// The work spent on searching so far.
     pub(crate) fn searched(&self) -> u64 {
         self.reader.captured.searched()
+    }
+
+    /// Where the paths of a criterion led.
+    pub(crate) fn paths_seen<'p>(&self, paths: impl Iterator<Item = &'p ValuePath>) -> PathsSeen {
+        self.reader.captured.paths_seen(paths)
     }
 
     /// The evidence that is missing, a call that lacks an argument, and one that is no text.
