@@ -38,6 +38,10 @@ impl ValuePath {
         let of_result = match words.next() {
             Some("args") => false,
             Some("result") => true,
+            Some(word) if word.starts_with("args[") || word.starts_with("result[") => {
+                let dotted = text.replace('[', ".").replace(']', "");
+                return Err(format!("the path `{text}` has brackets: write `{dotted}`"));
+            }
             _ => {
                 return Err(format!(
                     "the path `{text}` leads nowhere: it begins with `args` or `result`, then come \

@@ -245,6 +245,38 @@ impl Condition {
             Operator::Lte(bound) => Some((bound, false)),
             _ => None,
         });
+        let (mut allowed, mut excluded) = (Vec::new(), Vec::new());
+        for operator in &self.0 {
+            match operator {
+                Operator::Equals(value) => allowed.push(value),
+                Operator::In(list) => allowed.extend(list),
+                Operator::NotEquals(value) => excluded.push(value),
+                Operator::NotIn(list) => excluded.extend(list),
+                _ => {}
+            }
+        }
+        let is_excluded = |value: &&Value| {
+            let mut excluded = excluded.iter();
+            excluded.any(|other| equality::equal(other, value) == Some(true))
+        };
+        let mut of_some = self
+            .0
+            .iter()
+            .filter(|operator| !operator.is_of_all_values());
+        if self.asks_for_absence() && self.0.len() > 1 {
+            return Some(
+                "`exists: false` holds where there is no value, and nothing else does: write it \
+                 alone"
+                    .to_owned(),
+            );
+        }
+        if !allowed.is_empty() && (of_some.nth(1).is_some() || allowed.iter().all(is_excluded)) {
+            return Some(
+                "`equals` and `in` name every value that is asked for, so another operator says \
+                 nothing more or excludes them all: leave it out"
+                    .to_owned(),
+            );
+        }
         match (lower.as_slice(), upper.as_slice()) {
             ([_, _, ..], _) => Some("`gt` and `gte` are two lower bounds: keep one".to_owned()),
             (_, [_, _, ..]) => Some("`lt` and `lte` are two upper bounds: keep one".to_owned()),
@@ -260,7 +292,9 @@ impl Condition {
                         if *is_below { "below" } else { "at most" },
                     );
                     let (low, high) = (low.text(), high.text());
-                    format!("no number is {above} {low} and {below} {high}: exchange the two")
+                    let remedy =
+                        if low == high { "write `gte` and `lte`" } else { "exchange the two" };
+                    format!("no number is {above} {low} and {below} {high}: {remedy}")
                 })
             }
             _ if self.0.is_empty() => Some(format!(
@@ -563,7 +597,8 @@ impl<'de> Deserialize<'de> for OperatorName {
                         "unknown operator `{word}`: did you mean `{name}`?"
                     )),
                     None => E::custom(format_args!(
-                        "unknown operator `{word}`: write one of {}",
+                        "unknown operator `{word}`: write one of {}; a key is part of the path, \
+                         such as `args.{word}: …`",
                         quoted(&OPERATORS)
                     )),
                 })
