@@ -197,6 +197,11 @@ impl<'a> CapturedValues<'a> {
         }
     }
 
+    /// Notes a call with arguments that are no map where a key of them is asked for.
+    pub(crate) fn note_no_map(&mut self, call_idx: usize) {
+        self.missing.no_map = self.missing.no_map.or(Some(call_idx));
+    }
+
     /// Notes whether the path of a condition led to a value in a call.
     pub(crate) fn note_followed(&mut self, path: &ValuePath, led: Tri) {
         let path = std::ptr::from_ref(path);

@@ -250,6 +250,8 @@ pub(crate) struct Missing {
     /// The first call with a value that is no number where an order or a sum is asked, and its
     /// path.
     pub(crate) no_number: Option<Box<(usize, ValuePath)>>,
+    /// The first call whose arguments are no map where a key of them is asked for.
+    pub(crate) no_map: Option<usize>,
     /// The path of a sum that no call has a value at.
     pub(crate) no_value: Option<Box<ValuePath>>,
 }

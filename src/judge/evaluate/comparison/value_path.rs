@@ -68,6 +68,19 @@ impl ValuePath {
         &self.text
     }
 
+    /// Does it ask for a key of arguments that are no map? No text and null are no arguments.
+    pub(crate) fn lacks_map(&self, args: &Value) -> bool {
+        let Some(Step::Key(key)) = self.steps.first().filter(|_| !self.of_result) else {
+            return false;
+        };
+        match args {
+            Value::Object(_) | Value::Null => false,
+            Value::Array(_) => key.parse::<usize>().is_err(),
+            Value::String(text) => !text.trim().is_empty(),
+            Value::Bool(_) | Value::Number(_) => true,
+        }
+    }
+
     /// The values it leads to; null is none.
     pub(crate) fn values<'v>(&self, value: &'v Value) -> SmallVec<[&'v Value; 1]> {
         let mut values = self.follow(value, &[]).values;

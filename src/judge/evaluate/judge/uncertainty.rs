@@ -143,6 +143,8 @@ pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory, explain: &Expl
             )
         }),
         no_number(missing, trajectory, explain),
+        (missing.no_map.and_then(|at| Some((at, name(Some(at))?))))
+            .map(|(at, name)| format!("the arguments of {name} (call {}) are no map", at + 1)),
         missing.no_value.as_ref().map(|path| {
             format!(
                 "no call that `total` is about has a value at {}, which may have another name",

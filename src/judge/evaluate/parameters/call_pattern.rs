@@ -275,6 +275,12 @@ impl CallPattern {
                 if path.of_result != of_result {
                     continue;
                 }
+                if root.is_some_and(|root| path.lacks_map(root)) {
+                    captured.note_no_map(call_idx);
+                    captured.note_followed(path, Tri::Maybe);
+                    fit = fit.min(Tri::Maybe);
+                    continue;
+                }
                 let found = root.map(|root| path.follow(root, &incomplete));
                 let found = found.unwrap_or_default();
                 if !captured.spend_searching(found.n_visited) {

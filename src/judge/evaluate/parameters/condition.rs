@@ -69,6 +69,7 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 /// | the value was captured | yes or no |
 /// | arguments or result were not captured | open, `exists` too |
 /// | the value is not in captured arguments | no; `exists: false` yes |
+/// | arguments are a text or a list, and the path asks for a key | open |
 /// | the value lies behind a cut | open; a value that ends before the cut is known |
 /// | `contains` or `shared_text`, found in the kept part | yes |
 /// | `contains` or `shared_text`, not found, and the text is cut | open |
