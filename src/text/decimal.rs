@@ -175,6 +175,21 @@ impl Sum {
         self.units < 0
     }
 
+    /// Is it above this number?
+    pub fn is_above(self, decimal: &Decimal<'_>) -> bool {
+        match Self::of(decimal) {
+            Some(other) => self.parts() > other.parts(),
+            None => Decimal::parse(&self.to_string()).is_some_and(|sum| sum > *decimal),
+        }
+    }
+
+    /// The whole units, rounded down, and the rest with all digits that a sum may have.
+    fn parts(self) -> (i128, i128) {
+        let unit = 10_i128.pow(self.scale);
+        let rest = self.units.rem_euclid(unit) * 10_i128.pow(MAX_DIGITS - self.scale);
+        (self.units.div_euclid(unit), rest)
+    }
+
     /// The sum with another; `None` if either, or the sum, has too many digits at their common
     /// scale.
     pub fn plus(self, other: Self) -> Option<Self> {
@@ -372,6 +387,14 @@ mod tests {
             });
             let shown = sum.unwrap().to_string();
             prop_assert_eq!(units(&shown), expected, "{}", shown);
+        }
+
+        #[test]
+        fn a_sum_is_compared_as_its_number_is(a in written(), b in written()) {
+            let (a, b) = (Decimal::parse(&a).unwrap(), Decimal::parse(&b).unwrap());
+            if let Some(sum) = Sum::of(&a) {
+                prop_assert_eq!(sum.is_above(&b), a > b, "{} and {}", a, b);
+            }
         }
 
         #[test]

@@ -170,6 +170,12 @@ impl<'a> CapturedValues<'a> {
         no_number.get_or_insert_with(|| Box::new((call_idx, path.clone())));
     }
 
+    /// Notes a call up to which a sum has too many digits.
+    pub(crate) fn note_long_sum(&mut self, call_idx: usize, path: &ValuePath) {
+        let long_sum = &mut self.missing.long_sum;
+        long_sum.get_or_insert_with(|| Box::new((call_idx, path.clone())));
+    }
+
     /// Notes a value that a pattern under `args` reads, or else this operator, if it is no text.
     pub(crate) fn note_no_text(
         &mut self,

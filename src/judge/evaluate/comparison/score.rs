@@ -252,6 +252,8 @@ pub(crate) struct Missing {
     pub(crate) no_number: Option<Box<(usize, ValuePath)>>,
     /// The first call whose arguments are no map where a key of them is asked for.
     pub(crate) no_map: Option<usize>,
+    /// The first call up to which the values at a path add up to more digits than a sum may have.
+    pub(crate) long_sum: Option<Box<(usize, ValuePath)>>,
     /// The path of a sum that no call has a value at.
     pub(crate) no_value: Option<Box<ValuePath>>,
 }

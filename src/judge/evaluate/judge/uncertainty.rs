@@ -145,6 +145,15 @@ pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory, explain: &Expl
         no_number(missing, trajectory, explain),
         (missing.no_map.and_then(|at| Some((at, name(Some(at))?))))
             .map(|(at, name)| format!("the arguments of {name} (call {}) are no map", at + 1)),
+        missing.long_sum.as_ref().and_then(|long_sum| {
+            let (call_idx, path) = &**long_sum;
+            Some(format!(
+                "{} up to {} (call {}) adds up to more than 38 digits",
+                code(path.as_str()),
+                name(Some(*call_idx))?,
+                call_idx + 1
+            ))
+        }),
         missing.no_value.as_ref().map(|path| {
             format!(
                 "no call that `total` is about has a value at {}, which may have another name",

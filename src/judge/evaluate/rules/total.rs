@@ -26,10 +26,11 @@ pub(crate) struct Total<'t, 'v> {
 /// The values of a call, added up.
 #[derive(Debug, Clone, Copy, Default)]
 struct Addends {
-    /// Of those that are not negative, and of the others; `None` if a sum has too many digits.
-    sums: Option<[Sum; 2]>,
+    /// Of those that are not negative, and of the others.
+    sums: [Sum; 2],
     n_values: usize,
-    /// A value is no number, or not known.
+    has_negative: bool,
+    /// A value is no number, not known, or left out since a sum had too many digits with it.
     is_open: bool,
 }
 
@@ -43,7 +44,8 @@ impl Total<'_, '_> {
             .iter()
             .map(|call| self.addends(*call, captured))
             .collect();
-        let has_negative = addends.iter().any(Addends::has_negative);
+        let has_negative = addends.iter().any(|addends| addends.has_negative);
+        let max = self.max.number();
         let has_none = addends
             .iter()
             .all(|addends| addends.n_values == 0 && !addends.is_open);
@@ -51,22 +53,21 @@ impl Total<'_, '_> {
             let is_left = captured.spend_searching(self.values.cost(self.agreement, calls.len()));
             let mut sums = Sums::default();
             for (&y, addends) in calls.iter().zip(addends.iter().filter(|_| is_left)) {
-                sums.add(self.counts(x, y), addends);
+                if !sums.add(self.counts(x, y), addends) {
+                    captured.note_long_sum(x, self.of);
+                }
             }
-            let kept = if is_left && !has_none {
-                sums.kept(self.max, has_negative)
-            } else {
-                Tri::Maybe
-            };
+            let kept =
+                if is_left && !has_none { sums.kept(&max, has_negative) } else { Tri::Maybe };
             let activation = Activation {
                 is_certain: self.fits[x] == Tri::Yes,
                 kept,
-                kept_so_far: !sums.seen.is_some_and(|seen| is_above(seen, self.max)),
+                kept_so_far: !sums.seen.is_above(&max),
                 call: Some(x),
             };
             tally.add(activation, || Breach::Total {
                 n_calls: sums.n_calls,
-                sum: sums.seen.map_or_else(String::new, |seen| seen.to_string()),
+                sum: sums.seen.to_string(),
             });
         }
         tally.may_shrink = has_negative;
@@ -96,6 +97,10 @@ impl Total<'_, '_> {
     }
 
     fn addends(&self, call: usize, captured: &mut CapturedValues<'_>) -> Addends {
+        let unknown = Addends {
+            is_open: true,
+            ..Addends::default()
+        };
         let read = captured.read(call, self.of.of_result);
         let (found, incomplete) = match &read {
             Read::Whole(value) => (self.of.follow(value, &[]), Vec::new()),
@@ -103,13 +108,8 @@ impl Total<'_, '_> {
                 let incomplete = beginning.incomplete();
                 (self.of.follow(beginning.json(), &incomplete), incomplete)
             }
-            Read::None => return Addends::default().closed(),
-            Read::Unknown => {
-                return Addends {
-                    is_open: true,
-                    ..Addends::default().closed()
-                };
-            }
+            Read::None => return Addends::default(),
+            Read::Unknown => return unknown,
         };
         let n_digits = |value: &&Value| match value {
             Value::Number(number) => number.as_str().len(),
@@ -118,20 +118,24 @@ impl Total<'_, '_> {
         };
         let cost = found.n_visited + found.values.iter().map(n_digits).sum::<usize>() as u64;
         if !captured.spend_searching(cost) {
-            return Addends {
-                is_open: true,
-                ..Addends::default().closed()
-            };
+            return unknown;
         }
         let mut addends = Addends {
             is_open: found.is_open,
-            ..Addends::default().closed()
+            ..Addends::default()
         };
         for value in found.values.iter().filter(|value| !value.is_null()) {
             let is_cut = incomplete.iter().any(|cut| std::ptr::eq(*cut, *value));
             addends.n_values += 1;
             match number_of(value).filter(|_| !is_cut) {
-                Some(number) => addends.add(&number),
+                Some(number) => {
+                    addends.has_negative |= number.is_negative();
+                    let sum = &mut addends.sums[usize::from(number.is_negative())];
+                    if !try_add(sum, Sum::of(&number)) {
+                        addends.is_open = true;
+                        captured.note_long_sum(call, self.of);
+                    }
+                }
                 None => {
                     addends.is_open = true;
                     if !is_cut {
@@ -147,81 +151,44 @@ impl Total<'_, '_> {
     }
 }
 
-impl Addends {
-    /// Without values.
-    fn closed(self) -> Self {
-        Self {
-            sums: Some(Default::default()),
-            ..self
-        }
-    }
-
-    fn add(&mut self, number: &Decimal<'_>) {
-        let at = usize::from(number.is_negative());
-        self.sums = self.sums.and_then(|mut sums| {
-            sums[at] = sums[at].plus(Sum::of(number)?)?;
-            Some(sums)
-        });
-    }
-
-    fn has_negative(&self) -> bool {
-        self.sums
-            .is_some_and(|[_, negative]| negative.is_negative())
-    }
-}
-
 /// What the calls before a call, and itself, add up to.
+#[derive(Default)]
 struct Sums {
     /// What is certain, but for negative values that may count; what may count, but for negative
     /// values that may not; and what is certain.
-    least: Option<Sum>,
-    most: Option<Sum>,
-    seen: Option<Sum>,
-    /// A value is not known.
+    least: Sum,
+    most: Sum,
+    seen: Sum,
+    /// A value is not known, or left out since a sum had too many digits with it.
     is_open: bool,
     n_calls: usize,
 }
 
-impl Default for Sums {
-    fn default() -> Self {
-        let zero = Some(Sum::default());
-        Self {
-            least: zero,
-            most: zero,
-            seen: zero,
-            is_open: false,
-            n_calls: 0,
-        }
-    }
-}
-
 impl Sums {
-    fn add(&mut self, counts: Tri, addends: &Addends) {
+    /// `false` if a sum has too many digits.
+    fn add(&mut self, counts: Tri, addends: &Addends) -> bool {
         if counts == Tri::No {
-            return;
+            return true;
         }
-        let plus = |sum: Option<Sum>, which: [bool; 2]| {
-            let mut sum = sum?;
-            for (addend, _) in addends.sums?.into_iter().zip(which).filter(|(_, is)| *is) {
-                sum = sum.plus(addend)?;
+        let mut fits = true;
+        let mut add = |sum: &mut Sum, which: [bool; 2]| {
+            for (addend, _) in addends.sums.into_iter().zip(which).filter(|(_, is)| *is) {
+                fits &= try_add(sum, Some(addend));
             }
-            Some(sum)
         };
         let is_certain = counts == Tri::Yes;
-        self.least = plus(self.least, [is_certain, true]);
-        self.most = plus(self.most, [true, is_certain]);
-        self.seen = plus(self.seen, [is_certain; 2]);
-        self.is_open |= addends.is_open;
+        add(&mut self.least, [is_certain, true]);
+        add(&mut self.most, [true, is_certain]);
+        add(&mut self.seen, [is_certain; 2]);
+        self.is_open |= addends.is_open || !fits;
         self.n_calls += usize::from(is_certain && addends.n_values > 0);
+        fits
     }
 
-    fn kept(&self, max: &DecimalBound, has_negative: bool) -> Tri {
-        let (Some(least), Some(most)) = (self.least, self.most) else {
-            return Tri::Maybe;
-        };
-        if is_above(least, max) && !(self.is_open && has_negative) {
+    fn kept(&self, max: &Decimal<'_>, has_negative: bool) -> Tri {
+        if self.least.is_above(max) && !(self.is_open && has_negative) {
             Tri::No
-        } else if !is_above(most, max) && !self.is_open {
+        } else if !self.most.is_above(max) && !self.is_open {
             Tri::Yes
         } else {
             Tri::Maybe
@@ -229,7 +196,9 @@ impl Sums {
     }
 }
 
-fn is_above(sum: Sum, max: &DecimalBound) -> bool {
-    let text = sum.to_string();
-    Decimal::parse(&text).is_some_and(|sum| sum > max.number())
+/// Adds to a sum, unless that has too many digits.
+fn try_add(sum: &mut Sum, addend: Option<Sum>) -> bool {
+    let total = addend.and_then(|addend| sum.plus(addend));
+    *sum = total.unwrap_or(*sum);
+    total.is_some()
 }
