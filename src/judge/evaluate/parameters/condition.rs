@@ -50,13 +50,14 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 /// - *Several values.* A path with `*` leads to several: some value must satisfy all operators of
 ///   its condition together. `not_equals`, `not_in` and `not_contains` hold if there is a value
 ///   and none is equal, in the list, or contains the text. So `lt` and `gte` are no opposites
-///   under `*`, and `{ gt: 1000, not_equals: 5000 }` asks `gt` of some value and `not_equals` of all.
+///   under `*`, and `{ gt: 1000, not_equals: 5000 }` asks `gt` of some value and `not_equals` of
+///   all.
 /// - *No value.* Only `exists: false` holds where there is no value. If absence counts, write a
-///   second entry. Null is no value, except where `equals` or `in` names it. If no call that fits the
-///   rest of the pattern has anything at the path, the explanation says so, and if that is so in all
-///   runs, `/v1/status` and `replay`: the path may be misspelt.
-/// - *No text.* `regex`, `contains` and `not_contains` match no list and no map: the explanation and
-///   `/v1/status` name the first one that they met.
+///   second entry. Null is no value, except where `equals` or `in` names it. If no call that fits
+///   the rest of the pattern has anything at the path, the explanation says so, and if that is so
+///   in all runs, `/v1/status` and `replay`: the path may be misspelt.
+/// - *No text.* `regex`, `contains` and `not_contains` match no list and no map: the explanation
+///   and `/v1/status` name the first one that they met.
 /// - *No number.* An order reads JSON numbers and texts that are wholly a number, `-1000.50`; not
 ///   `1,000`, `+5`, `.5`, `1e3`. Any other value keeps the verdict open, and the explanation names
 ///   it: a transfer whose amount is written differently does not pass.
