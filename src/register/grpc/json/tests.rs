@@ -146,7 +146,7 @@ fn every_rule() -> Vec<Value> {
             "args.amount": { "gt": 10, "lte": "20.50" },
             "args.country": ["DE", "AT"],
             "args.approved": true,
-            "result.items.*.id": { "equals": [1], "regex": "z", "exists": true },
+            "result.items.*.id": { "not_equals": [1], "regex": "z", "exists": true },
         } }] } }),
         json!({ "not_succession": { "a": "x", "b": ["y", "z"], "same": [
             { "a": "result", "b": "args.body", "compare": "a_in_b" },
