@@ -1,11 +1,10 @@
 //! Compares `constraints`, `trajectory_match` and `efficiency`, and what they and `tool_calls` say
 //! of values, with the answers of independent oracles (`tests/conformance/README-beyond.md`). Each
-//! criterion is loaded from the text of a
-//! configuration file, and the calls arrive as OTLP spans with times of their own through scan and
-//! pipeline, once in order and once reversed. Does not prove the texts.
+//! criterion is loaded from the text of a configuration file, and the calls arrive as OTLP spans
+//! with times of their own through scan and pipeline, once in order and once reversed. Does not
+//! prove the texts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read;
 
 use crate::support::now;
 use judge::assemble::Settings;
@@ -16,7 +15,7 @@ use otlp::scan::scan;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::support::cases::rules_of_case;
+use crate::support::cases::{rules_of_case, unpacked};
 use crate::support::spans::{attribute, request};
 
 const BASE: u64 = 1_700_000_000_000_000_000;
@@ -84,10 +83,7 @@ fn every_value_is_judged_as_by_the_oracles() {
 
 /// An empty `evaluator` stands for several.
 fn compare_all(evaluator: &str, packed: &[u8]) {
-    let mut text = String::new();
-    flate2::read::GzDecoder::new(packed)
-        .read_to_string(&mut text)
-        .expect("gzip of UTF-8");
+    let text = unpacked(packed);
     let (mut wrong, mut n_cases) = (Vec::new(), 0);
     for line in text.lines() {
         let case: Case = serde_json::from_str(line).expect("a case");

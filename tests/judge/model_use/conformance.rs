@@ -1,12 +1,11 @@
 //! Compares the limits with the answers of independent oracles
 //! (`tests/conformance/README-beyond.md`).
 
-use std::io::Read;
-
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{Cut, Node, judged, rules};
+use super::{Cut, Node, judged};
+use crate::support::cases::{rules_of_case, unpacked};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,11 +41,7 @@ struct Expected {
 
 #[test]
 fn every_limit_is_answered_as_by_the_oracles() {
-    let packed = include_bytes!("../../conformance/tokens.jsonl.gz").as_slice();
-    let mut text = String::new();
-    flate2::read::GzDecoder::new(packed)
-        .read_to_string(&mut text)
-        .expect("gzip of UTF-8");
+    let text = unpacked(include_bytes!("../../conformance/tokens.jsonl.gz"));
     let (mut wrong, mut n_cases) = (Vec::new(), 0);
     for line in text.lines() {
         let case: Case = serde_json::from_str(line).expect("a case");
@@ -64,16 +59,8 @@ fn every_limit_is_answered_as_by_the_oracles() {
 
 fn difference(case: &Case) -> Option<String> {
     let mut fields = case.criteria.clone();
-    let threshold = fields
-        .as_object_mut()
-        .and_then(|fields| fields.shift_remove("threshold"));
-    let mut criterion = case.criterion.clone();
-    criterion["name"] = json!(case.id);
-    criterion["evaluate"] = json!({ case.evaluator.as_str(): fields });
-    if let Some(threshold) = threshold {
-        criterion["threshold"] = threshold;
-    }
-    let rules = rules(&criterion);
+    fields["criterion"] = case.criterion.clone();
+    let rules = rules_of_case(&case.id, &case.evaluator, &fields).expect("a criterion that loads");
     let cuts: &[Cut] = if case.cut { &[Cut::ParentMissing, Cut::RootOpen] } else { &[Cut::Whole] };
     for &cut in cuts {
         for is_reversed in [false, true] {

@@ -1,7 +1,18 @@
-//! The rules of a conformance case.
+//! The cases of a packed file, and the rules of a conformance case.
+
+use std::io::Read;
 
 use judge::pipeline::Rules;
 use serde_json::{Value, json};
+
+/// The lines of a packed file, each a case.
+pub(crate) fn unpacked(packed: &[u8]) -> String {
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(packed)
+        .read_to_string(&mut text)
+        .expect("gzip of UTF-8");
+    text
+}
 
 /// A rule set with one criterion; `fields` are the evaluator's, with its threshold and, under
 /// `criterion`, further fields of the criterion.
