@@ -58,6 +58,16 @@ pub struct CapturedParts {
     pub result: bool,
 }
 
+/// The arguments or the result of a call, as far as they are known.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PartOfCall<'c> {
+    pub(crate) payload: Option<&'c Payload>,
+    /// Whether such parts are captured where the call was recorded.
+    pub(crate) is_captured: bool,
+    /// Whether the rest of a cut trace may bring another one.
+    pub(crate) may_change: bool,
+}
+
 /// Arguments or a result. Parsed on first use: most criteria never read it.
 #[derive(Debug, Clone)]
 pub struct Payload {
@@ -84,6 +94,28 @@ pub(crate) enum KeptPart {
 }
 
 impl ToolCall {
+    /// Its result, or its arguments.
+    pub(crate) fn part(&self, is_result: bool) -> PartOfCall<'_> {
+        let Self {
+            captured,
+            uncertainty,
+            ..
+        } = self;
+        if is_result {
+            PartOfCall {
+                payload: self.result.as_ref(),
+                is_captured: captured.result,
+                may_change: uncertainty.result,
+            }
+        } else {
+            PartOfCall {
+                payload: self.args.as_ref(),
+                is_captured: captured.args,
+                may_change: uncertainty.args,
+            }
+        }
+    }
+
     /// This call without its values: `lost` stands for each that was captured.
     fn without_values(&self, lost: &Payload) -> Self {
         let lost_if = |payload: &Option<Payload>| payload.as_ref().map(|_| lost.clone());

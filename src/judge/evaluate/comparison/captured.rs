@@ -1,11 +1,12 @@
 //! Reads the arguments and results of calls, and notes which of them were not captured. Knows
 //! nothing of what is expected of them.
 
+use hashbrown::HashMap;
 use serde_json::Value;
 
 use super::score::{Missing, NoText, PathsSeen};
 use super::value_path::ValuePath;
-use crate::extract::{Beginning, Payload, Trajectory};
+use crate::extract::{Beginning, Payload, ToolCall, Trajectory};
 
 /// No, maybe or yes, in this order, so that "and" is the least and "or" the greatest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,7 +84,7 @@ pub(crate) struct CapturedValues<'a> {
     missing: Missing,
     no_text: Option<NoText>,
     /// The paths that were followed, each where it is written, and whether they led to a value.
-    followed: Vec<(*const ValuePath, Tri)>,
+    followed: HashMap<*const ValuePath, Tri>,
     /// The work spent on searching, and the most that may be.
     searched: u64,
     max_search: u64,
@@ -102,7 +103,7 @@ impl<'a> CapturedValues<'a> {
             trajectory,
             missing: Missing::default(),
             no_text: None,
-            followed: Vec::new(),
+            followed: HashMap::new(),
             searched: 0,
             max_search: max_search.min(MAX_SEARCH),
         }
@@ -136,26 +137,10 @@ impl<'a> CapturedValues<'a> {
 
     /// The arguments of a call, as JSON.
     pub(crate) fn args(&mut self, call_idx: usize) -> Known<&'a Value> {
-        let trajectory = self.trajectory;
-        let call = &trajectory.tool_calls[call_idx];
-        match self.known(
-            call_idx,
-            call.args.as_ref(),
-            call.captured.args,
-            call.uncertainty.args,
-        ) {
+        match self.known(call_idx, false) {
             Some(Some(payload)) => Known::Value(payload.json()),
             Some(None) => Known::None,
-            None => {
-                let mut calls = trajectory.tool_calls.iter();
-                let captured_nowhere = !calls.any(|call| carries(call.args.as_ref()));
-                let is_uncaptured = call.args.is_none() && !call.captured.args;
-                self.missing.no_args |= captured_nowhere;
-                if is_uncaptured && !captured_nowhere {
-                    self.missing.uncaptured_args.get_or_insert(call_idx);
-                }
-                Known::Unknown
-            }
+            None => Known::Unknown,
         }
     }
 
@@ -210,22 +195,18 @@ impl<'a> CapturedValues<'a> {
 
     /// Notes whether the path of a condition led to a value in a call.
     pub(crate) fn note_followed(&mut self, path: &ValuePath, led: Tri) {
-        let path = std::ptr::from_ref(path);
-        match self.followed.iter_mut().rfind(|(known, _)| *known == path) {
-            Some((_, so_far)) => *so_far = led.max(*so_far),
-            None => self.followed.push((path, led)),
-        }
+        let so_far = self.followed.entry(path).or_insert(led);
+        *so_far = led.max(*so_far);
     }
 
     /// Where these paths led, which are those of a criterion.
     pub(crate) fn paths_seen<'p>(&self, paths: impl Iterator<Item = &'p ValuePath>) -> PathsSeen {
         let mut seen = PathsSeen::default();
         for (path, at) in paths.zip(0..u64::BITS) {
-            let mut followed = self.followed.iter();
-            match followed.find(|(known, _)| std::ptr::eq(*known, path)) {
-                Some((_, Tri::Yes)) => seen.somewhere |= 1 << at,
-                Some((_, Tri::No)) => seen.nowhere |= 1 << at,
-                Some((_, Tri::Maybe)) | None => {}
+            match self.followed.get(&std::ptr::from_ref(path)) {
+                Some(Tri::Yes) => seen.somewhere |= 1 << at,
+                Some(Tri::No) => seen.nowhere |= 1 << at,
+                Some(Tri::Maybe) | None => {}
             }
         }
         seen
@@ -238,31 +219,13 @@ impl<'a> CapturedValues<'a> {
 
     /// The text of a call's result, empty where the call has none; `None` where it is not known.
     pub(crate) fn result(&mut self, call_idx: usize) -> Option<&'a str> {
-        let trajectory = self.trajectory;
-        let call = &trajectory.tool_calls[call_idx];
-        match self.known(
-            call_idx,
-            call.result.as_ref(),
-            call.captured.result,
-            call.uncertainty.result,
-        ) {
-            // A message answers every call: if none was seen, the result is not known.
-            Some(None) if trajectory.from_messages => {
-                self.note_cut(call_idx);
-                None
-            }
-            Some(payload) => Some(payload.map_or("", |payload| &payload.text)),
-            None => {
-                let mut calls = trajectory.tool_calls.iter();
-                let captured_nowhere = !calls.any(|call| carries(call.result.as_ref()));
-                let is_uncaptured = call.result.is_none() && !call.captured.result;
-                self.missing.no_results |= captured_nowhere;
-                if is_uncaptured && !captured_nowhere {
-                    self.missing.uncaptured_result.get_or_insert(call_idx);
-                }
-                None
-            }
+        let payload = self.known(call_idx, true)?;
+        // A message answers every call: if none was seen, the result is not known.
+        if payload.is_none() && self.trajectory.from_messages {
+            self.note_cut(call_idx);
+            return None;
         }
+        Some(payload.map_or("", |payload| &payload.text))
     }
 
     /// The result of a call, as JSON.
@@ -287,15 +250,10 @@ impl<'a> CapturedValues<'a> {
             Known::Unknown => {}
         }
         let call = &self.trajectory.tool_calls[call_idx];
-        let (payload, may_change) = if of_result {
-            (&call.result, call.uncertainty.result)
-        } else {
-            (&call.args, call.uncertainty.args)
-        };
-        let is_final = !(self.trajectory.cut_short && (call.partial || may_change));
-        let payload = payload
-            .as_ref()
-            .filter(|payload| is_final && payload.is_cut());
+        let part = call.part(of_result);
+        let is_final = !(self.trajectory.cut_short && (call.partial || part.may_change));
+        let payload = part.payload;
+        let payload = payload.filter(|payload| is_final && payload.is_cut());
         let payload = payload.filter(|payload| self.spend_searching(payload.text.len() as u64));
         match payload.and_then(Beginning::new) {
             Some(beginning) => {
@@ -347,29 +305,35 @@ impl<'a> CapturedValues<'a> {
         self.missing.clone()
     }
 
-    /// A part of a call; `None` where it is not known.
-    fn known(
-        &mut self,
-        call_idx: usize,
-        payload: Option<&'a Payload>,
-        captured: bool,
-        may_change: bool,
-    ) -> Option<Option<&'a Payload>> {
+    /// The arguments or the result of a call; `None` where they are not known.
+    fn known(&mut self, call_idx: usize, of_result: bool) -> Option<Option<&'a Payload>> {
+        let calls = &self.trajectory.tool_calls;
+        let part = calls[call_idx].part(of_result);
         // The rest of a cut trace may hold the end of this span, another span of this call, or a
         // model message that repeats it.
-        let may_come =
-            self.trajectory.tool_calls[call_idx].partial || payload.is_none() || may_change;
+        let may_come = calls[call_idx].partial || part.payload.is_none() || part.may_change;
         let unfinished = self.trajectory.cut_short && may_come;
-        match payload {
+        match part.payload {
             Some(payload) if !payload.is_cut() && !unfinished => return Some(Some(payload)),
-            None if captured && !unfinished => return Some(None),
-            None if !captured => {}
+            None if part.is_captured && !unfinished => return Some(None),
+            None if !part.is_captured => {}
             _ => self.note_cut(call_idx),
+        }
+        let carries = |call: &ToolCall| {
+            let payload = call.part(of_result).payload;
+            payload.is_some_and(|payload| !payload.is_lost())
+        };
+        let missing = &mut self.missing;
+        let (captured_nowhere, uncaptured) = if of_result {
+            (&mut missing.no_results, &mut missing.uncaptured_result)
+        } else {
+            (&mut missing.no_args, &mut missing.uncaptured_args)
+        };
+        if !calls.iter().any(carries) {
+            *captured_nowhere = true;
+        } else if part.payload.is_none() && !part.is_captured {
+            uncaptured.get_or_insert(call_idx);
         }
         None
     }
-}
-
-fn carries(part: Option<&Payload>) -> bool {
-    part.is_some_and(|part| !part.is_lost())
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::captured::Tri;
 use super::value_path::{PathValues, is_one_of};
 
-/// TextLeaves shorter than this are in most others by chance, in characters.
+/// Texts shorter than this are in most others by chance, in characters.
 const MIN_WHOLE: usize = 8;
 
 /// Most bytes of one value that are looked up: an index takes some 40 bytes for each.

@@ -90,15 +90,11 @@ impl ValuePath {
 
     /// The values that it leads to in a call. `None` where they were not captured, or were cut.
     pub fn values_in<'v>(&self, call: &'v ToolCall) -> Option<Vec<&'v Value>> {
-        let (payload, is_captured) = if self.of_result {
-            (&call.result, call.captured.result)
-        } else {
-            (&call.args, call.captured.args)
-        };
-        match payload {
+        let part = call.part(self.of_result);
+        match part.payload {
             Some(payload) if payload.is_cut() => None,
             Some(payload) => Some(self.values(payload.json()).into_vec()),
-            None => is_captured.then(Vec::new),
+            None => part.is_captured.then(Vec::new),
         }
     }
 

@@ -46,8 +46,8 @@ fn incomplete(missing: &Missing, trajectory: &Trajectory) -> Option<String> {
 fn no_number(missing: &Missing, trajectory: &Trajectory, explain: &Explain) -> Option<String> {
     let (call_idx, path) = &**missing.no_number.as_ref()?;
     let call = trajectory.tool_calls.get(*call_idx)?;
-    let of_call = if path.of_result { &call.result } else { &call.args };
-    let payload = of_call.as_ref().filter(|payload| !payload.is_cut());
+    let payload = call.part(path.of_result).payload;
+    let payload = payload.filter(|payload| explain.values && !payload.is_cut());
     let values = payload
         .map(|payload| path.values(payload.json()))
         .unwrap_or_default();

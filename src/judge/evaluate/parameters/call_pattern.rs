@@ -313,6 +313,7 @@ impl CallPattern {
         let (mut details, mut texts) = (Vec::new(), Vec::new());
         for (path, condition) in &self.conditions {
             let call = trajectory.tool_calls.get(call_idx);
+            let call = call.filter(|_| explain.values);
             let actual = call.and_then(|call| explain.value(&path.text_of_values(call)?));
             for (operator, expected) in condition.parts() {
                 let mut detail = json!({

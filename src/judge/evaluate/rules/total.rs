@@ -8,7 +8,7 @@ use super::activations::{Activation, Breach, Tally};
 use super::keys::{ReadPaths, SharedValues};
 use crate::evaluate::comparison::captured::{CapturedValues, Read, Tri};
 use crate::evaluate::comparison::order::Intervals;
-use crate::evaluate::comparison::value_path::ValuePath;
+use crate::evaluate::comparison::value_path::{ValuePath, is_one_of};
 use crate::evaluate::parameters::condition::{DecimalBound, number_of};
 
 /// A sum over calls of one kind.
@@ -125,7 +125,7 @@ impl Total<'_, '_> {
             ..Addends::default()
         };
         for value in found.values.iter().filter(|value| !value.is_null()) {
-            let is_cut = incomplete.iter().any(|cut| std::ptr::eq(*cut, *value));
+            let is_cut = is_one_of(value, &incomplete);
             addends.n_values += 1;
             match number_of(value).filter(|_| !is_cut) {
                 Some(number) => {
