@@ -221,10 +221,13 @@ fn agent_name<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
 /// A run without a name below another has the name of that one: Anthropic's SDK makes one for each
 /// use of its tool runner. A workflow with an agent's run in or above it is no run.
 fn settle_runs(spans: &mut RecognisedSpans<'_, '_>) {
+    let is_nameless_run = |span: &RecognisedSpan<'_>| {
+        let is_own = || span.agent == agent_run(&span.view);
+        roles(&span.view).agent_run && is_own() && agent_name(&span.view).is_none()
+    };
+    // Most spans are no run, which is known without a look at their attributes.
     let is_unsettled = |span: &RecognisedSpan<'_>| {
-        let is_nameless = || agent_name(&span.view).is_none();
-        is_workflow(&span.view) && span.agent.is_some()
-            || roles(&span.view).agent_run && span.agent == agent_run(&span.view) && is_nameless()
+        span.agent.is_some() && (is_workflow(&span.view) || is_nameless_run(span))
     };
     if !spans.spans.iter().any(is_unsettled) {
         return;
