@@ -1,5 +1,6 @@
-//! The table of `docs/frameworks.md`: one row a framework, with how much of what happened is shown,
-//! and why the rest is not. Proves no more than the comparison that it counts.
+//! What the recorded sessions show: the table of `tests/captures/README.md` counts it for each
+//! framework, and `docs/frameworks.md` lists what is missing and why. Proves no more than the
+//! comparison that it counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -9,7 +10,8 @@ use serde_json::Value;
 
 use crate::support::pages::{assert_current, read};
 
-const PAGE: &str = "docs/frameworks.md";
+const COUNTS: &str = "tests/captures/README.md";
+const MISSING: &str = "docs/frameworks.md";
 const BEGIN: &str = "<!-- sessions -->\n";
 const END: &str = "<!-- /sessions -->";
 
@@ -86,20 +88,13 @@ impl Coverage {
         }
     }
 
-    /// Compares the page with the counts, and requires a reason for everything that is missing.
-    pub(crate) fn hold_page(&self, exceptions: &Value) {
-        let page = read(PAGE);
-        let (before, rest) = page
-            .split_once(BEGIN)
-            .unwrap_or_else(|| panic!("{PAGE} has no line {BEGIN}"));
-        let (_, after) = rest
-            .split_once(END)
-            .unwrap_or_else(|| panic!("{PAGE} has no line {END}"));
-        let current = format!("{before}{BEGIN}{}{END}{after}", self.text(exceptions));
-        assert_current(PAGE, &current);
+    /// Compares both pages with the counts, and requires a reason for everything that is missing.
+    pub(crate) fn assert_pages_current(&self, exceptions: &Value) {
+        assert_part_current(COUNTS, &self.table());
+        assert_part_current(MISSING, &missing(exceptions));
     }
 
-    fn text(&self, exceptions: &Value) -> String {
+    fn table(&self) -> String {
         let mut text = "\n| sessions of | releases | by script |".to_owned();
         for (_, title) in COLUMNS {
             let _ = write!(text, " {title} |");
@@ -122,18 +117,50 @@ impl Coverage {
             }
             text.push('\n');
         }
-        text.push_str("\nWhat is missing, and why:\n\n");
-        for (framework, reasons) in reasons(exceptions) {
-            for (reason, columns) in reasons {
-                let _ = writeln!(text, "- {framework}, {}: {reason}", columns.join(", "));
-            }
-        }
         text.push('\n');
         text
     }
 }
 
-/// Can `tests/captures/record.py` record sessions of it again?
+/// Compares the generated part of a page.
+fn assert_part_current(path: &str, part: &str) {
+    let page = read(path);
+    let (before, rest) = page
+        .split_once(BEGIN)
+        .unwrap_or_else(|| panic!("{path} has no line {BEGIN}"));
+    let (_, after) = rest
+        .split_once(END)
+        .unwrap_or_else(|| panic!("{path} has no line {END}"));
+    assert_current(path, &format!("{before}{BEGIN}{part}{END}{after}"));
+}
+
+/// A list of what is missing: each reason once, with its columns and the frameworks it is true of.
+fn missing(exceptions: &Value) -> String {
+    let mut frameworks: Vec<(String, &str, Vec<&str>)> = Vec::new();
+    for (framework, reasons) in reasons(exceptions) {
+        for (reason, columns) in reasons {
+            let columns = columns.join(", ");
+            let has_same =
+                |known: &&mut (String, &str, Vec<&str>)| known.0 == columns && known.1 == reason;
+            match frameworks.iter_mut().find(has_same) {
+                Some((_, _, known)) => known.push(framework),
+                None => frameworks.push((columns, reason, vec![framework])),
+            }
+        }
+    }
+    let mut text = "\n".to_owned();
+    for (columns, reason, frameworks) in frameworks {
+        let _ = writeln!(
+            text,
+            "- {}: not all {columns}. {reason}",
+            frameworks.join(", ")
+        );
+    }
+    text.push('\n');
+    text
+}
+
+/// Returns true if `tests/captures/record.py` can record sessions of the framework again.
 fn has_program(framework: &str) -> bool {
     let agents = Path::new(crate::ROOT).join("tests/captures/agents");
     let mut extensions = ["py", "mjs"].into_iter();

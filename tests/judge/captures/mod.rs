@@ -1,9 +1,10 @@
 //! Compares recorded payloads of real frameworks with what their agents did. Every scenario of
 //! `tests/captures` is scanned, assembled and extracted as `replay` does it, compared call by call,
-//! and printed as a table (`cargo test --test it captures -- --nocapture`). `exceptions.json` lists
-//! each difference that the payload itself causes, with its reason; any other difference fails, and
-//! so does an exception that no longer occurs. The table of `docs/frameworks.md` is made from the
-//! same comparison. Proves nothing about timers, transports or evaluators.
+//! and printed as a table (`cargo test -p spanscore-judge captures -- --nocapture`). The file
+//! `exceptions.json` lists each difference that the payload itself causes, with its reason; any
+//! other difference fails, and so does an exception that no longer occurs. The table of
+//! `tests/captures/README.md` and the list of `docs/frameworks.md` are made from the comparison.
+//! Proves nothing about timers, transports or evaluators.
 
 mod copies;
 mod coverage;
@@ -79,7 +80,8 @@ fn every_framework_shows_the_calls_that_were_made() {
         format!("{scenario} {column}: excused, but there is no such scenario or column")
     }));
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
-    coverage.hold_page(&serde_json::from_str(EXCEPTIONS).expect("exceptions.json is JSON"));
+    let exceptions = serde_json::from_str(EXCEPTIONS).expect("exceptions.json is JSON");
+    coverage.assert_pages_current(&exceptions);
 }
 
 #[test]
