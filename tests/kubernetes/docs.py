@@ -26,7 +26,6 @@ CRITERIA = "assemble: { expired: 30m }\ncriteria: []\n"
 SKIPPED = {
     "pod ┌": "a picture",
     "docker build": "image.sh packs the image; the build stage needs a registry",
-    "kind: Instrumentation": "there is no OpenTelemetry operator here; its YAML is read",
     "routing_attributes": "router.sh tries it",
 }
 
