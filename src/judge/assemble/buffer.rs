@@ -15,14 +15,14 @@ use otlp::span::{LogRecord, Now, PeerId, Span, TraceId};
 
 use super::buffered_trace::BufferedTrace;
 use super::fifo_timers::Tick;
-use super::node::Arrival;
 use super::recent::RecentlyClosed;
 use super::resources::SharedResources;
 use super::shares::{BudgetShare, OpenBudget, SenderHeld, Shares, TraceSender};
 use super::slab::{Slab, Slot};
-use super::span_tree::{SpanTree, Upserted};
 use super::timers::{Due, Timers, ticks};
+use super::trace_spans::{TraceSpans, Upserted};
 use super::unscored::UnscoredTraces;
+use super::version::Arrival;
 use super::{CloseReason, Closed, Inserted, Memo, Settings, Sizes, SpanClass, Stats};
 
 /// Assembles spans into traces and hands out each trace when it is done.
@@ -158,7 +158,7 @@ impl<M: Memo> TraceBuffer<M> {
         }
         let share = trace.share;
         self.shares.resize(share, size_before, size);
-        let quiet = trace.spans.quiet();
+        let quiet = trace.spans.may_be_quiet();
         let quiet_before = std::mem::replace(&mut trace.quiet, quiet);
         self.timers.restart(slot, share, quiet_before, quiet, tick);
         if trace.spans.len() >= self.settings.span_limit {
@@ -265,7 +265,15 @@ impl<M: Memo> TraceBuffer<M> {
             && let Some((slot, due)) = self.timers.due(tick)
         {
             let reason = match due {
-                Due::Settled => CloseReason::RootEnded,
+                Due::Settled if self.is_quiet(slot) => CloseReason::RootEnded,
+                Due::Settled => {
+                    self.wait_for_spans(slot, tick);
+                    continue;
+                }
+                Due::Inactive if self.is_quiet(slot) => {
+                    self.timers.settle_only(slot);
+                    continue;
+                }
                 Due::Inactive => CloseReason::Inactive,
                 Due::Closing => self.limit_of(slot),
             };
@@ -278,14 +286,15 @@ impl<M: Memo> TraceBuffer<M> {
             closed.extend(self.open.get_mut(slot).map(|trace| {
                 let size_before = trace.size();
                 let memo = std::mem::take(&mut trace.memo);
+                let parent_missing = trace.spans.shape(&self.hasher).has_orphans();
                 self.shares.resize(trace.share, size_before, trace.size());
                 size += size_before;
                 Closed {
-                    trace: trace.copy(CloseReason::Expired),
+                    trace: trace.copy(CloseReason::Expired, parent_missing),
                     memo,
                     first: !std::mem::replace(&mut trace.reported, true),
                     peer: trace.closed_sender().peer,
-                    closed_by: CloseReason::Expired,
+                    torn_service: None,
                     may_be_split: false,
                     first_record: trace.first_record,
                     needed_from: trace.needed_from,
@@ -330,11 +339,13 @@ impl<M: Memo> TraceBuffer<M> {
             let Some(trace) = self.open.get(slot) else {
                 continue;
             };
-            let settling = trace.quiet.map(|_| CloseReason::RootEnded);
             match trace.closing {
                 // It waits in the order of arrival, like all others.
                 Some(_) => self.timers.close_now(slot, tick),
-                None => self.start_closing(slot, settling.unwrap_or(otherwise), tick),
+                None if self.is_quiet(slot) => {
+                    self.start_closing(slot, CloseReason::RootEnded, tick);
+                }
+                None => self.start_closing(slot, otherwise, tick),
             }
         }
     }
@@ -410,7 +421,7 @@ impl<M: Memo> TraceBuffer<M> {
                 },
                 has_several_senders: false,
                 share: BudgetShare::default(),
-                spans: SpanTree::default(),
+                spans: TraceSpans::default(),
                 memo: M::default(),
                 reported: false,
                 unscored: self.unscored.take(&trace_id) | self.recent.was_forgotten(hash),
@@ -444,7 +455,7 @@ impl<M: Memo> TraceBuffer<M> {
     }
 
     fn open(&mut self, mut trace: Box<BufferedTrace<M>>, tick: Tick) -> Slot {
-        let quiet = trace.spans.quiet();
+        let quiet = trace.spans.may_be_quiet();
         trace.quiet = quiet;
         trace.share = self.shares.open(trace.sender, trace.size());
         let (trace_id, share) = (trace.trace_id, trace.share);
@@ -465,15 +476,20 @@ impl<M: Memo> TraceBuffer<M> {
         let hash = self.hasher.hash_one(buffered.trace_id);
         self.recent.insert(hash, buffered.closed_sender(), tick);
         let first = !std::mem::replace(&mut buffered.reported, true);
-        let seen_reason = buffered.reason(reason, &self.settings);
-        let trace = buffered.lend(seen_reason);
+        let shape = buffered.spans.shape(&self.hasher);
+        let seen_reason = buffered.reason(reason, &shape, &self.settings);
+        let parent_missing = shape.has_orphans();
+        // Children of a run that is still going on prove nothing.
+        let torn = if reason == CloseReason::Inactive { shape.torn_span() } else { None };
+        let torn_service = torn.map(|torn| buffered.spans.service(torn));
+        let trace = buffered.lend(seen_reason, parent_missing);
         let memo = std::mem::take(&mut buffered.memo);
         Some(Closed {
             trace,
             memo,
             first,
             peer: buffered.closed_sender().peer,
-            closed_by: reason,
+            torn_service,
             may_be_split: buffered.opened < self.split_until,
             first_record: buffered.first_record,
             needed_from: buffered.needed_from,
@@ -498,6 +514,21 @@ impl<M: Memo> TraceBuffer<M> {
         self.timers.close_now(slot, tick);
     }
 
+    /// Has a top span ended, is no other open, and is no local parent missing?
+    fn is_quiet(&self, slot: Slot) -> bool {
+        let trace = self.open.get(slot);
+        let trace = trace.filter(|trace| trace.quiet.is_some());
+        trace.is_some_and(|trace| trace.spans.shape(&self.hasher).is_quiet())
+    }
+
+    /// Stops the settling of a trace that is not quiet, until the next span.
+    fn wait_for_spans(&mut self, slot: Slot, tick: Tick) {
+        if let Some(trace) = self.open.get_mut(slot) {
+            trace.quiet = None;
+            self.timers.wait_for_spans(slot, trace.share, tick);
+        }
+    }
+
     /// The limit that closes a trace.
     fn limit_of(&self, slot: Slot) -> CloseReason {
         self.open
@@ -518,7 +549,11 @@ impl<M: Memo> TraceBuffer<M> {
             && let Some((slot, due)) = self.timers.victim(share)
         {
             let reason = match due {
-                Due::Settled => CloseReason::RootEnded,
+                Due::Settled if self.is_quiet(slot) => CloseReason::RootEnded,
+                Due::Settled => {
+                    self.wait_for_spans(slot, tick);
+                    continue;
+                }
                 Due::Inactive | Due::Closing => CloseReason::Evicted,
             };
             self.start_closing(slot, reason, tick);

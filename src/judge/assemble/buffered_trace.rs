@@ -4,9 +4,10 @@
 use otlp::span::TraceId;
 
 use super::fifo_timers::Tick;
+use super::shape::Shape;
 use super::shares::{BudgetShare, TraceSender};
-use super::span_tree::{SpanTree, TreeItems};
 use super::timers::Quiet;
+use super::trace_spans::{TraceItems, TraceSpans};
 use super::{CloseReason, Memo, Settings, Trace};
 
 /// A trace in the buffer: open, or recently closed.
@@ -19,7 +20,7 @@ pub(super) struct BufferedTrace<M> {
     pub(super) has_several_senders: bool,
     /// The share that it counts against while it is open.
     pub(super) share: BudgetShare,
-    pub(super) spans: SpanTree,
+    pub(super) spans: TraceSpans,
     /// The pipeline's memory of the trace.
     pub(super) memo: M,
     /// Was it closed, or reported as expired, before?
@@ -36,7 +37,7 @@ pub(super) struct BufferedTrace<M> {
     pub(super) first_record: u64,
     /// What earlier records had of it is in later ones again, or given up.
     pub(super) needed_from: u64,
-    /// The reason for which it settles, as its timers know it.
+    /// The kind of its end that its timers wait for.
     pub(super) quiet: Option<Quiet>,
     /// Set by a limit: nothing can keep the trace open.
     pub(super) closing: Option<CloseReason>,
@@ -55,13 +56,15 @@ impl<M: Memo> BufferedTrace<M> {
 
     /// The reason to report: `Incomplete` where a trace would be judged in full although spans may
     /// be missing.
-    pub(super) fn reason(&mut self, reason: CloseReason, settings: &Settings) -> CloseReason {
-        let guard = settings.restart_guard;
-        if reason.is_in_full()
-            && (self.unscored
-                || guard
-                    .is_some_and(|guard| self.spans.reaches_back(self.memory_unix_nanos, guard)))
-        {
+    pub(super) fn reason(
+        &self,
+        reason: CloseReason,
+        shape: &Shape<'_>,
+        settings: &Settings,
+    ) -> CloseReason {
+        let reaches_back = |guard| shape.reaches_back(self.memory_unix_nanos, guard);
+        let may_lack_spans = || self.unscored || settings.restart_guard.is_some_and(reaches_back);
+        if reason.is_in_full() && may_lack_spans() {
             CloseReason::Incomplete
         } else {
             reason
@@ -69,15 +72,15 @@ impl<M: Memo> BufferedTrace<M> {
     }
 
     /// The trace to judge, which borrows the kept attributes until [`Self::take_back`].
-    pub(super) fn lend(&mut self, reason: CloseReason) -> Trace {
+    pub(super) fn lend(&mut self, reason: CloseReason, parent_missing: bool) -> Trace {
         let items = self.spans.lend(self.trace_id);
-        self.trace(reason, items)
+        self.trace(reason, parent_missing, items)
     }
 
     /// The trace to judge, with copies of the kept attributes.
-    pub(super) fn copy(&self, reason: CloseReason) -> Trace {
+    pub(super) fn copy(&self, reason: CloseReason, parent_missing: bool) -> Trace {
         let items = self.spans.copy(self.trace_id);
-        self.trace(reason, items)
+        self.trace(reason, parent_missing, items)
     }
 
     /// Takes back the attributes that [`Self::lend`] lent.
@@ -86,13 +89,14 @@ impl<M: Memo> BufferedTrace<M> {
         self.spans.take_back();
     }
 
-    fn trace(&self, reason: CloseReason, TreeItems { spans, records }: TreeItems) -> Trace {
+    fn trace(&self, reason: CloseReason, parent_missing: bool, items: TraceItems) -> Trace {
+        let TraceItems { spans, records } = items;
         Trace {
             trace_id: self.trace_id,
             reason,
             spans,
             records,
-            parent_missing: self.spans.parent_missing(),
+            parent_missing,
             arrival: self.arrival,
         }
     }

@@ -8,9 +8,10 @@ mod settings;
 mod buffer;
 
 mod buffered_trace;
-mod node;
 mod resources;
-mod span_tree;
+mod shape;
+mod trace_spans;
+mod version;
 
 mod beginnings;
 mod fifo_timers;
@@ -152,8 +153,8 @@ pub struct Closed<M> {
     pub first: bool,
     /// Its sender; one that is nobody's where several peers sent spans of it.
     pub peer: PeerId,
-    /// Why it was closed, whether or not spans are missing.
-    closed_by: CloseReason,
+    /// The service of a span whose parent went to another replica, if one surely did.
+    torn_service: Option<Arc<str>>,
     /// A change of the replicas may have split it, which proves nothing about how traces arrive.
     may_be_split: bool,
     /// The first record of the journal that had spans of it.
@@ -173,11 +174,7 @@ impl<M: Memo> Closed<M> {
         };
         let spans = &buffered.spans;
         if self.first && !self.may_be_split {
-            // Children of a run that is still going on prove nothing.
-            let torn_service = match self.closed_by {
-                CloseReason::Inactive => spans.torn_service(),
-                _ => None,
-            };
+            let torn_service = self.torn_service.as_deref();
             for service in spans.services() {
                 torn.note(service, torn_service == Some(service));
             }

@@ -8,7 +8,7 @@ use super::fifo_timers::{FifoTimers, Tick};
 use super::shares::BudgetShare;
 use super::slab::Slot;
 
-/// Which top span of a settling trace has ended.
+/// Which top span of a settling trace may have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Quiet {
     /// A top span without a parent.
@@ -20,7 +20,7 @@ pub(super) enum Quiet {
 /// The timer of a trace that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
-    /// It has settled.
+    /// It has settled, if a top span has ended and no local parent is missing.
     Settled,
     /// No span arrived for too long.
     Inactive,
@@ -31,24 +31,27 @@ pub(super) enum Due {
 /// The timers of all open traces.
 #[derive(Debug)]
 pub(super) struct Timers {
-    /// Since the last new span. Queues: settling, settling (remote), not settling, closing.
+    /// Since the last new span of any trace that no limit closes.
+    idle: FifoTimers,
+    /// Since the last new span. Queues: settling, settling (remote), closing.
     quiet: FifoTimers,
     /// Since the settling began. Queues: settling, settling (remote).
     settling: FifoTimers,
     /// Since the trace was opened.
     age: FifoTimers,
-    /// Like `quiet`, for each share. Queues of a share: settling, settling (remote), not settling.
+    /// Since the last new span. Queues of a share: settling, settling (remote), not settling.
     by_share: FifoTimers,
-    quiet_delays: [Tick; 4],
+    idle_delay: Tick,
+    quiet_delays: [Tick; 3],
     settling_delays: [Tick; 2],
     age_delay: Tick,
 }
 
+/// The last queue of `quiet`.
+const CLOSING: usize = 2;
+/// The last queue of a share.
 const IDLE: usize = 2;
-const CLOSING: usize = 3;
-
-/// Queues of each share: all of `quiet` but the last.
-const QUEUES_OF_SHARE: usize = CLOSING;
+const QUEUES_OF_SHARE: usize = 3;
 
 /// As ticks, `Tick::MAX` (584 years) meaning never.
 pub(super) fn ticks(duration: Duration) -> Tick {
@@ -60,11 +63,13 @@ impl Timers {
         let [settle, settle_remote, max_settle] =
             [settings.settle, settings.settle_remote, settings.max_settle].map(ticks);
         Self {
-            quiet: FifoTimers::new(4),
+            idle: FifoTimers::new(1),
+            quiet: FifoTimers::new(3),
             settling: FifoTimers::new(2),
             age: FifoTimers::new(1),
             by_share: FifoTimers::new(0),
-            quiet_delays: [settle, settle_remote, ticks(settings.inactive), 0],
+            idle_delay: ticks(settings.inactive),
+            quiet_delays: [settle, settle_remote, 0],
             settling_delays: [settle.max(max_settle), settle_remote.max(max_settle)],
             age_delay: ticks(settings.expired),
         }
@@ -98,20 +103,36 @@ impl Timers {
         after: Option<Quiet>,
         now: Tick,
     ) {
-        let queue = after.map_or(IDLE, |quiet| quiet as usize);
-        self.quiet.start(queue, slot, now);
-        self.by_share
-            .start(share.number() * QUEUES_OF_SHARE + queue, slot, now);
-        match after {
-            Some(quiet) if before != after => self.settling.start(quiet as usize, slot, now),
-            Some(_) => {}
-            None => self.settling.cancel(slot),
+        self.idle.start(0, slot, now);
+        let Some(quiet) = after else {
+            self.wait_for_spans(slot, share, now);
+            return;
+        };
+        self.quiet.start(quiet as usize, slot, now);
+        if before != after {
+            self.settling.start(quiet as usize, slot, now);
         }
+        self.by_share
+            .start(share.number() * QUEUES_OF_SHARE + quiet as usize, slot, now);
+    }
+
+    /// Stops the settling of a trace.
+    pub(super) fn wait_for_spans(&mut self, slot: Slot, share: BudgetShare, now: Tick) {
+        self.quiet.cancel(slot);
+        self.settling.cancel(slot);
+        self.by_share
+            .start(share.number() * QUEUES_OF_SHARE + IDLE, slot, now);
+    }
+
+    /// Lets a trace settle, however long that takes.
+    pub(super) fn settle_only(&mut self, slot: Slot) {
+        self.idle.cancel(slot);
     }
 
     /// Makes a trace due now because a limit was reached: nothing can put that off.
     pub(super) fn close_now(&mut self, slot: Slot, now: Tick) {
         self.quiet.start(CLOSING, slot, now);
+        self.idle.cancel(slot);
         self.settling.cancel(slot);
         self.age.cancel(slot);
         self.by_share.cancel(slot);
@@ -119,6 +140,7 @@ impl Timers {
 
     /// Cancels the timers of a trace that was closed.
     pub(super) fn cancel(&mut self, slot: Slot) {
+        self.idle.cancel(slot);
         self.quiet.cancel(slot);
         self.settling.cancel(slot);
         self.age.cancel(slot);
@@ -175,8 +197,12 @@ impl Timers {
     }
 
     fn next_closing(&self) -> Option<(Tick, Slot, Due)> {
-        const DUE: [Due; 4] = [Due::Settled, Due::Settled, Due::Inactive, Due::Closing];
-        let quiet = (0..4).filter_map(|queue| {
+        const DUE: [Due; 3] = [Due::Settled, Due::Settled, Due::Closing];
+        let idle = self.idle.first(0).map(|(slot, since)| {
+            let at = since.saturating_add(self.idle_delay);
+            (at, slot, Due::Inactive)
+        });
+        let quiet = (0..3).filter_map(|queue| {
             let (slot, since) = self.quiet.first(queue)?;
             Some((
                 since.saturating_add(self.quiet_delays[queue]),
@@ -194,6 +220,7 @@ impl Timers {
         });
         quiet
             .chain(settling)
+            .chain(idle)
             .filter(|&(at, _, _)| at != Tick::MAX)
             .min_by_key(|&(at, _, _)| at)
     }

@@ -117,12 +117,13 @@ impl<M: Memo> TraceBuffer<M> {
             CloseReason::Expired => {
                 let trace = self.open.get_mut(slot)?;
                 trace.reported = true;
+                let parent_missing = trace.spans.shape(&self.hasher).has_orphans();
                 Some(Closed {
-                    trace: trace.copy(reason),
+                    trace: trace.copy(reason, parent_missing),
                     memo: M::default(),
                     first: false,
                     peer: trace.closed_sender().peer,
-                    closed_by: reason,
+                    torn_service: None,
                     // Its first part was acknowledged by this replica.
                     may_be_split: false,
                     first_record: trace.first_record,

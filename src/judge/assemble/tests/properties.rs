@@ -66,28 +66,34 @@ impl Model {
     }
 
     fn settle(&mut self, now: u64) {
-        let quiet = self.quiet();
-        self.settling = match (self.settling, quiet) {
-            (Some((before, since)), Some(quiet)) if before == quiet => Some((quiet, since)),
-            (_, Some(quiet)) => Some((quiet, now)),
+        self.settling = match (self.settling, self.settle_time()) {
+            (Some((before, since)), Some(settle)) if before == settle => Some((settle, since)),
+            (_, Some(settle)) => Some((settle, now)),
             (_, None) => None,
         };
     }
 
-    fn quiet(&self) -> Option<u64> {
-        if self.parent_missing() {
-            return None;
+    /// The time that the trace waits for further spans, if what has ended may be a top span.
+    fn settle_time(&self) -> Option<u64> {
+        let roots = || {
+            self.spans
+                .values()
+                .filter(|sent| sent.span.parent_id.is_none())
+        };
+        let may_be_top = |sent: &Sent| sent.span.parent_is_remote() && !sent.class.tool_call;
+        let mut remote = self
+            .spans
+            .values()
+            .filter(|sent| ended(sent) && may_be_top(sent));
+        match roots().next() {
+            Some(_) => roots().all(ended).then_some(SETTLE),
+            None => remote.next().map(|_| SETTLE_REMOTE),
         }
-        if !self.tops().all(ended) {
-            return None;
-        }
-        self.tops()
-            .map(
-                |top| {
-                    if top.span.parent_id.is_some() { SETTLE_REMOTE } else { SETTLE }
-                },
-            )
-            .min()
+    }
+
+    fn is_quiet(&self) -> bool {
+        let mut tops = self.tops().peekable();
+        tops.peek().is_some() && tops.all(ended) && !self.parent_missing()
     }
 
     fn parent(&self, sent: &Sent) -> Option<&Sent> {
@@ -153,12 +159,14 @@ impl Model {
             return None;
         }
         let revision = self.revision;
+        let has_settled = self.settling.is_some_and(|(settle, since)| {
+            (self.last_news + settle).min(since + MAX_SETTLE.max(settle)) <= now
+        });
+        if has_settled && !self.is_quiet() {
+            self.settling = None;
+        }
         let reason = match self.settling {
-            Some((quiet, since))
-                if (self.last_news + quiet).min(since + MAX_SETTLE.max(quiet)) <= now =>
-            {
-                CloseReason::RootEnded
-            }
+            Some(_) if has_settled => CloseReason::RootEnded,
             None if self.last_news + INACTIVE <= now => CloseReason::Inactive,
             _ if self.opened + EXPIRED <= now && !self.told_expired => {
                 self.told_expired = true;

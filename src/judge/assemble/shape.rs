@@ -1,0 +1,122 @@
+//! The parents of a trace's spans, and what follows from them: which spans are top spans, and whether
+//! a top span has ended and no parent is missing. Computed from all spans at once, when a trace may
+//! be done.
+//!
+//! Nothing here recurses, and no walk visits a span twice: a walk along a cycle of parents ends at
+//! the first span that it marked. Every span of a cycle has a present parent, so none is a top span
+//! and none an orphan: such a trace closes as inactive.
+
+use std::time::Duration;
+
+use otlp::span::SpanId;
+
+use super::timers::ticks;
+use super::version::Version;
+
+/// The parents of a trace's spans.
+#[derive(Debug)]
+pub(super) struct Shape<'v> {
+    versions: &'v [Version],
+    /// The position of each span's parent.
+    parent: Vec<Parent>,
+    /// Is one of its descendants an agent run or a model span?
+    has_agent_descendant: Vec<bool>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Parent {
+    None,
+    Missing,
+    At(usize),
+}
+
+impl<'v> Shape<'v> {
+    pub(super) fn new(versions: &'v [Version], find: impl Fn(SpanId) -> Option<usize>) -> Self {
+        let parent_of = |version: &Version| match version.parent_id {
+            Some(parent_id) => find(parent_id).map_or(Parent::Missing, Parent::At),
+            None => Parent::None,
+        };
+        let mut shape = Self {
+            versions,
+            parent: versions.iter().map(parent_of).collect(),
+            has_agent_descendant: vec![false; versions.len()],
+        };
+        for at in (0..versions.len()).filter(|&at| versions[at].is_agent_work()) {
+            shape.mark_ancestors(at);
+        }
+        shape
+    }
+
+    /// Has a top span ended, is no other still open, and is no local parent missing?
+    pub(super) fn is_quiet(&self) -> bool {
+        let mut tops = self.tops().peekable();
+        tops.peek().is_some() && tops.all(Version::ended) && !self.has_orphans()
+    }
+
+    /// Does a span name a local parent that has not arrived?
+    pub(super) fn has_orphans(&self) -> bool {
+        self.missing_parents()
+            .any(|(_, version)| !version.is_remote())
+    }
+
+    /// Did a top span start before our memory of traces, and not end at least `guard` before it?
+    pub(super) fn reaches_back(&self, memory_unix_nanos: u64, guard: Duration) -> bool {
+        let since = memory_unix_nanos.saturating_sub(ticks(guard));
+        // A start of 0 means that the sender gave none.
+        self.tops().any(|top| {
+            (1..memory_unix_nanos).contains(&top.start_unix_nanos)
+                && (!top.ended() || top.end_unix_nanos > since)
+        })
+    }
+
+    /// A span whose parent was certainly in the same process and has not arrived. Where senders do
+    /// not mark parents as remote or local, a single missing parent may be a caller that is not
+    /// traced here; two are not.
+    pub(super) fn torn_span(&self) -> Option<usize> {
+        let mut unmarked = None;
+        let mut orphans = self
+            .missing_parents()
+            .filter(|(_, version)| !version.is_remote());
+        let torn = orphans.find(|(_, version)| {
+            let parent_id = version.parent_id;
+            version.is_local() || *unmarked.get_or_insert(parent_id) != parent_id
+        });
+        torn.map(|(at, _)| at)
+    }
+
+    /// Spans without a parent; under a remote parent that is not here, runs and the spans above
+    /// runs and model calls.
+    fn tops(&self) -> impl Iterator<Item = &'v Version> {
+        let marks = self.has_agent_descendant.iter();
+        let spans = self.versions.iter().zip(&self.parent).zip(marks);
+        let is_top =
+            |((version, parent), is_above_work): &((&Version, &Parent), &bool)| match parent {
+                _ if version.is_record => false,
+                Parent::None => true,
+                Parent::At(_) => false,
+                Parent::Missing => {
+                    version.is_remote()
+                        && !version.class.tool_call
+                        && (version.class.agent_run || **is_above_work)
+                }
+            };
+        spans.filter(is_top).map(|((version, _), _)| version)
+    }
+
+    /// The spans that name a parent which has not arrived.
+    fn missing_parents(&self) -> impl Iterator<Item = (usize, &'v Version)> {
+        let spans = self.versions.iter().enumerate().zip(&self.parent);
+        spans
+            .filter(|((_, version), parent)| **parent == Parent::Missing && !version.is_record)
+            .map(|(span, _)| span)
+    }
+
+    fn mark_ancestors(&mut self, below: usize) {
+        let mut parent = self.parent[below];
+        while let Parent::At(at) = parent
+            && !std::mem::replace(&mut self.has_agent_descendant[at], true)
+        {
+            parent = self.parent[at];
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! The spans of one trace by id, one version of each, and how many of them may be the end of the
+//! trace. Knows nothing of timers and limits.
+
+use std::cmp::Ordering;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+use otlp::span::SpanClass;
+use otlp::span::{LentText, LogRecord, Resource, Span, SpanId, TraceArena, TraceId};
+use smallvec::SmallVec;
+
+use super::resources::SharedResource;
+use super::shape::Shape;
+use super::timers::Quiet;
+use super::version::{Arrival, Version};
+
+/// Up to this many ids are searched one by one: most traces have no more, and a hash table would
+/// add a quarter to the cost of the buffer.
+const MAX_SEARCHED: usize = 16;
+
+/// The spans of one trace.
+#[derive(Debug, Default)]
+pub(super) struct TraceSpans {
+    versions: Vec<Version>,
+    /// The span id of each version.
+    ids: Vec<SpanId>,
+    /// Positions in `versions` by span id, once there are more than a search is for.
+    index: HashTable<u32>,
+    /// Bytes of `versions`, `ids` and `index`.
+    versions_size: usize,
+    resources: SmallVec<[Arc<Resource>; 1]>,
+    /// Spans without a parent that have not ended, and that have.
+    n_open_roots: u32,
+    n_ended_roots: u32,
+    /// Ended spans with a remote parent, which are top spans if that is not here.
+    n_ended_remote: u32,
+    kept: TraceArena,
+    resources_size: usize,
+}
+
+/// The contents of a trace.
+pub(super) struct TraceItems {
+    /// By start, then span id.
+    pub(super) spans: Vec<(Span, SpanClass)>,
+    /// By time, then record id.
+    pub(super) records: Vec<LogRecord>,
+}
+
+/// The outcome of a span or record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Upserted {
+    /// It is new, or wins over the version that was known.
+    New,
+    /// An equal or winning version was known: nothing has changed.
+    Known,
+    /// There is no room for its attributes.
+    NoRoom,
+}
+
+// === impl TraceSpans ===
+
+impl TraceSpans {
+    /// Keeps a span or record, unless an equal or winning version of it is known.
+    pub(super) fn upsert(
+        &mut self,
+        arrival: &Arrival,
+        resource: &SharedResource,
+        hasher: &DefaultHashBuilder,
+    ) -> Upserted {
+        let known = self.find(arrival.id, hasher);
+        if known.is_some_and(|at| !self.wins(at, arrival)) {
+            return Upserted::Known;
+        }
+        let Some(kept) = self.kept.insert(&arrival.kept) else {
+            return Upserted::NoRoom;
+        };
+        let version = Version {
+            start_unix_nanos: arrival.start_unix_nanos,
+            end_unix_nanos: arrival.end_unix_nanos,
+            class: arrival.class,
+            kept,
+            parent_id: arrival.parent_id,
+            resource_idx: self.resource_idx(resource),
+            flags: arrival.flags,
+            n_attributes: arrival.n_attributes,
+            scope: arrival.scope,
+            status: arrival.status,
+            repeats_answers: arrival.repeats_answers,
+            is_record: arrival.is_record,
+        };
+        if let Some(count) = self.count_of(&version) {
+            *count += 1;
+        }
+        let Some(at) = known else {
+            self.add(arrival.id, version, hasher);
+            return Upserted::New;
+        };
+        let old = std::mem::replace(&mut self.versions[at], version);
+        if let Some(count) = self.count_of(&old) {
+            *count -= 1;
+        }
+        if self.kept.remove(old.kept, self.versions.len()) {
+            let versions = self.versions.iter_mut();
+            self.kept.rewrite(versions.map(|version| &mut version.kept));
+        }
+        Upserted::New
+    }
+
+    /// Would [`Self::upsert`] keep this span?
+    pub(super) fn is_new(&self, arrival: &Arrival, hasher: &DefaultHashBuilder) -> bool {
+        self.find(arrival.id, hasher)
+            .is_none_or(|at| self.wins(at, arrival))
+    }
+
+    /// The kind of top span that may have ended. Only the [shape](Self::shape) tells whether it has.
+    pub(super) fn may_be_quiet(&self) -> Option<Quiet> {
+        if self.n_open_roots > 0 {
+            None
+        } else if self.n_ended_roots > 0 {
+            Some(Quiet::Local)
+        } else {
+            (self.n_ended_remote > 0).then_some(Quiet::Remote)
+        }
+    }
+
+    /// The parents of the spans. Looks at all of them.
+    pub(super) fn shape(&self, hasher: &DefaultHashBuilder) -> Shape<'_> {
+        Shape::new(&self.versions, |span_id| self.find(span_id, hasher))
+    }
+
+    /// The services that sent it, each once.
+    pub(super) fn services(&self) -> impl Iterator<Item = &str> {
+        let resources = self.resources.iter().enumerate();
+        resources
+            .filter(|(idx, resource)| {
+                let earlier = &self.resources[..*idx];
+                earlier
+                    .iter()
+                    .all(|other| other.service != resource.service)
+            })
+            .map(|(_, resource)| &*resource.service)
+    }
+
+    /// The service that sent the span at this position.
+    pub(super) fn service(&self, at: usize) -> Arc<str> {
+        let resource_idx = self.versions[at].resource_idx;
+        Arc::clone(&self.resources[resource_idx as usize].service)
+    }
+
+    /// The spans and records, with copies of their attributes.
+    pub(super) fn copy(&self, trace_id: TraceId) -> TraceItems {
+        self.unpack(trace_id, &self.kept.copy())
+    }
+
+    /// Like [`Self::copy`], but lends the attributes: the trace cannot be used before
+    /// [`Self::take_back`].
+    pub(super) fn lend(&mut self, trace_id: TraceId) -> TraceItems {
+        let lent = self.kept.lend();
+        self.unpack(trace_id, &lent)
+    }
+
+    /// Takes back the lent attributes, once the spans are dropped.
+    pub(super) fn take_back(&mut self) {
+        self.kept.take_back();
+    }
+
+    /// Number of spans and log records.
+    pub(super) fn len(&self) -> usize {
+        self.versions.len()
+    }
+
+    /// Bytes on the heap.
+    #[inline]
+    pub(super) fn size(&self) -> usize {
+        self.versions_size + self.kept.size() + self.resources_size
+    }
+
+    /// Does this version win over the known one? The order is total over everything that is kept of
+    /// a version, so the winner does not depend on the order of arrival. Equal versions differ only
+    /// in the note of their recognition, which changes no result.
+    fn wins(&self, at: usize, arrival: &Arrival) -> bool {
+        let old = &self.versions[at];
+        let ours = (
+            old.end_unix_nanos,
+            old.class.update,
+            old.n_attributes,
+            !old.class.partial,
+            old.start_unix_nanos,
+        );
+        let theirs = (
+            arrival.end_unix_nanos,
+            arrival.class.update,
+            arrival.n_attributes,
+            !arrival.class.partial,
+            arrival.start_unix_nanos,
+        );
+        let kept = || {
+            let ours = (
+                old.parent_id,
+                old.flags,
+                old.status,
+                old.class.tool_call,
+                old.class.agent_run,
+                old.class.model,
+                old.scope,
+            );
+            let theirs = (
+                arrival.parent_id,
+                arrival.flags,
+                arrival.status,
+                arrival.class.tool_call,
+                arrival.class.agent_run,
+                arrival.class.model,
+                arrival.scope,
+            );
+            theirs
+                .cmp(&ours)
+                .then_with(|| self.kept.compare(&arrival.kept, old.kept))
+        };
+        let resource = || {
+            compare_resources(
+                &arrival.resource,
+                &self.resources[old.resource_idx as usize],
+            )
+        };
+        theirs
+            .cmp(&ours)
+            .then_with(kept)
+            .then_with(resource)
+            .is_gt()
+    }
+
+    fn add(&mut self, span_id: SpanId, version: Version, hasher: &DefaultHashBuilder) {
+        let is_full = self.versions.len() == self.versions.capacity();
+        if is_full {
+            // By a quarter, not by doubling: with many open traces, unused capacity would be most
+            // of the memory.
+            let n_more = match self.versions.len() {
+                0 => 8,
+                n_versions => (n_versions / 4).max(4),
+            };
+            self.versions.reserve_exact(n_more);
+            self.ids.reserve_exact(n_more);
+        }
+        let position = self.versions.len() as u32;
+        self.versions.push(version);
+        self.ids.push(span_id);
+        let unindexed = match self.ids.len() {
+            ..=MAX_SEARCHED => 0..0,
+            n_ids if self.index.is_empty() => 0..n_ids as u32,
+            _ => position..position + 1,
+        };
+        let hash = |at: u32| hasher.hash_one(self.ids[at as usize]);
+        for at in unindexed {
+            self.index.insert_unique(hash(at), at, |&at| hash(at));
+        }
+        if is_full || self.ids.len() > MAX_SEARCHED {
+            self.versions_size = self.versions.capacity() * size_of::<Version>()
+                + self.ids.capacity() * size_of::<SpanId>()
+                + self.index.allocation_size();
+        }
+    }
+
+    fn find(&self, span_id: SpanId, hasher: &DefaultHashBuilder) -> Option<usize> {
+        if self.ids.len() <= MAX_SEARCHED {
+            return self.ids.iter().position(|&id| id == span_id);
+        }
+        let is_it = |&at: &u32| self.ids[at as usize] == span_id;
+        let at = self.index.find(hasher.hash_one(span_id), is_it);
+        at.map(|&at| at as usize)
+    }
+
+    /// The count that a span belongs to.
+    fn count_of(&mut self, version: &Version) -> Option<&mut u32> {
+        match (version.parent_id, version.ended()) {
+            _ if version.is_record => None,
+            (None, false) => Some(&mut self.n_open_roots),
+            (None, true) => Some(&mut self.n_ended_roots),
+            (Some(_), ended) => {
+                let may_be_top = ended && version.is_remote() && !version.class.tool_call;
+                may_be_top.then_some(&mut self.n_ended_remote)
+            }
+        }
+    }
+
+    /// Position of a resource, added if it is new. Spans of one request share their resource; other
+    /// requests have equal ones, of which one is kept.
+    fn resource_idx(&mut self, SharedResource { resource, cost }: &SharedResource) -> u32 {
+        if let Some(last) = self.resources.last()
+            && Arc::ptr_eq(last, resource)
+        {
+            return (self.resources.len() - 1) as u32;
+        }
+        // Looking at the last few is enough for every real sender, and bounds the cost of a hostile
+        // one.
+        let known = self
+            .resources
+            .iter()
+            .enumerate()
+            .rev()
+            .take(8)
+            .find(|(_, known)| Arc::ptr_eq(known, resource) || ***known == **resource);
+        match known {
+            Some((idx, _)) => idx as u32,
+            None => {
+                self.resources_size += cost;
+                self.resources.push(Arc::clone(resource));
+                (self.resources.len() - 1) as u32
+            }
+        }
+    }
+
+    fn unpack(&self, trace_id: TraceId, lent: &LentText) -> TraceItems {
+        let mut spans = Vec::with_capacity(self.versions.len());
+        let mut records = Vec::new();
+        for (version, &span_id) in self.versions.iter().zip(&self.ids) {
+            let parent_id = version.parent_id;
+            let resource = Arc::clone(&self.resources[version.resource_idx as usize]);
+            let kept = self.kept.read(lent, version.kept);
+            if version.is_record {
+                records.push(LogRecord {
+                    record_id: span_id,
+                    time_unix_nanos: version.end_unix_nanos,
+                    span_id: parent_id,
+                    resource,
+                    kept,
+                });
+                continue;
+            }
+            let span = Span {
+                trace_id,
+                span_id,
+                parent_id,
+                start_unix_nanos: version.start_unix_nanos,
+                end_unix_nanos: version.end_unix_nanos,
+                flags: version.flags.into(),
+                n_attributes: version.n_attributes.into(),
+                repeats_answers: version.repeats_answers,
+                status: version.status,
+                scope: version.scope,
+                resource,
+                kept,
+            };
+            spans.push((span, version.class));
+        }
+        spans.sort_unstable_by_key(|(span, _)| (span.start_unix_nanos, span.span_id));
+        records.sort_unstable_by_key(|record| (record.time_unix_nanos, record.record_id));
+        TraceItems { spans, records }
+    }
+}
+
+fn compare_resources(ours: &Arc<Resource>, theirs: &Arc<Resource>) -> Ordering {
+    if Arc::ptr_eq(ours, theirs) {
+        return Ordering::Equal;
+    }
+    let by_text = || {
+        ours.service
+            .cmp(&theirs.service)
+            .then_with(|| ours.kept.cmp(&theirs.kept))
+    };
+    ours.encoded.cmp(&theirs.encoded).then_with(by_text)
+}

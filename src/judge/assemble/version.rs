@@ -1,0 +1,114 @@
+//! A span or log record as it arrives, and as a trace keeps it. Knows what a span says of itself;
+//! knows nothing of other spans.
+
+use std::sync::Arc;
+
+use otlp::span::SpanClass;
+use otlp::span::{
+    ArenaPlace, KeptAttributes, LogRecord, Resource, ScopeHash, Span, SpanId, Status,
+};
+
+/// A span or log record that arrives.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    pub(super) id: SpanId,
+    pub(super) parent_id: Option<SpanId>,
+    pub(super) start_unix_nanos: u64,
+    pub(super) end_unix_nanos: u64,
+    pub(super) flags: u16,
+    pub(super) n_attributes: u16,
+    pub(super) repeats_answers: Option<bool>,
+    pub(super) status: Status,
+    pub(super) scope: ScopeHash,
+    pub(super) class: SpanClass,
+    /// A log record is no top span and misses no parent.
+    pub(super) is_record: bool,
+    pub(super) resource: Arc<Resource>,
+    pub(super) kept: KeptAttributes,
+}
+
+/// One version of a span, packed.
+#[derive(Debug)]
+pub(super) struct Version {
+    pub(super) start_unix_nanos: u64,
+    pub(super) end_unix_nanos: u64,
+    pub(super) class: SpanClass,
+    /// Where its kept attributes are among the trace's.
+    pub(super) kept: ArenaPlace,
+    pub(super) parent_id: Option<SpanId>,
+    /// Position in `TraceSpans::resources`.
+    pub(super) resource_idx: u32,
+    pub(super) flags: u16,
+    pub(super) n_attributes: u16,
+    pub(super) scope: ScopeHash,
+    pub(super) status: Status,
+    pub(super) repeats_answers: Option<bool>,
+    pub(super) is_record: bool,
+}
+
+// === impl Arrival ===
+
+impl Arrival {
+    #[inline]
+    pub(super) fn of_span(span: Span, class: SpanClass) -> Self {
+        Self {
+            id: span.span_id,
+            parent_id: span.parent_id,
+            start_unix_nanos: span.start_unix_nanos,
+            end_unix_nanos: span.end_unix_nanos,
+            // OpenTelemetry reserves the other bits.
+            flags: span.flags as u16,
+            n_attributes: span.n_attributes.try_into().unwrap_or(u16::MAX),
+            repeats_answers: span.repeats_answers,
+            status: span.status,
+            scope: span.scope,
+            class,
+            is_record: false,
+            resource: span.resource,
+            kept: span.kept,
+        }
+    }
+
+    pub(super) fn of_record(record: LogRecord) -> Self {
+        Self {
+            id: record.record_id,
+            parent_id: record.span_id,
+            start_unix_nanos: record.time_unix_nanos,
+            end_unix_nanos: record.time_unix_nanos,
+            flags: 0,
+            n_attributes: 0,
+            repeats_answers: None,
+            status: Status::Unset,
+            scope: ScopeHash::default(),
+            class: SpanClass::default(),
+            is_record: true,
+            resource: record.resource,
+            kept: record.kept,
+        }
+    }
+}
+
+// === impl Version ===
+
+impl Version {
+    /// A length of zero alone does not make a span partial: JavaScript clocks have milliseconds.
+    pub(super) fn ended(&self) -> bool {
+        self.end_unix_nanos != 0 && !self.class.partial
+    }
+
+    pub(super) fn is_remote(&self) -> bool {
+        const REMOTE: u16 = (Span::HAS_IS_REMOTE | Span::IS_REMOTE) as u16;
+        self.flags & REMOTE == REMOTE
+    }
+
+    /// Does its sender say that its parent was in the same process?
+    pub(super) fn is_local(&self) -> bool {
+        u32::from(self.flags) & Span::HAS_IS_REMOTE != 0 && !self.is_remote()
+    }
+
+    /// Is it an agent run or a model span? Tool calls alone do not show an agent: a tool's server
+    /// makes them too.
+    pub(super) fn is_agent_work(&self) -> bool {
+        self.class.agent_run || self.class.model
+    }
+}
