@@ -3,10 +3,62 @@
 
 use std::sync::LazyLock;
 
-use memchr::memmem::Finder;
+use aho_corasick::packed::{MatchKind, Searcher};
 
 use super::value::{ScannedValue, ValueKind};
 use crate::wire::delimited_fields;
+
+/// What the words of messages show.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Words {
+    /// A tool call or its result may be among them.
+    pub(super) call: bool,
+    /// There is a message with a role of the model: the word alone as a JSON text, and no key, or
+    /// encoded with its length.
+    pub(super) answer: bool,
+}
+
+/// The roles of a message that is the model's answer.
+pub(super) const ANSWER_ROLES: [&[u8]; 2] = [b"assistant", b"model"];
+
+/// Stems of the words by which the known message formats mark tool calls and results (`tool_call`,
+/// `toolCallId`, `tool-result`, `toolUse`, `ToolMessage`, `function_call`, `functionResponse`, …),
+/// without their first letter, which is written in either case.
+const CALL_STEMS: [&[u8]; 2] = [b"ool", b"unction"];
+
+/// All words that are searched for, in one pass over the text.
+static SEARCHER: LazyLock<Option<Searcher>> = LazyLock::new(|| {
+    let mut builder = aho_corasick::packed::Config::new()
+        .match_kind(MatchKind::LeftmostFirst)
+        .builder();
+    builder.extend(CALL_STEMS.into_iter().chain(ANSWER_ROLES));
+    builder.build()
+});
+
+impl Words {
+    /// The words of messages: of a text, or of the field `field` of `encoded`.
+    pub(super) fn of(value: ScannedValue<'_>, encoded: &[u8], field: u64) -> Self {
+        let mut words = Self::default();
+        match value.kind {
+            ValueKind::Str | ValueKind::Bytes => words.add(value.bytes),
+            ValueKind::Nested => delimited_fields(encoded, field).for_each(|text| words.add(text)),
+            _ => {}
+        }
+        words
+    }
+
+    fn add(&mut self, text: &[u8]) {
+        visit(text, |word, at| {
+            match word {
+                stem @ 0..2 => self.call |= is_call_word(text, at, stem),
+                role => {
+                    self.answer |= is_role(text, at, ANSWER_ROLES[role - CALL_STEMS.len()].len())
+                }
+            }
+            self.call && self.answer
+        });
+    }
+}
 
 /// Can these messages, the field `field` of `encoded`, contain a tool call or its result, by their
 /// text or their key?
@@ -24,73 +76,77 @@ pub(super) fn may_hold_call(
         }
 }
 
-/// The roles of a message that is the model's answer.
-pub(super) const ANSWER_ROLES: [&[u8]; 2] = [b"assistant", b"model"];
-
-/// Is there a message with such a role: the word alone as a JSON text, and no key, or encoded with
-/// its length?
-pub(super) fn names_answer(text: &[u8]) -> bool {
-    static FINDERS: LazyLock<[Finder<'_>; 2]> = LazyLock::new(|| ANSWER_ROLES.map(Finder::new));
-    let is_role = |at: usize, len: usize| {
-        let (before, after) = (text[..at].last().copied(), &text[at + len..]);
-        match before {
-            Some(quote @ (b'"' | b'\'')) => {
-                let after = after.strip_prefix(&[quote]).map(<[u8]>::trim_ascii_start);
-                after.is_some_and(|after| !after.starts_with(b":"))
-            }
-            before => before.map(usize::from) == Some(len),
-        }
-    };
-    let mut finders = FINDERS.iter();
-    finders.any(|finder| {
-        let len = finder.needle().len();
-        finder.find_iter(text).any(|at| is_role(at, len))
-    })
-}
-
-/// Looks for the words by which the known message formats mark tool calls and results
-/// (`tool_call`, `toolCallId`, `tool-result`, `toolUse`, `ToolMessage`, `function_call`,
-/// `functionResponse`, …), at the speed of a substring search. A false positive costs memory
-/// only.
+/// Looks for the words by which the known message formats mark tool calls and results, at the speed
+/// of a substring search. A false positive costs memory only.
 pub(super) fn names_tool_call(text: &[u8]) -> bool {
-    static TOOL: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(b"ool"));
-    static FUNCTION: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(b"unction"));
-    const AFTER_TOOL: [&[u8]; 6] = [
-        b"call",
-        b"use",
-        b"result",
-        b"request",
-        b"response",
-        b"message",
-    ];
-    const AFTER_FUNCTION: [&[u8]; 2] = [b"call", b"response"];
-    !text.is_empty()
-        && (holds_word(text, &TOOL, b't', &AFTER_TOOL)
-            || holds_word(text, &FUNCTION, b'f', &AFTER_FUNCTION))
+    let mut is_found = false;
+    visit(text, |word, at| {
+        is_found = word < CALL_STEMS.len() && is_call_word(text, at, word);
+        is_found
+    });
+    is_found
 }
 
-/// Is there a word that begins with `first` (in either case) and the stem, followed by one of
-/// `endings`, with or without a separator?
-fn holds_word(text: &[u8], stem: &Finder<'_>, first: u8, endings: &[&[u8]]) -> bool {
-    stem.find_iter(text).any(|at| {
-        let after = &text[at + stem.needle().len()..];
-        let after = after
-            .strip_prefix(b"_")
-            .or_else(|| after.strip_prefix(b"-"))
-            .unwrap_or(after);
-        let starts = at > 0 && text[at - 1].eq_ignore_ascii_case(&first);
-        starts
-            && endings.iter().any(|ending| {
-                after
-                    .get(..ending.len())
-                    .is_some_and(|word| word.eq_ignore_ascii_case(ending))
-            })
-    })
+/// Calls `is_enough` with the number and the place of each word, until it returns true.
+fn visit(text: &[u8], mut is_enough: impl FnMut(usize, usize) -> bool) {
+    let Some(searcher) = &*SEARCHER else { return };
+    let mut from = 0;
+    while let Some(found) = searcher.find_in(text, (from..text.len()).into()) {
+        if is_enough(found.pattern().as_usize(), found.start()) {
+            return;
+        }
+        from = found.end();
+    }
+}
+
+/// Is the stem at this place part of a word that marks a call: behind its first letter, and
+/// followed by one of the endings, with or without a separator?
+fn is_call_word(text: &[u8], at: usize, stem: usize) -> bool {
+    const FIRST: [u8; 2] = [b't', b'f'];
+    const ENDINGS: [&[&[u8]]; 2] = [
+        &[
+            b"call",
+            b"use",
+            b"result",
+            b"request",
+            b"response",
+            b"message",
+        ],
+        &[b"call", b"response"],
+    ];
+    let after = &text[at + CALL_STEMS[stem].len()..];
+    let after = after
+        .strip_prefix(b"_")
+        .or_else(|| after.strip_prefix(b"-"))
+        .unwrap_or(after);
+    let begins = |ending: &&[u8]| {
+        let word = after.get(..ending.len());
+        word.is_some_and(|word| word.eq_ignore_ascii_case(ending))
+    };
+    at > 0 && text[at - 1].eq_ignore_ascii_case(&FIRST[stem]) && ENDINGS[stem].iter().any(begins)
+}
+
+/// Is the word at this place a role?
+fn is_role(text: &[u8], at: usize, len: usize) -> bool {
+    let after = &text[at + len..];
+    match text[..at].last().copied() {
+        Some(quote @ (b'"' | b'\'')) => {
+            let after = after.strip_prefix(&[quote]).map(<[u8]>::trim_ascii_start);
+            after.is_some_and(|after| !after.starts_with(b":"))
+        }
+        before => before.map(usize::from) == Some(len),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn names_answer(text: &[u8]) -> bool {
+        let mut words = Words::default();
+        words.add(text);
+        words.answer
+    }
 
     #[test]
     fn an_answer_is_known_by_its_role_alone() {

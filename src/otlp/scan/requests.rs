@@ -2,10 +2,10 @@
 //! conversation and only the last ones are read, so they wait here until all of them are known.
 //! Follows the key set; does not know what the messages say.
 
-use super::call_words::{ANSWER_ROLES, may_hold_call, names_answer};
+use super::call_words::{ANSWER_ROLES, Words, names_tool_call};
 use super::value::{ScannedValue, VALUE, ValueKind};
 use crate::span::{Kept, KeptAttributesBuilder};
-use crate::wire::{delimited_fields, number_of};
+use crate::wire::number_of;
 
 /// One attribute with messages: a whole list, or one field of one message.
 #[derive(Debug, Clone, Copy)]
@@ -13,6 +13,8 @@ pub(super) struct RequestPart<'b> {
     pub(super) kept: Kept<'b>,
     pub(super) value: ScannedValue<'b>,
     pub(super) encoded: &'b [u8],
+    /// The words of a list.
+    words: Words,
 }
 
 /// The messages of one span or log record, as its attributes bring them.
@@ -26,7 +28,13 @@ impl<'b> RequestMessages<'b> {
             kind => kind == ValueKind::Nested && kept.suffix.is_empty(),
         };
         if is_read && kept.suffix.len() <= KeptAttributesBuilder::MAX_SUFFIX {
+            let is_list = kept.suffix.is_empty();
             self.0.push(RequestPart {
+                words: if is_list {
+                    Words::of(value, encoded, number_of(VALUE))
+                } else {
+                    Words::default()
+                },
                 kept,
                 value,
                 encoded,
@@ -55,15 +63,13 @@ impl<'b> RequestMessages<'b> {
 
     /// The whole lists that may hold a tool's result.
     pub(super) fn lists(&self) -> impl Iterator<Item = RequestPart<'b>> {
-        let is_list = |part: &&RequestPart<'_>| part.kept.suffix.is_empty();
-        let lists = self.0.iter().filter(is_list).copied();
-        lists.filter(|part| may_hold_call(b"", part.value, part.encoded, number_of(VALUE)))
+        self.0.iter().filter(|part| part.words.call).copied()
     }
 
     /// Is a tool's result among the single fields? Their keys show it.
     pub(super) fn has_result_field(&self) -> bool {
         let mut parts = self.0.iter();
-        parts.any(|part| may_hold_call(part.kept.suffix, ScannedValue::NOTHING, b"", 0))
+        parts.any(|part| names_tool_call(part.kept.suffix))
     }
 
     /// The number of the first message that is kept, if there is no room for all of them: it and
@@ -101,11 +107,8 @@ impl<'b> RequestMessages<'b> {
 impl RequestPart<'_> {
     /// Is it an answer, or a list with one?
     fn holds_answer(&self) -> bool {
-        match (self.kept.suffix, self.value.kind) {
-            ([], ValueKind::Str) => names_answer(self.value.bytes),
-            ([], _) => delimited_fields(self.encoded, number_of(VALUE)).any(names_answer),
-            (suffix, _) => suffix.ends_with(b".role") && ANSWER_ROLES.contains(&self.value.bytes),
-        }
+        let is_answer = self.kept.suffix.ends_with(b".role");
+        self.words.answer || is_answer && ANSWER_ROLES.contains(&self.value.bytes)
     }
 
     /// A list of messages has an end, and holds some.
