@@ -285,7 +285,10 @@ impl Sidecar {
         let (exporter, exporting) = Exporter::start(exporting, &telemetry, &mut rng)?;
 
         let rules = Arc::new(ArcSwap::from_pointee(rules));
-        let n_threads = config.scoring.threads.or(n_cpus());
+        let assembling = memory_watch.assemble_settings();
+        // The threads that judge a topic have a memory of their own for each partition.
+        let max_open_size = if reads { usize::MAX } else { assembling.max_open_size };
+        let n_threads = config.scoring.threads.or(n_cpus(), max_open_size);
         let coverage = Arc::new(Mutex::new(Coverage::of_pipelines(n_threads)));
         let setup = register::RegisterSetup {
             config: config.clone(),
@@ -327,7 +330,7 @@ impl Sidecar {
         let judges_received = config.scoring.enabled && !reads;
         let (scoring, threads) = if judges_received {
             let (scoring, threads) = ScoringQueue::start(
-                memory_watch.assemble_settings(),
+                assembling,
                 scoring_bounds(&config, &bounds),
                 rules.clone(),
                 telemetry.clone(),

@@ -30,7 +30,7 @@ pub enum Amount {
 /// A number of threads, or `auto`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Threads {
-    /// One for each CPU that the process may use, at most 8.
+    /// One for each CPU that the process may use and for each 32 MiB of open traces, at most 8.
     #[default]
     Auto,
     /// This number.
@@ -140,10 +140,18 @@ impl Threads {
     /// Most threads of `auto`: beyond that, the threads that receive need the CPUs.
     const MAX_AUTO: usize = 8;
 
-    /// The number of threads, where the process may use this many CPUs.
-    pub fn or(self, n_cpus: usize) -> usize {
+    /// Memory of open traces for each thread of `auto`, in bytes: a trace of the default
+    /// `assemble.size_limit` may take half of it.
+    const SIZE_OF_AUTO: usize = 32 << 20;
+
+    /// The number of threads, where the process may use this many CPUs and this many bytes for open
+    /// traces.
+    pub fn or(self, n_cpus: usize, max_open_size: usize) -> usize {
         match self {
-            Self::Auto => n_cpus.clamp(1, Self::MAX_AUTO),
+            Self::Auto => {
+                let with_room = max_open_size / Self::SIZE_OF_AUTO;
+                n_cpus.min(with_room).clamp(1, Self::MAX_AUTO)
+            }
             Self::Count(n_threads) => n_threads.max(1),
         }
     }
@@ -358,7 +366,8 @@ text_schema! {
     Amount: "^(auto|[0-9]+ ?(B|KiB|MiB|GiB)?|\\$\\{.+\\})$",
         "`auto` (a share of `memory.limit`) or a size such as `16MiB`";
     Threads: "^(auto|[0-9]+|\\$\\{.+\\})$",
-        "`auto` (one for each CPU, at most 8) or a number of threads such as `4`";
+        "`auto` (one for each CPU and each 32 MiB of open traces, at most 8) or a number of threads \
+         such as `4`";
 }
 
 impl JsonSchema for Secret {

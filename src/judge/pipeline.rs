@@ -32,8 +32,8 @@ use foldhash::fast::FixedState;
 use otlp::span::{Batch, KeptAttributesBuilder, Now, PeerId, TraceId};
 
 use crate::assemble::{
-    CloseReason, Closed, Inserted, Partition, SenderHeld, Settings, Sizes, Stats, TornTraces,
-    Trace, TraceBuffer, TraceIdFilter,
+    CloseReason, Closed, Inserted, Partition, Settings, Sizes, Stats, TornTraces, Trace,
+    TraceBuffer, TraceIdFilter,
 };
 use crate::evaluate;
 use crate::extract::{self, PlacedRecord, Trajectory};
@@ -235,21 +235,6 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         sizes.recent -= for_results;
         self.cross_traces.with(|them| them.resize(for_results));
         self.buffer.resize(sizes, now);
-    }
-
-    /// How much of the budget of open traces each sender holds.
-    pub fn senders(&self) -> impl Iterator<Item = SenderHeld> {
-        self.buffer.senders()
-    }
-
-    /// Leaves room for what the pipelines of the other partitions hold, and their senders.
-    pub fn make_room(
-        &mut self,
-        others: &Stats,
-        senders: impl IntoIterator<Item = SenderHeld>,
-        now: Now,
-    ) {
-        self.buffer.make_room(others, senders, now);
     }
 
     /// Opens the traces again that traces of other partitions complete.

@@ -17,7 +17,7 @@ use super::buffered_trace::BufferedTrace;
 use super::fifo_timers::Tick;
 use super::recent::RecentlyClosed;
 use super::resources::SharedResources;
-use super::shares::{BudgetShare, OpenBudget, SenderHeld, Shares, TraceSender};
+use super::shares::{BudgetShare, Shares, TraceSender};
 use super::slab::{Slab, Slot};
 use super::timers::{Due, Timers, ticks};
 use super::trace_spans::{TraceSpans, Upserted};
@@ -49,7 +49,6 @@ pub struct TraceBuffer<M> {
     /// Open traces that no limit is closing, and their bytes, by sender: both count against the
     /// budget of open traces.
     shares: Shares,
-    /// Keyed alike in all partitions.
     service_hasher: FixedState,
     /// Traces that were opened before this may be split by a change of the replicas.
     split_until: Tick,
@@ -67,6 +66,7 @@ pub struct TraceBuffer<M> {
 impl<M: Memo> TraceBuffer<M> {
     /// An empty buffer, whose memory of traces begins once it has warmed up.
     pub fn new(settings: Settings, now: Now) -> Self {
+        let settings = settings.of_partition();
         let hasher = DefaultHashBuilder::default();
         Self {
             start: now,
@@ -86,9 +86,7 @@ impl<M: Memo> TraceBuffer<M> {
                 ticks(settings.recent_ttl),
             ),
             unscored: UnscoredTraces::new(
-                settings
-                    .max_open_traces
-                    .div_ceil(settings.partition.n_partitions()),
+                settings.max_open_traces,
                 ticks(settings.recent_ttl),
                 ticks(settings.inactive),
             ),
@@ -163,7 +161,7 @@ impl<M: Memo> TraceBuffer<M> {
         self.timers.restart(slot, share, quiet_before, quiet, tick);
         if trace.spans.len() >= self.settings.span_limit {
             self.start_closing(slot, CloseReason::SpanLimit, tick);
-        } else if size >= self.settings.size_limit.min(Settings::MAX_SIZE_LIMIT) {
+        } else if size >= self.settings.size_limit {
             self.start_closing(slot, CloseReason::SizeLimit, tick);
         }
         self.evict(tick);
@@ -213,36 +211,8 @@ impl<M: Memo> TraceBuffer<M> {
 
     /// Applies other sizes from now on. What exceeds them is closed, or forgotten, at once.
     pub fn resize(&mut self, sizes: Sizes, now: Now) {
-        self.settings.size_limit = sizes.trace;
-        self.settings.max_open_size = sizes.open;
-        self.settings.max_recent_size = sizes.recent;
-        self.make_room(&Stats::default(), [], now);
-    }
-
-    /// How much of the budget of open traces each sender holds.
-    pub fn senders(&self) -> impl Iterator<Item = SenderHeld> {
-        self.shares.senders()
-    }
-
-    /// Leaves room for what the other partitions hold, and their [senders](Self::senders). The
-    /// budgets are common, so that one trace may take as much of them as if there were one
-    /// partition, and of the open traces those give way whose sender holds the most in all
-    /// partitions. Of the closed ones, each partition may hold its equal share. What is held beyond
-    /// the budgets is closed, or forgotten, at once.
-    pub fn make_room(
-        &mut self,
-        others: &Stats,
-        senders: impl IntoIterator<Item = SenderHeld>,
-        now: Now,
-    ) {
-        let n_partitions = self.settings.partition.n_partitions();
-        let left =
-            |budget: usize, held: usize| budget.saturating_sub(held).max(budget / n_partitions);
-        self.shares.note_others(senders);
-        self.recent.make_room(
-            left(self.settings.max_recent_traces, others.n_recent),
-            left(self.settings.max_recent_size, others.recent_size),
-        );
+        self.settings.resize(sizes);
+        self.recent.resize(self.settings.max_recent_size);
         let tick = self.tick(now);
         self.evict(tick);
     }
@@ -540,12 +510,8 @@ impl<M: Memo> TraceBuffer<M> {
     /// Makes room where the most is held: of that service of that peer, closes the settling traces
     /// first, then those that have been idle for longest.
     fn evict(&mut self, tick: Tick) {
-        let budget = OpenBudget {
-            n_traces: self.settings.max_open_traces,
-            size: self.settings.max_open_size,
-            n_partitions: self.settings.partition.n_partitions(),
-        };
-        while let Some(share) = self.shares.to_give_way(&budget)
+        let (max_traces, max_size) = (self.settings.max_open_traces, self.settings.max_open_size);
+        while let Some(share) = self.shares.to_give_way(max_traces, max_size)
             && let Some((slot, due)) = self.timers.victim(share)
         {
             let reason = match due {

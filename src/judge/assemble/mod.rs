@@ -36,7 +36,6 @@ pub use buffer::{OpenTrace, TraceBuffer};
 pub use partition::Partition;
 pub use sessions::{EarlierTurns, Sessions, Turn, TurnsSeen};
 pub use settings::{Settings, Sizes};
-pub use shares::SenderHeld;
 pub use torn::TornServices;
 pub use trace_id_filter::TraceIdFilter;
 

@@ -117,10 +117,9 @@ impl<M: Memo> RecentlyClosed<M> {
         self.forget_spans();
     }
 
-    /// Sets the limits from now on. Whole traces that exceed them are forgotten with the next
+    /// Sets the limit from now on. Whole traces that exceed it are forgotten with the next
     /// [`Self::forget`].
-    pub(super) fn make_room(&mut self, max_traces: usize, max_size: usize) {
-        self.max_traces = max_traces;
+    pub(super) fn resize(&mut self, max_size: usize) {
         self.max_size = max_size;
         self.forget_spans();
     }

@@ -18,12 +18,11 @@ pub struct Sizes {
 /// The timers and limits of `assemble.*`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The traces that the buffer holds. The limits below are for all partitions together; what the
-    /// others hold is an argument of
-    /// [`TraceBuffer::make_room`](super::TraceBuffer::make_room).
+    /// The traces that the buffer holds. The limits below are for all partitions together, and each
+    /// has an equal part of them.
     pub partition: Partition,
-    /// Keys the hashes by which services share the budget of open traces, the same for all
-    /// partitions: with a random one, no service can choose a name that shares another's part.
+    /// Keys the hashes by which services share the budget of open traces: with a random one, no
+    /// service can choose a name that shares another's part.
     pub sender_key: u64,
     /// Quiet time after a top span has ended.
     pub settle: Duration,
@@ -46,7 +45,8 @@ pub struct Settings {
     pub expired: Duration,
     /// Most spans of one trace.
     pub span_limit: usize,
-    /// Most bytes of one trace, up to [`Settings::MAX_SIZE_LIMIT`].
+    /// Most bytes of one trace, up to [`Settings::MAX_SIZE_LIMIT`] and half of a partition's part of
+    /// `max_open_size`.
     pub size_limit: usize,
     /// Most open traces; also most remembered ids of traces with unscored spans.
     pub max_open_traces: usize,
@@ -63,6 +63,28 @@ pub struct Settings {
 impl Settings {
     /// Upper bound of `size_limit`, 2 GiB: places among a trace's attributes are 32-bit numbers.
     pub const MAX_SIZE_LIMIT: usize = 2 << 30;
+
+    /// The limits of one partition.
+    pub(super) fn of_partition(mut self) -> Self {
+        let n_partitions = self.partition.n_partitions();
+        self.max_open_traces = self.max_open_traces.div_ceil(n_partitions);
+        self.max_recent_traces = self.max_recent_traces.div_ceil(n_partitions);
+        self.resize(Sizes {
+            trace: self.size_limit,
+            open: self.max_open_size,
+            recent: self.max_recent_size,
+        });
+        self
+    }
+
+    /// Applies other sizes, which are for all partitions together.
+    pub(super) fn resize(&mut self, sizes: Sizes) {
+        let n_partitions = self.partition.n_partitions();
+        self.max_open_size = sizes.open / n_partitions;
+        self.max_recent_size = sizes.recent / n_partitions;
+        let longest = Self::MAX_SIZE_LIMIT.min(self.max_open_size / 2);
+        self.size_limit = sizes.trace.min(longest);
+    }
 
     /// No timers, limits or guard: a trace closes at the end of input only (`replay`, `inspect`).
     pub fn replay() -> Self {

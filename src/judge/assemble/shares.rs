@@ -4,29 +4,23 @@
 
 use std::cmp::Reverse;
 
-use hashbrown::HashMap;
 use otlp::span::PeerId;
 
 /// Peers that have shares of their own, further ones share the last. Senders choose their
 /// services, so each peer has its own few, of which the last is for all further ones. The tables
-/// for open traces take at most 200 KiB, timers included, and as much again for each other
-/// partition; those for closed ones take 110 KiB.
+/// for open traces take at most 200 KiB, timers included; those for closed ones take 110 KiB.
 const MAX_PEERS: usize = 256;
 const SERVICES: usize = 16;
 
-/// Stands for all peers without a share of their own. All partitions give it the same name.
+/// Stands for all peers without a share of their own.
 const FURTHER_PEERS: PeerId = PeerId(u64::MAX - 1);
 const FURTHER_SERVICES: u32 = u32::MAX;
-
-/// The part of the budget by which all partitions together may exceed it until the one that has to
-/// make room has noticed: as much as one trace may take.
-const TOLERATED_PART: usize = 4;
 
 /// The sender of a trace's first span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct TraceSender {
     pub(super) peer: PeerId,
-    /// A hash of the service's name, the same in all partitions.
+    /// A hash of the service's name.
     pub(super) service: u32,
 }
 
@@ -44,13 +38,6 @@ impl TraceSender {
     };
 }
 
-/// How much a sender holds in one partition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SenderHeld {
-    sender: TraceSender,
-    held: Held,
-}
-
 /// The number of the share that a trace counts against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct BudgetShare(u16);
@@ -66,14 +53,6 @@ impl BudgetShare {
     }
 }
 
-/// Most open traces that all partitions together may hold.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct OpenBudget {
-    pub(super) n_traces: usize,
-    pub(super) size: usize,
-    pub(super) n_partitions: usize,
-}
-
 /// Which budget is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Excess {
@@ -86,15 +65,6 @@ pub(super) enum Excess {
 pub(super) struct Shares {
     total: Held,
     peers: Vec<PeerShares>,
-    elsewhere: Elsewhere,
-}
-
-/// What the other partitions hold.
-#[derive(Debug, Default)]
-struct Elsewhere {
-    total: Held,
-    by_peer: HashMap<PeerId, Held>,
-    by_sender: HashMap<TraceSender, Held>,
 }
 
 #[derive(Debug)]
@@ -115,16 +85,6 @@ struct Held {
     size: usize,
 }
 
-/// The service of a peer that holds the most.
-#[derive(Debug)]
-struct HeaviestService {
-    place: usize,
-    here: usize,
-    everywhere: usize,
-    /// Does no service of the peer that has nothing here hold more?
-    is_heaviest: bool,
-}
-
 impl Shares {
     /// Number of traces.
     pub(super) fn n_traces(&self) -> usize {
@@ -134,35 +94,6 @@ impl Shares {
     /// Bytes of all traces.
     pub(super) fn size(&self) -> usize {
         self.total.size
-    }
-
-    /// How much each sender holds here.
-    pub(super) fn senders(&self) -> impl Iterator<Item = SenderHeld> {
-        self.peers.iter().flat_map(|shares| {
-            let services = shares.services.iter();
-            let used = services.filter(|share| share.held.n_traces > 0);
-            used.map(|share| SenderHeld {
-                sender: shares.sender(share),
-                held: share.held,
-            })
-        })
-    }
-
-    /// Notes how much the senders hold in the other partitions.
-    pub(super) fn note_others(&mut self, senders: impl IntoIterator<Item = SenderHeld>) {
-        let Elsewhere {
-            total,
-            by_peer,
-            by_sender,
-        } = &mut self.elsewhere;
-        *total = Held::default();
-        by_peer.clear();
-        by_sender.clear();
-        for SenderHeld { sender, held } in senders {
-            total.add(held);
-            by_peer.entry(sender.peer).or_default().add(held);
-            by_sender.entry(sender).or_default().add(held);
-        }
     }
 
     /// Counts a trace of this size.
@@ -191,7 +122,7 @@ impl Shares {
         }
     }
 
-    /// The share that holds the most here of the peer that does. A peer that holds less than its
+    /// The share that holds the most, of the peer that does. A peer that holds less than its
     /// equal part of an exceeded budget is never the one.
     pub(super) fn heaviest(&self, measure: Excess) -> BudgetShare {
         let peers = self.peers.iter().map(PeerShares::total);
@@ -208,74 +139,18 @@ impl Shares {
         shares.map(|shares| shares.peer)
     }
 
-    /// The share that must give way here while the budget is exceeded: of the peer that holds the
-    /// most in all partitions together, the service that does. A peer that holds less than its
-    /// equal part of an exceeded budget is never the one.
-    ///
-    /// Every partition makes room that holds more than its equal part of what this service may
-    /// keep. The others leave it to them, up to a bound: one of them may be busy with a large
-    /// trace.
+    /// The share that must give way while there are more traces than `max_traces`, or more bytes
+    /// than `max_size`.
     #[inline]
-    pub(super) fn to_give_way(&self, budget: &OpenBudget) -> Option<BudgetShare> {
-        let Held { n_traces, size } = self.total.plus(self.elsewhere.total);
-        if n_traces > budget.n_traces {
-            self.give_way(Excess::Traces, n_traces, budget.n_traces, budget)
-        } else if size > budget.size {
-            self.give_way(Excess::Size, size, budget.size, budget)
+    pub(super) fn to_give_way(&self, max_traces: usize, max_size: usize) -> Option<BudgetShare> {
+        let Held { n_traces, size } = self.total;
+        if n_traces > max_traces {
+            Some(self.heaviest(Excess::Traces))
+        } else if size > max_size {
+            Some(self.heaviest(Excess::Size))
         } else {
             None
         }
-    }
-
-    fn give_way(
-        &self,
-        measure: Excess,
-        all: usize,
-        most: usize,
-        budget: &OpenBudget,
-    ) -> Option<BudgetShare> {
-        let of_peer = |shares: &PeerShares| {
-            let elsewhere = self.elsewhere.by_peer.get(&shares.peer);
-            shares.total().plus(elsewhere.copied().unwrap_or_default())
-        };
-        let peers = self.peers.iter().enumerate();
-        let peers = peers.filter(|(_, shares)| shares.total().by(measure) > 0);
-        let (peer, shares) =
-            peers.max_by_key(|(_, it)| (of_peer(it).by(measure), Reverse(it.peer)))?;
-        let others = self.elsewhere.by_peer.values().map(|held| held.by(measure));
-        let is_heaviest = others.max().unwrap_or_default() <= of_peer(shares).by(measure);
-        let service = self.heaviest_service(shares, measure)?;
-        let share = BudgetShare((peer * SERVICES + service.place) as u16);
-
-        let excess = all - most;
-        let may_keep = service.everywhere.saturating_sub(excess) / budget.n_partitions;
-        let is_ours = is_heaviest && service.is_heaviest && service.here > may_keep;
-        let is_beyond =
-            excess > most / TOLERATED_PART && self.total.by(measure) > most / budget.n_partitions;
-        (is_ours || is_beyond).then_some(share)
-    }
-
-    /// Of the services of a peer that hold something here, the one that holds the most in all.
-    fn heaviest_service(&self, shares: &PeerShares, measure: Excess) -> Option<HeaviestService> {
-        let by_sender = &self.elsewhere.by_sender;
-        let everywhere = |share: &ServiceShare| {
-            let elsewhere = by_sender.get(&shares.sender(share));
-            let held = share.held.plus(elsewhere.copied().unwrap_or_default());
-            held.by(measure)
-        };
-        let services = shares.services.iter().enumerate();
-        let services = services.filter(|(_, share)| share.held.by(measure) > 0);
-        let (place, share) =
-            services.max_by_key(|(_, it)| (everywhere(it), Reverse(it.service)))?;
-        let of_peer = by_sender.iter();
-        let of_peer = of_peer.filter(|(sender, _)| sender.peer == shares.peer);
-        let heaviest_elsewhere = of_peer.map(|(_, held)| held.by(measure)).max();
-        Some(HeaviestService {
-            place,
-            here: share.held.by(measure),
-            everywhere: everywhere(share),
-            is_heaviest: heaviest_elsewhere.unwrap_or_default() <= everywhere(share),
-        })
     }
 
     /// The sender's share, or one that nobody uses, or the last, which further senders share.
@@ -336,25 +211,12 @@ impl PeerShares {
         }
         total
     }
-
-    fn sender(&self, share: &ServiceShare) -> TraceSender {
-        TraceSender {
-            peer: self.peer,
-            service: share.service,
-        }
-    }
 }
 
 impl Held {
     fn add(&mut self, other: Self) {
-        *self = self.plus(other);
-    }
-
-    fn plus(self, other: Self) -> Self {
-        Self {
-            n_traces: self.n_traces + other.n_traces,
-            size: self.size + other.size,
-        }
+        self.n_traces += other.n_traces;
+        self.size += other.size;
     }
 
     fn by(self, measure: Excess) -> usize {
@@ -383,18 +245,14 @@ mod tests {
         TraceSender { peer, service }
     }
 
-    /// A budget that is exceeded by one trace, or by one byte.
-    fn exceeded(shares: &Shares, measure: Excess) -> OpenBudget {
-        let all = shares.total.plus(shares.elsewhere.total);
-        OpenBudget {
-            n_traces: all.n_traces - usize::from(measure == Excess::Traces),
-            size: all.size - usize::from(measure == Excess::Size),
-            n_partitions: if all == shares.total { 1 } else { 2 },
-        }
-    }
-
+    /// The share that gives way where the budget is exceeded by one trace, or by one byte.
     fn gives_way(shares: &Shares, measure: Excess) -> BudgetShare {
-        shares.to_give_way(&exceeded(shares, measure)).unwrap()
+        let Held { n_traces, size } = shares.total;
+        let gives_way = match measure {
+            Excess::Traces => shares.to_give_way(n_traces - 1, size),
+            Excess::Size => shares.to_give_way(n_traces, size - 1),
+        };
+        gives_way.unwrap()
     }
 
     #[test]
@@ -415,35 +273,6 @@ mod tests {
         shares.resize(crowd[3], 300, 700);
         assert_eq!(gives_way(&shares, Excess::Size), crowd[3]);
         assert_eq!((shares.n_traces(), shares.size()), (3, 1_900));
-    }
-
-    #[test]
-    fn what_a_sender_holds_elsewhere_counts_too() {
-        // From peers of their own, and as services of one peer that sends for all.
-        for agent in [sender(1, 7), sender(2, 7)] {
-            let flood = sender(2, 1);
-            let mut shares = Shares::default();
-            let of_agent = shares.open(agent, 750);
-            let of_flood = shares.open(flood, 700);
-            assert_eq!(gives_way(&shares, Excess::Size), of_agent);
-            let mut others = Shares::default();
-            others.open(flood, 100);
-            shares.note_others(others.senders());
-            assert_eq!(gives_way(&shares, Excess::Size), of_flood);
-
-            // The flood has nothing here any more: the others make room.
-            shares.close(of_flood, 700);
-            others.open(flood, 1_000);
-            shares.note_others(others.senders());
-            let budget = exceeded(&shares, Excess::Size);
-            assert_eq!(shares.to_give_way(&budget), None);
-            // They do not, for too long.
-            let half = OpenBudget {
-                size: 1_000,
-                ..budget
-            };
-            assert_eq!(shares.to_give_way(&half), Some(of_agent));
-        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
-use judge::assemble::{SenderHeld, Sizes, Stats, TraceIdFilter};
+use judge::assemble::{Sizes, Stats, TraceIdFilter};
 use judge::pipeline::Rules;
 use otlp::span::{Batch, Now, TraceId};
 
@@ -81,8 +81,6 @@ pub(super) struct OfThread {
     /// read it.
     pub(super) peers_changed: Mutex<Option<(Now, Now)>>,
     held: Held,
-    /// How much each sender held in it after its last round.
-    senders: Mutex<Vec<SenderHeld>>,
 }
 
 /// How much a thread held after its last round.
@@ -158,32 +156,11 @@ impl ScoringState {
         (before == 0 || before + size <= self.bounds.queue.get()).then(|| Arc::new(waiting))
     }
 
-    /// How much all threads but one hold.
-    pub(super) fn held_beside(&self, index: usize) -> Stats {
-        let others = self.threads.iter().enumerate();
-        let others = others.filter(|(other, _)| *other != index);
-        others.fold(Stats::default(), |sum, (_, thread)| thread.held.add_to(sum))
-    }
-
-    /// How much each sender holds in the threads but one.
-    pub(super) fn senders_beside(&self, index: usize) -> Vec<SenderHeld> {
-        let others = self.threads.iter().enumerate();
-        let others = others.filter(|(other, _)| *other != index);
-        let held = others.map(|(_, thread)| thread.senders.lock().clone());
-        held.flatten().collect()
-    }
-
-    /// Notes how much each sender holds in a thread.
-    pub(super) fn note_senders(&self, index: usize, held: impl Iterator<Item = SenderHeld>) {
-        let mut senders = self.threads[index].senders.lock();
-        senders.clear();
-        senders.extend(held);
-    }
-
     /// Notes how much a thread holds. Returns how much all of them do.
     pub(super) fn hold(&self, index: usize, stats: &Stats) -> Stats {
         self.threads[index].held.set(stats);
-        self.threads[index].held.add_to(self.held_beside(index))
+        let threads = self.threads.iter();
+        threads.fold(Stats::default(), |sum, thread| thread.held.add_to(sum))
     }
 }
 

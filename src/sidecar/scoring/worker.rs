@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
-use std::{iter, mem, thread};
+use std::{mem, thread};
 
 use judge::assemble::{Stats, TornService, TornTraces};
 use judge::extract::{HalfArrived, MissingHalf};
@@ -113,8 +113,6 @@ impl Worker {
                 pipeline.resize(changed, time);
             }
             if shared.threads.len() > 1 {
-                let (others, senders) = (shared.held_beside(index), shared.senders_beside(index));
-                pipeline.make_room(&others, senders, time);
                 pipeline.reopen_changed(time);
             }
             let of_thread = &shared.threads[index];
@@ -205,9 +203,6 @@ impl Place<'_> {
     fn report_held(&self, pipeline: &Pipeline<SharedAccess>) {
         let Self { shared, index } = *self;
         let held = shared.hold(index, &pipeline.stats());
-        if shared.threads.len() > 1 {
-            shared.note_senders(index, pipeline.senders());
-        }
         let cross_traces_size = shared.traces.end_round(index, pipeline.next_deadline());
         TracesHeld {
             n_open: held.n_open,
@@ -222,7 +217,6 @@ impl Place<'_> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         self.shared.hold(self.index, &Stats::default());
-        self.shared.note_senders(self.index, iter::empty());
         self.shared.traces.leave(self.index);
     }
 }

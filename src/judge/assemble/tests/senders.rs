@@ -55,9 +55,11 @@ fn a_peer_that_holds_many_bytes_gives_way_before_one_with_many_traces() {
     for trace in 1..=20 {
         buffer.send_from(PeerId(1), open(trace));
     }
-    for id in 2..=30 {
-        let large = span(id).under(1).of(100).named(&"x".repeat(10_000));
-        buffer.send_from(PeerId(2), large);
+    for id in 2..=20 {
+        for large in [100, 101, 102] {
+            let large = span(id).under(1).of(large).named(&"x".repeat(4_000));
+            buffer.send_from(PeerId(2), large);
+        }
     }
     let told = buffer.wait(0);
     assert_eq!(

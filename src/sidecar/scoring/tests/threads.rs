@@ -107,7 +107,7 @@ async fn a_panic_on_one_thread_leaves_the_others_judging_and_holds_no_room() {
 }
 
 #[test]
-fn each_thread_is_told_what_the_others_hold() {
+fn what_all_threads_hold_is_added_up() {
     let (queue, workers) = two(1 << 20, [silent(), silent()]);
     let held = |n_open: usize| Stats {
         n_open,
@@ -118,23 +118,8 @@ fn each_thread_is_told_what_the_others_hold() {
     };
     assert_eq!(queue.shared.hold(0, &held(1)), held(1));
     assert_eq!(queue.shared.hold(1, &held(2)), held(3));
-    assert_eq!(queue.shared.held_beside(0), held(2));
     assert_eq!(queue.shared.hold(0, &held(5)), held(7), "not added again");
     drop(workers);
-}
-
-/// The traces of one service have one name on all threads, so that they add up.
-#[test]
-fn each_thread_is_told_which_senders_hold_it() {
-    let (queue, mut workers) = two(1 << 20, [silent(), silent()]);
-    for (worker, trace) in workers.iter_mut().zip(of_each()) {
-        let taken = batch(vec![span(trace, 2, "a")]);
-        worker.pipeline.take(&rules(), taken, now());
-        let senders = worker.pipeline.senders();
-        queue.shared.note_senders(worker.index, senders);
-    }
-    let [first, second] = [1, 0].map(|beside| queue.shared.senders_beside(beside));
-    assert_eq!((first.len(), &first), (1, &second));
 }
 
 /// Each ends only because the other goes on: otherwise the test would last until patience ends, and
