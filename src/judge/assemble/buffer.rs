@@ -17,6 +17,7 @@ use super::buffered_trace::BufferedTrace;
 use super::fifo_timers::Tick;
 use super::recent::RecentlyClosed;
 use super::resources::SharedResources;
+use super::shape::Shape;
 use super::shares::{BudgetShare, Shares, TraceSender};
 use super::slab::{Slab, Slot};
 use super::timers::{Due, Timers, ticks};
@@ -234,13 +235,14 @@ impl<M: Memo> TraceBuffer<M> {
         while size < max_size
             && let Some((slot, due)) = self.timers.due(tick)
         {
+            let is_quiet = due != Due::Closing && self.is_quiet(slot);
             let reason = match due {
-                Due::Settled if self.is_quiet(slot) => CloseReason::RootEnded,
+                Due::Settled if is_quiet => CloseReason::RootEnded,
                 Due::Settled => {
                     self.wait_for_spans(slot, tick);
                     continue;
                 }
-                Due::Inactive if self.is_quiet(slot) => {
+                Due::Inactive if is_quiet => {
                     self.timers.settle_only(slot);
                     continue;
                 }
@@ -248,7 +250,7 @@ impl<M: Memo> TraceBuffer<M> {
                 Due::Closing => self.limit_of(slot),
             };
             size += self.open.get(slot).map_or(0, |trace| trace.size());
-            closed.extend(self.close(slot, reason, tick));
+            closed.extend(self.close(slot, reason, is_quiet, tick));
         }
         while size < max_size
             && let Some(slot) = self.timers.take_expired(tick)
@@ -284,7 +286,7 @@ impl<M: Memo> TraceBuffer<M> {
             && let Some(slot) = self.timers.first_limited()
         {
             size += self.open.get(slot).map_or(0, |trace| trace.size());
-            closed.extend(self.close(slot, self.limit_of(slot), tick));
+            closed.extend(self.close(slot, self.limit_of(slot), false, tick));
         }
         closed
     }
@@ -435,7 +437,14 @@ impl<M: Memo> TraceBuffer<M> {
         slot
     }
 
-    fn close(&mut self, slot: Slot, reason: CloseReason, tick: Tick) -> Option<Closed<M>> {
+    /// `is_quiet` says that the trace was found so at this moment.
+    fn close(
+        &mut self,
+        slot: Slot,
+        reason: CloseReason,
+        is_quiet: bool,
+        tick: Tick,
+    ) -> Option<Closed<M>> {
         self.timers.cancel(slot);
         let mut buffered = self.open.remove(slot)?;
         self.index.remove(&buffered.trace_id);
@@ -446,11 +455,14 @@ impl<M: Memo> TraceBuffer<M> {
         let hash = self.hasher.hash_one(buffered.trace_id);
         self.recent.insert(hash, buffered.closed_sender(), tick);
         let first = !std::mem::replace(&mut buffered.reported, true);
-        let shape = buffered.spans.shape(&self.hasher);
-        let seen_reason = buffered.reason(reason, &shape, &self.settings);
-        let parent_missing = shape.has_orphans();
+        // Most traces are known to be whole.
+        let is_seen = is_quiet && !buffered.spans.start_before(buffered.memory_unix_nanos);
+        let shape = (!is_seen).then(|| buffered.spans.shape(&self.hasher));
+        let seen_reason = buffered.reason(reason, shape.as_ref(), &self.settings);
+        let parent_missing = shape.as_ref().is_some_and(Shape::has_orphans);
         // Children of a run that is still going on prove nothing.
-        let torn = if reason == CloseReason::Inactive { shape.torn_span() } else { None };
+        let inactive = shape.filter(|_| reason == CloseReason::Inactive);
+        let torn = inactive.and_then(|shape| shape.torn_span());
         let torn_service = torn.map(|torn| buffered.spans.service(torn));
         let trace = buffered.lend(seen_reason, parent_missing);
         let memo = std::mem::take(&mut buffered.memo);

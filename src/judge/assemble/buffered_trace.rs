@@ -59,11 +59,14 @@ impl<M: Memo> BufferedTrace<M> {
     pub(super) fn reason(
         &self,
         reason: CloseReason,
-        shape: &Shape<'_>,
+        shape: Option<&Shape<'_>>,
         settings: &Settings,
     ) -> CloseReason {
-        let reaches_back = |guard| shape.reaches_back(self.memory_unix_nanos, guard);
-        let may_lack_spans = || self.unscored || settings.restart_guard.is_some_and(reaches_back);
+        let reaches_back = || {
+            let guarded = settings.restart_guard.zip(shape);
+            guarded.is_some_and(|(guard, shape)| shape.reaches_back(self.memory_unix_nanos, guard))
+        };
+        let may_lack_spans = || self.unscored || reaches_back();
         if reason.is_in_full() && may_lack_spans() {
             CloseReason::Incomplete
         } else {

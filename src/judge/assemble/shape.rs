@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use otlp::span::SpanId;
+use smallvec::SmallVec;
 
 use super::timers::ticks;
 use super::version::Version;
@@ -18,8 +19,9 @@ use super::version::Version;
 pub(super) struct Shape<'v> {
     versions: &'v [Version],
     /// The position of each span's parent.
-    parent: Vec<Parent>,
-    /// Is one of its descendants an agent run or a model span?
+    parent: SmallVec<[Parent; 16]>,
+    /// Is one of its descendants an agent run or a model span? Empty where no remote parent is
+    /// missing, since it matters only there.
     has_agent_descendant: Vec<bool>,
 }
 
@@ -27,22 +29,28 @@ pub(super) struct Shape<'v> {
 enum Parent {
     None,
     Missing,
-    At(usize),
+    At(u32),
 }
 
 impl<'v> Shape<'v> {
     pub(super) fn new(versions: &'v [Version], find: impl Fn(SpanId) -> Option<usize>) -> Self {
         let parent_of = |version: &Version| match version.parent_id {
-            Some(parent_id) => find(parent_id).map_or(Parent::Missing, Parent::At),
+            Some(parent_id) => find(parent_id).map_or(Parent::Missing, |at| Parent::At(at as u32)),
             None => Parent::None,
         };
         let mut shape = Self {
             versions,
             parent: versions.iter().map(parent_of).collect(),
-            has_agent_descendant: vec![false; versions.len()],
+            has_agent_descendant: Vec::new(),
         };
-        for at in (0..versions.len()).filter(|&at| versions[at].is_agent_work()) {
-            shape.mark_ancestors(at);
+        if shape
+            .missing_parents()
+            .any(|(_, version)| version.is_remote())
+        {
+            shape.has_agent_descendant.resize(versions.len(), false);
+            for at in (0..versions.len()).filter(|&at| versions[at].is_agent_work()) {
+                shape.mark_ancestors(at);
+            }
         }
         shape
     }
@@ -87,20 +95,19 @@ impl<'v> Shape<'v> {
     /// Spans without a parent; under a remote parent that is not here, runs and the spans above
     /// runs and model calls.
     fn tops(&self) -> impl Iterator<Item = &'v Version> {
-        let marks = self.has_agent_descendant.iter();
-        let spans = self.versions.iter().zip(&self.parent).zip(marks);
-        let is_top =
-            |((version, parent), is_above_work): &((&Version, &Parent), &bool)| match parent {
-                _ if version.is_record => false,
-                Parent::None => true,
-                Parent::At(_) => false,
-                Parent::Missing => {
-                    version.is_remote()
-                        && !version.class.tool_call
-                        && (version.class.agent_run || **is_above_work)
-                }
-            };
-        spans.filter(is_top).map(|((version, _), _)| version)
+        let is_above_work = |at: usize| self.has_agent_descendant.get(at) == Some(&true);
+        let is_top = move |at: usize, version: &Version| match self.parent[at] {
+            _ if version.is_record => false,
+            Parent::None => true,
+            Parent::At(_) => false,
+            Parent::Missing => {
+                version.is_remote()
+                    && !version.class.tool_call
+                    && (version.class.agent_run || is_above_work(at))
+            }
+        };
+        let spans = self.versions.iter().enumerate();
+        spans.filter_map(move |(at, version)| is_top(at, version).then_some(version))
     }
 
     /// The spans that name a parent which has not arrived.
@@ -114,9 +121,9 @@ impl<'v> Shape<'v> {
     fn mark_ancestors(&mut self, below: usize) {
         let mut parent = self.parent[below];
         while let Parent::At(at) = parent
-            && !std::mem::replace(&mut self.has_agent_descendant[at], true)
+            && !std::mem::replace(&mut self.has_agent_descendant[at as usize], true)
         {
-            parent = self.parent[at];
+            parent = self.parent[at as usize];
         }
     }
 }

@@ -31,27 +31,26 @@ pub(super) enum Due {
 /// The timers of all open traces.
 #[derive(Debug)]
 pub(super) struct Timers {
-    /// Since the last new span of any trace that no limit closes.
-    idle: FifoTimers,
-    /// Since the last new span. Queues: settling, settling (remote), closing.
+    /// Since the last new span. Queues: settling, settling (remote), not settling, closing.
     quiet: FifoTimers,
+    /// Since the last new span of a trace that settles, or that has settled in vain.
+    idle: FifoTimers,
     /// Since the settling began. Queues: settling, settling (remote).
     settling: FifoTimers,
     /// Since the trace was opened.
     age: FifoTimers,
-    /// Since the last new span. Queues of a share: settling, settling (remote), not settling.
+    /// Like `quiet`, for each share. Queues of a share: settling, settling (remote), not settling.
     by_share: FifoTimers,
-    idle_delay: Tick,
-    quiet_delays: [Tick; 3],
+    quiet_delays: [Tick; 4],
     settling_delays: [Tick; 2],
     age_delay: Tick,
 }
 
-/// The last queue of `quiet`.
-const CLOSING: usize = 2;
-/// The last queue of a share.
 const IDLE: usize = 2;
-const QUEUES_OF_SHARE: usize = 3;
+const CLOSING: usize = 3;
+
+/// Queues of each share: all of `quiet` but the last.
+const QUEUES_OF_SHARE: usize = CLOSING;
 
 /// As ticks, `Tick::MAX` (584 years) meaning never.
 pub(super) fn ticks(duration: Duration) -> Tick {
@@ -63,13 +62,12 @@ impl Timers {
         let [settle, settle_remote, max_settle] =
             [settings.settle, settings.settle_remote, settings.max_settle].map(ticks);
         Self {
+            quiet: FifoTimers::new(4),
             idle: FifoTimers::new(1),
-            quiet: FifoTimers::new(3),
             settling: FifoTimers::new(2),
             age: FifoTimers::new(1),
             by_share: FifoTimers::new(0),
-            idle_delay: ticks(settings.inactive),
-            quiet_delays: [settle, settle_remote, 0],
+            quiet_delays: [settle, settle_remote, ticks(settings.inactive), 0],
             settling_delays: [settle.max(max_settle), settle_remote.max(max_settle)],
             age_delay: ticks(settings.expired),
         }
@@ -103,20 +101,25 @@ impl Timers {
         after: Option<Quiet>,
         now: Tick,
     ) {
-        self.idle.start(0, slot, now);
-        let Some(quiet) = after else {
-            self.wait_for_spans(slot, share, now);
-            return;
-        };
-        self.quiet.start(quiet as usize, slot, now);
-        if before != after {
-            self.settling.start(quiet as usize, slot, now);
-        }
+        let queue = after.map_or(IDLE, |quiet| quiet as usize);
+        self.quiet.start(queue, slot, now);
         self.by_share
-            .start(share.number() * QUEUES_OF_SHARE + quiet as usize, slot, now);
+            .start(share.number() * QUEUES_OF_SHARE + queue, slot, now);
+        match after {
+            Some(quiet) => {
+                self.idle.start(0, slot, now);
+                if before != after {
+                    self.settling.start(quiet as usize, slot, now);
+                }
+            }
+            None => {
+                self.idle.cancel(slot);
+                self.settling.cancel(slot);
+            }
+        }
     }
 
-    /// Stops the settling of a trace.
+    /// Stops the settling of a trace: it waits for spans, and has done so since the last one.
     pub(super) fn wait_for_spans(&mut self, slot: Slot, share: BudgetShare, now: Tick) {
         self.quiet.cancel(slot);
         self.settling.cancel(slot);
@@ -140,8 +143,8 @@ impl Timers {
 
     /// Cancels the timers of a trace that was closed.
     pub(super) fn cancel(&mut self, slot: Slot) {
-        self.idle.cancel(slot);
         self.quiet.cancel(slot);
+        self.idle.cancel(slot);
         self.settling.cancel(slot);
         self.age.cancel(slot);
         self.by_share.cancel(slot);
@@ -197,12 +200,12 @@ impl Timers {
     }
 
     fn next_closing(&self) -> Option<(Tick, Slot, Due)> {
-        const DUE: [Due; 3] = [Due::Settled, Due::Settled, Due::Closing];
+        const DUE: [Due; 4] = [Due::Settled, Due::Settled, Due::Inactive, Due::Closing];
         let idle = self.idle.first(0).map(|(slot, since)| {
-            let at = since.saturating_add(self.idle_delay);
+            let at = since.saturating_add(self.quiet_delays[IDLE]);
             (at, slot, Due::Inactive)
         });
-        let quiet = (0..3).filter_map(|queue| {
+        let quiet = (0..4).filter_map(|queue| {
             let (slot, since) = self.quiet.first(queue)?;
             Some((
                 since.saturating_add(self.quiet_delays[queue]),

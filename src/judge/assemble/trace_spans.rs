@@ -142,6 +142,12 @@ impl TraceSpans {
             .map(|(_, resource)| &*resource.service)
     }
 
+    /// Did any span start before this time?
+    pub(super) fn start_before(&self, unix_nanos: u64) -> bool {
+        let mut versions = self.versions.iter();
+        versions.any(|version| version.start_unix_nanos < unix_nanos)
+    }
+
     /// The service that sent the span at this position.
     pub(super) fn service(&self, at: usize) -> Arc<str> {
         let resource_idx = self.versions[at].resource_idx;

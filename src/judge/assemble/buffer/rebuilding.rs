@@ -88,7 +88,7 @@ impl<M: Memo> TraceBuffer<M> {
         for slot in slots {
             let trace = self.open.get(slot);
             if trace.is_some_and(|trace| trace.first_record < record) {
-                drop(self.close(slot, CloseReason::Incomplete, tick));
+                drop(self.close(slot, CloseReason::Incomplete, false, tick));
             }
         }
     }
@@ -131,7 +131,7 @@ impl<M: Memo> TraceBuffer<M> {
                     rest: None,
                 })
             }
-            _ => self.close(slot, reason, tick),
+            _ => self.close(slot, reason, false, tick),
         }
     }
 
