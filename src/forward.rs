@@ -9,15 +9,15 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use otlp::span::PeerId;
 
 use crate::config::{Bound, Destination, Signal};
 use crate::journal::JournalLog;
-use crate::sync::Mutex;
 use crate::telemetry::{
     ItemsAccepted, ItemsDiscarded, ItemsDropped, ItemsSent, SpansToKafka, Telemetry,
 };
 use crate::transport::queue::{
-    Accounting, Holder, KeepOutcome, OutboundRequest, Queue, QueueRefusal, Route, WhenFull,
+    Accounting, KeepOutcome, OutboundRequest, Queue, QueueRefusal, Route, WhenFull,
 };
 use crate::transport::{Client, Delivery, SentHeaders, TransportError};
 
@@ -65,7 +65,7 @@ pub enum ForwardError {
 #[derive(Debug, Clone, Copy)]
 pub struct RequestArrival {
     /// Its sender.
-    pub holder: Holder,
+    pub peer: PeerId,
     /// Unix time in nanoseconds.
     pub unix_nanos: u64,
 }
@@ -74,7 +74,8 @@ pub struct RequestArrival {
 #[derive(Debug, Clone)]
 pub struct ForwardHandle {
     downstream: Option<Downstream>,
-    copies: Option<Copies>,
+    /// A second destination of requests with spans.
+    copies: Option<Queue>,
     telemetry: Arc<Telemetry>,
 }
 
@@ -84,15 +85,6 @@ struct Downstream {
     signals: Arc<[Signal]>,
     headers: SentHeaders,
     is_kept: bool,
-}
-
-/// A second destination of requests with spans.
-#[derive(Debug, Clone)]
-struct Copies {
-    queue: Queue,
-    /// Held while a request goes to both destinations, so that none goes to one of them only for
-    /// want of room.
-    one_at_a_time: Arc<Mutex<()>>,
 }
 
 /// Prepares forwarding. The caller runs the delivery and awaits its end; without a downstream there
@@ -146,12 +138,8 @@ impl ForwardHandle {
     /// Puts every request with spans into this queue, too.
     #[must_use]
     pub fn also_into(self, queue: Queue) -> Self {
-        let copies = Copies {
-            queue,
-            one_at_a_time: Arc::default(),
-        };
         Self {
-            copies: Some(copies),
+            copies: Some(queue),
             ..self
         }
     }
@@ -170,50 +158,48 @@ impl ForwardHandle {
     pub fn check_room(
         &self,
         signal: Signal,
-        holder: Holder,
+        peer: PeerId,
         n_bytes: usize,
     ) -> Result<(), QueueRefusal> {
         if let Some(copies) = self.copies_of(signal) {
-            copies.queue.check_room(holder, n_bytes)?;
+            copies.check_room(peer, n_bytes)?;
         }
         match self.downstream_for(signal) {
-            Some(downstream) => downstream.queue.check_room(holder, n_bytes),
+            Some(downstream) => downstream.queue.check_room(peer, n_bytes),
             None => Ok(()),
         }
     }
 
     /// Takes a request, which is then acknowledged, or refuses it; the caller counts a refusal.
     /// Never waits. `n_items` counts its spans, log records or data points; `headers` are those of
-    /// its own headers that are passed on; `holder` is its sender.
+    /// its own headers that are passed on; `peer` is its sender.
     pub fn offer(
         &self,
         signal: Signal,
-        holder: Holder,
+        peer: PeerId,
         body: Bytes,
         n_items: u64,
         headers: Vec<(HeaderName, HeaderValue)>,
     ) -> Result<(), QueueRefusal> {
         let Some(copies) = self.copies_of(signal) else {
-            return self.offer_downstream(signal, holder, body, n_items, headers);
+            return self.offer_downstream(signal, peer, body, n_items, headers);
         };
         let copy = OutboundRequest {
-            holder,
+            peer,
             ..OutboundRequest::otlp(signal, body.clone(), n_items)
         };
-        let one = copies.one_at_a_time.lock();
-        copies.queue.check_room(holder, copy.cost())?;
+        // Both have room, or the sender keeps the request.
+        let copy = copies.charge(copy)?;
         if self.downstream_for(signal).is_some() {
-            self.offer_downstream(signal, holder, body, n_items, headers)?;
+            self.offer_downstream(signal, peer, body, n_items, headers)?;
         }
-        let outcome = copies.queue.offer(copy);
-        drop(one);
-        outcome
+        copies.offer(copy)
     }
 
     fn offer_downstream(
         &self,
         signal: Signal,
-        holder: Holder,
+        peer: PeerId,
         body: Bytes,
         n_items: u64,
         headers: Vec<(HeaderName, HeaderValue)>,
@@ -227,7 +213,7 @@ impl ForwardHandle {
             return Ok(());
         };
         downstream.queue.offer(OutboundRequest {
-            holder,
+            peer,
             ..outbound(signal, body, n_items, headers)
         })
     }
@@ -235,10 +221,7 @@ impl ForwardHandle {
     /// Whether the journal keeps requests of this signal: then [`Self::keep`] takes them, and not
     /// [`Self::offer`].
     pub fn keeps(&self, signal: Signal) -> bool {
-        self.keeps_for_downstream(signal)
-            || self
-                .copies_of(signal)
-                .is_some_and(|copies| copies.queue.is_kept())
+        self.keeps_for_downstream(signal) || self.copies_of(signal).is_some_and(Queue::is_kept)
     }
 
     /// Whether the journal keeps requests of this signal for the downstream. Only then does
@@ -259,14 +242,14 @@ impl ForwardHandle {
         arrival: RequestArrival,
         outcome: KeepOutcome,
     ) {
-        let RequestArrival { holder, unix_nanos } = arrival;
+        let RequestArrival { peer, unix_nanos } = arrival;
         let copy = OutboundRequest {
-            holder,
+            peer,
             ..OutboundRequest::otlp(signal, body.clone(), n_items)
         };
         let downstream = self.downstream_for(signal).map(|downstream| {
             let request = OutboundRequest {
-                holder,
+                peer,
                 ..outbound(signal, body, n_items, headers)
             };
             (downstream.queue.clone(), request)
@@ -274,7 +257,7 @@ impl ForwardHandle {
         match (self.copies_of(signal), downstream) {
             (None, None) => outcome(Err(QueueRefusal::Draining)),
             (None, Some((queue, request))) => queue.keep(request, unix_nanos, outcome),
-            (Some(copies), None) => copies.queue.keep(copy, unix_nanos, outcome),
+            (Some(copies), None) => copies.keep(copy, unix_nanos, outcome),
             (Some(copies), Some((queue, request))) => {
                 // If the downstream's log refuses it, its sender sends it again. It is then written
                 // to Kafka twice, which changes no verdict.
@@ -282,7 +265,7 @@ impl ForwardHandle {
                     Ok(_) => queue.keep(request, unix_nanos, outcome),
                     Err(refusal) => outcome(Err(refusal)),
                 });
-                copies.queue.keep(copy, unix_nanos, then);
+                copies.keep(copy, unix_nanos, then);
             }
         }
     }
@@ -316,11 +299,11 @@ impl ForwardHandle {
 
     fn queues(&self) -> impl Iterator<Item = &Queue> {
         let downstream = self.downstream.iter().map(|downstream| &downstream.queue);
-        downstream.chain(self.copies.iter().map(|copies| &copies.queue))
+        downstream.chain(self.copies.as_ref())
     }
 
     /// The second destination, if the signal goes there.
-    fn copies_of(&self, signal: Signal) -> Option<&Copies> {
+    fn copies_of(&self, signal: Signal) -> Option<&Queue> {
         self.copies.as_ref().filter(|_| signal == Signal::Traces)
     }
 

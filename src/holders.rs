@@ -4,24 +4,22 @@
 
 use std::collections::BTreeMap;
 
-/// The sender whose share a request counts against, as a number; 0 stands for no particular one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Holder(pub u64);
+use otlp::span::PeerId;
 
 /// Most holders with shares of their own; all others share one. Holders are remembered while they
 /// hold nothing, as long as there is space.
 const MAX_HOLDERS: usize = 256;
 
 /// Stands for all holders without a share of their own.
-const FURTHER: Holder = Holder(u64::MAX);
+const FURTHER: PeerId = PeerId(u64::MAX);
 
 /// Once there are several holders, each may hold at most this many times what it leaves free.
 const TIMES_FREE: usize = 7;
 
-/// How much each holder has of a queue.
+/// How much each peer has of a queue.
 #[derive(Debug, Default)]
 pub(crate) struct HolderShares {
-    by_holder: BTreeMap<Holder, HolderShare>,
+    by_holder: BTreeMap<PeerId, HolderShare>,
     n_requests: u64,
     /// How often bytes were released.
     n_releases: u64,
@@ -37,16 +35,16 @@ struct HolderShare {
 }
 
 impl HolderShares {
-    /// The holder whose share a request of this holder counts against. The holder is remembered, so
+    /// The peer whose share a request of this peer counts against. The peer is remembered, so
     /// that others leave room for it from now on.
-    pub(crate) fn of(&mut self, holder: Holder) -> Holder {
+    pub(crate) fn of(&mut self, peer: PeerId) -> PeerId {
         self.n_requests += 1;
-        let mut counted = holder;
-        if self.by_holder.len() >= MAX_HOLDERS && !self.by_holder.contains_key(&holder) {
+        let mut counted = peer;
+        if self.by_holder.len() >= MAX_HOLDERS && !self.by_holder.contains_key(&peer) {
             let shares = self.by_holder.iter();
             let forgettable = shares.filter(|(h, share)| **h != FURTHER && share.n_bytes == 0);
             let forgotten = forgettable.min_by_key(|(_, share)| share.last_request);
-            match forgotten.map(|(holder, _)| *holder) {
+            match forgotten.map(|(peer, _)| *peer) {
                 Some(forgotten) => {
                     self.by_holder.remove(&forgotten);
                 }
@@ -58,40 +56,40 @@ impl HolderShares {
     }
 
     /// Bytes that may be added to this share while `n_free` bytes are free.
-    pub(crate) fn room(&self, holder: Holder, n_free: usize) -> usize {
+    pub(crate) fn room(&self, peer: PeerId, n_free: usize) -> usize {
         if self.is_sole() {
             return n_free;
         }
-        let held = self.by_holder.get(&holder).map_or(0, |share| share.n_bytes);
+        let held = self.by_holder.get(&peer).map_or(0, |share| share.n_bytes);
         n_free.saturating_mul(TIMES_FREE).saturating_sub(held) / (TIMES_FREE + 1)
     }
 
-    /// Whether no other holder needs room.
+    /// Whether no other peer needs room.
     pub(crate) fn is_sole(&self) -> bool {
         self.by_holder.len() < 2
     }
 
     /// Notes that a request was refused: until bytes are released, requests whose size is not known
     /// are refused, too.
-    pub(crate) fn refused(&mut self, holder: Holder) {
-        if let Some(share) = self.by_holder.get_mut(&holder) {
+    pub(crate) fn refused(&mut self, peer: PeerId) {
+        if let Some(share) = self.by_holder.get_mut(&peer) {
             share.refused_at = Some(self.n_releases);
         }
     }
 
     /// Whether a request was refused since bytes were last released.
-    pub(crate) fn is_full(&self, holder: Holder) -> bool {
-        let share = self.by_holder.get(&holder);
+    pub(crate) fn is_full(&self, peer: PeerId) -> bool {
+        let share = self.by_holder.get(&peer);
         share.is_some_and(|share| share.refused_at == Some(self.n_releases))
     }
 
-    pub(crate) fn add(&mut self, holder: Holder, n_bytes: usize) {
-        self.by_holder.entry(holder).or_default().n_bytes += n_bytes;
+    pub(crate) fn add(&mut self, peer: PeerId, n_bytes: usize) {
+        self.by_holder.entry(peer).or_default().n_bytes += n_bytes;
     }
 
-    pub(crate) fn release(&mut self, holder: Holder, n_bytes: usize) {
+    pub(crate) fn release(&mut self, peer: PeerId, n_bytes: usize) {
         self.n_releases += 1;
-        if let Some(share) = self.by_holder.get_mut(&holder) {
+        if let Some(share) = self.by_holder.get_mut(&peer) {
             share.n_bytes -= n_bytes;
         }
     }
@@ -106,7 +104,7 @@ mod tests {
     #[test]
     fn the_only_holder_may_take_all_and_one_of_several_leaves_an_eighth() {
         let mut shares = HolderShares::default();
-        let [a, b] = [1, 2].map(Holder);
+        let [a, b] = [1, 2].map(PeerId);
         assert_eq!(shares.of(a), a);
         assert_eq!(shares.room(a, FREE), FREE);
         shares.of(b);
@@ -115,7 +113,7 @@ mod tests {
         assert_eq!([shares.room(a, 100), shares.room(b, 100)], [0, 87]);
         // The second one that fills it leaves an eighth of what the first one left.
         shares.add(b, 87);
-        assert_eq!(shares.room(Holder(3), 13), 11);
+        assert_eq!(shares.room(PeerId(3), 13), 11);
         shares.release(a, 700);
         assert_eq!(shares.room(a, 713), 623);
     }
@@ -123,7 +121,7 @@ mod tests {
     #[test]
     fn what_was_refused_is_forgotten_when_bytes_leave() {
         let mut shares = HolderShares::default();
-        let [a, b] = [1, 2].map(|number| shares.of(Holder(number)));
+        let [a, b] = [1, 2].map(|number| shares.of(PeerId(number)));
         shares.add(a, 1);
         shares.refused(a);
         assert_eq!([shares.is_full(a), shares.is_full(b)], [true, false]);
@@ -135,18 +133,18 @@ mod tests {
     fn holders_beyond_the_most_share_one_part_and_the_longest_silent_is_forgotten_first() {
         let mut shares = HolderShares::default();
         for number in 0..MAX_HOLDERS as u64 {
-            let holder = shares.of(Holder(number));
-            shares.add(holder, 10);
+            let peer = shares.of(PeerId(number));
+            shares.add(peer, 10);
         }
-        let further = [1_000, 1_001].map(|number| shares.of(Holder(number)));
+        let further = [1_000, 1_001].map(|number| shares.of(PeerId(number)));
         assert_eq!(further, [FURTHER; 2]);
-        shares.release(Holder(7), 10);
-        shares.release(Holder(5), 10);
-        assert_eq!(shares.of(Holder(1_002)), Holder(1_002), "for 5");
-        assert_eq!(shares.of(Holder(5)), Holder(5), "for 7");
-        shares.add(Holder(1_002), 10);
-        shares.add(Holder(5), 10);
-        assert_eq!(shares.of(Holder(7)), FURTHER);
+        shares.release(PeerId(7), 10);
+        shares.release(PeerId(5), 10);
+        assert_eq!(shares.of(PeerId(1_002)), PeerId(1_002), "for 5");
+        assert_eq!(shares.of(PeerId(5)), PeerId(5), "for 7");
+        shares.add(PeerId(1_002), 10);
+        shares.add(PeerId(5), 10);
+        assert_eq!(shares.of(PeerId(7)), FURTHER);
         assert!(shares.by_holder.len() <= MAX_HOLDERS + 1);
     }
 }

@@ -36,6 +36,8 @@ pub mod config;
 // === shell: sockets, files, signals ===
 mod heap;
 
+mod fair;
+
 pub mod receive;
 
 #[doc(hidden)]

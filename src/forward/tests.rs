@@ -56,7 +56,7 @@ impl Plane {
     fn offer(&self, body: impl Into<Bytes>, n_items: u64) {
         assert_eq!(
             self.handle
-                .offer(Signal::Traces, Holder(1), body.into(), n_items, Vec::new()),
+                .offer(Signal::Traces, PeerId(1), body.into(), n_items, Vec::new()),
             Ok(())
         );
     }
@@ -248,7 +248,7 @@ async fn a_requests_own_headers_go_along_even_on_a_second_attempt() {
         .handle
         .offer(
             Signal::Traces,
-            Holder(1),
+            PeerId(1),
             Bytes::from_static(b"x"),
             1,
             headers.to_vec(),
@@ -283,7 +283,7 @@ async fn signals_the_backend_does_not_take_are_accepted_and_discarded() {
         .handle
         .offer(
             Signal::Logs,
-            Holder(1),
+            PeerId(1),
             Bytes::from_static(b"y"),
             5,
             Vec::new(),
@@ -312,7 +312,7 @@ fn without_a_downstream_everything_is_accepted_and_discarded() {
     handle
         .offer(
             Signal::Traces,
-            Holder(1),
+            PeerId(1),
             vec![0; 1 << 20].into(),
             7,
             Vec::new(),

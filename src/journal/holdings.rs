@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::holders::{Holder, HolderShares};
+use otlp::span::PeerId;
+
+use crate::holders::HolderShares;
 
 /// How much of a log each sender holds.
 #[derive(Debug)]
@@ -16,7 +18,7 @@ pub(super) struct Holdings {
     n_waiting: usize,
     /// Bytes that each sender holds in segments that are not delivered, by the segment's first
     /// record.
-    by_segment: BTreeMap<u64, BTreeMap<Holder, usize>>,
+    by_segment: BTreeMap<u64, BTreeMap<PeerId, usize>>,
     /// Whether a sender was refused since a segment was last delivered or given up.
     is_refusing: bool,
 }
@@ -24,7 +26,7 @@ pub(super) struct Holdings {
 /// The bytes that a record takes of its sender's share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Charge {
-    holder: Holder,
+    peer: PeerId,
     n_bytes: usize,
 }
 
@@ -43,34 +45,34 @@ impl Default for Holdings {
 
 impl Holdings {
     /// Whether a record of at least this many bytes would be refused now, to leave room for others.
-    pub(super) fn is_beyond(&mut self, holder: Holder, n_bytes: usize) -> bool {
-        let holder = self.shares.of(holder);
-        let is_beyond = self.shares.is_full(holder) || self.takes_too_much(holder, n_bytes);
+    pub(super) fn is_beyond(&mut self, peer: PeerId, n_bytes: usize) -> bool {
+        let peer = self.shares.of(peer);
+        let is_beyond = self.shares.is_full(peer) || self.takes_too_much(peer, n_bytes);
         self.is_refusing |= is_beyond;
         is_beyond
     }
 
     /// Takes a record that is to be appended, or `None` if its sender would hold too much with it.
     /// For a sole sender the log itself decides.
-    pub(super) fn admit(&mut self, holder: Holder, n_bytes: usize) -> Option<Charge> {
-        let holder = self.shares.of(holder);
-        if self.takes_too_much(holder, n_bytes) {
+    pub(super) fn admit(&mut self, peer: PeerId, n_bytes: usize) -> Option<Charge> {
+        let peer = self.shares.of(peer);
+        if self.takes_too_much(peer, n_bytes) {
             // The next one, whose size is often not known before it is read, would not fit either.
-            if self.shares.room(holder, self.room()) < self.room() / 8 {
-                self.shares.refused(holder);
+            if self.shares.room(peer, self.room()) < self.room() / 8 {
+                self.shares.refused(peer);
             }
             self.is_refusing = true;
             return None;
         }
-        self.shares.add(holder, n_bytes);
+        self.shares.add(peer, n_bytes);
         self.n_waiting += n_bytes;
-        Some(Charge { holder, n_bytes })
+        Some(Charge { peer, n_bytes })
     }
 
     /// Gives back the charge of a record that was not appended.
     pub(super) fn give_back(&mut self, charge: Charge) {
         self.n_waiting -= charge.n_bytes;
-        self.shares.release(charge.holder, charge.n_bytes);
+        self.shares.release(charge.peer, charge.n_bytes);
     }
 
     /// Moves the charge of a record to the segment that the record was appended to. Segments are
@@ -79,7 +81,7 @@ impl Holdings {
         self.n_waiting -= charge.n_bytes;
         self.n_free = self.n_free.saturating_sub(charge.n_bytes);
         let holders = self.by_segment.entry(segment).or_default();
-        *holders.entry(charge.holder).or_default() += charge.n_bytes;
+        *holders.entry(charge.peer).or_default() += charge.n_bytes;
     }
 
     /// Updates the free bytes of the log, and the segments that wait to be delivered.
@@ -89,8 +91,8 @@ impl Holdings {
             .by_segment
             .extract_if(.., |segment, _| !waiting.contains(segment));
         for (_, holders) in gone {
-            for (holder, n_bytes) in holders {
-                self.shares.release(holder, n_bytes);
+            for (peer, n_bytes) in holders {
+                self.shares.release(peer, n_bytes);
             }
             self.is_refusing = false;
         }
@@ -102,8 +104,8 @@ impl Holdings {
         self.is_refusing
     }
 
-    fn takes_too_much(&self, holder: Holder, n_bytes: usize) -> bool {
-        !self.shares.is_sole() && n_bytes > self.shares.room(holder, self.room())
+    fn takes_too_much(&self, peer: PeerId, n_bytes: usize) -> bool {
+        !self.shares.is_sole() && n_bytes > self.shares.room(peer, self.room())
     }
 
     fn room(&self) -> usize {
@@ -115,8 +117,8 @@ impl Holdings {
 mod tests {
     use super::*;
 
-    const A: Holder = Holder(1);
-    const B: Holder = Holder(2);
+    const A: PeerId = PeerId(1);
+    const B: PeerId = PeerId(2);
 
     /// A log of 800 bytes that both know.
     fn shared() -> Holdings {

@@ -9,6 +9,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use otlp::span::PeerId;
+
 use super::cursor::SharedProgress;
 use super::format::Needed;
 use super::gathering::Gathering;
@@ -18,7 +20,6 @@ use super::refusals::{QUIET, Refusals, retry_after};
 use super::resent::LastRecords;
 use super::store::{AppendError, AppendFailure, LostRecord, Record, Store};
 use super::waiting::{Done, Message, WaitingRecord};
-use crate::holders::Holder;
 use crate::sync::Mutex;
 use crate::telemetry::{
     JournalMetrics, JournalProgressUnwritten, JournalRefuses, JournalResumes, MetricsPage,
@@ -134,9 +135,9 @@ impl JournalLog {
     }
 
     /// Whether a record of this sender and of at least `n_bytes` would be refused now.
-    pub fn check_room(&self, holder: Holder, n_bytes: usize) -> Result<(), AppendError> {
+    pub fn check_room(&self, peer: PeerId, n_bytes: usize) -> Result<(), AppendError> {
         let status = *self.shared.status.lock();
-        let is_beyond = self.shared.holdings.lock().is_beyond(holder, n_bytes);
+        let is_beyond = self.shared.holdings.lock().is_beyond(peer, n_bytes);
         match status.refuses {
             Some(error @ (AppendError::DiskFull | AppendError::DiskFailed)) => Err(error),
             _ if is_beyond || n_bytes as u64 > status.room => Err(AppendError::Full),
@@ -167,9 +168,7 @@ impl JournalLog {
     pub fn append(&self, record: Record, done: Done) {
         let holdings = &self.shared.holdings;
         let n_bytes = record.n_bytes();
-        let charge = record
-            .holder
-            .map(|holder| holdings.lock().admit(holder, n_bytes));
+        let charge = record.peer.map(|peer| holdings.lock().admit(peer, n_bytes));
         if charge == Some(None) {
             return done(Err(AppendError::Full));
         }

@@ -18,6 +18,7 @@ mod shared_text;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
@@ -258,10 +259,23 @@ impl Resource {
     }
 }
 
-/// Who sent a request, by a number that the receiver gives each sender; 0 is an unknown
-/// sender.
+/// The sender of a request: an IPv4 address, or a network of 64 bits of IPv6, since a customer has a
+/// whole one and chooses addresses in it as it likes. 0 is an unknown sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct PeerId(pub u64);
+
+impl From<IpAddr> for PeerId {
+    fn from(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Self(address.to_bits().into()),
+            // The upper half of the loopback address is 0; those of networks are not.
+            IpAddr::V6(address) => match (address.to_bits() >> 64) as u64 {
+                0 => Self(address.to_bits() as u64),
+                network => Self(network),
+            },
+        }
+    }
+}
 
 /// The spans and log records of one request, ready for assembly.
 #[derive(Debug, Default)]
@@ -340,5 +354,20 @@ impl Batch {
             }
         }
         size
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_of_ipv6_and_a_mapped_address_are_one_peer_each() {
+        let peer = |address: &str| PeerId::from(address.parse::<IpAddr>().unwrap());
+        assert_eq!(peer("2001:db8::1"), peer("2001:db8::ffff:2"));
+        assert_ne!(peer("2001:db8::1"), peer("2001:db8:0:1::1"));
+        assert_eq!(peer("::ffff:10.0.0.1"), peer("10.0.0.1"));
+        assert_ne!(peer("::1"), peer("127.0.0.1"));
+        assert_ne!(peer("::1"), PeerId::default());
     }
 }

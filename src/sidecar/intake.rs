@@ -20,7 +20,7 @@ use crate::journal::{AppendError, JournalLog, Record};
 use crate::page::Page;
 use crate::receive::{self, Acknowledgement, Received};
 use crate::telemetry::{MetricsPage, NothingReceived};
-use crate::transport::{Holder, QueueRefusal};
+use crate::transport::QueueRefusal;
 
 /// Whether a request was taken.
 type Taken = Result<(), QueueRefusal>;
@@ -57,7 +57,7 @@ impl receive::RequestSink for RequestIntake {
     fn check_room(&self, signal: Signal, peer: PeerId, n_bytes: usize) -> Result<(), QueueRefusal> {
         // A request that is refused is a sign of life, too: its sender still has something to send.
         self.last_offer.store(self.millis(), Ordering::Relaxed);
-        self.forward.check_room(signal, Holder(peer.0), n_bytes)
+        self.forward.check_room(signal, peer, n_bytes)
     }
 
     fn offer(&self, received: Received) -> Result<Acknowledgement, QueueRefusal> {
@@ -76,7 +76,7 @@ impl receive::RequestSink for RequestIntake {
             headers,
             batch,
         } = received;
-        let holder = Holder(batch.peer.0);
+        let peer = batch.peer;
         if self.forward.keeps(signal) {
             let unix_nanos = now().unix_nanos;
             let (answer, answered) = oneshot::channel();
@@ -95,14 +95,14 @@ impl receive::RequestSink for RequestIntake {
                 // A client that has gone needs no answer.
                 let _ = answer.send(outcome.map(|_| ()));
             });
-            let arrival = RequestArrival { holder, unix_nanos };
+            let arrival = RequestArrival { peer, unix_nanos };
             self.forward
                 .keep(signal, body, n_items, headers, arrival, outcome);
             return Ok(Acknowledgement::WhenKept(answered));
         }
         // Forward first: a refused request is retried, and must not be scored twice.
         let seen = self.onlookers.need(signal).then(|| body.clone());
-        self.forward.offer(signal, holder, body, n_items, headers)?;
+        self.forward.offer(signal, peer, body, n_items, headers)?;
         if let Some(body) = seen {
             self.onlookers.see(signal, &body, n_items, now().unix_nanos);
         }
@@ -129,9 +129,9 @@ impl RequestIntake {
             headers,
             batch,
         } = received;
-        let holder = Holder(batch.peer.0);
+        let peer = batch.peer;
         let unix_nanos = now().unix_nanos;
-        let record = Record::scored(signal.number(), unix_nanos, body.clone()).of(holder);
+        let record = Record::scored(signal.number(), unix_nanos, body.clone()).of(peer);
         let is_known = journal.has(&record);
         let is_delivered = self.forward.keeps(signal);
         if is_known && !is_delivered {
@@ -161,12 +161,12 @@ impl RequestIntake {
                     let _ = answer.send(kept.map(|_| ()));
                 }
             });
-            let arrival = RequestArrival { holder, unix_nanos };
+            let arrival = RequestArrival { peer, unix_nanos };
             self.forward
                 .keep(signal, body, n_items, headers, arrival, outcome);
         } else {
             let forward = self.forward.clone();
-            let then = move || forward.offer(signal, holder, body, n_items, headers);
+            let then = move || forward.offer(signal, peer, body, n_items, headers);
             score(answer, Box::new(then));
         }
         Acknowledgement::WhenKept(answered)

@@ -281,7 +281,7 @@ impl<P: Recipient> Delivery<P> {
                     }
                     .emit(&self.telemetry);
                 }
-                self.queue.finish(&entry);
+                self.queue.finish(entry);
             }
             DeliveryOutcome::Partly {
                 rest,
@@ -310,7 +310,7 @@ impl<P: Recipient> Delivery<P> {
                     let wait = wait(self.peer.backoff(), entry.n_failures, None, self.rng.f64());
                     self.queue.put_back(entry, now + wait);
                 } else {
-                    self.refuse(&entry, "unknown_span", why, now);
+                    self.refuse(entry, "unknown_span", why, now);
                 }
             }
             DeliveryOutcome::TooLarge { why } => match split(signal, &request.body, n_items) {
@@ -321,9 +321,9 @@ impl<P: Recipient> Delivery<P> {
                     .emit(&self.telemetry);
                     self.queue.replace(entry, halves);
                 }
-                None => self.refuse(&entry, "too_large", why, now),
+                None => self.refuse(entry, "too_large", why, now),
             },
-            DeliveryOutcome::Refused { reason, why } => self.refuse(&entry, reason, why, now),
+            DeliveryOutcome::Refused { reason, why } => self.refuse(entry, reason, why, now),
         }
         let was_up = self.pacer.is_up();
         self.pacer.answered(attempt, now);
@@ -334,7 +334,7 @@ impl<P: Recipient> Delivery<P> {
         self.note_outage(now);
     }
 
-    fn refuse(&mut self, entry: &QueuedRequest, reason: &'static str, why: String, now: Instant) {
+    fn refuse(&mut self, entry: QueuedRequest, reason: &'static str, why: String, now: Instant) {
         let (signal, n_items) = (entry.request.signal, entry.request.n_items);
         self.queue.accounting().dropped(signal, n_items, reason);
         self.queue.finish(entry);
@@ -407,7 +407,6 @@ impl<P: Recipient> Delivery<P> {
                 self.queue.put_back(entry, now());
                 continue;
             }
-            self.queue.finish(&entry);
             left.push(entry);
         }
         let mut undelivered = Undelivered::new();
@@ -417,6 +416,7 @@ impl<P: Recipient> Delivery<P> {
                 .dropped(request.signal, request.n_items, "shutdown");
             *undelivered.entry(request.signal).or_default() += request.n_items;
         }
+        self.queue.moved();
         undelivered
     }
 }

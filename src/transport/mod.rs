@@ -40,7 +40,7 @@ pub use deliver::{Delivery, Undelivered};
 pub use kept::{OnDisk, ToRead};
 pub use outcome::DeliveryOutcome;
 pub use queue::{
-    ApiTarget, CompletionGuard, Holder, KeepOutcome, OutboundRequest, Queue, QueueRefusal, Route,
+    ApiTarget, CompletionGuard, KeepOutcome, OutboundRequest, Queue, QueueRefusal, Route,
 };
 #[cfg(feature = "kafka")]
 pub(crate) use split::split;

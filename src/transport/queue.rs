@@ -14,10 +14,11 @@ use std::time::Instant;
 use bytes::Bytes;
 use hyper::Method;
 use hyper::header::HeaderMap;
+use otlp::span::PeerId;
 use tokio::sync::Notify;
 
 use crate::config::{Bound, Signal};
-use crate::holders::HolderShares;
+use crate::fair::{Charge, FairBudget};
 use crate::journal::AppendError;
 use crate::sync::Mutex;
 use crate::telemetry::{QueueOpened, QueueResized, QueueSize, Telemetry};
@@ -26,7 +27,6 @@ use super::kept::{KeptRecord, OnDisk};
 
 pub use super::completion::CompletionGuard;
 pub use super::kept::KeptLane;
-pub use crate::holders::Holder;
 
 /// Bytes that a request costs beyond its body and route.
 const OVERHEAD: usize = 256;
@@ -42,8 +42,10 @@ pub struct OutboundRequest {
     pub n_items: u64,
     /// Its place at the destination.
     pub route: Route,
-    /// The sender whose share it counts against.
-    pub holder: Holder,
+    /// Its sender.
+    pub peer: PeerId,
+    /// Its bytes of a queue, released when it is done.
+    pub charge: Option<Arc<Charge>>,
     /// Dropped when the request is done.
     pub completion: Option<CompletionGuard>,
 }
@@ -82,7 +84,8 @@ impl OutboundRequest {
             route: Route::Otlp {
                 headers: HeaderMap::new(),
             },
-            holder: Holder::default(),
+            peer: PeerId::default(),
+            charge: None,
             completion: None,
         }
     }
@@ -186,7 +189,8 @@ pub struct Queue {
 struct QueueShared {
     /// Label of its metrics and log lines: `forward`, `scores`, …
     name: &'static str,
-    capacity: Bound,
+    /// Counts all waiting requests and those in flight.
+    budget: Arc<FairBudget>,
     when_full: WhenFull,
     accounting: Arc<dyn Accounting>,
     size: QueueSize,
@@ -203,10 +207,6 @@ struct State {
     /// Failed at least once, and when each may be retried. Few: while a destination is down it gets
     /// one probe at a time.
     tried: Vec<(Instant, QueuedRequest)>,
-    /// Cost of all waiting requests and of those in flight.
-    n_bytes: usize,
-    /// How much of them each holder has.
-    shares: HolderShares,
     next_seq: u64,
     stage: QueueStage,
     /// The last attempts failed.
@@ -222,9 +222,6 @@ struct State {
 pub(super) struct QueuedRequest {
     /// Order of arrival.
     seq: u64,
-    cost: usize,
-    /// Whose share it counts against.
-    holder: Holder,
     pub(super) request: OutboundRequest,
     pub(super) n_failures: u32,
     /// When the peer first answered that it does not know the request's subject.
@@ -242,16 +239,16 @@ impl Queue {
         accounting: Arc<dyn Accounting>,
         telemetry: &Telemetry,
     ) -> Self {
-        let capacity = capacity.into();
+        let budget = FairBudget::new(capacity);
         let size = QueueOpened {
             queue: name,
-            capacity: capacity.get(),
+            capacity: budget.max(),
         }
         .emit(telemetry);
         Self {
             shared: Arc::new(QueueShared {
                 name,
-                capacity,
+                budget,
                 when_full,
                 accounting,
                 size,
@@ -263,30 +260,42 @@ impl Queue {
 
     /// Whether a request of at least `n_bytes` would be refused now. Asked before the request is
     /// read, so that refusing it is cheap; [`Self::offer`] decides.
-    pub fn check_room(&self, holder: Holder, n_bytes: usize) -> Result<(), QueueRefusal> {
-        let mut state = self.state();
+    pub fn check_room(&self, peer: PeerId, n_bytes: usize) -> Result<(), QueueRefusal> {
+        let state = self.state();
         if self.shared.when_full == WhenFull::DropOldest {
             return Ok(());
         }
         if let Some(on_disk) = &state.on_disk {
-            let room = on_disk.log.check_room(holder, n_bytes);
+            let room = on_disk.log.check_room(peer, n_bytes);
             return room.map_err(QueueRefusal::from);
         }
         if state.must_not_acknowledge() {
             return Err(QueueRefusal::Draining);
         }
-        let holder = state.shares.of(holder);
-        let cost = n_bytes.saturating_add(OVERHEAD);
-        if state.shares.is_full(holder) || cost > state.room(holder, self.capacity()) {
-            Err(QueueRefusal::Full)
-        } else {
-            Ok(())
-        }
+        let has_room = self
+            .shared
+            .budget
+            .has_room(peer, n_bytes.saturating_add(OVERHEAD));
+        if has_room { Ok(()) } else { Err(QueueRefusal::Full) }
     }
 
     /// Whether it is at most half full.
     pub fn is_half_empty(&self) -> bool {
-        self.state().n_bytes <= self.capacity() / 2
+        self.n_bytes() <= self.capacity() / 2
+    }
+
+    /// Charges a request to its sender, so that [`Self::offer`] will find room for it.
+    pub fn charge(&self, request: OutboundRequest) -> Result<OutboundRequest, QueueRefusal> {
+        let limit = self.capacity() / 2;
+        if request.body.len() > limit {
+            return Err(QueueRefusal::TooLarge { limit });
+        }
+        if self.state().must_not_acknowledge() {
+            return Err(QueueRefusal::Draining);
+        }
+        let charge = self.shared.budget.charge(request.peer, request.cost());
+        let charge = Some(Arc::new(charge.ok_or(QueueRefusal::Full)?));
+        Ok(OutboundRequest { charge, ..request })
     }
 
     /// Takes a request or refuses it. Never waits. A queue that drops the oldest refuses nothing:
@@ -295,51 +304,39 @@ impl Queue {
         let QueueShared {
             when_full,
             accounting,
-            capacity,
+            budget,
             ..
         } = &*self.shared;
-        let limit = largest_request(capacity).get();
-        let capacity = capacity.get();
-        if *when_full == WhenFull::RefuseNewcomer && request.body.len() > limit {
-            return Err(QueueRefusal::TooLarge { limit });
-        }
-        let cost = request.cost();
+        let refuses = *when_full == WhenFull::RefuseNewcomer;
+        let is_charged = request.charge.is_some();
+        let request = if refuses && !is_charged { self.charge(request)? } else { request };
         let mut state = self.state();
-        let holder = state.shares.of(request.holder);
         let is_closed = matches!(state.stage, QueueStage::Closed { .. });
-        let is_refusing = *when_full == WhenFull::RefuseNewcomer && state.must_not_acknowledge();
-        let refusal = if is_closed || is_refusing {
-            Some((QueueRefusal::Draining, "shutdown"))
-        } else {
-            if *when_full == WhenFull::DropOldest && cost <= capacity {
-                while state.n_bytes + cost > capacity
-                    && let Some(oldest) = state.pop_oldest()
-                {
-                    accounting.dropped(oldest.request.signal, oldest.request.n_items, "queue_full");
-                    state.consume(&oldest);
-                }
+        if refuses && is_closed {
+            return Err(QueueRefusal::Draining);
+        }
+        let mut dropped = None;
+        if is_closed {
+            dropped = Some("shutdown");
+        } else if !refuses {
+            let (cost, capacity) = (request.cost(), budget.max());
+            while cost <= capacity
+                && budget.n_bytes() + cost > capacity
+                && let Some(oldest) = state.pop_oldest()
+            {
+                accounting.dropped(oldest.request.signal, oldest.request.n_items, "queue_full");
+                state.consume(&oldest);
             }
-            let room = state.room(holder, capacity);
-            (cost > room).then_some((QueueRefusal::Full, "queue_full"))
-        };
-        if let Some((refusal, reason)) = refusal {
-            if *when_full == WhenFull::RefuseNewcomer {
-                // The next one, whose size is often not known before it is read, would not fit
-                // either.
-                if refusal == QueueRefusal::Full && state.room(holder, capacity) < capacity / 8 {
-                    state.shares.refused(holder);
-                }
-                return Err(refusal);
-            }
-            accounting.queued(request.signal, request.n_items);
+            dropped = (budget.n_bytes() + cost > capacity).then_some("queue_full");
+        }
+        accounting.queued(request.signal, request.n_items);
+        if let Some(reason) = dropped {
             accounting.dropped(request.signal, request.n_items, reason);
             return Ok(());
         }
-        accounting.queued(request.signal, request.n_items);
         let seq = state.next_seq;
         state.next_seq += 1;
-        state.push(seq, request, None);
-        self.moved(&state);
+        self.push(&mut state, seq, request, None);
         drop(state);
         self.shared.changed.notify_one();
         Ok(())
@@ -365,12 +362,12 @@ impl Queue {
 
     /// Bytes in it, including requests in flight.
     pub fn n_bytes(&self) -> usize {
-        self.state().n_bytes
+        self.shared.budget.n_bytes()
     }
 
     /// Most bytes in it.
     pub fn capacity(&self) -> usize {
-        self.shared.capacity.get()
+        self.shared.budget.max()
     }
 
     pub(super) fn name(&self) -> &'static str {
@@ -441,20 +438,16 @@ impl Queue {
     }
 
     /// Releases the bytes of a request that is done.
-    pub(super) fn finish(&self, entry: &QueuedRequest) {
-        let mut state = self.state();
-        state.release(entry);
-        state.consume(entry);
-        self.moved(&state);
+    pub(super) fn finish(&self, entry: QueuedRequest) {
+        self.state().consume(&entry);
+        drop(entry);
+        self.moved();
     }
 
-    /// Puts the two halves of a request in front of the queue in its place.
+    /// Puts the two halves of a request in front of the queue in its place. They share its charge.
     pub(super) fn replace(&self, entry: QueuedRequest, halves: [(Bytes, u64); 2]) {
-        let mut state = self.state();
-        state.release(&entry);
         let QueuedRequest {
             seq,
-            holder,
             request: whole,
             kept,
             ..
@@ -462,26 +455,20 @@ impl Queue {
         if let Some(kept) = &kept {
             kept.split();
         }
+        let mut state = self.state();
         for (body, n_items) in halves.into_iter().rev() {
-            let request = OutboundRequest {
-                body,
-                n_items,
-                ..whole.clone()
-            };
-            let cost = request.cost();
-            state.n_bytes += cost;
-            state.shares.add(holder, cost);
             state.fresh.push_front(QueuedRequest {
                 seq,
-                cost,
-                holder,
-                request,
+                request: OutboundRequest {
+                    body,
+                    n_items,
+                    ..whole.clone()
+                },
                 n_failures: 0,
                 unknown_since: None,
                 kept: kept.clone(),
             });
         }
-        self.moved(&state);
     }
 
     /// Removes and returns everything that waits.
@@ -493,14 +480,35 @@ impl Queue {
                 .into_iter()
                 .map(|(_, entry)| entry),
         );
-        entries.iter().for_each(|entry| state.release(entry));
-        self.moved(&state);
         entries
     }
 
-    fn moved(&self, state: &State) {
+    /// Takes a request, even if there is no room.
+    fn push(
+        &self,
+        state: &mut State,
+        seq: u64,
+        mut request: OutboundRequest,
+        kept: Option<KeptRecord>,
+    ) {
+        if request.charge.is_none() {
+            let charge = self.shared.budget.charge_anyway(request.cost());
+            request.charge = Some(Arc::new(charge));
+        }
+        state.fresh.push_back(QueuedRequest {
+            seq,
+            request,
+            n_failures: 0,
+            unknown_since: None,
+            kept,
+        });
+        self.moved();
+    }
+
+    /// Reports the bytes in it.
+    pub(super) fn moved(&self) {
         QueueResized {
-            n_bytes: state.n_bytes,
+            n_bytes: self.n_bytes(),
             capacity: self.capacity(),
         }
         .emit(&self.shared.size);
@@ -512,32 +520,11 @@ impl Queue {
 }
 
 impl State {
-    fn push(&mut self, seq: u64, request: OutboundRequest, kept: Option<KeptRecord>) {
-        let cost = request.cost();
-        let holder = self.shares.of(request.holder);
-        self.n_bytes += cost;
-        self.shares.add(holder, cost);
-        self.fresh.push_back(QueuedRequest {
-            seq,
-            cost,
-            holder,
-            request,
-            n_failures: 0,
-            unknown_since: None,
-            kept,
-        });
-    }
-
     /// Tells the journal that a request is done and need not be kept.
     fn consume(&self, entry: &QueuedRequest) {
         if let (Some(kept), Some(on_disk)) = (&entry.kept, &self.on_disk) {
             on_disk.log.consume(kept.finish());
         }
-    }
-
-    /// Whether memory has room for a request. An empty queue has room for any.
-    fn has_room(&self, cost: usize, capacity: usize) -> bool {
-        self.n_bytes == 0 || self.n_bytes + cost <= capacity
     }
 
     /// A request taken now might be acknowledged and then dropped.
@@ -549,31 +536,18 @@ impl State {
         }
     }
 
-    /// Bytes that this holder may add.
-    fn room(&self, holder: Holder, capacity: usize) -> usize {
-        let n_free = capacity.saturating_sub(self.n_bytes);
-        self.shares.room(holder, n_free)
-    }
-
-    fn release(&mut self, entry: &QueuedRequest) {
-        self.n_bytes -= entry.cost;
-        self.shares.release(entry.holder, entry.cost);
-    }
-
     fn earliest(&self) -> Option<usize> {
         (0..self.tried.len()).min_by_key(|&idx| (self.tried[idx].0, self.tried[idx].1.seq))
     }
 
     fn pop_oldest(&mut self) -> Option<QueuedRequest> {
         let oldest_tried = (0..self.tried.len()).min_by_key(|&idx| self.tried[idx].1.seq);
-        let entry = match (oldest_tried, self.fresh.front()) {
+        match (oldest_tried, self.fresh.front()) {
             (Some(idx), fresh) if fresh.is_none_or(|fresh| self.tried[idx].1.seq < fresh.seq) => {
-                self.tried.swap_remove(idx).1
+                Some(self.tried.swap_remove(idx).1)
             }
-            _ => self.fresh.pop_front()?,
-        };
-        self.release(&entry);
-        Some(entry)
+            _ => self.fresh.pop_front(),
+        }
     }
 }
 

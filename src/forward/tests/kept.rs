@@ -95,9 +95,9 @@ impl KeptPlane {
     }
 }
 
-fn arrival(holder: u64) -> RequestArrival {
+fn arrival(peer: u64) -> RequestArrival {
     RequestArrival {
-        holder: Holder(holder),
+        peer: PeerId(peer),
         unix_nanos: 1,
     }
 }
@@ -330,7 +330,7 @@ async fn a_full_journal_refuses_before_it_acknowledges_and_recovers_by_delivery(
     let room = kept
         .plane
         .handle
-        .check_room(Signal::Traces, Holder(1), 500_000);
+        .check_room(Signal::Traces, PeerId(1), 500_000);
     assert_eq!(room, Err(QueueRefusal::JournalFull));
 
     *is_down.lock().unwrap() = false;
@@ -340,7 +340,7 @@ async fn a_full_journal_refuses_before_it_acknowledges_and_recovers_by_delivery(
     let mut delivering = JoinSet::new();
     delivering.spawn(plane.delivery.run());
     eventually("there is room again", || {
-        handle.check_room(Signal::Traces, Holder(1), 500_000).ok()
+        handle.check_room(Signal::Traces, PeerId(1), 500_000).ok()
     })
     .await;
     handle.close((tokio::time::Instant::now() + LONG).into_std());
@@ -362,13 +362,13 @@ async fn a_journal_that_one_sender_fills_still_takes_the_requests_of_others() {
     let body = Bytes::from(vec![7; 300_000]);
     let handle = &kept.plane.handle;
     handle
-        .check_room(Signal::Traces, Holder(2), 0)
+        .check_room(Signal::Traces, PeerId(2), 0)
         .expect("another sender is known");
-    let keep = async |holder, body: &Bytes| {
+    let keep = async |peer, body: &Bytes| {
         let (answer, answered) = oneshot::channel();
         let outcome = Box::new(move |outcome| answer.send(outcome).unwrap());
         let body = body.clone();
-        let arrival = arrival(holder);
+        let arrival = arrival(peer);
         handle.keep(Signal::Traces, body, 1, Vec::new(), arrival, outcome);
         answered.await.unwrap().map(|_| ())
     };
@@ -379,18 +379,18 @@ async fn a_journal_that_one_sender_fills_still_takes_the_requests_of_others() {
     assert!((15..=24).contains(&n_kept), "{n_kept} of 300 kB in 8 MiB");
     let small = Bytes::from(vec![7; 3_000]);
     for _ in 0..50 {
-        handle.check_room(Signal::Traces, Holder(2), 3_000).unwrap();
+        handle.check_room(Signal::Traces, PeerId(2), 3_000).unwrap();
         keep(2, &small).await.unwrap();
         assert_eq!(keep(1, &body).await, Err(QueueRefusal::JournalFull));
     }
-    let refused = handle.check_room(Signal::Traces, Holder(1), 300_000);
+    let refused = handle.check_room(Signal::Traces, PeerId(1), 300_000);
     assert_eq!(refused, Err(QueueRefusal::JournalFull), "before it is read");
 
     // After a restart everything is there; its room is nobody's, and the rest is shared as before.
     kept.finish_within(Duration::ZERO).await;
     let kept = KeptPlane::open_with(folder.path(), down(), 1 << 20, log);
     let handle = &kept.plane.handle;
-    handle.check_room(Signal::Traces, Holder(2), 3_000).unwrap();
+    handle.check_room(Signal::Traces, PeerId(2), 3_000).unwrap();
     assert_eq!(
         kept.finish_within(Duration::ZERO).await.restored,
         n_kept + 50

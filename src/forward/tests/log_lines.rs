@@ -3,7 +3,6 @@
 use super::{Log, Plane, books};
 use crate::config::Protocol;
 use crate::forward::*;
-use crate::transport::Holder;
 use crate::transport::peer::{Peer, Reply};
 
 #[tokio::test]
@@ -65,7 +64,7 @@ async fn keys_are_not_shown_when_things_go_wrong() {
         .handle
         .offer(
             Signal::Traces,
-            Holder(1),
+            PeerId(1),
             Bytes::from_static(b"x"),
             1,
             headers,

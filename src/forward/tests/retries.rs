@@ -11,8 +11,8 @@ use crate::config::Protocol;
 use crate::eventually::eventually;
 use crate::forward::*;
 use crate::telemetry::ItemCounts;
+use crate::transport::Undelivered;
 use crate::transport::peer::{Peer, PeerRequest, Reply};
-use crate::transport::{Holder, Undelivered};
 
 #[tokio::test]
 async fn every_retryable_answer_is_followed_by_another_attempt() {
@@ -222,7 +222,7 @@ async fn a_request_that_always_fails_blocks_no_other_and_is_logged() {
                     handle
                         .offer(
                             Signal::Traces,
-                            Holder(1),
+                            PeerId(1),
                             Bytes::from_static(b"good"),
                             1,
                             Vec::new(),

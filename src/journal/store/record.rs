@@ -1,8 +1,8 @@
 //! A record that the keeper is asked to append.
 
 use bytes::Bytes;
+use otlp::span::PeerId;
 
-use crate::holders::Holder;
 use crate::journal::format::{n_record_bytes, rest_crc};
 use crate::journal::segment::RecordKind;
 
@@ -17,7 +17,7 @@ pub struct Record {
     pub(in crate::journal) body: Bytes,
     pub(in crate::journal) rest_crc: u32,
     /// Its sender. A record without one is never refused to leave room for others.
-    pub(in crate::journal) holder: Option<Holder>,
+    pub(in crate::journal) peer: Option<PeerId>,
 }
 
 impl Record {
@@ -32,15 +32,15 @@ impl Record {
             rest_crc: rest_crc(&meta, &body),
             meta,
             body,
-            holder: None,
+            peer: None,
         }
     }
 
     /// Charges the record's bytes to this sender until it is delivered.
     #[must_use]
-    pub fn of(self, holder: Holder) -> Self {
+    pub fn of(self, peer: PeerId) -> Self {
         Self {
-            holder: Some(holder),
+            peer: Some(peer),
             ..self
         }
     }

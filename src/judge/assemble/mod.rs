@@ -13,6 +13,7 @@ mod shape;
 mod trace_spans;
 mod version;
 
+pub mod accounts;
 mod beginnings;
 mod fifo_timers;
 mod forgotten;

@@ -46,7 +46,7 @@ impl Queue {
             meta,
             request.body.clone(),
         )
-        .of(request.holder);
+        .of(request.peer);
         if log.has(&record) {
             return outcome(Ok(None));
         }
@@ -67,13 +67,17 @@ impl Queue {
             .accounting
             .queued(request.signal, request.n_items);
         let mut state = self.state();
-        let has_room = state.has_room(request.cost(), self.capacity());
+        let has_room = self.has_room(request.cost());
         let Some(on_disk) = &mut state.on_disk else {
             return;
         };
         if on_disk.appended(sequence, has_room) {
-            state.push(sequence, request, Some(KeptRecord::new(sequence)));
-            self.moved(&state);
+            self.push(
+                &mut state,
+                sequence,
+                request,
+                Some(KeptRecord::new(sequence)),
+            );
         } else if let Some(completion) = request.completion {
             on_disk.hold(sequence, completion);
         }
@@ -84,9 +88,8 @@ impl Queue {
     /// What to read from the journal, if requests wait there and memory has room for some.
     pub(in crate::transport) fn to_read(&self) -> Option<ToRead> {
         let mut state = self.state();
-        let n_bytes = state.n_bytes;
         let on_disk = state.on_disk.as_mut()?;
-        on_disk.begin_read(n_bytes, self.capacity())
+        on_disk.begin_read(self.n_bytes(), self.capacity())
     }
 
     /// Takes the reader back that [`Self::to_read`] gave.
@@ -141,12 +144,11 @@ impl Queue {
                 )
             };
             let kept = KeptRecord::new(record.sequence);
-            state.push(record.sequence, request, Some(kept));
+            self.push(&mut state, record.sequence, request, Some(kept));
         }
         if let Some(on_disk) = &mut state.on_disk {
             on_disk.read_up_to(next);
         }
-        self.moved(&state);
     }
 
     /// Whether a journal keeps what is not delivered.

@@ -102,15 +102,20 @@ impl Queue {
     /// Takes a request that the log holds and that was accounted for.
     pub fn take_recorded(&self, sequence: u64, request: OutboundRequest) {
         let mut state = self.state();
-        state.push(sequence, request, Some(KeptRecord::new(sequence)));
-        self.moved(&state);
+        self.push(
+            &mut state,
+            sequence,
+            request,
+            Some(KeptRecord::new(sequence)),
+        );
         drop(state);
         self.shared.changed.notify_one();
     }
 
     /// Whether memory has room for a request. An empty queue has room for any.
     pub fn has_room(&self, cost: usize) -> bool {
-        self.state().has_room(cost, self.capacity())
+        let n_bytes = self.n_bytes();
+        n_bytes == 0 || n_bytes + cost <= self.capacity()
     }
 
     /// Drops requests whose records the log has given up, unless they are being sent.
@@ -133,9 +138,9 @@ impl Queue {
             let accounting = &self.shared.accounting;
             accounting.dropped(Signal::Traces, n_items, "queue_full");
         }
-        self.moved(&state);
         drop(state);
         drop(gone);
+        self.moved();
     }
 
     /// Removes and returns the waiting requests that no journal holds.
@@ -154,8 +159,6 @@ impl Queue {
                 unkept.push(entry)
             }
         }
-        unkept.iter().for_each(|entry| state.release(entry));
-        self.moved(&state);
         unkept
     }
 }
@@ -183,7 +186,6 @@ impl State {
         for (due, entry) in tried {
             if is_gone(&entry) { gone.push(entry) } else { self.tried.push((due, entry)) }
         }
-        gone.iter().for_each(|entry| self.release(entry));
         gone
     }
 }

@@ -73,7 +73,7 @@ fn the_oldest_that_waits_makes_room_even_if_it_was_tried() {
         ]
     );
     assert_eq!(queue.n_bytes(), queue.capacity());
-    queue.finish(&under_way);
+    queue.finish(under_way);
     assert_eq!(queue.n_bytes(), queue.capacity() / 4 * 3);
 }
 
@@ -109,59 +109,17 @@ fn a_closed_queue_takes_nothing_and_says_so_or_enters_it_as_dropped() {
 #[test]
 fn room_is_known_before_a_request_is_read() {
     let (queue, _) = queue(WhenFull::RefuseNewcomer);
-    let of_size = |n_bytes| OutboundRequest {
-        body: vec![0; n_bytes].into(),
-        ..request(1)
-    };
+    let room = |n_bytes| queue.check_room(PeerId::default(), n_bytes);
     (1..=3).for_each(|n| queue.offer(request(n)).unwrap());
+    assert_eq!(room(0), Err(QueueRefusal::Full));
+    let taken = queue.take(now()).unwrap();
+    queue.finish(taken);
+    // Half is free, of which an eighth, and an eighth of what is held, stay so.
+    let most = queue.capacity() * 3 / 8 - OVERHEAD;
     assert_eq!(
-        [
-            queue.check_room(Holder::default(), 100),
-            queue.check_room(Holder::default(), 101)
-        ],
+        [room(most), room(most + 1)],
         [Ok(()), Err(QueueRefusal::Full)]
     );
-    // A quarter is free: smaller requests may still fit.
-    assert_eq!(queue.offer(of_size(101)), Err(QueueRefusal::Full));
-    assert_eq!(queue.check_room(Holder::default(), 0), Ok(()));
-
-    let taken = queue.take(now()).unwrap();
-    queue.finish(&taken);
-    queue.offer(of_size(400)).unwrap();
-    let n_free = queue.capacity() - queue.n_bytes();
-    assert!(n_free < queue.capacity() / 8, "{n_free}");
-    assert_eq!(
-        queue.check_room(Holder::default(), 0),
-        Err(QueueRefusal::Full)
-    );
-}
-
-#[test]
-fn a_request_of_unknown_size_is_refused_from_the_first_that_did_not_fit_until_bytes_leave() {
-    let queue = Queue::new(
-        "forward",
-        100_000,
-        WhenFull::RefuseNewcomer,
-        Arc::new(Notebook::default()),
-        &Telemetry::default(),
-    );
-    let of_size = |n_bytes| OutboundRequest {
-        body: vec![0; n_bytes].into(),
-        ..request(1)
-    };
-    queue.offer(of_size(45_000)).unwrap();
-    queue.offer(of_size(45_000)).unwrap();
-    assert_eq!(queue.check_room(Holder::default(), 0), Ok(()));
-    assert_eq!(queue.offer(of_size(20_000)), Err(QueueRefusal::Full));
-    assert_eq!(
-        queue.check_room(Holder::default(), 0),
-        Err(QueueRefusal::Full)
-    );
-    // What fits and is offered anyway is accepted.
-    queue.offer(of_size(1_000)).unwrap();
-    let taken = queue.take(now()).unwrap();
-    queue.finish(&taken);
-    assert_eq!(queue.check_room(Holder::default(), 0), Ok(()));
 }
 
 #[test]
@@ -173,7 +131,7 @@ fn a_draining_queue_refuses_while_its_destination_is_down() {
             queue.set_destination_down(is_down);
         }
         [
-            refusing.check_room(Holder::default(), 1),
+            refusing.check_room(PeerId::default(), 1),
             refusing.offer(request(1)),
             dropping.offer(request(1)),
         ]
@@ -206,7 +164,7 @@ fn a_failed_request_waits_until_it_is_due_and_is_then_the_next() {
 #[test]
 fn what_failed_in_an_outage_comes_first_and_in_order_when_it_is_over() {
     let (queue, _) = queue(WhenFull::RefuseNewcomer);
-    (1..=4).for_each(|n| queue.offer(request(n)).unwrap());
+    (1..=3).for_each(|n| queue.offer(request(n)).unwrap());
     let t0 = now();
     let failed: Vec<QueuedRequest> = (0..2).filter_map(|_| queue.take(t0)).collect();
     for (failed, seconds) in failed.into_iter().zip([30, 20]) {
@@ -216,7 +174,7 @@ fn what_failed_in_an_outage_comes_first_and_in_order_when_it_is_over() {
     assert_eq!(items(probe), Some(3), "it gets through");
     queue.retry_all(t0);
     let next = std::iter::from_fn(|| items(queue.take(t0)));
-    assert_eq!(next.collect::<Vec<_>>(), [1, 2, 4]);
+    assert_eq!(next.collect::<Vec<_>>(), [1, 2]);
 }
 
 #[test]
@@ -237,14 +195,17 @@ fn a_probe_is_one_that_did_not_fail_before_if_there_is_one() {
 }
 
 #[test]
-fn halves_come_next_and_weigh_what_they_weigh() {
+fn halves_come_next_and_weigh_as_the_whole_until_both_are_done() {
     let (queue, notebook) = queue(WhenFull::RefuseNewcomer);
     (1..=2).for_each(|n| queue.offer(request(n)).unwrap());
     let entry = queue.take(now()).unwrap();
     queue.replace(entry, [(vec![0; 60].into(), 10), (vec![0; 50].into(), 20)]);
-    assert_eq!(queue.n_bytes(), 3 * OVERHEAD + 210);
-    let order: Vec<_> = std::iter::from_fn(|| items(queue.take(now()))).collect();
-    assert_eq!(order, [10, 20, 2]);
+    for (next, left) in [(10, 2), (20, 1), (2, 0)] {
+        let entry = queue.take(now()).unwrap();
+        assert_eq!(entry.request.n_items, next);
+        queue.finish(entry);
+        assert_eq!(queue.n_bytes(), left * (OVERHEAD + 100));
+    }
     assert_eq!(
         *notebook.0.lock(),
         [("queued", 1), ("queued", 2)],
@@ -280,49 +241,25 @@ fn a_bound_that_shrinks_keeps_what_waits_and_refuses_until_it_has_left() {
         Err(QueueRefusal::TooLarge { limit })
     );
     let waiting = queue.take_probe().unwrap();
-    queue.finish(&waiting);
+    queue.finish(waiting);
     assert_eq!(queue.offer(of_size(1_000)), Ok(()));
 }
 
 #[test]
 fn who_holds_most_is_refused_while_others_still_find_room() {
     let (queue, notebook) = queue(WhenFull::RefuseNewcomer);
-    let from = |holder, n_bytes| OutboundRequest {
-        holder: Holder(holder),
+    let from = |peer, n_bytes| OutboundRequest {
+        peer: PeerId(peer),
         body: vec![0; n_bytes].into(),
-        ..request(holder)
+        ..request(peer)
     };
-    // Nobody else is known: it may take all.
-    (0..4).for_each(|_| queue.offer(from(1, 100)).unwrap());
-    assert_eq!(queue.offer(from(2, 100)), Err(QueueRefusal::Full));
-    let delivered = queue.take(now()).unwrap();
-    queue.finish(&delivered);
-    assert_eq!(queue.offer(from(1, 100)), Err(QueueRefusal::Full));
-    assert_eq!(queue.check_room(Holder(1), 0), Err(QueueRefusal::Full));
-    assert_eq!(queue.check_room(Holder(2), 0), Ok(()));
+    (0..3).for_each(|_| queue.offer(from(1, 100)).unwrap());
+    assert_eq!(queue.offer(from(1, 0)), Err(QueueRefusal::Full));
+    assert_eq!(queue.check_room(PeerId(1), 0), Err(QueueRefusal::Full));
+    assert_eq!(queue.check_room(PeerId(2), 0), Ok(()));
     assert_eq!(queue.offer(from(2, 40)), Ok(()));
     assert_eq!(notebook.0.lock().last(), Some(&("queued", 2)));
-    // What waits is given up by nobody.
+    // A request that is queued stays.
     let order: Vec<_> = std::iter::from_fn(|| items(queue.take(now()))).collect();
     assert_eq!(order, [1, 1, 1, 2]);
-}
-
-#[test]
-fn a_request_that_was_split_leaves_its_share_when_both_halves_are_done() {
-    let (queue, _) = queue(WhenFull::RefuseNewcomer);
-    let whole = OutboundRequest {
-        holder: Holder(1),
-        ..request(1)
-    };
-    queue.check_room(Holder(2), 0).unwrap();
-    for _ in 0..3 {
-        queue.offer(whole.clone()).unwrap();
-        let entry = queue.take(now()).unwrap();
-        queue.replace(entry, [(vec![0; 60].into(), 1), (vec![0; 50].into(), 2)]);
-        for half in [queue.take(now()), queue.take(now())] {
-            queue.finish(&half.unwrap());
-        }
-    }
-    assert_eq!(queue.n_bytes(), 0);
-    assert_eq!(queue.offer(whole), Ok(()));
 }
