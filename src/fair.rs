@@ -1,7 +1,10 @@
-//! Decides who is refused when a queue is full. One rule: a peer may add bytes if it then holds at
+//! Decides who is refused when a queue or the journal is full. One rule: a peer may add bytes if it then holds at
 //! most seven times what is then free, so that a flood leaves room for others.
 
+use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use judge::assemble::accounts::{Held, ShareIdx, Shares};
 use otlp::span::PeerId;
@@ -14,6 +17,8 @@ use crate::sync::Mutex;
 #[derive(Debug)]
 pub(crate) struct FairBudget {
     max: Bound,
+    /// Bytes that no peer holds.
+    n_other: AtomicUsize,
     shares: Mutex<Shares<PeerId>>,
 }
 
@@ -30,6 +35,7 @@ impl FairBudget {
     pub(crate) fn new(max: impl Into<Bound>) -> Arc<Self> {
         Arc::new(Self {
             max: max.into(),
+            n_other: AtomicUsize::new(0),
             shares: Mutex::default(),
         })
     }
@@ -67,8 +73,13 @@ impl FairBudget {
         self.hold(&mut shares, share, n_bytes)
     }
 
+    /// Notes how many bytes no peer holds.
+    pub(crate) fn set_other(&self, n_bytes: usize) {
+        self.n_other.store(n_bytes, Relaxed);
+    }
+
     fn fits(&self, shares: &Shares<PeerId>, share: ShareIdx, n_bytes: usize) -> bool {
-        let held = shares.total().n_bytes;
+        let held = shares.total().n_bytes + self.n_other.load(Relaxed);
         held == 0 || n_bytes <= shares.room(share, self.max().saturating_sub(held))
     }
 
@@ -90,6 +101,22 @@ impl FairBudget {
             share,
             n_bytes,
         }
+    }
+}
+
+impl Charge {
+    pub(crate) fn n_bytes(&self) -> usize {
+        self.n_bytes
+    }
+
+    /// Whether both are of one peer, and of one budget.
+    pub(crate) fn is_of_peer_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.budget, &other.budget) && self.share == other.share
+    }
+
+    /// Adds another charge of the same peer to this one.
+    pub(crate) fn merge(&mut self, mut other: Self) {
+        self.n_bytes += mem::take(&mut other.n_bytes);
     }
 }
 
@@ -125,6 +152,18 @@ mod tests {
         assert!(budget.has_room(FLOOD, 523) && !budget.has_room(FLOOD, 524));
         drop((flood, agent));
         assert_eq!(budget.n_bytes(), 0);
+    }
+
+    #[test]
+    fn bytes_of_nobody_leave_less_room() {
+        let budget = FairBudget::new(800);
+        budget.set_other(720);
+        assert!(budget.has_room(AGENT, 70) && !budget.has_room(AGENT, 71));
+        let mut charge = budget.charge(AGENT, 10).unwrap();
+        charge.merge(budget.charge(AGENT, 20).unwrap());
+        assert_eq!((charge.n_bytes(), budget.n_bytes()), (30, 30));
+        drop(charge);
+        assert!(budget.has_room(AGENT, 70));
     }
 
     #[test]

@@ -23,8 +23,6 @@
 // === ground: knows nothing of spanscore ===
 mod sync;
 
-mod holders;
-
 mod rfc3339;
 
 #[cfg(test)]

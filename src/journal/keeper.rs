@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use std::fmt::{self, Debug};
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,6 +22,7 @@ use super::refusals::{QUIET, Refusals, retry_after};
 use super::resent::LastRecords;
 use super::store::{AppendError, AppendFailure, LostRecord, Record, Store};
 use super::waiting::{Done, Message, WaitingRecord};
+use crate::fair::FairBudget;
 use crate::sync::Mutex;
 use crate::telemetry::{
     JournalMetrics, JournalProgressUnwritten, JournalRefuses, JournalResumes, MetricsPage,
@@ -58,8 +61,12 @@ pub(super) struct LogShared {
     /// Records whose requests may be sent again, and until when to expect that.
     last: Mutex<Option<(LastRecords, Instant)>>,
     status: Mutex<Status>,
-    /// What each sender holds of it.
-    pub(super) holdings: Mutex<Holdings>,
+    /// Bytes of the log. Those of records that wait to be appended, or are in segments that are not
+    /// delivered, are their senders'.
+    budget: Arc<FairBudget>,
+    /// A sender was refused, to leave room for others, since a segment was last delivered or given
+    /// up.
+    refused_some: AtomicBool,
     opening: Mutex<Opening>,
     /// Callbacks for records that a full log gives up.
     losers: Mutex<Losers>,
@@ -137,7 +144,8 @@ impl JournalLog {
     /// Whether a record of this sender and of at least `n_bytes` would be refused now.
     pub fn check_room(&self, peer: PeerId, n_bytes: usize) -> Result<(), AppendError> {
         let status = *self.shared.status.lock();
-        let is_beyond = self.shared.holdings.lock().is_beyond(peer, n_bytes);
+        let is_beyond = !self.shared.budget.has_room(peer, n_bytes);
+        self.shared.refused_some.fetch_or(is_beyond, Relaxed);
         match status.refuses {
             Some(error @ (AppendError::DiskFull | AppendError::DiskFailed)) => Err(error),
             _ if is_beyond || n_bytes as u64 > status.room => Err(AppendError::Full),
@@ -166,10 +174,12 @@ impl JournalLog {
     /// Appends a record. Never waits: `done` gets the outcome, on the journal's thread. A sender
     /// that holds most of a log that grows full is refused at once.
     pub fn append(&self, record: Record, done: Done) {
-        let holdings = &self.shared.holdings;
-        let n_bytes = record.n_bytes();
-        let charge = record.peer.map(|peer| holdings.lock().admit(peer, n_bytes));
-        if charge == Some(None) {
+        let budget = &self.shared.budget;
+        let charge = record
+            .peer
+            .map(|peer| budget.charge(peer, record.n_bytes()));
+        if matches!(charge, Some(None)) {
+            self.shared.refused_some.store(true, Relaxed);
             return done(Err(AppendError::Full));
         }
         let waiting = Box::new(WaitingRecord {
@@ -181,10 +191,10 @@ impl JournalLog {
         match self.sender.try_send(Message::Append(waiting)) {
             Ok(()) => {}
             Err(TrySendError::Full(Message::Append(waiting))) => {
-                waiting.refuse(AppendError::Full, holdings);
+                waiting.refuse(AppendError::Full);
             }
             Err(TrySendError::Disconnected(Message::Append(waiting))) => {
-                waiting.refuse(AppendError::DiskFailed, holdings);
+                waiting.refuse(AppendError::DiskFailed);
             }
             Err(_) => {}
         }
@@ -228,8 +238,8 @@ impl JournalLog {
 }
 
 impl LogShared {
-    /// The state of a log that is not open yet.
-    pub(super) fn new(metrics: JournalMetrics) -> Self {
+    /// The state of a log of at most `max_size` bytes that is not open yet.
+    pub(super) fn new(metrics: JournalMetrics, max_size: u64) -> Self {
         Self {
             metrics,
             consumed: Mutex::default(),
@@ -239,7 +249,8 @@ impl LogShared {
                 refuses: Some(AppendError::DiskFailed),
                 room: 0,
             }),
-            holdings: Mutex::default(),
+            budget: FairBudget::new(n_bytes(max_size)),
+            refused_some: AtomicBool::new(false),
             opening: Mutex::new(Opening::NotYet(Vec::new())),
             losers: Mutex::default(),
         }
@@ -261,17 +272,19 @@ impl LogShared {
                 when_open(&log);
             }
         }
-        self.set_status(None, store);
+        self.set_status(None, store, &mut Holdings::default());
     }
 
-    fn set_status(&self, refuses: Option<AppendError>, store: &Store) {
+    fn set_status(&self, refuses: Option<AppendError>, store: &Store, holdings: &mut Holdings) {
         let room = store.room();
         *self.status.lock() = Status { refuses, room };
-        let free = usize::try_from(store.free()).unwrap_or(usize::MAX);
-        let waiting = store.waiting_segments();
-        let mut holdings = self.holdings.lock();
-        holdings.update(free, &waiting);
-        let shared_out = holdings.is_refusing().then_some(AppendError::Full);
+        if holdings.release_all_but(&store.waiting_segments()) {
+            self.refused_some.store(false, Relaxed);
+        }
+        let taken = n_bytes(store.capacity().saturating_sub(store.free()));
+        self.budget
+            .set_other(taken.saturating_sub(holdings.n_bytes()));
+        let shared_out = self.refused_some.load(Relaxed).then_some(AppendError::Full);
         let state = refuses.or(shared_out).map_or("ok", AppendError::as_str);
         self.metrics.set_state(state);
     }
@@ -292,9 +305,14 @@ impl LogShared {
     }
 }
 
+fn n_bytes(n: u64) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
+}
+
 /// The thread that appends.
 pub(super) struct LogKeeper {
     store: Store,
+    holdings: Holdings,
     inbox: Receiver<Message>,
     shared: Arc<LogShared>,
     clock: Clock,
@@ -324,6 +342,7 @@ impl LogKeeper {
     ) -> Self {
         Self {
             store,
+            holdings: Holdings::default(),
             inbox,
             shared,
             clock,
@@ -427,7 +446,7 @@ impl LogKeeper {
                 if record.n_bytes() < least {
                     waiting.push_back(record)
                 } else {
-                    record.refuse(error, &self.shared.holdings)
+                    record.refuse(error)
                 }
             }
         }
@@ -465,7 +484,7 @@ impl LogKeeper {
                 break;
             };
             if let Some(charge) = record.charge {
-                self.shared.holdings.lock().appended(segment, charge);
+                self.holdings.hold(segment, charge);
             }
             let after = now.saturating_duration_since(record.since);
             self.shared.metrics.acknowledged(after);
@@ -563,7 +582,7 @@ impl LogKeeper {
     fn say_if_some_are_refused(&mut self) {
         let (now, _) = (self.clock)();
         let log = self.shared.metrics.log();
-        if !self.shared.holdings.lock().is_refusing() {
+        if !self.shared.refused_some.load(Relaxed) {
             if let Some(after) = self.refusals_of_some.end(now) {
                 JournalResumes { log, after }.emit();
             }
@@ -580,7 +599,8 @@ impl LogKeeper {
     }
 
     fn publish(&mut self) {
-        self.shared.set_status(self.refusals.current, &self.store);
+        let (refuses, holdings) = (self.refusals.current, &mut self.holdings);
+        self.shared.set_status(refuses, &self.store, holdings);
         self.say_if_some_are_refused();
         let metrics = &self.shared.metrics;
         let (n_segments, oldest) = self.store.extent();

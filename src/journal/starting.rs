@@ -34,7 +34,7 @@ pub(super) fn start(mut opener: Opener) -> Result<(JournalLog, JoinHandle<()>), 
         outcome => outcome,
     };
     let metrics = JournalMetrics::new(opener.name, opener.settings.max_size);
-    let shared = Arc::new(LogShared::new(metrics));
+    let shared = Arc::new(LogShared::new(metrics, opener.settings.max_size));
     let (sender, inbox) = sync_channel(MAX_WAITING);
     let (consumed, wakes) = sync_channel(1);
     let clock = opener.clock;
@@ -153,7 +153,7 @@ impl LogStart {
             let (now, _) = (self.opener.clock)();
             let left = until.saturating_duration_since(now);
             match self.inbox.recv_timeout(left) {
-                Ok(Message::Append(waiting)) => waiting.refuse(refusal, &self.shared.holdings),
+                Ok(Message::Append(waiting)) => waiting.refuse(refusal),
                 Ok(Message::Consumed) => {}
                 Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return true,
                 Err(RecvTimeoutError::Timeout) => return false,

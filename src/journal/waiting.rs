@@ -3,9 +3,8 @@
 use std::fmt::{self, Debug};
 use std::time::Instant;
 
-use super::holdings::{Charge, Holdings};
 use super::store::{AppendError, Record};
-use crate::sync::Mutex;
+use crate::fair::Charge;
 
 /// Called on the journal's thread, in the order of the records: with the record's number once it is
 /// durable, or with the reason why it is not kept.
@@ -22,7 +21,7 @@ pub(super) enum Message {
 pub(super) struct WaitingRecord {
     pub(super) record: Record,
     pub(super) since: Instant,
-    /// Its charge against its sender's share.
+    /// Of its sender.
     pub(super) charge: Option<Charge>,
     pub(super) done: Done,
 }
@@ -32,10 +31,8 @@ impl WaitingRecord {
         self.record.n_bytes()
     }
 
-    pub(super) fn refuse(self, error: AppendError, holdings: &Mutex<Holdings>) {
-        if let Some(charge) = self.charge {
-            holdings.lock().give_back(charge);
-        }
+    pub(super) fn refuse(self, error: AppendError) {
+        drop(self.charge);
         (self.done)(Err(error));
     }
 }

@@ -49,7 +49,10 @@ fn open(disk: &ModelDisk, is_scored: bool) -> Store {
 
 fn start(disk: &ModelDisk, name: &'static str, is_scored: bool) -> (JournalLog, JoinHandle<()>) {
     let store = open(disk, is_scored);
-    let shared = LogShared::new(JournalMetrics::new(name, SETTINGS.max_size));
+    let shared = LogShared::new(
+        JournalMetrics::new(name, SETTINGS.max_size),
+        SETTINGS.max_size,
+    );
     let shared = Arc::new(shared);
     let (sender, inbox) = sync_channel(64);
     let (consumed, _) = sync_channel(1);
