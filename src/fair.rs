@@ -1,5 +1,6 @@
-//! Decides who is refused when a queue or the journal is full. One rule: a peer may add bytes if it then holds at
-//! most seven times what is then free, so that a flood leaves room for others.
+//! Decides who is refused when a queue, the journal or the scoring queue is full.
+//! One rule: a peer may add bytes if it then holds at most seven times what is then free, so that a
+//! flood leaves room for others.
 
 use std::mem;
 use std::sync::Arc;

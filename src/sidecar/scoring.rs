@@ -23,9 +23,10 @@ use otlp::span::{Batch, Now, ScopeHash, Span, TraceId};
 
 use super::now;
 use super::rebuild::KeptTraces;
+use crate::fair::Charge;
 use crate::telemetry::{SpansUnscored, SpansWithoutIds, Telemetry};
 
-use shared::{Arrived, ScoringState, WaitingBytes};
+use shared::{Arrived, ScoringState};
 use shared_traces::SharedTraces;
 use worker::Worker;
 
@@ -136,11 +137,12 @@ impl ScoringQueue {
         if batch.spans.is_empty() && batch.log_records.is_empty() {
             return;
         }
-        let Some(waiting) = self.shared.admit(batch.size()) else {
+        let Some(waiting) = self.shared.waiting.charge(batch.peer, batch.size()) else {
             return self.mark_unscored(batch);
         };
+        let waiting = Arc::new(waiting);
         let at = now();
-        let send = |index: usize, batch: Batch, waiting: Arc<WaitingBytes>| {
+        let send = |index: usize, batch: Batch, waiting: Arc<Charge>| {
             let arrived = Box::new(Arrived {
                 at,
                 waiting,

@@ -13,6 +13,7 @@ use otlp::span::{Batch, Now, TraceId};
 
 use super::shared_traces::SharedTraces;
 use crate::config::Bound;
+use crate::fair::{Charge, FairBudget};
 use crate::sync::Mutex;
 use crate::telemetry::Telemetry;
 
@@ -62,8 +63,7 @@ pub(super) struct ScoringState {
     pub(super) rules: Arc<ArcSwap<Rules>>,
     pub(super) telemetry: Arc<Telemetry>,
     /// Bytes that wait in the queues of all threads.
-    pub(super) waiting: AtomicUsize,
-    /// Most bytes that may wait.
+    pub(super) waiting: Arc<FairBudget>,
     pub(super) bounds: ScoringBounds,
     /// Is the sidecar about to stop? Traces then close sooner.
     pub(super) draining: AtomicBool,
@@ -107,17 +107,10 @@ pub(super) struct Arrived {
     /// When it arrived: timers run on arrival, however long it waits here.
     pub(super) at: Now,
     /// Its request waits as long as one part does: the parts share memory.
-    pub(super) waiting: Arc<WaitingBytes>,
+    pub(super) waiting: Arc<Charge>,
     pub(super) batch: Batch,
     /// The record of the journal that has its request.
     pub(super) record: Option<u64>,
-}
-
-/// The bytes of a request that waits, until it is dropped.
-#[derive(Debug)]
-pub(super) struct WaitingBytes {
-    size: usize,
-    shared: Arc<ScoringState>,
 }
 
 // === impl ScoringState ===
@@ -133,7 +126,7 @@ impl ScoringState {
         Self {
             rules,
             telemetry,
-            waiting: AtomicUsize::new(0),
+            waiting: FairBudget::new(bounds.queue.clone()),
             bounds,
             draining: AtomicBool::new(false),
             offered_below: AtomicU64::new(0),
@@ -142,18 +135,6 @@ impl ScoringState {
                 .take(n_threads)
                 .collect(),
         }
-    }
-
-    /// Room for this many bytes, if there is any. A request larger than the whole queue may pass an
-    /// empty one.
-    pub(super) fn admit(self: &Arc<Self>, size: usize) -> Option<Arc<WaitingBytes>> {
-        let before = self.waiting.fetch_add(size, Ordering::Relaxed);
-        // Made before the check, so that its end gives the room back.
-        let waiting = WaitingBytes {
-            size,
-            shared: Arc::clone(self),
-        };
-        (before == 0 || before + size <= self.bounds.queue.get()).then(|| Arc::new(waiting))
     }
 
     /// Notes how much a thread holds. Returns how much all of them do.
@@ -194,18 +175,5 @@ impl Unscored {
         } else {
             self.others.insert(trace_id);
         }
-    }
-}
-
-impl WaitingBytes {
-    /// The bytes of the whole request.
-    pub(super) fn size(&self) -> usize {
-        self.size
-    }
-}
-
-impl Drop for WaitingBytes {
-    fn drop(&mut self) {
-        self.shared.waiting.fetch_sub(self.size, Ordering::Relaxed);
     }
 }

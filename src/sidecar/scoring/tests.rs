@@ -102,7 +102,7 @@ fn told(judged: &Judged) -> Told {
 /// Waits until no batch is in the queue.
 async fn is_empty(queue: &ScoringQueue) {
     eventually("the queue is empty", || {
-        (queue.shared.waiting.load(Ordering::Relaxed) == 0).then_some(())
+        (queue.shared.waiting.n_bytes() == 0).then_some(())
     })
     .await;
 }
@@ -126,7 +126,7 @@ fn a_trace_whose_spans_wait_in_the_queue_does_not_settle_without_them() {
     );
     let send = |at: Now, spans: Vec<Span>| {
         let batch = batch(spans);
-        let waiting = queue.shared.admit(batch.size()).unwrap();
+        let waiting = Arc::new(queue.shared.waiting.charge_anyway(batch.size()));
         let arrived = Box::new(Arrived {
             at,
             waiting,
@@ -171,7 +171,7 @@ async fn a_batch_that_finds_the_queue_full_is_unscored_and_its_traces_are_incomp
     assert_eq!(judgements.recv().unwrap(), []);
     scoring.offer(batch(vec![span(1, 1, ""), span(1, 2, "a")]), None);
     assert_eq!(unscored(), 0, "an empty queue takes a batch of any size");
-    assert!(scoring.shared.waiting.load(Ordering::Relaxed) > 1);
+    assert!(scoring.shared.waiting.n_bytes() > 1);
     scoring.offer(batch(vec![span(1, 3, "b"), span(1, 4, "b")]), None);
     assert_eq!(unscored(), 2);
     go_on.send(()).unwrap();
@@ -210,7 +210,7 @@ fn a_panic_while_judging_is_reported_and_later_spans_count_as_unscored() {
     );
     scoring.offer(batch(vec![span(1, 1, ""), span(1, 2, "a")]), None);
     assert_eq!(telemetry.counter("spanscore_unscored_spans_total", &[]), 2);
-    assert_eq!(scoring.shared.waiting.load(Ordering::Relaxed), 0);
+    assert_eq!(scoring.shared.waiting.n_bytes(), 0);
 }
 
 #[test]

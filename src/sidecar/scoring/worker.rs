@@ -144,7 +144,7 @@ impl Worker {
                     record,
                 } = *arrived;
                 n_taken += 1;
-                heap::took(waiting.size());
+                heap::took(waiting.n_bytes());
                 drop(waiting);
                 time = later(time, at);
                 let intake = match record {

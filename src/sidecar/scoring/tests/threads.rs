@@ -42,7 +42,7 @@ fn a_request_is_divided_by_trace_and_waits_until_its_last_part_is_taken() {
     let whole = batch(spans.iter().flatten().cloned().collect());
     let size = whole.size();
     queue.offer(whole, None);
-    let waiting = || queue.shared.waiting.load(Ordering::Relaxed);
+    let waiting = || queue.shared.waiting.n_bytes();
     assert_eq!(waiting(), size);
     for (worker, trace) in workers.iter().zip(traces) {
         assert_eq!(waiting(), size);
