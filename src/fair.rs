@@ -1,20 +1,31 @@
-//! Decides who is refused when a queue, the journal or the scoring queue is full.
-//! One rule: a peer may add bytes if it then holds at most seven times what is then free, so that a
-//! flood leaves room for others.
+//! Decides who is refused or evicted when something is short, so that a flood costs its own sender
+//! first.
+//!
+//! 1. **[`FairBudget`]**, for what was acknowledged: a peer may add bytes if it then holds at most
+//!    seven times what is then free.
+//! 2. **[`EvictingBudget`]**, for what nobody was promised: without room, something of the peer that
+//!    holds most is evicted, if that peer would still hold more than the newcomer's. Of its own, a
+//!    peer gives up only what stands still.
 
+use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
-use judge::assemble::accounts::{Held, ShareIdx, Shares};
+use judge::assemble::accounts::{Held, Measure, ShareIdx, Shares};
 use otlp::span::PeerId;
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::config::Bound;
 use crate::sync::Mutex;
 
-/// Bytes that were acknowledged and cannot be taken back: a peer that holds much of them is refused
-/// while there is room for others.
+/// What has not moved for this long is evicted for a newcomer of the same peer.
+const STANDS_STILL_AFTER: Duration = Duration::from_secs(1);
+
+/// Bytes that were acknowledged and cannot be taken back.
 #[derive(Debug)]
 pub(crate) struct FairBudget {
     max: Bound,
@@ -30,6 +41,56 @@ pub struct Charge {
     share: ShareIdx,
     n_bytes: usize,
 }
+
+/// Connections, requests that arrive, …: things that can be taken back.
+#[derive(Debug)]
+pub(crate) struct EvictingBudget {
+    max: Bound,
+    /// Most things, if these are shared out and not bytes.
+    max_things: Option<usize>,
+    state: Mutex<Reservations>,
+}
+
+#[derive(Debug, Default)]
+struct Reservations {
+    shares: Shares<PeerId>,
+    next: u64,
+    by_number: BTreeMap<u64, Reserved>,
+    /// Bytes beside those of the shares that evicted things still hold.
+    n_ending: usize,
+}
+
+#[derive(Debug)]
+struct Reserved {
+    peer: PeerId,
+    share: ShareIdx,
+    n_bytes: usize,
+    /// We work on it, and its peer waits.
+    is_busy: bool,
+    moved: Instant,
+    is_evicted: bool,
+    evicted: Arc<Notify>,
+}
+
+/// A thing and its bytes of an [`EvictingBudget`], released on drop.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    budget: Arc<EvictingBudget>,
+    number: u64,
+    evicted: Arc<Notify>,
+}
+
+/// A thing that needs room.
+struct Newcomer {
+    number: u64,
+    peer: PeerId,
+    share: ShareIdx,
+    more: Held,
+    /// It will be done at once: it need not wait until others of its peer stand still.
+    is_brief: bool,
+}
+
+// === impl FairBudget, Charge ===
 
 impl FairBudget {
     /// An empty budget.
@@ -90,13 +151,7 @@ impl FairBudget {
         share: ShareIdx,
         n_bytes: usize,
     ) -> Charge {
-        shares.add(
-            share,
-            Held {
-                n_things: 1,
-                n_bytes,
-            },
-        );
+        shares.add(share, Held::thing(n_bytes));
         Charge {
             budget: Arc::clone(self),
             share,
@@ -123,11 +178,214 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        let held = Held {
-            n_things: 1,
-            n_bytes: self.n_bytes,
-        };
+        let held = Held::thing(self.n_bytes);
         self.budget.shares.lock().release(self.share, held);
+    }
+}
+
+// === impl EvictingBudget, Reservation ===
+
+impl EvictingBudget {
+    /// An empty budget of at most `max` bytes, and of things if their number is limited, too.
+    pub(crate) fn new(max: impl Into<Bound>, max_things: Option<usize>) -> Arc<Self> {
+        Arc::new(Self {
+            max: max.into(),
+            max_things,
+            state: Mutex::default(),
+        })
+    }
+
+    /// Most bytes.
+    pub(crate) fn max(&self) -> usize {
+        self.max.get()
+    }
+
+    /// Bytes that are held.
+    pub(crate) fn n_bytes(&self) -> usize {
+        let state = self.state.lock();
+        state.shares.total().n_bytes + state.n_ending
+    }
+
+    /// Reserves bytes for a new thing of a peer, at most the whole budget. Evicts others if there is
+    /// no room, or returns `None` if that would not be fair. `is_brief` says that the thing will be
+    /// done at once.
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        peer: PeerId,
+        n_bytes: usize,
+        is_brief: bool,
+    ) -> Option<Reservation> {
+        let mut state = self.state.lock();
+        let (number, share) = (state.next, state.shares.share(peer));
+        state.next += 1;
+        let more = Held::thing(n_bytes.min(self.max()));
+        let newcomer = Newcomer {
+            number,
+            peer,
+            share,
+            more,
+            is_brief,
+        };
+        if !self.make_room(&mut state, &newcomer) {
+            return None;
+        }
+        state.shares.add(share, more);
+        let evicted = Arc::new(Notify::new());
+        let reserved = Reserved {
+            peer,
+            share,
+            n_bytes: more.n_bytes,
+            is_busy: false,
+            moved: Instant::now(),
+            is_evicted: false,
+            evicted: Arc::clone(&evicted),
+        };
+        state.by_number.insert(number, reserved);
+        Some(Reservation {
+            budget: Arc::clone(self),
+            number,
+            evicted,
+        })
+    }
+
+    fn make_room(&self, state: &mut Reservations, newcomer: &Newcomer) -> bool {
+        loop {
+            let (held, more) = (state.shares.total(), newcomer.more);
+            let n_bytes = held.n_bytes + more.n_bytes + state.n_ending_of(newcomer.peer);
+            let has_place = |most| held.n_things + more.n_things <= most;
+            if n_bytes <= self.max() && self.max_things.is_none_or(has_place) {
+                return true;
+            }
+            let by = if self.max_things.is_some() { Measure::Things } else { Measure::Bytes };
+            let Some(victim) = state.victim(newcomer, by) else {
+                return false;
+            };
+            state.evict(victim, by);
+        }
+    }
+}
+
+impl Reservations {
+    /// Bytes that this peer cannot take again yet, since evicted things of it hold them.
+    fn n_ending_of(&self, peer: PeerId) -> usize {
+        if self.n_ending == 0 {
+            return 0;
+        }
+        let reserved = self.by_number.values();
+        let ending = reserved.filter(|it| it.is_evicted && it.peer == peer);
+        ending.map(|it| it.n_bytes).sum()
+    }
+
+    /// The thing that is evicted for a newcomer: of the share that has to yield, the one that has
+    /// not moved for longest, one that waits for its peer before a busy one.
+    fn victim(&self, newcomer: &Newcomer, by: Measure) -> Option<u64> {
+        let n_more = newcomer.more.by(by);
+        let share = self.shares.victim(newcomer.share, n_more, by);
+        let now = Instant::now();
+        let yields = |it: &Reserved| {
+            let stands_still = now - it.moved >= STANDS_STILL_AFTER;
+            // The bytes of a busy thing are of no use to a newcomer before it ends.
+            share != newcomer.share
+                || (by == Measure::Things && stands_still)
+                || (!it.is_busy && (stands_still || newcomer.is_brief))
+        };
+        let others = self.by_number.iter().filter(|(number, it)| {
+            let is_other = **number != newcomer.number && it.share == share && !it.is_evicted;
+            is_other && it.n_bytes > 0 && yields(it)
+        });
+        others
+            .min_by_key(|(number, it)| (it.is_busy, it.moved, **number))
+            .map(|(number, _)| *number)
+    }
+
+    /// Takes the bytes back at once, since most things end within a moment. Where bytes are shared
+    /// out, those of a busy thing count until it ends, against its own peer.
+    fn evict(&mut self, number: u64, by: Measure) {
+        let Some(it) = self.by_number.get_mut(&number) else {
+            return;
+        };
+        self.shares.release(it.share, Held::thing(it.n_bytes));
+        if it.is_busy && by == Measure::Bytes {
+            self.n_ending += it.n_bytes;
+        } else {
+            it.n_bytes = 0;
+        }
+        it.is_evicted = true;
+        it.evicted.notify_one();
+    }
+}
+
+impl Reservation {
+    /// Grows to this many bytes, or to the whole budget if that is less. Returns how many were
+    /// added, or `None` if there is no room, or if the thing was evicted.
+    pub(crate) fn grow_to(&self, n_bytes: usize, is_brief: bool) -> Option<usize> {
+        let mut guard = self.budget.state.lock();
+        let state = &mut *guard;
+        let own = state.by_number.get(&self.number)?;
+        let n_more = n_bytes.min(self.budget.max()).saturating_sub(own.n_bytes);
+        let newcomer = Newcomer {
+            number: self.number,
+            peer: own.peer,
+            share: own.share,
+            more: Held::bytes(n_more),
+            is_brief,
+        };
+        if own.is_evicted || n_more > 0 && !self.budget.make_room(state, &newcomer) {
+            return None;
+        }
+        state.by_number.get_mut(&self.number)?.n_bytes += n_more;
+        state.shares.add(newcomer.share, newcomer.more);
+        Some(n_more)
+    }
+
+    /// Releases all bytes beyond these.
+    pub(crate) fn shrink_to(&self, n_bytes: usize) {
+        let mut guard = self.budget.state.lock();
+        let state = &mut *guard;
+        let own = state.by_number.get_mut(&self.number);
+        if let Some(own) = own.filter(|own| !own.is_evicted && own.n_bytes > n_bytes) {
+            let less = Held::bytes(own.n_bytes - n_bytes);
+            own.n_bytes = n_bytes;
+            state.shares.release(own.share, less);
+        }
+    }
+
+    /// Bytes that are reserved.
+    pub(crate) fn n_bytes(&self) -> usize {
+        let state = self.budget.state.lock();
+        state.by_number.get(&self.number).map_or(0, |it| it.n_bytes)
+    }
+
+    /// Notes that the thing moves, and whether we work on it from now on. Returns `false` if it was
+    /// evicted.
+    pub(crate) fn moved(&self, is_busy: bool) -> bool {
+        let mut state = self.budget.state.lock();
+        let own = state.by_number.get_mut(&self.number);
+        own.is_some_and(|own| {
+            own.moved = Instant::now();
+            own.is_busy = is_busy;
+            !own.is_evicted
+        })
+    }
+
+    /// Returns once the thing was evicted and is to end.
+    pub(crate) async fn evicted(&self) {
+        self.evicted.notified().await;
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let mut guard = self.budget.state.lock();
+        let state = &mut *guard;
+        let Some(own) = state.by_number.remove(&self.number) else {
+            return;
+        };
+        if own.is_evicted {
+            state.n_ending -= own.n_bytes;
+        } else {
+            state.shares.release(own.share, Held::thing(own.n_bytes));
+        }
     }
 }
 
@@ -174,5 +432,91 @@ mod tests {
         assert!(!budget.has_room(FLOOD, 1));
         drop(large);
         assert!(budget.has_room(FLOOD, 10_000));
+    }
+
+    fn reserve(budget: &Arc<EvictingBudget>, peer: PeerId, n_bytes: usize) -> Option<Reservation> {
+        budget.reserve(peer, n_bytes, false)
+    }
+
+    /// Reserves at successive moments.
+    async fn reserve_all<const N: usize>(
+        budget: &Arc<EvictingBudget>,
+        peer: PeerId,
+        n_bytes: usize,
+    ) -> [Reservation; N] {
+        let mut all = Vec::new();
+        for _ in 0..N {
+            tokio::time::advance(Duration::from_millis(1)).await;
+            all.push(reserve(budget, peer, n_bytes).unwrap());
+        }
+        all.try_into().unwrap()
+    }
+
+    fn is_evicted(reservation: &Reservation) -> bool {
+        let state = reservation.budget.state.lock();
+        state.by_number[&reservation.number].is_evicted
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_heaviest_peer_yields_with_what_waits_longest() {
+        let budget = EvictingBudget::new(100, None);
+        let flood: [_; 5] = reserve_all(&budget, FLOOD, 20).await;
+        flood[0].moved(true);
+        flood[1].moved(false);
+        let agent = reserve(&budget, AGENT, 30).unwrap();
+        let evicted = [0, 1, 2, 3, 4].map(|idx| is_evicted(&flood[idx]));
+        assert_eq!(evicted, [false, false, true, true, false]);
+        assert_eq!(budget.n_bytes(), 90);
+        assert!(!flood[3].moved(true) && flood[2].grow_to(30, true).is_none());
+        // With as many bytes, the agent is no lighter.
+        assert_eq!(agent.grow_to(60, true), None);
+        drop((flood, agent));
+        assert_eq!(budget.n_bytes(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_its_own_a_peer_gives_up_what_stands_still() {
+        let budget = EvictingBudget::new(100, None);
+        let [still, moving] = reserve_all(&budget, AGENT, 50).await;
+        assert!(reserve(&budget, AGENT, 10).is_none());
+        tokio::time::advance(STANDS_STILL_AFTER).await;
+        moving.moved(false);
+        let _next = reserve(&budget, AGENT, 10).unwrap();
+        assert_eq!([is_evicted(&still), is_evicted(&moving)], [true, false]);
+        still.evicted().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_longest_yields_to_a_brief_request_of_its_peer_at_once() {
+        let budget = EvictingBudget::new(100, None);
+        let [first, second] = reserve_all(&budget, AGENT, 50).await;
+        tokio::time::advance(Duration::from_millis(1)).await;
+        first.moved(false);
+        let brief = budget.reserve(AGENT, 10, true).unwrap();
+        assert_eq!([is_evicted(&first), is_evicted(&second)], [false, true]);
+        brief.moved(true);
+        first.moved(true);
+        let refused = budget.reserve(AGENT, 50, true);
+        assert!(refused.is_none(), "all others are busy");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_busy_request_yields_to_another_peer_and_counts_against_its_own_until_it_ends() {
+        let budget = EvictingBudget::new(100, None);
+        let bomb = reserve(&budget, FLOOD, 95).unwrap();
+        bomb.moved(true);
+        tokio::time::advance(STANDS_STILL_AFTER).await;
+        assert!(reserve(&budget, FLOOD, 10).is_none());
+        let agent = reserve(&budget, AGENT, 10).unwrap();
+        assert!(is_evicted(&bomb));
+        assert!(reserve(&budget, FLOOD, 10).is_none());
+        assert_eq!(bomb.grow_to(96, true), None);
+        assert_eq!(budget.n_bytes(), 105, "until it ends");
+        drop(bomb);
+        let next = reserve(&budget, FLOOD, 90).unwrap();
+        next.shrink_to(40);
+        assert_eq!(budget.n_bytes(), 50);
+        drop((next, agent));
+        assert_eq!(budget.n_bytes(), 0);
     }
 }

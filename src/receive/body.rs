@@ -17,10 +17,11 @@ use tokio::time;
 
 use super::decompress::{Decoder, Encoding};
 use super::mapped::MappedMessage;
-use super::memory_permit::{MemoryBudget, MemoryPermit};
+use super::memory_permit::MemoryPermit;
 use super::pace::{Pace, chunk};
 use super::request_error::RequestError;
 use crate::config::Bound;
+use crate::fair::EvictingBudget;
 
 /// Longest time for one body: a trickling sender must not hold memory forever.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(120);
@@ -64,7 +65,7 @@ pub(super) struct BodyLimits {
     /// never more than the budget.
     pub(super) sizes: Vec<(Bound, &'static str)>,
     /// Bytes of all requests being received.
-    pub(super) budget: Arc<MemoryBudget>,
+    pub(super) budget: Arc<EvictingBudget>,
 }
 
 /// How the body encloses the message.

@@ -29,6 +29,7 @@ use otlp::{scan_logs, scan_metrics, scan_scores};
 use tokio::sync::oneshot;
 
 use crate::config::{self, Bound, Signal};
+use crate::fair::EvictingBudget;
 use crate::listen::PeerAddress;
 use crate::telemetry::{
     AuthorizationNotPassed, IncomingRefused, MetricsSource, RequestMisdirected, ScoresReceived,
@@ -38,7 +39,7 @@ use crate::transport::queue::{QueueRefusal, largest_request};
 
 use body::{BodyLimits, BufferedMessage};
 use cors::Cors;
-use memory_permit::{MemoryBudget, MemoryPermit};
+use memory_permit::MemoryPermit;
 use request_error::RequestError;
 
 /// A complete and valid request.
@@ -149,7 +150,7 @@ impl Settings {
         Ok(Self {
             limits: BodyLimits {
                 sizes,
-                budget: MemoryBudget::new(budgets.in_flight.clone()),
+                budget: EvictingBudget::new(budgets.in_flight.clone(), None),
             },
             drops_authorization: forwards && !sends_own && !pass_headers.contains(&AUTHORIZATION),
             pass_headers,
@@ -188,16 +189,15 @@ impl Receiver {
     pub fn metrics(&self) -> MetricsSource {
         let budget = Arc::clone(&self.0.settings.limits.budget);
         Arc::new(move |page| {
-            let (taken, max) = budget.state();
             page.gauge(
                 "spanscore_receiver_in_flight_bytes",
                 "Bytes of requests being received",
-                taken,
+                budget.n_bytes(),
             );
             page.gauge(
                 "spanscore_receiver_in_flight_capacity_bytes",
                 "Most bytes of requests being received at once",
-                max,
+                budget.max(),
             );
         })
     }
@@ -262,17 +262,15 @@ const HEADER_SIZE: usize = 64;
 
 impl ReceiverShared {
     /// A permit for the memory of a request, which counts its headers already.
-    fn permit<B>(&self, request: &Request<B>) -> Result<MemoryPermit, RequestError> {
-        let budget = &self.settings.limits.budget;
-        let mut permit = match request.extensions().get() {
-            Some(PeerAddress(peer)) => budget.permit_of(*peer),
-            None => budget.permit(),
-        };
+    fn permit<B: Body>(&self, request: &Request<B>) -> Result<MemoryPermit, RequestError> {
+        let address = request.extensions().get();
+        let peer = address.map_or_else(PeerId::default, |PeerAddress(ip)| PeerId::from(*ip));
         let headers = request.headers().iter();
         let header_sizes =
             headers.map(|(name, value)| name.as_str().len() + value.len() + HEADER_SIZE);
-        permit.add_fixed(REQUEST_SIZE + header_sizes.sum::<usize>())?;
-        Ok(permit)
+        let fixed = REQUEST_SIZE + header_sizes.sum::<usize>();
+        let announced = request.body().size_hint().exact();
+        MemoryPermit::try_new(&self.settings.limits.budget, peer, fixed, announced)
     }
 
     /// Whether the intake might take a request of at least `n_bytes`.

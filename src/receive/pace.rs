@@ -1,5 +1,5 @@
-//! Takes the chunks of a body as they arrive, and abandons a sender that is too slow or has to give
-//! way to another. Must not know what the chunks are.
+//! Takes the chunks of a body as they arrive, and abandons a sender that is too slow or was
+//! evicted. Must not know what the chunks are.
 
 use std::fmt::Display;
 use std::future::poll_fn;
@@ -72,7 +72,7 @@ impl Pace {
         let next = tokio::select! {
             biased;
             next = chunk(body) => next?,
-            () = permit.revoked() => return Err(RequestError::InFlightFull),
+            () = permit.evicted() => return Err(RequestError::InFlightFull),
             () = time::sleep_until(self.deadline) => return Err(RequestError::TooSlow),
         };
         self.n_bytes += next.as_ref().map_or(0, Bytes::len);

@@ -203,6 +203,10 @@ const PLAIN: &[(&str, Attack)] = &[
     ("many slow bodies", |to| {
         many(&to, 64, to.http, stuck(all_but_a_byte(1 << 20)))
     }),
+    ("slow bodies, one address", |to| {
+        let act = abandoned(all_but_a_byte(4 << 20));
+        many_from(INNOCENT, &to, 32, to.http, act)
+    }),
     ("gzip bombs", |to| many(&to, 4, to.http, each(vec![bomb()]))),
     ("dense spans", |to| {
         let request = post("/v1/traces", "", &spans(250_000, false));
@@ -254,6 +258,10 @@ const GET_LIVEZ: &[u8] = b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
 const GET_METRICS: &[u8] = b"GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
 const GET_SCORES: &[u8] = b"GET /v1/scores HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
 
+/// The attackers' address, and the innocent client's.
+const ATTACKER: [u8; 4] = [127, 0, 0, 2];
+const INNOCENT: [u8; 4] = [127, 0, 0, 1];
+
 /// What an attacker does on one connection.
 type Act =
     Arc<dyn Fn(TcpStream) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>> + Send + Sync>;
@@ -261,6 +269,11 @@ type Act =
 /// Runs `act` on `n` connections, on more where the sidecar is larger, and again on a new
 /// connection whenever one ends.
 fn many(target: &Target, n: usize, to: SocketAddr, act: Act) -> Doing {
+    many_from(ATTACKER, target, n, to, act)
+}
+
+/// Like [`many`], from this address.
+fn many_from(from: [u8; 4], target: &Target, n: usize, to: SocketAddr, act: Act) -> Doing {
     let n = n * target.scale;
     Box::pin(async move {
         let mut attackers = JoinSet::new();
@@ -268,7 +281,7 @@ fn many(target: &Target, n: usize, to: SocketAddr, act: Act) -> Doing {
             let act = Arc::clone(&act);
             attackers.spawn(async move {
                 loop {
-                    if let Ok(stream) = connect(to).await {
+                    if let Ok(stream) = connect(from, to).await {
                         // An attacker whose connection is closed connects again.
                         let _ = act(stream).await;
                     }
@@ -294,9 +307,9 @@ fn behave(to: Target, behaviour: Behaviour) -> Doing {
     })
 }
 
-async fn connect(to: SocketAddr) -> io::Result<TcpStream> {
+async fn connect(from: [u8; 4], to: SocketAddr) -> io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
-    socket.bind(SocketAddr::from(([127, 0, 0, 2], 0)))?;
+    socket.bind(SocketAddr::from((from, 0)))?;
     socket.connect(to).await
 }
 
@@ -315,6 +328,23 @@ fn stuck(bytes: Vec<u8>) -> Act {
                     return Ok(());
                 }
             }
+        })
+    })
+}
+
+/// Sends these bytes, waits for a moment, and gives up.
+fn abandoned(bytes: Vec<u8>) -> Act {
+    let bytes: Arc<[u8]> = bytes.into();
+    Arc::new(move |mut stream| {
+        let bytes = Arc::clone(&bytes);
+        Box::pin(async move {
+            // A sidecar that reads no further ends the attempt, too.
+            let _ = timeout(Duration::from_millis(50), async {
+                stream.write_all(&bytes).await?;
+                stream.read(&mut [0; 1]).await
+            })
+            .await;
+            Ok(())
         })
     })
 }

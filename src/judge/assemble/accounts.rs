@@ -113,7 +113,24 @@ impl ShareIdx {
 }
 
 impl Held {
-    fn by(self, measure: Measure) -> usize {
+    /// One thing of this size.
+    pub fn thing(n_bytes: usize) -> Self {
+        Self {
+            n_things: 1,
+            n_bytes,
+        }
+    }
+
+    /// Bytes of a thing that is counted already.
+    pub fn bytes(n_bytes: usize) -> Self {
+        Self {
+            n_things: 0,
+            n_bytes,
+        }
+    }
+
+    /// The amount by this measure.
+    pub fn by(self, measure: Measure) -> usize {
         match measure {
             Measure::Things => self.n_things,
             Measure::Bytes => self.n_bytes,

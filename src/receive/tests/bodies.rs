@@ -58,12 +58,12 @@ impl Body for Chunks {
 fn limits(max_size: usize, budget: usize) -> BodyLimits {
     BodyLimits {
         sizes: vec![(max_size.into(), "`receivers.otlp.max_request_size`")],
-        budget: MemoryBudget::new(budget),
+        budget: EvictingBudget::new(budget, None),
     }
 }
 
 fn taken(limits: &BodyLimits) -> usize {
-    limits.budget.state().0
+    limits.budget.n_bytes()
 }
 
 /// Bytes that compress badly.

@@ -47,11 +47,11 @@ async fn read_and_validate(
 async fn spans_are_counted_as_they_are_read_and_too_many_are_refused() {
     let limits = BodyLimits {
         sizes: vec![((1 << 20).into(), "`receivers.otlp.max_request_size`")],
-        budget: MemoryBudget::new(1_500_000),
+        budget: EvictingBudget::new(1_500_000, None),
     };
     let body = request(2_000);
     let validated = read_and_validate(&body, &limits).await.unwrap();
-    let taken = limits.budget.state().0;
+    let taken = limits.budget.n_bytes();
     let spans = 2_000 * size_of::<span::Span>();
     assert_eq!(
         (validated.n_items, validated.batch.spans.len()),
@@ -82,5 +82,5 @@ async fn spans_are_counted_as_they_are_read_and_too_many_are_refused() {
         refused.message().contains("`receivers.otlp.max_in_flight`"),
         "{refused:?}"
     );
-    assert_eq!(limits.budget.state().0, 0);
+    assert_eq!(limits.budget.n_bytes(), 0);
 }

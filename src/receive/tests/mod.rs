@@ -39,7 +39,7 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
 {
-    let permit = limits.budget.permit();
+    let permit = MemoryPermit::try_new(&limits.budget, PeerId::default(), 0, None)?;
     body::read(body, framing, encoding, limits, permit, |_| Ok(())).await
 }
 
@@ -103,7 +103,7 @@ pub(super) struct Served {
     pub(super) address: SocketAddr,
     pub(super) intake: Arc<Notebook>,
     pub(super) telemetry: Arc<Telemetry>,
-    pub(super) budget: Arc<MemoryBudget>,
+    pub(super) budget: Arc<EvictingBudget>,
     pub(super) metrics: crate::telemetry::MetricsSource,
     /// It ends with the test.
     _server: JoinSet<()>,
@@ -185,7 +185,7 @@ impl Served {
     /// which may be shortly after the answer.
     pub(super) async fn assert_nothing_in_flight(&self) {
         eventually("all memory is returned", || {
-            (self.budget.state().0 == 0).then_some(())
+            (self.budget.n_bytes() == 0).then_some(())
         })
         .await;
     }

@@ -36,7 +36,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("page", &["config", "register", "telemetry"]),
     (
         "receive",
-        &["config", "listen", "transport", "telemetry", "heap"],
+        &["config", "fair", "listen", "transport", "telemetry", "heap"],
     ),
     ("heap", &[]),
     ("journal::format", &[]),

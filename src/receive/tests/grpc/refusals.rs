@@ -208,7 +208,7 @@ async fn too_much_in_flight_is_unavailable_until_there_is_room() {
     let (first, last) = message.split_at(900 << 10);
     sender.send(Bytes::copy_from_slice(first)).await.unwrap();
     eventually("the first part is taken", || {
-        (served.budget.state().0 >= first.len() - 5).then_some(())
+        (served.budget.n_bytes() >= first.len() - 5).then_some(())
     })
     .await;
     let mut client = TraceServiceClient::new(connect(&served).await);
@@ -251,7 +251,7 @@ async fn a_client_that_goes_away_gives_its_room_back() {
         .await
         .unwrap();
     let arrived = eventually("the body is taken", || {
-        (served.budget.state().0 >= 399_000).then_some(())
+        (served.budget.n_bytes() >= 399_000).then_some(())
     });
     tokio::select! {
         _ = &mut calling => panic!("answered before the body came"),

@@ -278,8 +278,7 @@ async fn a_request_without_room_is_refused_before_it_is_read() {
 #[tokio::test]
 async fn bytes_in_flight_are_shown() {
     let served = serve(|_, budgets| budgets.in_flight = 3 << 20).await;
-    let mut permit = served.budget.permit();
-    permit.grow_to(1_234).unwrap();
+    let _permit = served.budget.reserve(PeerId(1), 1_234, false).unwrap();
     let mut page = crate::telemetry::MetricsPage::new(0);
     (served.metrics)(&mut page);
     let text = page.finish();
