@@ -206,6 +206,12 @@ impl EvictingBudget {
         state.shares.total().n_bytes + state.n_ending
     }
 
+    /// Number of evicted things that have not ended yet.
+    pub(crate) fn n_ending(&self) -> usize {
+        let state = self.state.lock();
+        state.by_number.len() - state.shares.total().n_things
+    }
+
     /// Reserves bytes for a new thing of a peer, at most the whole budget. Evicts others if there is
     /// no room, or returns `None` if that would not be fair. `is_brief` says that the thing will be
     /// done at once.

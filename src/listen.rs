@@ -32,7 +32,7 @@ use crate::telemetry::{
 };
 use crate::tls::PortTls;
 
-use slots::{RequestGuard, SlotGuard};
+use slots::{ConnectionSlot, RequestGuard};
 
 pub use slots::{ConnectionLimits, ConnectionSlots};
 
@@ -70,7 +70,7 @@ const MAX_SEND_BUFFER: usize = 64 << 10;
 /// HTTP/2: largest block of request headers. (HTTP/1.1: 100 headers in [`MAX_BUFFER`].)
 const MAX_HEADERS_SIZE: u32 = 16 << 10;
 
-/// A connection that must give its slot to another may end its requests for this long.
+/// An evicted connection may end its requests for this long.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
 /// Pause after `accept` failed: without it, a lack of file descriptors would cause a busy loop.
@@ -120,7 +120,7 @@ pub struct Port {
 
 impl Port {
     /// Binds an address; port 0 takes any free port. `setting` names the address in messages and
-    /// labels; connections take their places in `slots`.
+    /// labels; connections take `slots`.
     pub async fn bind(
         address: SocketAddr,
         setting: &'static str,
@@ -204,7 +204,7 @@ impl Port {
                         failing = false;
                         let connection = Connection {
                             setting,
-                            peer: peer.ip(),
+                            peer: peer.ip().to_canonical(),
                             slots: slots.clone(),
                             tls: tls.clone(),
                             http: http.clone(),
@@ -303,22 +303,19 @@ impl Connection {
             http: [http, wide_http],
             closing,
         } = self;
-        let Some(slot) = slots.admit(peer, tls.is_some()).await else {
+        let Some(slot) = slots.admit(peer, tls.is_some()) else {
             return ConnectionTurnedAway { setting, peer }.emit(&telemetry);
         };
         let open = ConnectionOpened { setting }.emit(&telemetry);
-        let http = if slot.is_wide() { wide_http } else { http };
-        let mut ending = Ending {
-            slot: Arc::new(slot),
-            closing,
-        };
+        let http = if slot.is_wide { wide_http } else { http };
+        let mut ending = Ending { slot, closing };
         // A response is a few small frames; waiting to fill a packet would only delay it. If the
         // option cannot be set, the socket works without it.
         let _ = stream.set_nodelay(true);
         let mut service = ConnectionService {
             service,
             certified: false,
-            peer: slots::origin(peer),
+            peer,
             slot: ending.slot.clone(),
         };
         let is_evicted = match tls {
@@ -368,7 +365,7 @@ impl Connection {
 
 /// Why a connection ends before its peer closes it.
 struct Ending {
-    slot: Arc<SlotGuard>,
+    slot: Arc<ConnectionSlot>,
     closing: watch::Receiver<bool>,
 }
 
@@ -383,8 +380,7 @@ impl Ending {
     }
 }
 
-/// A request's extension: the address of the peer at the other end of its connection, or of its
-/// network of 64 bits (IPv6).
+/// A request's extension: the address of the peer at the other end of its connection.
 #[derive(Debug, Clone, Copy)]
 pub struct PeerAddress(pub IpAddr);
 
@@ -408,7 +404,7 @@ struct ConnectionService<S> {
     service: S,
     certified: bool,
     peer: IpAddr,
-    slot: Arc<SlotGuard>,
+    slot: Arc<ConnectionSlot>,
 }
 
 impl<S, B> Service<Request<Incoming>> for ConnectionService<S>
@@ -493,7 +489,8 @@ where
     };
     served.as_mut().graceful_shutdown();
     if is_evicted {
-        drop(time::timeout(LAST_WORDS, served).await)
+        let longest = if ending.slot.may_end_slowly() { LAST_WORDS } else { Duration::ZERO };
+        drop(time::timeout(longest, served).await)
     } else {
         // The port decides how long it waits.
         drop(served.await)

@@ -350,7 +350,7 @@ async fn pipelined_requests_wait_for_the_answers_before_them() {
     let http = http(WINDOW, 100);
     let (mut client, server) = duplex(64 << 10);
     let peer = IpAddr::from([127, 0, 0, 1]);
-    let slot = Arc::new(slots().admit(peer, false).await.unwrap());
+    let slot = slots().admit(peer, false).unwrap();
     let (_closing, closing) = watch::channel(false);
     let counting = ConnectionService {
         service,

@@ -54,7 +54,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         &["config", "fair", "tls", "journal", "telemetry"],
     ),
     ("tls", &["config", "telemetry"]),
-    ("listen", &["config", "tls", "telemetry"]),
+    ("listen", &["config", "fair", "tls", "telemetry"]),
     ("admin", &["config", "listen", "telemetry"]),
     ("telemetry", &[]),
     ("sidecar", &["*"]),
