@@ -206,7 +206,6 @@ fn derive_serde(message: &DescriptorProto, config: &mut prost_build::Config) {
             name if name.ends_with(".CallPattern") && is_list && field.name().len() == 1 => {
                 "#[serde(with = \"super::json::one_or_more\")]"
             }
-            name if name.ends_with(".WhereEntry") => "#[serde(with = \"super::json::values\")]",
             ".google.protobuf.Value" => "#[serde(with = \"super::json::value\")]",
             ".google.protobuf.Struct" => "#[serde(with = \"super::json::object\")]",
             _ => continue,

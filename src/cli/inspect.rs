@@ -257,14 +257,17 @@ pub(super) fn human(trajectory: &Trajectory, shown: Shown<'_>) -> String {
 
 /// The JSON of the values at a path: a criterion tells a number from a text.
 fn at_path(path: &ValuePath, call: &ToolCall) -> String {
-    let Some(values) = path.values_in(call) else {
+    let Some(found) = path.values_in(call) else {
         return "(not captured, or cut)".to_owned();
     };
-    if values.is_empty() {
-        return "(no value)".to_owned();
-    }
-    let texts: Vec<String> = values.iter().map(|value| value.to_string()).collect();
-    Clean(&abbreviated(&texts.join(", "), MAX_SHOWN)).to_string()
+    let texts: Vec<String> = found.present().map(|value| value.to_string()).collect();
+    let shown = match (texts.is_empty(), found.is_cut()) {
+        (true, true) => return "(cut)".to_owned(),
+        (true, false) => return "(no value)".to_owned(),
+        (false, true) => texts.join(", ") + " (cut)",
+        (false, false) => texts.join(", "),
+    };
+    Clean(&abbreviated(&shown, MAX_SHOWN)).to_string()
 }
 
 fn shorten(payload: &Payload, max_length: usize) -> String {

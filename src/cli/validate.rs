@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_or_no_text_exits_2() {
+    fn a_file_that_is_not_there_or_unusable_exits_2() {
         let folder = folder(&[]);
         std::fs::write(folder.path().join("binary.yaml"), [b'a', 0xff]).unwrap();
         for name in ["missing.yaml", "binary.yaml"] {

@@ -144,7 +144,7 @@ impl fmt::Display for Decimal<'_> {
 const MAX_DIGITS: u32 = 38;
 
 /// An exact sum of at most 38 digits: a whole number of units, each `scale` places after the point.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sum {
     units: i128,
     scale: u32,
@@ -170,35 +170,26 @@ impl Sum {
         })
     }
 
-    /// Is it below zero?
-    pub fn is_negative(&self) -> bool {
-        self.units < 0
-    }
-
     /// Is it above this number?
     pub fn is_above(self, decimal: &Decimal<'_>) -> bool {
-        match Self::of(decimal) {
-            Some(other) => self.parts() > other.parts(),
-            None => Decimal::parse(&self.to_string()).is_some_and(|sum| sum > *decimal),
-        }
+        Decimal::parse(&self.to_string()).is_some_and(|sum| sum > *decimal)
     }
 
-    /// The whole units, rounded down, and the rest with all digits that a sum may have.
-    fn parts(self) -> (i128, i128) {
-        let unit = 10_i128.pow(self.scale);
-        let rest = self.units.rem_euclid(unit) * 10_i128.pow(MAX_DIGITS - self.scale);
-        (self.units.div_euclid(unit), rest)
-    }
-
-    /// The sum with another; `None` if either, or the sum, has too many digits at their common
-    /// scale.
-    pub fn plus(self, other: Self) -> Option<Self> {
+    /// Adds another; `false`, and nothing is added, if either or the sum has too many digits at
+    /// their common scale.
+    #[must_use]
+    pub fn add(&mut self, other: Self) -> bool {
         if other.units == 0 {
-            return Some(self);
+            return true;
         }
         let scale = self.scale.max(other.scale);
-        let units = self.at_scale(scale)?.checked_add(other.at_scale(scale)?)?;
-        is_short(units).then_some(Self { units, scale })
+        let units = |sum: Self| sum.at_scale(scale);
+        let total = units(*self).and_then(|units_of| units_of.checked_add(units(other)?));
+        let total = total.filter(|units| is_short(*units));
+        if let Some(units) = total {
+            *self = Self { units, scale };
+        }
+        total.is_some()
     }
 
     fn at_scale(self, scale: u32) -> Option<i128> {
@@ -322,8 +313,8 @@ mod tests {
     #[test]
     fn a_sum_of_more_than_38_digits_is_none() {
         let sum = |texts: &[&str]| {
-            texts.iter().try_fold(Sum::default(), |sum, text| {
-                sum.plus(Sum::of(&Decimal::parse(text)?)?)
+            texts.iter().try_fold(Sum::default(), |mut sum, text| {
+                sum.add(Sum::of(&Decimal::parse(text)?)?).then_some(sum)
             })
         };
         let nines = "9".repeat(38);
@@ -382,8 +373,8 @@ mod tests {
                 digits
             };
             let expected: i128 = addends.iter().map(|text| units(text)).sum();
-            let sum = addends.iter().try_fold(Sum::default(), |sum, text| {
-                sum.plus(Sum::of(&Decimal::parse_plain(text)?)?)
+            let sum = addends.iter().try_fold(Sum::default(), |mut sum, text| {
+                sum.add(Sum::of(&Decimal::parse_plain(text)?)?).then_some(sum)
             });
             let shown = sum.unwrap().to_string();
             prop_assert_eq!(units(&shown), expected, "{}", shown);

@@ -96,7 +96,9 @@ fn doc_of(name: &str) -> Vec<String> {
 fn doc_of_values() -> String {
     let source = read("src/judge/evaluate/parameters/condition.rs");
     let (before, _) = source
-        .split_once("\n#[derive(Debug, Clone, PartialEq)]\npub struct Condition")
+        .split_once(
+            "\n#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]",
+        )
         .unwrap();
     let mut doc: Vec<_> = before.lines().rev().map_while(doc_line).collect();
     doc.reverse();

@@ -404,6 +404,21 @@ fn hostile_values_cost_no_more_than_a_trace_may() {
     assert_eq!(rules(too_many_digits), Verdict::NotEvaluated);
 }
 
+/// 200 MiB would be more than may be read of one trace.
+#[test]
+fn what_stands_before_a_cut_is_read_once_for_all_patterns() {
+    let calls = [call(
+        "t",
+        json!({ "amount": 5, "text": "x".repeat(2 << 20) }),
+        None,
+    )];
+    let many: Vec<Value> = (0..200)
+        .map(|n| json!({ "name": "t", "where": { "args.amount": { "gt": 10 + n } } }))
+        .collect();
+    let evaluate = json!({ "tool_calls": { "disallowed": many } });
+    assert_eq!(verdict(&evaluate, &calls, 1 << 20).0, Verdict::Pass);
+}
+
 #[test]
 fn a_text_that_is_too_long_to_look_up_is_no_kept_rule() {
     let calls = [

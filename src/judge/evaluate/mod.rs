@@ -20,7 +20,7 @@ pub use comparison::lcs;
 pub(crate) use comparison::order::{Concurrency, Intervals};
 pub use comparison::rows::{AlignmentRow, RowKind};
 pub use comparison::score::{EvaluationError, Explain, Verdict};
-pub use comparison::value_path::ValuePath;
+pub use comparison::value_path::{PathValues, ValuePath};
 pub use criterion::{
     Criterion, CriterionSeverity, EXAMPLE, EXPECTED, Expectation, Glob, InvalidCriterion, Paired,
     Scope, Selector, Unfit, WrittenCriterion, pair,

@@ -44,5 +44,4 @@ pub use trace::span_report::{SpanReport, SpanRole, span_reports};
 pub use trace::unrecognised::{Unrecognised, unrecognised};
 pub use trajectory::{AgentRun, Subject, Trajectory, trajectory};
 pub use uncertainty::{CallUncertainty, TrajectoryUncertainty};
-pub(crate) use values::beginning::Beginning;
 pub(crate) use values::equality;

@@ -78,6 +78,16 @@ pub struct Payload {
     read: fn(&str) -> (Value, KeptPart),
     /// Boxed: most payloads are never read, and calls are moved about.
     json: OnceLock<Box<(Value, KeptPart)>>,
+    /// What stands before a cut, read on first use.
+    pub(super) beginning: OnceLock<Option<Box<Beginning>>>,
+}
+
+/// The kept beginning of a value: what stands in it is known, and more may follow where it was cut.
+#[derive(Debug, Clone)]
+pub(super) struct Beginning {
+    pub(super) json: Value,
+    /// The keys and positions from the root to the innermost value that is incomplete.
+    pub(super) path: Vec<String>,
 }
 
 /// How much of a value was kept.
@@ -152,6 +162,7 @@ impl Payload {
             text: text.into(),
             read: |_| (Value::Null, KeptPart::Whole),
             json: Box::new((json, kept)).into(),
+            beginning: OnceLock::new(),
         }
     }
 
@@ -176,6 +187,7 @@ impl Payload {
             text: text.into(),
             read,
             json: OnceLock::new(),
+            beginning: OnceLock::new(),
         }
     }
 

@@ -68,36 +68,6 @@ pub(super) mod one_or_more {
     }
 }
 
-/// Maps of `google.protobuf.Value`.
-pub(super) mod values {
-    use std::collections::BTreeMap;
-
-    use super::{
-        Deserialize, Deserializer, ProtoValue, Serialize, Serializer, Value, from_json, ser,
-        to_json,
-    };
-
-    pub(in super::super) fn serialize<S: Serializer>(
-        values: &BTreeMap<String, ProtoValue>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        let json = values.iter().map(|(key, value)| Ok((key, to_json(value)?)));
-        let json: Result<BTreeMap<_, _>, _> = json.collect();
-        json.map_err(ser::Error::custom::<&str>)?
-            .serialize(serializer)
-    }
-
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<BTreeMap<String, ProtoValue>, D::Error> {
-        let json = BTreeMap::<String, Value>::deserialize(deserializer)?;
-        Ok(json
-            .into_iter()
-            .map(|(key, value)| (key, from_json(value)))
-            .collect())
-    }
-}
-
 /// `google.protobuf.Struct` fields.
 pub(super) mod object {
     use super::{

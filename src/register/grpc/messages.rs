@@ -329,10 +329,10 @@ pub struct CallPattern {
     pub error: ::core::option::Option<bool>,
     /// Conditions by path, such as "args.amount": a value, a list of values, or a struct of operators
     /// such as {"gt": 1000}. A bound may be a text, "0.10", which is exact.
-    #[prost(btree_map = "string, message", tag = "11")]
+    #[prost(message, optional, tag = "11")]
     #[serde(skip_serializing_if = "super::json::is_default")]
-    #[serde(with = "super::json::values")]
-    pub r#where: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, ::prost_types::Value>,
+    #[serde(with = "super::json::object")]
+    pub r#where: ::core::option::Option<::prost_types::Struct>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -635,7 +635,7 @@ pub struct ExpectedCall {
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Efficiency {
     #[prost(uint32, optional, tag = "1")]
     #[serde(skip_serializing_if = "super::json::is_default")]
@@ -656,9 +656,10 @@ pub struct Efficiency {
     #[prost(string, optional, tag = "6")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub max_duration: ::core::option::Option<::prost::alloc::string::String>,
-    #[prost(string, repeated, tag = "7")]
+    /// Calls that do not count, with name, error, args, result and where.
+    #[prost(message, repeated, tag = "7")]
     #[serde(skip_serializing_if = "super::json::is_default")]
-    pub ignore: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    pub ignore: ::prost::alloc::vec::Vec<CallPattern>,
     #[prost(uint32, optional, tag = "8")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub max_model_calls: ::core::option::Option<u32>,

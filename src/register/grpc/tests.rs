@@ -303,7 +303,7 @@ async fn rules_references_and_limits_are_judged_as_rest_judges_them() {
         ])
     };
     let expected = json!([{ "name": "read", "args": { "path": "a" } }, { "name": "edit" }]);
-    let limits = json!({ "max_calls": 1, "max_duration": "1h", "ignore": ["^poll"] });
+    let limits = json!({ "max_calls": 1, "max_duration": "1h", "ignore": [{ "name": "^poll" }] });
     let of = |evaluate: [Value; 3]| -> Value {
         let criteria = evaluate.into_iter().zip(["rules", "reference", "effort"]);
         criteria

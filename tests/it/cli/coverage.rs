@@ -202,6 +202,41 @@ fn a_path_that_leads_nowhere_in_all_runs_is_named() {
     );
 }
 
+/// A misspelt key would turn the limit off, and a renamed value would pass it.
+#[test]
+fn a_total_without_key_or_value_is_named() {
+    let call = |args| SpanCall {
+        name: "pay".to_owned(),
+        args: Some(args),
+        ..SpanCall::default()
+    };
+    let recording = request(spans_of_run(
+        1,
+        &[],
+        &[
+            call(serde_json::json!({ "n": 900, "account": "a" })),
+            call(serde_json::json!({ "amount": 900, "account": "a" })),
+        ],
+    ));
+    let total = |same: &str| {
+        format!(
+            "{{ name: x, evaluate: {{ constraints: {{ rules: [{{ total: {{ a: ^pay$, of: args.n, \
+             max: 1000, same: [args.{same}] }} }}] }} }} }}"
+        )
+    };
+    let missing = "in 1 evaluation, such as: `args.n` of `pay` (call 2) is missing, so `total` adds \
+                   nothing for that call: where it may be missing, narrow `a` to calls that have \
+                   it (`exists: true`)";
+    assert_eq!(
+        warnings(&recording, &total("account")),
+        format!("warning: criterion `x`: {missing}\n")
+    );
+    assert_eq!(
+        warnings(&recording, &total("acount")),
+        format!("warning: criterion `x`: {missing}; no call of `^pay$` has `args.acount`\n")
+    );
+}
+
 #[test]
 fn an_agent_that_is_not_the_evaluated_one_is_found_below_it() {
     let call = SpanCall {

@@ -22,6 +22,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::program::{FREE_PORTS, RECORDING, Running, http, replay, run, spanscore, told};
+use crate::support::spans::{SpanCall, request, spans_of_run};
 
 // === replay and inspect ===
 
@@ -186,6 +187,29 @@ fn inspect_keeps_its_contract() {
             .is_some_and(|start| start.parse::<u64>().is_ok()),
         "times are decimal strings"
     );
+}
+
+#[test]
+fn inspect_path_shows_what_was_kept_of_a_cut_value() {
+    let call = SpanCall {
+        name: "pay".to_owned(),
+        result: Some(r#"[{"amount": "5.10"}, {"note": "some te"#.into()),
+        ..SpanCall::default()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cut.traces.pb");
+    std::fs::write(&file, request(spans_of_run(1, &[], &[call]))).unwrap();
+    let at = |path: &str| {
+        let (code, out, _) = run(&["inspect", "--path", path, file.to_str().unwrap()]);
+        assert_eq!(code, 0);
+        let line = out.lines().find(|line| line.contains(path));
+        line.unwrap_or_default().trim().to_owned()
+    };
+    assert_eq!(at("result.0.amount"), "result.0.amount \"5.10\"");
+    assert_eq!(at("result.0.other"), "result.0.other (no value)");
+    assert_eq!(at("result.1.note"), "result.1.note \"some te\" (cut)");
+    assert_eq!(at("result.1.other"), "result.1.other (cut)");
+    assert_eq!(at("args.id"), "args.id (not captured, or cut)");
 }
 
 #[test]

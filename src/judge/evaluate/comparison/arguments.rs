@@ -37,7 +37,7 @@ pub(crate) fn fit(
         },
     };
     if fit == Tri::Maybe && matches!(actual, Known::Value(_)) {
-        captured.note_incomparable(call_idx);
+        captured.missing.incomparable.get_or_insert(call_idx);
     }
     fit
 }

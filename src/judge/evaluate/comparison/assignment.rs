@@ -151,7 +151,7 @@ impl ExpectedCalls<'_> {
             }
         };
         let now = value(calls.iter().flatten().count());
-        let missing = captured.missing();
+        let missing = captured.missing.clone();
         let most = match (trajectory.cut_short, missing.is_empty()) {
             (true, _) => 1.0,
             (false, true) => now,

@@ -4,9 +4,9 @@
 use hashbrown::HashMap;
 use serde_json::Value;
 
-use super::score::{Missing, NoText, PathsSeen};
-use super::value_path::ValuePath;
-use crate::extract::{Beginning, Payload, ToolCall, Trajectory};
+use super::score::{Missing, PathsSeen, Reader, Unusable};
+use super::value_path::{PathValues, ValuePath};
+use crate::extract::{Payload, ToolCall, Trajectory};
 
 /// No, maybe or yes, in this order, so that "and" is the least and "or" the greatest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,18 +62,6 @@ pub(crate) enum Known<T> {
     Unknown,
 }
 
-/// What is known of the arguments or the result of a call.
-pub(crate) enum Read<'a> {
-    /// The value, whole.
-    Whole(&'a Value),
-    /// What stands before the cut.
-    Beginning(Beginning),
-    /// The call has none.
-    None,
-    /// Nothing.
-    Unknown,
-}
-
 /// The work that one evaluation may spend on searching texts, half a second on one core with most
 /// patterns and four seconds at worst. A pattern of twenty characters can search 20 MiB.
 pub(crate) const MAX_SEARCH: u64 = 128 << 20;
@@ -81,8 +69,10 @@ pub(crate) const MAX_SEARCH: u64 = 128 << 20;
 /// Reads arguments and results of a trajectory's calls, and notes which reads failed.
 pub(crate) struct CapturedValues<'a> {
     trajectory: &'a Trajectory,
-    missing: Missing,
-    no_text: Option<NoText>,
+    /// The reads that failed so far.
+    pub(crate) missing: Missing,
+    /// The first value that could not be used.
+    pub(crate) unusable: Option<Unusable>,
     /// The paths that were followed, each where it is written, and whether they led to a value.
     followed: HashMap<*const ValuePath, Tri>,
     /// The work spent on searching, and the most that may be.
@@ -102,7 +92,7 @@ impl<'a> CapturedValues<'a> {
         Self {
             trajectory,
             missing: Missing::default(),
-            no_text: None,
+            unusable: None,
             followed: HashMap::new(),
             searched: 0,
             max_search: max_search.min(MAX_SEARCH),
@@ -144,11 +134,6 @@ impl<'a> CapturedValues<'a> {
         }
     }
 
-    /// Notes a call with an argument that cannot be compared.
-    pub(crate) fn note_incomparable(&mut self, call_idx: usize) {
-        self.missing.incomparable = self.missing.incomparable.or(Some(call_idx));
-    }
-
     /// Notes a call with a value that is no number where an order is asked.
     pub(crate) fn note_no_number(&mut self, call_idx: usize, path: &ValuePath) {
         let no_number = &mut self.missing.no_number;
@@ -161,13 +146,13 @@ impl<'a> CapturedValues<'a> {
         long_sum.get_or_insert_with(|| Box::new((call_idx, path.clone())));
     }
 
-    /// Notes a value that a pattern under `args` reads, or else this operator, if it is no text.
+    /// Notes a value that is no text where one is read.
     pub(crate) fn note_no_text(
         &mut self,
         call_idx: usize,
         path: &str,
         value: &Value,
-        operator: Option<&'static str>,
+        reader: Reader,
     ) {
         let kind = match value {
             Value::Number(_) => "a number",
@@ -176,24 +161,30 @@ impl<'a> CapturedValues<'a> {
             Value::Object(_) => "a map",
             Value::Null | Value::String(_) => return,
         };
-        let is_first = (self.no_text.as_ref())
+        self.note_unusable(call_idx, path, kind, reader);
+    }
+
+    /// Notes a value that cannot be used, if it is the first.
+    pub(crate) fn note_unusable(
+        &mut self,
+        call_idx: usize,
+        path: &str,
+        kind: &'static str,
+        reader: Reader,
+    ) {
+        let is_first = (self.unusable.as_ref())
             .is_none_or(|first| (call_idx, path) < (first.call_idx, &first.path));
         if is_first {
-            self.no_text = Some(NoText {
+            self.unusable = Some(Unusable {
                 call_idx,
                 path: path.to_owned(),
                 kind,
-                operator,
+                reader,
             });
         }
     }
 
-    /// Notes a call with arguments that are no map where a key of them is asked for.
-    pub(crate) fn note_no_map(&mut self, call_idx: usize) {
-        self.missing.no_map = self.missing.no_map.or(Some(call_idx));
-    }
-
-    /// Notes whether the path of a condition led to a value in a call.
+    /// Notes whether a path led to a value in a call.
     pub(crate) fn note_followed(&mut self, path: &ValuePath, led: Tri) {
         let so_far = self.followed.entry(path).or_insert(led);
         *so_far = led.max(*so_far);
@@ -202,6 +193,9 @@ impl<'a> CapturedValues<'a> {
     /// Where these paths led, which are those of a criterion.
     pub(crate) fn paths_seen<'p>(&self, paths: impl Iterator<Item = &'p ValuePath>) -> PathsSeen {
         let mut seen = PathsSeen::default();
+        if self.followed.is_empty() {
+            return seen;
+        }
         for (path, at) in paths.zip(0..u64::BITS) {
             match self.followed.get(&std::ptr::from_ref(path)) {
                 Some(Tri::Yes) => seen.somewhere |= 1 << at,
@@ -212,56 +206,46 @@ impl<'a> CapturedValues<'a> {
         seen
     }
 
-    /// The first of these values.
-    pub(crate) fn no_text(&self) -> Option<NoText> {
-        self.no_text.clone()
-    }
-
     /// The text of a call's result, empty where the call has none; `None` where it is not known.
     pub(crate) fn result(&mut self, call_idx: usize) -> Option<&'a str> {
         let payload = self.known(call_idx, true)?;
-        // A message answers every call: if none was seen, the result is not known.
-        if payload.is_none() && self.trajectory.from_messages {
-            self.note_cut(call_idx);
-            return None;
-        }
         Some(payload.map_or("", |payload| &payload.text))
     }
 
-    /// The result of a call, as JSON.
-    pub(crate) fn result_json(&mut self, call_idx: usize) -> Known<&'a Value> {
-        let trajectory = self.trajectory;
-        let payload = trajectory.tool_calls[call_idx].result.as_ref();
-        match (self.result(call_idx), payload) {
-            (None, _) => Known::Unknown,
-            (Some(_), Some(payload)) => Known::Value(payload.json()),
-            (Some(_), None) => Known::None,
+    /// What a call has at a path, or what was kept of it; `None` where nothing is known. A value
+    /// that was cut counts as missing only once [`Self::note_cut`] says so.
+    pub(crate) fn at(&mut self, call_idx: usize, path: &ValuePath) -> Option<PathValues<'a>> {
+        let cut = self.missing.cut;
+        let known = self.known(call_idx, path.of_result);
+        let call = &self.trajectory.tool_calls[call_idx];
+        let part = call.part(path.of_result);
+        let found = match known {
+            Some(Some(payload)) => path.follow(payload.json(), Vec::new()),
+            Some(None) => PathValues::default(),
+            None => {
+                let is_final = !(self.trajectory.cut_short && (call.partial || part.may_change));
+                let is_cut = part.payload.is_some_and(Payload::is_cut) && is_final;
+                let found = path.values_in(call).filter(|_| is_cut)?;
+                self.missing.cut = cut;
+                found
+            }
+        };
+        if found.lacks_map {
+            self.missing.no_map.get_or_insert(call_idx);
         }
+        let is_known = self.spend_searching(found.n_visited) && !found.lacks_map;
+        is_known.then_some(found)
     }
 
-    /// The arguments of a call or its result, or what was kept of them. A value that was cut counts
-    /// as missing only once [`Self::note_cut`] says so.
-    pub(crate) fn read(&mut self, call_idx: usize, of_result: bool) -> Read<'a> {
-        let cut = self.missing.cut;
-        let known = if of_result { self.result_json(call_idx) } else { self.args(call_idx) };
-        match known {
-            Known::Value(value) => return Read::Whole(value),
-            Known::None => return Read::None,
-            Known::Unknown => {}
+    /// Judges, and forgets the evidence that was missing on the way unless it leaves the answer
+    /// open.
+    pub(crate) fn forgetting(&mut self, judge: impl FnOnce(&mut Self) -> Tri) -> Tri {
+        let missing = self.missing.clone();
+        let answer = judge(self);
+        if answer != Tri::Maybe {
+            self.missing = missing;
         }
-        let call = &self.trajectory.tool_calls[call_idx];
-        let part = call.part(of_result);
-        let is_final = !(self.trajectory.cut_short && (call.partial || part.may_change));
-        let payload = part.payload;
-        let payload = payload.filter(|payload| is_final && payload.is_cut());
-        let payload = payload.filter(|payload| self.spend_searching(payload.text.len() as u64));
-        match payload.and_then(Beginning::new) {
-            Some(beginning) => {
-                self.missing.cut = cut;
-                Read::Beginning(beginning)
-            }
-            None => Read::Unknown,
-        }
+        answer
     }
 
     /// Notes a call whose answer lies behind a cut.
@@ -290,19 +274,9 @@ impl<'a> CapturedValues<'a> {
         self.trajectory
     }
 
-    /// Notes that times were needed where calls have none of their own.
-    pub(crate) fn lack_times(&mut self) {
-        self.missing.only_messages = true;
-    }
-
     /// The work spent on searching so far.
     pub(crate) fn searched(&self) -> u64 {
         self.searched
-    }
-
-    /// The reads that failed so far.
-    pub(crate) fn missing(&self) -> Missing {
-        self.missing.clone()
     }
 
     /// The arguments or the result of a call; `None` where they are not known.
@@ -315,6 +289,11 @@ impl<'a> CapturedValues<'a> {
         let unfinished = self.trajectory.cut_short && may_come;
         match part.payload {
             Some(payload) if !payload.is_cut() && !unfinished => return Some(Some(payload)),
+            // A message answers every call: if none was seen, the result is not known.
+            None if part.is_captured && of_result && self.trajectory.from_messages => {
+                self.note_cut(call_idx);
+                return None;
+            }
             None if part.is_captured && !unfinished => return Some(None),
             None if !part.is_captured => {}
             _ => self.note_cut(call_idx),

@@ -1,14 +1,12 @@
 //! Literal copies of texts from one value in another. Compares characters; knows no path and no
 //! rule.
 
-use std::borrow::Cow;
-
 use hashbrown::HashMap;
 use memchr::memmem;
 use serde_json::Value;
 
 use super::captured::Tri;
-use super::value_path::{PathValues, is_one_of};
+use super::value_path::PathValues;
 
 /// Texts shorter than this are in most others by chance, in characters.
 const MIN_WHOLE: usize = 8;
@@ -40,64 +38,45 @@ pub(crate) struct TextLeaves<'v> {
     is_open: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Text<'v> {
-    text: Cow<'v, str>,
+    text: &'v str,
     /// Its end is missing.
     is_cut: bool,
 }
 
 impl<'v> TextLeaves<'v> {
-    /// Of values some of which are incomplete.
-    pub(crate) fn new(found: &PathValues<'v>, incomplete: &[&Value]) -> Self {
+    pub(crate) fn new(found: &PathValues<'v>) -> Self {
         let mut texts = Self {
             is_open: found.is_open,
             ..Self::default()
         };
         for value in &found.values {
-            texts.add(value, incomplete);
+            texts.add(value, found);
         }
         texts
     }
 
-    fn add(&mut self, value: &'v Value, incomplete: &[&Value]) {
-        let is_cut = is_one_of(value, incomplete);
-        let mut add = |text: &'v str| {
-            if text.is_empty() {
-                self.is_open |= is_cut;
-            } else {
-                self.cost += cost(text);
-                let text = text.into();
-                self.texts.push(Text { text, is_cut });
-            }
-        };
-        match value {
-            Value::String(text) => add(text),
-            Value::Number(number) => add(number.as_str()),
+    fn add(&mut self, value: &'v Value, found: &PathValues<'v>) {
+        let is_cut = found.is_incomplete(value);
+        let text = match value {
+            Value::String(text) => text.as_str(),
+            Value::Number(number) => number.as_str(),
             Value::Array(items) => {
-                self.is_open |= is_cut;
-                items.iter().for_each(|item| self.add(item, incomplete));
+                items.iter().for_each(|item| self.add(item, found));
+                ""
             }
             Value::Object(fields) => {
-                self.is_open |= is_cut;
-                fields
-                    .values()
-                    .for_each(|field| self.add(field, incomplete));
+                fields.values().for_each(|field| self.add(field, found));
+                ""
             }
-            Value::Null | Value::Bool(_) => {}
-        }
-    }
-
-    /// These texts, of a value that does not stay.
-    pub(crate) fn into_owned(self) -> TextLeaves<'static> {
-        let owned = |text: Text<'v>| Text {
-            text: Cow::Owned(text.text.into_owned()),
-            is_cut: text.is_cut,
+            Value::Null | Value::Bool(_) => "",
         };
-        TextLeaves {
-            texts: self.texts.into_iter().map(owned).collect(),
-            cost: self.cost,
-            is_open: self.is_open,
+        if text.is_empty() {
+            self.is_open |= is_cut;
+        } else {
+            self.cost += cost(text);
+            self.texts.push(Text { text, is_cut });
         }
     }
 
@@ -126,20 +105,17 @@ fn cost(text: &str) -> u64 {
 pub(crate) struct Source<'t, 'v> {
     copied: Copied,
     texts: &'t TextLeaves<'v>,
-    /// The places of all runs, for [`Copied::Shared`]. `None` if there is too much to index.
-    runs: Option<HashMap<&'t str, (&'t str, usize)>>,
+    /// All runs and the texts from them on, for [`Copied::Shared`]. `None` if there is too much to
+    /// index.
+    runs: Option<HashMap<&'v str, &'v str>>,
 }
 
 impl<'t, 'v> Source<'t, 'v> {
     pub(crate) fn new(copied: Copied, texts: &'t TextLeaves<'v>, spend: &mut Spend<'_>) -> Self {
         let runs = match copied {
             Copied::Shared(length) => {
-                (texts.cost <= MAX_INDEXED && spend(cost_of_runs(texts, length))).then(|| {
-                    let runs = texts.texts.iter().flat_map(|text| {
-                        runs(&text.text, length).map(|(at, run)| (run, (&*text.text, at)))
-                    });
-                    runs.collect()
-                })
+                let is_small = texts.cost <= MAX_INDEXED && spend(cost_of_runs(texts, length));
+                is_small.then(|| runs(texts, length).collect())
             }
             _ => Some(HashMap::new()),
         };
@@ -177,18 +153,13 @@ impl<'t, 'v> Source<'t, 'v> {
         if !spend(cost_of_runs(other, length)) {
             return None;
         }
-        let mut runs = other
-            .texts
-            .iter()
-            .flat_map(|text| runs(&text.text, length).map(|(at, run)| (run, &text.text[at..])));
+        let mut runs = runs(other, length);
         let found = runs.find_map(|(run, here)| Some((indexed.get(run)?, here)));
         Some(match found {
-            Some(((text, at), here)) => {
-                let common = text[*at..].chars().zip(here.chars());
-                (
-                    Tri::Yes,
-                    common.take_while(|(one, other)| one == other).count(),
-                )
+            Some((there, here)) => {
+                let common = there.chars().zip(here.chars());
+                let n_chars = common.take_while(|(one, other)| one == other).count();
+                (Tri::Yes, n_chars)
             }
             None if self.texts.is_empty() || other.is_empty() => (Tri::No, 0),
             None if self.texts.is_cut() || other.is_cut() => (Tri::Maybe, 0),
@@ -197,13 +168,15 @@ impl<'t, 'v> Source<'t, 'v> {
     }
 }
 
-/// All runs of so many characters, and where each begins.
-fn runs(text: &str, length: usize) -> impl Iterator<Item = (usize, &str)> {
-    let starts = text.char_indices().map(|(at, _)| at);
-    let ends = starts.clone().chain([text.len()]).skip(length);
-    starts
-        .zip(ends)
-        .map(|(start, end)| (start, &text[start..end]))
+/// All runs of so many characters, and the text from each on.
+fn runs<'t>(texts: &TextLeaves<'t>, length: usize) -> impl Iterator<Item = (&'t str, &'t str)> {
+    texts.texts.iter().flat_map(move |&Text { text, .. }| {
+        let starts = text.char_indices().map(|(at, _)| at);
+        let ends = starts.clone().chain([text.len()]).skip(length);
+        starts
+            .zip(ends)
+            .map(move |(start, end)| (&text[start..end], &text[start..]))
+    })
 }
 
 fn cost_of_runs(texts: &TextLeaves<'_>, length: usize) -> u64 {
@@ -214,87 +187,76 @@ fn a_in_b(a: &TextLeaves<'_>, b: &TextLeaves<'_>, spend: &mut Spend<'_>) -> Opti
     if a.is_empty() || b.is_empty() {
         return Some((Tri::No, 0));
     }
-    let mut found = a.behind_cut();
     if !spend(a.texts.len() as u64) {
         return None;
     }
-    for text in &a.texts {
-        if text.text.chars().nth(MIN_WHOLE - 1).is_none() && !text.is_cut {
-            continue;
-        }
-        found = found.max(b.behind_cut());
-        if !spend(cost(&text.text) + b.cost) {
-            return None;
-        }
-        let finder = memmem::Finder::new(text.text.as_bytes());
-        for other in &b.texts {
-            let is_inside = finder.find(other.text.as_bytes()).is_some();
-            match (is_inside, text.is_cut) {
-                (true, false) => return Some((Tri::Yes, text.text.chars().count())),
-                (true, true) => found = Tri::Maybe,
-                (false, _) if other.is_cut => found = Tri::Maybe,
-                (false, _) => {}
-            }
+    let mut any = a.behind_cut();
+    let is_short = |text: &str| text.chars().nth(MIN_WHOLE - 1).is_none();
+    for text in a
+        .texts
+        .iter()
+        .filter(|text| text.is_cut || !is_short(text.text))
+    {
+        any = any.max(found_in(text, b, false, spend)?);
+        if any == Tri::Yes {
+            return Some((Tri::Yes, text.text.chars().count()));
         }
     }
-    Some((found, 0))
+    Some((any, 0))
 }
 
 fn b_in_a(a: &TextLeaves<'_>, b: &TextLeaves<'_>, spend: &mut Spend<'_>) -> Option<(Tri, usize)> {
     if a.is_empty() || b.is_empty() {
         return Some((Tri::No, 0));
     }
-    let mut all = !b.behind_cut();
-    let mut longest = 0;
-    for sought in &b.texts {
-        if !spend(cost(&sought.text)) {
-            return None;
-        }
-        let finder = memmem::Finder::new(sought.text.as_bytes());
-        let mut found = a.behind_cut();
-        for text in &a.texts {
-            found = found.max(word_in(sought, &finder, text, spend)?);
-            if found == Tri::Yes {
-                break;
-            }
-        }
-        all = all.min(found);
+    let (mut all, mut longest) = (!b.behind_cut(), 0);
+    for text in &b.texts {
+        all = all.min(found_in(text, a, true, spend)?);
         if all == Tri::No {
             break;
         }
-        longest = longest.max(sought.text.chars().count());
+        longest = longest.max(text.text.chars().count());
     }
     Some((all, longest))
 }
 
-/// Does a text occur in another as a whole word? `None` once the work is used up.
-fn word_in(
+/// Does a text occur in one of others, perhaps as a whole word? `None` once the work is used up.
+fn found_in(
     sought: &Text<'_>,
-    finder: &memmem::Finder<'_>,
-    text: &Text<'_>,
+    others: &TextLeaves<'_>,
+    as_word: bool,
     spend: &mut Spend<'_>,
 ) -> Option<Tri> {
-    let mut found = if text.is_cut { Tri::Maybe } else { Tri::No };
-    let mut from = 0;
-    if !spend(cost(&text.text)) {
+    let mut found = others.behind_cut();
+    if !spend(cost(sought.text)) {
         return None;
     }
-    while let Some(at) = finder.find(&text.text.as_bytes()[from..]) {
-        if !spend(cost(&sought.text)) {
+    let finder = memmem::Finder::new(sought.text.as_bytes());
+    for Text { text, is_cut } in &others.texts {
+        if !spend(cost(text)) {
             return None;
         }
-        let (start, end) = (from + at, from + at + sought.text.len());
-        let before = text.text[..start].chars().next_back();
-        let after = text.text[end..].chars().next();
-        if !before.is_some_and(is_of_word) {
-            match after {
-                _ if sought.is_cut => found = Tri::Maybe,
-                Some(after) if is_of_word(after) => {}
-                None if text.is_cut => {}
-                _ => return Some(Tri::Yes),
-            }
+        if *is_cut {
+            found = found.max(Tri::Maybe);
         }
-        from = start + text.text[start..].chars().next().map_or(1, char::len_utf8);
+        let mut from = 0;
+        while let Some(at) = finder.find(&text.as_bytes()[from..]) {
+            if !spend(cost(sought.text)) {
+                return None;
+            }
+            let (start, end) = (from + at, from + at + sought.text.len());
+            let before = text[..start].chars().next_back();
+            let after = text[end..].chars().next();
+            if !(as_word && before.is_some_and(is_of_word)) {
+                match after {
+                    _ if sought.is_cut => found = found.max(Tri::Maybe),
+                    Some(after) if as_word && is_of_word(after) => {}
+                    None if as_word && *is_cut => {}
+                    _ => return Some(Tri::Yes),
+                }
+            }
+            from = start + text[start..].chars().next().map_or(1, char::len_utf8);
+        }
     }
     Some(found)
 }
@@ -313,7 +275,7 @@ mod tests {
 
     fn texts(value: &Value) -> TextLeaves<'_> {
         let root = ValuePath::parse("args").unwrap();
-        TextLeaves::new(&root.follow(value, &[]), &[])
+        TextLeaves::new(&root.follow(value, Vec::new()))
     }
 
     fn copy(copied: Copied, a: &Value, b: &Value) -> (Tri, usize) {

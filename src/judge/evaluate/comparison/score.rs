@@ -103,9 +103,10 @@ pub(crate) struct Score<E> {
     pub(crate) may_fault: bool,
     /// Evidence that was looked for and not captured.
     pub(crate) missing: Missing,
-    /// The first value that is no text and that a pattern or condition could not match for that.
-    pub(crate) no_text: Option<NoText>,
-    /// Where the paths of its conditions lead.
+    /// The first value that a pattern or condition could not match, since it is no text, or that a
+    /// sum lacks.
+    pub(crate) unusable: Option<Unusable>,
+    /// Where its paths lead.
     pub(crate) paths: PathsSeen,
     /// How many calls were expected.
     pub(crate) n_expected: usize,
@@ -125,7 +126,7 @@ impl<E> Score<E> {
             fault: None,
             may_fault: false,
             missing: Missing::default(),
-            no_text: None,
+            unusable: None,
             paths: PathsSeen::default(),
             n_expected: 0,
             searched: 0,
@@ -142,7 +143,7 @@ impl<E> Score<E> {
             fault: self.fault,
             may_fault: self.may_fault,
             missing: self.missing,
-            no_text: self.no_text,
+            unusable: self.unusable,
             paths: self.paths,
             n_expected: self.n_expected,
             searched: self.searched,
@@ -189,21 +190,33 @@ pub(crate) struct CallError {
     pub(crate) error: EvaluationError,
 }
 
-/// A value that is no text: no pattern matches it.
+/// A value that is no text, so that no pattern matches it; or one that is missing in a sum.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct NoText {
+pub(crate) struct Unusable {
     /// Its call, a position in the trajectory.
     pub(crate) call_idx: usize,
     /// Its path.
     pub(crate) path: String,
-    /// "a number".
+    /// "a number", or "missing".
     pub(crate) kind: &'static str,
-    /// The operator that never matches it; `None` for a pattern under `args`.
-    pub(crate) operator: Option<&'static str>,
+    pub(crate) reader: Reader,
 }
 
-/// Where the paths of a criterion's conditions lead, for the calls that fit the rest of a pattern:
-/// a bit for each of the first 64 paths.
+/// What reads a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Reader {
+    /// A pattern under `args`.
+    Args,
+    /// An operator under `where`.
+    Operator(&'static str),
+    /// `of` of a `total`.
+    Addend,
+    /// `same` of a `total`.
+    Key,
+}
+
+/// Where the paths of a criterion lead, for the calls that fit the rest of a pattern: a bit for each
+/// of the first 64 paths.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PathsSeen {
     /// Some call has a value there.
@@ -254,8 +267,8 @@ pub(crate) struct Missing {
     pub(crate) no_map: Option<usize>,
     /// The first call up to which the values at a path add up to more digits than a sum may have.
     pub(crate) long_sum: Option<Box<(usize, ValuePath)>>,
-    /// The path of a sum that no call has a value at.
-    pub(crate) no_value: Option<Box<ValuePath>>,
+    /// No call has a value to add up.
+    pub(crate) no_value: bool,
 }
 
 /// Why the tokens of model calls, or their number, are not known.
@@ -267,8 +280,8 @@ pub(crate) enum UnknownTokens {
     Totals,
     /// No criterion asked for them when the run was seen.
     NotKept,
-    /// So many of the model calls recorded none.
-    Unrecorded(u32),
+    /// So many of the model calls "recorded no usage", or only a part of it.
+    Unrecorded { n_calls: u32, what: &'static str },
 }
 
 impl Missing {

@@ -29,6 +29,9 @@ enum Step {
 }
 
 impl ValuePath {
+    /// A regular expression of what can be read.
+    pub(crate) const PATTERN: &str = "^(args|result)(\\.[^.]+)*$";
+
     /// Reads `args.lines.*.amount`.
     ///
     /// # Errors
@@ -69,7 +72,7 @@ impl ValuePath {
     }
 
     /// Does it ask for a key of arguments that are no map? No text and null are no arguments.
-    pub(crate) fn lacks_map(&self, args: &Value) -> bool {
+    fn lacks_map(&self, args: &Value) -> bool {
         let Some(Step::Key(key)) = self.steps.first().filter(|_| !self.of_result) else {
             return false;
         };
@@ -81,44 +84,47 @@ impl ValuePath {
         }
     }
 
-    /// The values it leads to; null is none.
-    pub(crate) fn values<'v>(&self, value: &'v Value) -> SmallVec<[&'v Value; 1]> {
-        let mut values = self.follow(value, &[]).values;
-        values.retain(|value| !value.is_null());
-        values
-    }
-
-    /// The values that it leads to in a call. `None` where they were not captured, or were cut.
-    pub fn values_in<'v>(&self, call: &'v ToolCall) -> Option<Vec<&'v Value>> {
+    /// What a call has at the path, as far as it was kept. `None` where nothing is known.
+    pub fn values_in<'v>(&self, call: &'v ToolCall) -> Option<PathValues<'v>> {
         let part = call.part(self.of_result);
         match part.payload {
-            Some(payload) if payload.is_cut() => None,
-            Some(payload) => Some(self.values(payload.json()).into_vec()),
-            None => part.is_captured.then(Vec::new),
+            Some(payload) => {
+                let (json, incomplete) = payload.as_far_as_kept()?;
+                Some(self.follow(json, incomplete))
+            }
+            None => part.is_captured.then(PathValues::default),
         }
     }
 
-    /// The JSON of the values that it leads to in a call, of a single text the text itself. `None`
-    /// where they are not known, or there are none.
-    pub(crate) fn text_of_values(&self, call: &ToolCall) -> Option<String> {
-        match self.values_in(call)?.as_slice() {
+    /// The JSON of the values that it leads to in a call. `None` where they are not all known, or
+    /// there are none.
+    pub(crate) fn json_in(&self, call: &ToolCall) -> Option<String> {
+        let found = self.values_in(call)?;
+        let values: Vec<&Value> = found.present().collect();
+        match values.as_slice() {
+            _ if found.is_cut() => None,
             [] => None,
-            [Value::String(text)] => Some(text.clone()),
             [value] => Some(value.to_string()),
             values => serde_json::to_string(values).ok(),
         }
     }
 
-    /// The values it leads to, null among them. Of a value that was cut, some parts are incomplete.
-    pub(crate) fn follow<'v>(&self, value: &'v Value, incomplete: &[&'v Value]) -> PathValues<'v> {
+    /// Follows the path in a value, parts of which may be incomplete.
+    pub(crate) fn follow<'v>(
+        &self,
+        value: &'v Value,
+        incomplete: Vec<&'v Value>,
+    ) -> PathValues<'v> {
         let mut found = PathValues {
             values: SmallVec::from_buf([value]),
             is_open: false,
+            lacks_map: self.lacks_map(value),
             n_visited: 1,
+            incomplete,
         };
         for step in &self.steps {
             let mut values = SmallVec::new();
-            for value in found.values {
+            for value in std::mem::take(&mut found.values) {
                 let (children, is_whole) = match (step, value) {
                     (Step::Each, Value::Array(items)) => (items.as_slice(), false),
                     (Step::Key(key), Value::Object(fields)) => {
@@ -126,14 +132,14 @@ impl ValuePath {
                         (child.map_or(&[][..], slice::from_ref), child.is_some())
                     }
                     (Step::Key(key), Value::Array(items)) => {
-                        let child = key.parse().ok().and_then(|at: usize| items.get(at));
-                        let is_position = key.parse::<usize>().is_ok();
-                        let is_whole = child.is_some() || !is_position;
+                        let position = key.parse::<usize>().ok();
+                        let child = position.and_then(|at| items.get(at));
+                        let is_whole = child.is_some() || position.is_none();
                         (child.map_or(&[][..], slice::from_ref), is_whole)
                     }
                     _ => (&[][..], true),
                 };
-                found.is_open |= !is_whole && is_one_of(value, incomplete);
+                found.is_open |= !is_whole && found.is_incomplete(value);
                 values.extend(children);
             }
             found.n_visited += values.len() as u64;
@@ -143,19 +149,39 @@ impl ValuePath {
     }
 }
 
-/// The values at a path.
+/// The values at a path in a call.
 #[derive(Default)]
-pub(crate) struct PathValues<'v> {
+pub struct PathValues<'v> {
+    /// Null among them.
     pub(crate) values: SmallVec<[&'v Value; 1]>,
     /// More of them may lie behind a cut.
     pub(crate) is_open: bool,
+    /// The path asks for a key of arguments that are no map.
+    pub(crate) lacks_map: bool,
     /// How many values were looked at.
     pub(crate) n_visited: u64,
+    /// The parts of the whole that end at a cut.
+    incomplete: Vec<&'v Value>,
 }
 
-/// Is this value itself among these?
-pub(crate) fn is_one_of(value: &Value, values: &[&Value]) -> bool {
-    values.iter().any(|other| std::ptr::eq(*other, value))
+impl<'v> PathValues<'v> {
+    /// The values; null is none.
+    pub fn present(&self) -> impl Iterator<Item = &'v Value> {
+        let values = self.values.iter().copied();
+        values.filter(|value| !value.is_null())
+    }
+
+    /// Is something missing, of one of the values or behind them?
+    pub fn is_cut(&self) -> bool {
+        self.is_open || self.values.iter().any(|value| self.is_incomplete(value))
+    }
+
+    /// Does this value itself, or something in it, end at the cut?
+    pub(crate) fn is_incomplete(&self, value: &Value) -> bool {
+        self.incomplete
+            .iter()
+            .any(|other| std::ptr::eq(*other, value))
+    }
 }
 
 // === as written ===
@@ -183,6 +209,6 @@ impl JsonSchema for ValuePath {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": "^(args|result)(\\.[^.]+)*$" })
+        json_schema!({ "type": "string", "pattern": Self::PATTERN })
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::{Value, json};
 use text::{code, counted};
 
-use super::{Evaluate, Judgement, NamedTool, ToolName, asked_paths};
+use super::{AskedPath, Evaluate, Judgement, NamedTool, ToolName};
 use crate::evaluate::comparison::order::Concurrency;
 use crate::evaluate::comparison::rows::AlignmentRow;
 use crate::evaluate::comparison::score::{Rendered, Score};
@@ -81,8 +81,9 @@ use crate::extract::Trajectory;
 ///   rule. The sum at a call is over the calls a that agree with it on every path of `same` and
 ///   started at most `within` before it, itself and those that started with it included; without
 ///   `within`, since the run began. All values of a call count, with `*` too; a call without one
-///   adds nothing. Sums are exact up to 38 digits. Where no call has a value at the path, it may
-///   have another name, and there is no verdict.
+///   adds nothing. Sums are exact up to 38 digits. Where no call has a value at `of`, it may have
+///   another name, and there is no verdict. Where some calls have one and others do not, at `of` or
+///   at a path of `same`, the explanation and `/v1/status` name the first that has none.
 /// - `within`: only partners count whose gap, from the end of the earlier call to the start of the
 ///   later, is at most this long; a rule that bars partners bars only those.
 /// - `same`: both calls must agree on every path, `args` or `result` with keys, indices or `*`
@@ -91,14 +92,14 @@ use crate::extract::Trajectory;
 ///   nothing. The text of a result is read as JSON if it is JSON (`7` is a number), else it is one
 ///   text: `result` is the whole of it, and a path into it leads to nothing. In `alternate_…` only
 ///   calls that agree with the one that asks get in between. The explanation names a path that none
-///   of the run's calls has, since it may be misspelt.
+///   of the run's calls has, since it may be misspelt; so does `/v1/status` where no run has it.
 /// - `compare`, in an entry of `same` such as `{ a: result, b: args.body, compare: a_in_b }`, asks
 ///   for a literal copy. `equal` is the default. `a_in_b`: some text of at least 8 characters at
 ///   `a` is inside a text at `b`. `b_in_a`: every text or number at `b` is in a text at `a` as a
 ///   whole word, of letters, digits and `_`. `shared_text`: both have a common run of at least
 ///   `min_length` (24, at least 16) characters. A list or a map stands for the texts and numbers in
-///   it, as they were written. A copy that was translated, summarised or encoded is not found: a
-///   kept rule means that no literal copy was seen.
+///   it, as they were written; empty texts are ignored. A copy that was translated, summarised or
+///   encoded is not found: a kept rule means that no literal copy was seen.
 /// - `overlap`: the verdict where overlapping calls could have run in several orders and only some
 ///   of these keep the rule: `fail`, `pass` or `not_evaluated`. Left out, it is `fail` where a rule
 ///   asks for an order and `pass` where it bars one.
@@ -141,20 +142,6 @@ read_with_hints!(Constraints);
 
 /// Most rules that an explanation describes.
 const MAX_DESCRIBED: usize = 8;
-
-/// Clears the paths without a value that the explanation does not name: it names those of violated
-/// rules, or, where no rule is violated, those of all. So a change in the others is no revision.
-fn forget_unshown(found: &mut [RuleFound]) {
-    let is_violated = found.iter().any(|found| found.first.is_some());
-    let mut n_shown = 0;
-    for found in found {
-        let is_shown = if is_violated { found.first.is_some() } else { !found.nowhere.is_empty() };
-        n_shown += usize::from(is_shown);
-        if !is_shown || n_shown > MAX_DESCRIBED {
-            found.nowhere.clear();
-        }
-    }
-}
 
 /// The conditions on the first call to blame, of the patterns that name it.
 fn values_of(rule: &Rule, found: &RuleFound, told: Told<'_>) -> (Vec<Value>, String) {
@@ -199,14 +186,13 @@ impl Evaluate for Constraints {
             }
             found.push(of_rule);
         }
-        forget_unshown(&mut found);
         // 9 of 10 as a sum of tenths would not reach 0.9.
         let rounded = |mean: f64| (mean * 1e12).round() / 1e12;
         let [value, least, most] = sums.map(|sum| rounded(sum / self.rules.len() as f64));
         let mut score = Score::between(value, least, most, found);
         score.searched = judge.searched();
-        score.paths = judge.paths_seen(asked_paths(self.named_tools()).map(|(_, path)| path));
-        (score.missing, score.fault, score.no_text) = judge.finish();
+        score.paths = judge.paths_seen(self.paths().iter().map(|asked| asked.path));
+        (score.missing, score.fault, score.unusable) = judge.finish();
         score.may_fault = trajectory.cut_short && self.reads_shortcut();
         score
     }
@@ -225,6 +211,25 @@ impl Evaluate for Constraints {
             }));
         }
         named
+    }
+
+    fn paths(&self) -> Vec<AskedPath<'_>> {
+        let mut paths = Vec::new();
+        for rule in &self.rules {
+            let shape = rule.shape();
+            paths.extend(AskedPath::of_conditions(shape.patterns()));
+            for same in shape.same {
+                let kinds = [(&same.a, shape.a), (&same.b, shape.b.unwrap_or(shape.a))];
+                paths.extend(kinds.map(|(path, calls)| AskedPath {
+                    is_of_texts: same.copied().is_some(),
+                    ..AskedPath::new(path, calls)
+                }));
+            }
+            if let Rule::Total(TotalOf { a, of, .. }) = rule {
+                paths.push(AskedPath::new(of, a));
+            }
+        }
+        paths
     }
 
     fn reads_order(&self) -> bool {
@@ -251,7 +256,7 @@ impl Evaluate for Constraints {
             let note = match (&violation, found.n_activations) {
                 (Some(sentence), _) => Some(sentence.clone()),
                 (None, 0) => Some(rule_explanation::asking(rule)),
-                (None, _) => rule_explanation::nowhere(rule, found),
+                (None, _) => None,
             };
             let kinds: Vec<String> = rule.shape().kinds().map(Calls::to_string).collect();
             let template = rule.template().replace('_', " ");
@@ -287,9 +292,7 @@ impl Evaluate for Constraints {
             rules.push(details);
         }
         if violations.is_empty() {
-            let nowhere = (self.rules.iter().zip(found))
-                .filter_map(|(rule, found)| rule_explanation::nowhere(rule, found));
-            violations = [self.kept_text(found)].into_iter().chain(nowhere).collect();
+            violations = vec![self.kept_text(found)];
         } else if violations.len() > MAX_DESCRIBED {
             let n_more = violations.len() - MAX_DESCRIBED;
             violations.truncate(MAX_DESCRIBED);
@@ -352,7 +355,7 @@ impl Constraints {
                 .filter(|found| found.is_satisfied() == Some(true));
             let copies = (self.rules.iter().zip(found)).any(|(rule, found)| {
                 found.is_satisfied() == Some(true)
-                    && rule.shape().same.iter().any(|same| same.copied.is_some())
+                    && rule.shape().same.iter().any(|same| same.copied().is_some())
                     && questions(rule).iter().any(|question| question.bars)
             });
             return format!(

@@ -5,15 +5,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 use text::{code, counted, duration_text};
 
-use super::{Evaluate, Judgement, NamedTool, ToolName};
+use super::{AskedPath, Evaluate, Judgement, NamedTool, ToolName};
 use crate::evaluate::comparison::alignment::times;
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::comparison::rows::AlignmentRow;
 use crate::evaluate::comparison::score::{Rendered, Score};
+use crate::evaluate::parameters::call_pattern::{Entry, Ignored};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::limits::{Most, Period};
 use crate::evaluate::parameters::optional::written;
-use crate::evaluate::parameters::pattern::{FieldError, Pattern, PlacedPattern};
+use crate::evaluate::parameters::pattern::{FieldError, PlacedPattern};
 use crate::evaluate::rules::effort::{EffortLook, Limit, LimitFound};
 use crate::extract::Trajectory;
 
@@ -48,7 +49,9 @@ use crate::extract::Trajectory;
 /// - `max_model_calls`: calls of models, also failed ones; embeddings are none.
 /// - `max_input_tokens`, `max_output_tokens`, `max_tokens`: tokens that models read, wrote, and
 ///   both together.
-/// - `ignore`: patterns of names; such calls are left out first.
+/// - `ignore`: calls that are left out first: patterns of names, or maps with `name`, `error`,
+///   `args`, `result` and `where` as in `tool_calls`. Where it is not known whether a call is one
+///   of them, all limits on calls are open.
 ///
 /// Where arguments were not captured, repeats and duplicates lie between none and what the names
 /// alone give. `max_retries`, `max_repeats` and `max_duration` need times: a span without a start,
@@ -118,9 +121,9 @@ pub struct Efficiency {
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Most")]
     pub max_tokens: Option<Most>,
-    /// Patterns of the names of calls that do not count.
+    /// Calls that do not count.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub ignore: Vec<Pattern>,
+    pub ignore: Vec<Entry<Ignored>>,
 }
 
 read_with_hints!(Efficiency);
@@ -148,9 +151,13 @@ impl Evaluate for Efficiency {
         let least = share(&|found| found.kept == Tri::Yes);
         let most = share(&|found| found.kept != Tri::No);
         let value = share(&|found| self.is_kept_so_far(found));
-        let (missing, searched) = (look.missing(), look.searched());
         let mut score = Score::between(value, least, most, found);
-        (score.missing, score.searched) = (missing, searched);
+        score.missing = look.missing();
+        score.searched = look.captured.searched();
+        score.paths = look
+            .captured
+            .paths_seen(self.paths().iter().map(|asked| asked.path));
+        score.unusable = look.captured.unusable;
         score
     }
 
@@ -165,7 +172,7 @@ impl Evaluate for Efficiency {
     }
 
     fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
+        let mut warnings = Entry::warnings("ignore", &self.ignore);
         if let (Some(Most(total)), Some(Most(input))) = (self.max_tokens, self.max_input_tokens)
             && total < input
         {
@@ -180,11 +187,15 @@ impl Evaluate for Efficiency {
     fn named_tools(&self) -> Vec<NamedTool<'_>> {
         let ignored = self.ignore.iter();
         ignored
-            .map(|pattern| NamedTool {
-                name: ToolName::Pattern(pattern),
+            .map(|entry| NamedTool {
+                name: ToolName::Of(&entry.pattern),
                 is_expected: false,
             })
             .collect()
+    }
+
+    fn paths(&self) -> Vec<AskedPath<'_>> {
+        AskedPath::of_conditions(self.ignore.iter().map(|entry| &entry.pattern)).collect()
     }
 
     fn reads_models(&self) -> bool {
@@ -244,13 +255,7 @@ impl Evaluate for Efficiency {
     }
 
     fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
-        let patterns = self.ignore.iter_mut().enumerate();
-        patterns
-            .map(|(at, pattern)| PlacedPattern {
-                path: vec!["efficiency".to_owned(), "ignore".to_owned(), at.to_string()],
-                pattern,
-            })
-            .collect()
+        Entry::patterns_mut(&["efficiency", "ignore"], &mut self.ignore)
     }
 }
 

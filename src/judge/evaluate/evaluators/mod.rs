@@ -13,6 +13,7 @@ mod tool_order;
 mod trajectory_match;
 
 use std::borrow::Cow;
+use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::Visitor;
@@ -23,7 +24,7 @@ use crate::evaluate::comparison::rows::AlignmentRow;
 use crate::evaluate::comparison::score::{Explain, Rendered, Score, Verdict};
 use crate::evaluate::comparison::value_path::ValuePath;
 use crate::evaluate::parameters::call_pattern::{CallPattern, Told};
-use crate::evaluate::parameters::pattern::{FieldError, Pattern, PatternCompiler, PlacedPattern};
+use crate::evaluate::parameters::pattern::{FieldError, PatternCompiler, PlacedPattern};
 use crate::extract::Trajectory;
 
 use constraints::Constraints;
@@ -113,17 +114,17 @@ macro_rules! evaluators {
                 }
             }
 
-            /// A sentence for each path of a condition that leads nowhere, a bit of
+            /// A sentence for each path that leads nowhere, a bit of
             /// [`PathsSeen::nowhere`](crate::evaluate::comparison::score::PathsSeen::nowhere).
             pub(super) fn nowhere(&self, paths: u64) -> Vec<String> {
-                let asked = asked_paths(self.named_tools()).zip(0..u64::BITS);
-                let asked = asked.filter(|(_, at)| paths >> at & 1 == 1);
-                let sentence = |((name, path), _): ((&Pattern, &ValuePath), _)| {
-                    let [name, path] = [name.as_str(), path.as_str()].map(code);
-                    format!("no call of {name} has {path}")
-                };
-                let mut sentences: Vec<String> = asked.map(sentence).collect();
-                sentences.dedup();
+                let asked = match self { $(Self::$name(of) => of.paths(),)+ };
+                let mut sentences: Vec<String> = Vec::new();
+                for (asked, _) in asked.iter().zip(0..u64::BITS).filter(|(_, at)| paths >> at & 1 == 1) {
+                    let sentence = asked.leads_nowhere();
+                    if !sentences.contains(&sentence) {
+                        sentences.push(sentence);
+                    }
+                }
                 sentences
             }
 
@@ -183,21 +184,46 @@ pub(super) struct NamedTool<'a> {
 pub(super) enum ToolName<'a> {
     /// By its name.
     Exact(&'a str),
-    /// By a pattern of its name.
-    Pattern(&'a Pattern),
     /// By a pattern of its calls.
     Of(&'a CallPattern),
 }
 
-/// The paths of all conditions, and the pattern of the name that stands beside each.
-fn asked_paths<'a>(
-    tools: Vec<NamedTool<'a>>,
-) -> impl Iterator<Item = (&'a Pattern, &'a ValuePath)> {
-    let patterns = tools.into_iter().filter_map(|tool| match tool.name {
-        ToolName::Of(pattern) => Some(pattern),
-        ToolName::Exact(_) | ToolName::Pattern(_) => None,
-    });
-    patterns.flat_map(|pattern| pattern.conditions.keys().map(|path| (&pattern.name, path)))
+/// A path that an evaluator follows.
+pub(super) struct AskedPath<'a> {
+    pub(super) path: &'a ValuePath,
+    /// The calls that it is followed in.
+    calls: &'a dyn fmt::Display,
+    /// It leads to texts that are compared.
+    is_of_texts: bool,
+}
+
+impl<'a> AskedPath<'a> {
+    /// The paths of the conditions of patterns.
+    fn of_conditions(
+        patterns: impl Iterator<Item = &'a CallPattern>,
+    ) -> impl Iterator<Item = Self> {
+        patterns.flat_map(|pattern| {
+            let paths = pattern.conditions.keys();
+            paths.map(|path| Self::new(path, &pattern.name))
+        })
+    }
+
+    fn new(path: &'a ValuePath, calls: &'a dyn fmt::Display) -> Self {
+        Self {
+            path,
+            calls,
+            is_of_texts: false,
+        }
+    }
+
+    fn leads_nowhere(&self) -> String {
+        let (calls, path) = (self.calls, code(self.path.as_str()));
+        if self.is_of_texts {
+            format!("no call of {calls} has a text in {path} (an empty one counts as none)")
+        } else {
+            format!("no call of {calls} has {path}")
+        }
+    }
 }
 
 /// The judgement that evidence is rendered for.
@@ -292,6 +318,11 @@ pub(super) trait Evaluate {
     /// The tools that its parameters name: a name that no run ever calls is probably misspelt.
     fn named_tools(&self) -> Vec<NamedTool<'_>>;
 
+    /// The paths that it follows, in the order of its parameters.
+    fn paths(&self) -> Vec<AskedPath<'_>> {
+        Vec::new()
+    }
+
     /// The patterns among its parameters, with their paths.
     fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
         Vec::new()
@@ -331,7 +362,6 @@ impl<'a> ToolName<'a> {
     pub(super) fn matches(self, tool: &str) -> bool {
         match self {
             Self::Exact(name) => name == tool,
-            Self::Pattern(pattern) => pattern.is_match(tool),
             Self::Of(pattern) => pattern.name.is_match(tool),
         }
     }
@@ -340,8 +370,8 @@ impl<'a> ToolName<'a> {
     pub(super) fn word(self) -> &'a str {
         match self {
             Self::Exact(name) => name,
-            Self::Pattern(pattern) | Self::Of(CallPattern { name: pattern, .. }) => {
-                let pattern = pattern.as_str().trim_start_matches('^');
+            Self::Of(pattern) => {
+                let pattern = pattern.name.as_str().trim_start_matches('^');
                 pattern.trim_end_matches('$')
             }
         }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use text::code;
 
-use super::{Evaluate, Judgement, NamedTool, ToolName, asked_paths};
+use super::{AskedPath, Evaluate, Judgement, NamedTool, ToolName};
 use crate::evaluate::comparison::alignment::times;
 use crate::evaluate::comparison::captured::{MAX_SEARCH, Tri};
 use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
@@ -184,11 +184,10 @@ impl Evaluate for ToolCalls {
             offending,
         };
         let mut score = Score::between(least, least, most, found);
-        score.missing = look.reader.captured.missing();
-        score.no_text = look.reader.captured.no_text();
-        let asked = asked_paths(self.named_tools());
-        score.paths = (look.reader.captured).paths_seen(asked.map(|(_, path)| path));
-        score.searched = look.reader.captured.searched();
+        let captured = look.reader.captured;
+        score.paths = captured.paths_seen(self.paths().iter().map(|asked| asked.path));
+        score.searched = captured.searched();
+        (score.missing, score.unusable) = (captured.missing, captured.unusable);
         score.fault = look.reader.fault;
         score.may_fault =
             trajectory.cut_short && self.patterns().any(|pattern| pattern.reads_shortcut());
@@ -212,6 +211,10 @@ impl Evaluate for ToolCalls {
                 is_expected,
             })
             .collect()
+    }
+
+    fn paths(&self) -> Vec<AskedPath<'_>> {
+        AskedPath::of_conditions(self.patterns()).collect()
     }
 
     fn reads_order(&self) -> bool {
@@ -283,18 +286,14 @@ impl Evaluate for ToolCalls {
 
     /// All its patterns, with their paths.
     fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
-        fn of_list<'a, L>(list: &str, entries: &'a mut [Entry<L>]) -> Vec<PlacedPattern<'a>> {
-            let entries = entries.iter_mut().enumerate();
-            let of_entry = |(at, entry): (usize, &'a mut Entry<L>)| {
-                let path = ["tool_calls", list, &at.to_string()];
-                entry.pattern.patterns_mut(&path)
-            };
-            entries.flat_map(of_entry).collect()
-        }
-        let mut patterns = of_list("required", &mut self.required);
-        patterns.extend(of_list("disallowed", &mut self.disallowed));
-        patterns.extend(of_list("sequence", &mut self.sequence));
-        patterns
+        [
+            Entry::patterns_mut(&["tool_calls", "required"], &mut self.required),
+            Entry::patterns_mut(&["tool_calls", "disallowed"], &mut self.disallowed),
+            Entry::patterns_mut(&["tool_calls", "sequence"], &mut self.sequence),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
     }
 
     fn check(&self) -> Result<(), FieldError> {
@@ -525,12 +524,7 @@ impl<'a> Look<'a> {
         let mut calls = Vec::new();
         let mut violated = if self.trajectory.cut_short { Tri::Maybe } else { Tri::No };
         for call_idx in 0..self.trajectory.tool_calls.len() {
-            // The result of a call that has not ended is still to come; in a complete trace it
-            // never will.
-            let no_result = self.trajectory.tool_calls[call_idx].partial
-                && entry.reads_result()
-                && !self.trajectory.cut_short;
-            let fit = self.reader.fit(entry, Tri::from(!no_result), call_idx);
+            let fit = self.reader.fit(entry, Tri::Yes, call_idx);
             violated = violated.max(fit);
             if fit == Tri::Yes {
                 calls.push(call_idx);

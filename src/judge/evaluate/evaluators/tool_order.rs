@@ -145,7 +145,7 @@ impl Evaluate for ToolOrder {
                     == n_expected;
             (value, value, all_or_nothing(could_hold))
         };
-        let missing = captured.missing();
+        let missing = captured.missing.clone();
         let found = self.found(flipped(pairs), &mut captured);
         let mut score = Score::between(value, least, most, found);
         score.missing = missing;

@@ -198,7 +198,7 @@ impl Evaluate for TrajectoryMatch {
         } else {
             None
         };
-        let mut missing = captured.missing();
+        let mut missing = captured.missing;
         if has_unplaced {
             missing.untimed =
                 all_intervals.first_untimed(|call| counted.calls.binary_search(&call).is_ok());

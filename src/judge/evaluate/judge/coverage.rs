@@ -22,7 +22,7 @@ const MAX_NAME_SIZE: usize = 128;
 const MAX_ATTRIBUTES: usize = 16;
 const MAX_VALUES: usize = 32;
 /// Most characters of the sentence about an argument that is no text.
-const MAX_NO_TEXT: usize = 400;
+const MAX_UNUSABLE: usize = 400;
 /// Most names in a message.
 const MAX_SHOWN: usize = 5;
 /// A criterion is reported after this many trajectories, and then after ten times as many.
@@ -63,8 +63,8 @@ struct Tally {
     n_matched: u64,
     n_earlier_turns: u64,
     /// The evaluations in which a pattern met an argument that is no text, and the first of them.
-    n_no_text: usize,
-    no_text: Option<String>,
+    n_unusable: usize,
+    unusable: Option<String>,
     /// Where the paths of its conditions led, in all evaluations.
     paths: PathsSeen,
     /// The trajectory of each pipeline that was counted last: with `scope: agent` it can have many
@@ -200,8 +200,8 @@ impl Tally {
             n_seen: 0,
             n_matched: 0,
             n_earlier_turns: 0,
-            n_no_text: 0,
-            no_text: None,
+            n_unusable: 0,
+            unusable: None,
             paths: PathsSeen::default(),
             last_matched: Vec::new(),
             next_report: FIRST_REPORT,
@@ -210,10 +210,10 @@ impl Tally {
 
     fn count(&mut self, evaluation: &Evaluation, n_pipelines: usize) {
         self.n_earlier_turns += u64::from(evaluation.awaits_session());
-        if let Some(no_text) = evaluation.no_text() {
-            self.n_no_text += 1;
-            let shown = || abbreviated(&no_text, MAX_NO_TEXT).into_owned();
-            self.no_text.get_or_insert_with(shown);
+        if let Some(unusable) = evaluation.unusable() {
+            self.n_unusable += 1;
+            let shown = || abbreviated(&unusable, MAX_UNUSABLE).into_owned();
+            self.unusable.get_or_insert_with(shown);
         }
         let paths = evaluation.paths();
         self.paths.somewhere |= paths.somewhere;
@@ -243,14 +243,14 @@ impl Tally {
             (0, _) => None,
             (_, 0) => Some(names.why_unselected(&self.criterion)),
             _ => {
-                let no_text = self.no_text.as_ref().map(|no_text| {
-                    let times = counted(self.n_no_text, "evaluation", "evaluations");
-                    format!("in {times}, such as: {no_text}")
+                let unusable = self.unusable.as_ref().map(|unusable| {
+                    let times = counted(self.n_unusable, "evaluation", "evaluations");
+                    format!("in {times}, such as: {unusable}")
                 });
                 // An argument may be optional, so one call with a value is enough.
                 let nowhere = self.paths.nowhere & !self.paths.somewhere;
                 let nowhere = self.criterion.evaluate.nowhere(nowhere);
-                let problems = [names.uncalled(&self.criterion), no_text];
+                let problems = [names.uncalled(&self.criterion), unusable];
                 let problems: Vec<String> = problems.into_iter().flatten().chain(nowhere).collect();
                 (!problems.is_empty()).then(|| problems.join("; "))
             }

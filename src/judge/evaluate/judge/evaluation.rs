@@ -11,7 +11,7 @@ use text::code;
 use super::uncertainty;
 use crate::evaluate::comparison::rows::{AlignmentRow, MAX_ROWS};
 use crate::evaluate::comparison::score::{
-    EvaluationError, Explain, Missing, NoText, PathsSeen, Rendered, Verdict,
+    EvaluationError, Explain, Missing, PathsSeen, Reader, Rendered, Unusable, Verdict,
 };
 use crate::evaluate::criterion::{Applied, Criterion, CriterionSeverity, InvalidCriterion, Scope};
 use crate::evaluate::evaluators::{Evidence, Judgement};
@@ -77,9 +77,9 @@ pub(super) struct Basis {
     /// The evidence that is missing; only for `not_evaluated`. Boxed: it is rare, and evaluations
     /// are moved about.
     pub(super) missing: Option<Box<Missing>>,
-    /// A value that is no text and that a pattern or condition could not match for that.
-    pub(super) no_text: Option<Box<NoText>>,
-    /// Where the paths of the conditions lead.
+    /// A value that could not be matched, since it is no text, or that a sum lacks.
+    pub(super) unusable: Option<Box<Unusable>>,
+    /// Where the paths of the criterion lead.
     pub(super) paths: PathsSeen,
     /// The call that cannot be judged; only for `error`.
     pub(super) faulty_call: Option<usize>,
@@ -135,7 +135,7 @@ impl Evaluation {
                 (
                     &basis.evidence,
                     reasons,
-                    &basis.no_text,
+                    &basis.unusable,
                     basis.paths.nowhere,
                 )
                     .hash(state);
@@ -183,28 +183,38 @@ impl Evaluation {
         missing.is_some_and(|missing| missing.earlier_turn.is_some())
     }
 
-    /// Where the paths of the criterion's conditions lead.
+    /// Where the paths of the criterion lead.
     pub(super) fn paths(&self) -> PathsSeen {
         let basis = self.findings.basis.as_ref();
         basis.map_or_else(PathsSeen::default, |basis| basis.paths)
     }
 
-    /// The value that could not be matched because it is no text, as a sentence.
-    pub(super) fn no_text(&self) -> Option<String> {
-        let no_text = self.findings.basis.as_ref()?.no_text.as_ref()?;
-        let call = self.trajectory.tool_calls.get(no_text.call_idx)?;
-        let never = match no_text.operator {
-            None => "a pattern under `args` never matches: compare values with `where`".to_owned(),
-            Some(operator) => {
-                format!("`{operator}` never matches: continue the path to a text in it")
+    /// The value that could not be matched or added up, as a sentence.
+    pub(super) fn unusable(&self) -> Option<String> {
+        let unusable = self.findings.basis.as_ref()?.unusable.as_ref()?;
+        let call = self.trajectory.tool_calls.get(unusable.call_idx)?;
+        let consequence = match unusable.reader {
+            Reader::Args => {
+                "which a pattern under `args` never matches: compare values with `where`".to_owned()
+            }
+            Reader::Operator(operator) => {
+                format!("which `{operator}` never matches: continue the path to a text in it")
+            }
+            Reader::Addend => "so `total` adds nothing for that call: where it may be missing, \
+                               narrow `a` to calls that have it (`exists: true`)"
+                .to_owned(),
+            Reader::Key => {
+                "so `total` adds that call to no other: where it may be missing, narrow \
+                            `a` to calls that have it (`exists: true`)"
+                    .to_owned()
             }
         };
         Some(format!(
-            "{} of {} (call {}) is {}, which {never}",
-            code(&no_text.path),
+            "{} of {} (call {}) is {}, {consequence}",
+            code(&unusable.path),
             code(&call.name),
-            no_text.call_idx + 1,
-            no_text.kind
+            unusable.call_idx + 1,
+            unusable.kind
         ))
     }
 
@@ -263,7 +273,7 @@ impl Evaluation {
             JudgedBy::Criterion(criterion) => criterion.evaluate.nowhere(self.paths().nowhere),
             JudgedBy::Invalid(_) => Vec::new(),
         };
-        for unmatched in self.no_text().into_iter().chain(nowhere) {
+        for unmatched in self.unusable().into_iter().chain(nowhere) {
             explanation.push_str(&format!("; {unmatched}"));
         }
         EvaluationText {

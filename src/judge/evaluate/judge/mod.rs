@@ -170,7 +170,7 @@ fn apply(
     let basis = Basis {
         evidence: score.evidence,
         missing: (verdict == Verdict::NotEvaluated).then(|| Box::new(score.missing)),
-        no_text: score.no_text.map(Box::new),
+        unusable: score.unusable.map(Box::new),
         paths: score.paths,
         faulty_call: fault.as_ref().map(|fault| fault.call_idx),
         explain: *explain,

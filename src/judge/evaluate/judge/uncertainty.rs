@@ -4,6 +4,7 @@ use text::{code, counted};
 
 use crate::assemble::TurnsSeen;
 use crate::evaluate::comparison::score::{Explain, Missing, UnknownTokens};
+use crate::evaluate::comparison::value_path::PathValues;
 use crate::evaluate::parameters::condition::number_of;
 use crate::extract::{Payload, Trajectory};
 
@@ -46,18 +47,10 @@ fn incomplete(missing: &Missing, trajectory: &Trajectory) -> Option<String> {
 fn no_number(missing: &Missing, trajectory: &Trajectory, explain: &Explain) -> Option<String> {
     let (call_idx, path) = &**missing.no_number.as_ref()?;
     let call = trajectory.tool_calls.get(*call_idx)?;
-    let payload = call.part(path.of_result).payload;
-    let payload = payload.filter(|payload| explain.values && !payload.is_cut());
-    let values = payload
-        .map(|payload| path.values(payload.json()))
-        .unwrap_or_default();
-    let value = values.into_iter().find(|value| number_of(value).is_none());
-    let text = value.map(|value| {
-        value
-            .as_str()
-            .map_or_else(|| value.to_string(), str::to_owned)
-    });
-    let shown = text.and_then(|text| explain.value(&text));
+    let found = path.values_in(call);
+    let mut values = found.iter().flat_map(PathValues::present);
+    let value = values.find(|value| number_of(value).is_none());
+    let shown = value.and_then(|value| explain.value(&value.to_string()));
     let shown = shown.map_or_else(String::new, |text| format!(": {}", code(&text)));
     Some(format!(
         "{} of {} (call {}) is not a number{shown}",
@@ -123,10 +116,10 @@ pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory, explain: &Expl
             UnknownTokens::NotKept => {
                 "no criterion read the tokens of models when this run was seen".to_owned()
             }
-            UnknownTokens::Unrecorded(n_without) => {
-                let n_calls = usize::try_from(trajectory.model_use.n_calls).unwrap_or(usize::MAX);
-                let calls = counted(n_calls, "model call", "model calls");
-                format!("{n_without} of {calls} recorded no usage")
+            UnknownTokens::Unrecorded { n_calls, what } => {
+                let n_all = usize::try_from(trajectory.model_use.n_calls).unwrap_or(usize::MAX);
+                let all = counted(n_all, "model call", "model calls");
+                format!("{n_calls} of {all} {what}")
             }
         }),
         name(missing.untimed).map(|name| {
@@ -154,11 +147,9 @@ pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory, explain: &Expl
                 call_idx + 1
             ))
         }),
-        missing.no_value.as_ref().map(|path| {
-            format!(
-                "no call that `total` is about has a value at {}, which may have another name",
-                code(path.as_str())
-            )
+        (missing.no_value).then(|| {
+            "no call that `total` is about has a value to add up, which may have another name"
+                .to_owned()
         }),
         trajectory.cut_short.then(|| {
             let consequence = if trajectory.from_messages {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::MapAccessDeserializer;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
@@ -15,12 +15,11 @@ use text::code;
 
 use super::condition::{Condition, Where, at_least_one_condition};
 use super::field_aliases::Hinted;
-use super::limits::whole_number;
+use super::limits::count;
 use super::optional::written;
 use super::pattern::{Pattern, PlacedPattern};
-use crate::evaluate::comparison::captured::{CapturedValues, Known, Read, Tri};
-use crate::evaluate::comparison::score::{CallError, EvaluationError, Explain};
-use crate::evaluate::comparison::value_path::ValuePath;
+use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
+use crate::evaluate::comparison::score::{CallError, EvaluationError, Explain, Reader};
 use crate::extract::Trajectory;
 
 /// What is asked of one call. Which fields may be written depends on the list.
@@ -30,47 +29,31 @@ pub struct CallPattern {
     /// Pattern of the tool's name.
     pub name: Pattern,
     /// Only calls that failed (`true`), or only calls that did not (`false`).
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "written")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "bool")]
     pub error: Option<bool>,
     /// Pattern of the argument `command`; a call of that name without it is an error.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "written")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Pattern")]
     pub command: Option<Pattern>,
     /// Pattern of the argument `path`; a call of that name without it is an error.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "written")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Pattern")]
     pub path: Option<Pattern>,
     /// Patterns of string arguments; a call without one of them does not match.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub args: BTreeMap<String, Pattern>,
     /// Pattern of the result's text.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "written")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Pattern")]
     pub result: Option<Pattern>,
     /// Conditions on values, by path such as `args.amount`; all of them must hold.
-    #[serde(
-        default,
-        rename = "where",
-        deserialize_with = "at_least_one_condition",
-        skip_serializing_if = "Where::is_empty"
-    )]
+    #[serde(default, rename = "where", deserialize_with = "at_least_one_condition")]
+    #[serde(skip_serializing_if = "Where::is_empty")]
     #[schemars(with = "BTreeMap<String, Condition>")]
     pub conditions: Where,
     /// How many such calls there must be, at least 1.
@@ -80,19 +63,13 @@ pub struct CallPattern {
     #[serde(default, rename = "final", skip_serializing_if = "std::ops::Not::not")]
     pub is_final: bool,
     /// The call must belong to exactly this step, counted from 0.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "written")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "AtStep")]
     pub at_step: Option<AtStep>,
     /// The call must belong to a step below this one, at least 1.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "written")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "BeforeStep")]
     pub before_step: Option<BeforeStep>,
 }
@@ -153,41 +130,30 @@ impl CallPattern {
 
     /// All its patterns, below a path.
     pub(crate) fn patterns_mut(&mut self, path: &[&str]) -> Vec<PlacedPattern<'_>> {
-        let path_to = |keys: &[&str]| {
-            let keys = path.iter().chain(keys);
-            keys.map(|key| (*key).to_owned()).collect::<Vec<_>>()
+        let placed = |keys: &[&str], pattern| {
+            let path = path.iter().chain(keys).map(|key| (*key).to_owned());
+            PlacedPattern {
+                path: path.collect(),
+                pattern,
+            }
         };
-        let placed = |key: &str, pattern| PlacedPattern {
-            path: path_to(&[key]),
-            pattern,
-        };
-        let mut patterns = vec![placed("name", &mut self.name)];
-        patterns.extend(
-            self.command
-                .as_mut()
-                .map(|pattern| placed("command", pattern)),
-        );
-        patterns.extend(self.path.as_mut().map(|pattern| placed("path", pattern)));
-        patterns.extend(
-            self.args
-                .iter_mut()
-                .map(|(argument, pattern)| PlacedPattern {
-                    path: path_to(&["args", argument]),
-                    pattern,
-                }),
-        );
-        patterns.extend(
-            self.result
-                .as_mut()
-                .map(|pattern| placed("result", pattern)),
-        );
-        patterns.extend(self.conditions.iter_mut().filter_map(|(at, condition)| {
-            Some(PlacedPattern {
-                path: path_to(&["where", at.as_str(), "regex"]),
-                pattern: condition.pattern_mut()?,
-            })
-        }));
-        patterns
+        let fields = [
+            ("name", Some(&mut self.name)),
+            ("command", self.command.as_mut()),
+            ("path", self.path.as_mut()),
+            ("result", self.result.as_mut()),
+        ];
+        let fields = fields.into_iter();
+        let fields = fields.filter_map(|(key, pattern)| Some(placed(&[key], pattern?)));
+        let args = self.args.iter_mut();
+        let args = args.map(|(argument, pattern)| placed(&["args", argument], pattern));
+        let conditions = self.conditions.iter_mut().filter_map(|(at, condition)| {
+            Some(placed(
+                &["where", at.as_str(), "regex"],
+                condition.pattern_mut()?,
+            ))
+        });
+        fields.chain(args).chain(conditions).collect()
     }
 
     /// `command` and `path`: each reads the argument of that name.
@@ -232,7 +198,7 @@ impl CallPattern {
                         if let Known::Value(args) = args { args.get(argument) } else { None };
                     if let Some(value) = args {
                         let path = format!("args.{argument}");
-                        captured.note_no_text(call_idx, &path, value, None);
+                        captured.note_no_text(call_idx, &path, value, Reader::Args);
                     }
                     Tri::No
                 }
@@ -253,68 +219,41 @@ impl CallPattern {
 
     /// Do the values of a call satisfy all conditions?
     fn fit_conditions(&self, call_idx: usize, captured: &mut CapturedValues<'_>) -> Tri {
-        let mut fit = Tri::Yes;
-        for of_result in [false, true] {
-            let of_part = |path: &&ValuePath| path.of_result == of_result;
-            if fit == Tri::No || !self.conditions.keys().any(|path| of_part(&path)) {
-                continue;
-            }
-            let read = captured.read(call_idx, of_result);
-            let (root, incomplete) = match &read {
-                Read::Whole(value) => (Some(*value), Vec::new()),
-                Read::Beginning(beginning) => (Some(beginning.json()), beginning.incomplete()),
-                Read::None => (None, Vec::new()),
-                Read::Unknown => {
-                    let paths = self.conditions.keys().filter(of_part);
-                    paths.for_each(|path| captured.note_followed(path, Tri::Maybe));
-                    fit = Tri::Maybe;
-                    continue;
-                }
-            };
+        captured.forgetting(|captured| {
+            let mut fit = Tri::Yes;
+            // Paths into arguments are sorted before those into results.
             for (path, condition) in &self.conditions {
-                if path.of_result != of_result {
-                    continue;
+                if fit == Tri::No && path.of_result {
+                    break;
                 }
-                if root.is_some_and(|root| path.lacks_map(root)) {
-                    captured.note_no_map(call_idx);
+                let Some(found) = captured.at(call_idx, path) else {
                     captured.note_followed(path, Tri::Maybe);
                     fit = fit.min(Tri::Maybe);
                     continue;
-                }
-                let found = root.map(|root| path.follow(root, &incomplete));
-                let found = found.unwrap_or_default();
-                if !captured.spend_searching(found.n_visited) {
-                    return Tri::Maybe;
-                }
-                let (holds, doubts) = condition.fit(&found, &incomplete, captured);
+                };
+                let holds = condition.fit(&found, (call_idx, path), captured);
                 if !condition.asks_for_absence() {
                     let led = if found.is_open { Tri::Maybe } else { Tri::No };
                     captured.note_followed(path, led.max(Tri::from(!found.values.is_empty())));
                 }
-                if let Some((operator, value)) = condition.unreadable(&found.values, holds) {
-                    captured.note_no_text(call_idx, path.as_str(), value, Some(operator));
-                }
-                if holds == Tri::Maybe {
-                    doubts.note(call_idx, path, captured);
+                if let Some((operator, value)) = condition.unreadable(&found, holds) {
+                    let reader = Reader::Operator(operator);
+                    captured.note_no_text(call_idx, path.as_str(), value, reader);
                 }
                 fit = fit.min(holds);
             }
-        }
-        fit
+            fit
+        })
     }
 
     /// For details: the conditions on a call that fits. And for the text, what its values are, if
     /// values are shown.
-    pub(crate) fn values_of(&self, call_idx: usize, judgement: Told<'_>) -> (Vec<Value>, String) {
-        let Told {
-            trajectory,
-            explain,
-        } = judgement;
+    pub(crate) fn values_of(&self, call_idx: usize, told: Told<'_>) -> (Vec<Value>, String) {
         let (mut details, mut texts) = (Vec::new(), Vec::new());
         for (path, condition) in &self.conditions {
-            let call = trajectory.tool_calls.get(call_idx);
-            let call = call.filter(|_| explain.values);
-            let actual = call.and_then(|call| explain.value(&path.text_of_values(call)?));
+            let call = told.trajectory.tool_calls.get(call_idx);
+            let call = call.filter(|_| told.explain.values);
+            let actual = call.and_then(|call| told.explain.value(&path.json_in(call)?));
             for (operator, expected) in condition.parts() {
                 let mut detail = json!({
                     "call": call_idx + 1,
@@ -444,7 +383,16 @@ impl<'a> CallReader<'a> {
         position: Tri,
         call_idx: usize,
     ) -> Tri {
-        if position == Tri::No {
+        let Trajectory {
+            tool_calls,
+            cut_short,
+            ..
+        } = self.captured.trajectory();
+        let call = &tool_calls[call_idx];
+        // The result of a call that has not ended may still come; in a complete trace it never
+        // will.
+        let lacks_result = call.partial && !call.untimed && !cut_short;
+        if position == Tri::No || (lacks_result && pattern.reads_result()) {
             return Tri::No;
         }
         let position = position.min(pattern.fit_error(call_idx, &mut self.captured));
@@ -524,60 +472,34 @@ pub trait CallList {
     const FIELDS: &'static [&'static str];
 }
 
-/// Calls that must be made.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Required {}
+/// Defines the lists from one table.
+macro_rules! call_lists {
+    ($($vis:vis $name:ident = $entry:literal, $description:literal, $fields:expr;)+) => {$(
+        #[doc = $description]
+        #[derive(Debug, Clone, PartialEq)]
+        $vis enum $name {}
 
-/// Calls that must not be made.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Disallowed {}
-
-/// Calls that must be made in this order.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Sequence {}
-
-/// Calls that a rule is about.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum InRule {}
-
-impl CallList for InRule {
-    const ENTRY: &'static str = "CallOfRule";
-    const DESCRIPTION: &'static str = "The calls that a rule is about.";
-    const FIELDS: &'static [&'static str] = &[
-        "name", "error", "command", "path", "args", "result", "where",
-    ];
+        impl CallList for $name {
+            const ENTRY: &'static str = $entry;
+            const DESCRIPTION: &'static str = $description;
+            const FIELDS: &'static [&'static str] = &$fields;
+        }
+    )+};
 }
 
-impl CallList for Required {
-    const ENTRY: &'static str = "RequiredCall";
-    const DESCRIPTION: &'static str = "A call that must be made.";
-    const FIELDS: &'static [&'static str] = &[
-        "name",
-        "error",
-        "command",
-        "path",
-        "args",
-        "result",
-        "where",
-        "min_count",
-        "final",
-        "at_step",
-        "before_step",
+call_lists! {
+    pub Required = "RequiredCall", "A call that must be made.", [
+        "name", "error", "command", "path", "args", "result", "where", "min_count", "final",
+        "at_step", "before_step",
     ];
-}
-
-impl CallList for Disallowed {
-    const ENTRY: &'static str = "DisallowedCall";
-    const DESCRIPTION: &'static str = "A call that must not be made.";
-    const FIELDS: &'static [&'static str] = &[
-        "name", "error", "command", "path", "args", "result", "where",
-    ];
-}
-
-impl CallList for Sequence {
-    const ENTRY: &'static str = "SequenceCall";
-    const DESCRIPTION: &'static str = "A call in its turn.";
-    const FIELDS: &'static [&'static str] = &["name", "error", "command", "path", "args", "where"];
+    pub Disallowed = "DisallowedCall", "A call that must not be made.",
+        ["name", "error", "command", "path", "args", "result", "where"];
+    pub Sequence = "SequenceCall", "A call in its turn.",
+        ["name", "error", "command", "path", "args", "where"];
+    pub Ignored = "IgnoredCall", "A call that does not count.",
+        ["name", "error", "args", "result", "where"];
+    pub(crate) InRule = "CallOfRule", "The calls that a rule is about.",
+        ["name", "error", "command", "path", "args", "result", "where"];
 }
 
 impl<L> From<CallPattern> for Entry<L> {
@@ -590,6 +512,21 @@ impl<L> From<CallPattern> for Entry<L> {
 }
 
 impl<L> Entry<L> {
+    /// All patterns of a list of entries, below a path.
+    pub(crate) fn patterns_mut<'a>(
+        list: &[&str],
+        entries: &'a mut [Self],
+    ) -> Vec<PlacedPattern<'a>> {
+        let entries = entries.iter_mut().zip(0_usize..);
+        entries
+            .flat_map(|(entry, at)| {
+                let at = at.to_string();
+                let path = [list, &[&at]].concat();
+                entry.pattern.patterns_mut(&path)
+            })
+            .collect()
+    }
+
     /// Fields of the entries of a list by which no call can match.
     pub(crate) fn warnings(list: &str, entries: &[Self]) -> Vec<String> {
         let entries = entries.iter().enumerate();
@@ -651,16 +588,13 @@ impl Calls {
 
     /// All patterns of theirs, below a path.
     pub(crate) fn patterns_mut(&mut self, path: &[&str]) -> Vec<PlacedPattern<'_>> {
-        let is_list = self.is_list;
-        let entries = self.entries.iter_mut().enumerate();
-        let of_entries = entries.flat_map(|(at, entry)| {
-            if is_list {
-                (entry.pattern).patterns_mut(&[path, &[&at.to_string()]].concat())
-            } else {
-                entry.pattern.patterns_mut(path)
-            }
-        });
-        of_entries.collect()
+        if self.is_list {
+            Entry::patterns_mut(path, &mut self.entries)
+        } else {
+            let one = self.entries.iter_mut();
+            one.flat_map(|entry| entry.pattern.patterns_mut(path))
+                .collect()
+        }
     }
 }
 
@@ -700,11 +634,8 @@ impl<'de> Deserialize<'de> for Calls {
                 ONE.visit_map(map).map(of_one)
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Calls, A::Error> {
-                let mut entries = Vec::new();
-                while let Some(entry) = items.next_element()? {
-                    entries.push(entry);
-                }
+            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Calls, A::Error> {
+                let entries = Vec::deserialize(SeqAccessDeserializer::new(items))?;
                 if entries.is_empty() {
                     Err(Error::custom("no call fits an empty list: write a pattern"))
                 } else {
@@ -778,47 +709,22 @@ impl<L: CallList> JsonSchema for EntryMap<L> {
     }
 }
 
-/// How many calls there must be, at least 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(transparent)]
-pub struct MinCount(#[schemars(range(min = 1))] pub u32);
-
-/// A step, counted from 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(transparent)]
-pub struct AtStep(pub u32);
-
-/// A step that is not reached, at least 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(transparent)]
-pub struct BeforeStep(#[schemars(range(min = 1))] pub u32);
-
-impl Default for MinCount {
-    fn default() -> Self {
-        Self(1)
-    }
-}
+count!(
+    MinCount,
+    "`min_count`",
+    1,
+    "How many calls there must be, at least 1."
+);
+count!(AtStep, "`at_step`", 0, "A step, counted from 0.");
+count!(
+    BeforeStep,
+    "`before_step`",
+    1,
+    "A step that is not reached, at least 1."
+);
 
 impl MinCount {
     fn is_one(&self) -> bool {
         self.0 == 1
-    }
-}
-
-impl<'de> Deserialize<'de> for MinCount {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        whole_number(deserializer, "`min_count`", 1).map(Self)
-    }
-}
-
-impl<'de> Deserialize<'de> for AtStep {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        whole_number(deserializer, "`at_step`", 0).map(Self)
-    }
-}
-
-impl<'de> Deserialize<'de> for BeforeStep {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        whole_number(deserializer, "`before_step`", 1).map(Self)
     }
 }

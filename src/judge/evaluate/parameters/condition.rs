@@ -5,19 +5,20 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::marker::PhantomData;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor};
-use serde::ser::SerializeMap;
+use schemars::{JsonSchema, Schema, json_schema};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::{Number, Value};
+use serde_json::{Map, Number, Value};
+use text::abbreviated;
 use text::decimal::Decimal;
-use text::{abbreviated, nearest};
 
+use super::field_aliases::Hinted;
+use super::optional::written;
 use super::pattern::Pattern;
 use crate::evaluate::comparison::captured::{CapturedValues, Tri};
-use crate::evaluate::comparison::value_path::{PathValues, ValuePath, is_one_of};
+use crate::evaluate::comparison::value_path::{PathValues, ValuePath};
 use crate::extract::equality;
 
 /// Conditions by path; all of them must hold.
@@ -63,6 +64,10 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 ///   it: a transfer whose amount is written differently does not pass.
 /// - `args: { x: "^y" }` beside `where` matches texts only.
 ///
+/// Patterns of calls stand in `tool_calls`, in `constraints` and in `ignore` of `efficiency`. With
+/// `explain.values: true` explanations show a value as JSON: the text `"1000"` has quotes, the number
+/// has none.
+///
 /// What is known of a value decides what is known of a condition:
 ///
 /// | evidence | answer |
@@ -82,281 +87,185 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 ///
 /// A value that was cut is read as its beginning. If a sender writes one key twice, the second of
 /// which is behind the cut, the first counts.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Condition(Vec<Operator>);
-
-#[derive(Debug, Clone, PartialEq)]
-enum Operator {
-    Equals(Value),
-    NotEquals(Value),
-    In(Vec<Value>),
-    NotIn(Vec<Value>),
-    Gt(DecimalBound),
-    Gte(DecimalBound),
-    Lt(DecimalBound),
-    Lte(DecimalBound),
-    Regex(Pattern),
-    Contains(String),
-    NotContains(String),
-    Exists(bool),
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, remote = "Self", deny_unknown_fields)]
+#[schemars(transform = with_short_forms)]
+pub struct Condition {
+    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Value")]
+    equals: Option<Value>,
+    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Value")]
+    not_equals: Option<Value>,
+    #[serde(rename = "in")]
+    #[serde(deserialize_with = "one_of", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<Value>", length(min = 1))]
+    one_of: Option<Vec<Value>>,
+    #[serde(deserialize_with = "not_in", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<Value>", length(min = 1))]
+    not_in: Option<Vec<Value>>,
+    #[serde(deserialize_with = "gt", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "DecimalBound")]
+    gt: Option<DecimalBound>,
+    #[serde(deserialize_with = "gte", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "DecimalBound")]
+    gte: Option<DecimalBound>,
+    #[serde(deserialize_with = "lt", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "DecimalBound")]
+    lt: Option<DecimalBound>,
+    #[serde(deserialize_with = "lte", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "DecimalBound")]
+    lte: Option<DecimalBound>,
+    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Pattern")]
+    regex: Option<Pattern>,
+    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    contains: Option<String>,
+    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    not_contains: Option<String>,
+    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "bool")]
+    exists: Option<bool>,
+    /// The key under which serde_json passes on a number that no primitive type holds.
+    #[serde(rename = "$serde_json::private::Number", skip_serializing)]
+    #[schemars(skip)]
+    number: Option<String>,
 }
 
 /// A number as it was written: a JSON number, or a text that is one.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(inline, extend("type" = ["number", "string"]))]
 pub(crate) struct DecimalBound(Value);
 
-/// Why it is not known whether values satisfy a condition.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Doubts {
-    /// A value is no number where an order is asked.
-    pub(crate) no_number: bool,
-    /// A value cannot be compared.
-    pub(crate) incomparable: bool,
-    /// A value lies behind a cut.
-    pub(crate) cut: bool,
-}
+type HoldsFor = fn(Ordering) -> bool;
 
-impl Doubts {
-    /// Notes them for a call whose answer they keep open.
-    pub(crate) fn note(self, call_idx: usize, path: &ValuePath, captured: &mut CapturedValues<'_>) {
-        if self.no_number {
-            captured.note_no_number(call_idx, path);
-        }
-        if self.incomparable {
-            captured.note_incomparable(call_idx);
-        }
-        if self.cut {
-            captured.note_cut(call_idx);
-        }
-    }
-}
+/// The call whose value is looked at, and the path of the value.
+type Place<'p> = (usize, &'p ValuePath);
 
 impl Condition {
-    /// Do these values satisfy it? Some of them may be incomplete.
+    fn equal_to(value: Value) -> Self {
+        Self {
+            equals: Some(value),
+            ..Self::default()
+        }
+    }
+
+    /// Do the values at the path satisfy it?
     pub(crate) fn fit(
         &self,
         found: &PathValues<'_>,
-        incomplete: &[&Value],
+        place: Place<'_>,
         captured: &mut CapturedValues<'_>,
-    ) -> (Tri, Doubts) {
-        let mut doubts = Doubts::default();
-        let behind_cut = if found.is_open { Tri::Maybe } else { Tri::No };
-        let exists = (found.values.iter())
-            .map(|value| Tri::from(!value.is_null()))
-            .fold(behind_cut, Tri::max);
-        let mut of_value = |operator: &Operator, value: &Value| {
-            let is_cut = is_one_of(value, incomplete);
-            doubts.cut |= is_cut;
-            operator.fit(value, is_cut, captured, &mut doubts)
-        };
-        let is_of_all = |operator: &&Operator| operator.is_of_all_values();
-        let mut answer = Tri::Yes;
-        for operator in self.0.iter().filter(is_of_all) {
-            let holds = match operator {
-                Operator::Exists(_) => !exists,
-                _ => {
-                    let values = found.values.iter().filter(|value| !value.is_null());
-                    let fits = values.map(|value| of_value(operator, value));
-                    exists.min(!fits.fold(behind_cut, Tri::max))
-                }
-            };
-            answer = answer.min(holds);
-        }
-        if !self.0.iter().all(|operator| operator.is_of_all_values()) {
-            let mut some = behind_cut;
+    ) -> Tri {
+        captured.forgetting(|captured| {
+            let behind_cut = if found.is_open { Tri::Maybe } else { Tri::No };
+            if found.is_cut() {
+                captured.note_cut(place.0);
+            }
+            let (mut exists, mut some, mut hit) = (behind_cut, behind_cut, behind_cut);
             for value in &found.values {
-                let operators = self
-                    .0
-                    .iter()
-                    .filter(|operator| !operator.is_of_all_values());
-                let fits = operators.map(|operator| of_value(operator, value));
-                some = some.max(fits.min().unwrap_or(Tri::Yes));
-                if some == Tri::Yes {
-                    break;
+                let is_cut = found.is_incomplete(value);
+                if !captured.spend_searching(self.cost(value)) {
+                    return Tri::Maybe;
+                }
+                some = some.max(self.is_satisfied(value, is_cut, place, captured));
+                if !value.is_null() {
+                    exists = Tri::Yes;
+                    hit = hit.max(self.is_hit(value, is_cut, place, captured));
                 }
             }
-            answer = answer.min(some);
-        }
-        doubts.cut |= found.is_open;
-        (answer, doubts)
-    }
-
-    /// Is it satisfied where there is no value?
-    pub(crate) fn asks_for_absence(&self) -> bool {
-        self.0.contains(&Operator::Exists(false))
-    }
-
-    /// An operator on texts and a list or map that it never matches, where a text would have
-    /// changed the answer.
-    pub(crate) fn unreadable<'v>(
-        &self,
-        values: &[&'v Value],
-        holds: Tri,
-    ) -> Option<(&'static str, &'v Value)> {
-        let operator = self.0.iter().find(|operator| match operator {
-            Operator::Regex(_) | Operator::Contains(_) => holds != Tri::Yes,
-            Operator::NotContains(_) => holds != Tri::No,
-            _ => false,
-        })?;
-        let mut values = values.iter();
-        let value = values.find(|value| value.is_array() || value.is_object())?;
-        Some((operator.name(), value))
-    }
-
-    /// The pattern under `regex`.
-    pub(crate) fn pattern_mut(&mut self) -> Option<&mut Pattern> {
-        self.0.iter_mut().find_map(|operator| match operator {
-            Operator::Regex(pattern) => Some(pattern),
-            _ => None,
+            let existence = self
+                .exists
+                .map(|asked| if asked { exists } else { !exists });
+            let asks_of_some = self.allowed().is_some()
+                || self.regex.is_some()
+                || self.contains.is_some()
+                || self.bounds().next().is_some();
+            let bars = self.excluded().is_some() || self.not_contains.is_some();
+            let answers = [
+                existence,
+                asks_of_some.then_some(some),
+                bars.then(|| exists.min(!hit)),
+            ];
+            answers.into_iter().flatten().min().unwrap_or(Tri::Yes)
         })
     }
 
-    /// Each operator and its value, for details.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = (&'static str, Value)> {
-        self.0
-            .iter()
-            .map(|operator| (operator.name(), operator.value()))
+    /// The values under `equals` and `in`, if either is asked.
+    fn allowed(&self) -> Option<impl Iterator<Item = &Value>> {
+        any_of(&self.equals, &self.one_of)
     }
 
-    /// A text that YAML 1.1 takes for a boolean. In capitals it is rather a code, such as Norway's.
-    pub(crate) fn yaml_boolean(&self) -> Option<&str> {
-        let is_boolean = |text: &&str| matches!(*text, "yes" | "no" | "on" | "off");
-        self.0.iter().find_map(|operator| match operator {
-            Operator::Equals(value) | Operator::NotEquals(value) => {
-                value.as_str().filter(is_boolean)
-            }
-            Operator::In(values) | Operator::NotIn(values) => {
-                values.iter().filter_map(Value::as_str).find(is_boolean)
-            }
-            _ => None,
-        })
+    /// The values under `not_equals` and `not_in`, if either is asked.
+    fn excluded(&self) -> Option<impl Iterator<Item = &Value>> {
+        any_of(&self.not_equals, &self.not_in)
     }
 
-    /// A condition that no value satisfies, or that says one thing twice.
-    fn contradiction(&self) -> Option<String> {
-        let bounds = |of: fn(&Operator) -> Option<(&DecimalBound, bool)>| {
-            self.0.iter().filter_map(of).collect::<Vec<_>>()
-        };
-        let lower = bounds(|operator| match operator {
-            Operator::Gt(bound) => Some((bound, true)),
-            Operator::Gte(bound) => Some((bound, false)),
-            _ => None,
-        });
-        let upper = bounds(|operator| match operator {
-            Operator::Lt(bound) => Some((bound, true)),
-            Operator::Lte(bound) => Some((bound, false)),
-            _ => None,
-        });
-        let (mut allowed, mut excluded) = (Vec::new(), Vec::new());
-        for operator in &self.0 {
-            match operator {
-                Operator::Equals(value) => allowed.push(value),
-                Operator::In(list) => allowed.extend(list),
-                Operator::NotEquals(value) => excluded.push(value),
-                Operator::NotIn(list) => excluded.extend(list),
-                _ => {}
-            }
-        }
-        let is_excluded = |value: &&Value| {
-            let mut excluded = excluded.iter();
-            excluded.any(|other| equality::equal(other, value) == Some(true))
-        };
-        let mut of_some = self
-            .0
-            .iter()
-            .filter(|operator| !operator.is_of_all_values());
-        if self.asks_for_absence() && self.0.len() > 1 {
-            return Some(
-                "`exists: false` holds where there is no value, and nothing else does: write it \
-                 alone"
-                    .to_owned(),
-            );
-        }
-        if !allowed.is_empty() && (of_some.nth(1).is_some() || allowed.iter().all(is_excluded)) {
-            return Some(
-                "`equals` and `in` name every value that is asked for, so another operator says \
-                 nothing more or excludes them all: leave it out"
-                    .to_owned(),
-            );
-        }
-        match (lower.as_slice(), upper.as_slice()) {
-            ([_, _, ..], _) => Some("`gt` and `gte` are two lower bounds: keep one".to_owned()),
-            (_, [_, _, ..]) => Some("`lt` and `lte` are two upper bounds: keep one".to_owned()),
-            ([(low, is_above)], [(high, is_below)]) => {
-                let is_empty = match low.number().cmp(&high.number()) {
-                    Ordering::Less => false,
-                    Ordering::Equal => *is_above || *is_below,
-                    Ordering::Greater => true,
-                };
-                is_empty.then(|| {
-                    let (above, below) = (
-                        if *is_above { "above" } else { "at least" },
-                        if *is_below { "below" } else { "at most" },
-                    );
-                    let (low, high) = (low.text(), high.text());
-                    let remedy =
-                        if low == high { "write `gte` and `lte`" } else { "exchange the two" };
-                    format!("no number is {above} {low} and {below} {high}: {remedy}")
-                })
-            }
-            _ if self.0.is_empty() => Some(format!(
-                "nothing is asked for: write a value, a list of values, or one of {}",
-                quoted(&OPERATORS)
-            )),
-            _ => None,
-        }
-    }
-}
-
-impl Operator {
-    /// Is it about all values at the path, not about some?
-    fn is_of_all_values(&self) -> bool {
-        matches!(
-            self,
-            Self::NotEquals(_) | Self::NotIn(_) | Self::NotContains(_) | Self::Exists(false)
-        )
+    /// The bounds, and the order in which a number must stand to each.
+    fn bounds(&self) -> impl Iterator<Item = (&DecimalBound, HoldsFor)> {
+        let bounds = [
+            (&self.gt, Ordering::is_gt as HoldsFor),
+            (&self.gte, Ordering::is_ge),
+            (&self.lt, Ordering::is_lt),
+            (&self.lte, Ordering::is_le),
+        ];
+        let bounds = bounds.into_iter();
+        bounds.filter_map(|(bound, holds)| Some((bound.as_ref()?, holds)))
     }
 
-    /// Does a value satisfy it? For `not_…`, what is not to be satisfied.
-    fn fit(
+    /// Does one value satisfy all operators that ask for some value?
+    fn is_satisfied(
         &self,
         value: &Value,
         is_cut: bool,
+        (call_idx, path): Place<'_>,
         captured: &mut CapturedValues<'_>,
-        doubts: &mut Doubts,
     ) -> Tri {
-        let is_left = captured.spend_searching(self.cost(value));
-        match self {
-            _ if !is_left => Tri::Maybe,
-            Self::Equals(expected) | Self::NotEquals(expected) => {
-                equals(expected, value, is_cut, doubts)
-            }
-            Self::In(list) | Self::NotIn(list) => {
-                let fits = list
-                    .iter()
-                    .map(|expected| equals(expected, value, is_cut, doubts));
-                fits.max().unwrap_or(Tri::No)
-            }
-            _ if value.is_null() => Tri::No,
-            Self::Exists(_) => Tri::Yes,
-            Self::Gt(bound) => order(bound, value, is_cut, doubts, Ordering::is_gt),
-            Self::Gte(bound) => order(bound, value, is_cut, doubts, Ordering::is_ge),
-            Self::Lt(bound) => order(bound, value, is_cut, doubts, Ordering::is_lt),
-            Self::Lte(bound) => order(bound, value, is_cut, doubts, Ordering::is_le),
-            Self::Regex(pattern) => match text_of(value) {
+        let mut fit = match self.allowed() {
+            Some(allowed) => equals_one(allowed, value, is_cut, call_idx, captured),
+            None => Tri::Yes,
+        };
+        for (bound, holds) in self.bounds() {
+            fit = fit.min(match number_of(value) {
+                _ if is_cut => Tri::Maybe,
+                Some(number) => Tri::from(holds(number.cmp(&bound.number()))),
+                None if value.is_null() => Tri::No,
+                None => {
+                    captured.note_no_number(call_idx, path);
+                    Tri::Maybe
+                }
+            });
+        }
+        if let Some(pattern) = &self.regex {
+            fit = fit.min(match text_of(value) {
                 None => Tri::No,
                 Some(_) if is_cut => Tri::Maybe,
                 Some(text) => {
                     captured.search(pattern.search_cost(&text), || pattern.is_match(&text))
                 }
-            },
-            Self::Contains(part) | Self::NotContains(part) => match text_of(value) {
-                None => Tri::No,
-                Some(text) if text.contains(part) => Tri::Yes,
-                Some(_) if is_cut => Tri::Maybe,
-                Some(_) => Tri::No,
-            },
+            });
         }
+        let part = self.contains.as_ref();
+        fit.min(part.map_or(Tri::Yes, |part| contains(part, value, is_cut)))
+    }
+
+    /// Is one value what no value may be?
+    fn is_hit(
+        &self,
+        value: &Value,
+        is_cut: bool,
+        (call_idx, _): Place<'_>,
+        captured: &mut CapturedValues<'_>,
+    ) -> Tri {
+        let is_excluded = match self.excluded() {
+            Some(excluded) => equals_one(excluded, value, is_cut, call_idx, captured),
+            None => Tri::No,
+        };
+        let part = self.not_contains.as_ref();
+        is_excluded.max(part.map_or(Tri::No, |part| contains(part, value, is_cut)))
     }
 
     /// The work of looking at a value, but for that of a pattern.
@@ -367,73 +276,151 @@ impl Operator {
             Value::Array(items) => items.len(),
             _ => 0,
         };
-        let n_compared = match self {
-            Self::In(list) | Self::NotIn(list) => list.len(),
-            Self::Regex(_) | Self::Exists(_) => return 1,
-            _ => 1,
-        };
+        let lists = self.one_of.iter().chain(&self.not_in);
+        let n_compared = 1 + lists.map(Vec::len).sum::<usize>();
         n_compared.max(length) as u64
     }
 
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Equals(_) => "equals",
-            Self::NotEquals(_) => "not_equals",
-            Self::In(_) => "in",
-            Self::NotIn(_) => "not_in",
-            Self::Gt(_) => "gt",
-            Self::Gte(_) => "gte",
-            Self::Lt(_) => "lt",
-            Self::Lte(_) => "lte",
-            Self::Regex(_) => "regex",
-            Self::Contains(_) => "contains",
-            Self::NotContains(_) => "not_contains",
-            Self::Exists(_) => "exists",
+    /// Is it satisfied where there is no value?
+    pub(crate) fn asks_for_absence(&self) -> bool {
+        self.exists == Some(false)
+    }
+
+    /// An operator on texts and a list or map that it never matches, where a text would have
+    /// changed the answer.
+    pub(crate) fn unreadable<'v>(
+        &self,
+        found: &PathValues<'v>,
+        holds: Tri,
+    ) -> Option<(&'static str, &'v Value)> {
+        let operators = [
+            ("regex", self.regex.is_some() && holds != Tri::Yes),
+            ("contains", self.contains.is_some() && holds != Tri::Yes),
+            (
+                "not_contains",
+                self.not_contains.is_some() && holds != Tri::No,
+            ),
+        ];
+        let (operator, _) = operators
+            .into_iter()
+            .find(|(_, is_undecided)| *is_undecided)?;
+        let is_no_text = |value: &&Value| value.is_array() || value.is_object();
+        let value = found.present().find(is_no_text)?;
+        Some((operator, value))
+    }
+
+    /// The pattern under `regex`.
+    pub(crate) fn pattern_mut(&mut self) -> Option<&mut Pattern> {
+        self.regex.as_mut()
+    }
+
+    /// Each operator and its value, for details.
+    pub(crate) fn parts(&self) -> Map<String, Value> {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(parts)) => parts,
+            _ => Map::new(),
         }
     }
 
-    fn value(&self) -> Value {
-        match self {
-            Self::Equals(value) | Self::NotEquals(value) => value.clone(),
-            Self::In(values) | Self::NotIn(values) => values.clone().into(),
-            Self::Gt(bound) | Self::Gte(bound) | Self::Lt(bound) | Self::Lte(bound) => {
-                bound.0.clone()
-            }
-            Self::Regex(pattern) => pattern.as_str().into(),
-            Self::Contains(part) | Self::NotContains(part) => part.as_str().into(),
-            Self::Exists(exists) => (*exists).into(),
-        }
+    /// A text that YAML 1.1 takes for a boolean. In capitals it is rather a code, such as Norway's.
+    pub(crate) fn yaml_boolean(&self) -> Option<&str> {
+        let values = self.allowed().into_iter().flatten();
+        let values = values.chain(self.excluded().into_iter().flatten());
+        let mut texts = values.filter_map(Value::as_str);
+        texts.find(|text| matches!(*text, "yes" | "no" | "on" | "off"))
+    }
+
+    /// A condition that no value satisfies, or that says one thing twice.
+    fn contradiction(&self) -> Option<String> {
+        let parts = self.parts();
+        let n_of_some = parts
+            .keys()
+            .filter(|name| !name.starts_with("not_"))
+            .count();
+        let is_excluded = |value: &Value| {
+            let mut excluded = self.excluded().into_iter().flatten();
+            excluded.any(|other| equality::equal(other, value) == Some(true))
+        };
+        let message = if parts.is_empty() {
+            "nothing is asked for: write a value, a list of values, or operators such as `gt: 5`"
+        } else if self.asks_for_absence() && parts.len() > 1 {
+            "`exists: false` holds where there is no value, and nothing else does: write it alone"
+        } else if (self.allowed())
+            .is_some_and(|mut allowed| n_of_some > 1 || allowed.all(is_excluded))
+        {
+            "`equals` and `in` name every value that is asked for, so another operator says \
+             nothing more or excludes them all: leave it out"
+        } else if self.gt.is_some() && self.gte.is_some() {
+            "`gt` and `gte` are two lower bounds: keep one"
+        } else if self.lt.is_some() && self.lte.is_some() {
+            "`lt` and `lte` are two upper bounds: keep one"
+        } else {
+            return self.gap();
+        };
+        Some(message.to_owned())
+    }
+
+    /// Two bounds with no number between them.
+    fn gap(&self) -> Option<String> {
+        let (low, above) = match (&self.gt, &self.gte) {
+            (Some(low), _) => (low, "above"),
+            (None, low) => (low.as_ref()?, "at least"),
+        };
+        let (high, below) = match (&self.lt, &self.lte) {
+            (Some(high), _) => (high, "below"),
+            (None, high) => (high.as_ref()?, "at most"),
+        };
+        let order = low.number().cmp(&high.number());
+        let takes_both = self.gte.is_some() && self.lte.is_some();
+        let remedy = match order {
+            Ordering::Equal if !takes_both => "write `gte` and `lte`",
+            Ordering::Greater => "exchange the two",
+            _ => return None,
+        };
+        let (low, high) = (low.text(), high.text());
+        Some(format!(
+            "no number is {above} {low} and {below} {high}: {remedy}"
+        ))
     }
 }
 
-/// Equal as JSON; of a text that was cut, its beginning is known.
-fn equals(expected: &Value, value: &Value, is_cut: bool, doubts: &mut Doubts) -> Tri {
-    let may_be_equal = match (expected, value) {
-        (Value::String(expected), Value::String(kept)) => expected.starts_with(kept.as_str()),
-        (Value::Array(_), Value::Array(_)) | (Value::Object(_), Value::Object(_)) => true,
-        _ => false,
-    };
-    if is_cut {
-        return if may_be_equal { Tri::Maybe } else { Tri::No };
-    }
-    let equal = equality::equal(expected, value);
-    doubts.incomparable |= equal.is_none();
-    Tri::from(equal)
+fn any_of<'c>(
+    one: &'c Option<Value>,
+    list: &'c Option<Vec<Value>>,
+) -> Option<impl Iterator<Item = &'c Value>> {
+    let is_any = one.is_some() || list.is_some();
+    is_any.then(|| one.iter().chain(list.iter().flatten()))
 }
 
-fn order(
-    bound: &DecimalBound,
+/// Is the value equal as JSON to one of these? Of a text that was cut, its beginning is known.
+fn equals_one<'e>(
+    mut expected: impl Iterator<Item = &'e Value>,
     value: &Value,
     is_cut: bool,
-    doubts: &mut Doubts,
-    holds: fn(Ordering) -> bool,
+    call_idx: usize,
+    captured: &mut CapturedValues<'_>,
 ) -> Tri {
-    match number_of(value).filter(|_| !is_cut) {
-        Some(number) => Tri::from(holds(number.cmp(&bound.number()))),
-        None => {
-            doubts.no_number |= !is_cut;
-            Tri::Maybe
-        }
+    if is_cut {
+        let may_be_equal = expected.any(|expected| match (expected, value) {
+            (Value::String(expected), Value::String(kept)) => expected.starts_with(kept.as_str()),
+            (Value::Array(_), Value::Array(_)) | (Value::Object(_), Value::Object(_)) => true,
+            _ => false,
+        });
+        return if may_be_equal { Tri::Maybe } else { Tri::No };
+    }
+    let equal = expected.map(|expected| Tri::from(equality::equal(expected, value)));
+    let is_equal = equal.max().unwrap_or(Tri::No);
+    if is_equal == Tri::Maybe {
+        captured.missing.incomparable.get_or_insert(call_idx);
+    }
+    is_equal
+}
+
+fn contains(part: &str, value: &Value, is_cut: bool) -> Tri {
+    match text_of(value) {
+        Some(text) if text.contains(part) => Tri::Yes,
+        Some(_) if is_cut => Tri::Maybe,
+        _ => Tri::No,
     }
 }
 
@@ -476,85 +463,20 @@ impl DecimalBound {
     }
 }
 
-impl Serialize for DecimalBound {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
-    }
-}
-
-impl JsonSchema for DecimalBound {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "DecimalBound".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["number", "string"] })
-    }
-}
-
 /// "gt 1000".
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const MAX_CHARS: usize = 60;
-        for (at, (name, value)) in self.parts().enumerate() {
+        for (at, (name, value)) in self.parts().iter().enumerate() {
             let and = if at == 0 { "" } else { " and " };
-            write!(
-                f,
-                "{and}{name} {}",
-                abbreviated(&value.to_string(), MAX_CHARS)
-            )?;
+            let value = value.to_string();
+            write!(f, "{and}{name} {}", abbreviated(&value, MAX_CHARS))?;
         }
         Ok(())
     }
 }
 
 // === as written ===
-
-const OPERATORS: [&str; 12] = [
-    "equals",
-    "not_equals",
-    "in",
-    "not_in",
-    "gt",
-    "gte",
-    "lt",
-    "lte",
-    "regex",
-    "contains",
-    "not_contains",
-    "exists",
-];
-
-/// Words that people try, and the operators that they mean.
-const SPELLINGS: [(&str, &str); 12] = [
-    ("eq", "equals"),
-    ("is", "equals"),
-    ("ne", "not_equals"),
-    ("one_of", "in"),
-    ("greater_than", "gt"),
-    ("above", "gt"),
-    ("min", "gte"),
-    ("less_than", "lt"),
-    ("below", "lt"),
-    ("max", "lte"),
-    ("matches", "regex"),
-    ("pattern", "regex"),
-];
-
-/// The key under which serde_json passes on a number that no primitive type holds.
-const NUMBER: &str = "$serde_json::private::Number";
-
-fn quoted(words: &[&str]) -> String {
-    words
-        .iter()
-        .map(|word| format!("`{word}`"))
-        .collect::<Vec<_>>()
-        .join(", ")
-}
 
 /// Reads `where`: at least one path.
 pub(crate) fn at_least_one_condition<'de, D: Deserializer<'de>>(
@@ -571,106 +493,49 @@ pub(crate) fn at_least_one_condition<'de, D: Deserializer<'de>>(
     }
 }
 
-/// The name of an operator, or [`NUMBER`].
-struct OperatorName(&'static str);
-
-impl<'de> Deserialize<'de> for OperatorName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NameVisitor;
-        impl Visitor<'_> for NameVisitor {
-            type Value = OperatorName;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an operator")
-            }
-
-            fn visit_str<E: de::Error>(self, word: &str) -> Result<OperatorName, E> {
-                let name = OPERATORS
-                    .into_iter()
-                    .chain([NUMBER])
-                    .find(|name| *name == word);
-                if let Some(name) = name {
-                    return Ok(OperatorName(name));
-                }
-                let meant = SPELLINGS.iter().find(|(spelling, _)| *spelling == word);
-                let meant = meant.map(|(_, name)| *name);
-                Err(match meant.or_else(|| nearest(word, OPERATORS)) {
-                    Some(name) => E::custom(format_args!(
-                        "unknown operator `{word}`: did you mean `{name}`?"
-                    )),
-                    None => E::custom(format_args!(
-                        "unknown operator `{word}`: write one of {}; a key is part of the path, \
-                         such as `args.{word}: …`",
-                        quoted(&OPERATORS)
-                    )),
-                })
-            }
+/// Reads the values of operators and checks them, so that an error is placed at the value.
+macro_rules! checked {
+    ($($read:ident: $type:ty = $check:path, $operator:literal;)+) => {$(
+        fn $read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<$type>, D::Error> {
+            let value = Deserialize::deserialize(value)?;
+            $check($operator, value).map(Some).map_err(de::Error::custom)
         }
-        deserializer.deserialize_identifier(NameVisitor)
-    }
+    )+};
 }
 
-/// Reads a value and checks it, so that an error is placed at the value.
-struct Checked<T, F>(F, PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>, U, F: FnOnce(T) -> Result<U, String>> DeserializeSeed<'de>
-    for Checked<T, F>
-{
-    type Value = U;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<U, D::Error> {
-        let value = T::deserialize(deserializer)?;
-        (self.0)(value).map_err(de::Error::custom)
-    }
+checked! {
+    gt: DecimalBound = DecimalBound::new, "gt";
+    gte: DecimalBound = DecimalBound::new, "gte";
+    lt: DecimalBound = DecimalBound::new, "lt";
+    lte: DecimalBound = DecimalBound::new, "lte";
+    one_of: Vec<Value> = at_least_one, "in";
+    not_in: Vec<Value> = at_least_one, "not_in";
 }
 
-fn read_operator<'de, A: MapAccess<'de>>(
-    name: &'static str,
-    map: &mut A,
-) -> Result<Operator, A::Error> {
-    let bound = |map: &mut A| {
-        map.next_value_seed(Checked(
-            |value| DecimalBound::new(name, value),
-            PhantomData::<Value>,
+fn at_least_one(operator: &str, list: Vec<Value>) -> Result<Vec<Value>, String> {
+    let asks = if operator == "in" { "matches" } else { "excludes" };
+    if list.is_empty() {
+        Err(format!(
+            "`{operator}` {asks} nothing: list at least one value"
         ))
-    };
-    let list = |map: &mut A| {
-        let at_least_one = |list: Vec<Value>| {
-            let asks = if name == "in" { "matches" } else { "excludes" };
-            let why = || format!("`{name}` {asks} nothing: list at least one value");
-            if list.is_empty() { Err(why()) } else { Ok(list) }
-        };
-        map.next_value_seed(Checked(at_least_one, PhantomData))
-    };
-    Ok(match name {
-        "equals" => Operator::Equals(map.next_value()?),
-        "not_equals" => Operator::NotEquals(map.next_value()?),
-        "in" => Operator::In(list(map)?),
-        "not_in" => Operator::NotIn(list(map)?),
-        "gt" => Operator::Gt(bound(map)?),
-        "gte" => Operator::Gte(bound(map)?),
-        "lt" => Operator::Lt(bound(map)?),
-        "lte" => Operator::Lte(bound(map)?),
-        "regex" => Operator::Regex(map.next_value()?),
-        "contains" => Operator::Contains(map.next_value()?),
-        "not_contains" => Operator::NotContains(map.next_value()?),
-        "exists" => Operator::Exists(map.next_value()?),
-        _ => {
-            let number: String = map.next_value()?;
-            let number = number.parse::<Number>().map_err(de::Error::custom)?;
-            Operator::Equals(Value::Number(number))
+    } else {
+        Ok(list)
+    }
+}
+
+/// The short form of `equals`.
+macro_rules! visit_values {
+    ($($visit:ident: $type:ty,)+) => {$(
+        fn $visit<E: de::Error>(self, value: $type) -> Result<Condition, E> {
+            let value = serde_json::to_value(value).map_err(E::custom)?;
+            Ok(Condition::equal_to(value))
         }
-    })
+    )+};
 }
 
 impl<'de> Deserialize<'de> for Condition {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct ConditionVisitor;
-        impl ConditionVisitor {
-            fn equals<E>(value: impl Into<Value>) -> Result<Condition, E> {
-                Ok(Condition(vec![Operator::Equals(value.into())]))
-            }
-        }
         impl<'de> Visitor<'de> for ConditionVisitor {
             type Value = Condition;
 
@@ -678,59 +543,41 @@ impl<'de> Deserialize<'de> for Condition {
                 f.write_str("a value, a list of values, or a map with operators such as `gt`")
             }
 
-            fn visit_bool<E>(self, value: bool) -> Result<Condition, E> {
-                Self::equals(value)
+            visit_values! {
+                visit_bool: bool,
+                visit_u64: u64,
+                visit_i64: i64,
+                visit_u128: u128,
+                visit_i128: i128,
+                visit_f64: f64,
+                visit_str: &str,
             }
 
-            fn visit_u64<E>(self, value: u64) -> Result<Condition, E> {
-                Self::equals(value)
+            fn visit_unit<E>(self) -> Result<Condition, E> {
+                Ok(Condition::equal_to(Value::Null))
             }
 
-            fn visit_i64<E>(self, value: i64) -> Result<Condition, E> {
-                Self::equals(value)
-            }
-
-            fn visit_u128<E: de::Error>(self, value: u128) -> Result<Condition, E> {
-                Self::equals(Number::from_u128(value).map(Value::Number))
-            }
-
-            fn visit_i128<E: de::Error>(self, value: i128) -> Result<Condition, E> {
-                Self::equals(Number::from_i128(value).map(Value::Number))
-            }
-
-            fn visit_f64<E>(self, value: f64) -> Result<Condition, E> {
-                Self::equals(value)
-            }
-
-            fn visit_str<E>(self, value: &str) -> Result<Condition, E> {
-                Self::equals(value)
-            }
-
-            fn visit_unit<E: de::Error>(self) -> Result<Condition, E> {
-                Self::equals(Value::Null)
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Condition, A::Error> {
-                let mut list = Vec::new();
-                while let Some(item) = items.next_element()? {
-                    list.push(item);
-                }
+            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Condition, A::Error> {
+                let list = Vec::deserialize(SeqAccessDeserializer::new(items))?;
                 if list.is_empty() {
-                    Err(de::Error::custom(
+                    return Err(de::Error::custom(
                         "an empty list matches nothing: list at least one value, or write \
                          `equals: []` for the empty list",
-                    ))
-                } else {
-                    Ok(Condition(vec![Operator::In(list)]))
+                    ));
                 }
+                Ok(Condition {
+                    one_of: Some(list),
+                    ..Condition::default()
+                })
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Condition, A::Error> {
-                let mut operators = Vec::new();
-                while let Some(OperatorName(name)) = map.next_key()? {
-                    operators.push(read_operator(name, &mut map)?);
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Condition, A::Error> {
+                let map = MapAccessDeserializer::new(map);
+                let condition = Condition::deserialize(Hinted::new(map))?;
+                if let Some(number) = condition.number {
+                    let number = number.parse::<Number>().map_err(de::Error::custom)?;
+                    return Ok(Condition::equal_to(number.into()));
                 }
-                let condition = Condition(operators);
                 match condition.contradiction() {
                     Some(message) => Err(de::Error::custom(message)),
                     None => Ok(condition),
@@ -743,41 +590,20 @@ impl<'de> Deserialize<'de> for Condition {
 
 impl Serialize for Condition {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for (name, value) in self.parts() {
-            map.serialize_entry(name, &value)?;
-        }
-        map.end()
+        Condition::serialize(self, serializer)
     }
 }
 
-impl JsonSchema for Condition {
-    fn schema_name() -> Cow<'static, str> {
-        "Condition".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let bound = DecimalBound::json_schema(generator);
-        let list = json_schema!({ "type": "array", "minItems": 1 });
-        let text = json_schema!({ "type": "string" });
-        json_schema!({
-            "description": "What the values at a path must satisfy: a value that one of them \
-                            equals, a list that holds one of them, or operators.",
-            "anyOf": [
-                { "type": ["string", "number", "boolean", "null"] },
-                list,
-                {
-                    "type": "object",
-                    "minProperties": 1,
-                    "additionalProperties": false,
-                    "properties": {
-                        "equals": true, "not_equals": true, "in": list, "not_in": list,
-                        "gt": bound, "gte": bound, "lt": bound, "lte": bound,
-                        "regex": generator.subschema_for::<Pattern>(),
-                        "contains": text, "not_contains": text, "exists": { "type": "boolean" },
-                    },
-                },
-            ],
-        })
-    }
+fn with_short_forms(operators: &mut Schema) {
+    operators.remove("description");
+    operators.insert("minProperties".to_owned(), 1.into());
+    *operators = json_schema!({
+        "description": "What the values at a path must satisfy: a value that one of them equals, \
+                        a list that holds one of them, or operators.",
+        "anyOf": [
+            { "type": ["string", "number", "boolean", "null"] },
+            { "type": "array", "minItems": 1 },
+            operators,
+        ],
+    });
 }

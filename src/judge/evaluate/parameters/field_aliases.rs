@@ -7,6 +7,7 @@ use std::fmt;
 use serde::Deserializer;
 use serde::de::{self, DeserializeSeed, MapAccess, Visitor};
 use serde::forward_to_deserialize_any;
+use text::nearest;
 
 /// Another spelling, and the fields that could be meant: the first of them that this struct has.
 const SPELLINGS: &[(&str, &[&str])] = &[
@@ -28,6 +29,30 @@ const SPELLINGS: &[(&str, &[&str])] = &[
         &["expected_output", "tool_calls_order", "tool_calls"],
     ),
     ("forbidden", &["disallowed"]),
+    ("max_llm_calls", &["max_model_calls"]),
+    ("max_turns", &["max_model_calls"]),
+    ("max_prompt_tokens", &["max_input_tokens"]),
+    ("max_completion_tokens", &["max_output_tokens"]),
+    ("max_total_tokens", &["max_tokens"]),
+    ("eq", &["equals"]),
+    ("=", &["equals"]),
+    ("==", &["equals"]),
+    ("is", &["equals"]),
+    ("ne", &["not_equals"]),
+    ("!=", &["not_equals"]),
+    ("one_of", &["in"]),
+    ("greater_than", &["gt"]),
+    ("above", &["gt"]),
+    (">", &["gt"]),
+    (">=", &["gte"]),
+    ("min", &["gte"]),
+    ("less_than", &["lt"]),
+    ("below", &["lt"]),
+    ("<", &["lt"]),
+    ("<=", &["lte"]),
+    ("max", &["lte"]),
+    ("matches", &["regex"]),
+    ("pattern", &["regex"]),
 ];
 
 /// Fields that belong elsewhere.
@@ -96,6 +121,18 @@ fn refused_count(key: &str, fields: &[&str]) -> Option<String> {
     Some(match own {
         Some((own, _)) => format!("`{key}` is for `{template}`: this rule has `{own}`"),
         None => format!("`{key}` is for `{template}`: leave it out here"),
+    })
+}
+
+/// Why a word is no operator of a condition, if these fields are operators.
+fn refused_operator(word: &str, fields: &[&str]) -> Option<String> {
+    let near = || nearest(word, fields.iter().copied());
+    (fields.contains(&"not_contains")).then(|| match near() {
+        Some(operator) => format!("unknown operator `{word}`: did you mean `{operator}`?"),
+        None => format!(
+            "unknown operator `{word}`: write one such as `gt`, `in` or `contains`; a key is part \
+             of the path, such as `args.{word}: …`"
+        ),
     })
 }
 
@@ -243,7 +280,8 @@ impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for Key<K> {
             if let Some((_, message)) = PLACES.iter().find(|(word, _)| *word == key) {
                 return Err(E::custom(message));
             }
-            if let Some(message) = refused_count(key, self.fields) {
+            let refused = refused_operator(key, self.fields);
+            if let Some(message) = refused.or_else(|| refused_count(key, self.fields)) {
                 return Err(E::custom(message));
             }
             return Err(E::unknown_field(key, self.fields));

@@ -75,16 +75,36 @@ pub(crate) fn whole_number<'de, D: Deserializer<'de>>(
     deserializer.deserialize_any(NumberVisitor(field, least))
 }
 
-/// A number that is not to be exceeded, 0 or more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(transparent)]
-pub struct Most(pub u32);
+/// Defines a whole number of a field, which is the least one if left out.
+macro_rules! count {
+    ($name:ident, $field:literal, $least:literal, $doc:literal) => {
+        #[doc = $doc]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
+        #[serde(transparent)]
+        pub struct $name(#[schemars(range(min = $least))] pub u32);
 
-impl<'de> Deserialize<'de> for Most {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        whole_number(deserializer, "a limit", 0).map(Self)
-    }
+        impl Default for $name {
+            fn default() -> Self {
+                Self($least)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                $crate::evaluate::parameters::limits::whole_number(deserializer, $field, $least)
+                    .map(Self)
+            }
+        }
+    };
 }
+pub(crate) use count;
+
+count!(
+    Most,
+    "a limit",
+    0,
+    "A number that is not to be exceeded, 0 or more."
+);
 
 /// A duration that is not zero: `500ms`, `2s`, `15m`, `1h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -461,6 +461,13 @@ impl fmt::Debug for Pattern {
     }
 }
 
+/// As code.
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&text::code(&self.source))
+    }
+}
+
 impl From<String> for Pattern {
     fn from(source: String) -> Self {
         Self {

@@ -12,7 +12,7 @@ use text::nearest;
 use super::call_pattern::{CallPattern, Calls};
 use super::condition::DecimalBound;
 use super::field_aliases::read_with_hints;
-use super::limits::{Period, whole_number};
+use super::limits::{Period, count};
 use super::optional::written;
 use super::pattern::PlacedPattern;
 use super::same::{Same, at_least_one_path};
@@ -175,11 +175,8 @@ pub struct Edge {
     /// The calls it is about.
     pub a: Calls,
     /// The verdict where calls overlap so that the rule is kept in some orders only.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "written")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Overlap")]
     pub overlap: Option<Overlap>,
 }
@@ -193,19 +190,13 @@ pub struct Unordered {
     /// The second kind of calls.
     pub b: Calls,
     /// Most time between the end of the earlier call and the start of the later.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "written")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Period")]
     pub within: Option<Period>,
     /// Where both calls must agree.
-    #[serde(
-        default,
-        deserialize_with = "at_least_one_path",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(default, deserialize_with = "at_least_one_path")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
     pub same: Vec<Same>,
 }
@@ -219,27 +210,18 @@ pub struct Ordered {
     /// The calls that come second.
     pub b: Calls,
     /// Most time between the end of the earlier call and the start of the later.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "written")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Period")]
     pub within: Option<Period>,
     /// Where both calls must agree.
-    #[serde(
-        default,
-        deserialize_with = "at_least_one_path",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(default, deserialize_with = "at_least_one_path")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
     pub same: Vec<Same>,
     /// The verdict where calls overlap so that the rule is kept in some orders only.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "written")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Overlap")]
     pub overlap: Option<Overlap>,
 }
@@ -256,19 +238,13 @@ pub struct TotalOf {
     #[serde(deserialize_with = "max_of_sum")]
     pub(crate) max: DecimalBound,
     /// How long before a call the others may have started that are added to it.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "written")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Period")]
     pub within: Option<Period>,
     /// Where calls must agree to be added up.
-    #[serde(
-        default,
-        deserialize_with = "own_paths",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(default, deserialize_with = "own_paths")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
     pub same: Vec<Same>,
 }
@@ -282,7 +258,7 @@ fn own_paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Same>, D:
     let same = at_least_one_path(deserializer)?;
     if same
         .iter()
-        .all(|same| same.a == same.b && same.copied.is_none())
+        .all(|same| same.a == same.b && same.copied().is_none())
     {
         Ok(same)
     } else {
@@ -380,27 +356,6 @@ impl Rule {
 
 // === counts ===
 
-macro_rules! count {
-    ($name:ident, $field:literal, $least:literal, $doc:literal) => {
-        #[doc = $doc]
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-        #[serde(transparent)]
-        pub struct $name(#[schemars(range(min = $least))] pub u32);
-
-        impl Default for $name {
-            fn default() -> Self {
-                Self($least)
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                whole_number(deserializer, $field, $least).map(Self)
-            }
-        }
-    };
-}
-
 count!(Min, "`min`", 1, "How many calls there must be, at least 1.");
 count!(Max, "`max`", 0, "How many calls there may be.");
 count!(
@@ -413,85 +368,75 @@ count!(
 // === words that are no template ===
 
 /// Words that people try, and what to write.
-const REWRITES: &[(&str, &str)] = &[
+const REWRITES: &[(&[&str], &str)] = &[
     (
-        "choice",
+        &["choice"],
         "write `existence: { a: \"^(x|y)$\" }`, with both names in one pattern",
     ),
     (
-        "exclusive_choice",
+        &["exclusive_choice"],
         "write two rules, `existence: { a: \"^(x|y)$\" }` and `not_coexistence: { a: \"^x$\", b: \
          \"^y$\" }`",
     ),
     (
-        "not_response",
+        &[
+            "not_response",
+            "not_precedence",
+            "alternate_not_succession",
+            "not_alternate_succession",
+            "not_before",
+        ],
         "write `not_succession`, which forbids an a before a b",
     ),
     (
-        "not_precedence",
-        "write `not_succession`, which forbids an a before a b",
+        &[
+            "not_chain",
+            "chain_not_succession",
+            "nonchainsuccession",
+            "not_chain_response",
+            "not_chain_precedence",
+        ],
+        "write `not_chain_succession`",
     ),
-    ("not_chain", "write `not_chain_succession`"),
-    ("chain_not_succession", "write `not_chain_succession`"),
+    (&["not_existence", "never", "forbidden"], "write `absence`"),
+    (&["nonsuccession"], "write `not_succession`"),
     (
-        "alternate_not_succession",
-        "write `not_succession`, which forbids an a before a b",
+        &[
+            "noncoexistence",
+            "not_responded_existence",
+            "not_co_existence",
+        ],
+        "write `not_coexistence`",
     ),
+    (&["altresponse"], "write `alternate_response`"),
+    (&["altprecedence"], "write `alternate_precedence`"),
+    (&["altsuccession"], "write `alternate_succession`"),
     (
-        "not_alternate_succession",
-        "write `not_succession`, which forbids an a before a b",
-    ),
-    ("not_existence", "write `absence`"),
-    ("nonsuccession", "write `not_succession`"),
-    ("nonchainsuccession", "write `not_chain_succession`"),
-    ("noncoexistence", "write `not_coexistence`"),
-    ("altresponse", "write `alternate_response`"),
-    ("altprecedence", "write `alternate_precedence`"),
-    ("altsuccession", "write `alternate_succession`"),
-    (
-        "exactly_one",
+        &["exactly_one", "exactly_once"],
         "write `exactly`, whose `count` is 1 if left out",
     ),
-    ("not_chain_response", "write `not_chain_succession`"),
-    ("not_chain_precedence", "write `not_chain_succession`"),
-    ("not_responded_existence", "write `not_coexistence`"),
-    ("co_existence", "write `coexistence`"),
-    ("not_co_existence", "write `not_coexistence`"),
+    (&["co_existence"], "write `coexistence`"),
     (
-        "before",
+        &["before", "requires"],
         "write `precedence: { a, b }`, which asks for an a before each b",
     ),
     (
-        "after",
+        &["after"],
         "write `response: { a, b }`, which asks for a b after each a",
     ),
     (
-        "requires",
-        "write `precedence: { a, b }`, which asks for an a before each b",
-    ),
-    (
-        "next",
+        &["next"],
         "write `chain_response: { a, b }`, which asks for a b right after each a",
     ),
-    ("first", "write `init`"),
-    ("last", "write `end`"),
-    ("never", "write `absence`"),
-    ("eventually", "write `existence`"),
-    ("participation", "write `existence`"),
-    ("at_least_one", "write `existence`"),
-    ("at_most_one", "write `absence` with `max: 1`"),
+    (&["first"], "write `init`"),
+    (&["last"], "write `end`"),
     (
-        "not_before",
-        "write `not_succession`, which forbids an a before a b",
+        &["eventually", "participation", "at_least_one", "required"],
+        "write `existence`",
     ),
-    ("forbidden", "write `absence`"),
-    ("required", "write `existence`"),
-    ("at_least", "write `existence` with `min`"),
-    ("at_most", "write `absence` with `max`"),
-    (
-        "exactly_once",
-        "write `exactly`, whose `count` is 1 if left out",
-    ),
+    (&["at_most_one"], "write `absence` with `max: 1`"),
+    (&["at_least"], "write `existence` with `min`"),
+    (&["at_most"], "write `absence` with `max`"),
 ];
 
 /// The templates that forbid something of two kinds of calls.
@@ -570,7 +515,7 @@ impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for Word<S> {
     }
 
     fn visit_str<E: de::Error>(self, word: &str) -> Result<S::Value, E> {
-        let known = REWRITES.iter().find(|(known, _)| *known == word);
+        let known = REWRITES.iter().find(|(words, _)| words.contains(&word));
         let is_new_ban = || word.starts_with("not_") && nearest(word, BANS).is_none();
         let rewrite = match known {
             Some((_, rewrite)) => *rewrite,

@@ -1,47 +1,71 @@
 //! Where two calls must agree, as `same` lists it. Knows how it is written, not what agrees.
 
-use std::borrow::Cow;
 use std::fmt;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::{JsonSchema, Schema, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use text::code;
+use text::{code, counted};
 
 use super::field_aliases::Hinted;
 use super::limits::whole_number;
 use super::optional::written;
-use crate::evaluate::comparison::captured::{CapturedValues, MAX_SEARCH, Read, Tri};
+use crate::evaluate::comparison::captured::{CapturedValues, MAX_SEARCH, Tri};
 use crate::evaluate::comparison::copies::{Copied, Source, TextLeaves};
 use crate::evaluate::comparison::value_path::ValuePath;
 use crate::extract::Trajectory;
 
 /// Where two calls must agree: a path for both, or a path each.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self", deny_unknown_fields)]
+#[schemars(inline, transform = or_one_path)]
 pub struct Same {
-    /// The path in the first kind of call.
+    /// The path in `a`.
     pub(crate) a: ValuePath,
-    /// The path in the second.
+    /// The path in `b`.
     pub(crate) b: ValuePath,
-    /// The copy that both have in common; `None` if they share a value.
-    pub(crate) copied: Option<Copied>,
+    /// What they must have in common.
+    #[serde(default, skip_serializing_if = "Compare::is_equal")]
+    compare: Compare,
+    /// The least length of a shared text, in characters.
+    #[serde(default, deserialize_with = "written")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "MinLength")]
+    min_length: Option<MinLength>,
 }
 
 impl Same {
+    /// The copy that both must have in common; `None` if they must share a value.
+    pub(crate) fn copied(&self) -> Option<Copied> {
+        match self.compare {
+            Compare::Equal => None,
+            Compare::AInB => Some(Copied::AInB),
+            Compare::BInA => Some(Copied::BInA),
+            Compare::SharedText => {
+                let least = self
+                    .min_length
+                    .map_or(DEFAULT_LENGTH, |least| least.0 as usize);
+                Some(Copied::Shared(least))
+            }
+        }
+    }
+
     /// "the same `args.path`", or "a literal copy of `result` in `args.body`", of so many
     /// characters if that is known.
     pub(crate) fn describe(&self, n_chars: Option<usize>) -> String {
         let (a, b) = (code(self.a.as_str()), code(self.b.as_str()));
-        let (of, place) = match self.copied {
+        let copied = self.copied();
+        let (of, place) = match copied {
             None if self.a == self.b => return format!("the same {a}"),
             None => return format!("the same {b} as {a}"),
             Some(Copied::BInA) => (b, a),
             Some(_) => (a, b),
         };
-        match (n_chars, self.copied) {
+        match (n_chars, copied) {
             (Some(n_chars), _) => {
-                format!("a literal copy of {n_chars} characters of {of} in {place}")
+                let characters = counted(n_chars, "character", "characters");
+                format!("a literal copy of {characters} of {of} in {place}")
             }
             (None, Some(Copied::Shared(least))) => {
                 format!("a literal copy of at least {least} characters of {of} in {place}")
@@ -52,32 +76,13 @@ impl Same {
 
     /// The copy between two calls, as far as their values are there.
     pub(crate) fn n_copied(&self, [a, b]: [usize; 2], trajectory: &Trajectory) -> Option<usize> {
-        let copied = self.copied?;
+        let copied = self.copied()?;
         let mut captured = CapturedValues::within(trajectory, MAX_SEARCH / 8);
-        let a = texts(&self.a, a, &mut captured)?;
-        let b = texts(&self.b, b, &mut captured)?;
+        let a = TextLeaves::new(&captured.at(a, &self.a)?);
+        let b = TextLeaves::new(&captured.at(b, &self.b)?);
         let spend = &mut |cost| captured.spend(cost);
         let (is_copied, n_chars) = Source::new(copied, &a, spend).copy_in(&b, spend)?;
         (is_copied == Tri::Yes).then_some(n_chars)
-    }
-}
-
-/// The texts of a call at a path, and whether its value is known in part only; `None` where nothing
-/// is known.
-pub(crate) fn texts<'a>(
-    path: &ValuePath,
-    call_idx: usize,
-    captured: &mut CapturedValues<'a>,
-) -> Option<TextLeaves<'a>> {
-    match captured.read(call_idx, path.of_result) {
-        Read::Whole(value) => Some(TextLeaves::new(&path.follow(value, &[]), &[])),
-        Read::Beginning(beginning) => {
-            let incomplete = beginning.incomplete();
-            let found = path.follow(beginning.json(), &incomplete);
-            Some(TextLeaves::new(&found, &incomplete).into_owned())
-        }
-        Read::None => Some(TextLeaves::default()),
-        Read::Unknown => None,
     }
 }
 
@@ -95,28 +100,6 @@ pub(crate) fn at_least_one_path<'de, D: Deserializer<'de>>(
     } else {
         Ok(same)
     }
-}
-
-/// Where two calls must agree, a path each.
-#[derive(Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "Same")]
-struct PathEach {
-    /// The path in `a`.
-    a: ValuePath,
-    /// The path in `b`.
-    b: ValuePath,
-    /// What they must have in common.
-    #[serde(default, skip_serializing_if = "Compare::is_equal")]
-    compare: Compare,
-    /// The least length of a shared text, in characters.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(with = "MinLength")]
-    min_length: Option<MinLength>,
 }
 
 /// What two calls must have in common at their paths.
@@ -170,32 +153,19 @@ impl<'de> Deserialize<'de> for Same {
                 Ok(Same {
                     a: path.clone(),
                     b: path,
-                    copied: None,
+                    compare: Compare::Equal,
+                    min_length: None,
                 })
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Same, A::Error> {
-                let map = Hinted::new(MapAccessDeserializer::new(map));
-                let PathEach {
-                    a,
-                    b,
-                    compare,
-                    min_length,
-                } = PathEach::deserialize(map)?;
-                let copied = match (compare, min_length) {
-                    (Compare::SharedText, least) => Some(Copied::Shared(
-                        least.map_or(DEFAULT_LENGTH, |least| least.0 as usize),
-                    )),
-                    (_, Some(_)) => {
-                        return Err(de::Error::custom(
-                            "`min_length` is for `compare: shared_text`: leave it out",
-                        ));
-                    }
-                    (Compare::Equal, None) => None,
-                    (Compare::AInB, None) => Some(Copied::AInB),
-                    (Compare::BInA, None) => Some(Copied::BInA),
-                };
-                Ok(Same { a, b, copied })
+                let same = Same::deserialize(Hinted::new(MapAccessDeserializer::new(map)))?;
+                if same.min_length.is_some() && same.compare != Compare::SharedText {
+                    return Err(de::Error::custom(
+                        "`min_length` is for `compare: shared_text`: leave it out",
+                    ));
+                }
+                Ok(same)
             }
         }
         deserializer.deserialize_any(SameVisitor)
@@ -204,34 +174,11 @@ impl<'de> Deserialize<'de> for Same {
 
 impl Serialize for Same {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { a, b, copied } = self.clone();
-        let (compare, min_length) = match copied {
-            None => (Compare::Equal, None),
-            Some(Copied::AInB) => (Compare::AInB, None),
-            Some(Copied::BInA) => (Compare::BInA, None),
-            Some(Copied::Shared(least)) => (Compare::SharedText, Some(MinLength(least as u32))),
-        };
-        PathEach {
-            a,
-            b,
-            compare,
-            min_length,
-        }
-        .serialize(serializer)
+        Same::serialize(self, serializer)
     }
 }
 
-impl JsonSchema for Same {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Same".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let text = generator.subschema_for::<ValuePath>();
-        json_schema!({ "anyOf": [text, generator.subschema_for::<PathEach>()] })
-    }
+fn or_one_path(path_each: &mut Schema) {
+    let path = json_schema!({ "type": "string", "pattern": ValuePath::PATTERN });
+    *path_each = json_schema!({ "anyOf": [path, path_each] });
 }

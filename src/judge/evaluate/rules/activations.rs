@@ -1,8 +1,6 @@
 //! What became of the calls that a rule asks something of, as far as that is known, and which
 //! part of it is kept as evidence.
 
-use std::mem;
-
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::parameters::rule::Rule;
 
@@ -38,8 +36,6 @@ pub(crate) struct Tally {
     violating: Vec<u32>,
     /// The first violations: of a call, or of the run.
     told: Vec<(Option<usize>, Breach)>,
-    /// The paths of `same` that lead to no value in any call.
-    pub(crate) nowhere: Vec<(bool, usize)>,
     /// A sum may shrink, since a negative value was seen.
     pub(crate) may_shrink: bool,
     /// No call has a value to add up.
@@ -143,9 +139,6 @@ pub(in crate::evaluate) struct RuleFound {
     pub(crate) first: Option<(Option<usize>, Breach)>,
     /// How many calls violate it beside those that the first violation is about.
     pub(crate) n_others: usize,
-    /// The paths of `same` that lead to no value in any call of their kind: whether it is the
-    /// second kind, and the position in `same`.
-    pub(crate) nowhere: Vec<(bool, usize)>,
     /// Further values may be negative, and repair the rule.
     pub(crate) may_shrink: bool,
     /// Earlier turns of the session that did not make the call either whose want is the first
@@ -183,7 +176,6 @@ impl RuleFound {
             because: Vec::new(),
             first: tally.told.first().cloned(),
             n_others: tally.n_beside_first(),
-            nowhere: mem::take(&mut tally.nowhere),
             may_shrink: tally.may_shrink,
             n_earlier_turns: 0,
         };
@@ -283,6 +275,11 @@ impl Tally {
                 self.told.push((call, breach()));
             }
         }
+    }
+
+    /// Is it not known of some activation whether it is kept?
+    pub(crate) fn is_open(&self) -> bool {
+        self.n_open > 0
     }
 
     /// Adds the activations of another question of the same rule.

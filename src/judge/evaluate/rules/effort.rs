@@ -10,8 +10,8 @@ use crate::evaluate::comparison::agreement::Numbering;
 use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
 use crate::evaluate::comparison::order::{Concurrency, Intervals};
 use crate::evaluate::comparison::score::{Missing, UnknownTokens};
+use crate::evaluate::parameters::call_pattern::{CallReader, Entry, Ignored};
 use crate::evaluate::parameters::limits::Period;
-use crate::evaluate::parameters::pattern::Pattern;
 use crate::extract::{Trajectory, equality};
 
 /// The longest block of calls that is looked for.
@@ -113,7 +113,7 @@ pub(crate) fn effort(trajectory: &Trajectory) -> [(&'static str, Option<u64>); 4
 /// The calls of a trajectory that count.
 pub(crate) struct EffortLook<'a> {
     trajectory: &'a Trajectory,
-    captured: CapturedValues<'a>,
+    pub(crate) captured: CapturedValues<'a>,
     /// Positions in the trajectory.
     calls: Vec<usize>,
     /// Set if it is unknown for some of them whether they count.
@@ -143,16 +143,18 @@ impl Made {
 }
 
 impl<'a> EffortLook<'a> {
-    /// The calls that count. Searching their names may take at most this much work.
-    pub(crate) fn new(ignore: &[Pattern], trajectory: &'a Trajectory, max_search: u64) -> Self {
-        let mut captured = CapturedValues::within(trajectory, max_search);
+    /// The calls that count. Reading them may take at most this much work.
+    pub(crate) fn new(
+        ignore: &[Entry<Ignored>],
+        trajectory: &'a Trajectory,
+        max_search: u64,
+    ) -> Self {
+        let mut reader = CallReader::new(trajectory, max_search);
         let (mut calls, mut is_unsure) = (Vec::new(), false);
-        for (call_idx, call) in trajectory.tool_calls.iter().enumerate() {
-            let name = &*call.name;
+        for call_idx in 0..trajectory.tool_calls.len() {
             let mut is_ignored = Tri::No;
-            for pattern in ignore {
-                is_ignored = is_ignored
-                    .max(captured.search(pattern.search_cost(name), || pattern.is_match(name)));
+            for entry in ignore {
+                is_ignored = is_ignored.max(reader.fit(&entry.pattern, Tri::Yes, call_idx));
                 if is_ignored == Tri::Yes {
                     break;
                 }
@@ -166,16 +168,11 @@ impl<'a> EffortLook<'a> {
             calls,
             is_unsure,
             trajectory,
-            captured,
+            captured: reader.captured,
             no_duration: false,
             unknown_tokens: None,
             untimed: None,
         }
-    }
-
-    /// The work spent on searching.
-    pub(crate) fn searched(&self) -> u64 {
-        self.captured.searched()
     }
 
     /// The evidence that is missing.
@@ -184,7 +181,7 @@ impl<'a> EffortLook<'a> {
             no_duration: self.no_duration,
             unknown_tokens: self.unknown_tokens,
             untimed: self.untimed,
-            ..self.captured.missing()
+            ..self.captured.missing.clone()
         }
     }
 
@@ -336,7 +333,7 @@ impl<'a> EffortLook<'a> {
                     Some(Some(numbering.of_value(value)))
                 }
                 Known::Value(_) => {
-                    self.captured.note_incomparable(*call_idx);
+                    self.captured.missing.incomparable.get_or_insert(*call_idx);
                     None
                 }
                 Known::None => Some(None),
@@ -491,11 +488,20 @@ impl<'a> EffortLook<'a> {
             } else if n_without > 0 && !used.is_usage_kept {
                 Some(UnknownTokens::NotKept)
             } else if n_without > 0 {
-                let n_without = u32::try_from(n_without).unwrap_or(u32::MAX);
-                Some(UnknownTokens::Unrecorded(n_without))
+                let has_neither = [used.input, used.output].map(|side| side.n_without)
+                    == [used.total.n_without; 2];
+                Some(UnknownTokens::Unrecorded {
+                    n_calls: u32::try_from(n_without).unwrap_or(u32::MAX),
+                    what: match limit {
+                        _ if has_neither => "recorded no usage",
+                        Limit::InputTokens => "recorded no input tokens",
+                        Limit::OutputTokens => "recorded no output tokens",
+                        _ => "did not record both input and output tokens",
+                    },
+                })
             } else {
-                // Else it is open only because the trace was cut short.
-                (greatest > most).then_some(UnknownTokens::Totals)
+                // A trace that was cut short names itself as the reason.
+                (greatest > most && !cut_short).then_some(UnknownTokens::Totals)
             });
         }
         LimitFound {

@@ -14,7 +14,7 @@ use super::total::Total;
 use crate::assemble::TurnsSeen;
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::comparison::order::{Concurrency, Intervals, Near};
-use crate::evaluate::comparison::score::{CallError, Missing, NoText, PathsSeen};
+use crate::evaluate::comparison::score::{CallError, Missing, PathsSeen, Unusable};
 use crate::evaluate::comparison::value_path::ValuePath;
 use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader, Calls};
 use crate::evaluate::parameters::rule::{Overlap, Rule, RuleShape, TotalOf};
@@ -45,7 +45,7 @@ pub(crate) struct RuleJudge<'a> {
     too_much: bool,
     untimed: Option<usize>,
     earlier_turn: Option<Option<usize>>,
-    no_value: Option<&'a ValuePath>,
+    no_value: bool,
 }
 
 impl<'a> RuleJudge<'a> {
@@ -84,7 +84,7 @@ impl<'a> RuleJudge<'a> {
             too_much: false,
             untimed: None,
             earlier_turn: None,
-            no_value: None,
+            no_value: false,
         }
     }
 
@@ -99,16 +99,16 @@ impl<'a> RuleJudge<'a> {
     }
 
     /// The evidence that is missing, a call that lacks an argument, and one that is no text.
-    pub(crate) fn finish(self) -> (Missing, Option<CallError>, Option<NoText>) {
+    pub(crate) fn finish(self) -> (Missing, Option<CallError>, Option<Unusable>) {
         let missing = Missing {
             overlap: self.overlap,
             too_much: self.too_much,
             untimed: self.untimed,
             earlier_turn: self.earlier_turn,
-            no_value: self.no_value.cloned().map(Box::new),
-            ..self.reader.captured.missing()
+            no_value: self.no_value,
+            ..self.reader.captured.missing
         };
-        (missing, self.reader.fault, self.reader.captured.no_text())
+        (missing, self.reader.fault, self.reader.captured.unusable)
     }
 
     /// Judges a rule.
@@ -183,19 +183,10 @@ impl<'a> RuleJudge<'a> {
         let by_name: Vec<Tri> = (self.names.iter())
             .map(|name| self.reader.fits_name(pattern, name))
             .collect();
-        let cut_short = self.trajectory.cut_short;
-        let reads_result = pattern.reads_result();
         (0..self.name_of.len())
             .map(|call_idx| {
                 let named = by_name[self.name_of[call_idx] as usize];
-                if named == Tri::No {
-                    return Tri::No;
-                }
-                // The result of a call that has not ended may still come; in a complete trace it
-                // never will.
-                let lacks_result = self.ended[call_idx] == Tri::No && reads_result && !cut_short;
-                let position = named.min(Tri::from(!lacks_result));
-                self.reader.fit_named(pattern, position, call_idx)
+                self.reader.fit_named(pattern, named, call_idx)
             })
             .collect()
     }
@@ -288,25 +279,21 @@ impl<'a> RuleJudge<'a> {
             .agreement(&total.same, [&fits, &fits], true, captured);
         let is_timed = !self.trajectory.from_messages;
         if total.within.is_some() && !is_timed && fits.iter().any(|fit| *fit > Tri::No) {
-            captured.lack_times();
+            captured.missing.only_messages = true;
         }
         let judged = Total {
-            of: &total.of,
-            max: &total.max,
-            within: total.within.map(|within| is_timed.then(|| within.nanos())),
+            rule: total,
+            is_untimed: !is_timed,
             fits: &fits,
             values: &self.read_paths,
             agreement: &agreement,
             intervals: &self.intervals,
         };
-        let mut tally = judged.tally(captured);
-        if tally.lacks_values {
-            self.no_value.get_or_insert(&total.of);
-        }
+        let tally = judged.tally(captured);
+        self.no_value |= tally.lacks_values;
         let untimed = self.intervals.first_untimed(|call| fits[call] > Tri::No);
         self.untimed = self.untimed.or(untimed);
         self.too_much |= agreement.too_many;
-        tally.nowhere = agreement.nowhere;
         tally
     }
 
@@ -342,7 +329,7 @@ impl<'a> RuleJudge<'a> {
             Some(_) => None,
         };
         if near.is_none() && any(&a) && any(&b) {
-            captured.lack_times();
+            captured.missing.only_messages = true;
         }
         let pair = Pair {
             fits: [&a, &b],
@@ -373,7 +360,6 @@ impl<'a> RuleJudge<'a> {
             tally.extend(answers.tally);
         }
         self.too_much |= agreement.too_many;
-        tally.nowhere = agreement.nowhere;
         tally
     }
 

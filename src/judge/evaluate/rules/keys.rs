@@ -2,13 +2,14 @@
 //! often share their paths.
 
 use hashbrown::HashMap;
+use serde_json::Value;
 use smallvec::SmallVec;
 
 use crate::evaluate::comparison::agreement::Numbering;
-use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
+use crate::evaluate::comparison::captured::{CapturedValues, Tri};
 use crate::evaluate::comparison::copies::{Copied, Source, TextLeaves};
 use crate::evaluate::comparison::value_path::ValuePath;
-use crate::evaluate::parameters::same::{Same, texts};
+use crate::evaluate::parameters::same::Same;
 use crate::extract::equality;
 
 /// Most paths that are kept from one rule to the next.
@@ -50,9 +51,6 @@ pub(crate) struct SharedValues {
     pub(crate) has_unknown: bool,
     /// There were too many values to compare.
     pub(crate) too_many: bool,
-    /// The paths that lead to no value in any call of their kind: whether it is the second kind,
-    /// and the position in `same`.
-    pub(crate) nowhere: Vec<(bool, usize)>,
 }
 
 /// What the calls have at a pair of paths.
@@ -77,36 +75,36 @@ impl<'a> ReadPaths<'a> {
             *self = Self::default();
         }
         let mut agreement = SharedValues::default();
-        for (at, same) in same.iter().enumerate() {
-            let copies = (same.copied)
-                .map(|copied| copies(same, at, copied, fits, &mut agreement, captured));
+        for same in same {
+            let copies =
+                (same.copied()).map(|copied| copies(same, copied, fits, &mut agreement, captured));
             if copies.is_some() && !own_kind {
                 agreement.places.push(Place { read: None, copies });
                 continue;
             }
-            let mut places = [0; 2];
-            for (side, path) in [&same.a, &same.b].into_iter().enumerate() {
-                places[side] = self.read(path, fits[side], captured);
-                let read = &self.paths[places[side]];
+            let places = [(&same.a, fits[0]), (&same.b, fits[1])].map(|(path, fits)| {
+                let at = self.read(path, fits, captured);
+                let read = &self.paths[at];
                 agreement.too_many |= read.too_many;
-                let fitting =
-                    (fits[side].iter().zip(&read.found)).filter(|(fit, _)| **fit > Tri::No);
-                let (mut has_calls, mut has_values) = (false, false);
+                let fitting = fits
+                    .iter()
+                    .zip(&read.found)
+                    .filter(|(fit, _)| **fit > Tri::No);
                 for (_, found) in fitting {
-                    has_calls = true;
-                    match found {
-                        Some(Found::Known(numbers)) => has_values |= !numbers.is_empty(),
-                        _ => (has_values, agreement.has_unknown) = (true, true),
+                    let led = match found {
+                        Some(Found::Known(numbers)) => Tri::from(!numbers.is_empty()),
+                        _ => Tri::Maybe,
+                    };
+                    agreement.has_unknown |= led == Tri::Maybe;
+                    if copies.is_none() {
+                        captured.note_followed(path, led);
                     }
                 }
-                if has_calls && !has_values && copies.is_none() {
-                    agreement.nowhere.push((side == 1, at));
-                }
-            }
+                at
+            });
             let read = Some(places);
             agreement.places.push(Place { read, copies });
         }
-        agreement.nowhere.sort_unstable();
         agreement
     }
 
@@ -138,6 +136,25 @@ impl<'a> ReadPaths<'a> {
             .map(on_path)
             .min()
             .unwrap_or(Tri::Yes)
+    }
+
+    /// A call of one kind that has no value where others of its kind have one.
+    pub(crate) fn lacking(
+        &self,
+        agreement: &SharedValues,
+        fits: &[Tri],
+    ) -> Option<(usize, &ValuePath)> {
+        let reads = agreement.places.iter().filter_map(|place| place.read);
+        reads.into_iter().find_map(|[at, _]| {
+            let ReadPath { path, found, .. } = &self.paths[at];
+            let is_empty = |call: &usize| match &found[*call] {
+                Some(Found::Known(numbers)) => numbers.is_empty(),
+                _ => false,
+            };
+            let mut calls = (0..fits.len()).filter(|call| fits[*call] > Tri::No);
+            let has_some = !calls.clone().all(|call| is_empty(&call));
+            Some((calls.find(is_empty).filter(|_| has_some)?, path))
+        })
     }
 
     /// The work of comparing two kinds' calls with one call: a step for each value.
@@ -180,18 +197,16 @@ impl ReadPath {
         numbering: &mut Numbering<'a>,
         captured: &mut CapturedValues<'a>,
     ) -> Found {
-        let value = if self.path.of_result {
-            captured.result_json(call_idx)
-        } else {
-            captured.args(call_idx)
+        let Some(found) = captured.at(call_idx, &self.path) else {
+            return Found::Unknown;
         };
-        let values = match value {
-            Known::Value(value) => self.path.values(value),
-            Known::None => SmallVec::new(),
-            Known::Unknown => return Found::Unknown,
-        };
+        if found.is_cut() {
+            captured.note_cut(call_idx);
+            return Found::Unknown;
+        }
+        let values: SmallVec<[&Value; 1]> = found.present().collect();
         if !values.iter().copied().all(equality::is_comparable) {
-            captured.note_incomparable(call_idx);
+            captured.missing.incomparable.get_or_insert(call_idx);
             return Found::Unknown;
         }
         if values.len() > self.n_left {
@@ -210,25 +225,24 @@ impl ReadPath {
 /// Looks for copies between all calls of two kinds, at the paths of an entry of `same`.
 fn copies(
     same: &Same,
-    at: usize,
     copied: Copied,
     fits: [&[Tri]; 2],
     agreement: &mut SharedValues,
     captured: &mut CapturedValues<'_>,
 ) -> HashMap<[usize; 2], Tri> {
-    let mut read = |side: usize, path: &ValuePath| {
-        let calls = (0..fits[side].len()).filter(|call| fits[side][*call] > Tri::No);
-        let read: Vec<(usize, Option<TextLeaves<'_>>)> = calls
-            .map(|call| (call, texts(path, call, captured)))
-            .collect();
-        let is_empty =
-            |texts: &Option<TextLeaves<'_>>| texts.as_ref().is_some_and(TextLeaves::is_empty);
-        if !read.is_empty() && read.iter().all(|(_, texts)| is_empty(texts)) {
-            agreement.nowhere.push((side == 1, at));
+    let mut read = |path: &ValuePath, fits: &[Tri]| {
+        let mut read = Vec::new();
+        for call in (0..fits.len()).filter(|call| fits[*call] > Tri::No) {
+            let texts = captured.at(call, path).map(|found| TextLeaves::new(&found));
+            let led = texts
+                .as_ref()
+                .map_or(Tri::Maybe, |texts| Tri::from(!texts.is_empty()));
+            captured.note_followed(path, led);
+            read.push((call, texts));
         }
         read
     };
-    let (a, b) = (read(0, &same.a), read(1, &same.b));
+    let (a, b) = (read(&same.a, fits[0]), read(&same.b, fits[1]));
     let mut copies = HashMap::new();
     agreement.too_many |= a.len().saturating_mul(b.len()) > MAX_PAIRS;
     agreement.has_unknown |= agreement.too_many;

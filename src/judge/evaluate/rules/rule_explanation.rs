@@ -40,28 +40,7 @@ pub(crate) fn violation(
     if found.n_others > 0 {
         sentence.push_str(&format!(", and {} more", found.n_others));
     }
-    if let Some(nowhere) = nowhere(rule, found) {
-        sentence.push_str(&format!(" ({nowhere})"));
-    }
     Some(sentence)
-}
-
-/// The paths of `same` that none of a rule's calls has, which may be misspelt: "no call of
-/// `^charge$` has `args.ordr`".
-pub(crate) fn nowhere(rule: &Rule, found: &RuleFound) -> Option<String> {
-    let RuleShape { a, b, same, .. } = rule.shape();
-    let mut texts: Vec<String> = Vec::new();
-    for (of_b, at) in &found.nowhere {
-        let (Some(same), kind) = (same.get(*at), if *of_b { b.unwrap_or(a) } else { a }) else {
-            continue;
-        };
-        let path = if *of_b { &same.b } else { &same.a };
-        let text = format!("no call of {kind} has {}", code(path.as_str()));
-        if !texts.contains(&text) {
-            texts.push(text);
-        }
-    }
-    (!texts.is_empty()).then(|| texts.join(", "))
 }
 
 /// The calls of which a rule asks something: where there are none, there is nothing to check.
@@ -184,13 +163,12 @@ impl RuleExplanation<'_> {
         let (path, max) = (code(of.as_str()), max.text());
         let calls = counted(n_calls, "call", "calls");
         let (within, same) = (self.within(), self.same(None));
-        if self.shows_values {
-            format!(
-                "{path} of {calls} of {a}{same} sums to {sum}{within} (at most {max}), at {called}"
-            )
+        let exceeds = if self.shows_values {
+            format!("{sum}{within} (at most {max})")
         } else {
-            format!("{path} of {calls} of {a}{same} sums to more than {max}{within}, at {called}")
-        }
+            format!("more than {max}{within}")
+        };
+        format!("{path} of {calls} of {a}{same} sums to {exceeds}, at {called}")
     }
 
     fn lacks(&self, called: &str, lack: &Lack, asked: &Calls, after: bool) -> String {

@@ -6,17 +6,17 @@ use text::decimal::{Decimal, Sum};
 
 use super::activations::{Activation, Breach, Tally};
 use super::keys::{ReadPaths, SharedValues};
-use crate::evaluate::comparison::captured::{CapturedValues, Read, Tri};
+use crate::evaluate::comparison::captured::{CapturedValues, Tri};
 use crate::evaluate::comparison::order::Intervals;
-use crate::evaluate::comparison::value_path::{ValuePath, is_one_of};
-use crate::evaluate::parameters::condition::{DecimalBound, number_of};
+use crate::evaluate::comparison::score::Reader;
+use crate::evaluate::parameters::condition::number_of;
+use crate::evaluate::parameters::rule::TotalOf;
 
 /// A sum over calls of one kind.
 pub(crate) struct Total<'t, 'v> {
-    pub(crate) of: &'t ValuePath,
-    pub(crate) max: &'t DecimalBound,
-    /// Nanoseconds; `Some(None)` where there are no times to compare.
-    pub(crate) within: Option<Option<i64>>,
+    pub(crate) rule: &'t TotalOf,
+    /// There are no times to compare.
+    pub(crate) is_untimed: bool,
     pub(crate) fits: &'t [Tri],
     pub(crate) values: &'t ReadPaths<'v>,
     pub(crate) agreement: &'t SharedValues,
@@ -37,6 +37,15 @@ struct Addends {
 impl Total<'_, '_> {
     pub(crate) fn tally(&self, captured: &mut CapturedValues<'_>) -> Tally {
         let mut tally = Tally::default();
+        captured.forgetting(|captured| {
+            self.count(&mut tally, captured);
+            if tally.is_open() { Tri::Maybe } else { Tri::Yes }
+        });
+        tally
+    }
+
+    fn count(&self, tally: &mut Tally, captured: &mut CapturedValues<'_>) {
+        let TotalOf { of, max, .. } = self.rule;
         let calls: Vec<usize> = (0..self.fits.len())
             .filter(|call| self.fits[*call] > Tri::No)
             .collect();
@@ -44,35 +53,42 @@ impl Total<'_, '_> {
             .iter()
             .map(|call| self.addends(*call, captured))
             .collect();
+        let lacks_value = |addends: &Addends| addends.n_values == 0 && !addends.is_open;
+        let has_none = addends.iter().all(lacks_value);
+        if let Some(at) = addends.iter().position(lacks_value).filter(|_| !has_none) {
+            captured.note_unusable(calls[at], of.as_str(), "missing", Reader::Addend);
+        }
+        if let Some((call, path)) = self.values.lacking(self.agreement, self.fits) {
+            captured.note_unusable(call, path.as_str(), "missing", Reader::Key);
+        }
         let has_negative = addends.iter().any(|addends| addends.has_negative);
-        let max = self.max.number();
-        let has_none = addends
-            .iter()
-            .all(|addends| addends.n_values == 0 && !addends.is_open);
+        let max = max.number();
         for &x in &calls {
             let is_left = captured.spend_searching(self.values.cost(self.agreement, calls.len()));
             let mut sums = Sums::default();
-            for (&y, addends) in calls.iter().zip(addends.iter().filter(|_| is_left)) {
+            for (&y, addends) in calls.iter().zip(&addends).filter(|_| is_left) {
                 if !sums.add(self.counts(x, y), addends) {
-                    captured.note_long_sum(x, self.of);
+                    captured.note_long_sum(x, of);
                 }
             }
-            let kept =
-                if is_left && !has_none { sums.kept(&max, has_negative) } else { Tri::Maybe };
+            let bounds = sums.bounds();
+            if bounds.contains(&None) {
+                captured.note_long_sum(x, of);
+            }
+            let is_known = is_left && !has_none;
             let activation = Activation {
                 is_certain: self.fits[x] == Tri::Yes,
-                kept,
-                kept_so_far: !sums.seen.is_above(&max),
+                kept: if is_known { sums.kept(bounds, &max, has_negative) } else { Tri::Maybe },
+                kept_so_far: !sums.certain.is_above(&max),
                 call: Some(x),
             };
             tally.add(activation, || Breach::Total {
                 n_calls: sums.n_calls,
-                sum: sums.seen.to_string(),
+                sum: sums.certain.to_string(),
             });
         }
         tally.may_shrink = has_negative;
         tally.lacks_values = has_none && !calls.is_empty();
-        tally
     }
 
     /// Does call `y` count where the sum is taken at call `x`?
@@ -80,72 +96,67 @@ impl Total<'_, '_> {
         if x == y {
             return Tri::Yes;
         }
-        let is_placed = [x, y].iter().all(|call| !self.intervals.is_unplaced(*call));
         let since = self.intervals.since(x, y);
-        let in_window = match self.within {
-            _ if !is_placed => Tri::Maybe,
-            _ if since < 0 => Tri::No,
+        let in_window = match self.rule.within {
+            _ if self.intervals.is_unplaced(x) || self.intervals.is_unplaced(y) => Tri::Maybe,
+            _ if since < 0 => return Tri::No,
             None => Tri::Yes,
-            Some(None) => Tri::Maybe,
-            Some(Some(within)) => Tri::from(since <= within),
+            Some(_) if self.is_untimed => Tri::Maybe,
+            Some(within) if since > within.nanos() => return Tri::No,
+            Some(_) => Tri::Yes,
         };
-        let agrees = match in_window {
-            Tri::No => Tri::No,
-            _ => self.values.agree(self.agreement, [(0, x), (1, y)]),
-        };
+        let agrees = self.values.agree(self.agreement, [(0, x), (1, y)]);
         in_window.min(agrees).min(self.fits[y])
     }
 
     fn addends(&self, call: usize, captured: &mut CapturedValues<'_>) -> Addends {
+        let of = &self.rule.of;
         let unknown = Addends {
             is_open: true,
             ..Addends::default()
         };
-        let read = captured.read(call, self.of.of_result);
-        let (found, incomplete) = match &read {
-            Read::Whole(value) => (self.of.follow(value, &[]), Vec::new()),
-            Read::Beginning(beginning) => {
-                let incomplete = beginning.incomplete();
-                (self.of.follow(beginning.json(), &incomplete), incomplete)
-            }
-            Read::None => return Addends::default(),
-            Read::Unknown => return unknown,
+        let Some(found) = captured.at(call, of) else {
+            captured.note_followed(of, Tri::Maybe);
+            return unknown;
         };
-        let n_digits = |value: &&Value| match value {
+        let led = match found.present().next() {
+            Some(_) => Tri::Yes,
+            None if found.is_open => Tri::Maybe,
+            None => Tri::No,
+        };
+        captured.note_followed(of, led);
+        let n_digits = |value: &Value| match value {
             Value::Number(number) => number.as_str().len(),
             Value::String(text) => text.len(),
             _ => 0,
         };
-        let cost = found.n_visited + found.values.iter().map(n_digits).sum::<usize>() as u64;
-        if !captured.spend_searching(cost) {
+        let cost: usize = found.present().map(n_digits).sum();
+        if !captured.spend_searching(cost as u64) {
             return unknown;
+        }
+        if found.is_cut() {
+            captured.note_cut(call);
         }
         let mut addends = Addends {
             is_open: found.is_open,
             ..Addends::default()
         };
-        for value in found.values.iter().filter(|value| !value.is_null()) {
-            let is_cut = is_one_of(value, &incomplete);
+        for value in found.present() {
             addends.n_values += 1;
-            match number_of(value).filter(|_| !is_cut) {
-                Some(number) => {
-                    addends.has_negative |= number.is_negative();
-                    let sum = &mut addends.sums[usize::from(number.is_negative())];
-                    if !try_add(sum, Sum::of(&number)) {
-                        addends.is_open = true;
-                        captured.note_long_sum(call, self.of);
-                    }
+            let is_cut = found.is_incomplete(value);
+            let Some(number) = number_of(value).filter(|_| !is_cut) else {
+                addends.is_open = true;
+                if !is_cut {
+                    captured.note_no_number(call, of);
                 }
-                None => {
-                    addends.is_open = true;
-                    if !is_cut {
-                        captured.note_no_number(call, self.of);
-                    }
-                }
+                continue;
+            };
+            addends.has_negative |= number.is_negative();
+            let sum = &mut addends.sums[usize::from(number.is_negative())];
+            if !Sum::of(&number).is_some_and(|addend| sum.add(addend)) {
+                addends.is_open = true;
+                captured.note_long_sum(call, of);
             }
-        }
-        if found.is_open || !incomplete.is_empty() && addends.is_open {
-            captured.note_cut(call);
         }
         addends
     }
@@ -154,11 +165,9 @@ impl Total<'_, '_> {
 /// What the calls before a call, and itself, add up to.
 #[derive(Default)]
 struct Sums {
-    /// What is certain, but for negative values that may count; what may count, but for negative
-    /// values that may not; and what is certain.
-    least: Sum,
-    most: Sum,
-    seen: Sum,
+    certain: Sum,
+    /// What may count beside it: values that are not negative, and others.
+    possible: [Sum; 2],
     /// A value is not known, or left out since a sum had too many digits with it.
     is_open: bool,
     n_calls: usize,
@@ -167,38 +176,37 @@ struct Sums {
 impl Sums {
     /// `false` if a sum has too many digits.
     fn add(&mut self, counts: Tri, addends: &Addends) -> bool {
-        if counts == Tri::No {
-            return true;
-        }
-        let mut fits = true;
-        let mut add = |sum: &mut Sum, which: [bool; 2]| {
-            for (addend, _) in addends.sums.into_iter().zip(which).filter(|(_, is)| *is) {
-                fits &= try_add(sum, Some(addend));
+        let [plus, minus] = addends.sums;
+        let [most, least] = &mut self.possible;
+        let fits = match counts {
+            Tri::No => return true,
+            Tri::Maybe => most.add(plus) & least.add(minus),
+            Tri::Yes => {
+                self.n_calls += usize::from(addends.n_values > 0);
+                self.certain.add(plus) & self.certain.add(minus)
             }
         };
-        let is_certain = counts == Tri::Yes;
-        add(&mut self.least, [is_certain, true]);
-        add(&mut self.most, [true, is_certain]);
-        add(&mut self.seen, [is_certain; 2]);
         self.is_open |= addends.is_open || !fits;
-        self.n_calls += usize::from(is_certain && addends.n_values > 0);
         fits
     }
 
-    fn kept(&self, max: &Decimal<'_>, has_negative: bool) -> Tri {
-        if self.least.is_above(max) && !(self.is_open && has_negative) {
+    /// The most and the least that it can be; `None` if that has too many digits.
+    fn bounds(&self) -> [Option<Sum>; 2] {
+        self.possible.map(|possible| {
+            let mut sum = self.certain;
+            sum.add(possible).then_some(sum)
+        })
+    }
+
+    fn kept(&self, [most, least]: [Option<Sum>; 2], max: &Decimal<'_>, has_negative: bool) -> Tri {
+        let is_exceeded = least.is_some_and(|least| least.is_above(max));
+        let may_be_exceeded = most.is_none_or(|most| most.is_above(max));
+        if is_exceeded && !(self.is_open && has_negative) {
             Tri::No
-        } else if !self.most.is_above(max) && !self.is_open {
+        } else if !may_be_exceeded && !self.is_open {
             Tri::Yes
         } else {
             Tri::Maybe
         }
     }
-}
-
-/// Adds to a sum, unless that has too many digits.
-fn try_add(sum: &mut Sum, addend: Option<Sum>) -> bool {
-    let total = addend.and_then(|addend| sum.plus(addend));
-    *sum = total.unwrap_or(*sum);
-    total.is_some()
 }

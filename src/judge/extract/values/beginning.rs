@@ -4,33 +4,47 @@
 use serde_json::Value;
 
 use super::payload::parse;
-use crate::extract::tool_call::{KeptPart, Payload};
+use crate::extract::tool_call::{Beginning, KeptPart, Payload};
 
-/// The kept beginning of a value: what stands in it is known, and more may follow where it was cut.
-#[derive(Debug)]
-pub(crate) struct Beginning {
-    json: Value,
-    /// The keys and positions from the root to the innermost value that is incomplete.
-    path: Vec<String>,
+impl Payload {
+    /// The value, or what stands before its cut, and the parts of that which are incomplete, from
+    /// the root inwards. `None` where the kept part tells nothing.
+    pub(crate) fn as_far_as_kept(&self) -> Option<(&Value, Vec<&Value>)> {
+        if !self.is_cut() {
+            return Some((self.json(), Vec::new()));
+        }
+        let read = || Beginning::new(&self.text, self.kept()).map(Box::new);
+        let Beginning { json, path } = &**self.beginning.get_or_init(read).as_ref()?;
+        let mut incomplete = vec![json];
+        for key in path {
+            let child = match incomplete.last() {
+                Some(Value::Object(fields)) => fields.get(key),
+                Some(Value::Array(items)) => items.last(),
+                _ => None,
+            };
+            incomplete.extend(child);
+        }
+        Some((json, incomplete))
+    }
 }
 
 impl Beginning {
     /// `None` for a value that is whole, or whose kept part tells nothing.
-    pub(crate) fn new(payload: &Payload) -> Option<Self> {
-        match payload.kept() {
+    fn new(text: &str, kept: KeptPart) -> Option<Self> {
+        match kept {
             KeptPart::Whole | KeptPart::Unreadable => None,
-            KeptPart::BeginningOfText => Some(Self::of_text(&payload.text)),
-            KeptPart::Beginning if payload.text.trim_start().starts_with(['{', '[']) => {
-                let (json, path) = closed(payload.text.trim_start())?;
+            KeptPart::BeginningOfText => Some(Self::of_text(text)),
+            KeptPart::Beginning if text.trim_start().starts_with(['{', '[']) => {
+                let (json, path) = closed(text.trim_start())?;
                 let (json, kept) = parse(&json);
                 let is_json = kept == KeptPart::Whole && !json.is_string();
                 is_json.then_some(Self { json, path })
             }
             KeptPart::Beginning => {
                 // The text of a string may stand in quotes, and that of a number in none.
-                let may_be_scalar = payload.text.trim_start().starts_with('"')
-                    || !payload.text.bytes().any(is_not_of_scalar);
-                (!may_be_scalar).then(|| Self::of_text(&payload.text))
+                let may_be_scalar =
+                    text.trim_start().starts_with('"') || !text.bytes().any(is_not_of_scalar);
+                (!may_be_scalar).then(|| Self::of_text(text))
             }
         }
     }
@@ -40,25 +54,6 @@ impl Beginning {
             json: Value::String(text.to_owned()),
             path: Vec::new(),
         }
-    }
-
-    /// What stands before the cut.
-    pub(crate) fn json(&self) -> &Value {
-        &self.json
-    }
-
-    /// The values of it that are incomplete, from the root inwards.
-    pub(crate) fn incomplete(&self) -> Vec<&Value> {
-        let mut incomplete = vec![&self.json];
-        for key in &self.path {
-            let child = match incomplete.last() {
-                Some(Value::Object(fields)) => fields.get(key),
-                Some(Value::Array(items)) => items.last(),
-                _ => None,
-            };
-            incomplete.extend(child);
-        }
-        incomplete
     }
 }
 
@@ -182,8 +177,8 @@ mod tests {
 
     use super::*;
 
-    fn beginning(text: &str) -> Option<Beginning> {
-        Beginning::new(&Payload::read(text, Value::Null, KeptPart::Beginning))
+    fn beginning(text: &str) -> Payload {
+        Payload::read(text, Value::Null, KeptPart::Beginning)
     }
 
     #[test]
@@ -200,9 +195,10 @@ mod tests {
             ("[NaN, ", json!(["NaN"]), 1),
             ("some log line", json!("some log line"), 1),
         ] {
-            let beginning = beginning(text).unwrap();
-            assert_eq!(*beginning.json(), expected, "{text}");
-            assert_eq!(beginning.incomplete().len(), n_incomplete, "{text}");
+            let payload = beginning(text);
+            let (json, incomplete) = payload.as_far_as_kept().unwrap();
+            assert_eq!(*json, expected, "{text}");
+            assert_eq!(incomplete.len(), n_incomplete, "{text}");
         }
     }
 
@@ -212,10 +208,11 @@ mod tests {
         for text in [
             "", "12", "-1.5e", "nul", "\"quoted", "[INFO] x", "{'a': 1", "{}", &deep,
         ] {
-            assert!(beginning(text).is_none(), "{text}");
+            assert!(beginning(text).as_far_as_kept().is_none(), "{text}");
         }
+        let broken = beginning("{\"a\": \"\n");
         assert!(
-            beginning("{\"a\": \"\n").is_none(),
+            broken.as_far_as_kept().is_none(),
             "a line break in a string"
         );
     }
@@ -230,8 +227,9 @@ mod tests {
             });
             let text = whole.to_string();
             let cut = text.floor_char_boundary(cut.min(text.len() - 1));
-            let beginning = beginning(&text[..cut]).unwrap();
-            assert_kept(beginning.json(), &whole, &beginning.incomplete());
+            let payload = beginning(&text[..cut]);
+            let (json, incomplete) = payload.as_far_as_kept().unwrap();
+            assert_kept(json, &whole, &incomplete);
         }
     }
 

@@ -94,7 +94,7 @@ fn every_evaluator() -> Vec<Value> {
             "max_input_tokens": 5,
             "max_output_tokens": 6,
             "max_tokens": 7,
-            "ignore": ["^poll_"],
+            "ignore": [{ "name": "^poll_" }],
         } })),
         json!({
             "name": "b",
