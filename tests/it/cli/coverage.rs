@@ -224,8 +224,8 @@ fn a_total_without_key_or_value_is_named() {
              max: 1000, same: [args.{same}] }} }}] }} }} }}"
         )
     };
-    let missing = "in 1 evaluation, such as: `args.n` of `pay` (call 2) is missing, so `total` adds \
-                   nothing for that call: where it may be missing, narrow `a` to calls that have \
+    let missing = "in 1 evaluation, such as: `args.n` of `pay` (call 2) is missing, so `total` \
+                   adds nothing for that call: where it may be missing, narrow `a` to calls that have \
                    it (`exists: true`)";
     assert_eq!(
         warnings(&recording, &total("account")),

@@ -4,7 +4,7 @@
 use hashbrown::HashMap;
 use serde_json::Value;
 
-use super::score::{Missing, PathsSeen, Reader, Unusable};
+use super::score::{Missing, PathsSeen, ReadBy, Unusable};
 use super::value_path::{PathValues, ValuePath};
 use crate::extract::{Payload, ToolCall, Trajectory};
 
@@ -152,7 +152,7 @@ impl<'a> CapturedValues<'a> {
         call_idx: usize,
         path: &str,
         value: &Value,
-        reader: Reader,
+        reader: ReadBy,
     ) {
         let kind = match value {
             Value::Number(_) => "a number",
@@ -170,7 +170,7 @@ impl<'a> CapturedValues<'a> {
         call_idx: usize,
         path: &str,
         kind: &'static str,
-        reader: Reader,
+        reader: ReadBy,
     ) {
         let is_first = (self.unusable.as_ref())
             .is_none_or(|first| (call_idx, path) < (first.call_idx, &first.path));

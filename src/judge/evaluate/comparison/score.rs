@@ -199,12 +199,12 @@ pub(crate) struct Unusable {
     pub(crate) path: String,
     /// "a number", or "missing".
     pub(crate) kind: &'static str,
-    pub(crate) reader: Reader,
+    pub(crate) reader: ReadBy,
 }
 
 /// What reads a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Reader {
+pub(crate) enum ReadBy {
     /// A pattern under `args`.
     Args,
     /// An operator under `where`.
@@ -215,8 +215,8 @@ pub(crate) enum Reader {
     Key,
 }
 
-/// Where the paths of a criterion lead, for the calls that fit the rest of a pattern: a bit for each
-/// of the first 64 paths.
+/// Where the paths of a criterion lead, for the calls that fit the rest of a pattern: a bit for
+/// each of the first 64 paths.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PathsSeen {
     /// Some call has a value there.

@@ -119,7 +119,8 @@ macro_rules! evaluators {
             pub(super) fn nowhere(&self, paths: u64) -> Vec<String> {
                 let asked = match self { $(Self::$name(of) => of.paths(),)+ };
                 let mut sentences: Vec<String> = Vec::new();
-                for (asked, _) in asked.iter().zip(0..u64::BITS).filter(|(_, at)| paths >> at & 1 == 1) {
+                let leads_nowhere = |(_, at): &(_, u32)| paths >> at & 1 == 1;
+                for (asked, _) in asked.iter().zip(0..u64::BITS).filter(leads_nowhere) {
                     let sentence = asked.leads_nowhere();
                     if !sentences.contains(&sentence) {
                         sentences.push(sentence);

@@ -11,7 +11,7 @@ use text::code;
 use super::uncertainty;
 use crate::evaluate::comparison::rows::{AlignmentRow, MAX_ROWS};
 use crate::evaluate::comparison::score::{
-    EvaluationError, Explain, Missing, PathsSeen, Reader, Rendered, Unusable, Verdict,
+    EvaluationError, Explain, Missing, PathsSeen, ReadBy, Rendered, Unusable, Verdict,
 };
 use crate::evaluate::criterion::{Applied, Criterion, CriterionSeverity, InvalidCriterion, Scope};
 use crate::evaluate::evaluators::{Evidence, Judgement};
@@ -194,16 +194,16 @@ impl Evaluation {
         let unusable = self.findings.basis.as_ref()?.unusable.as_ref()?;
         let call = self.trajectory.tool_calls.get(unusable.call_idx)?;
         let consequence = match unusable.reader {
-            Reader::Args => {
+            ReadBy::Args => {
                 "which a pattern under `args` never matches: compare values with `where`".to_owned()
             }
-            Reader::Operator(operator) => {
+            ReadBy::Operator(operator) => {
                 format!("which `{operator}` never matches: continue the path to a text in it")
             }
-            Reader::Addend => "so `total` adds nothing for that call: where it may be missing, \
+            ReadBy::Addend => "so `total` adds nothing for that call: where it may be missing, \
                                narrow `a` to calls that have it (`exists: true`)"
                 .to_owned(),
-            Reader::Key => {
+            ReadBy::Key => {
                 "so `total` adds that call to no other: where it may be missing, narrow \
                             `a` to calls that have it (`exists: true`)"
                     .to_owned()

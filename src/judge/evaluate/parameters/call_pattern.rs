@@ -19,7 +19,7 @@ use super::limits::count;
 use super::optional::written;
 use super::pattern::{Pattern, PlacedPattern};
 use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
-use crate::evaluate::comparison::score::{CallError, EvaluationError, Explain, Reader};
+use crate::evaluate::comparison::score::{CallError, EvaluationError, Explain, ReadBy};
 use crate::extract::Trajectory;
 
 /// What is asked of one call. Which fields may be written depends on the list.
@@ -198,7 +198,7 @@ impl CallPattern {
                         if let Known::Value(args) = args { args.get(argument) } else { None };
                     if let Some(value) = args {
                         let path = format!("args.{argument}");
-                        captured.note_no_text(call_idx, &path, value, Reader::Args);
+                        captured.note_no_text(call_idx, &path, value, ReadBy::Args);
                     }
                     Tri::No
                 }
@@ -237,7 +237,7 @@ impl CallPattern {
                     captured.note_followed(path, led.max(Tri::from(!found.values.is_empty())));
                 }
                 if let Some((operator, value)) = condition.unreadable(&found, holds) {
-                    let reader = Reader::Operator(operator);
+                    let reader = ReadBy::Operator(operator);
                     captured.note_no_text(call_idx, path.as_str(), value, reader);
                 }
                 fit = fit.min(holds);

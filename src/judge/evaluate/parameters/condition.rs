@@ -65,8 +65,8 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 /// - `args: { x: "^y" }` beside `where` matches texts only.
 ///
 /// Patterns of calls stand in `tool_calls`, in `constraints` and in `ignore` of `efficiency`. With
-/// `explain.values: true` explanations show a value as JSON: the text `"1000"` has quotes, the number
-/// has none.
+/// `explain.values: true` explanations show a value as JSON: the text `"1000"` has quotes, the
+/// number has none.
 ///
 /// What is known of a value decides what is known of a condition:
 ///

@@ -8,7 +8,7 @@ use super::activations::{Activation, Breach, Tally};
 use super::keys::{ReadPaths, SharedValues};
 use crate::evaluate::comparison::captured::{CapturedValues, Tri};
 use crate::evaluate::comparison::order::Intervals;
-use crate::evaluate::comparison::score::Reader;
+use crate::evaluate::comparison::score::ReadBy;
 use crate::evaluate::parameters::condition::number_of;
 use crate::evaluate::parameters::rule::TotalOf;
 
@@ -56,10 +56,10 @@ impl Total<'_, '_> {
         let lacks_value = |addends: &Addends| addends.n_values == 0 && !addends.is_open;
         let has_none = addends.iter().all(lacks_value);
         if let Some(at) = addends.iter().position(lacks_value).filter(|_| !has_none) {
-            captured.note_unusable(calls[at], of.as_str(), "missing", Reader::Addend);
+            captured.note_unusable(calls[at], of.as_str(), "missing", ReadBy::Addend);
         }
         if let Some((call, path)) = self.values.lacking(self.agreement, self.fits) {
-            captured.note_unusable(call, path.as_str(), "missing", Reader::Key);
+            captured.note_unusable(call, path.as_str(), "missing", ReadBy::Key);
         }
         let has_negative = addends.iter().any(|addends| addends.has_negative);
         let max = max.number();
