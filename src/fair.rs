@@ -3,9 +3,9 @@
 //!
 //! 1. **[`FairBudget`]**, for what was acknowledged: a peer may add bytes if it then holds at most
 //!    seven times what is then free.
-//! 2. **[`EvictingBudget`]**, for what nobody was promised: without room, something of the peer that
-//!    holds most is evicted, if that peer would still hold more than the newcomer's. Of its own, a
-//!    peer gives up only what stands still.
+//! 2. **[`EvictingBudget`]**, for what nobody was promised: without room, something of the peer
+//!    that holds most is evicted, if that peer would still hold more than the newcomer's. Of its
+//!    own, a peer gives up only what stands still.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use judge::assemble::accounts::{Held, Measure, ShareIdx, Shares};
+use judge::assemble::accounts::{FairShares, Held, ShareIdx, ShareMeasure};
 use otlp::span::PeerId;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -31,7 +31,7 @@ pub(crate) struct FairBudget {
     max: Bound,
     /// Bytes that no peer holds.
     n_other: AtomicUsize,
-    shares: Mutex<Shares<PeerId>>,
+    shares: Mutex<FairShares<PeerId>>,
 }
 
 /// Bytes of a [`FairBudget`], released on drop.
@@ -53,7 +53,7 @@ pub(crate) struct EvictingBudget {
 
 #[derive(Debug, Default)]
 struct Reservations {
-    shares: Shares<PeerId>,
+    shares: FairShares<PeerId>,
     next: u64,
     by_number: BTreeMap<u64, Reserved>,
     /// Bytes beside those of the shares that evicted things still hold.
@@ -140,14 +140,14 @@ impl FairBudget {
         self.n_other.store(n_bytes, Relaxed);
     }
 
-    fn fits(&self, shares: &Shares<PeerId>, share: ShareIdx, n_bytes: usize) -> bool {
+    fn fits(&self, shares: &FairShares<PeerId>, share: ShareIdx, n_bytes: usize) -> bool {
         let held = shares.total().n_bytes + self.n_other.load(Relaxed);
         held == 0 || n_bytes <= shares.room(share, self.max().saturating_sub(held))
     }
 
     fn hold(
         self: &Arc<Self>,
-        shares: &mut Shares<PeerId>,
+        shares: &mut FairShares<PeerId>,
         share: ShareIdx,
         n_bytes: usize,
     ) -> Charge {
@@ -212,9 +212,9 @@ impl EvictingBudget {
         state.by_number.len() - state.shares.total().n_things
     }
 
-    /// Reserves bytes for a new thing of a peer, at most the whole budget. Evicts others if there is
-    /// no room, or returns `None` if that would not be fair. `is_brief` says that the thing will be
-    /// done at once.
+    /// Reserves bytes for a new thing of a peer, at most the whole budget. Evicts others if there
+    /// is no room, or returns `None` if that would not be fair. `is_brief` says that the thing will
+    /// be done at once.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         peer: PeerId,
@@ -262,7 +262,11 @@ impl EvictingBudget {
             if n_bytes <= self.max() && self.max_things.is_none_or(has_place) {
                 return true;
             }
-            let by = if self.max_things.is_some() { Measure::Things } else { Measure::Bytes };
+            let by = if self.max_things.is_some() {
+                ShareMeasure::Things
+            } else {
+                ShareMeasure::Bytes
+            };
             let Some(victim) = state.victim(newcomer, by) else {
                 return false;
             };
@@ -284,7 +288,7 @@ impl Reservations {
 
     /// The thing that is evicted for a newcomer: of the share that has to yield, the one that has
     /// not moved for longest, one that waits for its peer before a busy one.
-    fn victim(&self, newcomer: &Newcomer, by: Measure) -> Option<u64> {
+    fn victim(&self, newcomer: &Newcomer, by: ShareMeasure) -> Option<u64> {
         let n_more = newcomer.more.by(by);
         let share = self.shares.victim(newcomer.share, n_more, by);
         let now = Instant::now();
@@ -292,7 +296,7 @@ impl Reservations {
             let stands_still = now - it.moved >= STANDS_STILL_AFTER;
             // The bytes of a busy thing are of no use to a newcomer before it ends.
             share != newcomer.share
-                || (by == Measure::Things && stands_still)
+                || (by == ShareMeasure::Things && stands_still)
                 || (!it.is_busy && (stands_still || newcomer.is_brief))
         };
         let others = self.by_number.iter().filter(|(number, it)| {
@@ -306,12 +310,12 @@ impl Reservations {
 
     /// Takes the bytes back at once, since most things end within a moment. Where bytes are shared
     /// out, those of a busy thing count until it ends, against its own peer.
-    fn evict(&mut self, number: u64, by: Measure) {
+    fn evict(&mut self, number: u64, by: ShareMeasure) {
         let Some(it) = self.by_number.get_mut(&number) else {
             return;
         };
         self.shares.release(it.share, Held::thing(it.n_bytes));
-        if it.is_busy && by == Measure::Bytes {
+        if it.is_busy && by == ShareMeasure::Bytes {
             self.n_ending += it.n_bytes;
         } else {
             it.n_bytes = 0;

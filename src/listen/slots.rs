@@ -1,4 +1,5 @@
-//! Slots for a bounded number of connections. Counts what a connection may hold before it is served.
+//! Slots for a bounded number of connections. Counts what a connection may hold before it is
+//! served.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -62,9 +63,9 @@ impl ConnectionSlots {
         Arc::new(Self { limits, budget })
     }
 
-    /// A slot for a connection of this peer. If all are taken, another connection is evicted: one of
-    /// the peer that has most, or one of this peer that has begun and ended no request for a second.
-    /// Idle ones go first. `None` if there is none.
+    /// A slot for a connection of this peer. If all are taken, another connection is evicted: one
+    /// of the peer that has most, or one of this peer that has begun and ended no request for a
+    /// second. Idle ones go first. `None` if there is none.
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr, tls: bool) -> Option<Arc<ConnectionSlot>> {
         let tls = if tls { TLS_SIZE } else { 0 };
         // Half of the memory is for those that come first: an agent opens a handful.

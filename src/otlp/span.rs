@@ -259,8 +259,8 @@ impl Resource {
     }
 }
 
-/// The sender of a request: an IPv4 address, or a network of 64 bits of IPv6, since a customer has a
-/// whole one and chooses addresses in it as it likes. 0 is an unknown sender.
+/// The sender of a request: an IPv4 address, or a network of 64 bits of IPv6, since a customer has
+/// a whole one and chooses addresses in it as it likes. 0 is an unknown sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct PeerId(pub u64);
 

@@ -1,4 +1,5 @@
-//! The permit of one request for the memory that it takes while it arrives, is decompressed and read.
+//! The permit of one request for the memory that it takes while it arrives, is decompressed and
+//! read.
 
 use std::sync::Arc;
 

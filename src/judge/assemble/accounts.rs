@@ -13,7 +13,7 @@ pub struct ShareIdx(u16);
 
 /// The measure by which the heaviest share is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Measure {
+pub enum ShareMeasure {
     /// Connections, traces, …
     Things,
     /// Bytes.
@@ -31,12 +31,12 @@ pub struct Held {
 
 /// How much each user holds of a budget.
 #[derive(Debug)]
-pub struct Shares<K> {
+pub struct FairShares<K> {
     total: Held,
     shares: Vec<(K, Held)>,
 }
 
-impl<K> Default for Shares<K> {
+impl<K> Default for FairShares<K> {
     fn default() -> Self {
         Self {
             total: Held::default(),
@@ -45,7 +45,7 @@ impl<K> Default for Shares<K> {
     }
 }
 
-impl<K: Copy + PartialEq> Shares<K> {
+impl<K: Copy + PartialEq> FairShares<K> {
     /// What all shares hold together.
     pub fn total(&self) -> Held {
         self.total
@@ -91,7 +91,7 @@ impl<K: Copy + PartialEq> Shares<K> {
 
     /// The share from which to evict something for a newcomer that adds `n_more` to its own: the
     /// heaviest, if it would still hold more than the newcomer's, else the newcomer's.
-    pub fn victim(&self, newcomer: ShareIdx, n_more: usize, by: Measure) -> ShareIdx {
+    pub fn victim(&self, newcomer: ShareIdx, n_more: usize, by: ShareMeasure) -> ShareIdx {
         let own = self.shares[newcomer.idx()].1.by(by);
         let others = self.shares.iter().enumerate();
         let heaviest = others.max_by_key(|(_, (_, held))| held.by(by));
@@ -130,10 +130,10 @@ impl Held {
     }
 
     /// The amount by this measure.
-    pub fn by(self, measure: Measure) -> usize {
+    pub fn by(self, measure: ShareMeasure) -> usize {
         match measure {
-            Measure::Things => self.n_things,
-            Measure::Bytes => self.n_bytes,
+            ShareMeasure::Things => self.n_things,
+            ShareMeasure::Bytes => self.n_bytes,
         }
     }
 }
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn each_user_leaves_an_eighth_of_what_it_finds() {
-        let mut shares = Shares::default();
+        let mut shares = FairShares::default();
         let a = shares.share(1);
         assert_eq!(shares.room(a, FREE), 700);
         shares.add(a, held(1, 700));
@@ -166,21 +166,21 @@ mod tests {
 
     #[test]
     fn the_heaviest_yields_unless_the_newcomer_would_hold_as_much() {
-        let mut shares = Shares::default();
+        let mut shares = FairShares::default();
         let crowd = shares.share("crowd");
         shares.add(crowd, held(5, 100));
         let agent = shares.share("agent");
         shares.add(agent, held(1, 300));
-        assert_eq!(shares.victim(agent, 3, Measure::Things), crowd);
-        assert_eq!(shares.victim(agent, 4, Measure::Things), agent);
-        assert_eq!(shares.victim(crowd, 199, Measure::Bytes), agent);
-        assert_eq!(shares.victim(crowd, 200, Measure::Bytes), crowd);
-        assert_eq!(shares.victim(agent, 0, Measure::Bytes), agent);
+        assert_eq!(shares.victim(agent, 3, ShareMeasure::Things), crowd);
+        assert_eq!(shares.victim(agent, 4, ShareMeasure::Things), agent);
+        assert_eq!(shares.victim(crowd, 199, ShareMeasure::Bytes), agent);
+        assert_eq!(shares.victim(crowd, 200, ShareMeasure::Bytes), crowd);
+        assert_eq!(shares.victim(agent, 0, ShareMeasure::Bytes), agent);
     }
 
     #[test]
     fn further_keys_use_one_share_and_empty_shares_are_used_again() {
-        let mut shares = Shares::default();
+        let mut shares = FairShares::default();
         let all: Vec<ShareIdx> = (0..1_000)
             .map(|key| {
                 let share = shares.share(key);
