@@ -22,8 +22,8 @@ pub struct Scoring {
     pub queue: Amount,
     /// Threads that judge: traces are divided among them by trace id. `auto` is one for each CPU
     /// that the process may use (its cgroup's quota counts, rounded down) and for each 32 MiB of
-    /// `assemble.open.max_size`, at most 8. A trace may take half of its thread's equal part of that
-    /// memory.
+    /// `assemble.open.max_size`, at most 8. A trace may take half of its thread's equal part of
+    /// that memory.
     pub threads: Threads,
 }
 

@@ -366,8 +366,8 @@ text_schema! {
     Amount: "^(auto|[0-9]+ ?(B|KiB|MiB|GiB)?|\\$\\{.+\\})$",
         "`auto` (a share of `memory.limit`) or a size such as `16MiB`";
     Threads: "^(auto|[0-9]+|\\$\\{.+\\})$",
-        "`auto` (one for each CPU and each 32 MiB of open traces, at most 8) or a number of threads \
-         such as `4`";
+        "`auto` (one for each CPU and each 32 MiB of open traces, at most 8) or a number of \
+         threads such as `4`";
 }
 
 impl JsonSchema for Secret {

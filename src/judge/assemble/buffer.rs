@@ -17,7 +17,7 @@ use super::buffered_trace::BufferedTrace;
 use super::fifo_timers::Tick;
 use super::recent::RecentlyClosed;
 use super::resources::SharedResources;
-use super::shape::Shape;
+use super::shape::TraceShape;
 use super::shares::{BudgetShare, Shares, TraceSender};
 use super::slab::{Slab, Slot};
 use super::timers::{Due, Timers, ticks};
@@ -459,7 +459,7 @@ impl<M: Memo> TraceBuffer<M> {
         let is_seen = is_quiet && !buffered.spans.start_before(buffered.memory_unix_nanos);
         let shape = (!is_seen).then(|| buffered.spans.shape(&self.hasher));
         let seen_reason = buffered.reason(reason, shape.as_ref(), &self.settings);
-        let parent_missing = shape.as_ref().is_some_and(Shape::has_orphans);
+        let parent_missing = shape.as_ref().is_some_and(TraceShape::has_orphans);
         // Children of a run that is still going on prove nothing.
         let inactive = shape.filter(|_| reason == CloseReason::Inactive);
         let torn = inactive.and_then(|shape| shape.torn_span());

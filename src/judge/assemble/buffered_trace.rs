@@ -4,7 +4,7 @@
 use otlp::span::TraceId;
 
 use super::fifo_timers::Tick;
-use super::shape::Shape;
+use super::shape::TraceShape;
 use super::shares::{BudgetShare, TraceSender};
 use super::timers::Quiet;
 use super::trace_spans::{TraceItems, TraceSpans};
@@ -59,7 +59,7 @@ impl<M: Memo> BufferedTrace<M> {
     pub(super) fn reason(
         &self,
         reason: CloseReason,
-        shape: Option<&Shape<'_>>,
+        shape: Option<&TraceShape<'_>>,
         settings: &Settings,
     ) -> CloseReason {
         let reaches_back = || {

@@ -45,8 +45,8 @@ pub struct Settings {
     pub expired: Duration,
     /// Most spans of one trace.
     pub span_limit: usize,
-    /// Most bytes of one trace, up to [`Settings::MAX_SIZE_LIMIT`] and half of a partition's part of
-    /// `max_open_size`.
+    /// Most bytes of one trace, up to [`Settings::MAX_SIZE_LIMIT`] and half of a partition's part
+    /// of `max_open_size`.
     pub size_limit: usize,
     /// Most open traces; also most remembered ids of traces with unscored spans.
     pub max_open_traces: usize,

@@ -1,6 +1,6 @@
-//! The parents of a trace's spans, and what follows from them: which spans are top spans, and whether
-//! a top span has ended and no parent is missing. Computed from all spans at once, when a trace may
-//! be done.
+//! The parents of a trace's spans, and what follows from them: which spans are top spans, and
+//! whether a top span has ended and no parent is missing. Computed from all spans at once, when a
+//! trace may be done.
 //!
 //! Nothing here recurses, and no walk visits a span twice: a walk along a cycle of parents ends at
 //! the first span that it marked. Every span of a cycle has a present parent, so none is a top span
@@ -16,7 +16,7 @@ use super::version::Version;
 
 /// The parents of a trace's spans.
 #[derive(Debug)]
-pub(super) struct Shape<'v> {
+pub(super) struct TraceShape<'v> {
     versions: &'v [Version],
     /// The position of each span's parent.
     parent: SmallVec<[Parent; 16]>,
@@ -32,7 +32,7 @@ enum Parent {
     At(u32),
 }
 
-impl<'v> Shape<'v> {
+impl<'v> TraceShape<'v> {
     pub(super) fn new(versions: &'v [Version], find: impl Fn(SpanId) -> Option<usize>) -> Self {
         let parent_of = |version: &Version| match version.parent_id {
             Some(parent_id) => find(parent_id).map_or(Parent::Missing, |at| Parent::At(at as u32)),

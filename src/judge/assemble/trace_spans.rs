@@ -11,7 +11,7 @@ use otlp::span::{LentText, LogRecord, Resource, Span, SpanId, TraceArena, TraceI
 use smallvec::SmallVec;
 
 use super::resources::SharedResource;
-use super::shape::Shape;
+use super::shape::TraceShape;
 use super::timers::Quiet;
 use super::version::{Arrival, Version};
 
@@ -113,7 +113,8 @@ impl TraceSpans {
             .is_none_or(|at| self.wins(at, arrival))
     }
 
-    /// The kind of top span that may have ended. Only the [shape](Self::shape) tells whether it has.
+    /// The kind of top span that may have ended. Only the [shape](Self::shape) tells whether it
+    /// has.
     pub(super) fn may_be_quiet(&self) -> Option<Quiet> {
         if self.n_open_roots > 0 {
             None
@@ -125,8 +126,8 @@ impl TraceSpans {
     }
 
     /// The parents of the spans. Looks at all of them.
-    pub(super) fn shape(&self, hasher: &DefaultHashBuilder) -> Shape<'_> {
-        Shape::new(&self.versions, |span_id| self.find(span_id, hasher))
+    pub(super) fn shape(&self, hasher: &DefaultHashBuilder) -> TraceShape<'_> {
+        TraceShape::new(&self.versions, |span_id| self.find(span_id, hasher))
     }
 
     /// The services that sent it, each once.

@@ -225,8 +225,8 @@ fn a_total_without_key_or_value_is_named() {
         )
     };
     let missing = "in 1 evaluation, such as: `args.n` of `pay` (call 2) is missing, so `total` \
-                   adds nothing for that call: where it may be missing, narrow `a` to calls that have \
-                   it (`exists: true`)";
+                   adds nothing for that call: where it may be missing, narrow `a` to calls that \
+                   have it (`exists: true`)";
     assert_eq!(
         warnings(&recording, &total("account")),
         format!("warning: criterion `x`: {missing}\n")

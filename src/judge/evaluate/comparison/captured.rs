@@ -4,7 +4,7 @@
 use hashbrown::HashMap;
 use serde_json::Value;
 
-use super::score::{Missing, PathsSeen, ReadBy, Unusable};
+use super::score::{Missing, PathsSeen, ReadBy, UnusableValue};
 use super::value_path::{PathValues, ValuePath};
 use crate::extract::{Payload, ToolCall, Trajectory};
 
@@ -72,7 +72,7 @@ pub(crate) struct CapturedValues<'a> {
     /// The reads that failed so far.
     pub(crate) missing: Missing,
     /// The first value that could not be used.
-    pub(crate) unusable: Option<Unusable>,
+    pub(crate) unusable: Option<UnusableValue>,
     /// The paths that were followed, each where it is written, and whether they led to a value.
     followed: HashMap<*const ValuePath, Tri>,
     /// The work spent on searching, and the most that may be.
@@ -175,7 +175,7 @@ impl<'a> CapturedValues<'a> {
         let is_first = (self.unusable.as_ref())
             .is_none_or(|first| (call_idx, path) < (first.call_idx, &first.path));
         if is_first {
-            self.unusable = Some(Unusable {
+            self.unusable = Some(UnusableValue {
                 call_idx,
                 path: path.to_owned(),
                 kind,

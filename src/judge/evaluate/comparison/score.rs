@@ -105,7 +105,7 @@ pub(crate) struct Score<E> {
     pub(crate) missing: Missing,
     /// The first value that a pattern or condition could not match, since it is no text, or that a
     /// sum lacks.
-    pub(crate) unusable: Option<Unusable>,
+    pub(crate) unusable: Option<UnusableValue>,
     /// Where its paths lead.
     pub(crate) paths: PathsSeen,
     /// How many calls were expected.
@@ -192,7 +192,7 @@ pub(crate) struct CallError {
 
 /// A value that is no text, so that no pattern matches it; or one that is missing in a sum.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Unusable {
+pub(crate) struct UnusableValue {
     /// Its call, a position in the trajectory.
     pub(crate) call_idx: usize,
     /// Its path.

@@ -11,7 +11,7 @@ use text::code;
 use super::uncertainty;
 use crate::evaluate::comparison::rows::{AlignmentRow, MAX_ROWS};
 use crate::evaluate::comparison::score::{
-    EvaluationError, Explain, Missing, PathsSeen, ReadBy, Rendered, Unusable, Verdict,
+    EvaluationError, Explain, Missing, PathsSeen, ReadBy, Rendered, UnusableValue, Verdict,
 };
 use crate::evaluate::criterion::{Applied, Criterion, CriterionSeverity, InvalidCriterion, Scope};
 use crate::evaluate::evaluators::{Evidence, Judgement};
@@ -78,7 +78,7 @@ pub(super) struct Basis {
     /// are moved about.
     pub(super) missing: Option<Box<Missing>>,
     /// A value that could not be matched, since it is no text, or that a sum lacks.
-    pub(super) unusable: Option<Box<Unusable>>,
+    pub(super) unusable: Option<Box<UnusableValue>>,
     /// Where the paths of the criterion lead.
     pub(super) paths: PathsSeen,
     /// The call that cannot be judged; only for `error`.

@@ -14,7 +14,7 @@ use super::total::Total;
 use crate::assemble::TurnsSeen;
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::comparison::order::{Concurrency, Intervals, Near};
-use crate::evaluate::comparison::score::{CallError, Missing, PathsSeen, Unusable};
+use crate::evaluate::comparison::score::{CallError, Missing, PathsSeen, UnusableValue};
 use crate::evaluate::comparison::value_path::ValuePath;
 use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader, Calls};
 use crate::evaluate::parameters::rule::{Overlap, Rule, RuleShape, TotalOf};
@@ -99,7 +99,7 @@ impl<'a> RuleJudge<'a> {
     }
 
     /// The evidence that is missing, a call that lacks an argument, and one that is no text.
-    pub(crate) fn finish(self) -> (Missing, Option<CallError>, Option<Unusable>) {
+    pub(crate) fn finish(self) -> (Missing, Option<CallError>, Option<UnusableValue>) {
         let missing = Missing {
             overlap: self.overlap,
             too_much: self.too_much,
