@@ -34,7 +34,7 @@ pub struct AdminPort {
     pub scrapes: Arc<Scrapes>,
     /// Start of the process, Unix nanoseconds.
     pub started_unix_nanos: u64,
-    /// Where OTLP goes, for requests that come here by mistake.
+    /// The OTLP ports, for requests that come here by mistake.
     pub otlp: OtlpAddresses,
     /// The permitted callers of the API.
     pub guard: Arc<Guard>,

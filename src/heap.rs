@@ -1,5 +1,4 @@
-//! Makes the allocator return freed memory to the system while the process holds much of it. Knows
-//! one limit, and nothing of what is allocated.
+//! Makes the allocator return freed memory to the system while the process holds much of it.
 //!
 //! mimalloc keeps freed memory for 10 to 100 ms. Memory that one thread allocated and another freed
 //! it keeps until the first has allocated a hundred times more: a sender of large requests can fill

@@ -1,6 +1,5 @@
-//! Keeps acknowledged requests on the disk until they are delivered and judged. Knows files,
-//! checksums and crashes; knows nothing of OTLP, queues or traces. The clock and randomness are
-//! arguments.
+//! Keeps acknowledged requests on the disk until they are delivered and judged. The clock and
+//! randomness are arguments.
 
 mod format;
 mod recover;
@@ -74,7 +73,7 @@ const COPIES: &str = "kafka";
 /// The folder of the scores.
 const SCORES: &str = "scores";
 
-/// Whether the folder of a journal is kept in memory: its requests end with the machine.
+/// Returns true if the folder of a journal is kept in memory: its requests end with the machine.
 pub fn is_in_memory(directory: &Path) -> bool {
     storage::is_in_memory(directory)
 }

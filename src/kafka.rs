@@ -1,6 +1,5 @@
 //! Writes spans to Apache Kafka and reads them. The spans of a trace go into one partition of a
-//! topic, so that each reader of a partition has whole traces. Knows records and partitions; knows
-//! nothing of a span but its trace id, nor of how it is judged.
+//! topic, so that each reader of a partition has whole traces.
 
 mod placement;
 mod progress;

@@ -1,5 +1,5 @@
 //! Serves the connections of a bound port until shutdown: HTTP/1.1 and HTTP/2 on one port, with or
-//! without TLS. Knows sockets, handshakes and limits of connections; knows nothing of requests.
+//! without TLS.
 
 mod slots;
 
@@ -363,7 +363,7 @@ impl Connection {
     }
 }
 
-/// Why a connection ends before its peer closes it.
+/// The reason why a connection ends before its peer closes it.
 struct Ending {
     slot: Arc<ConnectionSlot>,
     closing: watch::Receiver<bool>,
@@ -506,7 +506,7 @@ where
 struct IdleTimeoutStream<I> {
     io: I,
     deadline: Pin<Box<Sleep>>,
-    /// When the waiting read started. The deadline is only moved when it has passed: moving it for
+    /// Start of the waiting read. The deadline is only moved when it has passed: moving it for
     /// every read would cost as much as the read.
     since: Instant,
     waiting: bool,

@@ -77,7 +77,7 @@ pub fn now() -> Now {
     }
 }
 
-/// How many CPUs the process may use: its affinity and its cgroup's quota count.
+/// The number of CPUs that the process may use, by its affinity and its cgroup's quota.
 fn n_cpus() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
@@ -85,7 +85,7 @@ fn n_cpus() -> usize {
 /// After this long without a request since the start, the silence is reported.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// How long requests that have begun may take once the doors close.
+/// Time that requests in flight may take once the listeners close.
 const LAST_REQUESTS: Duration = Duration::from_secs(2);
 
 /// Share of the shutdown deadline kept for judging and delivering, when telemetry never falls
@@ -99,14 +99,14 @@ const KEPT_FOR_LAST_SCORES: f64 = 0.1;
 pub struct Plan {
     /// The configuration; every value has been checked.
     pub config: Config,
-    /// Where the configuration was read from, and can be read from again.
+    /// Source of the configuration, which can be read again.
     pub origin: Option<ConfigOrigin>,
     /// The rules by which traces are judged.
     pub rules: Rules,
     /// Reads the memory limit of our cgroup, in bytes, if there is one: at the start, and again at
     /// each `reload.interval`.
     pub cgroup_limit: fn() -> Option<usize>,
-    /// Where evaluations are printed, if they are.
+    /// Output that evaluations are printed to, if any.
     pub print: Option<export::Print>,
     /// Sees every judgement, on the thread that judged.
     pub observer: Option<Observer>,
@@ -117,7 +117,7 @@ pub struct Plan {
 /// Sees every judgement; must return at once.
 pub type Observer = Box<dyn FnMut(&Judged, &Rules) + Send>;
 
-/// Why a sidecar could not start.
+/// An error while starting a sidecar.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A port could not be bound.
@@ -153,7 +153,7 @@ pub enum StartError {
     System(#[from] io::Error),
 }
 
-/// Where a running sidecar listens.
+/// The addresses of a running sidecar.
 #[derive(Debug, Clone, Copy)]
 pub struct Addresses {
     /// OTLP/gRPC.
@@ -166,9 +166,9 @@ pub struct Addresses {
 
 /// A running sidecar. Dropping it cuts everything; [`Sidecar::stop`] ends it in good order.
 pub struct Sidecar {
-    /// Where it listens.
+    /// The addresses of its ports.
     pub addresses: Addresses,
-    /// Its metrics and heartbeats.
+    /// The metrics and heartbeats.
     pub telemetry: Arc<Telemetry>,
     /// Kept alive until the doors have closed; dropping it ends the scoring queue.
     intake: Arc<RequestIntake>,

@@ -1,4 +1,4 @@
-//! A mutex that ignores poisoning. Knows nothing of what it guards.
+//! A mutex that ignores poisoning.
 
 use std::sync::{MutexGuard, PoisonError};
 

@@ -1,6 +1,5 @@
 //! Counts and logs what happens in the sidecar: one row for each event, named by what happened.
-//! Must not know who emits an event. Metrics are named like the OpenTelemetry Collector's where it
-//! has one.
+//! Metrics are named like the OpenTelemetry Collector's where it has one.
 
 /// Makes an event of each row: a struct with these fields, and `emit`, which runs the block with
 /// the fields as variables. A row names the telemetry in which it counts; one that only logs names

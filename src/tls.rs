@@ -1,6 +1,5 @@
-//! Builds rustls configurations from certificate files, again whenever the files change. Knows PEM,
-//! rustls and the system's authorities; knows nothing of the connections. The provider is ring,
-//! named here and nowhere else: there is no process-wide default.
+//! Builds rustls configurations from certificate files, again whenever the files change. The
+//! provider is ring, named here and nowhere else: there is no process-wide default.
 //!
 //! The files are read when a connection starts (a few small reads beside a handshake's signature),
 //! and the configuration is kept as long as their contents stay the same. So a rotated certificate
@@ -27,7 +26,7 @@ use crate::config;
 use crate::sync::Mutex;
 use crate::telemetry::{CertificatesReplaced, CertificatesUnusable, Telemetry};
 
-/// Why certificate files cannot be used. The caller adds the setting that names them.
+/// The reason why certificate files cannot be used. The caller adds the setting that names them.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file is missing or unreadable.
@@ -35,7 +34,7 @@ pub enum TlsError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
     /// A file lacks the expected item.
@@ -54,7 +53,7 @@ pub enum TlsError {
     NotPem {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: pem::Error,
     },
     /// The files are readable but do not work together.
@@ -62,7 +61,7 @@ pub enum TlsError {
     Unusable {
         /// The files.
         files: String,
-        /// Why.
+        /// The reason.
         error: String,
     },
     /// One of `cert_file` and `key_file` without the other.
@@ -241,7 +240,7 @@ impl PortTls {
     }
 }
 
-/// Whether a client must present a certificate, if an authority is configured.
+/// The requirement of a client certificate, if an authority is configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClientCertificate {
     Required,

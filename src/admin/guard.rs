@@ -1,5 +1,5 @@
 //! Decides whether a request may use the admin API, by the address of the port, the token, the
-//! client certificate and the headers of browsers. Must not know what is requested.
+//! client certificate and the headers of browsers.
 //!
 //! The rule (docs/design.md#the-admin-port): probes and metrics are open. The API changes the
 //! criteria by which agents are judged, so it answers only on a loopback address, or to callers
@@ -62,7 +62,7 @@ pub struct TokenError {
     problem: String,
 }
 
-/// Why a request is refused.
+/// The reason for refusing a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GuardRefusal {
     Closed,
@@ -179,7 +179,7 @@ impl Guard {
             } => {
                 let shown = bearer(headers).ok_or(GuardRefusal::NoToken)?;
                 // Read for each request: a rotated token needs no timer and no restart, and a
-                // removed one opens nothing any more.
+                // removed one opens nothing.
                 let expected = read_token(path).map_err(|error| {
                     TokenUnusable {
                         error: error.to_string(),
@@ -303,8 +303,8 @@ fn authority(request: &Request) -> Option<Authority> {
     request.uri().authority().cloned().or_else(host)
 }
 
-/// Whether a browser sends this on behalf of a page of another origin. Other programs send neither
-/// header.
+/// Returns true if a browser sends this request on behalf of a page of another origin. Other
+/// programs send neither header.
 fn is_cross_origin(headers: &HeaderMap, authority: Option<&Authority>) -> bool {
     let fetched_from = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     if fetched_from.is_some_and(|site| site != b"same-origin" && site != b"none") {

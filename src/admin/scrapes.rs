@@ -1,5 +1,5 @@
 //! The pages of metrics that are being read. Scrapers that read slowly, or not at all, share few of
-//! them. Knows nothing of what is on a page.
+//! them.
 
 use std::collections::VecDeque;
 use std::pin::Pin;

@@ -39,7 +39,7 @@ pub(super) struct Api {
     client: PooledClient,
 }
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ApiFailure {
     /// There was no response.
@@ -57,7 +57,7 @@ pub(super) enum ApiFailure {
         base: String,
         /// The status.
         status: u16,
-        /// Its detail.
+        /// The detail.
         detail: String,
         /// The `application/problem+json` body; null if there is none.
         problem: Value,

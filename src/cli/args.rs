@@ -1,4 +1,4 @@
-//! Parses the command line. Knows every subcommand and flag; knows nothing of what they do.
+//! Parses the command line.
 
 mod global;
 mod learning;
@@ -100,7 +100,7 @@ pub enum Command {
     Drift(Drift),
     /// Stream the scores of a running sidecar.
     Tap(Tap),
-    /// Show what waits in the folder of a journal, and what is damaged.
+    /// Show what waits in a journal's folder, and what is damaged.
     Journal(JournalReport),
     /// Check a configuration and report every problem.
     Validate(Validate),
@@ -127,7 +127,7 @@ pub struct Run {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub state_file: Option<PathBuf>,
     /// Write every request to files in this folder, for `inspect`, `replay` and `init`: 64 MiB at
-    /// most, then the oldest are deleted. They hold all that agents send.
+    /// most, then the oldest are deleted. These files hold everything that agents send.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub record: Option<PathBuf>,
 }
@@ -154,8 +154,8 @@ pub struct Replay {
     pub recordings: Recordings,
     /// Expectations of single runs, YAML or JSON: `examples:`, a list of `{id?, input?,
     /// expected_tools | expected_output | evaluate}`. An entry overrides fields of the criteria
-    /// with its evaluator, or is judged as criterion `example`. It is for all runs with its `id`
-    /// (`test.case.id`); entries without one are for the remaining runs, in order.
+    /// with its evaluator, or is judged as criterion `example`. An entry with an `id` applies to
+    /// all runs with that `test.case.id`; the others apply to the remaining runs, in order.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub examples: Option<PathBuf>,
     /// Allow no calls other than an example's `expected_tools`.
@@ -164,7 +164,7 @@ pub struct Replay {
     /// Output format.
     #[arg(long, value_enum, default_value_t = ReplayFormat::Human)]
     pub format: ReplayFormat,
-    /// Also write the runs as a page to look at: one file, opened in a browser without a server.
+    /// Also write the runs as one HTML file, which a browser opens without a server.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub report: Option<PathBuf>,
     /// Print only verdicts with this label (repeatable); the table and the exit code still count
@@ -239,8 +239,8 @@ pub struct Inspect {
     /// format only).
     #[arg(short, long)]
     pub verbose: bool,
-    /// Show the values at this path in place of arguments and results, as `where` and `same` of a
-    /// criterion read them, such as `args.amount` or `result.items.*.id` (human format only).
+    /// Show the values at this path instead of arguments and results, such as `args.amount` or
+    /// `result.items.*.id`, as the `where` and `same` of a criterion read it (human format only).
     #[arg(long, value_name = "PATH", value_parser = ValuePath::parse)]
     pub path: Option<ValuePath>,
 }

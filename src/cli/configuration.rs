@@ -1,5 +1,4 @@
-//! Reads the configuration files and loads them with variables and flags. Knows nothing of their
-//! keys, which `config` checks.
+//! Reads the configuration files and loads them with variables and flags.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -13,7 +12,7 @@ use crate::export::score_line::Look;
 /// The file that is read without `--config`, if it exists.
 pub const DEFAULT_FILE: &str = "spanscore.yaml";
 
-/// Why the configuration could not be loaded.
+/// The reason why the configuration could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
     /// The file itself cannot be read.

@@ -1,5 +1,4 @@
 //! `spanscore criteria`: lists and changes the criteria of a running sidecar over its REST API.
-//! Knows how to print responses; knows nothing of what makes a criterion valid.
 
 use std::fs;
 use std::io::{self, Read};
@@ -463,14 +462,14 @@ impl Client<'_, '_> {
     }
 }
 
-/// Where the body of a call came from.
+/// The source of a call's body.
 #[derive(Clone, Copy)]
 enum Origin<'a> {
     /// There is none.
     None,
-    /// It is the text of a file.
+    /// The text of a file.
     Text(&'a str),
-    /// It is one criterion of a file, rewritten, so that lines in it mean nothing to the reader.
+    /// One criterion of a file, rewritten, so that its lines mean nothing to the reader.
     Item { file: &'a str, name: &'a str },
 }
 

@@ -72,7 +72,7 @@ pub(super) fn demo(is_kept: bool, streams: &mut Streams<'_>) -> io::Result<Exit>
     Ok(shown)
 }
 
-/// Why the demo failed.
+/// An error of the demo.
 #[derive(Debug, thiserror::Error)]
 enum DemoError {
     #[error(transparent)]

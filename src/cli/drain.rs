@@ -1,6 +1,6 @@
 //! `spanscore drain`: announces to a running sidecar that it will be stopped, so that traces whose
 //! root has ended are judged sooner. Sends SIGUSR1, which ends any program that does not expect it,
-//! and so only to a sidecar. Knows nothing of how the sidecar reacts.
+//! and so only to a sidecar.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ const REMEDY: &str =
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Sidecar,
-    /// Our program, but not `run`: SIGUSR1 would end it.
+    /// Our program with another subcommand than `run`, which SIGUSR1 would end.
     OtherCommand,
     /// Another program, by its name.
     OtherProgram(String),
@@ -106,7 +106,7 @@ fn file_name(path: &Path) -> Option<String> {
     Some(name.trim_end_matches(" (deleted)").to_owned())
 }
 
-/// Does a process with this `/proc/…/status` handle SIGUSR1?
+/// Returns true if a process with this `/proc/…/status` handles SIGUSR1.
 fn catches_usr1(status: &str) -> bool {
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
     let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());

@@ -1,5 +1,4 @@
-//! `replay --examples FILE`: judges each run by its own entry of an example file. Knows neither how
-//! entries are parsed (`config`) nor how they change criteria (`evaluate`).
+//! `replay --examples FILE`: judges each run by its own entry of an example file.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -114,7 +114,7 @@ fn print_damage(
     Ok(())
 }
 
-/// What waits in a log, and since when.
+/// Describes what waits in a log, and since when.
 fn waiting(log: &LogSurvey, word: [&str; 2], items: fn(&LogSurvey) -> String) -> String {
     let segments = || log.segments.iter();
     let Some(oldest) = segments().filter_map(|segment| segment.oldest).min() else {

@@ -1,6 +1,5 @@
 //! Writes evaluations as a JUnit report: one suite per criterion, one case per run. A case keeps
-//! its name from one recording to the next: CI systems compare reports by it. Knows nothing of
-//! evaluators.
+//! its name from one recording to the next: CI systems compare reports by it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

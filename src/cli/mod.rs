@@ -1,5 +1,5 @@
 //! Runs the subcommands, one file each, and returns an exit code. Prints results to standard output
-//! and messages to standard error. Knows neither how spans are scored nor how bytes travel.
+//! and messages to standard error.
 
 pub mod args;
 pub mod configuration;
@@ -48,7 +48,7 @@ use crate::register::{self, ConfigOrigin, Start};
 
 use args::{Cli, Command, Global};
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// Success.
@@ -83,15 +83,15 @@ impl Exit {
     }
 }
 
-/// Where results and messages go.
+/// The outputs for results and messages.
 struct Streams<'a> {
     /// Results.
     out: &'a mut dyn Write,
     /// Messages.
     err: &'a mut dyn Write,
-    /// How results look.
+    /// Style of results.
     look: Look,
-    /// How messages look.
+    /// Style of messages.
     err_look: Look,
 }
 

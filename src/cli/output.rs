@@ -1,4 +1,4 @@
-//! Writes a file for `--output`. Knows nothing of what is in it.
+//! Writes a file for `--output`.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};

@@ -1,5 +1,5 @@
 //! Reads recordings as OTLP request bodies: `.pb` and `.json` bodies, OTLP JSON lines, gzip and
-//! zstd, segments of a journal, standard input. Knows nothing of what the bodies are used for.
+//! zstd, segments of a journal, standard input.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -17,7 +17,7 @@ use crate::journal;
 /// One recorded request body, as protobuf.
 #[derive(Debug)]
 pub(super) struct Request {
-    /// Its signal.
+    /// The signal.
     pub(super) signal: Signal,
     /// The encoded `Export*ServiceRequest`.
     pub(super) body: Bytes,

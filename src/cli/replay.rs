@@ -1,5 +1,4 @@
-//! `spanscore replay`: scores recorded traces, with an exit code for CI. Knows neither how
-//! recordings are read nor how results are laid out.
+//! `spanscore replay`: scores recorded traces, with an exit code for CI.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -1,5 +1,5 @@
 //! Reads recordings and judges their traces with the sidecar's engine, without its clock: traces
-//! close only at the end of the input. Knows nothing of what is printed.
+//! close only at the end of the input.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Display;
@@ -23,22 +23,22 @@ pub(super) struct Replayed {
     pub(super) judged: Judged,
     pub(super) n_requests: usize,
     pub(super) n_spans: usize,
-    /// Where the first item of each trace was read.
+    /// Place of the first item of each trace.
     places: HashMap<TraceId, RunPlace>,
 }
 
-/// Where the first item of a trace was read.
+/// Place of the first item of a trace.
 #[derive(Debug)]
 pub(super) struct RunPlace {
     pub(super) file: String,
     /// The file, and the line if it has lines.
     pub(super) line: String,
-    /// Its position among the traces of this file, counted from 1.
+    /// The position among the traces of this file, counted from 1.
     pub(super) position: usize,
 }
 
 impl Replayed {
-    /// Where a run was read.
+    /// The file and position of a run.
     pub(super) fn place(&self, trajectory: &Trajectory) -> Option<&RunPlace> {
         self.places.get(&trajectory.trace_id)
     }

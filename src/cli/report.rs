@@ -1,5 +1,5 @@
 //! Prints for people what `replay` found: the verdicts of each run together, those first that need
-//! attention, then a table by criterion. Knows no evaluator.
+//! attention, then a table by criterion.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

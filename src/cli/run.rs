@@ -129,7 +129,7 @@ async fn until_stopped(plan: Plan, streams: &mut Streams<'_>) -> Result<Exit, St
     }
 }
 
-/// Where a browser on this machine finds the page.
+/// The page's address for a browser on this machine.
 pub(super) fn page_address(admin: SocketAddr, has_tls: bool) -> String {
     let scheme = if has_tls { "https" } else { "http" };
     if admin.ip().is_unspecified() || admin.ip().is_loopback() {

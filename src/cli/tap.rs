@@ -50,7 +50,7 @@ pub(super) fn tap(args: &Tap, config: &Config, streams: &mut Streams<'_>) -> io:
     })
 }
 
-/// How a stream of scores ended.
+/// The end of a stream of scores.
 enum End {
     /// The requested number of scores was printed.
     Enough,

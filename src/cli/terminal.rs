@@ -1,4 +1,4 @@
-//! The abilities of a terminal: colours and width. Knows nothing of the printed text.
+//! The abilities of a terminal: colours and width.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -13,7 +13,7 @@ use crate::export::score_line::{Colour, Look};
 /// Narrower than this, lines are not wrapped: there is nothing left to read.
 const MIN_WIDTH: usize = 20;
 
-/// How text for people looks on this output.
+/// Style of text for people on this output.
 pub(super) fn look(
     output: &(impl IsTerminal + AsFd),
     environment: &BTreeMap<String, String>,

@@ -198,9 +198,9 @@ impl<'a> Explainer<'a> {
         text
     }
 
-    /// How to make spanscore recognise a trace without tool calls: the configuration to add, if a
-    /// span looks like one. In a trace with tool calls, the other spans are internals of the
-    /// framework (listing tools, running nodes).
+    /// The configuration with which spanscore would recognise a trace without tool calls, if one of
+    /// its spans looks like a tool call. In a trace with tool calls, the other spans are internals
+    /// of the framework (listing tools, running nodes).
     pub(super) fn hint(&self) -> Option<String> {
         let has_calls = |explained: &&Explained| {
             explained

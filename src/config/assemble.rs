@@ -1,5 +1,4 @@
-//! The `scoring` and `assemble` sections: when a trace counts as complete. Knows nothing of how the
-//! timers work.
+//! The `scoring` and `assemble` sections: when a trace counts as complete.
 
 use judge::assemble;
 use schemars::JsonSchema;
@@ -39,13 +38,13 @@ pub struct Assemble {
     pub settle_remote: Duration,
     /// Quiet time after which a trace without an ended root is closed.
     pub inactive: Duration,
-    /// How far before our memory of traces a top span must have ended to make its trace a recording
-    /// sent again; 0 turns the guard off.
+    /// A trace whose top span ended at least this long before our memory of traces begins counts as
+    /// a recording that is sent again; 0 turns the guard off.
     pub restart_guard: Duration,
     /// The headless Service of the replicas that share the traces, or a file with one address a
     /// line. A change of its addresses splits the traces that are under way.
     pub peers: Option<String>,
-    /// How long after a start, or a change of the peers' addresses, our memory of traces begins:
+    /// Time from a start, or a change of the peers' addresses, until our memory of traces begins:
     /// until the router knows. 10 s where `peers` is set.
     pub warm_up: Option<Duration>,
     /// Longest time a trace stays open.
@@ -78,7 +77,7 @@ pub struct RecentTraces {
     pub max_traces: usize,
     /// Most bytes of them.
     pub max_size: Amount,
-    /// How long they are remembered.
+    /// Time for which they are remembered.
     pub ttl: Duration,
 }
 
@@ -131,8 +130,8 @@ impl Default for RecentTraces {
 }
 
 impl Assemble {
-    /// What traces may take of these shares of memory. One gets at most a quarter of what all may
-    /// take, so that no single one pushes the others out.
+    /// The sizes that traces may take of these shares of memory. One gets at most a quarter of what
+    /// all may take, so that no single one pushes the others out.
     pub fn sizes(&self, open: usize, recent: usize) -> assemble::Sizes {
         assemble::Sizes {
             trace: self.size_limit.0.min(open / 4),

@@ -491,7 +491,7 @@ fn field_of<'a>(item: &'a Node, evaluator: &str, warning: &str) -> Option<&'a Ma
         .or_else(|| item.find_entry(&[&["evaluate", evaluator], keys.as_slice()].concat()))
 }
 
-/// The first placeholder of a link that stands for nothing.
+/// The first placeholder of a link that is not one of ours.
 fn unknown_placeholder(url: &str) -> Option<&str> {
     let names = url
         .split('{')

@@ -1,5 +1,4 @@
 //! Resolves every default and inheritance of a checked configuration into the peers to send to.
-//! Knows how an endpoint is written; knows nothing of connections.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +13,7 @@ use super::writers::Writer;
 /// One OTLP peer to send to, with every default filled in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Destination {
-    /// Which setting or variable it came from, for messages: `forward.endpoint`,
+    /// The setting or variable that named the destination, for messages: `forward.endpoint`,
     /// `OTEL_EXPORTER_OTLP_ENDPOINT`, `scores.span.endpoint`.
     pub origin: String,
     /// `http` or `https`, host, port and base path.
@@ -31,7 +30,7 @@ pub struct Destination {
     pub max_concurrency: usize,
     /// TLS details.
     pub tls: ClientTls,
-    /// When to try again.
+    /// Delays between attempts.
     pub retry: Backoff,
 }
 
@@ -70,14 +69,14 @@ pub enum Shape {
     Metrics,
 }
 
-/// Why a shape is not sent.
+/// The reason why a shape is not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Off {
     /// Switched off.
     Disabled(Shape),
     /// Neither it, nor `scores`, nor `forward` has an endpoint.
     NoEndpoint(Shape),
-    /// It would go to the forward endpoint, which does not take its signal.
+    /// The forward endpoint, which it would go to, does not take its signal.
     SignalNotTaken(Shape),
 }
 
@@ -321,7 +320,7 @@ impl OtlpPeer {
 }
 
 impl Config {
-    /// Where the original telemetry goes; `None` if there is no `forward.endpoint`.
+    /// The destination of the original telemetry; `None` without a `forward.endpoint`.
     pub fn forward_destination(&self) -> Option<Destination> {
         let forward = self.forward_peer();
         forward
@@ -329,8 +328,8 @@ impl Config {
             .map(|endpoint| self.destination(&[forward], "forward", endpoint))
     }
 
-    /// Where a shape of the scores goes. A key that it leaves out is inherited from `scores`, and
-    /// then from `forward`.
+    /// The destination of a shape of scores. A key that it leaves out is inherited from `scores`,
+    /// and then from `forward`.
     ///
     /// # Errors
     /// The shape is off, and why.
@@ -351,7 +350,7 @@ impl Config {
         Ok(self.destination(&chain, section, endpoint))
     }
 
-    /// Where the writer at this position of `scores.writers` writes to.
+    /// The destination of the writer at this position of `scores.writers`.
     pub fn writer_destination(&self, writer_idx: usize, writer: &Writer) -> Destination {
         let peer = writer.peer();
         let mut headers: Vec<_> = peer
@@ -439,7 +438,7 @@ impl Config {
         }
     }
 
-    /// When to try again, from `forward.retry`.
+    /// Delays between attempts, from `forward.retry`.
     pub fn backoff(&self) -> Backoff {
         let retry = &self.forward.retry;
         Backoff {

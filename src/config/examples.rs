@@ -1,5 +1,4 @@
-//! Reads example files: one expectation for each recorded run. Knows nothing of how an expectation
-//! changes criteria; that is `evaluate`'s.
+//! Reads example files: one expectation for each recorded run.
 
 use std::collections::BTreeMap;
 use std::path::Path;

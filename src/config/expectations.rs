@@ -1,5 +1,4 @@
 //! The `expectations` section: what is expected of single runs, and the cases file that says so.
-//! Knows nothing of how an expectation changes criteria; that is `evaluate`'s.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,9 +16,9 @@ use super::units::ByteSize;
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunExpectations {
-    /// How far a run may choose its own judgement, on its evaluated span or above it: not at all;
-    /// by naming registered criteria (`spanscore.criteria`); or also by an `evaluate` block of its
-    /// own (`spanscore.expect`). It can only add criteria.
+    /// Extent to which a run may choose its own judgement, on its evaluated span or above it: not
+    /// at all; by naming registered criteria (`spanscore.criteria`); or also by an `evaluate` block
+    /// of its own (`spanscore.expect`). It can only add criteria.
     pub from_spans: FromSpans,
     /// Most bytes of these attributes on one span; more is an error.
     pub max_size: ByteSize,

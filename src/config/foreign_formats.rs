@@ -149,7 +149,7 @@ pub(super) fn rewrite_word(word: &str) -> Option<String> {
     Some(format!("write `{ours}`"))
 }
 
-/// Does this key of another format hold the evaluator and its fields?
+/// Returns true if this key of another format holds the evaluator and its fields.
 pub(super) fn is_wrapper(refused: &str) -> bool {
     WRAPPERS.contains(&refused)
 }

@@ -1,5 +1,5 @@
 //! The `forward` section: where the original telemetry goes, and the words that describe every OTLP
-//! peer. Knows nothing of how it is sent.
+//! peer.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -87,7 +87,7 @@ impl Signal {
         }
     }
 
-    /// Its number in the records of a journal. It must not change.
+    /// The number in the records of a journal. It must not change.
     pub fn number(self) -> u8 {
         match self {
             Self::Traces => 0,
@@ -132,7 +132,7 @@ pub struct Forward {
     pub tls: Option<ClientTls>,
     /// The queue.
     pub queue: QueueLimits,
-    /// When to retry.
+    /// Delays between attempts.
     pub retry: Retry,
 }
 
@@ -144,7 +144,7 @@ pub struct QueueLimits {
     pub max_size: Amount,
 }
 
-/// When to retry a request that the peer could not take.
+/// Delays between attempts to send a request.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Retry {

@@ -1,5 +1,5 @@
 //! Helps people whose configuration has keys or words of another format, or keys in the wrong
-//! place. Knows the schema and the formats that people paste; knows nothing of how messages look.
+//! place.
 
 use judge::evaluate::{
     Criterion, FieldError, PatternCompiler, WrittenCriterion, WrittenEvaluator, stands_for,

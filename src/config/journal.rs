@@ -41,7 +41,7 @@ impl Default for Journal {
 const LEAST_SCORES_SIZE: usize = 16 << 20;
 
 impl Journal {
-    /// Whether the log of scores is smaller than it can be.
+    /// Returns true if the log of scores is smaller than the smallest possible one.
     pub fn has_small_scores(&self) -> bool {
         self.max_scores_size.0 < LEAST_SCORES_SIZE
     }

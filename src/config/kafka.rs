@@ -1,5 +1,4 @@
-//! The `kafka` section: the brokers, what is written to them and what is read. Knows nothing of how
-//! a record is made, sent or judged.
+//! The `kafka` section: the brokers, what is written to them and what is read.
 
 use std::path::PathBuf;
 
@@ -31,7 +30,7 @@ pub struct Kafka {
 }
 
 impl Kafka {
-    /// Whether this process judges a topic and receives nothing itself.
+    /// Returns true if this process judges a topic and receives nothing itself.
     pub fn only_reads(&self) -> bool {
         self.read.enabled && !self.write.enabled
     }
@@ -55,7 +54,7 @@ pub struct KafkaTls {
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sasl {
-    /// How the password is proven.
+    /// Mechanism that proves the password.
     pub mechanism: SaslMechanism,
     /// The user.
     pub username: String,
@@ -96,9 +95,9 @@ pub struct KafkaWrite {
     pub enabled: bool,
     /// The topic. It must exist.
     pub topic: String,
-    /// How a trace's partition is computed; the same for everybody who writes the topic.
+    /// Function from a trace id to a partition; the same for all writers of the topic.
     pub partitioner: KafkaPartitioner,
-    /// How spans are grouped into records.
+    /// Grouping of spans into records.
     pub records: KafkaRecords,
     /// Compression.
     pub compression: KafkaCompression,
@@ -122,14 +121,14 @@ pub struct KafkaRead {
     pub group: String,
     /// The protocol by which the group shares the partitions out.
     pub protocol: KafkaProtocol,
-    /// Where to begin in a partition that the group has never read.
+    /// Start in a partition that the group has never read.
     pub start: KafkaStart,
     /// A name that is this process's alone: a restart within `session_timeout` moves no partition.
     pub instance_id: Option<String>,
     /// A reader that sends no heartbeat for this long has ended, and others take its partitions.
     /// With `protocol: consumer` the brokers' `group.consumer.session.timeout.ms` decides instead.
     pub session_timeout: Duration,
-    /// How far before the oldest open trace a new owner of a partition reads again.
+    /// Time before the oldest open trace from which a new owner of a partition reads again.
     pub overlap: Duration,
     /// A trace that is open for longer is not read again; after a takeover it is `incomplete`.
     pub max_replay: Duration,
@@ -151,7 +150,7 @@ pub enum KafkaProtocol {
     Auto,
 }
 
-/// Where to begin in a partition that was never read.
+/// Starts in a partition that was never read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KafkaStart {
@@ -162,7 +161,7 @@ pub enum KafkaStart {
     Earliest,
 }
 
-/// How a trace's partition is computed from the 32 lower-case hex letters of its id.
+/// Functions from a trace id, as 32 lower-case hex letters, to a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KafkaPartitioner {
@@ -173,7 +172,7 @@ pub enum KafkaPartitioner {
     Murmur2,
 }
 
-/// How spans are grouped into records.
+/// Grouping of spans into records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KafkaRecords {

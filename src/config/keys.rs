@@ -1,6 +1,6 @@
-//! The JSON Schema of the configuration, and the list of all keys made from it. Knows no key by
-//! name. A test makes the schema from the types that serde reads, so that the two cannot drift
-//! apart; the program has it as a file, since the code that makes it would be 4 % of the program.
+//! The JSON Schema of the configuration, and the list of all keys made from it. A test makes the
+//! schema from the types that serde reads, so that the two cannot drift apart; the program has it
+//! as a file, since the code that makes it would be 4 % of the program.
 
 use std::sync::LazyLock;
 

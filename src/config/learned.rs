@@ -1,5 +1,4 @@
-//! Writes a criteria file from rules that were learned, with the support of each as a comment. Does
-//! not know how they were learned.
+//! Writes a criteria file from rules that were learned, with the support of each as a comment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

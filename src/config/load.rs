@@ -1,5 +1,5 @@
-//! Makes one configuration of texts, variables and flags, or reports every mistake in them. Knows
-//! which source wins; reads files only through [`Files`].
+//! Makes one configuration of texts, variables and flags, or reports every mistake in them. Reads
+//! files only through [`Files`].
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use super::hints::{read_criterion, read_sections};
 use super::secrets::{SECRETS, read_key_files};
 use super::variables;
 
-/// Where a configuration comes from. Flag > `SPANSCORE_…` > file > `OTEL_…` > default.
+/// Sources of a configuration. Flag > `SPANSCORE_…` > file > `OTEL_…` > default.
 #[derive(Clone, Copy)]
 pub struct Sources<'a> {
     /// The main file: its path, for messages and as the place that `criteria_files` are relative
@@ -29,7 +29,7 @@ pub struct Sources<'a> {
     pub environment: &'a BTreeMap<String, String>,
     /// `--set key=value`, in order: the dotted key and the value.
     pub flags: &'a [(String, String)],
-    /// How to read `criteria_files` and `${file:…}`.
+    /// Reads `criteria_files` and `${file:…}`.
     pub files: &'a dyn Files,
 }
 
@@ -44,7 +44,7 @@ pub struct Loaded {
     pub files: Vec<PathBuf>,
 }
 
-/// Where each value came from, by dotted key, and the file of each criterion, by name.
+/// Source of each value, by dotted key, and the file of each criterion, by name.
 #[derive(Debug, Clone, Default)]
 pub struct Origins {
     values: BTreeMap<String, Origin>,
@@ -156,7 +156,7 @@ impl Config {
         Err(problems.sorted())
     }
 
-    /// Where a value came from, for messages: the variable's name, `forward.endpoint
+    /// The source of a value, for messages: the variable's name, `forward.endpoint
     /// (spanscore.yaml:12)`, or the key alone.
     pub fn origin_of(&self, key: &str) -> String {
         match self.origins.values.get(key) {
@@ -186,12 +186,12 @@ impl Config {
     }
 }
 
-/// Which parts of the sources are used.
+/// The parts of the sources that are used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Parts {
     /// All; every mistake is an error.
     All,
-    /// Those that can be read.
+    /// Skips criteria and sections that do not parse.
     Sound,
 }
 

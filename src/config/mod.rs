@@ -74,15 +74,15 @@ pub use located::{Files, Problem, Problems, Severity, Spot, to_yaml as yaml};
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Where telemetry comes in.
+    /// Ports that receive telemetry.
     pub receivers: Receivers,
-    /// Where the original telemetry goes.
+    /// Destination of the original telemetry.
     pub forward: Forward,
-    /// Whether and how much to score.
+    /// Scoring: on or off, its queue and threads.
     pub scoring: Scoring,
-    /// When a trace counts as complete.
+    /// Timers and limits that close traces.
     pub assemble: Assemble,
-    /// How tool calls are recognised.
+    /// Recognition of tool calls.
     #[serde(with = "tools")]
     #[schemars(with = "tools::Section")]
     pub tools: extract::Tools,
@@ -93,25 +93,25 @@ pub struct Config {
     pub criteria_files: Vec<String>,
     /// Expectations of single runs.
     pub expectations: RunExpectations,
-    /// How much of a value an explanation shows.
+    /// Display of values in explanations.
     pub explain: judge::evaluate::Explain,
-    /// Where scores go.
+    /// Destinations of scores.
     pub scores: Scores,
     /// The admin port.
     pub admin: Admin,
-    /// When configuration files are read again.
+    /// Reloading of configuration files.
     pub reload: Reload,
     /// The memory to share out.
     pub memory: Memory,
-    /// Whether acknowledged requests are kept on disk.
+    /// The journal of acknowledged requests on disk.
     pub journal: Journal,
-    /// Whether spans are written to Apache Kafka.
+    /// Writing spans to Apache Kafka, and judging those of a topic.
     pub kafka: Kafka,
-    /// How to stop.
+    /// Deadlines and rules of a stop.
     pub shutdown: Shutdown,
     /// Our own log.
     pub log: Log,
-    /// Where each value came from.
+    /// Source of each value.
     #[serde(skip)]
     pub origins: Origins,
 }

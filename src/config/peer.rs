@@ -12,7 +12,7 @@ use super::units::{Duration, Secret};
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OtlpPeer {
-    /// Where to send; left out, to the endpoint of `scores`, else to that of `forward`.
+    /// The endpoint; left out, the endpoint of `scores`, else of `forward`.
     pub endpoint: Option<String>,
     /// Protocol.
     pub protocol: Option<Protocol>,

@@ -1,4 +1,4 @@
-//! The `receivers` and `admin` sections: which ports we listen on. Knows nothing of listening.
+//! The `receivers` and `admin` sections: which ports we listen on.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -38,10 +38,10 @@ pub struct OtlpReceiver {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReceivedScores {
-    /// They are forwarded like everything else.
+    /// Forwards them like everything else.
     #[default]
     Forward,
-    /// They are removed from what is forwarded.
+    /// Removes them from what is forwarded.
     Drop,
 }
 

@@ -1,5 +1,5 @@
 //! Keys and words of other Kafka clients that people look for and that we do not have, each with
-//! the remedy. Knows nothing of how messages look.
+//! the remedy.
 
 /// Their dotted paths.
 const KEYS: &[(&str, &str)] = &[

@@ -1,5 +1,5 @@
 //! Merges a configuration that was read again into the running one, and names the changes that need
-//! a restart. Knows which keys may change while the sidecar runs (docs/design.md#configuration).
+//! a restart. Other keys need a restart (docs/design.md#configuration).
 
 use std::collections::BTreeMap;
 
@@ -101,7 +101,7 @@ impl Config {
     }
 }
 
-/// Is this a key of the sections that have secrets?
+/// Returns true for a key of the sections that have secrets.
 fn is_of_destinations(key: &str) -> bool {
     ["forward", "scores"].contains(&key.split('.').next().unwrap_or_default())
 }

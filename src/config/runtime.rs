@@ -1,5 +1,4 @@
-//! The `memory`, `reload`, `shutdown` and `log` sections: how the process behaves. Knows how memory
-//! is shared out; knows nothing of how the shares are used.
+//! The `memory`, `reload`, `shutdown` and `log` sections: how the process behaves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,18 +24,18 @@ pub struct Memory {
 pub struct Reload {
     /// Time between two looks at the configuration files; 0 waits for SIGHUP or `POST /-/reload`.
     pub interval: Duration,
-    /// What a start does with a configuration that has mistakes.
+    /// Reaction of a start to a configuration that has mistakes.
     pub at_start: AtStart,
 }
 
-/// What a start does with a configuration that has mistakes.
+/// Reaction of a start to a configuration that has mistakes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AtStart {
-    /// It refuses, with every mistake.
+    /// Refuses the start, with every mistake.
     #[default]
     Refuse,
-    /// It forwards, judges by the criteria that can be used, and reports the rest.
+    /// Forwards, judges by the criteria that can be used, and reports the rest.
     Forward,
 }
 
@@ -48,20 +47,20 @@ pub struct Shutdown {
     pub deadline: Duration,
     /// Quiet time after which the listeners close.
     pub quiet: Duration,
-    /// What becomes of open traces.
+    /// Treatment of open traces.
     pub open_traces: AtStop,
     /// Exit with code 5 instead of 0 if not everything was delivered.
     pub exit_undelivered: bool,
 }
 
-/// What a stop does with open traces.
+/// Treatment of open traces at a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AtStop {
-    /// They are judged as they are.
+    /// Judges them as they are.
     #[default]
     Judge,
-    /// They stay in the journal; the next start on the folder resumes them.
+    /// Keeps them in the journal; the next start on the folder resumes them.
     Keep,
 }
 
@@ -130,7 +129,7 @@ impl Default for Shutdown {
 #[derive(Debug, Clone)]
 pub struct Bound {
     bytes: Arc<AtomicUsize>,
-    /// Its part: how many, and of how many equal shares.
+    /// The part: how many, and of how many equal shares.
     part: (usize, usize),
 }
 
@@ -179,11 +178,11 @@ pub struct Budgets<T = usize> {
     pub kafka: T,
     /// 10 %: requests being received. None in a judge of a topic that writes none.
     pub in_flight: T,
-    /// 20 %: open traces; 45 % in such a judge.
+    /// 20 %: open traces; 45 % in a judge that only reads.
     pub open: T,
-    /// 10 %: recently closed traces; 15 % in such a judge.
+    /// 10 %: recently closed traces; 15 % in a judge that only reads.
     pub recent: T,
-    /// 10 %: scores to be sent; 20 % in such a judge.
+    /// 10 %: scores to be sent; 20 % in a judge that only reads.
     pub scores: T,
     /// 10 %: spans waiting to be scored, or records that were read ahead.
     pub scoring_queue: T,

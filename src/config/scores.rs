@@ -1,4 +1,4 @@
-//! The `scores` section: where scores go and how they look. Knows nothing of scores on the wire.
+//! The `scores` section: where scores go and how they look.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,13 +12,13 @@ use super::writers::Writer;
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scores {
-    /// Where to send.
+    /// Endpoint and protocol.
     #[serde(rename = "*")]
     #[schemars(flatten)]
     pub peer: OtlpPeer,
     /// The queue.
     pub queue: QueueLimits,
-    /// How many evaluations are sent together.
+    /// Size and delay of batches of evaluations.
     pub batch: Batching,
     /// Attributes of the evaluated span to copy.
     pub copy_attributes: Vec<String>,
@@ -44,7 +44,7 @@ pub struct Batching {
     pub max_delay: Duration,
 }
 
-/// How a score span changes when a late span changes an evaluation.
+/// Change of a score span when a late span changes its evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnRevision {
@@ -74,11 +74,11 @@ pub enum StatusOnFail {
 pub struct SpanScores {
     /// Send score spans?
     pub enabled: bool,
-    /// Where to send.
+    /// Endpoint and protocol.
     #[serde(rename = "*")]
     #[schemars(flatten)]
     pub peer: OtlpPeer,
-    /// How the span changes when the evaluation changes.
+    /// Change of the span when its evaluation changes.
     pub on_revision: OnRevision,
     /// Status of a failed evaluation's span.
     pub status_on_fail: StatusOnFail,
@@ -92,7 +92,7 @@ pub struct SpanScores {
 pub struct EventScores {
     /// Send events? Off for backends that take traces only.
     pub enabled: bool,
-    /// Where to send.
+    /// Endpoint and protocol.
     #[serde(rename = "*")]
     #[schemars(flatten)]
     pub peer: OtlpPeer,
@@ -115,7 +115,7 @@ pub enum Temporality {
 pub struct MetricScores {
     /// Send metrics?
     pub enabled: bool,
-    /// Where to send.
+    /// Endpoint and protocol.
     #[serde(rename = "*")]
     #[schemars(flatten)]
     pub peer: OtlpPeer,

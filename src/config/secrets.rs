@@ -1,5 +1,5 @@
-//! Which values of a configuration are secrets: header values, and the API keys of writers, which
-//! may also be read from the file that `…_key_file` names.
+//! The values of a configuration that are secrets: header values, and the API keys of writers,
+//! which may also be read from the file that `…_key_file` names.
 
 use located::{
     ITEM, Interpolation, Kind, Map, MapEntry, Node, NodeValue, Problem, Problems, Scalar, Secrets,
@@ -28,8 +28,8 @@ fn is_secret(path: &[String]) -> bool {
         })
 }
 
-/// Is the value hidden in messages? A secret below a misspelt key is still a secret. In criteria
-/// and conventions these words name arguments and attributes of the agent.
+/// Returns true if messages hide the value. A secret below a misspelt key is still a secret. In
+/// criteria and conventions these words name arguments and attributes of the agent.
 pub(super) fn may_be_secret(path: &[String]) -> bool {
     const KEYS: &[&str] = &[
         "headers",

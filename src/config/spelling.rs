@@ -1,5 +1,5 @@
 //! Guesses from the attributes of one span how a framework spells its tool calls, and writes the
-//! `tools` setting that recognises them. Must not know where the attributes were read.
+//! `tools` setting that recognises them.
 
 use serde_json::json;
 
@@ -57,7 +57,7 @@ impl<'a> Spelling<'a> {
         })
     }
 
-    /// Whether an attribute marks the span as a tool call, which is surer than a name.
+    /// Returns true if an attribute marks the span as a tool call, which is surer than a name.
     pub fn is_marked(&self) -> bool {
         self.mark.is_some()
     }

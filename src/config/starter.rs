@@ -1,5 +1,5 @@
-//! Writes a first configuration, on request with criteria proposed from recorded runs. Does not
-//! know whether the recorded runs were good ones, and says so.
+//! Writes a first configuration, on request with criteria proposed from recorded runs. The recorded
+//! runs may not be good ones, and its comments say so.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,8 +74,8 @@ pub fn starter(trajectories: Option<&[Trajectory]>) -> String {
     }
 }
 
-/// What [`starter`] has below its comments, byte for byte: the criteria about the order and those
-/// about the effort; `None` where there is nothing to propose.
+/// The criteria of [`starter`] without its comments, byte for byte: the criteria about the order
+/// and the criteria about the effort; `None` if there is nothing to propose.
 pub fn starter_criteria(trajectories: &[Trajectory]) -> Option<String> {
     let (kinds, all) = (kinds(trajectories), keys(trajectories));
     let mut criteria = proposed(&kinds, &all);
@@ -336,8 +336,8 @@ fn counter_len(word: &str) -> usize {
     if is_counter(counter) { counter.len() } else { 0 }
 }
 
-/// Is this number, of digits alone, one that counts? Fewer digits may be a version or a code
-/// (`v2`, `error 404`), and four a year.
+/// Returns true if a number of digits alone looks like a counter. Fewer digits may be a version or
+/// a code (`v2`, `error 404`), and four a year.
 fn is_counter(number: &str) -> bool {
     match number.len() {
         4 => !number.starts_with("19") && !number.starts_with("20"),
@@ -345,8 +345,9 @@ fn is_counter(number: &str) -> bool {
     }
 }
 
-/// Is this word an id rather than a word of a name? A counter, a long hexadecimal number, a long
-/// mix of digits and letters, such as a ULID, or letters of changing case with a digit.
+/// Returns true if the word is an id rather than a word of a name. A counter, a long hexadecimal
+/// number, a long mix of digits and letters, such as a ULID, or letters of changing case with a
+/// digit.
 fn is_id(word: &str) -> bool {
     let n_digits = word.bytes().filter(u8::is_ascii_digit).count();
     let is = |is: fn(&u8) -> bool| word.bytes().all(|byte| is(&byte));

@@ -16,7 +16,7 @@ pub(super) struct Section {
     name_attributes: Vec<String>,
     /// Names that are no calls. This list is the list.
     ignore: Vec<String>,
-    /// Which calls are transfers between agents: `auto`, `off`, or a list of globs.
+    /// Calls that are transfers between agents: `auto`, `off`, or a list of globs.
     handoffs: extract::Handoffs,
     /// Longest arguments or result kept of one call; more is cut and marked. Never more than 32 MiB
     /// of one span.

@@ -1,5 +1,5 @@
 //! Durations (`500ms`, `2s`, `15m`, `1h`), sizes (`64MiB`), `auto`, addresses and secrets: how they
-//! are written and checked. Knows nothing of their use.
+//! are written and checked.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,6 +1,4 @@
-//! Puts environment variables and flags at their places in the tree. Knows how a variable's name
-//! spells a key, and the formats of OpenTelemetry's exporter variables. The environment is passed
-//! in.
+//! Puts environment variables and flags at their places in the tree. The environment is passed in.
 
 use std::collections::BTreeMap;
 

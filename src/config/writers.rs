@@ -1,5 +1,5 @@
 //! `scores.writers`: backends whose own score APIs the scores are also written to, and how an API
-//! key becomes a header. Knows nothing of how a request looks.
+//! key becomes a header.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,5 +1,4 @@
-//! The scores that wait for one backend, in the order in which it may receive them. Must not know
-//! what a request says.
+//! The scores that wait for one backend, in the order in which it may receive them.
 //!
 //! A request waits here until its score spans are delivered and every earlier request about its
 //! trace is done; then it moves to a queue of `transport`. Each of the two holds at most half of
@@ -210,12 +209,12 @@ impl BackendQueue {
         n_items
     }
 
-    /// Whether the waiting and the queued requests each take at most half of their room.
+    /// Returns true if the waiting and the queued requests each take at most half of their limit.
     pub(super) fn is_half_empty(&self) -> bool {
         self.waiting().n_bytes <= self.capacity.get() / 2 && self.queue.is_half_empty()
     }
 
-    /// Whether nothing waits here, nor for the journal.
+    /// Returns true if nothing waits here or for the journal.
     pub(super) fn is_empty(&self) -> bool {
         let waiting = self.waiting();
         waiting.held().next().is_none() && waiting.n_keeping == 0
@@ -289,7 +288,7 @@ impl BackendQueue {
         }
     }
 
-    /// What to read from the journal, if memory has room for more.
+    /// The next records to read from the journal, if memory has room for more.
     pub(super) fn to_read(&self) -> Option<ToRead> {
         let mut waiting = self.waiting();
         let n_bytes = waiting.n_bytes;
@@ -391,7 +390,7 @@ impl BackendQueue {
     }
 }
 
-/// Whether all these batches are delivered or dropped.
+/// Returns true if all these batches are delivered or dropped.
 pub(super) fn are_done(batches: &[Weak<BatchGuard>]) -> bool {
     batches.iter().all(|batch| batch.strong_count() == 0)
 }

@@ -1,4 +1,4 @@
-//! Delivers scores to the backends' own score APIs. Must not know what a request says.
+//! Delivers scores to the backends' own score APIs.
 //!
 //! A score is sent only after its score span was delivered, since the backend has to know the
 //! trace, and only after every earlier score of its trace was sent, or a revision would be
@@ -144,7 +144,7 @@ impl Backends {
         Ok(())
     }
 
-    /// Whether all queues are at most half full.
+    /// Returns true if all queues are at most half full.
     pub(super) fn are_half_empty(&self) -> bool {
         self.queues.iter().all(BackendQueue::is_half_empty)
     }

@@ -1,5 +1,4 @@
-//! How the requests of each destination of scores are written to the journal. Knows nothing of
-//! files, or of when a request is sent.
+//! Writes the requests of each destination of scores to the journal.
 
 use std::sync::Arc;
 
@@ -59,7 +58,7 @@ pub(super) fn lane_of(queue: &str) -> u8 {
         .unwrap_or(u8::MAX)
 }
 
-/// How many scores wait, in all queues.
+/// Number of scores in all queues.
 pub fn n_queued(telemetry: &Telemetry) -> u64 {
     let queued = |queue| telemetry.gauge("spanscore_scores_queued", &[("shape", queue)]);
     let queued = LANES.into_iter().map(queued);

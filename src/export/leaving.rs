@@ -1,5 +1,5 @@
 //! Code that waits until scores are kept in a journal, delivered or given up: the marks of the
-//! journal, or a reader of a log. Knows nothing of scores.
+//! journal, or a reader of a log.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug};
@@ -11,7 +11,7 @@ use crate::journal::JudgedMarks;
 use crate::sync::Mutex;
 use crate::transport::CompletionGuard;
 
-/// What waits for scores.
+/// Work that waits for scores.
 #[derive(Debug, Clone)]
 pub enum Leaving {
     /// Marks of judged traces, to be written.
@@ -29,7 +29,7 @@ impl Leaving {
         }
     }
 
-    /// Whether a group is open, so that a turn is due.
+    /// Returns true if a group is open, so that a turn is due.
     pub(super) fn is_waiting(&self) -> bool {
         match self {
             Self::Marks(marks) => marks.is_waiting(),
@@ -37,7 +37,7 @@ impl Leaving {
         }
     }
 
-    /// Notes that all scores so far were handed on.
+    /// Notes that all scores so far were enqueued.
     pub(super) fn turn(&self) {
         match self {
             Self::Marks(marks) => marks.turn(),
@@ -79,7 +79,7 @@ struct Group {
     then: Vec<Box<dyn FnOnce() + Send>>,
 }
 
-/// Held by the scores of a group.
+/// A guard that each score of a group holds until it is done.
 struct Underway {
     group: u64,
     state: Arc<Mutex<State>>,

@@ -1,5 +1,5 @@
 //! Writes the scores' metrics to the page of `/metrics`, from the request that carries them over
-//! OTLP. Must not know what a metric means.
+//! OTLP.
 
 use crate::telemetry::{MetricKind, MetricsPage};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;

@@ -1,5 +1,5 @@
 //! Exports evaluations as score spans, events and metrics, to backends' own score APIs, as printed
-//! lines and as a live stream. Must not know how scores came about.
+//! lines and as a live stream.
 //!
 //! [`Exporter::export`] encodes each evaluation into the open batch of every signal at once, so
 //! only counted bytes wait and no trajectory is kept alive. Each signal has a destination, a queue
@@ -80,15 +80,15 @@ pub struct ExportPlan<'a> {
     pub config: &'a Config,
     /// Most bytes of scores that wait, all signals together.
     pub budget: Bound,
-    /// Where evaluations are printed, if no endpoint is configured.
+    /// Output that evaluations are printed to, if no endpoint is configured.
     pub print: Option<Print>,
-    /// What waits until scores are kept, delivered or given up.
+    /// Work that waits until scores are kept, delivered or dropped.
     pub leaving: Option<Leaving>,
-    /// Where scores are kept until they are delivered.
+    /// Log that keeps scores until they are delivered.
     pub journal: Option<JournalLog>,
 }
 
-/// Where evaluations are printed.
+/// Output that evaluations are printed to.
 pub struct Print {
     /// The format.
     pub form: PrintForm,
@@ -105,7 +105,7 @@ pub enum PrintForm {
     Jsonl,
 }
 
-/// Why an exporter could not be started.
+/// An error while starting an exporter.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// A destination cannot be used.
@@ -141,7 +141,7 @@ struct Shared {
     metrics_queue: Option<ScoreQueue>,
     printer: Option<(PrintForm, Printer)>,
     backends: Option<Backends>,
-    /// What waits until scores are kept, delivered or given up.
+    /// Work that waits until scores are kept, delivered or dropped.
     leaving: Option<Leaving>,
     /// Locked while scores and marks are handed on, if anything waits: no batch is sent between the
     /// scores of a trace and its mark.
@@ -345,7 +345,7 @@ impl Exporter {
         self.shared.flush();
     }
 
-    /// Whether all queues are at most half full, so that none drops scores soon.
+    /// Returns true if all queues are at most half full, so that none drops scores soon.
     pub fn has_room(&self) -> bool {
         let Shared {
             signals,

@@ -1,4 +1,4 @@
-//! Prints texts to an output that may be slow, stuck or gone. Must not know what they say.
+//! Prints texts to an output that may be slow, stuck or gone.
 //!
 //! Standard output can block for as long as its reader likes, so a thread of its own writes to it,
 //! behind a queue bounded in bytes: when nobody reads, the oldest texts are dropped and counted,
@@ -51,7 +51,7 @@ impl Printer {
             .name("print".to_owned())
             .spawn(move || {
                 writer.write(out);
-                // There may be no receiver any more.
+                // The receiver may be gone.
                 let _ = finished.send(());
             })?;
         Ok(Self {
@@ -80,7 +80,7 @@ impl Printer {
         n_dropped
     }
 
-    /// Whether the waiting texts take at most half of their room.
+    /// Returns true if the waiting texts take at most half of their limit.
     pub(super) fn is_half_empty(&self) -> bool {
         self.shared.state().n_bytes <= self.shared.capacity.get() / 2
     }

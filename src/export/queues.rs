@@ -1,5 +1,4 @@
-//! Queues encoded requests of each shape, delivers them and counts the fate of their scores. Must
-//! not know what the bytes say.
+//! Queues encoded requests of each shape, delivers them and counts the fate of their scores.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use crate::transport::{Client, Delivery, SentHeaders, TransportError, Undelivere
 pub(super) struct ScoreQueue {
     signal: Signal,
     queue: Queue,
-    /// Whether a journal keeps its requests.
+    /// True if a journal keeps its requests.
     is_kept: bool,
 }
 
@@ -39,7 +38,7 @@ pub(super) struct ScoreQueues {
 }
 
 impl ScoreQueue {
-    /// Whether it is at most half full.
+    /// Returns true if it is at most half full.
     pub(super) fn is_half_empty(&self) -> bool {
         self.queue.is_half_empty()
     }

@@ -1,5 +1,5 @@
 //! Encodes an evaluation as an OTLP log record: the event `gen_ai.evaluation.result` of the GenAI
-//! conventions. Must not know when or where it is sent.
+//! conventions.
 
 use judge::evaluate::{Evaluation, JudgedBy, Verdict};
 use otlp::wire::otlp::log_record;
@@ -11,7 +11,7 @@ use super::score_wire::{Attributes, ScoreBatch, service_resource};
 /// The event's name in the GenAI conventions.
 pub const EVENT_NAME: &str = "gen_ai.evaluation.result";
 
-/// How events are made.
+/// Settings of score events.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {
     /// Attributes of the evaluated span to copy.

@@ -1,6 +1,6 @@
 //! Renders an evaluation as a JSON line for programs or as a block of text for people, as `replay`
 //! prints it, and `run` without an endpoint. The fields are the contract of
-//! docs/design.md#machine-readable-lines. Must not know whether the output is a terminal.
+//! docs/design.md#machine-readable-lines.
 
 use std::fmt::{self, Write};
 
@@ -29,7 +29,7 @@ pub enum Colour {
     Plain,
 }
 
-/// How text for people looks.
+/// Style of text for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     /// With colours or without.

@@ -1,5 +1,5 @@
 //! Counts evaluations with the instruments of docs/design.md#how-scores-leave, and encodes them for
-//! OTLP. Must not know where they are sent.
+//! OTLP.
 //!
 //! The counting is opentelemetry_sdk's. Each series is bound once and then costs an atomic
 //! addition, and we collect the readers ourselves: there is no second clock and no second export
@@ -56,7 +56,7 @@ const DELAY_BOUNDS: [f64; 12] = [
     1.0, 2.5, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 60.0, 180.0, 600.0, 3_600.0,
 ];
 
-/// How metrics are made.
+/// Settings of score metrics.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Temporality of what is sent; `/metrics` is always cumulative.
@@ -88,7 +88,7 @@ struct BoundSeries {
     series: SeriesTable<BoundInstruments>,
     /// By completeness, a handful.
     delays: BTreeMap<&'static str, BoundDelay>,
-    /// When the first evaluation was counted. Revisions count from then on.
+    /// Time of the first evaluation. Revisions count from then on.
     first_unix_nanos: Option<u64>,
 }
 

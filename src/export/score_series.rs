@@ -1,5 +1,4 @@
-//! Bounds the number of metric series that the labels of evaluations create. Must not know what is
-//! counted in a series, nor its verdicts.
+//! Bounds the number of metric series that the labels of evaluations create.
 //!
 //! Agent names come from the agents themselves and can be anything, so names are truncated, and
 //! services and agents beyond a bound share the name `_other`.
@@ -20,7 +19,7 @@ pub(super) const MAX_COMBINATIONS: usize = 1_000;
 const KEPT_FOR_CRITERIA: usize = 218;
 const KEPT_FOR_REST: usize = 32;
 
-/// The labels of one evaluation, but for its verdict.
+/// The labels of one evaluation without its verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Labels<'a> {
     pub(super) criterion: &'a str,
@@ -31,7 +30,7 @@ pub(super) struct Labels<'a> {
     pub(super) severity: &'a str,
 }
 
-/// How many there may be.
+/// Most series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeriesLimits {
     /// Most services with a name of their own.

@@ -1,5 +1,4 @@
-//! Encodes an evaluation as an OTLP span that dashboards show as a score. Must not know when or
-//! where it is sent.
+//! Encodes an evaluation as an OTLP span that dashboards show as a score.
 //!
 //! The attributes are those of docs/design.md#how-scores-leave: the GenAI evaluation attributes,
 //! the marks by which Phoenix, MLflow and Langfuse show a span as an evaluator, and our own.
@@ -26,12 +25,12 @@ const MAX_VALUE_SIZE: usize = 32 << 10;
 /// parent is clock skew, which it warns of and mends by moving the child.
 const DURATION_NANOS: u64 = 1_000;
 
-/// How score spans are made.
+/// Settings of score spans.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// Attributes of the evaluated span to copy.
     pub copy_attributes: Vec<String>,
-    /// Which span reports a changed evaluation.
+    /// The span that reports a changed evaluation.
     pub on_revision: OnRevision,
     /// Status of a failed evaluation's span.
     pub status_on_fail: StatusOnFail,
@@ -87,7 +86,7 @@ pub fn score_span_id(
         hash.update(revision.to_be_bytes());
     }
     let digest = hash.finalize();
-    // An id must not be zero; that all four windows are has the probability 2^-256.
+    // An id must not be zero. All four windows are zero with a probability of 2^-256.
     digest
         .chunks_exact(8)
         .find_map(SpanId::try_new)
@@ -110,8 +109,7 @@ fn score_hash(trace_id: TraceId, evaluated: SpanId, criterion: &str) -> Sha256 {
     hash
 }
 
-/// When a score was given, in Unix nanoseconds: the evaluated span's end, else the latest end in
-/// the trace.
+/// Time of a score in Unix nanoseconds: the evaluated span's end, else the latest end in the trace.
 pub(super) fn score_time(trajectory: &Trajectory) -> u64 {
     let end = trajectory
         .subject
@@ -179,7 +177,7 @@ fn is_wanted(evaluation: &Evaluation, settings: &Settings) -> bool {
         || share(evaluation.trajectory.trace_id) < settings.sample_pass
 }
 
-/// Where a trace falls between 0 and 1, by a hash of its id: ids need not be random.
+/// A number between 0 and 1 for a trace, by a hash of its id: ids need not be random.
 fn share(trace_id: TraceId) -> f64 {
     let digest = Sha256::digest(trace_id.as_bytes());
     let head = digest

@@ -1,5 +1,4 @@
-//! Encodes attributes, and batches of items grouped by resource, as OTLP. Must not know what a
-//! score is, nor where the bytes go.
+//! Encodes attributes, and batches of items grouped by resource, as OTLP.
 //!
 //! Written by hand, since encoding a score span must cost no more than decoding a few spans:
 //! building the generated structs would mean some sixty allocations for each. The tests read
@@ -23,7 +22,7 @@ pub(super) const SCOPE_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A repeated `KeyValue` at one field number.
 pub(super) struct Attributes<'a> {
-    /// Where they are written.
+    /// Output of the items.
     pub(super) out: &'a mut Vec<u8>,
     /// The number of the field that holds them.
     pub(super) field: u64,
@@ -180,7 +179,7 @@ impl ScoreBatch {
         self.n_items += 1;
     }
 
-    /// How many items there are.
+    /// Number of items.
     pub(crate) fn n_items(&self) -> usize {
         self.n_items
     }

@@ -1,5 +1,4 @@
-//! The table of signals that carry each evaluation as an item of its own, in batches. Must not know
-//! where a batch goes or when it is old enough to be sent.
+//! The table of signals that carry each evaluation as an item of its own, in batches.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -44,7 +43,7 @@ pub(super) fn encoder(shape: Shape, scores: &config::Scores) -> Option<Encode> {
 /// A batch is sent when it has grown to this many bytes: gRPC peers take 4 MiB by default.
 const MAX_BATCH_SIZE: usize = 2 << 20;
 
-/// When a batch is sent at the latest.
+/// Limits at which a batch is sent.
 #[derive(Debug, Clone)]
 pub(super) struct BatchLimits {
     pub(super) max_evaluations: usize,

@@ -1,4 +1,4 @@
-//! Streams evaluations, as lines, to everyone who listens. Must not know what carries the lines.
+//! Streams evaluations, as lines, to everyone who listens.
 //!
 //! Scoring never waits for a listener: each has a bounded queue of its own, which drops its oldest
 //! lines and counts them. Without listeners only a limited number of lines a second is rendered,
@@ -43,7 +43,7 @@ pub(super) struct ScoreStream {
     telemetry: Arc<Telemetry>,
 }
 
-/// Why a listener is not added.
+/// The reason why a listener is not added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NotHeard {
     /// There are [`MAX_LISTENERS`] already.

@@ -1,5 +1,5 @@
 //! Serves `GET /v1/scores`: a stream of JSON lines (those of `replay --format jsonl`), or of
-//! server-sent events for clients that accept them. Must not know what a score is.
+//! server-sent events for clients that accept them.
 
 use std::convert::Infallible;
 use std::pin::Pin;

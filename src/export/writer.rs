@@ -1,5 +1,5 @@
 //! The table of backends that scores can be written to through their own APIs: a row in each
-//! function, for a file `writer_*` beside it. Must not know when or how a request is sent.
+//! function, for a file `writer_*` beside it.
 
 use judge::evaluate::Evaluation;
 use serde_json::Value;

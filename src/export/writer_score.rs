@@ -1,5 +1,4 @@
-//! An evaluation as a backend's own score API takes it: key, label, explanation, metadata. Must not
-//! know any backend.
+//! An evaluation as a backend's own score API takes it: key, label, explanation, metadata.
 //!
 //! No backend makes a score of a score span by itself. A score is written under a key of its own,
 //! equal over retries, replicas and revisions, so that every later write overwrites it.
@@ -17,7 +16,7 @@ pub(super) struct WriterRequest {
     pub(super) targets: Vec<WriterTarget>,
     /// JSON.
     pub(super) body: String,
-    /// How many evaluations it carries.
+    /// Number of evaluations in it.
     pub(super) n_evaluations: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Refuses a downstream that is one of our own listeners. Knows addresses and names only.
+//! Refuses a downstream that is one of our own listeners.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -48,7 +48,7 @@ pub async fn check_loop(
     Ok(())
 }
 
-/// Whether a connection to `address` ends at `listener`.
+/// Returns true if a connection to `address` ends at `listener`.
 fn is_ours(
     address: SocketAddr,
     listener: SocketAddr,

@@ -1,5 +1,5 @@
 //! The records whose content may have to be carried into new ones, as the thread that carries reads
-//! them. Knows nothing of what they hold.
+//! them.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! How a log asks that the spans of open traces be carried out of its oldest segments, into new
-//! records, before these segments are removed. Knows nothing of what the records hold.
+//! records, before these segments are removed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,8 +27,8 @@ impl CarryRequest {
     }
 }
 
-/// What a log publishes for the thread that carries. Read without a lock, since the journal's
-/// thread may hold its own for as long as the disk takes.
+/// State that a log publishes for the thread that rewrites open traces. Read without a lock, since
+/// the journal's thread may hold its own for as long as the disk takes.
 #[derive(Debug)]
 pub(super) struct Carrying {
     /// Records below this number may be removed at any moment.

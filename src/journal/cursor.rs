@@ -1,5 +1,4 @@
-//! Which records of a log are consumed, in memory and in the log's file `cursor`. Knows nothing of
-//! segments.
+//! Which records of a log are consumed, in memory and in the log's file `cursor`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -97,8 +96,8 @@ impl Consumed {
     }
 }
 
-/// What is consumed, in memory and on the disk. A thread of its own writes it, so that no sync of
-/// records delays it: after a kill, what was not written is delivered again.
+/// The consumed records, in memory and on the disk. A thread of its own writes it, so that no sync
+/// of records delays it: after a kill, what was not written is delivered again.
 #[derive(Debug)]
 pub(super) struct Progress {
     storage: Arc<dyn Storage>,
@@ -114,7 +113,7 @@ pub(super) struct Progress {
     /// continues.
     stopped: Option<u64>,
     cursor: CursorFile,
-    /// Whether anything changed since the cursor was written.
+    /// True if anything changed since the cursor was written.
     has_moved: bool,
 }
 
@@ -220,7 +219,7 @@ impl Progress {
         }
     }
 
-    /// Whether the cursor was written and is not durable yet.
+    /// Returns true if the cursor was written and is not durable yet.
     pub(super) fn is_dirty(&self) -> bool {
         self.cursor.is_dirty()
     }

@@ -1,5 +1,5 @@
-//! The bytes of the journal's files: a segment's head and seal, a record's head, and a slot
-//! of the cursor. Knows layouts and checksums; knows nothing of files or of what a record holds.
+//! The bytes of the journal's files: a segment's head and seal, a record's head, and a slot of the
+//! cursor.
 
 use std::ops::Range;
 
@@ -8,16 +8,16 @@ use std::ops::Range;
 /// 2: records of other kinds than requests; the score plane's place in the cursor.
 pub(super) const VERSION: u32 = 2;
 
-/// Where a segment's records begin.
+/// Offset of a segment's records.
 pub(super) const RECORDS_AT: u64 = 4096;
 
 /// A segment's head stands twice in its first 4 KiB, so that no single damaged byte loses it.
 pub(super) const HEADS_AT: [u64; 2] = [0, 2048];
 
-/// Where a segment's seal stands, in a sector of its own.
+/// Offset of a segment's seal, in a sector of its own.
 pub(super) const SEAL_AT: u64 = 1024;
 
-/// Where the two slots of the cursor stand.
+/// Offsets of the two slots of the cursor.
 pub(super) const SLOTS_AT: [u64; 2] = [0, 4096];
 
 /// Most ranges of delivered records that a slot of the cursor holds.
@@ -36,7 +36,7 @@ const SEGMENT_MAGIC: &[u8; 8] = b"SPANJSEG";
 const SEAL_MAGIC: &[u8; 8] = b"SPANJEND";
 const SLOT_MAGIC: &[u8; 8] = b"SPANJCUR";
 
-/// How a record's head begins.
+/// First bytes of a record's head.
 pub(super) const RECORD_MAGIC: [u8; 4] = [0xf1, b'S', b'J', b'r'];
 
 /// Records begin at multiples of this.
@@ -47,7 +47,7 @@ const LAST_OF_GROUP: u8 = 1;
 /// Items of each signal: spans, log records, metric points.
 pub(super) type SignalCounts = [u64; 3];
 
-/// How a segment begins.
+/// Head of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SegmentHead {
     /// The number of its first record.
@@ -59,7 +59,7 @@ pub(super) struct SegmentHead {
     pub(super) salt: u64,
 }
 
-/// What a segment held when it was finished. Lets a start skip its records.
+/// Content of a segment when it was finished. Lets a start skip its records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seal {
     /// The length of the file up to the end of its last record.
@@ -72,7 +72,7 @@ pub(super) struct Seal {
     pub(super) oldest: u64,
 }
 
-/// How a record begins.
+/// Head of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RecordHead {
     pub(super) kind: u8,
@@ -93,7 +93,7 @@ pub(super) struct RecordHead {
     pub(super) low: u64,
 }
 
-/// What is consumed, and how far the log was durable.
+/// The consumed records, and the durable part of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct CursorSlot {
     /// Grows with each write.
@@ -106,11 +106,11 @@ pub(super) struct CursorSlot {
     pub(super) written: u64,
     /// Consumed records above `low`, in order.
     pub(super) ranges: Vec<Range<u64>>,
-    /// What the score plane needs; `None` in slots of version 1.
+    /// Records that the score plane needs; `None` in slots of version 1.
     pub(super) needed: Option<Needed>,
 }
 
-/// What the score plane needs of a log.
+/// Records of a log that the score plane needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Needed {
     /// The oldest record that an open or remembered trace has spans in.
@@ -120,7 +120,7 @@ pub struct Needed {
     pub since_unix_nanos: u64,
 }
 
-/// Why the beginning of a file cannot be used.
+/// The reason why the beginning of a file cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UnusableHead {
     /// Its checksum is wrong.
@@ -151,7 +151,7 @@ impl SegmentHead {
     }
 }
 
-/// Whether these bytes begin like a segment.
+/// Returns true if these bytes begin like a segment.
 pub(super) fn is_segment(bytes: &[u8]) -> bool {
     bytes.starts_with(SEGMENT_MAGIC)
 }

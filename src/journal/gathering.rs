@@ -18,7 +18,7 @@ pub(super) struct Gathering {
     /// The expected number of senders: the records of the group, and those that came while it was
     /// written.
     n_senders: usize,
-    /// How long the group took to become durable.
+    /// Time that the group took to become durable.
     took: Duration,
 }
 
@@ -28,8 +28,8 @@ impl Gathering {
         *self = Self { n_senders, took };
     }
 
-    /// How long to wait for more than the `n_waiting` records of `n_bytes`: at most half of a sync,
-    /// and not at all if all senders are there.
+    /// Time to wait for more than the `n_waiting` records of `n_bytes`: at most half of a sync, and
+    /// not at all if all senders are there.
     pub(super) fn pause(&self, n_waiting: usize, n_bytes: usize) -> Option<Duration> {
         let pause = (self.took / 2).min(MAX_PAUSE);
         let may_gain = n_bytes < MAX_BYTES && n_waiting < self.n_senders;

@@ -112,7 +112,7 @@ impl JudgedMarks {
         open.marks.lock().add(bytes, oldest);
     }
 
-    /// Whether a group is open, or marks wait that the log refused.
+    /// Returns true if a group is open, or marks wait that the log refused.
     pub fn is_waiting(&self) -> bool {
         let state = self.shared.state.lock();
         state.open.is_some() || !state.refused.bytes.is_empty()

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::storage::{Storage, StoredFile};
 use crate::sync::Mutex;
 
-/// What a power cut keeps or loses as a whole.
+/// Bytes that a power cut keeps or loses as a whole.
 const SECTOR: usize = 512;
 
 /// A disk. Clones share it.
@@ -27,7 +27,7 @@ struct DiskState {
     fault: Option<DiskFault>,
 }
 
-/// What happens from an operation on.
+/// The fault that begins with an operation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DiskFault {
     pub(super) from: usize,
@@ -56,7 +56,7 @@ enum NameChange {
     Gone(String),
 }
 
-/// How much of what was not synced a power cut keeps.
+/// The part of unsynced data that a power cut keeps.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Survival {
     Nothing,

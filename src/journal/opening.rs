@@ -1,5 +1,5 @@
 //! The folder of a journal: its lock, and its logs as a start finds them. Opening may fail and be
-//! tried again, since a disk that cannot be used now may be usable later. Knows no threads.
+//! tried again, since a disk that cannot be used now may be usable later.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -31,7 +31,7 @@ pub type Clock = fn() -> (Instant, u64);
 /// The folder for copies of damaged bytes, and for logs of a newer version.
 const DAMAGED: &str = "damaged";
 
-/// Why the journal cannot be opened.
+/// An error while opening the journal.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// Another process has locked the folder.
@@ -196,7 +196,7 @@ impl OpenedLog {
         })
     }
 
-    /// How many scores of a lane wait.
+    /// Number of waiting scores of a lane.
     pub fn n_waiting(&self, lane: u8) -> u64 {
         let segments = self.index.lock().clone();
         let heads = segments
@@ -220,7 +220,7 @@ impl OpenedLog {
         )
     }
 
-    /// What it holds for the score plane.
+    /// Records that it holds for the score plane.
     pub fn past(&self) -> Past {
         let requests = &[RecordKind::Request, RecordKind::Scored];
         Past {
@@ -241,7 +241,7 @@ impl OpenedLog {
     }
 }
 
-/// What a log holds for the score plane, from before the start.
+/// Records that a log holds for the score plane, from before the start.
 #[derive(Debug)]
 pub struct Past {
     /// Reads marks.
@@ -259,7 +259,7 @@ pub struct Past {
     /// The time between the last sign of life of the previous process and the opening; `None` if
     /// anything since [`Needed::since_unix_nanos`] is missing.
     pub silence: Option<Duration>,
-    /// When it was opened. No request was taken before.
+    /// Time of opening. No request was taken before.
     pub opened_unix_nanos: u64,
 }
 
@@ -276,7 +276,7 @@ pub(super) struct Opener {
     pub(super) contents: Contents,
 }
 
-/// What the records of a log are.
+/// Kind of a log's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Contents {
     /// Requests. Their items are in the books of the telemetry.

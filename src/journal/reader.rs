@@ -18,15 +18,15 @@ use super::storage::{Storage, StoredFile};
 pub struct Stored {
     /// Its number.
     pub sequence: u64,
-    /// What it holds.
+    /// Content of the record.
     pub kind: RecordKind,
     /// 0, 1 or 2.
     pub signal: u8,
     /// Spans, log records or metric points.
     pub n_items: u64,
-    /// When it arrived, in Unix nanoseconds.
+    /// Time of arrival in Unix nanoseconds.
     pub arrived: u64,
-    /// What was kept beside the body.
+    /// Data that was kept beside the body.
     pub meta: Bytes,
     /// The request.
     pub body: Bytes,
@@ -37,7 +37,7 @@ pub struct Stored {
 pub struct Stretch {
     /// Its records, oldest first.
     pub records: Vec<Stored>,
-    /// Where the next read begins.
+    /// Start of the next read.
     pub next: u64,
     /// Records that are lost, with the place of the damage.
     pub damage: Vec<(std::ops::Range<u64>, Damage)>,
@@ -45,13 +45,13 @@ pub struct Stretch {
     pub passed: Vec<u64>,
 }
 
-/// Which records are read.
+/// The records to read.
 #[derive(Debug)]
 pub(super) enum Wanted {
     /// Requests that wait for delivery: these were consumed before the start. What is consumed
     /// later was read before.
     Waiting(Consumed),
-    /// Those of some kinds, delivered or not.
+    /// Records of some kinds, delivered or not.
     Kinds(&'static [RecordKind]),
     /// Like `Kinds`, for a copy. The reader of the originals reports damage.
     Copied(&'static [RecordKind]),
@@ -74,7 +74,7 @@ pub struct LogReader {
     position: Option<Position>,
 }
 
-/// Where the last read ended.
+/// End of the last read.
 #[derive(Debug)]
 struct Position {
     sequence: u64,
@@ -186,7 +186,7 @@ impl LogReader {
         is_wanted.then_some(kind)
     }
 
-    /// Whether a record that is not wanted counts as waiting.
+    /// Returns true if a record that is not wanted counts as waiting.
     fn is_passed(&self, sequence: u64) -> bool {
         match &self.wanted {
             Wanted::Waiting(consumed) => !consumed.contains(sequence),
@@ -194,7 +194,7 @@ impl LogReader {
         }
     }
 
-    /// Whether records of this range are missed if they cannot be read.
+    /// Returns true if records of this range are missed if they cannot be read.
     fn is_lost(&self, range: &std::ops::Range<u64>) -> bool {
         match &self.wanted {
             Wanted::Waiting(consumed) => !consumed.rest_of(range).is_empty(),

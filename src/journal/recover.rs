@@ -1,5 +1,5 @@
-//! Finds the whole records in a segment's bytes, and classifies what is missing between them:
-//! a torn tail was never acknowledged, everything else is damage. Knows nothing of files.
+//! Finds the whole records in a segment's bytes, and classifies what is missing between them: a
+//! torn tail was never acknowledged, everything else is damage.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ pub(super) struct Hole {
     pub(super) counts: SignalCounts,
 }
 
-/// What a segment holds.
+/// Content of a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Scan {
     pub(super) records: Vec<Found>,

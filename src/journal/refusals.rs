@@ -9,11 +9,11 @@ use super::store::AppendError;
 /// Lines about refusals are at least this far apart.
 pub(super) const QUIET: Duration = Duration::from_secs(60);
 
-/// How often a full disk, and one that failed, is tried again.
+/// Delay before a full disk, and a disk that failed, is tried again.
 const FULL_RETRY: Duration = Duration::from_millis(250);
 const FAILED_RETRY: Duration = Duration::from_secs(1);
 
-/// When a disk that refuses is tried again.
+/// Delay before a disk that refuses is tried again.
 pub(super) fn retry_after(refusal: AppendError) -> Duration {
     match refusal {
         AppendError::Full | AppendError::DiskFull => FULL_RETRY,
@@ -21,7 +21,7 @@ pub(super) fn retry_after(refusal: AppendError) -> Duration {
     }
 }
 
-/// What a log refuses at the moment, and what was said of it.
+/// Refusals of a log, and their log lines.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     pub(super) current: Option<AppendError>,

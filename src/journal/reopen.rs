@@ -15,7 +15,7 @@ use super::segment::{
 use super::storage::{Storage, StoredFile};
 use crate::telemetry::{JournalDamaged, Telemetry};
 
-/// Why a log cannot be opened.
+/// The reason why a log cannot be opened.
 #[derive(Debug)]
 pub(super) enum OpenError {
     /// A newer program wrote it.
@@ -29,11 +29,11 @@ pub(super) enum OpenError {
 pub struct Damage {
     /// The segment.
     pub file: String,
-    /// Where in it.
+    /// Offset in the segment.
     pub offset: u64,
-    /// How many bytes; 0 if the segment is missing.
+    /// Number of bytes; 0 if the segment is missing.
     pub n_bytes: u64,
-    /// How many records were lost.
+    /// Number of lost records.
     pub n_records: u64,
     /// The items that were lost, as far as heads can be read.
     pub counts: SignalCounts,
@@ -55,14 +55,14 @@ impl Damage {
     }
 }
 
-/// What a start found.
+/// Records and damage that a start found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Recovered {
     /// Items that wait for delivery, damaged ones included.
     pub counts: SignalCounts,
     /// Bytes of their records, about.
     pub n_bytes: u64,
-    /// When the oldest of them arrived, in Unix nanoseconds.
+    /// Arrival of the oldest of them in Unix nanoseconds.
     pub oldest: Option<u64>,
     /// Damage to what had not been delivered.
     pub damage: Vec<Damage>,
@@ -70,9 +70,9 @@ pub(super) struct Recovered {
     pub torn: Option<String>,
     /// The cursor could not be read: what was delivered since the last group is delivered again.
     pub is_cursor_lost: bool,
-    /// When the cursor was written last, in Unix nanoseconds.
+    /// Time at which the cursor was last written, in Unix nanoseconds.
     pub stopped: Option<u64>,
-    /// What the score plane needs is there in full.
+    /// True if all records that the score plane needs are present.
     pub is_past_whole: bool,
 }
 
@@ -83,7 +83,7 @@ pub(super) struct RecoveredLog {
     pub(super) consumed: Consumed,
     pub(super) next_sequence: u64,
     pub(super) next_group: u64,
-    /// What the score plane needs, as far as it is there.
+    /// Records that the score plane needs, as far as they are present.
     pub(super) needed: Needed,
     pub(super) recovered: Recovered,
 }

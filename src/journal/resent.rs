@@ -1,6 +1,5 @@
 //! Recognises requests that are sent again after a restart: a crash swallowed the answer, and their
-//! records are there. Lengths and checksums are compared first, then every byte. Knows nothing of
-//! senders.
+//! records are there. Lengths and checksums are compared first, then every byte.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,8 +15,7 @@ use super::store::Record;
 /// exporters.
 const BEFORE_END: Duration = Duration::from_secs(10);
 
-/// How long after a start a request may be one that is sent again: exporters try for about a
-/// minute.
+/// Time after a start in which a request may be a repeated one: exporters retry for about a minute.
 pub(super) const AFTER_START: Duration = Duration::from_secs(60);
 
 /// The last records of the previous process.
@@ -28,7 +26,7 @@ pub(super) struct LastRecords {
     places: HashMap<(u32, usize), Vec<Place>>,
 }
 
-/// Where a record stands.
+/// Position of a record.
 #[derive(Debug)]
 struct Place {
     file: String,
@@ -66,7 +64,7 @@ impl LastRecords {
         Self { storage, places }
     }
 
-    /// Whether the log has the record. Each of its records is recognised once.
+    /// Returns true if the log has the record. Each of its records is recognised once.
     pub(super) fn take(&mut self, record: &Record) -> bool {
         let key = (record.rest_crc, record.meta.len() + record.body.len());
         let Some(places) = self.places.get_mut(&key) else {

@@ -1,5 +1,4 @@
-//! A segment of a log: its name, its head and seal in its file, and what it holds. Knows nothing of
-//! other segments.
+//! A segment of a log: its name, its head and seal in its file, and what it holds.
 
 use std::fmt;
 use std::io;
@@ -12,7 +11,7 @@ use super::format::{
 use super::storage::{Storage, StoredFile};
 use crate::sync::Mutex;
 
-/// What a record holds. Its number is written to the disk and must not change.
+/// Content of a record. Its number is written to the disk and must not change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordKind {
     /// A request to deliver.
@@ -23,7 +22,7 @@ pub enum RecordKind {
     Scored = 3,
     /// Scores to deliver. In place of the signal is the number of their lane.
     Score = 4,
-    /// What an earlier record had of open traces, to be scored and not delivered.
+    /// Spans of open traces from an earlier record, to be scored and not delivered.
     Carried = 5,
     /// Open traces whose records were carried.
     Open = 6,
@@ -54,12 +53,12 @@ pub(super) struct Segment {
     pub(super) head: SegmentHead,
     /// The length of its file.
     pub(super) size: u64,
-    /// Where its last durable record ends.
+    /// End of its last durable record.
     pub(super) end: u64,
     /// Behind the number of its last record.
     pub(super) next: u64,
     pub(super) counts: SignalCounts,
-    /// When its first record arrived, in Unix nanoseconds.
+    /// Arrival of its first record in Unix nanoseconds.
     pub(super) oldest: u64,
     /// The log saw that every record in it is delivered, and none was appended since.
     pub(super) is_delivered: bool,

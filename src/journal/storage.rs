@@ -1,5 +1,4 @@
 //! The folder that a log is kept in, as a trait: real files here, a simulated disk in the tests.
-//! Knows system calls; knows nothing of what the files hold.
 
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};
@@ -116,8 +115,8 @@ impl Storage for Folder {
     }
 }
 
-/// Whether a folder, or the nearest one above it that exists, is kept in memory. What it holds ends
-/// with the machine, and in a container with the pod.
+/// Returns true if a folder, or the nearest one above it that exists, is kept in memory. What it
+/// holds ends with the machine, and in a container with the pod.
 pub(super) fn is_in_memory(path: &Path) -> bool {
     const TMPFS: i128 = 0x0102_1994;
     const RAMFS: i128 = 0x8584_58f6;

@@ -1,6 +1,5 @@
 //! One log: appends groups of records to segments, makes each group durable, and removes segments
-//! that are consumed. Runs on the journal's thread; time and randomness are arguments. Knows
-//! nothing of what a record holds.
+//! that are consumed. Runs on the journal's thread; time and randomness are arguments.
 
 mod consumption;
 mod record;
@@ -32,7 +31,7 @@ const MAX_SPARES: usize = 2;
 const LEAST_SEGMENT: u64 = 4 << 20;
 const LARGEST_SEGMENT: u64 = 64 << 20;
 
-/// How a log is kept.
+/// Settings of a log.
 #[derive(Debug, Clone, Copy)]
 pub struct LogSettings {
     /// Most bytes of its files.
@@ -94,7 +93,7 @@ pub struct LostRecord {
     pub n_items: u64,
 }
 
-/// Why records were not appended.
+/// The reason why records were not appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AppendError {
     /// `max_size` is used up.
@@ -124,7 +123,7 @@ impl AppendError {
     }
 }
 
-/// Why nothing could be appended, with the fault of the disk behind it.
+/// The reason why nothing could be appended, with the fault of the disk behind it.
 #[derive(Debug)]
 pub(super) struct AppendFailure {
     pub(super) error: AppendError,
@@ -214,7 +213,7 @@ impl Store {
         self.progress.lock().consumed().low
     }
 
-    /// What is consumed, for the thread that writes the cursor.
+    /// The consumed records, for the thread that writes the cursor.
     pub(super) fn progress(&self) -> SharedProgress {
         Arc::clone(&self.progress)
     }
@@ -229,7 +228,7 @@ impl Store {
         self.settings.max_size
     }
 
-    /// How many segments hold records, and when the oldest that waits arrived.
+    /// Number of segments that hold records, and arrival of the oldest waiting record.
     pub(super) fn extent(&self) -> (usize, Option<u64>) {
         let index = self.index.lock();
         let low = self.low();

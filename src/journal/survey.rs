@@ -12,7 +12,7 @@ use super::reopen::Damage;
 use super::segment::{RecordKind, consumed_below, first_of, read_head, read_leniently};
 use super::storage::{Folder, Storage, StoredFile};
 
-/// What a journal's folder holds.
+/// Content of a journal's folder.
 #[derive(Debug, Default)]
 pub struct JournalSurvey {
     /// The process that has the folder now. Its numbers move.
@@ -27,16 +27,16 @@ pub struct JournalSurvey {
     pub scores: LogSurvey,
 }
 
-/// What a log holds.
+/// Content of a log.
 #[derive(Debug, Default)]
 pub struct LogSurvey {
     /// Its segments, oldest first.
     pub segments: Vec<SurveyedSegment>,
-    /// What cannot be read and was not delivered.
+    /// Records that cannot be read and were not delivered.
     pub damage: Vec<Damage>,
 }
 
-/// What a segment holds.
+/// Content of a segment.
 #[derive(Debug, Default)]
 pub struct SurveyedSegment {
     /// Its file.
@@ -45,7 +45,7 @@ pub struct SurveyedSegment {
     pub size: u64,
     /// All requests in it.
     pub n_requests: usize,
-    /// Those that wait for delivery.
+    /// Records that wait for delivery.
     pub n_waiting: usize,
     /// Their bytes.
     pub n_waiting_bytes: u64,
@@ -53,7 +53,7 @@ pub struct SurveyedSegment {
     pub waiting: SignalCounts,
     /// Their items, whatever these are.
     pub n_waiting_items: u64,
-    /// When the oldest of them arrived, in Unix nanoseconds.
+    /// Arrival of the oldest of them in Unix nanoseconds.
     pub oldest: Option<u64>,
 }
 
@@ -161,7 +161,7 @@ fn survey_log(
     Ok(Ok(survey))
 }
 
-/// What is known of a log before its segments are read.
+/// The state of a log before its segments are read.
 struct LogState<'a> {
     kind: RecordKind,
     is_in_use: bool,
@@ -259,7 +259,7 @@ pub struct SegmentRequest {
     pub body: bytes::Bytes,
 }
 
-/// Whether these are the bytes of a segment.
+/// Returns true if these are the bytes of a segment.
 pub fn is_segment(bytes: &[u8]) -> bool {
     super::format::is_segment(bytes)
 }

@@ -186,7 +186,7 @@ const ALL_KEPT: [Survival; 6] = [
     Survival::Some,
 ];
 
-/// How many sequences of operations a test tries: the usual number, unless more are asked for
+/// Number of sequences of operations that a test tries: the usual number, unless more are asked for
 /// (`.ci/extended disks`).
 #[expect(
     clippy::disallowed_methods,

@@ -26,11 +26,11 @@ pub struct AsideRecord<'a> {
     pub topic: &'a str,
     /// The partition.
     pub partition: i32,
-    /// Its place there.
+    /// The offset in the partition.
     pub offset: u64,
-    /// Why it cannot be read.
+    /// The reason why the record cannot be read.
     pub reason: &'a str,
-    /// Its content.
+    /// The content.
     pub value: &'a [u8],
 }
 
@@ -40,7 +40,7 @@ pub struct AsideInFlight {
     sent: InFlight,
 }
 
-/// Why the brokers do not have a record.
+/// The reason why the brokers do not have a record.
 #[derive(Debug)]
 pub enum AsideFailure {
     /// The record is too large for the topic.
@@ -89,7 +89,7 @@ impl AsideWriter {
         }
     }
 
-    /// Whether the brokers have a record; `None` while that is open.
+    /// Returns whether the brokers have a record; `None` while that is open.
     pub fn outcome(&self, in_flight: &mut AsideInFlight) -> Option<Result<(), AsideFailure>> {
         let AsideInFlight { producer, sent } = in_flight;
         let outcome = producer.outcome(sent)?;

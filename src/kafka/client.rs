@@ -1,5 +1,5 @@
 //! The Kafka client library, named here and in `consumer` only: a producer with what we need of its
-//! settings, and its errors in words that say what to do. Knows nothing of spans or queues.
+//! settings, and its errors in words that say what to do.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,27 +20,26 @@ use super::split::TopicRecord;
 use crate::config::{Kafka, Sasl};
 use crate::sync::Mutex;
 
-/// How long the library tries to deliver a record before our own retries take over. Longer than a
-/// broker's failover.
+/// Time for which the library tries to deliver a record before our own retries take over. Longer
+/// than a broker's failover.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long the brokers may take to describe a topic.
+/// Longest wait for the brokers' description of a topic.
 pub(super) const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often the library reports which brokers it is connected to.
+/// Interval between the library's reports of the brokers that it is connected to.
 const STATISTICS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How the library's statistics describe a broker that answers; nothing else in them has this
-/// state.
+/// Text in the library's statistics for a broker that answers; nothing else in them has this state.
 const BROKER_IS_UP: &[u8] = br#""state":"UP""#;
 
-/// What a record costs beside its value: headers of the protocol, and its key.
+/// Bytes of a record beside its value: headers of the protocol, and its key.
 const OVERHEAD: usize = 1 << 10;
 
 /// Most characters of a message of the library that we repeat.
 const LONGEST_WHY: usize = 300;
 
-/// Why the brokers did not take something.
+/// The reason why the brokers refused something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Failure {
     /// A smaller record may be taken.
@@ -50,7 +49,7 @@ pub(super) enum Failure {
     },
     /// The library has no room for the record now.
     Full,
-    /// It may be taken later.
+    /// May succeed later.
     Later {
         /// The reason and its remedy, for the log.
         why: String,
@@ -73,7 +72,7 @@ pub(super) struct Producer {
 pub(super) struct ErrorTexts {
     /// The topic.
     pub(super) topic: String,
-    /// What we do with it: `write`, `read`.
+    /// Our verb for the topic: `write` or `read`.
     pub(super) verb: &'static str,
     /// The rights that we need for that.
     pub(super) needs: String,
@@ -205,7 +204,7 @@ impl Producer {
         self.delivered(delivery.await.ok())
     }
 
-    /// Whether the brokers have the record; `None` while that is open.
+    /// Returns whether the brokers have the record; `None` while that is open.
     pub(super) fn outcome(&self, in_flight: &mut InFlight) -> Option<Result<(), Failure>> {
         let mut context = task::Context::from_waker(Waker::noop());
         match Pin::new(&mut in_flight.0).poll(&mut context) {
@@ -320,7 +319,7 @@ fn is_about_tls(complaint: &str) -> bool {
     complaint.contains("SSL") || complaint.contains("certificate")
 }
 
-/// Why the library does not take its settings.
+/// The reason why the library refuses its settings.
 pub(super) fn unusable(error: KafkaError) -> String {
     match error {
         KafkaError::ClientConfig(_, text, key, _) => format!("{key}: {text}"),
@@ -350,7 +349,7 @@ fn settings(config: &Kafka, buffer: usize) -> ClientConfig {
     settings
 }
 
-/// How to reach the brokers. Names and meanings: librdkafka's CONFIGURATION.md.
+/// Settings of the connection to the brokers. Names and meanings: librdkafka's CONFIGURATION.md.
 pub(super) fn connection(config: &Kafka) -> ClientConfig {
     let Kafka {
         brokers,

@@ -1,6 +1,5 @@
 //! The Kafka client library's consumer: a member of a group, which reads the partitions that the
-//! group assigns to it, from given offsets, and commits. Knows nothing of spans, nor of what is
-//! committed.
+//! group assigns to it, from given offsets, and commits.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -24,20 +23,20 @@ use super::client::{Context, ErrorTexts, Failure, METADATA_TIMEOUT, connection, 
 use crate::config::{Kafka, KafkaProtocol};
 use crate::sync::Mutex;
 
-/// How long the brokers may take to answer a question about a partition.
+/// Longest wait for the brokers' answer to a question about a partition.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Longest wait for the next complaint of the library. Without one, a log line of the library would
 /// hide the complaints behind it.
 const COMPLAINT_WAIT: Duration = Duration::from_millis(20);
 
-/// How often the number of the topic's partitions is asked for.
+/// Interval between queries for the number of the topic's partitions.
 const METADATA_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Most error messages of the library that are read in a row.
 const MAX_COMPLAINTS: usize = 100;
 
-/// How the library's statistics describe a group whose coordinator is connected.
+/// Text in the library's statistics for a group whose coordinator is connected.
 const GROUP_IS_UP: &[u8] = br#""cgrp": { "state": "up""#;
 
 /// A member of a consumer group that reads one topic.
@@ -55,17 +54,17 @@ pub struct TopicReader {
 pub struct ReadRecord {
     /// The partition.
     pub partition: i32,
-    /// Its place there.
+    /// The offset in the partition.
     pub offset: u64,
-    /// When it was appended, or when its writer says it was made: Unix time in milliseconds.
+    /// Time of the append, or of creation by the writer's clock: Unix time in milliseconds.
     pub unix_millis: Option<u64>,
     /// The brokers stamped it.
     pub is_log_append: bool,
-    /// Its content.
+    /// The content.
     pub value: Vec<u8>,
 }
 
-/// What [`TopicReader::poll`] found.
+/// The result of [`TopicReader::poll`].
 #[derive(Debug)]
 pub enum Polled {
     /// Nothing yet, or a [change](TopicReader::changes).
@@ -99,7 +98,7 @@ pub enum ReaderChange {
     Committed(bool),
 }
 
-/// What the group has committed for a partition.
+/// The offset and metadata that the group has committed for a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommittedOffset {
     /// The next record.
@@ -143,7 +142,7 @@ impl ConsumerContext for ReaderContext {
     ) {
         let is_assignment = kind == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
         if self.is_closing.load(Ordering::Acquire) {
-            // Nobody polls any more, and leaving the group waits for the release.
+            // Nobody polls after this, and leaving the group waits for the release.
             if !is_assignment {
                 let _ = release(consumer, partitions);
             }
@@ -226,7 +225,7 @@ impl TopicReader {
         })
     }
 
-    /// Whether the coordinator of the group was ever connected.
+    /// Returns true if the coordinator of the group was ever connected.
     pub fn has_found_group(&self) -> bool {
         let context = self.inner.context();
         context.has_found_group.load(Ordering::Relaxed)
@@ -291,7 +290,7 @@ impl TopicReader {
         mem::take(&mut *self.inner.context().changes.lock()).into()
     }
 
-    /// What the group has committed for partitions that are ours. Blocks.
+    /// Returns the commits of the group for partitions that are ours. Blocks.
     pub fn committed(&self, partitions: &[i32]) -> Result<Vec<Option<CommittedOffset>>, String> {
         let list = self.list(partitions);
         let committed = self

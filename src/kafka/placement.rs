@@ -1,5 +1,5 @@
-//! Chooses the partition of a trace as the OpenTelemetry Collector and Kafka's own clients
-//! do, so that everybody who writes the topic agrees. Knows nothing of records or brokers.
+//! Chooses the partition of a trace as the OpenTelemetry Collector and Kafka's own clients do, so
+//! that everybody who writes the topic agrees.
 
 use otlp::span::TraceId;
 

@@ -1,5 +1,4 @@
-//! How the progress of a judge is written beside the offset that it commits. Does not know
-//! what the numbers are for.
+//! Writes and parses the progress of a judge, which is committed beside its offset.
 
 use judge::pipeline::{LogMark, LogMoment, LogProgress};
 
@@ -15,7 +14,7 @@ const OF: &str = "of=";
 /// Longest text that is read. Ours are shorter, and brokers keep 4 KiB.
 const MAX_LEN: usize = 1 << 10;
 
-/// Why a text cannot be used.
+/// The reason why a text cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProgressUnread {
     /// Another program committed, or a person did: the offset was set.
@@ -24,7 +23,7 @@ pub enum ProgressUnread {
     /// Another version committed.
     #[error("it was committed in version {0} of its format, and this program reads version 1")]
     Version(String),
-    /// It is cut short or damaged.
+    /// The text is cut short or damaged.
     #[error("it cannot be read: `{0}` is missing or no number")]
     Damaged(&'static str),
 }
@@ -48,7 +47,7 @@ pub fn encode(progress: &LogProgress, n_partitions: Option<i32>) -> String {
     )
 }
 
-/// How many partitions the topic had when the group began with this one, if the text says so.
+/// Number of partitions that the topic had when the group began with this one, if the text says so.
 pub fn n_partitions_at_start(text: &str) -> Option<i32> {
     let words = text.strip_prefix(NAME)?.split(' ');
     let mut numbers = words.filter_map(|word| word.strip_prefix(OF));

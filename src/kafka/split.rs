@@ -1,6 +1,6 @@
 //! Splits the spans of an `ExportTraceServiceRequest` by the partition or the trace that they
 //! belong to. Copies spans and what encloses them, unknown fields included, as they were encoded;
-//! reads nothing but trace ids. Knows nothing of brokers.
+//! reads nothing but trace ids.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::config::{KafkaPartitioner, KafkaRecords};
 /// A record of the topic.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TopicRecord {
-    /// Where it belongs.
+    /// The partition.
     pub(super) partition: i32,
     /// The trace, where records are bundled by trace. Its letters are the key.
     pub(super) key: Option<TraceId>,
@@ -86,7 +86,7 @@ pub(super) fn place(
 struct PlacedSpan<'a> {
     partition: i32,
     key: Option<TraceId>,
-    /// Its scope group, as an index of [`Outline::scopes`].
+    /// The scope group, as an index of [`Outline::scopes`].
     scope: usize,
     raw: &'a [u8],
 }

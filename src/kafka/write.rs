@@ -1,5 +1,5 @@
 //! The writer: places the spans of a request in the topic's partitions and waits until the brokers
-//! have them. One attempt; the delivery of the queue retries. Knows nothing of who reads the topic.
+//! have them. One attempt; the delivery of the queue retries.
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::telemetry::{MetricKind, MetricsPage, Telemetry};
 use crate::transport::queue::{Accounting, Queue, WhenFull};
 use crate::transport::{Delivery, DeliveryOutcome, OutboundRequest, Recipient, split};
 
-/// How often the number of partitions is asked for. Judges ask as often: while one program knows of
-/// added partitions and another does not, traces seem misplaced.
+/// Interval between queries for the number of partitions. Judges ask as often: while one program
+/// knows of added partitions and another does not, traces seem misplaced.
 const PARTITIONS_FOR: Duration = Duration::from_secs(10);
 
-/// How long to wait before a record is offered to a full library again.
+/// Wait before a record is offered to a full library again.
 const FULL_WAIT: Duration = Duration::from_millis(20);
 
 /// Most requests that are written at once.
@@ -30,12 +30,12 @@ const MAX_CONCURRENCY: usize = 8;
 /// Requests of at least this size are split on a blocking thread, not on an asynchronous worker.
 const SLOW_TO_SPLIT: usize = 256 << 10;
 
-/// What a writer is made of.
+/// Settings of a writer.
 #[derive(Debug)]
 pub struct TopicWriterSettings {
     /// The brokers and the topic.
     pub config: Kafka,
-    /// When to try again.
+    /// Delays between attempts.
     pub backoff: Backoff,
     /// Most bytes of requests that wait and of records on their way.
     pub capacity: Bound,
@@ -297,14 +297,14 @@ impl TopicWriter {
     }
 }
 
-/// What became of the records of one attempt.
+/// The result of one attempt.
 #[derive(Default)]
 struct Sent {
     /// Records that the brokers have.
     n_taken: u64,
     /// Records that they do not have.
     left: Vec<TopicRecord>,
-    /// Why they do not have the first of those.
+    /// The reason why the brokers do not have the first of those.
     failure: Option<Failure>,
 }
 

@@ -1,5 +1,4 @@
 //! The errors of the [`Reader`](super::Reader): what serde found wrong, and the path of the node.
-//! Knows nothing of messages.
 
 use std::fmt;
 
@@ -17,7 +16,7 @@ pub struct DeError {
     /// Positions from the root to the node to remove, the innermost first. For an item of a pair
     /// that is the whole pair, since the second item would move to the first place.
     reversed_pruned: Vec<usize>,
-    /// Is the key of that entry wrong, not its value?
+    /// True if the key of that entry is wrong, not its value.
     pub(crate) at_key: bool,
 }
 

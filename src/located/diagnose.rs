@@ -19,8 +19,8 @@ pub trait Hints {
     /// The name of the whole document in messages.
     fn document(&self) -> &'static str;
 
-    /// How to rewrite a key that belongs to another format. `value` is its value and `siblings` the
-    /// map that holds it.
+    /// Advice for rewriting a key that belongs to another format. `value` is its value and
+    /// `siblings` the map that holds it.
     fn rewrite_key(&self, key: &str, value: Option<&Node>, siblings: &Node) -> Option<Rewrite>;
 
     /// The remedy for a key that people expect at this dotted path.
@@ -29,7 +29,8 @@ pub trait Hints {
     /// The remedy for a word that belongs to another format.
     fn rewrite_word(&self, word: &str) -> Option<String>;
 
-    /// Does a refused key stand for the missing one, so that only the first is reported?
+    /// Returns true if a refused key stands for the missing one, so that only the refused key is
+    /// reported.
     fn replaces(&self, refused: &str, missing: &str) -> bool;
 
     /// The dotted paths of the keys of this name elsewhere in the format.
@@ -44,7 +45,7 @@ pub struct Rewrite {
     pub example: Option<String>,
 }
 
-/// Whether the tree is complete. In one source of several, a key may be missing because another
+/// The completeness of a tree. In one source of several, a key may be missing because another
 /// source has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
@@ -224,7 +225,7 @@ fn split_remedy(message: &str) -> Option<(&str, &str)> {
     Some((&message[..at], &message[at + 2..]))
 }
 
-/// Where a node begins; a map written over several lines, at its first key.
+/// Start of a node; of a map written over several lines, its first key.
 pub fn start_of(node: &Node) -> Place {
     match &node.value {
         NodeValue::Map(map) if is_block(node) => map
@@ -235,7 +236,8 @@ pub fn start_of(node: &Node) -> Place {
     }
 }
 
-/// Is the map written over several lines, without brackets? The parser gives it no length.
+/// Returns true if the map is written over several lines, without brackets. The parser gives it no
+/// length.
 fn is_block(node: &Node) -> bool {
     node.place.start == node.place.end
 }

@@ -16,17 +16,17 @@ pub trait Files {
     /// The text of a file.
     ///
     /// # Errors
-    /// Why it cannot be read, for people.
+    /// The reason why it cannot be read, for people.
     fn read(&self, path: &Path) -> Result<String, String>;
 
     /// The paths below a folder that a glob matches, sorted; the folder's own name is no pattern.
     ///
     /// # Errors
-    /// Why the glob cannot be used, for people.
+    /// The reason why the glob cannot be used, for people.
     fn list(&self, folder: &Path, glob: &str) -> Result<Vec<PathBuf>, String>;
 }
 
-/// Where the values come from.
+/// Sources of the values.
 pub struct Interpolation<'a> {
     pub environment: &'a BTreeMap<String, String>,
     pub files: &'a dyn Files,
@@ -37,12 +37,12 @@ pub struct Interpolation<'a> {
     pub read: Vec<PathBuf>,
 }
 
-/// Which values are secrets. Only they may come from files.
+/// The values that are secrets. Only they may come from files.
 #[derive(Clone, Copy)]
 pub struct Secrets {
-    /// Is the value at this path of keys a secret? An item of a list is [`ITEM`].
+    /// True if the value at this path of keys is a secret. An item of a list is [`ITEM`].
     pub is_secret: fn(&[String]) -> bool,
-    /// Is the value at this path hidden in messages? That of a misspelt key is, too.
+    /// True if messages hide the value at this path. That of a misspelt key is, too.
     pub may_be_secret: fn(&[String]) -> bool,
     /// Their description in messages, in the plural.
     pub description: &'static str,
@@ -229,7 +229,7 @@ pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Is `${inner}` replaced, or refused as a mistake?
+/// Returns true if `${inner}` is replaced, or refused as a mistake.
 fn is_replaced(inner: &str) -> bool {
     inner.starts_with("env:") || inner.starts_with("file:") || is_variable_name(inner)
 }

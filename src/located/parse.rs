@@ -1,4 +1,4 @@
-//! Parses YAML or JSON text into a tree of located nodes. Knows the syntax and no key.
+//! Parses YAML or JSON text into a tree of located nodes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use super::tree::{Kind, Map, MapEntry, Node, NodeValue, Scalar};
 /// stack in a debug build.
 const MAX_DEPTH: usize = 32;
 
-/// How much a text may hold, counted while it is parsed. A value takes some 300 bytes.
+/// Limits on the content of a text, counted while it is parsed. A value takes some 300 bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct TextBounds {
     /// Most values.

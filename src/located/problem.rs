@@ -1,5 +1,4 @@
 //! Messages that a person can act on: what is wrong, where, the line with a caret, and the remedy.
-//! Knows how messages look; knows nothing of what can be wrong.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -14,12 +13,12 @@ const MAX_PROBLEMS: usize = 1_000;
 /// Longest JSON pointer in bytes; a longer one is cut and ends in `…`.
 const MAX_POINTER: usize = 1_024;
 
-/// Whether a problem prevents the use of a configuration.
+/// Severity of a problem: does it prevent the use of a configuration?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     /// The configuration cannot be used.
     Error,
-    /// It can be used, but probably does not do what was meant.
+    /// The configuration can be used, but probably does not do what was meant.
     Warning,
 }
 
@@ -30,11 +29,11 @@ pub struct Problem {
     pub severity: Severity,
     /// The mistake: lower case, no final period.
     pub title: String,
-    /// Where; `None` only for a mistake without a place, such as an unwritten value.
+    /// Place; `None` only for a mistake without one, such as an unwritten value.
     pub spot: Option<Spot>,
     /// The remedy, written beside the caret.
     pub label: Option<String>,
-    /// Where, as a JSON pointer (RFC 6901); empty for the whole.
+    /// Place as a JSON pointer (RFC 6901); empty for the whole.
     pub pointer: String,
     /// Further lines below, such as the place of the other one of two, or a rewrite.
     pub notes: Vec<String>,
@@ -250,12 +249,12 @@ impl Problems {
         self.n_more += problems.n_more;
     }
 
-    /// Is there nothing wrong?
+    /// Returns true if nothing is wrong.
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
-    /// How many of them are errors; the others are warnings.
+    /// Number of errors; the other problems are warnings.
     pub fn n_errors(&self) -> usize {
         self.kept
             .iter()
@@ -264,7 +263,7 @@ impl Problems {
             + self.n_more
     }
 
-    /// How many things are wrong.
+    /// Number of problems.
     pub fn len(&self) -> usize {
         self.kept.len() + self.n_more
     }

@@ -1,5 +1,4 @@
-//! A serde `Deserializer` over a [`Node`] tree that reports errors by path. Knows no key, and
-//! nothing of messages.
+//! A serde `Deserializer` over a [`Node`] tree that reports errors by path.
 
 mod choice;
 mod entries;
@@ -25,7 +24,7 @@ pub struct Reader<'a> {
     nulls: Nulls,
 }
 
-/// How a null is read where a list or a map is needed.
+/// Reading of a null where a list or a map is needed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Nulls {
     /// As a value that is missing.

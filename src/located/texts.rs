@@ -24,7 +24,7 @@ pub struct Spot {
     pub excerpt: Option<String>,
     /// Characters of the line that are left out before the excerpt.
     pub(super) n_before: usize,
-    /// Is it a file? The line of a variable or flag is not worth naming.
+    /// True for a file. Messages name no line of a variable or flag.
     pub is_file: bool,
     pub(super) order: (usize, usize),
 }
@@ -47,7 +47,7 @@ struct Text {
     text: String,
     kind: TextKind,
     hidden: Vec<Range<usize>>,
-    /// Where each stretch of `MARK_DISTANCE` bytes begins.
+    /// Start of each stretch of `MARK_DISTANCE` bytes.
     marks: Vec<Position>,
 }
 
@@ -105,7 +105,7 @@ impl Texts {
         self.0[place.source].hidden.push(place.start..place.end);
     }
 
-    /// Is the text at a place masked, wholly or in part?
+    /// Returns true if the text at a place is masked, wholly or in part.
     pub(crate) fn is_hidden(&self, place: Place) -> bool {
         let Text { kind, hidden, .. } = &self.0[place.source];
         let overlaps = |range: &Range<usize>| range.start < place.end && place.start < range.end;

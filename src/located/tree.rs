@@ -82,7 +82,7 @@ impl Node {
         }
     }
 
-    /// Was this item taken out of its list?
+    /// Returns true if this item was taken out of its list.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self.value, NodeValue::Gone)
     }
@@ -194,7 +194,7 @@ impl Node {
         }
     }
 
-    /// Was anything removed, here or below?
+    /// Returns true if anything was removed, here or below.
     pub fn is_pruned(&self) -> bool {
         match &self.value {
             NodeValue::Scalar(_) => false,
@@ -206,7 +206,8 @@ impl Node {
         }
     }
 
-    /// Was the value at this path of keys removed, or anything in it, or a map above it?
+    /// Returns true if the value at this path of keys was removed, or anything in it, or a map
+    /// above it.
     pub fn is_pruned_at(&self, path: &[&str]) -> bool {
         let Some((key, rest)) = path.split_first() else {
             return self.is_pruned();
@@ -277,7 +278,7 @@ impl Node {
     }
 }
 
-/// Whether [`Node::put`] replaces a value that is already there.
+/// Reaction of [`Node::put`] to a value that is already there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnConflict {
     /// The new value wins.

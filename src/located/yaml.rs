@@ -1,5 +1,5 @@
-//! Writes a JSON value as YAML, with comments behind keys, as a person would. Knows no key. (The
-//! parser's own writer knows neither comments nor our taste.)
+//! Writes a JSON value as YAML, with comments behind keys, as a person would. The parser's own
+//! writer writes no comments.
 
 use std::fmt::Write as _;
 

@@ -23,7 +23,7 @@ use crate::wire::write;
 /// Longest description of an error, in characters, before it is cut.
 const MAX_ERROR_LEN: usize = 200;
 
-/// Why a JSON body is malformed, and where. The text suits the message of a status.
+/// The mistake in a malformed JSON body, and its place. The text suits the message of a status.
 #[derive(Debug)]
 pub struct JsonError {
     path: String,

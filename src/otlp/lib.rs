@@ -1,4 +1,4 @@
-//! What arrives in spanscore: OTLP requests, as protobuf and as JSON.
+//! Received data: OTLP requests, as protobuf and as JSON.
 //!
 //! [`scan`](scan::scan) validates the body of a trace request, counts its spans and keeps the
 //! attributes that somebody reads, all in one pass; it accepts exactly what prost accepts. [`json`]

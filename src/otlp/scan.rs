@@ -1,7 +1,6 @@
 //! Validates the body of a trace request, counts its spans and reads them, all in one pass. Accepts
 //! exactly what prost's decoder accepts of an `ExportTraceServiceRequest`, except for ids of the
-//! wrong length. Knows the wire format of OTLP; which keys to keep is an argument. Does not know
-//! what the keys mean, or what becomes of the request.
+//! wrong length.
 
 pub(super) mod levels;
 pub(super) mod logs;
@@ -38,7 +37,7 @@ pub use crate::wire::MalformedProtobuf;
 pub struct ScannedSpans {
     /// Number of all spans, whether they can be assembled or not: `accepted` counts them.
     pub n_spans: usize,
-    /// Does a group of spans claim our own instrumentation scope?
+    /// True if a group of spans claims our own instrumentation scope.
     pub claims_own_scope: bool,
     /// The spans as they are kept; empty except for `n_without_ids` without a key set.
     pub batch: Batch,
@@ -47,7 +46,7 @@ pub struct ScannedSpans {
 /// Validates the body of a trace request, counts its spans, and, if there is a key set, reads the
 /// spans.
 ///
-/// What is kept of a span is bounded, see `retention.rs` (by default at most 64 KiB of large
+/// The kept parts of a span are bounded, see `retention.rs` (by default at most 64 KiB of large
 /// values, of small ones, of replies and of requests, and the names); a resource has at most 64
 /// KiB.
 /// Equal resources are shared.
@@ -64,7 +63,7 @@ pub fn scan(body: &[u8], keys: Option<&KeySet>) -> Result<ScannedSpans, Malforme
 /// all that it then holds for them. A span of 30 bytes takes three times as many.
 ///
 /// # Errors
-/// Those of [`scan`]; and when there is no room, an error that says so.
+/// The errors of [`scan`]; and an error if memory is short.
 pub fn scan_within(
     body: &[u8],
     keys: Option<&KeySet>,

@@ -32,7 +32,7 @@ pub fn scan(body: &[u8], keys: Option<&KeySet>) -> Result<ScannedLogs, Malformed
 /// all that it then holds for them.
 ///
 /// # Errors
-/// Those of [`scan`]; and when there is no room, an error that says so.
+/// The errors of [`scan`]; and an error if memory is short.
 pub fn scan_within(
     body: &[u8],
     keys: Option<&KeySet>,

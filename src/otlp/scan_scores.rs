@@ -1,5 +1,5 @@
-//! Counts the items of a valid request that claim to be scores of ours, and removes them. Knows how
-//! our scores are marked; cannot know who marked an item, since any sender can.
+//! Counts the items of a valid request that claim to be scores of ours, and removes them. Any
+//! sender can mark an item, so the mark proves nothing.
 
 use super::scan::logs::event_name;
 use super::scan_metrics::n_points;
@@ -7,8 +7,8 @@ use crate::span::ScopeHash;
 use crate::wire::otlp::{any_value, key_value, request, resource_group, scope, scope_group, span};
 use crate::wire::{Field, delimited_fields, fields, write};
 
-/// Is this item, from our instrumentation scope, marked as a score? Returns how many items it
-/// counts as.
+/// Tests whether an item of our instrumentation scope is marked as a score. Returns how many items
+/// it counts as.
 pub type ScoreTest = fn(&[u8]) -> usize;
 
 /// A span is a score if it is marked as an evaluation.
@@ -33,7 +33,7 @@ pub fn score_points(item: &[u8]) -> usize {
     n_points(item)
 }
 
-/// How many items claim to be scores.
+/// Counts the items that claim to be scores.
 pub fn count(body: &[u8], test: ScoreTest) -> usize {
     let groups = delimited_fields(body, request::RESOURCE_GROUPS)
         .flat_map(|group| delimited_fields(group, resource_group::SCOPE_GROUPS))

@@ -1,5 +1,4 @@
-//! The protobuf wire format: a validating cursor, a writer, and OTLP's field numbers. Knows
-//! nothing of requests, of what the fields mean, or of where the bytes come from.
+//! The protobuf wire format: a validating cursor, a writer, and OTLP's field numbers.
 
 mod cursor;
 #[expect(missing_docs, reason = "the variants say what is wrong")]
@@ -15,8 +14,8 @@ pub use cursor::{Cursor, Field, delimited_fields, enter, fields};
 pub use fault::{Fault, FaultKind};
 pub use utf8::check_utf8;
 
-/// How deep messages and groups may be nested. Prost's default; anything deeper is refused, so that
-/// no request exhausts the stack.
+/// Deepest nesting of messages and groups. Prost's default; anything deeper is refused, so that no
+/// request exhausts the stack.
 pub(crate) const RECURSION_LIMIT: u32 = 100;
 
 pub(crate) const VARINT: u64 = 0;

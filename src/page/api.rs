@@ -1,5 +1,4 @@
 //! The page's part of the API: `/v1/runs`, the verdicts over time, and what was not recognised.
-//! Must not know how runs are remembered or criteria are judged.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
 //! Judges remembered runs by a criterion that is not in force, and counts what would change.
-//! Must not know where the criterion was written.
 
 use std::sync::Arc;
 

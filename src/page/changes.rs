@@ -1,5 +1,4 @@
-//! What changed in the memory of runs, as the list and the streams answer it. Must not know who
-//! asks.
+//! Changes in the memory of runs, for the list and the streams.
 
 use std::sync::Arc;
 

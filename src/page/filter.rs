@@ -1,4 +1,4 @@
-//! Selects remembered runs, as callers of the API ask for them. Must not know how runs are kept.
+//! Selects remembered runs, as callers of the API ask for them.
 
 use judge::evaluate::{Evaluation, Verdict};
 use judge::extract::glob_matches;
@@ -67,7 +67,7 @@ impl RunFilter {
     }
 }
 
-/// Does any of the names of a run contain this text, or its trace id?
+/// Returns true if a name of the run, or its trace id, contains this text.
 fn contains(run: &RememberedRun, text: &str) -> bool {
     let trajectory = &run.trajectory;
     let names = [

@@ -1,5 +1,5 @@
 //! Counts verdicts by criterion and time: each of the last sixty minutes, and each quarter of an
-//! hour of the last day. Pure; time is an argument. Must not know why a verdict was given.
+//! hour of the last day.
 
 use judge::evaluate::{Evaluation, Verdict};
 use serde_json::{Value, json};

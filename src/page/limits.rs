@@ -1,5 +1,4 @@
-//! How much of a run the list shows, which is also how much its memory allows for. Knows nothing
-//! else.
+//! Limits on what the list shows of a run, for which its memory allows, too.
 
 /// Most calls of a line of the list, and characters of a name in it.
 pub(super) const MAX_LISTED_CALLS: usize = 48;

@@ -1,5 +1,4 @@
-//! Remembers judged runs, the latest ones, within a number of bytes. Must not know how runs are
-//! shown, nor what asks for them.
+//! Remembers judged runs, the latest ones, within a number of bytes.
 //!
 //! Judging must not become slower because somebody might look at a page. So a run is copied without
 //! its values and not rendered, and while nobody looks only a few runs a second are copied.
@@ -37,15 +36,15 @@ pub(crate) struct RememberedRun {
     pub(super) number: u64,
     /// The number of its last change. Streams resume from it.
     pub(super) change: u64,
-    /// When it was last judged, Unix nanoseconds; 0 in a report.
+    /// Time of the last judgement in Unix nanoseconds; 0 in a report.
     pub(super) judged_unix_nanos: u64,
-    /// What the agent did.
+    /// The agent's calls.
     pub(super) trajectory: Arc<Trajectory>,
-    /// How many calls it made; more than the trajectory has if only its first calls are kept.
+    /// Number of calls; more than the trajectory has if only the first calls are kept.
     pub(super) n_calls: usize,
-    /// Its evaluations, each with its latest revision.
+    /// The evaluations, each with its latest revision.
     pub(super) evaluations: Vec<Evaluation>,
-    /// Are values kept?
+    /// True if values are kept.
     pub(super) has_values: bool,
     size: usize,
     /// Rendered when it is first read.
@@ -69,13 +68,13 @@ pub(super) struct RunMemory {
 pub(super) struct Totals {
     /// Judged runs.
     pub(super) n_judged: u64,
-    /// Those of them that were not remembered, since too many came at once.
+    /// Runs that were not remembered, since too many came at once.
     pub(super) n_passed_over: u64,
     /// Changes of the memory.
     pub(super) n_changes: u64,
 }
 
-/// How many runs at once, and how many a second.
+/// Most runs at once, and most runs a second.
 #[derive(Debug, Clone, Copy)]
 struct Allowance {
     left: u64,
@@ -266,7 +265,7 @@ impl RunMemory {
     }
 }
 
-/// Is this a later judgement of the same criterion and the same span?
+/// Returns true if `later` judges the same criterion and the same span as `earlier`.
 fn replaces(later: &Evaluation, earlier: &Evaluation) -> bool {
     let subject = |evaluation: &Evaluation| {
         let subject = evaluation.trajectory.subject.as_ref();
@@ -294,7 +293,7 @@ impl Allowance {
 
 // === impl RememberedRun ===
 
-/// How a run is copied.
+/// Rules for copying a run.
 #[derive(Debug, Clone, Copy)]
 struct CopyRules {
     has_values: bool,

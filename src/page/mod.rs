@@ -1,5 +1,5 @@
-//! What a person looks at: the runs that were judged lately, the page that shows them, and the same
-//! page as a file. Must not know how runs are judged, nor change what is judged.
+//! The page for people: the runs that were judged lately, the page that shows them, and the same
+//! page as a file.
 //!
 //! A scoring thread hands over each judgement and never waits: it copies runs into a bounded
 //! memory. Whoever looks reads from there at a speed of their own, so a slow page holds nothing up
@@ -62,7 +62,7 @@ pub struct PageSetup {
     pub capacity: Bound,
     /// Links to the team's tracing backends.
     pub links: Vec<config::PageLink>,
-    /// Where agents send telemetry.
+    /// Ports that agents send telemetry to.
     pub receivers: ReceiverPorts,
     /// Reads the criteria that are tried.
     pub register: Register,
@@ -78,7 +78,7 @@ pub struct ReceiverPorts {
     pub grpc: Option<SocketAddr>,
     /// OTLP/HTTP.
     pub http: Option<SocketAddr>,
-    /// Whether both expect TLS.
+    /// True if both expect TLS.
     pub has_tls: bool,
 }
 
@@ -96,11 +96,11 @@ struct PageState {
     history: Mutex<History>,
     unrecognised: Mutex<VecDeque<UnrecognisedSeen>>,
     specimens: Mutex<Specimens>,
-    /// Whether `specimens` needs to see requests. Read for each request, without a lock.
+    /// True if `specimens` needs to see requests. Read for each request, without a lock.
     is_curious: AtomicBool,
-    /// Whether a span that was not recognised has no proposal yet.
+    /// True if an unrecognised span has no proposal yet.
     misses_proposal: AtomicBool,
-    /// How many pages receive runs as they are judged.
+    /// Number of pages that receive runs as they are judged.
     n_streams: Arc<AtomicUsize>,
     links: Vec<config::PageLink>,
     receivers: ReceiverPorts,
@@ -119,7 +119,7 @@ struct UnrecognisedSeen {
 }
 
 impl UnrecognisedSeen {
-    /// Whether another trace may give it a proposal. Traces of model calls alone have none.
+    /// Returns true if another trace may give it a proposal. Traces of model calls alone have none.
     fn misses_proposal(&self) -> bool {
         self.proposal.is_none() && self.span_name.is_some() && self.n_seen < MAX_TRIES
     }
@@ -171,7 +171,7 @@ impl Page {
         runs.note(judged, rules, is_watched, unix_nanos);
     }
 
-    /// Whether [`Page::look_at`] needs to see the next request.
+    /// Returns true if [`Page::look_at`] needs to see the next request.
     pub fn is_curious(&self) -> bool {
         self.0.is_curious.load(Ordering::Relaxed)
     }
@@ -228,7 +228,7 @@ impl Page {
         assets::routes()
     }
 
-    /// How much is remembered, for `/metrics`.
+    /// The size of the memory of runs, for `/metrics`.
     pub fn metrics(&self) -> MetricsSource {
         let page = self.clone();
         Arc::new(move |metrics| {

@@ -1,5 +1,5 @@
 //! Writes the page as one file that holds the runs of a recording: it is opened from disk, without
-//! a server. Must not know where the runs were read.
+//! a server.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -22,9 +22,9 @@ const CHUNK: usize = 128;
 
 /// The contents of a report.
 pub struct Report<'a> {
-    /// What was read, in a few words.
+    /// The source in a few words.
     pub title: String,
-    /// When it was written, Unix nanoseconds.
+    /// Time of writing in Unix nanoseconds.
     pub written_unix_nanos: u64,
     /// The criteria that judged.
     pub criteria: &'a [Arc<Criterion>],

@@ -1,5 +1,5 @@
 //! Proposes how spans that look like tool calls could be recognised, from the few requests that it
-//! is shown. Must not know which spans were recognised.
+//! is shown.
 //!
 //! The attributes of spans that no convention reads are not kept anywhere, so they are read from
 //! the request itself: of the first spans after the start, and later of few, and only as long as a
@@ -28,7 +28,7 @@ const MAX_KEY: usize = 200;
 /// Proposals for the latest spans that look like tool calls.
 #[derive(Debug)]
 pub(super) struct Specimens {
-    /// How many spans may still be read.
+    /// Number of spans that may still be read.
     budget: usize,
     oldest_first: VecDeque<Proposal>,
 }

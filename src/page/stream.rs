@@ -1,4 +1,4 @@
-//! Streams runs to pages as they are judged, as server-sent events. Must not know what a run is.
+//! Streams runs to pages as they are judged, as server-sent events.
 //!
 //! Nothing waits in a queue: each stream looks at the memory at its own pace and remembers only how
 //! far it has read. For a browser that stops reading nothing is done; it receives the latest runs

@@ -1,5 +1,4 @@
-//! What the page shows of a run, as JSON: a line of the list, and everything about one run.
-//! Must not know who asks, nor how it is drawn.
+//! The view of a run as JSON: a line of the list, and everything about one run.
 
 use std::sync::Arc;
 
@@ -113,12 +112,12 @@ pub(super) fn detail(run: &RememberedRun) -> Value {
     Value::Object(view)
 }
 
-/// A copy whose text is rendered and let go: the memory of runs counts no texts.
+/// A copy whose text is rendered and dropped: the memory of runs counts no texts.
 fn unrendered(evaluation: &Evaluation) -> Evaluation {
     evaluation.with_trajectory(Arc::clone(&evaluation.trajectory))
 }
 
-/// What identifies a run.
+/// The fields that identify a run.
 fn facts(run: &RememberedRun, max_name: usize) -> Map<String, Value> {
     let trajectory = &run.trajectory;
     let name = |name: &str| json!(abbreviated(name, max_name));
@@ -239,7 +238,7 @@ fn evaluation_json(evaluation: &Evaluation, whole: &Trajectory) -> Value {
     view
 }
 
-/// Where the calls of an evaluation stand among those of the run; `None` if it judges all of them.
+/// Positions of an evaluation's calls among the run's calls; `None` if it judges all of them.
 fn positions(evaluation: &Evaluation, whole: &Trajectory) -> Option<Vec<usize>> {
     if evaluation.criterion.scope() == Scope::Trace {
         return None;

@@ -1,5 +1,4 @@
-//! Reads a request's body into one contiguous message, with a permit for its memory. Knows gRPC's
-//! message prefix, limits and deadlines; knows nothing of the message's meaning.
+//! Reads a request's body into one contiguous message, with a permit for its memory.
 //!
 //! The permit grows as bytes arrive or are decompressed, so that a sender that announces much and
 //! sends little, or sends little that decompresses to much, holds no more than is really there
@@ -58,7 +57,7 @@ const DISCARD_LIMIT: usize = 128 << 20;
 /// Longest time for discarding a body.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How large a request may be.
+/// Limits on the size of a request.
 #[derive(Debug, Clone)]
 pub(super) struct BodyLimits {
     /// Most bytes after decompression, by each setting that limits it; the least counts, which is
@@ -68,7 +67,7 @@ pub(super) struct BodyLimits {
     pub(super) budget: Arc<EvictingBudget>,
 }
 
-/// How the body encloses the message.
+/// Framing of the message in the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
     /// OTLP/HTTP: the body is the message.

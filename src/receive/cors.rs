@@ -13,7 +13,7 @@ use hyper::{Method, Response, StatusCode};
 use super::ResponseBody;
 use crate::listen::{PeerAddress, is_loopback_name};
 
-/// How long a browser may remember the answer to a preflight, in seconds. Chrome's maximum.
+/// Time in seconds for which a browser may remember the answer to a preflight. Chrome's maximum.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("7200");
 
 /// `cors_allowed_origins`.
@@ -87,8 +87,8 @@ impl Cors {
         }
     }
 
-    /// Whether a browser on this machine sends this for a page whose name suddenly resolves to a
-    /// loopback address (DNS rebinding). To the browser, such a request is not cross-origin.
+    /// Returns true if a browser on this machine sends this for a page whose name suddenly resolves
+    /// to a loopback address (DNS rebinding). To the browser, such a request is not cross-origin.
     pub(super) fn is_rebound(&self, head: &Parts) -> bool {
         let is_local = head
             .extensions

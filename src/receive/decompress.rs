@@ -14,7 +14,7 @@ pub(super) const ACCEPTED: HeaderValue = HeaderValue::from_static("identity,gzip
 /// Only decompressed bytes of a window are resident, and a permit counts them.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
-/// How a body is compressed.
+/// Compression of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encoding {
     Identity,

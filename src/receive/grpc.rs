@@ -1,7 +1,6 @@
-//! Answers OTLP/gRPC: unary calls of the three Export services.
-//! Knows gRPC's framing, statuses and trailers. Built directly on HTTP/2: tonic's codec can neither
-//! account for memory as it decompresses nor answer RESOURCE_EXHAUSTED to a message that is too
-//! large.
+//! Answers OTLP/gRPC: unary calls of the three Export services. Built directly on HTTP/2: tonic's
+//! codec can neither account for memory as it decompresses nor answer RESOURCE_EXHAUSTED to a
+//! message that is too large.
 
 use std::fmt::Display;
 

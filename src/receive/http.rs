@@ -1,5 +1,4 @@
-//! Answers OTLP/HTTP: POST of protobuf or JSON to a path that ends in `/v1/{signal}`. Knows paths,
-//! media types, status bodies and CORS.
+//! Answers OTLP/HTTP: POST of protobuf or JSON to a path that ends in `/v1/{signal}`.
 
 use std::fmt::Display;
 use std::time::Duration;

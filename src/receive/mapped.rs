@@ -1,7 +1,7 @@
 //! A large message that arrives: its bytes are mapped for it alone, and go back to the system when
 //! it is dropped. The allocator would keep them until the thread that allocated them, which need
 //! not be the one that drops them, has allocated a hundred times more; then the messages of a
-//! flood, each refused and in no book any more, fill a container. Knows nothing of permits.
+//! flood, each refused and no longer counted, fill a container.
 
 use bytes::Bytes;
 use memmap2::MmapMut;

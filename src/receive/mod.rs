@@ -1,5 +1,4 @@
-//! Receives OTLP over gRPC and HTTP, validates it and hands it to an [`RequestSink`]. Knows the
-//! protocol's answers; knows nothing of forwarding or scoring.
+//! Receives OTLP over gRPC and HTTP, validates it and hands it to an [`RequestSink`].
 
 mod body;
 mod cors;
@@ -63,15 +62,15 @@ pub trait RequestSink: Send + Sync + 'static {
     /// The attributes to keep for scoring; `None` when scoring is off.
     fn keys(&self) -> Option<Arc<KeySet>>;
 
-    /// Whether a request of at least `n_bytes` would be refused now. Asked before a body is read,
-    /// so that refusing it is cheap; [`Self::offer`] decides.
+    /// Checks whether a request of at least `n_bytes` would be refused. Asked before a body is
+    /// read, so that refusing it is cheap; [`Self::offer`] decides.
     fn check_room(&self, signal: Signal, peer: PeerId, n_bytes: usize) -> Result<(), QueueRefusal>;
 
     /// Takes a request, which is then acknowledged, or refuses it. Never waits.
     fn offer(&self, received: Received) -> Result<Acknowledgement, QueueRefusal>;
 }
 
-/// When a request that was taken may be acknowledged.
+/// The condition for acknowledging a request.
 #[derive(Debug)]
 pub enum Acknowledgement {
     /// Now.
@@ -239,7 +238,7 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 
 // === validating a message ===
 
-/// How a message is encoded.
+/// Encoding of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Protobuf,
@@ -255,7 +254,7 @@ const LONG_JSON: usize = 256 << 10;
 /// this many times as in flight.
 const JSON_FACTOR: usize = 4;
 
-/// What a request takes while it is answered: its task and its stream, and for each header some
+/// Memory of a request while it is answered: its task and its stream, and for each header some
 /// bytes beside its text.
 const REQUEST_SIZE: usize = 4 << 10;
 const HEADER_SIZE: usize = 64;
@@ -273,7 +272,7 @@ impl ReceiverShared {
         MemoryPermit::try_new(&self.settings.limits.budget, peer, fixed, announced)
     }
 
-    /// Whether the intake might take a request of at least `n_bytes`.
+    /// Checks whether the intake might accept a request of at least `n_bytes`.
     fn check_room(&self, signal: Signal, peer: PeerId, n_bytes: usize) -> Result<(), RequestError> {
         self.intake
             .check_room(signal, peer, n_bytes)
@@ -403,7 +402,7 @@ struct ValidatedMessage {
     /// The message as protobuf.
     body: Bytes,
     permit: MemoryPermit,
-    /// Those that are left to forward.
+    /// Items that are left to forward.
     n_items: u64,
     /// Items that claimed to be scores of ours.
     n_scores: u64,

@@ -1,4 +1,5 @@
-//! Why a request is not taken, and the gRPC status, HTTP status, counter label and message for it.
+//! Reasons for refusing a request, and the gRPC status, HTTP status, counter label and message for
+//! it.
 
 use std::time::Duration;
 
@@ -7,24 +8,25 @@ use tonic::Code;
 
 use crate::transport::QueueRefusal;
 
-/// When a sender that was refused for lack of space or time should retry: requests in flight are
-/// done within a moment, and `Retry-After` counts in whole seconds.
+/// Delay after which a sender that was refused for lack of space or time should retry: requests in
+/// flight are done within a moment, and `Retry-After` counts in whole seconds.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Why a request is not taken. Both transports answer from this table (OTLP 1.11, "Failures").
+/// The reason why a request is refused. Both transports answer from this table (OTLP 1.11,
+/// "Failures").
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RequestError {
-    /// It violates the protocol; retrying is useless.
+    /// Violates the protocol; retrying is useless.
     Malformed(String),
-    /// It could never fit; retrying is useless unless in parts.
+    /// Could never fit; retrying is useless unless in parts.
     TooLarge {
         /// Most bytes of a request, after decompression.
         limit: usize,
         /// The setting that limits it.
         setting: &'static str,
     },
-    /// Its items take more memory than all requests may together; retrying is useless unless in
-    /// parts.
+    /// Has items that take more memory than all requests may together; retrying is useless unless
+    /// in parts.
     TooDense {
         /// Most bytes of all requests being received.
         limit: usize,
@@ -83,7 +85,7 @@ impl RequestError {
         }
     }
 
-    /// When to retry; `None` if never.
+    /// Delay before a retry; `None` if there must be none.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         (self.code() == Code::Unavailable).then_some(RETRY_AFTER)
     }

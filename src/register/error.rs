@@ -11,14 +11,14 @@ use crate::config::{Problem, Problems};
 /// Most mistakes in one response.
 const MAX_REPORTED: usize = 20;
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ApiError {
     /// The document is invalid: every mistake in it.
     Invalid(Problems),
     /// An argument is invalid.
     Argument {
-        /// Its name.
+        /// The name.
         name: &'static str,
         /// The mistake and its remedy.
         detail: String,

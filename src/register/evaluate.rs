@@ -1,6 +1,5 @@
 //! Evaluates a trajectory or OTLP spans that a caller sends, without keeping anything. This runs
-//! beside telemetry, so its cost is bounded before it begins. Knows nothing of how a call is
-//! encoded.
+//! beside telemetry, so its cost is bounded before it begins.
 
 use std::sync::Arc;
 
@@ -413,7 +412,7 @@ impl ToolCallBody {
         self.start.is_some() || self.end.is_some()
     }
 
-    /// Where no call has times, they came one after the other.
+    /// If no call has times, the calls came one after the other.
     fn tool_call(self, at: usize, has_times: bool) -> Result<ToolCall, ApiError> {
         let Self {
             name,

@@ -1,6 +1,6 @@
-//! The gRPC API: a route for each method, with generated messages. Documents
-//! inside messages (criteria, trajectories) become JSON text, so that files, REST and gRPC share
-//! one reader and its located errors. Knows nothing of how [`Register`] changes the set.
+//! The gRPC API: a route for each method, with generated messages. Documents inside messages
+//! (criteria, trajectories) become JSON text, so that files, REST and gRPC share one reader and its
+//! located errors.
 
 mod json;
 #[cfg(test)]

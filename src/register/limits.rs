@@ -1,5 +1,4 @@
-//! Limits of what callers of the API may register and ask for at once: telemetry comes first. Knows
-//! criteria and sets of them; nothing of how a call is encoded.
+//! Limits of what callers of the API may register and ask for at once: telemetry comes first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +35,7 @@ pub(super) const MAX_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
 const MAX_CONCURRENT_BODIES: usize = 2;
 const MAX_CONCURRENT_WORK: usize = 1;
 
-/// How many calls may do each of these at once.
+/// Most calls that may do each of these at once.
 pub(super) struct CallSlots {
     /// Hold a body while it arrives.
     pub(super) bodies: Semaphore,

@@ -1,6 +1,5 @@
 //! Merges the criteria of the files and of the API into one immutable set: registrations replace
-//! criteria of the files by name until they are deleted or expire. Pure; time is an argument. Knows
-//! nothing of callers, paths or the lock around the set.
+//! criteria of the files by name until they are deleted or expire.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use text::hex;
 
 use crate::config::Config;
 
-/// Where a criterion was registered.
+/// The source of a registered criterion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CriterionSource {
     /// The configuration file, or one of `criteria_files`.
@@ -36,7 +35,7 @@ impl CriterionSource {
 pub struct Registration {
     /// The criterion.
     pub criterion: Arc<Criterion>,
-    /// When it expires, in Unix nanoseconds; `None` for never.
+    /// Time of expiry in Unix nanoseconds; `None` for never.
     pub expires_unix_nanos: Option<u64>,
 }
 
@@ -56,7 +55,7 @@ pub struct EntryInForce<'a> {
     pub criterion: &'a Arc<Criterion>,
     /// The source of that criterion.
     pub source: CriterionSource,
-    /// When it expires, in Unix nanoseconds.
+    /// Time of expiry in Unix nanoseconds.
     pub expires_unix_nanos: Option<u64>,
     /// The file that holds a criterion of this name.
     pub file: Option<&'a Arc<str>>,
@@ -159,7 +158,7 @@ impl CriteriaSet {
         })
     }
 
-    /// When the next registration expires, in Unix nanoseconds.
+    /// The time in Unix nanoseconds at which the next registration expires.
     pub fn next_expiry(&self) -> Option<u64> {
         self.api
             .values()
@@ -258,7 +257,7 @@ impl CriteriaSet {
         self.in_force().len()
     }
 
-    /// Whether no criterion is in force.
+    /// Returns true if no criterion is in force.
     pub fn is_empty(&self) -> bool {
         self.file.is_empty() && self.api.is_empty()
     }
@@ -334,7 +333,7 @@ impl EntryInForce<'_> {
 }
 
 impl SetChanges {
-    /// Whether the sets are equal.
+    /// Returns true if the sets are equal.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.changed.is_empty() && self.removed.is_empty()
     }

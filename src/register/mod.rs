@@ -1,6 +1,5 @@
 //! Criteria that change while the sidecar runs: from files that are reloaded and from callers of
-//! the API. Keeps one immutable set in force and replaces it whole. Knows nothing of spans on their
-//! way or of scores.
+//! the API. Keeps one immutable set in force and replaces it whole.
 //!
 //! A change holds one lock from the check of its precondition to the swap, so no writer overwrites
 //! another one's change unseen. Readers and the scoring threads take no lock. REST and gRPC call
@@ -50,7 +49,7 @@ pub use state::StateError;
 pub struct RegisterSetup {
     /// The configuration that the sidecar was started with.
     pub config: Config,
-    /// Where the configuration came from; without it nothing is reloaded.
+    /// Source of the configuration; without it nothing is reloaded.
     pub origin: Option<ConfigOrigin>,
     /// The rules in force: swapped here, read by the scoring threads.
     pub rules: Arc<ArcSwap<Rules>>,

@@ -1,6 +1,5 @@
 //! Reloads the configuration when its files change, on SIGHUP and on `POST /-/reload`, and deletes
-//! expired registrations. Knows when to read the files and when to trust a read; knows nothing of
-//! what they say.
+//! expired registrations.
 //!
 //! Files are polled, not subscribed to: a ConfigMap is a symlink that is swapped, editors write a
 //! new file and rename it, a bind mount reports no events at all, and only the content matters in
@@ -28,26 +27,26 @@ pub const SETTLE_TIME: Duration = Duration::from_millis(200);
 /// Most reads of one reload; if they keep disagreeing, the next poll tries again.
 const MAX_READS: usize = 10;
 
-/// Where the configuration came from.
+/// Source of the configuration.
 #[derive(Clone)]
 pub struct ConfigOrigin {
     /// The main file.
     pub path: PathBuf,
-    /// It did not exist at the start; once it appears, it is read.
+    /// True if it did not exist at the start; once it appears, it is read.
     pub may_be_absent: bool,
-    /// Was all of the configuration used at the start?
+    /// Extent to which the start could use the configuration.
     pub start: Start,
     /// The environment.
     pub environment: BTreeMap<String, String>,
     /// `--set key=value`.
     pub flags: Vec<(String, String)>,
-    /// How files are read.
+    /// Reads files.
     pub files: Arc<dyn Files + Send + Sync>,
     /// Time between two reads that must agree: [`SETTLE_TIME`], except in tests of many reloads.
     pub settle_time: Duration,
 }
 
-/// How much of the configuration the start could use.
+/// Extent to which the start could use the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
     /// All of it.
@@ -67,7 +66,7 @@ pub struct Reloader {
 /// One read of the configuration, and the files it depended on.
 struct ReadAttempt {
     loaded: Result<Loaded, String>,
-    /// Whether the main file could be read.
+    /// True if the main file could be read.
     has_file: bool,
     queries: Vec<FileQuery>,
     fingerprint: [u8; 32],

@@ -1,5 +1,4 @@
-//! The REST API: paths, headers and bodies of HTTP requests. Knows nothing of how [`Register`]
-//! changes the set.
+//! The REST API: paths, headers and bodies of HTTP requests.
 
 use std::time::Duration;
 

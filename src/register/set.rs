@@ -1,5 +1,5 @@
 //! The set of criteria in force: the lock that changes hold, and the swap that puts a new set into
-//! force. Knows nothing of files, paths, headers or messages.
+//! force.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
@@ -60,7 +60,7 @@ pub(super) enum EtagMatch {
     OneOf(Vec<String>),
 }
 
-/// How to make a change.
+/// Options of a change.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ChangeOptions {
     pub(super) precondition: Precondition,
@@ -83,7 +83,7 @@ pub enum ReloadOutcome {
     Applied {
         /// The revision of the set.
         revision: String,
-        /// Whether any criterion changed.
+        /// True if any criterion changed.
         changed: bool,
         /// The other sections that changed and are in force, such as `tools`.
         settings: Vec<String>,
@@ -99,7 +99,7 @@ pub enum ReloadOutcome {
     NoFile,
 }
 
-/// No reloads are possible any more.
+/// Reloads are no longer possible: the sidecar stops.
 #[derive(Debug, thiserror::Error)]
 #[error("the sidecar is shutting down")]
 pub struct ReloadStopped;
@@ -189,7 +189,7 @@ impl Register {
         })
     }
 
-    /// What each destination last answered, and how it last failed.
+    /// The status of each destination: its last answer and its last failure.
     fn destinations(&self) -> Vec<Value> {
         let Now {
             instant,

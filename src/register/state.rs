@@ -1,5 +1,5 @@
 //! Keeps registrations in the state file over restarts. Replaces the file so that a crash leaves
-//! the old one or the new one. Knows nothing of what uses the registrations.
+//! the old one or the new one.
 //!
 //! A file that cannot be read or written stops the start: that is a deployment mistake. A file that
 //! cannot be parsed does not, since telemetry must flow: the usable registrations are restored, and
@@ -31,7 +31,7 @@ pub(super) struct StateFile {
     path: PathBuf,
 }
 
-/// Why a sidecar cannot use its state file.
+/// An error in using the state file.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use `admin.state_file`: `{}` {problem}", path.display())]
 pub struct StateError {
@@ -43,7 +43,7 @@ pub struct StateError {
 #[derive(Debug, Default)]
 pub(super) struct Restored {
     pub(super) registrations: Vec<Registration>,
-    /// Why parts of the file could not be used; a copy of the file is then kept.
+    /// Reasons why parts of the file could not be used; a copy of the file is then kept.
     pub(super) unusable: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! The API's view of a set and of changes to it. REST shows these structs as JSON; gRPC
-//! converts them to messages. Knows nothing of either transport.
+//! The API's view of a set and of changes to it. REST shows these structs as JSON; gRPC converts
+//! them to messages.
 
 use std::sync::Arc;
 

@@ -32,7 +32,7 @@ const MAX_JOBS: usize = 64;
 /// Most traces of one record.
 const MAX_TRACES: usize = 16_384;
 
-/// How often it is logged that traces were given up.
+/// Interval between log lines about traces that were given up.
 const REPEAT_AFTER: Duration = Duration::from_secs(60);
 
 /// The thread that carries. It ends when all handles are gone.
@@ -58,7 +58,7 @@ pub(super) struct CarryOutcome {
     pub(super) carried: Vec<TraceId>,
     /// Traces that it does not.
     pub(super) given_up: Vec<TraceId>,
-    /// When the job ended, in Unix nanoseconds.
+    /// End of the job in Unix nanoseconds.
     pub(super) ended: u64,
 }
 
@@ -121,7 +121,7 @@ impl Underway {
         self.outcome.is_some()
     }
 
-    /// `None` if it failed: it may be tried again.
+    /// Returns the outcome; `None` if the job failed and may be repeated.
     pub(super) fn into_outcome(self) -> Option<CarryOutcome> {
         self.outcome.flatten()
     }

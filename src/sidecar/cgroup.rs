@@ -31,7 +31,7 @@ enum Hierarchy {
     V2,
 }
 
-/// Where a hierarchy is mounted, and which of its groups is the root of that mount.
+/// The mount point of a hierarchy, and the group that is the root of that mount.
 #[derive(Debug)]
 struct Mount {
     root: String,

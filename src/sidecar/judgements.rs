@@ -1,5 +1,5 @@
 //! Processes each judgement on the thread that judged: exports it, counts the trajectories that the
-//! criteria select, and shows it. Must not know how traces are judged.
+//! criteria select, and shows it.
 
 use std::sync::Arc;
 

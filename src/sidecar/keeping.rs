@@ -1,5 +1,4 @@
-//! Opens the journal at the start, hands its parts to the planes and ends it last. Knows nothing of
-//! its files.
+//! Opens the journal at the start, hands its parts to the planes and ends it last.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +9,16 @@ use crate::config::{AtStop, Config};
 use crate::journal::{JournalFolder, JournalLog, JudgedMarks, Keeping, LogSettings};
 use crate::telemetry::{MetricsSource, Telemetry};
 
-/// How long a start waits for another process to leave the folder, and a stop for the disk.
+/// Longest time that a start waits for another process to leave the folder, and a stop for the
+/// disk.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The logs of a journal, and their threads.
 pub(super) struct OpenJournal {
     requests: (JournalLog, Keeping),
-    /// Where requests wait for Kafka.
+    /// Log of requests that wait for Kafka.
     copies: Option<(JournalLog, Keeping)>,
-    /// Where scores are made.
+    /// Log of scores.
     scores: Option<(JournalLog, Keeping)>,
 }
 

@@ -1,6 +1,5 @@
 //! Follows the memory limit, which Kubernetes may change while a container runs (in-place resize):
-//! reads it again at each `reload.interval`, and shares it out anew. Must not know who uses a
-//! share.
+//! reads it again at each `reload.interval`, and shares it out anew.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! Follows the replicas that share the traces: asks for their addresses every few seconds, and
-//! tells the scoring threads when they change. Must not know what follows from a change.
+//! tells the scoring threads when they change.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -13,8 +13,8 @@ use super::now;
 use super::scoring::ScoringQueue;
 use crate::telemetry::{PeersFound, PeersUnresolved, Telemetry};
 
-/// How often the addresses are asked for: more often than the router does, so that a change is
-/// known here before its consequences arrive.
+/// Interval between look-ups of the addresses: shorter than the router's, so that a change is known
+/// here before its consequences arrive.
 const INTERVAL: Duration = Duration::from_secs(2);
 
 /// Changes are logged no more often than this.
@@ -119,7 +119,7 @@ fn read_addresses(file: &str) -> io::Result<BTreeSet<String>> {
 /// The addresses that are known.
 struct Members {
     known: Option<BTreeSet<String>>,
-    /// When they were last asked for and were the known ones; at first, the start.
+    /// Time of the last look-up that returned the known addresses; at first, the start.
     confirmed: Now,
 }
 

@@ -1,5 +1,4 @@
-//! Binds the ports, shares out their connections, and opens and closes them. Must not know what is
-//! served.
+//! Binds the ports, shares out their connections, and opens and closes them.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -145,7 +144,7 @@ impl Doors {
             .spawn(port.serve(service, shutdown, heartbeat, telemetry.clone()));
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.serving.is_empty()
     }

@@ -1,6 +1,6 @@
 //! The scoring threads' part of the journal. At the start each thread rebuilds the open traces of
 //! its partition; together they report which records are still needed, and keep open traces at the
-//! end. Must not know files.
+//! end.
 
 use std::io;
 use std::ops::Range;
@@ -22,17 +22,17 @@ use crate::telemetry::{
     JournalSilence, JournalTracesUnread, Telemetry, TracesKeptOpen, TracesRestored,
 };
 
-/// How long senders hold what they could not send while we are away: the default deadline of OTLP
-/// exporters. What they send after the start completes the traces.
+/// Time for which senders hold what they could not send while we are away: the default deadline of
+/// OTLP exporters. What they send after the start completes the traces.
 const SENDERS_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often the journal is told which records are needed.
+/// Interval at which the journal learns which records are needed.
 const NEED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Most bytes of records read at once, by each thread.
 const MAX_READ: usize = 4 << 20;
 
-/// How often a thread that waits for the others beats.
+/// Interval between the beats of a thread that waits for the others.
 const BEAT: Duration = Duration::from_millis(200);
 
 /// The journal of all scoring threads.
@@ -52,8 +52,8 @@ pub(super) struct KeptTraces {
 pub(super) struct KeptPartition {
     index: usize,
     all: Arc<SharedKept>,
-    /// Whether the content of the journal was read: from then on the journal is told what is
-    /// needed.
+    /// True once the content of the journal was read: from then on the journal learns which records
+    /// are needed.
     is_rebuilt: bool,
     need_at: Option<Instant>,
     /// Carries open traces; `None` if its thread could not be started.
@@ -63,7 +63,7 @@ pub(super) struct KeptPartition {
     records: Option<CarriedRecords>,
     /// `CarryRequest::below` of the last request that this thread has looked at.
     asked_below: u64,
-    /// When traces were last given up, as Unix time in nanoseconds.
+    /// Time at which traces were last given up, in Unix nanoseconds.
     gave_up: u64,
     n_partitions: u64,
 }
@@ -78,7 +78,7 @@ struct SharedKept {
 
 #[derive(Debug)]
 struct State {
-    /// What the journal held when it was opened, for each thread; read once.
+    /// The records of the journal when it was opened, for each thread; read once.
     past: Vec<Option<Past>>,
     /// The records whose content may have to be carried, once the journal is open.
     records: Option<CarriedRecords>,
@@ -105,7 +105,7 @@ struct PartNeed {
     open_from: u64,
 }
 
-/// How much was rebuilt.
+/// Counts of what was rebuilt.
 #[derive(Debug, Default)]
 struct Rebuilt {
     n_open: usize,
@@ -221,7 +221,7 @@ impl KeptPartition {
     }
 
     /// Tells the journal which records are needed, and has the open traces carried out of records
-    /// that are about to be removed. Every record below `taken_below` was taken in.
+    /// that are about to be removed. Every record below `taken_below` was replayed.
     pub(super) fn need<C: CrossTraceAccess>(
         &mut self,
         pipeline: &mut Pipeline<C>,
@@ -237,7 +237,7 @@ impl KeptPartition {
         self.carry(pipeline, taken_below, rules, telemetry);
         let oldest = pipeline.oldest_record().into_iter();
         let oldest_open = pipeline.oldest_open_record().into_iter();
-        // Records that are being read must stay, even if nothing needs them any more.
+        // Records that are being read must stay, even if nothing needs them.
         let read = self.carrying.as_ref().map(|underway| underway.from);
         let open_from = oldest_open.chain(read).fold(taken_below, u64::min);
         let needed = Needed {
@@ -247,7 +247,7 @@ impl KeptPartition {
         self.all.need(self.index, PartNeed { needed, open_from });
     }
 
-    /// Whether carrying is due: the log asks for more than before, or a job has ended.
+    /// Returns true if carrying is due: the log asks for more than before, or a job has ended.
     fn is_carrying_due(&mut self) -> bool {
         match &mut self.carrying {
             Some(underway) => underway.has_ended(),

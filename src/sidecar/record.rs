@@ -1,6 +1,6 @@
 //! Writes received requests to a folder (`run --record DIR`), where `inspect`, `replay` and `init`
 //! read them. A thread of its own writes, so that a slow disk delays no request: what does not fit
-//! its queue is not recorded. Must not know what the bytes mean.
+//! its queue is not recorded.
 
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, OpenOptions};

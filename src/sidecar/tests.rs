@@ -1,4 +1,4 @@
-//! How a sidecar waits for the last requests. `tests/it/end_to_end` tests its behaviour over real
+//! A sidecar waits for the last requests. `tests/it/end_to_end` tests its behaviour over real
 //! ports.
 
 mod reloads;

@@ -31,7 +31,7 @@ use crate::telemetry::{
 use member::{Member, ReaderPlan};
 use status::{JudgesStatus, count};
 
-/// How often a complaint is repeated.
+/// Interval between repeats of a complaint.
 const REPEAT_AFTER: Duration = Duration::from_secs(60);
 
 /// Most complaints that are remembered.
@@ -55,7 +55,7 @@ pub(super) struct TopicJudges {
     shared: Arc<Shared>,
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Shared {
     config: Kafka,
     settings: Settings,
@@ -71,11 +71,11 @@ struct Shared {
     is_stopping: AtomicBool,
     /// The topic's number of partitions; 0 before it is known.
     n_partitions: AtomicI32,
-    /// How many it had before some were added; 0 if none were.
+    /// Number of partitions before some were added; 0 if none were.
     n_partitions_before: AtomicI32,
     /// Threads that are not a member of the group yet.
     n_joining: AtomicUsize,
-    /// What was logged, and when.
+    /// Logged complaints and their times.
     complaints: Mutex<BTreeMap<String, Instant>>,
 }
 
@@ -192,7 +192,7 @@ impl Shared {
         }
     }
 
-    /// Whether a complaint is due: it was not logged in the last minute.
+    /// Returns true if a complaint is due: it was not logged in the last minute.
     fn may_say(&self, complaint: &str) -> bool {
         let time = now().instant;
         let mut complaints = self.complaints.lock();

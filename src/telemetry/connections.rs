@@ -1,4 +1,4 @@
-//! Events of our ports and of certificate files. Must not know of requests.
+//! Events of our ports and of certificate files.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -70,7 +70,7 @@ events! {
         }
     }
 
-    /// A connection was closed unserved because no other gave way.
+    /// A connection was closed unserved because no other could be evicted.
     ConnectionTurnedAway { setting: &'static str, peer: IpAddr } (telemetry) {
         if telemetry.metrics.connections_cut.add([setting, "no_slot"], 1) == 1 {
             tracing::warn!(

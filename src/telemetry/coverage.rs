@@ -1,5 +1,5 @@
-//! What the criteria select: metrics by criterion, and the log line on one that selects nothing or
-//! names a tool that no run calls. Must not know how either is found out.
+//! The runs that criteria select: metrics by criterion, and the log line on one that selects
+//! nothing or names a tool that no run calls.
 
 use super::{MetricKind, MetricsPage};
 

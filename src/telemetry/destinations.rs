@@ -19,7 +19,7 @@ pub struct DestinationOpened {
     pub queue: &'static str,
     /// The setting or variable the endpoint came from.
     pub origin: String,
-    /// Where it is.
+    /// The endpoint.
     pub endpoint: String,
 }
 
@@ -45,20 +45,20 @@ impl DestinationOpened {
     }
 }
 
-/// Where the answers of one destination are noted, held by its delivery. Clones share it.
+/// Records the answers of one destination for its delivery. Clones share it.
 #[derive(Debug, Clone)]
 pub struct DestinationAnswers(Arc<Mutex<DestinationStatus>>);
 
 /// An attempt to deliver a request has ended.
 #[derive(Debug)]
 pub struct AttemptEnded<'a> {
-    /// When.
+    /// Time of the answer.
     pub at: Instant,
-    /// How.
+    /// Result of the attempt.
     pub answer: Answer<'a>,
 }
 
-/// How an attempt ended.
+/// The result of an attempt.
 #[derive(Debug, Clone, Copy)]
 pub enum Answer<'a> {
     /// The destination took the request, or asked for it in another size or at another time.
@@ -88,26 +88,26 @@ impl AttemptEnded<'_> {
     }
 }
 
-/// What is known of one destination.
+/// The status of one destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DestinationStatus {
     /// `forward`, `score_spans`, …
     pub queue: &'static str,
     /// The setting or variable the endpoint came from.
     pub origin: String,
-    /// Where it is.
+    /// The endpoint.
     pub endpoint: String,
-    /// How the last attempt ended.
+    /// The result of the last attempt.
     pub state: DestinationState,
-    /// When it last took a request.
+    /// Time of the last accepted request.
     pub last_accepted: Option<Instant>,
-    /// When it last refused one, and its message.
+    /// Time and message of the last refusal.
     pub last_refused: Option<(Instant, String)>,
-    /// When an attempt last failed, and why.
+    /// Time and error of the last failure.
     pub last_failed: Option<(Instant, String)>,
 }
 
-/// How the last attempt to deliver ended.
+/// The result of the last attempt to deliver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DestinationState {
     /// Nothing was sent yet.
@@ -133,7 +133,7 @@ impl DestinationState {
 }
 
 impl Telemetry {
-    /// What is known of each destination, in the order in which their queues were opened.
+    /// The status of each destination, in the order in which their queues were opened.
     pub fn destinations(&self) -> Vec<DestinationStatus> {
         let all = self.destinations.lock();
         all.iter().map(|answers| answers.0.lock().clone()).collect()

@@ -12,7 +12,7 @@ use super::{Telemetry, metrics};
 pub struct QueueOpened {
     /// `forward`, `scores`, …
     pub queue: &'static str,
-    /// Its capacity in bytes.
+    /// The capacity in bytes.
     pub capacity: usize,
 }
 
@@ -244,32 +244,32 @@ events! {
 /// The fate of spans that are written to Kafka beside a downstream.
 #[derive(Debug)]
 pub enum SpansToKafka {
-    /// They waited in the journal at the start.
+    /// Spans that waited in the journal at the start.
     Restored {
-        /// How many.
+        /// Number of items.
         n_items: u64,
     },
-    /// They wait.
+    /// Spans that wait for delivery.
     Accepted {
-        /// How many.
+        /// Number of items.
         n_items: u64,
     },
-    /// The brokers have them.
+    /// Spans that the brokers have.
     Sent {
-        /// How many.
+        /// Number of items.
         n_items: u64,
     },
-    /// They were given up.
+    /// Spans that were dropped.
     Dropped {
-        /// How many.
+        /// Number of items.
         n_items: u64,
-        /// Why.
+        /// The reason.
         reason: &'static str,
     },
 }
 
 impl SpansToKafka {
-    /// Counts them.
+    /// Counts the spans.
     pub fn emit(self, telemetry: &Telemetry) {
         let metrics = &telemetry.metrics;
         match self {

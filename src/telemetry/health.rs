@@ -1,5 +1,5 @@
-//! Knows which workers are alive: each long-running worker beats about once a second, and probes
-//! ask how long ago that was. `/livez` lists every worker. Reads no clock: times are arguments.
+//! Each long-running worker beats about once a second, and probes ask how long ago that was.
+//! `/livez` lists every worker. Reads no clock: times are arguments.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,12 +35,12 @@ impl Phase {
     }
 }
 
-/// Why a worker is unhealthy.
+/// The reason why a worker is unhealthy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unhealthy {
-    /// It ended, by a panic or otherwise, although nothing asked it to.
+    /// Ended, by a panic or otherwise, without being asked to.
     Dead,
-    /// It has not beaten for this long.
+    /// Has not beaten for this long.
     Stuck(Duration),
 }
 
@@ -62,7 +62,7 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// How often a worker beats.
+    /// Interval between a worker's beats.
     pub const INTERVAL: Duration = Duration::from_secs(1);
 
     /// Reports that the worker is alive.

@@ -1,6 +1,5 @@
 //! Accounts for received items, signal by signal: accepted + restored = sent + queued + dropped, at
-//! any time.
-//! Every request moves these numbers, so they share no lock. Must not know what an item is.
+//! any time. Every request moves these numbers, so they share no lock.
 
 use std::collections::BTreeMap;
 use std::sync::MutexGuard;

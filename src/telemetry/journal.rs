@@ -10,7 +10,7 @@ use crate::rfc3339::rfc3339;
 /// The states of a log, in the order of [`JournalMetrics::set_state`].
 const STATES: [&str; 4] = ["ok", "full", "disk_full", "disk_error"];
 
-/// What `/metrics` shows of one log.
+/// The metrics of one log.
 #[derive(Debug)]
 pub struct JournalMetrics {
     /// `requests`, …
@@ -54,7 +54,7 @@ impl JournalMetrics {
         self.log
     }
 
-    /// Whether requests are taken, or why not: `ok`, `full`, `disk_full` or `disk_error`.
+    /// Sets the state of the log: `ok`, `full`, `disk_full` or `disk_error`.
     pub fn set_state(&self, state: &'static str) {
         let idx = STATES.iter().position(|known| *known == state);
         let idx = idx.and_then(|idx| i64::try_from(idx).ok());

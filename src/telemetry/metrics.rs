@@ -1,5 +1,4 @@
-//! The table of our metrics: one row gives a metric its field, type, labels, name and help. Must
-//! not know when a metric moves; the events of this room do that.
+//! The table of our metrics: one row gives a metric its field, type, labels, name and help.
 //!
 //! prometheus-client is not used, because its families are unordered hash maps and every scrape
 //! must list the same series in the same order.

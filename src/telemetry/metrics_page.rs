@@ -1,5 +1,5 @@
 //! Writes metrics as OpenMetrics 1.0 text, which Prometheus, the Collector's Prometheus receiver
-//! and the vendors' agents read. Knows the format; must not know any metric.
+//! and the vendors' agents read.
 
 use std::fmt::{Display, Write};
 

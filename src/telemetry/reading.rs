@@ -9,7 +9,7 @@ use super::Telemetry;
 /// A client of Kafka.
 #[derive(Debug)]
 pub(super) struct KafkaClient {
-    /// What it does: `writer`, `judge`.
+    /// The client's role: `writer` or `judge`.
     name: &'static str,
     is_connected: Arc<AtomicBool>,
 }
@@ -110,7 +110,7 @@ events! {
         );
     }
 
-    /// Spans are where they belonged before partitions were added.
+    /// Spans are in the partitions of their ids as computed before partitions were added.
     SpansPlacedBefore<'a> {
         topic: &'a str,
         partition: i32,

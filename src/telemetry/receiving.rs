@@ -44,7 +44,7 @@ events! {
 }
 
 impl Telemetry {
-    /// How many items that claimed to be scores were received, by what became of them.
+    /// Number of received items that claimed to be scores, by action.
     pub fn received_scores(&self, action: &'static str) -> u64 {
         ["traces", "logs", "metrics"]
             .map(|signal| self.metrics.receiver_scores.value([signal, action]))

@@ -133,7 +133,7 @@ events! {
 pub struct PeersUnresolved<'a> {
     /// The name.
     pub peers: &'a str,
-    /// Why not.
+    /// The reason.
     pub error: String,
 }
 

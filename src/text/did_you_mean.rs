@@ -1,4 +1,4 @@
-//! Finds the legal word that a misspelt one was probably meant to be. Knows spelling only.
+//! Finds the legal word that a misspelt one was probably meant to be.
 
 /// The legal word nearest to a misspelt one, if one is near enough that the mistake is plausible.
 /// Ties go to the first.
@@ -30,7 +30,8 @@ fn plain(word: &str) -> String {
         .collect()
 }
 
-/// Is it at least half of the candidate, such as `cert` of `cert_file`?
+/// Returns true if the word is a part of the candidate and at least half of it, such as `cert` of
+/// `cert_file`.
 fn is_part(word: &str, candidate: &str) -> bool {
     word.len() >= 3
         && word.len() * 2 >= candidate.len()

@@ -92,8 +92,8 @@ fn n_visible(text: &str) -> usize {
     text.chars().filter(is_visible).count()
 }
 
-/// Could this character rewrite a terminal's screen, break a line, or reorder it? Those are control
-/// characters (C0 and C1), line separators, and marks of the writing direction.
+/// Returns true if the character could rewrite a terminal's screen, break a line, or reorder it.
+/// Those are control characters (C0 and C1), line separators, and marks of the writing direction.
 pub fn is_unsafe_on_terminals(c: char) -> bool {
     c.is_control()
         || matches!(

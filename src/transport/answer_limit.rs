@@ -1,6 +1,6 @@
 //! Connections on which a peer may send only a bounded number of bytes while we send nothing:
 //! HTTP/1 lets it answer with interim responses (100, 103) without end, and reading those would
-//! keep a thread busy until the request times out. Must not know what is sent.
+//! keep a thread busy until the request times out.
 
 use std::io;
 use std::pin::Pin;

@@ -1,5 +1,4 @@
-//! Builds requests of a backend's own JSON API and reads their responses. Knows nothing of
-//! particular backends, connections or retries.
+//! Builds requests of a backend's own JSON API and reads their responses.
 
 use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};

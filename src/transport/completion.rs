@@ -1,4 +1,4 @@
-//! Callers that wait for the end of a request. Knows nothing of requests.
+//! Callers that wait for the end of a request.
 
 use std::any::Any;
 use std::fmt::{self, Debug};

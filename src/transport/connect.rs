@@ -1,4 +1,4 @@
-//! Keeps a pool of connections to one destination. Knows HTTP and TLS; does not know OTLP.
+//! Keeps a pool of connections to one destination.
 
 use std::convert::Infallible;
 use std::pin::Pin;

@@ -1,5 +1,5 @@
 //! Builds OTLP/gRPC requests and reads their responses. Encodes the unary call by hand, since
-//! tonic's encoder would copy every request once more. Knows nothing of connections or retries.
+//! tonic's encoder would copy every request once more.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! Builds OTLP/HTTP requests with protobuf bodies and reads their responses. Knows nothing of
-//! connections or retries.
+//! Builds OTLP/HTTP requests with protobuf bodies and reads their responses.
 
 use bytes::Bytes;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};

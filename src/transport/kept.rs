@@ -1,5 +1,5 @@
 //! Which requests of a queue are only in its journal, and how a request's own headers are written
-//! there. Knows nothing of files.
+//! there.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -83,7 +83,7 @@ impl OnDisk {
         self.forget_restored();
     }
 
-    /// Whether everything that waits is in memory.
+    /// Returns true if everything that waits is in memory.
     pub fn is_empty(&self) -> bool {
         self.next >= self.end
     }
@@ -99,7 +99,7 @@ impl OnDisk {
         stays
     }
 
-    /// What to read next, if memory has become half empty.
+    /// The next records to read, if memory has become half empty.
     pub fn begin_read(&mut self, n_bytes: usize, capacity: usize) -> Option<ToRead> {
         if self.is_empty() || n_bytes > capacity / 2 {
             return None;
@@ -136,7 +136,7 @@ impl OnDisk {
         }
     }
 
-    /// Whether a record is on the disk and not in memory.
+    /// Returns true if a record is on the disk and not in memory.
     pub fn has(&self, sequence: u64) -> bool {
         (self.next..self.end).contains(&sequence)
     }

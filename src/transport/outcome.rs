@@ -1,5 +1,4 @@
-//! Reads a peer's status, headers and error body as the outcome of an attempt. Knows which
-//! codes OTLP calls retryable; does not know when the next attempt is.
+//! Reads a peer's status, headers and error body as the outcome of an attempt.
 
 use std::time::{Duration, SystemTime};
 

@@ -149,7 +149,7 @@ impl Peer {
         self.received()
     }
 
-    /// How to get here; tries again within milliseconds.
+    /// A destination that leads here and is retried within milliseconds.
     pub(crate) fn destination(&self, protocol: Protocol) -> Destination {
         destination(self.address, protocol)
     }

@@ -1,7 +1,6 @@
-//! Decides how many attempts a destination gets, when the next one is due, and which outages
-//! are logged. Knows one destination as a whole: while it is down a single probe goes out, not one
-//! attempt per queued request. Knows nothing of requests or sockets; the clock and randomness are
-//! arguments.
+//! Decides how many attempts a destination gets, when the next one is due, and which outages are
+//! logged. While a destination is down, a single probe is sent, not one attempt for each queued
+//! request.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +35,7 @@ pub(crate) fn wait(
 pub(crate) struct Pacer {
     backoff: Backoff,
     max_in_flight: usize,
-    /// When an attempt last ended with an answer that shows the peer alive.
+    /// Time at which an attempt last ended with an answer that shows the peer alive.
     answered_at: Option<Instant>,
     state: State,
 }
@@ -75,7 +74,7 @@ impl Pacer {
         matches!(self.state, State::Up)
     }
 
-    /// How many more attempts may start now.
+    /// Number of attempts that may still start.
     pub(crate) fn n_free_slots(&self, n_in_flight: usize, now: Instant) -> usize {
         match self.state {
             State::Up => self.max_in_flight.saturating_sub(n_in_flight),
@@ -85,7 +84,7 @@ impl Pacer {
         }
     }
 
-    /// When the next probe is due, if none is in flight.
+    /// Time at which the next probe is due, if none is in flight.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
         match self.state {
             State::Down {

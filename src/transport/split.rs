@@ -1,5 +1,4 @@
-//! Splits a request body that is too large for the peer into two that together hold the same
-//! items. Knows at which field numbers the items of each signal are, but not what they contain.
+//! Splits a request body that is too large for the peer into two that together hold the same items.
 
 use bytes::Bytes;
 use otlp::wire::otlp::{metric, request, resource_group, scope_group};
@@ -116,8 +115,8 @@ fn halve(message: &[u8], levels: &[Level]) -> Option<[Vec<u8>; 2]> {
     }
 }
 
-/// Where to cut a row of sizes so that both sides are as equal as possible. At least one stays on
-/// each side.
+/// Index at which to cut a row of sizes so that both sides are as equal as possible. At least one
+/// stays on each side.
 fn cut(sizes: &[usize]) -> usize {
     let total: usize = sizes.iter().sum();
     let mut before = 0;

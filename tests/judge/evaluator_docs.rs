@@ -12,40 +12,38 @@ use crate::support::pages::{assert_current, read};
 const INTRODUCTION: &str = "\
 # Evaluators
 
-Made from the doc comments of `src/judge/evaluate/evaluators/`; `tests/judge/evaluator_docs.rs`
-holds it current.
+For you if you write a criterion. `tests/judge/evaluator_docs.rs` makes this page from the doc
+comments of `src/judge/evaluate/evaluators/`.
 
-A criterion has one of these under `evaluate`. The score is between 0 and 1; the label is `pass`
-where it reaches the criterion's `threshold` (1.0 unless said otherwise), else `fail`. Two more
-labels say that there is no honest answer:
+A criterion has one of these evaluators under `evaluate`. The score is between 0 and 1; the label is
+`pass` if it reaches the criterion's `threshold` (1.0 unless said otherwise), else `fail`. Two more
+labels say that there is no verdict:
 
-- `not_evaluated`: the trace was cut short and its rest could change the verdict, or arguments or
-  results that the criterion reads were not captured. A call without arguments (a result) has
-  none if other calls of the trajectory that the same instrumentation recorded carry theirs: the
-  same convention and service and, where a convention is shared by many instrumentations
+- `not_evaluated`: the trace was cut short and its missing part could change the verdict, or
+  arguments or results that the criterion reads were not captured. A call without arguments (or a
+  result) had none if other calls of the trajectory that the same instrumentation recorded have
+  theirs: the same convention and service and, where many instrumentations share a convention
   (`gen_ai`, `openinference`, `mcp`), the same instrumentation scope. Otherwise capture is off
-  there, and the value is not known.
-- `error`: the criterion cannot be applied to a call that was made, or an expectation that the run
-  itself carries cannot be used ([expectations](expectations.md)).
+  there, and the value is unknown.
+- `error`: the criterion cannot be applied to a call that was made, or the run carries an
+  expectation that cannot be used ([expectations](expectations.md)).
 
 Explanations show names, counts and positions. Values of arguments and results appear only with
 `explain.values: true`.
 
-A verdict about a trace that was cut short is given only where the rest cannot change it. What
-each evaluator says below about further calls holds for calls that stay as they are. The rest of a
-trace can also show that two calls are one (a client and its server), that a call is a hand-off,
-which arguments it had, that a clock was ahead, or that another span is the one to evaluate.
-Therefore:
+A trace that was cut short gets a verdict only if its missing part cannot change it. Below, each
+evaluator says what further calls can change. Missing spans can also show that two calls are one (a
+client and its server), that a call is a hand-off, which arguments it had, that a clock was ahead,
+or that another span is the one to evaluate. Therefore:
 
 - An order is certain only among calls below one missing parent that the SDK marks as local (OTLP
-  flag 0x100), or below a root that is there.
-- A call whose missing parent could be a wrapper of it (only calls of its name lie below) counts
-  once for its name, without place and values. A call of an unnamed or badly named tool, and
+  flag 0x100), or below a root that is present.
+- A call whose missing parent could be its wrapper (only calls of its name lie below) counts once
+  for its name, without position and values. A call of an unnamed or badly named tool, and
   `transfer_to_X` while no agent X is known, count for nothing.
-- Arguments and results that are not there may still come; arguments that are no object may
-  change.
-- A criterion that selects by `agent`, `root` or `attributes` gives no verdict before the root is
-  there and is an agent's run that has ended; one that selects by `service` gives none while a
+- Absent arguments and results may still arrive; arguments that are no object may change.
+- A criterion that selects by `agent`, `root` or `attributes` gives no verdict until the root is
+  present and is an agent run that has ended; one that selects by `service` gives none while a
   parent is missing that is not marked as local. With `scope: agent`, a run gets no verdict while
   a run around it could be missing.
 ";

@@ -1,5 +1,4 @@
-//! The options of every subcommand, and which subcommands do without them. Knows nothing of what a
-//! configuration says.
+//! The options of every subcommand, and which subcommands do without them.
 
 use std::path::PathBuf;
 

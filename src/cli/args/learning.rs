@@ -1,4 +1,4 @@
-//! The flags of `learn` and `drift`. Knows nothing of what they do.
+//! The flags of `learn` and `drift`.
 
 use std::path::PathBuf;
 

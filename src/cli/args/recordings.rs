@@ -1,4 +1,4 @@
-//! The recordings that a subcommand reads. Knows nothing of what is in them.
+//! The recordings that a subcommand reads.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::config::Signal;
 #[derive(Debug, Clone, Args)]
 pub struct Recordings {
     /// Recordings, read in this order: OTLP JSON lines or .json and .pb request bodies, also as .gz
-    /// and .zst; a folder stands for the files in it; - is standard input.
+    /// and .zst; a folder means all files in it; - is standard input.
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
     /// Signal of request bodies that neither their file name nor their content identifies.

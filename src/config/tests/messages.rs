@@ -335,7 +335,7 @@ const CASES: &[(&str, &str)] = &[
          username: a, password: b }\n  write: { logs_topic: otlp_logs }\n  \
          read: { topics: [a], threads: 2, commit_interval: 1s }\n",
     ),
-    // === what does not go together ===
+    // === settings that conflict ===
     (
         "both receivers off",
         "receivers:\n  otlp:\n    grpc: { enabled: false }\n    http: { enabled: false }\n",

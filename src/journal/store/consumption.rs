@@ -1,5 +1,5 @@
 //! Decides which segments a log removes: those whose records are delivered and that the score plane
-//! does not need, or that take more than its share. Knows nothing of appending.
+//! does not need, or that take more than its share.
 
 use std::io;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Store {
         self.settings.max_size.saturating_sub(taken)
     }
 
-    /// Whether a segment of this many bytes could be made.
+    /// Returns true if a segment of this many bytes could be made.
     pub(super) fn can_reclaim(&mut self, n_bytes: u64) -> bool {
         self.reclaimable() >= n_bytes || {
             self.mark_delivered();
@@ -201,7 +201,7 @@ impl Store {
         }
     }
 
-    /// Whether anything was written that is not durable yet.
+    /// Returns true if anything was written that is not durable yet.
     pub(in crate::journal) fn needs_sync(&self) -> bool {
         self.is_unsynced || self.progress.lock().is_dirty()
     }

@@ -1,5 +1,4 @@
 //! A log of scores on a simulated disk: when it is full the oldest records go, and only those.
-//! Knows nothing of what they hold.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +29,7 @@ fn record(lane: u8, n: u64) -> Record {
     Record::score(lane, n, 7, Bytes::from_static(b"meta"), Bytes::from(body))
 }
 
-/// What waits for a lane: the number and the items of each record.
+/// The waiting records of a lane: number and items of each.
 fn waiting(store: &Store, lane: u8) -> BTreeMap<u64, u64> {
     let consumed = store.progress().lock().consumed().clone();
     let wanted = Wanted::Lane {

@@ -1,5 +1,5 @@
 //! What is kept for the score plane on a simulated disk: requests that are delivered, and marks of
-//! judged traces. Knows nothing of what the marks say.
+//! judged traces.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! When a memory begins for single peers or services, where theirs had to give way before its
-//! time. Knows neither what was forgotten nor on which clock.
+//! When a memory begins for single peers or services, where theirs had to give way before its time.
 
 /// Beginnings of their own, at most.
 const MAX_BEGINNINGS: usize = 64;

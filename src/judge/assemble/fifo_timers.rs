@@ -1,6 +1,6 @@
-//! Timers of constant length as waiting queues: a wait of constant length ends in the order
-//! in which it began, so a linked list is all the timer it needs. Starting, cancelling and asking
-//! for the first are O(1), and leave nothing stale behind. Knows nothing of what is waited for.
+//! Timers of constant length as waiting queues: a wait of constant length ends in the order in
+//! which it began, so a linked list is all the timer it needs. Starting, cancelling and asking for
+//! the first are O(1), and leave nothing stale behind.
 
 use super::slab::Slot;
 

@@ -1,6 +1,5 @@
-//! Traces that were forgotten before their time because one peer closed too many: a trace
-//! that is opened under such an id is incomplete, and no other trace suffers. Knows hashes of trace
-//! ids and when each trace was closed; knows nothing of peers.
+//! Traces that were forgotten before their time because one peer closed too many: a trace that is
+//! opened under such an id is incomplete, and no other trace suffers.
 
 use super::fifo_timers::Tick;
 
@@ -21,7 +20,7 @@ pub(super) struct ForgottenTraces {
     n_words: usize,
     current: Filter,
     earlier: Filter,
-    /// When the current filter began.
+    /// Start of the current filter.
     began: Tick,
     ttl: Tick,
 }
@@ -31,7 +30,7 @@ pub(super) struct ForgottenTraces {
 struct Filter {
     words: Vec<u64>,
     n_hashes: usize,
-    /// When the trace that was closed last was closed.
+    /// Time at which the last trace was closed.
     last_closed: Tick,
 }
 
@@ -61,7 +60,7 @@ impl ForgottenTraces {
         true
     }
 
-    /// Whether the hash was inserted; it may be another one.
+    /// Returns true if the hash was inserted; it may be another one.
     pub(super) fn contains(&self, hash: u64) -> bool {
         self.current.contains(hash) || self.earlier.contains(hash)
     }

@@ -1,5 +1,5 @@
-//! The parts into which all traces are divided where several pipelines judge them. A trace
-//! belongs to one part by its id. Knows trace ids only.
+//! The parts into which all traces are divided where several pipelines judge them. A trace belongs
+//! to one part by its id.
 
 use otlp::span::TraceId;
 
@@ -44,7 +44,7 @@ impl Partition {
         ((u128::from(hash) * n_partitions as u128) >> 64) as usize
     }
 
-    /// Does a trace belong to this part?
+    /// Returns true if the trace belongs to this part.
     pub fn holds(self, trace_id: TraceId) -> bool {
         Self::index_of(trace_id, self.n_partitions) == self.index
     }
@@ -54,12 +54,12 @@ impl Partition {
         self.index
     }
 
-    /// How many parts there are.
+    /// Number of parts.
     pub fn n_partitions(self) -> usize {
         self.n_partitions
     }
 
-    /// Is there no other part?
+    /// Returns true if there is no other part.
     pub fn is_whole(self) -> bool {
         self.n_partitions == 1
     }

@@ -1,7 +1,6 @@
-//! Recently closed traces, remembered so that late spans are recognised. Where there is no
-//! room, the peer that holds the most gives way: its oldest traces lose their spans first, which
-//! leaves a hash and a time, and are then forgotten. Knows how much to remember and for how long;
-//! knows nothing of why a trace was closed.
+//! Recently closed traces, remembered so that late spans are recognised. Where there is no room,
+//! the peer that holds the most gives way: its oldest traces lose their spans first, which leaves a
+//! hash and a time, and are then forgotten.
 
 use hashbrown::HashTable;
 use otlp::span::{PeerId, TraceId};
@@ -124,7 +123,7 @@ impl<M: Memo> RecentlyClosed<M> {
         self.forget_spans();
     }
 
-    /// Were the spans of a remembered trace dropped because memory was full?
+    /// Returns true if the spans of a remembered trace were dropped because memory was full.
     pub(super) fn is_forgotten(&self, slot: Slot) -> bool {
         self.entries
             .get(slot)
@@ -170,14 +169,14 @@ impl<M: Memo> RecentlyClosed<M> {
         trace
     }
 
-    /// Whether a trace was forgotten before its time, of which spans may therefore have been seen;
-    /// it may be another one.
+    /// Returns true if a trace with this hash was forgotten early, so that spans of it may have
+    /// been seen; it may be another trace.
     pub(super) fn was_forgotten(&self, hash: u64) -> bool {
         self.forgotten.contains(hash)
     }
 
-    /// When the last of a peer's traces was closed that is neither remembered nor known to be
-    /// forgotten, if it had to give way before its time.
+    /// Time at which the last of a peer's traces was closed that is neither remembered nor known to
+    /// be forgotten, if it was forgotten early.
     pub(super) fn beginning_of(&self, peer: PeerId) -> Option<Tick> {
         self.beginnings.of(peer)
     }

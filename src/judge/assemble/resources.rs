@@ -1,5 +1,4 @@
 //! Shares equal resources of different requests, so that no trace holds a copy of its own.
-//! Knows resources; knows nothing of traces.
 
 use std::sync::Arc;
 

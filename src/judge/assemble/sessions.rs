@@ -1,6 +1,5 @@
 //! Remembers of each session its turns, each a trace of its own, and the tools that they called: a
-//! turn is not blamed for want of a call that an earlier one made. Knows the tools by name; does
-//! not know what is expected of them.
+//! turn is not blamed for want of a call that an earlier one made.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -25,10 +24,10 @@ const MAX_NAME_SIZE: usize = 128;
 
 /// Bytes of a session in the index and the queues.
 const ENTRY_SIZE: usize = 64;
-/// What the allocator and the counts of a shared name take.
+/// Bytes of the allocator and the counts of a shared name.
 const NAME_SIZE: usize = 32;
 
-/// Where a turn's messages do not tell, it is taken for the first of its session if none is known
+/// If a turn's messages do not tell, the turn counts as the first of its session if none is known
 /// and nothing was forgotten for this long.
 const PAUSE: Duration = Duration::from_secs(30 * 60);
 
@@ -79,7 +78,7 @@ struct KnownTurn {
     reaches_back: bool,
     /// All of its calls are known.
     is_whole: bool,
-    /// Which of the session's names it called, a bit each.
+    /// The session's names that it called, a bit each.
     names: u64,
 }
 
@@ -94,7 +93,8 @@ pub struct Turn<'a> {
     pub trace_id: TraceId,
     /// Its start, Unix nanoseconds.
     pub start_unix_nanos: u64,
-    /// Did its first model request repeat answers of earlier turns? `None` if that is not known.
+    /// True if its first model request repeated answers of earlier turns. `None` if that is not
+    /// known.
     pub continues: Option<bool>,
     /// All of its calls are known.
     pub is_whole: bool,
@@ -102,18 +102,18 @@ pub struct Turn<'a> {
     pub peer: PeerId,
 }
 
-/// What is known of the turns before one.
+/// The known turns before one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlierTurns {
-    /// How many there were at least.
+    /// Least number of turns.
     pub n_turns: usize,
     /// The tools that they called.
     pub names: Vec<Arc<str>>,
-    /// Were all of them seen?
+    /// Extent to which they were seen.
     pub seen: TurnsSeen,
 }
 
-/// How many of the earlier turns of a session were seen.
+/// Extent to which the earlier turns of a session were seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TurnsSeen {
     /// All of them, whole.
@@ -205,7 +205,7 @@ impl Sessions {
         later
     }
 
-    /// What is known of the turns before a turn that was noted; `None` if there were none.
+    /// The known turns before a recorded turn; `None` if there were none.
     pub(crate) fn earlier(&self, turn: &Turn<'_>) -> Option<EarlierTurns> {
         let slot = self.index.get(&self.key(turn));
         let session = slot.and_then(|slot| self.sessions.get(*slot));

@@ -36,10 +36,10 @@ pub struct Settings {
     /// A trace is incomplete if one of its top spans began before our memory of traces and did not
     /// end at least this long before it. `None` turns the guard off.
     pub restart_guard: Option<Duration>,
-    /// How long after a start, or a change of the replicas, our memory of traces begins: until the
+    /// Time from a start, or a change of the replicas, until our memory of traces begins: until the
     /// router knows, traces that began elsewhere may still come here.
     pub warm_up: Duration,
-    /// Do other replicas take a part of the traces?
+    /// True if other replicas take a part of the traces.
     pub has_peers: bool,
     /// Time for which a trace can be open before its certain results are reported.
     pub expired: Duration,
@@ -56,7 +56,7 @@ pub struct Settings {
     pub max_recent_traces: usize,
     /// Most bytes of the recently closed traces.
     pub max_recent_size: usize,
-    /// How long a closed trace is remembered.
+    /// Time for which a closed trace is remembered.
     pub recent_ttl: Duration,
 }
 

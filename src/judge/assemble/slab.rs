@@ -1,5 +1,4 @@
-//! A slab: values under small numbers that are used again once freed. Knows nothing of what
-//! it holds.
+//! A slab: values under small numbers that are used again once freed.
 
 /// The number of a value in a slab.
 pub(super) type Slot = u32;

@@ -1,7 +1,7 @@
-//! Whether the traces of a service arrive torn: some of their spans at this replica, the rest
-//! at another. A single trace proves nothing, since a missing child cannot be seen; many do. A
-//! trace that was closed as inactive while a local parent is missing is the evidence, and a service
-//! with too many of them gives no full verdict. Knows services by name only.
+//! Whether the traces of a service arrive torn: some of their spans at this replica, the rest at
+//! another. A single trace proves nothing, since a missing child cannot be seen; many do. A trace
+//! that was closed as inactive while a local parent is missing is the evidence, and a service with
+//! too many of them gives no full verdict.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct TornServices {
 
 #[derive(Debug, Default)]
 struct Window {
-    /// Was it torn? The oldest first.
+    /// True for each closed trace that was torn. The oldest first.
     closed: VecDeque<bool>,
     n_torn: usize,
 }
@@ -58,7 +58,7 @@ impl TornServices {
         }
     }
 
-    /// Do the traces of this service arrive torn?
+    /// Returns true if the traces of this service arrive torn.
     pub(super) fn is_torn(&self, service: &str) -> bool {
         let window = self.by_service.get(service).or_else(|| {
             (self.by_service.len() >= MAX_SERVICES)
@@ -68,7 +68,7 @@ impl TornServices {
         window.is_some_and(Window::is_torn)
     }
 
-    /// What was seen since the last call.
+    /// Returns the torn traces since the last call.
     pub fn take(&mut self) -> TornTraces {
         std::mem::take(&mut self.seen)
     }

@@ -38,12 +38,12 @@ impl TraceIdFilter {
         }
     }
 
-    /// Whether the id was inserted; it may be another one.
+    /// Returns true if the id was inserted; it may be another one.
     pub fn contains(&self, trace_id: TraceId) -> bool {
         !self.is_empty() && probes(trace_id).all(|(word, bit)| self.words[word] & bit != 0)
     }
 
-    /// Whether no id was inserted.
+    /// Returns true if no id was inserted.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }

@@ -13,7 +13,7 @@ use super::trace_id_filter::TraceIdFilter;
 /// A bounded set of traces that are not open and of which spans went unscored.
 #[derive(Debug)]
 pub(super) struct UnscoredTraces {
-    /// When each id was last marked.
+    /// Time at which each id was last marked.
     last: HashMap<TraceId, Tick>,
     /// One entry per id, in the order in which they were first marked. An entry whose id is gone or
     /// was marked again is put right when it reaches the front.

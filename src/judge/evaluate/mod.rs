@@ -1,7 +1,7 @@
 //! Judges trajectories: criteria say what is expected, evaluators score it. Does not know how
 //! a tool call was spelled, where a criterion was written, or who reads the scores.
 //!
-//! The floors, from the ground up; no import runs back: `comparison` (calls against expectations),
+//! The layers, from the bottom up; no import runs back: `comparison` (calls against expectations),
 //! `parameters` (how expectations are written), `rules` (evaluates rules over calls),
 //! `evaluators` (one file each), `criterion`, `judge`.
 

@@ -1,7 +1,7 @@
-//! Matches globs: one rule for the names of transfers and for selectors. Knows neither.
+//! Matches globs: one rule for the names of transfers and for selectors.
 
-/// Does the whole text match the glob? `*` is any text, `?` one character, everything else itself.
-/// Takes time text × glob at worst.
+/// Returns true if the whole text matches the glob. `*` is any text, `?` one character, everything
+/// else itself. Takes time text × glob at worst.
 pub fn glob_matches(glob: &str, text: &str) -> bool {
     let (mut pattern, mut text) = (glob.chars(), text.chars());
     // Where to resume when the text after the last star did not fit: that star takes one character

@@ -1,5 +1,5 @@
-//! How many model calls a run made and how many tokens they took, as far as that is known. Only
-//! types; `trace` counts.
+//! Counts a run's model calls and their tokens, as far as these are known. Only types; `trace`
+//! counts.
 
 /// The tokens that model calls read, wrote, or both.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -8,31 +8,32 @@ pub struct Tokens {
     pub least: u64,
     /// No more than this; `u64::MAX` where nothing bounds them.
     pub most: u64,
-    /// How many of the model calls recorded no such number.
+    /// Number of model calls that recorded no such number.
     pub n_without: u64,
 }
 
 /// The model calls of a run. By default none was seen, and no total was recorded.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct ModelUse {
-    /// How many model calls were seen.
+    /// Number of model calls.
     pub n_calls: u64,
-    /// How many of them stay model calls of their own, whatever the rest of a trace cut short is.
+    /// Number of model calls that stay model calls of their own, whatever the rest of a trace cut
+    /// short is.
     pub n_certain: u64,
     /// No model call was seen: the tokens are the totals that agents recorded.
     pub from_agent: bool,
     /// Some criterion read the tokens of models when the run was seen: otherwise they are not kept.
     pub is_usage_kept: bool,
-    /// What was read.
+    /// Tokens that were read.
     pub input: Tokens,
-    /// What was written.
+    /// Tokens that were written.
     pub output: Tokens,
     /// Both together.
     pub total: Tokens,
 }
 
 impl ModelUse {
-    /// Its three sums, in one order.
+    /// The three sums, in one order.
     pub(crate) fn sums(&mut self) -> impl Iterator<Item = &mut Tokens> {
         [&mut self.input, &mut self.output, &mut self.total].into_iter()
     }

@@ -16,7 +16,7 @@ pub struct Tools {
     pub name_attributes: Vec<String>,
     /// Names that are no tool calls. Your list replaces the default one.
     pub ignore: Vec<String>,
-    /// Which calls are transfers between agents: `auto`, `off`, or a list of globs.
+    /// Calls that are transfers between agents: `auto`, `off`, or a list of globs.
     pub handoffs: Handoffs,
     /// Longest arguments or result kept of one call, in bytes; more is cut and marked.
     pub max_value_size: usize,
@@ -27,7 +27,7 @@ pub struct Tools {
     pub conventions: Vec<CustomConvention>,
 }
 
-/// Which calls are transfers between agents, and so no tool calls.
+/// Calls that are transfers between agents, and so no tool calls.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Handoffs {
     /// `transfer_to_agent`, and `transfer_to_X`, `handoff_to_X`, `handoff to X` where X is an agent
@@ -36,7 +36,7 @@ pub enum Handoffs {
     Auto,
     /// None.
     Off,
-    /// Those whose name matches one of these globs (`*` and `?`).
+    /// Calls whose name matches one of these globs (`*` and `?`).
     Globs(Vec<String>),
 }
 
@@ -45,9 +45,9 @@ pub enum Handoffs {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "HouseConvention")]
 pub struct CustomConvention {
-    /// What `inspect` and the exported calls name it.
+    /// Name in `inspect` and in the exported calls.
     pub name: String,
-    /// What the spans are: `tool` calls, `agent` runs, or calls of a `model`.
+    /// Kind of the spans: `tool` calls, `agent` runs, or calls of a `model`.
     #[serde(default)]
     pub kind: SpanKind,
     /// Attributes and their values, all of which a span must have to be of this kind; numbers and
@@ -71,7 +71,7 @@ pub struct CustomConvention {
     pub id_from: Option<String>,
 }
 
-/// What the spans of a convention of your own are.
+/// Kind of the spans of a convention of your own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SpanKind {

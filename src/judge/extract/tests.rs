@@ -1,5 +1,5 @@
-//! How a trace becomes a trajectory, on small traces written here. `tests/judge/captures` compares
-//! real payloads, `products` tests products without a capture. Proves nothing about the scan, which
+//! Traces become trajectories, on small traces written here. `tests/judge/captures` compares real
+//! payloads, `products` tests products without a capture. Proves nothing about the scan, which
 //! these tests bypass.
 
 mod completeness;

@@ -1,6 +1,5 @@
-//! What one agent did in one closed trace: its tool calls in order, the span that is judged,
-//! and how far it can be trusted. Puts together what `trace` finds out; does not know what is
-//! expected of the calls.
+//! The acts of one agent in one closed trace: its tool calls in order, the span that is judged, and
+//! how far it can be trusted. Combines the results of `trace`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -42,32 +41,32 @@ pub struct Trajectory {
     pub agent: Option<Arc<str>>,
     /// Session or conversation id.
     pub session: Option<Arc<str>>,
-    /// Why the trace was closed.
+    /// The reason why the trace was closed.
     pub completeness: CloseReason,
-    /// Was the trace cut short? Then only a verdict that no further call could change is given
-    /// (`docs/design.md#what-is-certain-in-a-cut-trace`).
+    /// True if the trace was cut short. Then only a verdict that no further call could change is
+    /// given (`docs/design.md#what-is-certain-in-a-cut-trace`).
     pub cut_short: bool,
     /// Taken from model messages alone: cut short, such a trajectory is never certain, since the
     /// first tool span replaces it.
     pub from_messages: bool,
     /// Other traces may hold arguments and results that its calls lack.
     pub completed_elsewhere: bool,
-    /// Is it one agent run of its trace?
+    /// True for one agent run of its trace.
     pub is_agent_run: bool,
-    /// Did the first model request repeat answers of earlier turns of the session? `None` if that
-    /// is not known.
+    /// True if the first model request repeated answers of earlier turns of the session. `None` if
+    /// that is not known.
     pub continues_session: Option<bool>,
-    /// What is known of the earlier turns of the session; `None` if it is none, or the first turn.
+    /// Earlier turns of the session; `None` without a session and for its first turn.
     pub earlier_turns: Option<Arc<EarlierTurns>>,
-    /// How the rest of a trace cut short could change the owner of the trajectory.
+    /// The changes that the rest of a trace cut short could make to the owner of the trajectory.
     pub uncertainty: TrajectoryUncertainty,
     /// A span of another resource started before its parent, and was ordered as if shifted.
     pub clock_adjusted: bool,
-    /// How many spans the trace has.
+    /// Number of spans in the trace.
     pub n_spans: usize,
     /// Latest end of any span, Unix nanoseconds.
     pub latest_end_unix_nanos: u64,
-    /// Its model calls.
+    /// The model calls.
     pub model_use: ModelUse,
     /// The calls, in order.
     pub tool_calls: Vec<ToolCall>,
@@ -86,21 +85,21 @@ pub struct Trajectory {
 /// The evaluated span, as far as scores need it.
 #[derive(Debug, Clone)]
 pub struct Subject {
-    /// Its id.
+    /// The id.
     pub span_id: SpanId,
-    /// Its name.
+    /// The name.
     pub name: Arc<str>,
-    /// Its start, Unix nanoseconds.
+    /// The start, Unix nanoseconds.
     pub start_unix_nanos: u64,
-    /// Its end, Unix nanoseconds; 0 where it has none.
+    /// The end, Unix nanoseconds; 0 where it has none.
     pub end_unix_nanos: u64,
-    /// Its OTLP span flags.
+    /// The OTLP span flags.
     pub flags: u32,
-    /// Its W3C trace state.
+    /// The W3C trace state.
     pub trace_state: Arc<str>,
-    /// Its resource.
+    /// The resource.
     pub resource: Arc<Resource>,
-    /// Its kept attributes by key, then those of its resource that it does not have itself, as the
+    /// The kept attributes by key, then those of its resource that it does not have itself, as the
     /// text that selectors compare and scores copy (numbers and booleans as their JSON text);
     /// looked up with [`Subject::attribute`].
     pub attributes: Vec<(Arc<str>, Arc<str>)>,
@@ -111,13 +110,13 @@ pub struct Subject {
 pub struct AgentRun {
     /// The agent's name.
     pub name: Arc<str>,
-    /// Its span, as far as scores need it.
+    /// The span, as far as scores need it.
     pub subject: Subject,
     /// The run that contains it, a position in `Trajectory::agent_runs`.
     pub parent: Option<usize>,
-    /// Has its span ended?
+    /// True if its span has ended.
     pub ended: bool,
-    /// Its own session, where it differs.
+    /// The own session, where it differs.
     pub session: Option<Arc<str>>,
     /// The trace was cut short, and the rest may show that it is part of an outer run of the same
     /// name.
@@ -145,7 +144,7 @@ impl Trajectory {
         Some(&run.name)
     }
 
-    /// Do spans report all calls of this group of log records? Then it is no run.
+    /// Returns true if spans report all calls of this group of log records. Then it is no run.
     pub fn is_taken_over(&self) -> bool {
         self.subject.is_none() && self.tool_calls.is_empty()
     }

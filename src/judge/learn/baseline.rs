@@ -1,5 +1,5 @@
-//! What good runs looked like, kept as a file: for each group of runs the sequences of tool
-//! names, and a row for each run. Holds no arguments and no results.
+//! The baseline of good runs, kept as a file: for each group of runs the sequences of tool names,
+//! and a row for each run. Holds no arguments and no results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -160,7 +160,7 @@ fn step(n_runs: usize) -> usize {
     n_runs.div_ceil(MAX_ROWS).max(1)
 }
 
-/// How many of the runs are kept.
+/// Number of runs that are kept.
 fn n_rows(n_runs: usize) -> usize {
     n_runs.div_ceil(step(n_runs))
 }
@@ -208,12 +208,12 @@ impl BaselineGroup {
     }
 }
 
-/// How many calls of a run failed.
+/// Number of failed calls of a run.
 pub(super) fn n_failed(run: &Trajectory) -> usize {
     run.tool_calls.iter().filter(|call| call.error).count()
 }
 
-/// How long the evaluated span took; without one, from the first call to the end of the last.
+/// Duration of the evaluated span; without one, from the first call to the end of the last.
 pub(super) fn duration_ms(run: &Trajectory) -> Option<u64> {
     let (start, end) = match &run.subject {
         Some(subject) => (subject.start_unix_nanos, subject.end_unix_nanos),

@@ -50,7 +50,7 @@ pub enum Measure {
 pub struct Measurement {
     /// The compared measure.
     pub measure: Measure,
-    /// How far the window is from the baseline: a difference of shares (`ToolUse`, `Errors`), a
+    /// Distance of the window from the baseline: a difference of shares (`ToolUse`, `Errors`), a
     /// Jensen-Shannon distance with base 2 (`ToolMix`, `Variants`), a difference of the means of
     /// ln(1 + x) (`Calls`, `Duration`). `None` where there were too few runs.
     pub value: Option<f64>,
@@ -122,7 +122,7 @@ impl Measure {
 }
 
 impl Measurement {
-    /// Did it drift? `None` where there were too few runs.
+    /// Returns true if it drifted. `None` where there were too few runs.
     pub fn has_drifted(&self) -> Option<bool> {
         let (value, p) = (self.value?, self.p?);
         Some(value.abs() >= self.measure.threshold() && p <= MAX_P)
@@ -130,13 +130,13 @@ impl Measurement {
 }
 
 impl DriftReport {
-    /// Did anything drift?
+    /// Returns true if anything drifted.
     pub fn has_drifted(&self) -> bool {
         self.measurements()
             .any(|measurement| measurement.has_drifted() == Some(true))
     }
 
-    /// Was there nothing that could be compared?
+    /// Returns true if there was nothing to compare.
     pub fn is_empty(&self) -> bool {
         self.measurements()
             .all(|measurement| measurement.has_drifted().is_none())
@@ -232,7 +232,7 @@ struct Features {
 /// The measures of one assignment of runs, in the order of [`Measure::ALL`].
 type Values = [Option<f64>; 6];
 
-/// How clearly the share of runs that call a tool differs.
+/// The tool whose share of calling runs differs most clearly.
 #[derive(Debug, Clone, Copy, Default)]
 struct ToolUse {
     tool: usize,

@@ -1,5 +1,4 @@
-//! Learns rules from good runs, and compares later runs with them. Does not know where runs
-//! come from, nor how a criteria file is written.
+//! Learns rules from good runs, and compares later runs with them.
 
 mod baseline;
 mod drift;

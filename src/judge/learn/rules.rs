@@ -37,7 +37,7 @@ pub enum Template {
 /// A rule that runs keep.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LearnedRule {
-    /// Its template.
+    /// The template.
     pub template: Template,
     /// The tool `a`.
     pub a: String,
@@ -104,7 +104,7 @@ struct Calls<'a> {
     calls: Vec<&'a ToolCall>,
     times: Vec<(Moment, Moment)>,
     n_ended: usize,
-    /// Whether it is not known when one of them ran.
+    /// True if the time of one of them is unknown.
     is_unplaced: bool,
     first_start: Moment,
     first_end: Moment,
@@ -152,7 +152,7 @@ fn frequencies<'a>(runs: &[&'a Trajectory]) -> BTreeMap<&'a str, usize> {
     frequency
 }
 
-/// How many tools are so rare among these runs that no rule is learned about them.
+/// Number of tools that are too rare among these runs for a rule.
 pub fn n_tools_left_out(runs: &[&Trajectory]) -> usize {
     frequencies(runs).len().saturating_sub(MAX_TOOLS)
 }
@@ -177,7 +177,7 @@ impl<'a> Miner<'a> {
         }
     }
 
-    /// Is a rule learned that this many runs kept, and this many broke?
+    /// Returns true if a rule is learned that this many runs kept, and this many broke.
     fn holds(&self, n_kept: usize, n_broken: usize) -> bool {
         n_kept >= self.min_runs && n_broken as f64 <= self.noise * (n_kept + n_broken) as f64
     }
@@ -414,7 +414,7 @@ impl<'a> Miner<'a> {
             .collect()
     }
 
-    /// Do all calls that a rule asks about have a partner with equal arguments?
+    /// Returns true if all calls that a rule asks about have a partner with equal arguments.
     fn agree(&self, template: Template, pair: Pair, keys: &[&str]) -> bool {
         let last = keys.last().copied();
         let mut distinct = BTreeSet::new();

@@ -1,7 +1,7 @@
-//! Completes calls from other traces. A hand-written loop sends each request as a trace of
-//! its own, and the next one repeats what a call returned; some runtimes record arguments and
-//! results in traces of their own. Remembers parts of calls, and the traces that lack them, by call
-//! id, whichever arrives first. Knows how much to remember; does not know how messages are spelled.
+//! Completes calls from other traces. A hand-written loop sends each request as a trace of its own,
+//! and the next one repeats what a call returned; some runtimes record arguments and results in
+//! traces of their own. Remembers parts of calls, and the traces that lack them, by call id,
+//! whichever arrives first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(super) struct CrossTraceResults {
 
 type Parts = BTreeMap<PartKey, Payload>;
 
-/// Where and when a part was recorded.
+/// Place and time of a recorded part.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PartKey {
     service: Arc<str>,

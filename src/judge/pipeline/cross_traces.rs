@@ -1,7 +1,6 @@
-//! All that crosses from one trace to another: calls that spans and log records report, parts
-//! of calls that other traces hold, the turns of sessions, and the services whose traces arrive
-//! torn. The pipelines of all partitions share it. Does not know who guards it, nor how traces are
-//! assembled and judged.
+//! All that crosses from one trace to another: calls that spans and log records report, parts of
+//! calls that other traces hold, the turns of sessions, and the services whose traces arrive torn.
+//! The pipelines of all partitions share it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -54,7 +53,7 @@ pub struct CrossTraces {
     changed: BTreeSet<TraceId>,
 }
 
-/// What a closed trace says, to its own judgement and to that of others.
+/// The content of a closed trace, for its own judgement and for others.
 #[derive(Debug)]
 pub(super) struct Extracted {
     pub(super) trace_id: TraceId,
@@ -83,12 +82,12 @@ impl CrossTraces {
         }
     }
 
-    /// Its part of the budget that it shares with closed traces; most of that is for traces.
+    /// The part of the budget that it shares with closed traces; most of that is for traces.
     pub(super) fn size_limit(settings: &Settings) -> usize {
         Self::share(settings.max_recent_size)
     }
 
-    /// Its part of this many bytes.
+    /// The part of this many bytes.
     pub(super) fn share(max_recent_size: usize) -> usize {
         max_recent_size / 8
     }
@@ -126,7 +125,7 @@ impl CrossTraces {
         }
     }
 
-    /// What was seen of torn traces since the last call.
+    /// Returns the torn traces that were seen since the last call.
     pub(super) fn take_torn(&mut self) -> TornTraces {
         self.torn.take()
     }
@@ -179,8 +178,8 @@ impl CrossTraces {
         taken
     }
 
-    /// Can other traces complete this trajectory, or can its trace complete others? Calls with
-    /// spans of their own are complete.
+    /// Returns true if other traces can complete this trajectory, or its trace can complete others.
+    /// Calls with spans of their own are complete.
     pub(super) fn concern(trajectory: &Trajectory) -> bool {
         trajectory.completed_elsewhere || trajectory.subject.is_none()
     }

@@ -1,6 +1,6 @@
-//! The results of closed traces, and the trait that receives them while the pipeline still
-//! works: slices of bounded size, so that memory does not grow with the number of traces that fall
-//! due at once. Does not know how results are made.
+//! The results of closed traces, and the trait that receives them while the pipeline still works:
+//! slices of bounded size, so that memory does not grow with the number of traces that fall due at
+//! once.
 
 use std::mem;
 use std::sync::Arc;
@@ -28,11 +28,11 @@ pub struct Judged {
     /// The trajectories of the agents, whether a criterion applies or not. In slices, a trajectory
     /// comes with the first of its evaluations.
     pub trajectories: Vec<Arc<Trajectory>>,
-    /// Those of runs that were judged before, as late spans left them. One that is
-    /// [taken over](Trajectory::is_taken_over) is no run any more.
+    /// Trajectories of runs that were judged before, as late spans left them. One that is [taken
+    /// over](Trajectory::is_taken_over) is no longer a run.
     pub revised: Vec<Arc<Trajectory>>,
-    /// Why each trace was closed. A trace that is closed again after late spans does not count
-    /// again.
+    /// The reason why each trace was closed. A trace that is closed again after late spans does not
+    /// count again.
     pub reasons: Vec<CloseReason>,
     /// Traces with neither a tool call nor an agent run.
     pub n_no_trajectory: usize,
@@ -42,8 +42,8 @@ pub struct Judged {
     pub half_arrived: Vec<HalfArrived>,
     /// Number of judgements that late spans did not change.
     pub n_unchanged: usize,
-    /// How often another trace changed a trace whose spans were dropped because the memory of
-    /// closed traces was full: it is not judged again.
+    /// Number of times that another trace changed a trace whose spans were dropped because the
+    /// memory of closed traces was full: it is not judged again.
     pub n_lost: usize,
     /// With a journal, the marks of the traces that were closed. All their evaluations are in this
     /// slice or in earlier ones.

@@ -1,6 +1,6 @@
-//! Judges a log, whose records come in order, each with its offset and its time of arrival.
-//! What is judged, and when, is a function of the records alone. Computes what a successor needs to
-//! continue, and what it must not report again. Does not know where the log is kept.
+//! Judges a log, whose records come in order, each with its offset and its time of arrival. What is
+//! judged, and when, is a function of the records alone. Computes what a successor needs to
+//! continue, and what it must not report again.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use super::judged::{Judged, JudgementSink};
 use super::{Pipeline, Rules, Taken};
 use crate::assemble::{CloseReason, Settings, Sizes, Stats};
 
-/// How far back a successor reads.
+/// Limits on how far back a successor reads.
 #[derive(Debug, Clone, Copy)]
 pub struct LogLimits {
     /// Before the oldest open trace, so that late spans find the traces that they belong to.
@@ -29,7 +29,7 @@ pub struct LogMoment {
     pub offset: u64,
 }
 
-/// What a successor needs as of a moment whose judgements have all been delivered.
+/// The state that a successor needs as of a moment whose judgements have all been delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogMark {
     /// Reading begins at this offset.
@@ -42,23 +42,23 @@ pub struct LogMark {
     pub judged: LogMoment,
 }
 
-/// What a reader leaves to its successor.
+/// The progress that a reader commits for its successor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogProgress {
-    /// Where to read from, and what not to report again.
+    /// The position to read from, and what not to report again.
     pub mark: LogMark,
     /// Unix time in nanoseconds: no judgement that is due later was reported.
     pub until_unix_nanos: u64,
 }
 
-/// Where a reader begins.
+/// The position at which a reader begins.
 #[derive(Debug, Clone, Copy)]
 pub struct LogStart {
     /// The first record that it reads.
     pub offset: u64,
-    /// Whether the log never had a record before it.
+    /// True if the log never had a record before it.
     pub is_beginning: bool,
-    /// What its predecessor left.
+    /// The predecessor's progress.
     pub inherited: Option<LogProgress>,
 }
 
@@ -72,7 +72,7 @@ pub struct LogJudge {
     anchor: Instant,
     /// `None` before the first record or call of [`LogJudge::advance`].
     running: Option<Running>,
-    /// The next record to take in.
+    /// The next record to read.
     next: u64,
 }
 
@@ -83,7 +83,7 @@ struct Running {
     anchored: u64,
     /// The log's time, in Unix nanoseconds.
     clock: u64,
-    /// Whether the moment up to which the predecessor had reported everything has passed.
+    /// True once the moment has passed up to which the predecessor had reported everything.
     is_past_judged: bool,
     /// Samples of the times of arrival and the offsets of records: oldest first, at least one.
     samples: VecDeque<(u64, u64)>,
@@ -105,7 +105,7 @@ impl LogJudge {
         }
     }
 
-    /// The next record to take in.
+    /// The next record to read.
     pub fn next_offset(&self) -> u64 {
         self.next
     }
@@ -115,7 +115,7 @@ impl LogJudge {
         self.running.as_ref().map_or(0, |running| running.clock)
     }
 
-    /// When the next judgement is due, in Unix nanoseconds.
+    /// The time of the next judgement in Unix nanoseconds.
     pub fn next_due(&self) -> Option<u64> {
         let running = self.running.as_ref()?;
         let at = running.pipeline.next_deadline()?;
@@ -149,7 +149,7 @@ impl LogJudge {
 
     /// Takes in a record; offsets that are skipped were removed from the log. First judges
     /// everything that is due by the record's arrival. The log's time never runs backwards. A
-    /// record that was taken in before is ignored.
+    /// record that was read before is ignored.
     pub fn take(
         &mut self,
         record: LogBatch,
@@ -202,8 +202,8 @@ impl LogJudge {
         }
     }
 
-    /// What a successor needs once all judgements so far are delivered. Everything due by the log's
-    /// time must have been judged. `None` before the first record.
+    /// The state that a successor needs once all judgements so far are delivered. Everything due by
+    /// the log's time must have been judged. `None` before the first record.
     pub fn mark(&self) -> Option<LogMark> {
         let running = self.running.as_ref()?;
         let judged = LogMoment {
@@ -231,8 +231,8 @@ impl LogJudge {
         })
     }
 
-    /// What to leave to a successor, if the judgements of all moments up to `left` have been
-    /// delivered, and none that is due after `until_unix_nanos` is reported.
+    /// The progress to commit once all judgements up to `left` are delivered and none that is due
+    /// after `until_unix_nanos` is reported.
     pub fn progress(&self, left: Option<LogMark>, until_unix_nanos: u64) -> LogProgress {
         let inherited = self.start.inherited.unwrap_or(LogProgress {
             mark: LogMark {
@@ -260,7 +260,7 @@ impl LogJudge {
         }
     }
 
-    /// How much is held.
+    /// The traces and bytes held.
     pub fn stats(&self) -> Stats {
         let running = self.running.as_ref();
         running.map_or_else(Stats::default, |running| running.pipeline.stats())
@@ -337,11 +337,11 @@ impl LogJudge {
 /// The spans of a record of a log.
 #[derive(Debug, Default)]
 pub struct LogBatch {
-    /// Its offset.
+    /// The offset.
     pub offset: u64,
-    /// When it arrived, in Unix nanoseconds.
+    /// Time of arrival in Unix nanoseconds.
     pub unix_nanos: u64,
-    /// Its spans.
+    /// The spans.
     pub batch: Batch,
     /// Traces whose other spans may be in another log.
     pub torn: Vec<TraceId>,

@@ -1,6 +1,5 @@
-//! How a journal notes the open traces that it holds in full although the records in which
-//! they began are removed: the content of these was carried into later records. Knows these bytes;
-//! does not know where they are kept.
+//! Notes in a journal the open traces that it holds in full although the records in which they
+//! began are removed: the content of these was carried into later records.
 
 use otlp::span::TraceId;
 

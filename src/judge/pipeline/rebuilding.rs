@@ -1,6 +1,5 @@
-//! Rebuilds the pipeline from a journal after a restart: the requests go in again, and marks
-//! close the traces that were judged before. Of both, a pipeline takes those of its partition. Does
-//! not know where records come from.
+//! Rebuilds the pipeline from a journal after a restart: the requests go in again, and marks close
+//! the traces that were judged before. Of both, a pipeline takes those of its partition.
 
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -28,13 +27,13 @@ pub struct Rebuilding<'a, C = CrossTraces> {
     carried: HashMap<TraceId, (OpenTrace, u64)>,
 }
 
-/// Which part of the carried records is taken in: before the marks of their traces are applied, or
-/// after.
+/// The part of the carried records that is replayed: before the marks of their traces are applied,
+/// or after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CarriedPart {
     /// Spans with which their trace was judged before, and those of traces that never were.
     Judged,
-    /// Those that came later.
+    /// Records that came later.
     Later,
 }
 
@@ -78,7 +77,7 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         }
     }
 
-    /// Whether carried records must be taken in, before all others.
+    /// Returns true if carried records must be replayed, before all others.
     pub fn takes_carried(&self) -> bool {
         !self.carried.is_empty()
     }
@@ -116,7 +115,7 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         self.apply_marks(self.begin);
     }
 
-    /// How many traces have marks that are not applied yet.
+    /// Number of traces with marks that are not applied yet.
     pub fn n_marks(&self) -> usize {
         self.marks.len()
     }
@@ -152,7 +151,7 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         n_items
     }
 
-    /// Ends the rebuilding: all records were taken in.
+    /// Ends the rebuilding: all records were replayed.
     pub fn finish(self) {
         for mark in self.marks {
             self.pipeline.restore_mark(self.rules, mark, self.now);
@@ -166,7 +165,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.marks_judged = true;
     }
 
-    /// Notes that a record of the journal is taken in next.
+    /// Notes that a record of the journal is replayed next.
     pub(super) fn begin_record(&mut self, record: u64) {
         self.buffer.set_record(record);
         self.next_record = record;
@@ -219,7 +218,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.buffer.open_below(record)
     }
 
-    /// Notes that these traces need no records before this one any more.
+    /// Notes that these traces need no records before this one.
     pub fn need_from(&mut self, trace_ids: impl IntoIterator<Item = TraceId>, record: u64) {
         self.buffer.need_from(trace_ids, record);
     }

@@ -1,6 +1,5 @@
-//! Remembers the evaluations that were reported of a trace, so that late spans report only
-//! what they change: new evaluations, and revisions of those that look different. Does not know how
-//! they are made.
+//! Remembers the evaluations that were reported of a trace, so that late spans report only what
+//! they change: new evaluations, and revisions of those that look different.
 
 mod marks;
 
@@ -46,8 +45,8 @@ struct ReportedEvaluation {
     /// be its topmost.
     agent_run: Option<SpanId>,
     fingerprint: u64,
-    /// It was certain although the trace was cut short. It stays certain, even if more of the trace
-    /// makes that harder to see.
+    /// True if it was certain although the trace was cut short. It stays certain, even if more of
+    /// the trace makes that harder to see.
     certain: bool,
     previous: Previous,
     /// Updated each time the trace is judged: an evaluation that no longer applies is withdrawn.
@@ -97,7 +96,8 @@ impl Reported {
         }
     }
 
-    /// Where the evaluation was recorded, among the first `n_known`, from `next` on and around.
+    /// The position of the recorded evaluation, among the first `n_known`, from `next` on and
+    /// around.
     fn find(&self, evaluation: &Evaluation, next: usize, n_known: usize) -> Option<usize> {
         let agent_run = agent_run_of(evaluation);
         let is_known = |at: &usize| {

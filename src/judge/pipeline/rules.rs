@@ -1,5 +1,4 @@
-//! The rules by which traces are judged, and what they need of the spans. Does not know how
-//! traces are assembled.
+//! The rules by which traces are judged, and what they need of the spans.
 
 use std::error::Error;
 use std::fmt;
@@ -23,7 +22,7 @@ pub struct Rules {
     pub criteria: Vec<Arc<Criterion>>,
     /// Recognises tool calls, and lists the attributes that the scan must keep.
     pub recogniser: Recogniser,
-    /// How much of a value an explanation shows.
+    /// Display of values in explanations.
     pub explain: Explain,
     /// Expectations of single runs.
     pub expectations: Arc<Expectations>,
@@ -128,7 +127,7 @@ impl Rules {
         }
     }
 
-    /// Can these rules judge any run?
+    /// Returns true if these rules can judge any run.
     pub fn may_judge(&self) -> bool {
         let Expectations {
             from_spans, cases, ..

@@ -24,14 +24,14 @@ pub(super) struct SpanCalls {
     hasher: DefaultHashBuilder,
 }
 
-/// Who reported a call of one id.
+/// The traces that reported a call of one id.
 #[derive(Debug, Default)]
 struct Reports {
-    /// The hash of the trace whose span did.
+    /// The hash of the trace whose span reported the call.
     span_trace: Option<u64>,
-    /// Spans of several traces did: ids are used again, so this one proves nothing.
+    /// True if spans of several traces reported the call: ids are reused, so the id proves nothing.
     is_contested: bool,
-    /// The trace that stands for the latest group of records with it.
+    /// The trace id of the latest group of log records that reported the call.
     group: Option<TraceId>,
 }
 

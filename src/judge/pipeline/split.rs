@@ -1,5 +1,4 @@
-//! Divides a batch among the partitions of the traces, keeping its order. Does not know what
-//! is done with the parts.
+//! Divides a batch among the partitions of the traces, keeping its order.
 
 use otlp::span::{Batch, TraceId};
 

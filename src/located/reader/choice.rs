@@ -1,5 +1,4 @@
 //! Reads one choice of several, such as `evaluate: { tool_call_order: … }` or `protocol: grpc`.
-//! Does not know what can be chosen.
 
 use serde::de::value::StrDeserializer;
 use serde::de::{DeserializeSeed, EnumAccess, IntoDeserializer, VariantAccess, Visitor};

@@ -1,5 +1,4 @@
 //! Hands the items of a list and the entries of a map to serde, and the keys of an inlined struct.
-//! Knows no key but the marker of inlining.
 
 use std::mem;
 
@@ -60,7 +59,7 @@ pub(super) struct MapEntries<'a> {
     inline: Option<Rest<'a>>,
 }
 
-/// Which entries of a map a struct sees.
+/// The entries of a map that a struct sees.
 #[derive(Clone, Copy)]
 enum Shown {
     All,

@@ -13,7 +13,7 @@ pub(super) struct OtlpField {
     pub(super) number: u64,
     pub(super) kind: OtlpKind,
     pub(super) is_list: bool,
-    /// Whether a default is a value too, and not the same as nothing: a member of a `oneof`.
+    /// True if a default value differs from an absent one, as in a member of a `oneof`.
     pub(super) has_presence: bool,
 }
 

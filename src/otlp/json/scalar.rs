@@ -1,6 +1,6 @@
 //! Reads a scalar, or a list of them, by protobuf's JSON mapping and writes it as protobuf. Numbers
 //! may be strings, integers may be written as floats, enums are names or numbers, bytes are base64
-//! in either alphabet, padded or not. Knows no field by its name.
+//! in either alphabet, padded or not.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -15,7 +15,7 @@ use serde_json::Number;
 use super::definitions::{OtlpField, OtlpKind};
 use crate::wire::write;
 
-/// Where a scalar stands. An item of a list is always written, even if it is 0.
+/// The position of a scalar. An item of a list is always written, even if it is 0.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Field,

@@ -1,6 +1,5 @@
 //! Writes OTLP arrays and maps as compact JSON of bounded length. Bytes become base64, NaN and the
-//! infinities strings, as in OTLP/JSON; repeated fields merge as in prost. Does not know where the
-//! text is used.
+//! infinities strings, as in OTLP/JSON; repeated fields merge as in prost.
 
 use std::io;
 
@@ -16,7 +15,7 @@ use crate::wire::{Cursor, Fault, RECURSION_LIMIT, delimited_fields, number_of};
 /// The occurrences of one value: a repeated message field means all its occurrences together.
 type Occurrences<'b> = SmallVec<[&'b [u8]; 1]>;
 
-/// How much of a value is written.
+/// Limits on the length and depth of a written value.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct JsonLimits {
     /// Most bytes of the whole.

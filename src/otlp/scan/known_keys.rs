@@ -1,5 +1,5 @@
 //! The keys of attributes that a request has had before, with their rules: nearly every key is
-//! looked up and validated once. Does not know what the keys mean.
+//! looked up and validated once.
 
 use crate::span::{Kept, KeySet};
 use crate::wire::{Fault, check_utf8};
@@ -40,7 +40,7 @@ impl<'b> KnownKeys<'b> {
         Ok(known)
     }
 
-    /// Its rule, if it is kept.
+    /// The rule, if it is kept.
     #[inline(always)]
     pub(super) fn kept(&self, known: KnownKey) -> Option<Kept<'b>> {
         self.kept[usize::from(known.0)]
@@ -60,8 +60,8 @@ impl<'b> KnownKeys<'b> {
     }
 }
 
-/// Are these keys equal? Keys of 8 to 32 bytes, nearly all, are compared by overlapping words,
-/// without a call. The empty key is never known: the empty slots hold it.
+/// Returns true if the keys are equal. Keys of 8 to 32 bytes, nearly all, are compared by
+/// overlapping words, without a call. The empty key is never known: the empty slots hold it.
 #[inline(always)]
 fn is_same(known: &[u8], key: &[u8]) -> bool {
     if known.len() != key.len() {

@@ -1,6 +1,5 @@
 //! The levels of a request above its items: resource groups and scope groups, which all signals
-//! have in common. One validating walk hands each item to its caller. Does not know what an item
-//! is.
+//! have in common. One validating walk hands each item to its caller.
 
 use super::schema::{FieldKind, RESOURCE, SCOPE, Schema};
 use crate::wire::otlp::{request, resource_group, scope_group};

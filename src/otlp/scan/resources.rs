@@ -1,5 +1,4 @@
-//! The resources of a request, each distinct one read once and shared by its spans. Knows which
-//! attribute is the service's name; no other key means anything here.
+//! The resources of a request, each distinct one read once and shared by its spans.
 
 use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};

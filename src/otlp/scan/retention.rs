@@ -294,8 +294,8 @@ impl<'k> Keeper<'k> {
         self.n_expectations = 0;
     }
 
-    /// Is this longer than a value may be? As JSON a nested value can be twice as long as its
-    /// encoding.
+    /// Returns true if the value is longer than allowed. As JSON a nested value can be twice as
+    /// long as its encoding.
     fn is_long(&self, value: ScannedValue<'_>, encoded: &[u8]) -> bool {
         let size = match value.kind {
             ValueKind::Nested => 2 * encoded.len(),
@@ -546,7 +546,7 @@ impl<'k> Keeper<'k> {
     }
 }
 
-/// Is this a model's whole reply, or all that it was asked with, and not one field of it?
+/// Returns true for a model's whole reply or whole request, as opposed to one field of it.
 #[inline]
 fn is_whole_message(kept: Kept<'_>) -> bool {
     matches!(kept.keep, Keep::Reply | Keep::Request) && kept.suffix.is_empty()

@@ -1,6 +1,5 @@
 //! OTLP messages as tables of fields, and the validating walk over them. Messages that are read
-//! field by field have walks of their own; all others are validated here. Knows the fields of
-//! messages, not their meaning.
+//! field by field have walks of their own; all others are validated here.
 
 use crate::wire::otlp::{any_value, key_value, resource, scope};
 use crate::wire::{

@@ -1,5 +1,5 @@
-//! Shortens JSON text that is too long to be kept: within it only as much is left of each string
-//! as is ever read. Does not know what the text says; text that is no JSON stays what it is.
+//! Shortens JSON text that is too long to be kept: within it only as much is left of each string as
+//! is ever read.
 
 use memchr::memchr2;
 
@@ -136,7 +136,7 @@ fn escape_len(text: &[u8]) -> usize {
 /// The items of a list on the outside.
 #[derive(Default)]
 struct Items {
-    /// Where each item that may be kept begins.
+    /// Start of each item that may be kept.
     starts: Vec<usize>,
     /// The first of `starts` that still counts.
     first: usize,

@@ -1,5 +1,4 @@
-//! Validates one span of a request and reads it in the same pass. Knows the fields of spans, events
-//! and links; does not know where in the request the span is.
+//! Validates one span of a request and reads it in the same pass.
 
 use std::sync::Arc;
 
@@ -113,7 +112,7 @@ pub(super) fn grow<T>(items: &mut Vec<T>, has_room: &mut dyn FnMut(usize) -> boo
     has_room
 }
 
-/// Walks spans.
+/// The walk over the spans of a request.
 pub(super) struct SpanWalk<'k, 'b> {
     /// `None` if spans are only validated and counted.
     keeper: Option<Keeper<'k>>,

@@ -1,5 +1,5 @@
 //! Attributes and their values, validated and read in place. Follows prost for repeated fields: the
-//! last one counts, and messages merge. Does not know which attributes are kept.
+//! last one counts, and messages merge.
 
 use super::schema::{ANY_VALUE, ARRAY_VALUE, KEY_VALUE_LIST};
 use crate::wire::otlp::{any_value, key_value};

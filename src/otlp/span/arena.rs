@@ -1,6 +1,5 @@
-//! The memory that kept attributes lie in: the small ones of a request, or of a trace, share
-//! one text, so that no span costs an allocation or a release of its own. Knows where in a text a
-//! span's attributes lie; does not know how they are written.
+//! The memory that kept attributes lie in: the small ones of a request, or of a trace, share one
+//! text, so that no span costs an allocation or a release of its own.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -93,7 +92,7 @@ pub struct TraceArena {
     lent: Option<SharedText>,
 }
 
-/// Where a span's attributes are in a [`TraceArena`].
+/// The range of a span's attributes in a [`TraceArena`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArenaPlace {
     /// In the text.
@@ -186,7 +185,7 @@ impl TraceArena {
         if let Some(lent) = self.lent.take() {
             let text = Arc::try_unwrap(lent).unwrap_or_else(|lent| OnceLock::clone(&lent));
             self.text = text.into_inner().unwrap_or_default();
-            // A judged trace hardly grows any more, and is remembered for long.
+            // A judged trace hardly grows, and is remembered for long.
             if self.text.len() + self.text.len() / 8 < self.text.capacity() {
                 self.text.shrink_to_fit();
             }

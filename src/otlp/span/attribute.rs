@@ -1,5 +1,4 @@
-//! One attribute and its value, borrowed from the text in which they are kept. Knows nothing
-//! of where that text is.
+//! One attribute and its value, borrowed from the text in which they are kept.
 
 use std::fmt;
 
@@ -30,7 +29,7 @@ pub struct Attribute<'a> {
     pub key: KeyId,
     /// The rest of its key behind a kept prefix; empty for a whole key.
     pub suffix: &'a str,
-    /// Its value, possibly cut.
+    /// The value, possibly cut.
     pub value: Value<'a>,
     /// The value was longer than the limit: never compare it as if it were whole.
     pub cut: bool,

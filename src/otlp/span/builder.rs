@@ -1,5 +1,4 @@
-//! Writes kept attributes into the packed layout. Knows what can be kept; does not decide
-//! what is.
+//! Writes kept attributes into the packed layout.
 
 use super::TraceId;
 use super::attribute::{Attribute, Value};
@@ -17,7 +16,7 @@ pub struct KeptAttributesBuilder {
     text: Vec<u8>,
     /// The whole layout, to be validated at once.
     packed: Vec<u8>,
-    /// Is an event open?
+    /// True while an event is open.
     in_event: bool,
 }
 
@@ -97,7 +96,7 @@ impl KeptAttributesBuilder {
         self.in_event = false;
     }
 
-    /// Is nothing kept yet?
+    /// Returns true if nothing is kept yet.
     pub fn is_empty(&self) -> bool {
         self.heads.is_empty() && self.text.is_empty()
     }
@@ -203,7 +202,8 @@ pub fn cut_at_char(text: &[u8], size: usize) -> &[u8] {
     &text[..end]
 }
 
-/// Does this text begin like a map or a list of maps, in JSON or Python, and not end like one?
+/// Returns true if the text begins like a map or a list of maps, in JSON or Python, and does not
+/// end like one.
 pub fn is_unfinished_json(text: &[u8]) -> bool {
     let text = text.trim_ascii();
     let (begins, end) = match text.strip_prefix(b"[") {

@@ -1,5 +1,4 @@
-//! The class of a span, which `extract` finds when the span arrives and assembly keeps with
-//! it. Knows nothing of how a class is found.
+//! The class of a span, which `extract` finds when the span arrives and assembly keeps with it.
 
 /// The class of a span: assembly needs it to recognise a top span, judgement to read the span
 /// again.

@@ -1,5 +1,5 @@
-//! Attributes with a bit for each key that is present, for code that asks one span for many
-//! keys, most of which are absent. Knows the numbers of keys; does not know which of them are read.
+//! Attributes with a bit for each key that is present, for code that asks one span for many keys,
+//! most of which are absent.
 
 use super::attribute::{Attribute, Value};
 use super::kept_attributes::{Event, KeptAttributes};
@@ -58,7 +58,7 @@ impl<'a> IndexedAttributes<'a> {
         self.present
     }
 
-    /// Is there an attribute with this key?
+    /// Returns true if there is an attribute with this key.
     #[inline]
     pub fn has(&self, key: KeyId) -> bool {
         self.has_bit(key)

@@ -1,5 +1,4 @@
-//! What is kept of a span or log record beyond its fixed fields, packed into one text. Knows
-//! what can be kept; does not know which keys are read, nor what they mean.
+//! The kept parts of a span or log record beyond its fixed fields, packed into one text.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -25,7 +24,7 @@ impl<'a> Event<'a> {
         Self { name, entries }
     }
 
-    /// Its kept attributes.
+    /// The kept attributes.
     pub fn attributes(&self) -> impl Iterator<Item = Attribute<'a>> + use<'a> {
         let entries = self.entries;
         entries
@@ -107,7 +106,7 @@ impl KeptAttributes {
         self.entries().head_keys().flatten()
     }
 
-    /// Is an event kept?
+    /// Returns true if an event is kept.
     pub fn has_events(&self) -> bool {
         self.entries().has_events()
     }

@@ -1,5 +1,5 @@
-//! Which attributes, events and log records to keep, and how much of them. The stages that
-//! read them build the set, the scan follows it. Knows nothing of what the keys mean.
+//! The attributes, events and log records to keep, and how much of each. The stages that read them
+//! build the set, the scan follows it.
 
 use hashbrown::HashMap;
 
@@ -67,7 +67,7 @@ pub struct KeyRule {
     pub keep: Keep,
 }
 
-/// Which attributes and events to keep, and how much of them. Built by the stages that read them,
+/// The attributes and events to keep, and how much of each. Built by the stages that read them,
 /// followed by the scan. Numbers are stable: a set that extends another gives each old key its old
 /// number.
 #[derive(Debug, Clone, Default)]
@@ -93,7 +93,7 @@ pub struct KeySet {
 /// A kept key that an attribute has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kept<'a> {
-    /// Its number.
+    /// The number.
     pub key: KeyId,
     /// The part that is kept.
     pub keep: Keep,
@@ -101,7 +101,7 @@ pub struct Kept<'a> {
     pub suffix: &'a [u8],
 }
 
-/// What must follow the prefix of a key.
+/// The text that must follow the prefix of a key.
 #[derive(Debug, Clone, Copy)]
 enum Rest {
     /// Anything in which this text occurs.
@@ -155,7 +155,8 @@ impl KeySet {
         self.records = records;
     }
 
-    /// Is a log record with this event name kept, and what of its body?
+    /// Returns what to keep of the body of a log record with this event name, if the record is
+    /// kept.
     pub fn wants_record(&self, event_name: &[u8]) -> Option<WantedBody> {
         self.records
             .iter()
@@ -180,7 +181,7 @@ impl KeySet {
         self.keys.len()
     }
 
-    /// Is nothing kept?
+    /// Returns true if nothing is kept.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
@@ -218,8 +219,8 @@ impl KeySet {
 }
 
 impl Rest {
-    /// What an attribute's key has behind the prefix of a rule, if the rule is for it; nothing if
-    /// the rule names the key to its end.
+    /// The rest of an attribute's key behind a rule's prefix, if the rule applies; empty if the
+    /// rule names the whole key.
     fn suffix(self, behind: &[u8]) -> Option<&[u8]> {
         match self {
             Self::Holding("") => Some(behind),

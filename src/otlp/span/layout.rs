@@ -1,4 +1,4 @@
-//! How kept attributes lie in memory, and how an entry is found by its key. Private to
+//! The layout of kept attributes in memory, and the search for an entry by its key. Private to
 //! `span`: knows neither which keys are read, nor what they mean.
 //!
 //! ```text
@@ -55,7 +55,7 @@ impl Tag {
 pub(super) struct Head {
     /// The first four bytes, as they lie in memory.
     bits: u32,
-    /// Where the suffix begins, behind the heads.
+    /// Start of the suffix, behind the heads.
     start: u32,
 }
 
@@ -138,7 +138,7 @@ impl Head {
         self.bits & CUT != 0
     }
 
-    /// Is it an attribute outside events?
+    /// Returns true for an attribute outside events.
     #[inline]
     fn is_attribute(self) -> bool {
         // One comparison: the bit of an inner entry lies above those of the tag.
@@ -166,7 +166,7 @@ pub(super) struct Entries<'a> {
 pub(super) struct PackedEntry<'a> {
     pub(super) tag: Tag,
     pub(super) key: KeyId,
-    /// Does it belong to the event entry before it?
+    /// True if the entry belongs to the event entry before it.
     pub(super) is_inner: bool,
     pub(super) suffix: &'a str,
     pub(super) payload: &'a str,
@@ -318,7 +318,7 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// Where the n-th entry starts; behind the last entry, where the text ends.
+    /// Start of the n-th entry; behind the last entry, the end of the text.
     #[inline]
     fn start(self, nth: usize) -> usize {
         self.heads

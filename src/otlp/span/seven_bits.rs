@@ -1,5 +1,4 @@
-//! Numbers and bytes written in seven bits to a byte, so that they are UTF-8. Knows nothing
-//! of what they mean.
+//! Numbers and bytes written in seven bits to a byte, so that they are UTF-8.
 
 /// 28 bits in four bytes.
 #[inline]

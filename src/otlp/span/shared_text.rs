@@ -1,4 +1,4 @@
-//! A text that several spans share, and ranges of it. Knows nothing of what is written there.
+//! A text that several spans share, and ranges of it.
 
 use std::sync::{Arc, OnceLock};
 

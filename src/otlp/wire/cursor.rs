@@ -1,5 +1,5 @@
 //! Reads protobuf in place and yields keys, numbers and slices. Accepts exactly what prost's
-//! decoder accepts (the source of its version 0.14 is the specification). Knows no message.
+//! decoder accepts (the source of its version 0.14 is the specification).
 
 use super::{
     END_GROUP, FIXED64, Fault, FaultKind, LEN, RECURSION_LIMIT, START_GROUP, VARINT, check_utf8,
@@ -198,7 +198,7 @@ pub fn delimited_fields(bytes: &[u8], field_number: u64) -> impl Iterator<Item =
 
 /// A field, whatever its type.
 pub struct Field<'a> {
-    /// Its number in the message.
+    /// The number in the message.
     pub number: u64,
     /// Key, length and content, as they were encoded.
     pub raw: &'a [u8],

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::RECURSION_LIMIT;
 
-/// Why a request is malformed, and where. The text suits the message of a gRPC status.
+/// The mistake in a malformed request, and its place. The text suits the message of a gRPC status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MalformedProtobuf {
     kind: FaultKind,

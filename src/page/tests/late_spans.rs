@@ -47,7 +47,7 @@ fn reports(sight: &Sight, id: u64, tools: &[&str]) -> Batch {
     scanned.batch
 }
 
-/// Judges what comes minute by minute, hands it to the page, and waits for what it changes.
+/// Judges one batch a minute, shows the results to the page, and waits for the changes.
 fn judge_in_turn(sight: &Sight, batches: Vec<Batch>) {
     let settings = Settings {
         settle: Duration::from_secs(1),

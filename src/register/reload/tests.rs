@@ -129,7 +129,7 @@ async fn a_file_that_changes_is_in_force_after_the_next_poll() {
     fixture.write(&text("b"));
     fixture.poll().await;
     assert_eq!(fixture.names(), ["b"]);
-    // As editors save a file.
+    // Editors save a file like this: write a new one, then rename it.
     fs::write(fixture.folder.path().join("new"), text("c")).unwrap();
     fs::rename(
         fixture.folder.path().join("new"),

@@ -1,5 +1,5 @@
-//! What crosses traces, behind one lock for all scoring threads, and how far each of them is. Knows
-//! nothing of the traces themselves.
+//! The data that crosses traces, behind one lock for all scoring threads, and the progress of each
+//! thread.
 
 use std::sync::{Arc, Condvar, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,15 +10,15 @@ use otlp::span::Now;
 use crate::sidecar::now;
 use crate::sync::Mutex;
 
-/// How long a thread waits for the others to note what is due at the same moment, before it judges
+/// Time that a thread waits for the others to note what is due at the same moment, before it judges
 /// a trace that they may complete. What they note later revises its verdicts.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// How long it waits when the sidecar stops: nothing is revised afterwards. A thread that is not
-/// done by then judges a trace as large as a quarter of the memory of open traces, or is stuck.
+/// The same wait when the sidecar stops: nothing is revised afterwards. A thread that is not done
+/// by then judges a trace as large as a quarter of the memory of open traces, or is stuck.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What crosses traces, for all threads.
+/// The data that crosses traces, for all threads.
 #[derive(Debug)]
 pub(super) struct SharedTraces {
     state: Mutex<State>,
@@ -31,12 +31,13 @@ struct State {
     threads: Vec<Progress>,
 }
 
-/// How far a thread is.
+/// The progress of a thread.
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
-    /// When its next trace is due.
+    /// Time at which its next trace is due.
     next_due: Option<Instant>,
-    /// Whether the queue has ended and all of its traces were noted, or it will note none any more.
+    /// True once the queue has ended and all of its traces were noted, or the thread will note
+    /// none.
     is_done: bool,
 }
 
@@ -49,12 +50,12 @@ pub(super) struct SharedAccess {
     pub(super) round: Round,
 }
 
-/// How a thread judges in this round.
+/// The kind of judging that a thread does in this round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Round {
     /// The thread keeps up.
     KeepsUp,
-    /// It has fallen behind, and does not wait for other threads.
+    /// Has fallen behind, and does not wait for other threads.
     IsBehind,
     /// The queue has ended.
     Last,

@@ -23,11 +23,11 @@ use crate::telemetry::{
     TracesClosed, TracesHeld, TracesJudged, TracesTorn,
 };
 
-/// Number of batches taken in before traces are closed again.
+/// Number of batches inserted before traces are closed again.
 pub(super) const MAX_BATCHES_AT_ONCE: usize = 64;
 
-/// How long batches gather while the thread keeps up. Waking the thread for each batch would be a
-/// large part of the cost of a small request.
+/// Time for which batches gather while the thread keeps up. Waking the thread for each batch would
+/// be a large part of the cost of a small request.
 const GATHER: Duration = Duration::from_millis(5);
 
 /// Settle time once a stop was announced.
@@ -39,7 +39,7 @@ const BEAT_EVERY: Duration = Duration::from_millis(200);
 /// Takes a thread's judgements: the exporter, the printer, the demo.
 pub(crate) type Judge = Box<dyn FnMut(&Judged, &Rules) + Send>;
 
-/// What one thread works with.
+/// The state of one thread.
 pub(super) struct Worker {
     /// The place of its partition.
     pub(super) index: usize,
@@ -52,7 +52,7 @@ pub(super) struct Worker {
     pub(super) heartbeat: Heartbeat,
 }
 
-/// A thread among the others. When it is dropped, also by a panic, it holds nothing any more and
+/// A thread among the others. When it is dropped, also by a panic, it holds nothing and
 /// the others stop waiting for it.
 struct Place<'a> {
     shared: &'a ScoringState,
@@ -230,7 +230,7 @@ struct Output<'a> {
     telemetry: &'a Telemetry,
     heartbeat: Heartbeat,
     next_beat: Instant,
-    /// Which halves of traces were missing, each once.
+    /// The missing halves of traces, each once.
     missing: Vec<MissingHalf>,
 }
 

@@ -88,7 +88,7 @@ pub(super) async fn deliver(client: &Client, body: Bytes) {
     );
 }
 
-/// A sidecar with this file, on ports of its own. It reloads only when it is told to.
+/// A sidecar with this file, on ports of its own. It reloads only on request.
 pub(super) async fn start(
     path: &std::path::Path,
     more: &[(&str, &str)],

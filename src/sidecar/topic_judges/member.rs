@@ -18,7 +18,7 @@ use crate::kafka::{CommittedOffset, Polled, ReaderChange, TopicReader, n_partiti
 use crate::sidecar::now;
 use crate::telemetry::{PartitionsMoved, Phase};
 
-/// How often marks are taken, commits sent, and sizes shared out.
+/// Interval at which marks are taken, commits sent, and sizes shared out.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Longest wait for a record.
@@ -30,21 +30,22 @@ const RECORDS_AT_ONCE: usize = 256;
 /// A leader's clock may be behind ours by this much.
 const LEADERS_CLOCK: u64 = 500_000_000;
 
-/// How often a leader is asked where its log ends while something is due, and otherwise.
+/// Interval between queries to a leader for the end of its log, while something is due and
+/// otherwise.
 const ASK_DUE: Duration = Duration::from_millis(200);
 
 const ASK_IDLE: Duration = Duration::from_secs(5);
 
-/// How long leaders are asked before reading continues.
+/// Time for which leaders are asked before reading continues.
 const ASK_FOR: Duration = Duration::from_millis(50);
 
-/// How long until a question that failed is asked again.
+/// Delay before a failed query is repeated.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How long the delivery of scores may take before partitions are handed over.
+/// Longest time for delivering scores before partitions are handed over.
 const HANDOVER: Duration = Duration::from_secs(5);
 
-/// How long until a commit that was not answered is sent again.
+/// Delay before an unanswered commit is sent again.
 const COMMIT_ANSWER: Duration = Duration::from_secs(10);
 
 /// The parts that a reader is built from.
@@ -74,7 +75,7 @@ pub(super) struct Member {
     held: BTreeMap<i32, JudgedPartition>,
     /// Partitions that were assigned and not begun yet: an assignment begins as a whole.
     to_begin: Vec<Vec<i32>>,
-    /// When to try again after a failure.
+    /// Time of the next attempt after a failure.
     retry_at: Instant,
     commit: Commit,
     paused: Vec<i32>,

@@ -42,13 +42,13 @@ const ALLOWANCE_BEHIND: u64 = 60_000 * MILLI;
 /// A partition that was assigned, as the brokers describe it.
 pub(super) struct FoundPartition {
     pub(super) number: i32,
-    /// What the group has committed for it.
+    /// The group's commit for it.
     pub(super) committed: Option<CommittedOffset>,
-    /// Whether it was added after the group began to read the topic.
+    /// True if it was added after the group began to read the topic.
     pub(super) is_added: bool,
     /// The topic's number of partitions.
     pub(super) n_partitions: i32,
-    /// Its first offset, and the offset after its last record.
+    /// The first offset, and the offset after its last record.
     pub(super) ends: (u64, u64),
 }
 
@@ -59,7 +59,7 @@ pub(super) struct JudgedPartition {
     pub(super) inbox: VecDeque<ReadRecord>,
     /// No lower offset is committed: the previous owner had read up to here.
     floor: u64,
-    /// When it was taken over, until the previous owner's position is reached.
+    /// Time of the takeover, until the previous owner's position is reached.
     taken_over: Option<Instant>,
     /// The last mark whose judgements have all been delivered.
     pub(super) left: Arc<Mutex<Option<LogMark>>>,
@@ -72,15 +72,15 @@ pub(super) struct JudgedPartition {
     pub(super) end: u64,
     /// The Unix time in nanoseconds up to which all records are known to be in `inbox` or judged.
     pub(super) known_until: u64,
-    /// Whether the brokers did not answer when they were last asked where its log ends.
+    /// True if the brokers did not answer the last query for the end of its log.
     pub(super) is_unanswered: bool,
-    /// When to ask its leader next.
+    /// Time of the next query to its leader.
     pub(super) ask_at: Instant,
     committed: Option<(i32, CommittedOffset)>,
     /// Set while the first record of `inbox` is being set aside.
     unreadable: Option<UnreadRecord>,
-    /// How many partitions the topic had when the group began with this one. Those with higher
-    /// numbers were added since.
+    /// Number of partitions that the topic had when the group began with this one. Those with
+    /// higher numbers were added since.
     n_at_start: Option<i32>,
 }
 
@@ -193,12 +193,12 @@ impl JudgedPartition {
         }
     }
 
-    /// Is a judgement due by this time, with no record waiting?
+    /// Returns true if a judgement is due by this time and no record waits.
     pub(super) fn is_due(&self, unix_nanos: u64) -> bool {
         self.inbox.is_empty() && self.judge.next_due().is_some_and(|due| due <= unix_nanos)
     }
 
-    /// Whether, as far as is known, all records of the log were taken in.
+    /// Returns true if, as far as is known, all records of the log were read.
     pub(super) fn may_be_at_end(&self) -> bool {
         self.judge.next_offset() >= self.end
     }
@@ -218,7 +218,7 @@ impl JudgedPartition {
         mark
     }
 
-    /// What to commit, and the time up to which the commit allows to judge.
+    /// The offset to commit, and the time up to which the commit allows judging.
     pub(super) fn to_commit(&self, is_last: bool, time: Now) -> (CommittedOffset, u64) {
         let clock = self.judge.clock();
         let left = *self.left.lock();
@@ -240,7 +240,7 @@ impl JudgedPartition {
         (committed, progress.until_unix_nanos)
     }
 
-    /// Whether a commit differs from the last one.
+    /// Returns true if a commit differs from the last one.
     pub(super) fn is_new(&self, commit: &CommittedOffset) -> bool {
         self.committed
             .as_ref()
@@ -348,7 +348,7 @@ impl JudgedPartition {
     }
 }
 
-/// Where to begin, and the offset up to which the previous owner had read.
+/// The position to begin at, and the offset up to which the previous owner had read.
 fn start_of(found: FoundPartition, config: &Kafka) -> (LogStart, u64) {
     let FoundPartition {
         number: partition,
@@ -397,7 +397,7 @@ fn start_of(found: FoundPartition, config: &Kafka) -> (LogStart, u64) {
     }
 }
 
-/// When a record arrived, in Unix nanoseconds.
+/// Time of a record's arrival in Unix nanoseconds.
 fn arrival_of(record: &ReadRecord, shared: &Shared) -> u64 {
     let time = now().unix_nanos;
     let Some(millis) = record.unix_millis else {

@@ -9,7 +9,7 @@ use crate::kafka::{AsideFailure, AsideInFlight, AsideRecord, AsideWriter, ReadRe
 use crate::sidecar::now;
 use crate::telemetry::{RecordSetAside, SettingAsideFailed};
 
-/// How long until a record that was not taken is sent again.
+/// Delay before a refused record is sent again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A record that cannot be read, and how far it has been set aside.

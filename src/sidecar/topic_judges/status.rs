@@ -37,7 +37,7 @@ pub(super) struct JudgesStatus {
 /// One partition.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PartitionStatus {
-    /// Records that are not taken in yet.
+    /// Records that are not judged yet.
     pub(super) n_behind: u64,
     /// Age of the next of them, in milliseconds; 0 at the end.
     pub(super) behind_millis: u64,

@@ -1,5 +1,4 @@
-//! Marks traces as incomplete whose spans were forwarded unscored. Must not know why they
-//! were.
+//! Marks traces as incomplete whose spans were forwarded unscored.
 
 use std::hash::BuildHasher;
 

@@ -30,7 +30,7 @@ impl<'v> Numbering<'v> {
         number
     }
 
-    /// How many distinct values there are.
+    /// Number of distinct values.
     pub(crate) fn len(&self) -> usize {
         self.n_values as usize
     }

@@ -1,5 +1,5 @@
-//! Describes where the calls depart from an expected order: one sentence, and both lists of
-//! names side by side. Knows no scores.
+//! Describes where the calls depart from an expected order: one sentence, and both lists of names
+//! side by side.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -39,13 +39,13 @@ enum Entry {
 }
 
 impl Alignment<'_> {
-    /// Where the two part, and the call to blame, if there is one. With `is_exact`, any other call
-    /// is a departure.
+    /// The first difference of the two, and the call to blame, if there is one. With `is_exact`,
+    /// any other call is a departure.
     pub(crate) fn departure(&self, is_exact: bool) -> Option<(String, Option<usize>)> {
         if is_exact { self.first_difference() } else { self.first_gap() }
     }
 
-    /// What is known of two orders that were too long to align.
+    /// Describes two orders that were too long to align.
     pub(crate) fn unaligned(&self, is_exact: bool) -> String {
         match self.departure(true) {
             Some((sentence, _)) if is_exact => sentence,
@@ -53,9 +53,9 @@ impl Alignment<'_> {
         }
     }
 
-    /// Why the first unmatched expected name is unmatched: "`create_order` was called before
-    /// `check_inventory`"; and the misplaced call, if there is one. `None` if every expected name
-    /// is matched.
+    /// The reason why the first unmatched expected name is unmatched: "`create_order` was called
+    /// before `check_inventory`"; and the misplaced call, if there is one. `None` if every expected
+    /// name is matched.
     fn first_gap(&self) -> Option<(String, Option<usize>)> {
         let gap = self
             .pairs

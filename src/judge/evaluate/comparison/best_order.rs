@@ -1,5 +1,5 @@
-//! Pairs expected calls with calls that were made: as many as possible in the best order that
-//! the times allow, in the order of the list, or in any order. Knows fits, not what they compare.
+//! Pairs expected calls with calls that were made: as many as possible in the best order that the
+//! times allow, in the order of the list, or in any order.
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -18,13 +18,13 @@ const MAX_CELLS: usize = 1 << 24;
 /// Pairs of an expected call and a call, by positions, in the order of the expected calls.
 pub(crate) type Pairs = Vec<(usize, usize)>;
 
-/// Which calls fit which expected calls. Equal expected calls share a kind.
+/// The calls that fit each expected call. Equal expected calls share a kind.
 pub(crate) struct Fits {
     /// The kind of each expected call.
     pub(crate) kinds: Vec<u32>,
     /// By kind, the calls that fit, rising.
     pub(crate) calls: Vec<Vec<u32>>,
-    /// How many calls there are.
+    /// Number of calls.
     pub(crate) n_calls: usize,
     /// By call its only kind, `UNEXPECTED` for none; absent where a call can fit several kinds.
     pub(crate) only_kind: Option<Vec<u32>>,
@@ -121,7 +121,7 @@ impl Fits {
         Search::new(self, intervals).pairs()
     }
 
-    /// Is there only one order of the calls that fit?
+    /// Returns true if there is only one order of the calls that fit.
     fn is_line(&self, intervals: &Intervals) -> bool {
         let mut fitting: Vec<u32> = self.calls.iter().flatten().copied().collect();
         fitting.sort_unstable();
@@ -132,7 +132,7 @@ impl Fits {
     }
 }
 
-/// How a cell of the table is reached.
+/// The step by which a cell of the table is reached.
 #[derive(Clone, Copy)]
 enum Step {
     Pair,

@@ -1,5 +1,4 @@
-//! A maximum matching in a bipartite graph, given as a table of yes and no. Knows neither
-//! calls nor expectations.
+//! A maximum matching in a bipartite graph, given as a table of yes and no.
 
 use std::collections::VecDeque;
 

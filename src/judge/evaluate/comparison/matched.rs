@@ -1,5 +1,4 @@
 //! How expected calls and calls were paired, entry by entry, and the text that describes it.
-//! Knows no scores.
 
 use std::fmt::Write as _;
 
@@ -27,7 +26,7 @@ pub(crate) enum EntryKind {
 /// An expected call, a call (a position in the trajectory), or both.
 pub(crate) type AlignedEntry = (EntryKind, Option<usize>, Option<usize>);
 
-/// How expected calls and calls were paired.
+/// Pairs of expected calls and calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct Matched {
     pub(crate) n_expected: usize,
@@ -40,7 +39,7 @@ pub(in crate::evaluate) struct Matched {
 }
 
 impl Matched {
-    /// How many entries need no change.
+    /// Number of entries that need no change.
     pub(crate) fn n_unchanged(&self) -> usize {
         let n_changes = self
             .entries

@@ -1,5 +1,5 @@
-//! How calls are compared with what is expected of them: orders, arguments, results,
-//! assignments, and the score that follows. Knows no single evaluator and no criterion.
+//! How calls are compared with what is expected of them: orders, arguments, results, assignments,
+//! and the score that follows.
 
 pub mod lcs;
 

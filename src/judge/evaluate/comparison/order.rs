@@ -1,12 +1,11 @@
-//! Which call was before which: calls are intervals of time, and two that overlap have no
-//! order. Knows nothing of what is required of the calls.
+//! Which call was before which: calls are intervals of time, and two that overlap have no order.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::extract::{ToolCall, Trajectory};
 
-/// Which calls count as concurrent, so that neither is before the other.
+/// The calls that count as concurrent, so that neither is before the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Concurrency {
@@ -20,7 +19,7 @@ pub enum Concurrency {
 }
 
 impl Concurrency {
-    /// Is it the default?
+    /// Returns true for the default.
     pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -39,13 +38,13 @@ pub(crate) struct Intervals {
     /// Own start and end, Unix nanoseconds, whatever counts as concurrent.
     begun: Vec<i64>,
     done: Vec<i64>,
-    /// When these calls ran is not known.
+    /// True for calls whose times are unknown.
     untimed: Vec<bool>,
     has_untimed: bool,
     concurrency: Concurrency,
 }
 
-/// How far apart two calls may be.
+/// Limits on the distance of two calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Near {
     /// At any distance.
@@ -187,14 +186,14 @@ impl Intervals {
         self.concurrency
     }
 
-    /// Is nothing known of where the call stands among the others? With [`Concurrency::Reply`],
-    /// times decide which calls one reply asked for, so there a single call without them leaves
-    /// every order open.
+    /// Returns true if nothing is known of the call's position among the others. With
+    /// [`Concurrency::Reply`], times decide which calls one reply asked for, so there a single call
+    /// without them leaves every order open.
     pub(crate) fn is_unplaced(&self, call: usize) -> bool {
         self.untimed[call] || (self.has_untimed && self.concurrency == Concurrency::Reply)
     }
 
-    /// Is there such a call?
+    /// Returns true if there is such a call.
     pub(crate) fn has_unplaced(&self) -> bool {
         self.has_untimed
     }
@@ -223,7 +222,7 @@ impl Intervals {
         self.end[x] < self.start[y]
     }
 
-    /// Are two calls near each other?
+    /// Returns true if two calls are near each other.
     pub(crate) fn are_near(&self, x: usize, y: usize, near: Near) -> bool {
         match near {
             Near::Any => true,

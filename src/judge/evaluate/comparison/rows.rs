@@ -1,5 +1,5 @@
-//! Rows that show a person what was expected beside what was called, so that the row where
-//! the two part is seen at once. Knows neither scores nor how rows are drawn.
+//! Rows that show a person what was expected beside what was called, so that the row where the two
+//! part is seen at once.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ pub(crate) const MAX_ROWS: usize = 2_000;
 /// Most calls that one row names.
 const MAX_CALLS: usize = 100;
 
-/// What became of an expectation, or of a call that nobody expected.
+/// Result for an expectation, or for a call that nobody expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowKind {
@@ -35,20 +35,20 @@ pub enum RowKind {
 /// One row of an alignment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AlignmentRow {
-    /// What became of it.
+    /// Result of the row.
     pub kind: RowKind,
-    /// What was expected: the name of a tool or a node, a rule, a limit.
+    /// The expectation: the name of a tool or a node, a rule, a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
     /// The calls, as positions in the judged trajectory counted from 0.
     pub calls: Vec<usize>,
-    /// What was called or visited, where that is not a call of the trajectory.
+    /// The called or visited name, if that is not a call of the trajectory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub visited: Option<String>,
     /// Numbers or a reason, if there is more to say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// Does it cost the score anything?
+    /// True if it lowers the score.
     pub fault: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The expectation of one run, as an example file states it: which run it belongs to, and how
-//! it changes the criteria for that run. Does not know where it was written.
+//! The expectation of one run, as an example file states it: which run it belongs to, and how it
+//! changes the criteria for that run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::evaluate::parameters::names::Names;
 use crate::evaluate::parameters::pattern::{FieldError, PatternCompiler, PatternLimits};
 use crate::extract::{CASE_ID, Trajectory};
 
-/// What is expected of one run: fields that replace those of the criteria with the same evaluator.
+/// Expectation of one run: fields that replace those of the criteria with the same evaluator.
 /// Fields that it does not give keep the criterion's values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expectation {
@@ -33,7 +33,7 @@ pub struct Expectation {
 pub struct Unfit {
     /// The criterion's name.
     pub criterion: String,
-    /// How its fields conflict with those of the expectation, and what to do about it.
+    /// The conflict of its fields with those of the expectation, and the remedy.
     pub message: String,
 }
 
@@ -134,7 +134,7 @@ impl Expectation {
         self.evaluator == Efficiency::NAME
     }
 
-    /// Does the criterion have its evaluator, and so take its fields?
+    /// Returns true if the criterion has the expectation's evaluator, and so takes its fields.
     pub(crate) fn is_for(&self, criterion: &Criterion) -> bool {
         criterion.evaluate.name() == self.evaluator
     }
@@ -227,7 +227,7 @@ pub struct Paired {
 /// to each, in order.
 ///
 /// # Errors
-/// Why they cannot be paired, and what to do about it.
+/// The reason why they cannot be paired, and the remedy.
 pub fn pair(
     expectations: &[Expectation],
     trajectories: &[Arc<Trajectory>],

@@ -14,9 +14,9 @@ use crate::evaluate::comparison::score::EvaluationError;
 pub struct InvalidCriterion {
     /// The name that evaluations carry.
     pub name: String,
-    /// Which trajectories it is reported for.
+    /// Trajectories for which the error is reported.
     pub select: Selector,
-    /// What one evaluation covers.
+    /// Scope of one evaluation.
     pub scope: Scope,
     /// The severity that evaluations carry.
     pub severity: Option<CriterionSeverity>,
@@ -24,7 +24,7 @@ pub struct InvalidCriterion {
     pub threshold: f64,
     /// The evaluator that was meant; `unknown` where that cannot be read.
     pub evaluator: &'static str,
-    /// Why it is in error.
+    /// The error.
     pub error: EvaluationError,
     revision: String,
 }

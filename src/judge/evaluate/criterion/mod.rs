@@ -1,6 +1,5 @@
 //! A criterion says what is expected of which trajectories: a name, a selector, a scope, one
 //! evaluator and a threshold. It is checked when it is loaded, so every criterion can be applied.
-//! Does not know in which file it was written.
 
 mod expectation;
 mod invalid;
@@ -38,13 +37,13 @@ pub struct Criterion {
     pub name: String,
     /// For people.
     pub description: String,
-    /// Which trajectories it is for.
+    /// Trajectories that it selects.
     pub select: Selector,
-    /// What one evaluation covers.
+    /// Scope of one evaluation.
     pub scope: Scope,
-    /// What is expected.
+    /// The evaluator with its parameters.
     pub evaluate: Evaluator,
-    /// How bad a fail is, if that was written.
+    /// Severity of a fail, if the criterion has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub severity: Option<CriterionSeverity>,
     /// Pass means score ≥ threshold, 0 to 1.
@@ -100,7 +99,7 @@ impl Criterion {
         criterion
     }
 
-    /// Does it read the tokens of models?
+    /// Returns true if the criterion reads the tokens of models.
     pub fn reads_usage(&self) -> bool {
         self.evaluate.reads_models()
     }
@@ -186,17 +185,17 @@ pub struct WrittenCriterion {
     /// For people.
     #[serde(default)]
     description: String,
-    /// Which trajectories it is for; every one, if left out.
+    /// Trajectories to judge; all, if left out.
     #[serde(default)]
     select: Selector,
-    /// What one evaluation covers: the whole trace, or each agent run.
+    /// Scope of one evaluation: the whole trace, or each agent run.
     #[serde(default)]
     scope: Scope,
-    /// How bad a fail is; scores carry it, and it changes no verdict.
+    /// Severity of a fail; scores carry it, and it changes no verdict.
     #[serde(default, deserialize_with = "written")]
     #[schemars(with = "CriterionSeverity")]
     severity: Option<CriterionSeverity>,
-    /// What is expected: one evaluator with its parameters.
+    /// The expectation: one evaluator with its parameters.
     evaluate: WrittenEvaluator,
     /// Pass means score ≥ threshold; 1.0 if left out (`execution_order`: 0.5).
     #[serde(default, deserialize_with = "written")]
@@ -273,7 +272,7 @@ impl JsonSchema for Threshold {
     }
 }
 
-/// How bad a fail is, for those who are told of it.
+/// Severity of a fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CriterionSeverity {
@@ -296,7 +295,7 @@ impl CriterionSeverity {
     }
 }
 
-/// What one evaluation covers.
+/// Scope of one evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {

@@ -1,5 +1,5 @@
-//! Selects the trajectories that a criterion applies to: globs over service, root, agent,
-//! calls and attributes. Knows nothing of what is expected of them.
+//! Selects the trajectories that a criterion applies to: globs over service, root, agent, calls and
+//! attributes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,8 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use crate::evaluate::parameters::optional::written;
 use crate::extract::{Trajectory, glob_matches};
 
-/// Which trajectories a criterion is for. All that is given must hold; nothing given is every
-/// trajectory.
+/// Selects the trajectories that a criterion judges. All that is given must hold; nothing given is
+/// every trajectory.
 ///
 /// Patterns are globs: `*` stands for any text, `?` for one character; they match the whole text,
 /// case-sensitively.
@@ -42,7 +42,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Is the criterion for this trajectory?
+    /// Returns true if the criterion judges this trajectory.
     pub fn matches(&self, trajectory: &Trajectory) -> bool {
         let holds =
             |glob: &Option<Glob>, text: &str| glob.as_ref().is_none_or(|glob| glob.matches(text));
@@ -67,7 +67,7 @@ impl Selector {
             })
     }
 
-    /// Whether a selector that matches a trace cut short also matches the complete trace.
+    /// Returns true if a selector that matches a trace cut short also matches the complete trace.
     pub(crate) fn matches_for_good(&self, trajectory: &Trajectory) -> bool {
         let uncertainty = trajectory.uncertainty;
         let reads =
@@ -92,7 +92,7 @@ impl Selector {
 pub struct Glob(String);
 
 impl Glob {
-    /// Does the whole text match? Takes time text × pattern at worst.
+    /// Returns true if the whole text matches. Takes time text × pattern at worst.
     pub fn matches(&self, text: &str) -> bool {
         glob_matches(&self.0, text)
     }

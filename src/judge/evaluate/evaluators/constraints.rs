@@ -22,13 +22,13 @@ use crate::extract::Trajectory;
 /// Were rules over the calls and their order kept?
 ///
 /// # What it checks
-/// Rules, each one template of the process language DECLARE. A rule asks something of some calls,
-/// its activations: `precedence: { a, b }` asks of each b that an a came before. The score is the
-/// mean over the rules of kept / activations, 1 for a rule without activations: use `select.calls`
-/// to leave such runs out.
+/// Rules, each one template of the process language DECLARE. A rule makes a demand on some calls,
+/// its activations: `precedence: { a, b }` demands for each b that an a came before. The score is
+/// the mean over the rules of kept / activations, 1 for a rule without activations: use
+/// `select.calls` to leave such runs out.
 ///
 /// A call is an interval of time. It is *before* another if it had ended when the other began; two
-/// that overlap are in no order.
+/// that overlap have no order.
 ///
 /// # Why
 /// What teams write by hand are rules, not lists: authenticate before every transfer, read a file
@@ -108,12 +108,12 @@ use crate::extract::Trajectory;
 /// own: the verdict is then `not_evaluated`
 /// ([Earlier turns of a session](design.md#earlier-turns-of-a-session)).
 ///
-/// A call that has not ended is before nothing and nobody's partner, but it can ask, bar, and get
-/// in between. Calls taken from model messages have no times and no failures of their own: those of
-/// one reply overlap, and `within` and `error` are missing evidence. A call whose span has no
-/// start, or ends before it starts, may have run at any time: a rule that this could keep or break
-/// is open. A rule compares each call that it asks something of with each call that it looks for;
-/// where that takes more than 134 million steps, for many thousand calls, the rest is open.
+/// A call that has not ended comes before no other and is no partner, but it can be an activation,
+/// violate a rule that bars it, and come in between. Calls taken from model messages have no times
+/// and no failures of their own: those of one reply overlap, and `within` and `error` are missing
+/// evidence. A call whose span has no start, or ends before it starts, may have run at any time: a
+/// rule that this could keep or break is open. A rule compares each activation with each possible
+/// partner; beyond 134 million steps, for many thousand calls, the rest is open.
 ///
 /// Details: `rules`, for each `template`, `satisfied` (`null` where it is open), `activations`,
 /// `violations`, `open`, `vacuous`, `violated` (the calls that violate it, counted from 1, at most

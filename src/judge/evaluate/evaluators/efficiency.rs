@@ -25,7 +25,7 @@ use crate::extract::Trajectory;
 /// what its models used. The score is the share of the limits that were kept.
 ///
 /// # Why
-/// An agent that goes round in circles gets to the right answer too, at ten times the price.
+/// An agent that runs in circles may still reach the right answer, at ten times the price.
 ///
 /// # Example
 /// ```yaml
@@ -33,20 +33,20 @@ use crate::extract::Trajectory;
 ///   efficiency: { max_calls: 20, max_errors: 3, max_repeats: 2, ignore: ["^poll_"] }
 /// ```
 /// Calls `search, open, search, open, search, open`, each pair with the same arguments, keep all
-/// three limits: the block of two came again twice. With `max_repeats: 1` they score 2/3.
+/// three limits: the block of two was repeated twice. With `max_repeats: 1` they score 2/3.
 ///
 /// # Parameters
 /// At least one limit; numbers are whole, 0 or more.
 ///
 /// - `max_calls`, `max_errors`: calls; calls that failed.
-/// - `max_retries`: the longest chain of retries. A call is a retry if the call before it of its
-///   name and agent run, the one that ended last before it began, had failed.
-/// - `max_repeats`: how many times in a row a call, or a block of 2 to 6 calls, came again at once,
-///   with the same names and arguments.
+/// - `max_retries`: the longest chain of retries. A call is a retry if the previous call of its
+///   name and agent run, the last one to end before it began, had failed.
+/// - `max_repeats`: how many times in a row a call, or a block of 2 to 6 calls, was repeated at
+///   once, with the same names and arguments.
 /// - `max_duplicates`: calls with the name and arguments of an earlier call, anywhere in the run.
 /// - `max_duration`: from start to end of the evaluated span, such as `2m`; of log records, from
 ///   the first start to the last end.
-/// - `max_model_calls`: calls of models, also failed ones; embeddings are none.
+/// - `max_model_calls`: calls of models, also failed ones, without embeddings.
 /// - `max_input_tokens`, `max_output_tokens`, `max_tokens`: tokens that models read, wrote, and
 ///   both together.
 /// - `ignore`: calls that are left out first: patterns of names, or maps with `name`, `error`,
@@ -93,7 +93,7 @@ pub struct Efficiency {
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Most")]
     pub max_retries: Option<Most>,
-    /// Most times in a row that a call or a block of calls comes again.
+    /// Most times in a row that a call or a block of calls is repeated.
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Most")]
     pub max_repeats: Option<Most>,

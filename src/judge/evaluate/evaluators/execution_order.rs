@@ -67,12 +67,12 @@ pub struct ExecutionOrder {
     /// The threshold is 1, and a score below it becomes 0.
     #[serde(default)]
     pub strict_mode: bool,
-    /// What is compared.
+    /// The names to compare.
     #[serde(default)]
     pub over: Over,
 }
 
-/// What `execution_order` compares.
+/// The names that `execution_order` compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Over {
@@ -85,7 +85,7 @@ pub enum Over {
 
 read_with_hints!(ExecutionOrder);
 
-/// How the score is computed.
+/// Formula of the score.
 enum Mode {
     Exact,
     Ordering,
@@ -291,7 +291,7 @@ impl ExecutionOrder {
         seen.into_iter().filter(|seen| *seen).count()
     }
 
-    /// Whether the expected names came in order, and the first entry that departs.
+    /// Says whether the expected names came in order, and names the first entry that differs.
     fn order_text(
         &self,
         actual: &[&str],

@@ -53,7 +53,7 @@ use crate::extract::Trajectory;
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolCallCount {
-    /// How often each tool is expected to be called, such as `search: ["<=", 3]`.
+    /// Expected number of calls of each tool, such as `search: ["<=", 3]`.
     pub tool_calls_count: Counts,
     /// All or nothing.
     #[serde(default)]
@@ -62,7 +62,7 @@ pub struct ToolCallCount {
 
 read_with_hints!(ToolCallCount);
 
-/// How often each listed tool was called.
+/// Number of calls of each listed tool.
 pub(super) type CallCounts = Vec<usize>;
 
 impl Evaluate for ToolCallCount {

@@ -38,7 +38,7 @@ use crate::extract::Trajectory;
 ///
 /// # When the trace was cut short
 /// Further calls can only add pairs: a score that has reached the threshold passes for certain, and
-/// none fails for certain (but an empty expectation, once anything was called). Where no call
+/// none fails for certain (except an empty expectation, once anything was called). Where no call
 /// carries a result, or those in question were cut or are still to come, the verdict is given only
 /// if they could not change it.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]

@@ -45,8 +45,8 @@ use crate::extract::Trajectory;
 /// # Parameters
 /// - `required`, `disallowed`, `sequence`: lists of entries, each a pattern of the name or a map;
 ///   at least one list has an entry.
-/// - `name`: pattern of the name; needed.
-/// - `error`: `true` for calls that failed only, `false` for calls that did not; looked at with the
+/// - `name`: pattern of the name; mandatory.
+/// - `error`: `true` for calls that failed only, `false` for calls that did not; checked with the
 ///   name, before the arguments.
 /// - `command`, `path`: patterns of the argument of that name. A call whose name matches but which
 ///   has no such string argument makes the evaluation an `error`.
@@ -56,9 +56,9 @@ use crate::extract::Trajectory;
 /// - `result`: pattern of the result's text; not in `sequence`.
 /// - `where`: conditions on arguments and results by path, such as `args.amount: { gt: 1000 }`
 ///   ([Values](#values)); paths into `result` not in `sequence`.
-/// - `min_count` (1), `final`, `at_step`, `before_step`: only in `required`. They ask for at least
-///   this many matching calls; for the trajectory's last call; for exactly this step, counted from
-///   0; for a step below this one. With `min_count`, every call that counts must be in that place.
+/// - `min_count` (1), `final`, `at_step`, `before_step`: only in `required`. They demand at least
+///   this many matching calls; the trajectory's last call; exactly this step, counted from 0; a
+///   step below this one. With `min_count`, every counted call must be at that position.
 ///
 /// Patterns are in the syntax of the `regex` crate: they take linear time, so look-around and
 /// back-references are refused. A value longer than `tools.max_value_size` (16 KiB) is cut when it

@@ -19,10 +19,10 @@ use crate::extract::Trajectory;
 /// Do the expected calls, with their parameters, occur in this order?
 ///
 /// # What it checks
-/// Whether the expected calls are a subsequence of the calls that were made: each in its turn, with
-/// anything in between. The score is 1 or 0. With `exact_match` the calls must be these and no
-/// others. Where `parameters` are given they must equal the call's arguments as JSON (1 = 1.0, true
-/// ≠ 1); where they are not, any arguments will do.
+/// The expected calls must be a subsequence of the calls that were made: each in its turn, with
+/// anything in between. The score is 1 or 0. With `exact_match` there must be no other calls.
+/// `parameters`, if given, must equal the call's arguments as JSON (1 = 1.0, true ≠ 1); without
+/// them, any arguments will do.
 ///
 /// # Why
 /// Some orders allow no partial credit: a transfer without the authentication before it is wrong,
@@ -39,8 +39,8 @@ use crate::extract::Trajectory;
 /// Calls `edit, search` score 0: `edit` was not called after `search`.
 ///
 /// # Parameters
-/// - `expected_tools`: entries of `tool_name` and, optionally, `parameters`. Null is left out, also
-///   in the fields that the reference exports beside these. Empty: the score is 1 (with
+/// - `expected_tools`: entries of `tool_name` and, optionally, `parameters`. A null counts as
+///   absent, also in further fields that the reference exports. Empty: the score is 1 (with
 ///   `exact_match`: 1 if nothing was called); loads with a warning.
 /// - `exact_match` (false): no other calls.
 ///

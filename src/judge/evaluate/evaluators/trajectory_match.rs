@@ -28,12 +28,12 @@ use crate::extract::Trajectory;
 /// Expected calls are paired with calls that were made, each with one of its own: as many as
 /// possible, in order or in any order. The score follows from the number of pairs M, of expected
 /// calls n, and of calls made m. Where calls overlap in time, the best order that their times allow
-/// counts, and it is found exactly; where dozens overlap and it takes too long to find, a verdict
-/// is given only if no other order could change it.
+/// counts. Where dozens overlap and that order takes too long to find, a verdict is given only if
+/// no other order could change it.
 ///
 /// # Why
-/// A reference is data: a good run, or an entry of an evaluation set. Each framework has a score of
-/// its own for it; here they are one family, and a preset gives the very numbers of each.
+/// A reference is data: a good run, or an entry of an evaluation set. Each framework has its own
+/// score for it; here they form one family, and a preset gives the same numbers as the framework.
 ///
 /// # Example
 /// ```yaml
@@ -47,8 +47,8 @@ use crate::extract::Trajectory;
 ///
 /// # Parameters
 /// - `expected`: the calls, each a name or a map with `name` and `args`; names are exact, `args`
-///   must be there and equal as JSON. Null is left out, also in the fields that ADK exports beside
-///   these. Empty: loads with a warning.
+///   must be present and equal as JSON. A null counts as absent, also in further fields that ADK
+///   exports. Empty: loads with a warning.
 /// - `score`, or else `preset`: exactly one of the two.
 ///
 /// | `score` | pairs | value |
@@ -72,8 +72,8 @@ use crate::extract::Trajectory;
 ///   `azure_f1`; without failed calls `pydantic_exact`, `pydantic_in_order` (f1 in order) and
 ///   `pydantic_any_order` (f1); with exact arguments `adk_exact`, `adk_in_order`, `adk_any_order`
 ///   (a superset), `agentevals_strict`, `agentevals_unordered`, `agentevals_subset` and
-///   `agentevals_superset`. All take calls in the order of their starts, but `agentevals_strict`
-///   those of one model reply in any order.
+///   `agentevals_superset`. All presets order calls by their starts, except that
+///   `agentevals_strict` accepts the calls of one model reply in any order.
 ///
 /// The graded scores (`precision`, `recall`, `f1`, `lcs_ratio`, `edit`) are 1 if nothing was
 /// expected and nothing called, and 0 if only one of the two is empty.
@@ -86,8 +86,8 @@ use crate::extract::Trajectory;
 ///
 /// # When the trace was cut short
 /// `in_order`, `superset`, `recall` and `lcs_ratio` can only grow. `exact`, `any_order` and
-/// `subset` fail once a call is left over; `precision`, `f1` and `edit` fail once so many are that
-/// the threshold is out of reach.
+/// `subset` fail once a call is left over; `precision`, `f1` and `edit` fail once so many calls are
+/// left over that the threshold is out of reach.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct TrajectoryMatch {
@@ -152,7 +152,7 @@ struct Counted {
     fits: Vec<Vec<Tri>>,
     /// Some of the others may count too, or some of these not.
     is_open: bool,
-    /// By call: its place among the others matters, and is not known.
+    /// True for each call whose position matters and is unknown.
     is_unplaced: Vec<bool>,
 }
 

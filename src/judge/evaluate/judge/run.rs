@@ -1,5 +1,5 @@
-//! Judges one run by the registered criteria, by the case of an example file that it belongs
-//! to, and by the expectations that it carries itself. Does not know where these were written.
+//! Judges one run by the registered criteria, by the case of an example file that it belongs to,
+//! and by the expectations that it carries itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::extract::Trajectory;
 /// Expectations of single runs, beside the criteria.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expectations {
-    /// Which expectations runs may carry themselves.
+    /// The expectations that runs may carry themselves.
     pub from_spans: FromSpans,
     /// Most bytes of expectations that one span may carry.
     pub max_size: usize,

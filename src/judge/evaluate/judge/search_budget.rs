@@ -1,6 +1,6 @@
-//! The work that the judgement of one trace, or of one question, may spend on searching texts
-//! with patterns: evaluations take from it in their order, and those for which too little is left
-//! cannot decide. Knows no single evaluator.
+//! The work that the judgement of one trace, or of one question, may spend on searching texts with
+//! patterns: evaluations take from it in their order, and those for which too little is left cannot
+//! decide.
 
 use crate::evaluate::comparison::captured::MAX_SEARCH;
 use crate::evaluate::comparison::score::Score;

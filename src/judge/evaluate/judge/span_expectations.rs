@@ -32,13 +32,13 @@ const MAX_SHOWN: usize = 64;
 /// Most mistakes that an error message lists.
 const MAX_MISTAKES: usize = 5;
 
-/// Which expectations runs may carry themselves (`expectations.from_spans`).
+/// The expectations that runs may carry themselves (`expectations.from_spans`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FromSpans {
     /// Nothing.
     Off,
-    /// Which registered criteria apply, whatever their selectors (`spanscore.criteria`).
+    /// Registered criteria that apply whatever their selectors (`spanscore.criteria`).
     #[default]
     NamesOnly,
     /// That, and an expectation of their own (`spanscore.expect`).

@@ -1,5 +1,4 @@
-//! A call that is expected, as data: its exact name and, if they matter, its arguments. Knows
-//! neither calls nor how many of them must match.
+//! A call that is expected, as data: its exact name and, if they matter, its arguments.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! The scores of a match with a reference, the value that a number of pairs has in each, and
-//! the presets that give the numbers of other tools. Knows no calls.
+//! The scores of a match with a reference, the value that a number of pairs has in each, and the
+//! presets that give the numbers of other tools.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::evaluate::comparison::order::Concurrency;
 use crate::evaluate::comparison::score::all_or_nothing;
 
-/// How the value follows from the pairs.
+/// Formulas from the pairs to the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MatchScore {
@@ -31,7 +31,7 @@ pub enum MatchScore {
     F1,
     /// The longest common subsequence, as a share of the expected calls.
     LcsRatio,
-    /// How few changes turn one list into the other.
+    /// The fewest changes that turn one list into the other.
     Edit,
 }
 
@@ -126,7 +126,7 @@ impl Preset {
         PRESETS[self.0].0
     }
 
-    /// Whether its package refuses an empty list of expected calls.
+    /// Returns true if its package refuses an empty list of expected calls.
     pub(crate) fn refuses_nothing(self) -> bool {
         self.as_str().starts_with("azure")
     }

@@ -1,5 +1,5 @@
-//! The types of evaluators' parameters: names, patterns, patterns over calls, and rules. They
-//! check themselves when they are read. Knows no single evaluator.
+//! The types of evaluators' parameters: names, patterns, patterns over calls, and rules. They check
+//! themselves when they are read.
 
 pub(super) mod call_pattern;
 pub(super) mod condition;

@@ -1,5 +1,4 @@
 //! A list of tool names, interned when it is loaded so that judging compares small integers.
-//! Knows neither calls nor evaluators.
 
 use std::fmt;
 
@@ -39,7 +38,7 @@ impl Names {
         &self.ids
     }
 
-    /// How many distinct names there are; every id is less than that.
+    /// Number of distinct names; every id is less than that.
     pub(crate) fn n_distinct(&self) -> usize {
         self.index.len()
     }

@@ -1,6 +1,5 @@
 //! Reads fields that may be left out. One of ours needs a value once it is written: a null would
 //! silently expect nothing. One that a reference's export writes and we do not judge must be null.
-//! Knows no field.
 
 use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer};

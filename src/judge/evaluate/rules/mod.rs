@@ -1,5 +1,5 @@
-//! Judges single rules and limits over calls: which calls a rule requires something of, and
-//! which of them break it. Knows single rules, not the score that they make together.
+//! Judges single rules and limits over calls: which calls a rule requires something of, and which
+//! of them break it.
 
 pub(super) mod activations;
 pub(super) mod effort;

@@ -20,7 +20,7 @@ pub(crate) struct PairRequirement {
     pub(crate) overlap: Overlap,
 }
 
-/// Where the partner is looked for.
+/// The direction in which a partner is searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     Anywhere,
@@ -41,7 +41,7 @@ pub(crate) enum Between {
 
 /// Two kinds of calls, and what they agree on.
 pub(crate) struct Pair<'p, 'v> {
-    /// How each call fits the first kind, and the second.
+    /// Fit of each call to the first kind, and to the second.
     pub(crate) fits: [&'p [Tri]; 2],
     pub(crate) values: &'p ReadPaths<'v>,
     pub(crate) agreement: &'p SharedValues,
@@ -144,7 +144,7 @@ impl Pair<'_, '_> {
         answers
     }
 
-    /// Could a call whose time is not known be a partner, or get in between?
+    /// Returns true if a call whose time is unknown could be a partner, or get in between.
     fn has_unplaced(&self, question: PairRequirement, intervals: &Intervals) -> bool {
         let [a, b] = self.fits;
         let matters =
@@ -161,7 +161,7 @@ struct Asked<'p, 'v> {
     question: PairRequirement,
     intervals: &'p Intervals,
     near: Near,
-    /// Does what is not known count: of partners, of calls that come in between?
+    /// True if unknown fits count: of partners, of calls that come in between.
     counts_unknown: [bool; 2],
     partners: Vec<usize>,
     is_partner: Vec<bool>,
@@ -219,7 +219,8 @@ impl<'p, 'v> Asked<'p, 'v> {
         }
     }
 
-    /// Does call `x` of the kind that asks agree with another, of its own kind or of the other?
+    /// Says whether call `x` of the kind that asks agrees with another call, of its own kind or of
+    /// the other.
     fn agrees(&self, x: usize, other: usize, is_own_kind: bool) -> bool {
         let own_side = usize::from(self.question.of_b);
         let other_side = if is_own_kind { own_side } else { 1 - own_side };
@@ -275,7 +276,7 @@ impl<'p, 'v> Asked<'p, 'v> {
         between.min_by_key(|&z| (self.intervals.start[z], z))
     }
 
-    /// Does the call keep the rule?
+    /// Says whether the call keeps the rule.
     fn kept(&self, x: usize) -> Tri {
         let is_anywhere = self.question.place == Direction::Anywhere;
         let has_partner = if is_anywhere {
@@ -302,7 +303,7 @@ impl<'p, 'v> Asked<'p, 'v> {
         }
     }
 
-    /// Would a call before all others keep the rule?
+    /// Returns true if a call before all others would keep the rule.
     fn wants_earlier(&self, x: usize) -> bool {
         self.question.place == Direction::Before
             && !self.question.bars
@@ -331,7 +332,7 @@ impl<'p, 'v> Asked<'p, 'v> {
         }
     }
 
-    /// Why no partner comes after `x` for certain.
+    /// The reason why no partner comes after `x` for certain.
     fn lack(&self, x: usize) -> Lack {
         let is_next_only = self.question.between == Between::Nothing;
         if let Some(y) = self.first_after(x, self.partners(x, self.near)) {

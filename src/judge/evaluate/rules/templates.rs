@@ -1,5 +1,5 @@
-//! The meaning of each template about two kinds of calls: which of them asks, on which side,
-//! for what. Knows no calls.
+//! The meaning of each template about two kinds of calls: which of them asks, on which side, for
+//! what.
 
 use super::pairs::{Between, Direction, PairRequirement};
 use crate::evaluate::parameters::rule::{Overlap, Rule};
@@ -48,7 +48,7 @@ pub(crate) fn questions(rule: &Rule) -> Vec<PairRequirement> {
     }
 }
 
-/// Is the rule broken by every run in which such a call is made, since its two kinds are one? None
+/// Returns true if every run with such a call breaks the rule, since its two kinds are one. None
 /// comes before the first call of a kind or after its last.
 pub(crate) fn is_never_kept(rule: &Rule) -> bool {
     let shape = rule.shape();

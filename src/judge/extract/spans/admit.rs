@@ -1,5 +1,5 @@
 //! Admits a span that arrives: classifies it and prunes it by its class, with one view of its
-//! attributes. Knows neither its trace nor what becomes of it.
+//! attributes.
 
 use otlp::span::{KeptAttributesBuilder, Span, SpanClass};
 

@@ -1,6 +1,5 @@
-//! What a convention is: how it recognises a tool call, an agent run and a model call, where
+//! The parts of a convention: how it recognises a tool call, an agent run and a model call, where
 //! it keeps the parts of a call, and its optional hooks for whatever a single span does not show.
-//! Knows no convention by name.
 
 use std::borrow::Cow;
 
@@ -20,13 +19,13 @@ pub(crate) type SpanIdx = usize;
 /// Each lives in a file of its own, named like it, or is a row of `look_alikes`.
 #[derive(Debug)]
 pub(crate) struct Convention {
-    /// Its file or row, and the word in `ToolCall::convention`.
+    /// The file or row, and the word in `ToolCall::convention`.
     pub(crate) name: &'static str,
-    /// It recognises no span without one of these attributes …
+    /// Recognises no span without one of these attributes …
     pub(crate) marks: KeyBits,
     /// … unless the span's name begins with one of these.
     pub(crate) span_names: &'static [&'static str],
-    /// It recognises log records.
+    /// True if it recognises log records.
     pub(crate) of_records: bool,
     /// Instrumentations of several authors write by it: what one of them captures of a call says
     /// nothing about another.
@@ -55,7 +54,7 @@ pub(crate) struct Convention {
     pub(crate) cross_trace: Option<CrossTrace>,
 }
 
-/// What a convention recognises a span as.
+/// The roles that a convention recognises in a span.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct OwnRoles {
     pub(crate) call: bool,
@@ -72,7 +71,7 @@ pub(crate) type AgentName = for<'a> fn(&View<'a>) -> Option<Cow<'a, str>>;
 pub(crate) struct Kinds {
     /// The attribute that names the kind.
     pub(crate) kind: Option<KeyId>,
-    /// Its words for a tool call, an agent run and a model call, in any case.
+    /// The words for a tool call, an agent run and a model call, in any case.
     pub(crate) tool: &'static [&'static str],
     pub(crate) agent: &'static [&'static str],
     pub(crate) model: &'static [&'static str],
@@ -139,7 +138,7 @@ pub(crate) struct RecognisedSpan<'a> {
 /// Spans that hand around the arguments and results of calls that other traces made.
 #[derive(Debug)]
 pub(crate) struct CrossTrace {
-    /// Is a span of this name such a span?
+    /// Returns true for the name of such a span.
     pub(crate) carries: fn(&str) -> bool,
     /// The parts of calls in such a span, by call id. The number is the most bytes kept of a value.
     pub(crate) parts: fn(&Span, usize) -> Vec<(String, CallPart)>,
@@ -204,7 +203,7 @@ impl Convention {
         }
     }
 
-    /// Is the span an agent's run? One without a name is none.
+    /// Returns true if the span is an agent's run. One without a name is none.
     pub(crate) fn is_agent_run(&self, span: &View<'_>) -> bool {
         self.roles.is_none_or(|roles| roles(span).agent_run) && self.agent_run(span).is_some()
     }

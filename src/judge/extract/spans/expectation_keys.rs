@@ -1,5 +1,4 @@
-//! The attributes in which a run may state how it wants to be judged. Knows their keys; does
-//! not read their values.
+//! The attributes in which a run may state how it wants to be judged.
 
 use otlp::span::{Keep, KeyId, KeySet};
 
@@ -10,12 +9,12 @@ pub const CRITERIA: &str = "spanscore.criteria";
 /// The attribute that holds an expectation of its own: the JSON of an `evaluate` block.
 pub const EXPECT: &str = "spanscore.expect";
 
-/// How much a run may say about its own judgement.
+/// Limits on what a run may say about its own judgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SpanExpectationPolicy {
-    /// Is [`CRITERIA`] read?
+    /// True if [`CRITERIA`] is read.
     pub criteria: bool,
-    /// Is [`EXPECT`] read?
+    /// True if [`EXPECT`] is read.
     pub expect: bool,
     /// Most bytes of both that are kept of one span.
     pub max_size: usize,

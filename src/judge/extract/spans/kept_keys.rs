@@ -1,4 +1,4 @@
-//! Which attributes, events and log records the scan must keep: the built-in table, the
+//! The attributes, events and log records that the scan must keep: the built-in table, the
 //! settings' own names, and whatever selectors and scores read.
 
 use otlp::span::{Keep, KeySet, WantedBody};
@@ -10,7 +10,7 @@ use crate::extract::settings::Tools;
 
 /// The keys to keep: the built-in ones, then those that the settings name, then `extra` (what
 /// selectors read and scores copy). With `previous` every key of that set keeps its id, so that
-/// spans taken in under it can still be read.
+/// spans scanned under it can still be read.
 pub fn kept_keys<'a>(
     tools: &Tools,
     extra: impl IntoIterator<Item = &'a str>,

@@ -1,5 +1,4 @@
 //! Sets of built-in keys as bits, so that asking for an absent key costs almost nothing.
-//! Knows no key.
 
 use otlp::span::{IndexedAttributes, KeyId};
 

@@ -1,5 +1,5 @@
-//! The attributes and events that extraction reads, as one visible table: what the scan keeps
-//! of a span. Knows how keys are spelled and what class of value each holds; knows no convention.
+//! The attributes and events that extraction reads, as one visible table: what the scan keeps of a
+//! span.
 
 use otlp::span::{Keep, KeyId, KeyRule};
 
@@ -251,7 +251,7 @@ keys! {
     UPDATE_ID = "judgment.update_id" Value Field,
 }
 
-/// How many keys are built in.
+/// Number of built-in keys.
 pub(super) const N_BUILT_IN: usize = RULES.len();
 const _: () = assert!(
     N_BUILT_IN <= KeyBits::CAPACITY,
@@ -321,7 +321,7 @@ pub(super) fn usage_keys() -> impl Iterator<Item = &'static str> {
     rows.map(|rule| rule.key)
 }
 
-/// Is it one of [`PAYLOADS`]?
+/// Returns true for one of [`PAYLOADS`].
 pub(super) fn is_payload(key: KeyId) -> bool {
     PAYLOADS.contains(key)
 }
@@ -435,7 +435,7 @@ pub(super) const METADATA_AGENT: &str = "lc_agent_name";
 pub(super) const METADATA_NODE: &str = "langgraph_node";
 pub(super) const METADATA_STEP: &str = "langgraph_step";
 
-/// Where a model's reply lies.
+/// Keys of a model's reply.
 pub(super) const REPLIES: &[KeyId] = &[
     OUTPUT_MESSAGES,
     AI_TOOL_CALLS,
@@ -455,7 +455,7 @@ pub(super) const REPLIES: &[KeyId] = &[
     LOG_BODY,
 ];
 
-/// Where the number of tokens lies that a model read.
+/// Keys of the number of tokens that a model read.
 pub(super) const INPUT_TOKENS: &[KeyId] = &[
     INPUT_USAGE,
     PROMPT_USAGE,
@@ -465,7 +465,7 @@ pub(super) const INPUT_TOKENS: &[KeyId] = &[
     AI_PROMPT_USAGE,
 ];
 
-/// Where the number of tokens lies that a model wrote.
+/// Keys of the number of tokens that a model wrote.
 pub(super) const OUTPUT_TOKENS: &[KeyId] = &[
     OUTPUT_USAGE,
     COMPLETION_USAGE,

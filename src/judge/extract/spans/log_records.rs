@@ -1,6 +1,6 @@
 //! Finds the trace with which a log record is held: a reported tool call joins the trace that
 //! stands for its prompt or session, so that one machine holds, judges and forgets it; the messages
-//! of a model join the trace that the record names. Does not know how records are encoded.
+//! of a model join the trace that the record names.
 
 use otlp::span::{KeptAttributesBuilder, LogRecord, SpanId, TraceId, Value, WantedBody};
 use serde_json::Value as Json;
@@ -55,7 +55,7 @@ pub fn trace_of_record(record: &LogRecord) -> Option<TraceId> {
     }
 }
 
-/// Does this record hold messages of a model? Any other record reports a call.
+/// Returns true if this record holds messages of a model. Any other record reports a call.
 pub(crate) fn holds_messages(record: &LogRecord) -> bool {
     is_message_event(record.name())
 }

@@ -1,7 +1,6 @@
-//! What a single span says: its attributes under the keys of the table, and what a convention
-//! makes of them. Knows nothing of the other spans of its trace, except that a convention may bring
-//! hooks which the trace calls. From the bottom up: key bits, keys, view, messages, convention,
-//! the conventions, log records, the recogniser that asks them all, and the admission of a span.
+//! Reads a single span: its attributes under the keys of the table, and what a convention makes of
+//! them. From the bottom up: key bits, keys, view, messages, convention, the conventions, log
+//! records, the recogniser that asks them all, and the admission of a span.
 
 pub(crate) mod key_bits;
 pub(crate) mod keys;

@@ -1,6 +1,5 @@
-//! A model's span, or a log record with its messages: the calls that its reply asks for, and
-//! the tool results that its request repeats. Knows under which keys messages lie; leaves reading
-//! their JSON to `values`.
+//! A model's span, or a log record with its messages: the calls that its reply asks for, and the
+//! tool results that its request repeats.
 
 use hashbrown::HashMap;
 use otlp::span::{KeyId, Value};
@@ -108,12 +107,12 @@ fn read_reply(text: &str, max_size: usize) -> Announcement {
     }
 }
 
-/// Does the text begin like the `repr` of a list of messages?
+/// Returns true if the text begins like the `repr` of a list of messages.
 fn is_python_list(text: &str) -> bool {
     text.starts_with("[{'")
 }
 
-/// Did the scan not keep the reply under this key whole?
+/// Returns true if the scan did not keep the whole reply under this key.
 fn is_lost(span: &View<'_>, key: KeyId) -> bool {
     let lost = Value::Int(key.0.into());
     span.has(keys::LOST_REPLY)
@@ -122,7 +121,8 @@ fn is_lost(span: &View<'_>, key: KeyId) -> bool {
             .any(|attribute| attribute.key == keys::LOST_REPLY && attribute.value == lost)
 }
 
-/// Did the SDK drop attributes or events, among which parts of the reply may have been?
+/// Returns true if the SDK dropped attributes or events, among which parts of the reply may have
+/// been.
 fn is_torn(span: &View<'_>) -> bool {
     span.has(keys::LOST_REPLY)
         && span

@@ -30,7 +30,7 @@ pub struct Recogniser {
     /// Attributes that selectors read and scores copy.
     readable: Vec<(KeyId, Arc<str>)>,
     expectation_keys: ExpectationKeys,
-    /// Are the tokens of models read?
+    /// True if the tokens of models are read.
     pub(crate) reads_usage: bool,
     /// Counts the changes of `tools`, so that the note of an earlier recogniser is known to be
     /// stale; 0 once it cannot count any further.
@@ -83,7 +83,7 @@ pub(crate) enum ConventionRef<'a> {
     Custom(&'a CompiledConvention),
 }
 
-/// Where the parts of a call are found.
+/// The source of the parts of a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum CallSource<'a> {
     BuiltIn(ConventionId),
@@ -94,7 +94,7 @@ pub(crate) enum CallSource<'a> {
 
 impl Recogniser {
     /// Compiled from the settings, with the attributes that selectors read and scores copy. Every
-    /// key of `previous` keeps its id, so that spans taken in under it can still be read.
+    /// key of `previous` keeps its id, so that spans scanned under it can still be read.
     pub fn new<'a>(
         tools: &Tools,
         readable: impl IntoIterator<Item = &'a str>,
@@ -189,12 +189,12 @@ impl Recogniser {
         self.expectation_keys
     }
 
-    /// Was the span scanned before a reload since which more is read of calls?
+    /// Returns true if the span was scanned before a reload that made calls read more.
     pub(crate) fn reads_more_than_is_kept(&self, note: Recognition) -> bool {
         (1..self.kept_since.version).contains(&note.recogniser_version)
     }
 
-    /// Does `tools.ignore` name this tool?
+    /// Returns true if `tools.ignore` names this tool.
     pub(crate) fn ignores(&self, name: &str) -> bool {
         self.ignored.contains(name)
     }
@@ -447,8 +447,8 @@ impl Recogniser {
     }
 }
 
-/// Is it a score of ours, and nothing else? Whatever its scope says, a span that a convention
-/// recognises is judged.
+/// Returns true for a score of ours that is nothing else. Whatever its scope says, a span that a
+/// convention recognises is judged.
 pub fn is_own_score(span: &Span, class: SpanClass) -> bool {
     span.scope == ScopeHash::OWN
         && !(class.tool_call || class.agent_run || class.model)

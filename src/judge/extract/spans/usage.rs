@@ -10,7 +10,7 @@ use super::view::View;
 pub(crate) struct Usage {
     /// Read and written, as far as that was recorded.
     pub(crate) tokens: [u64; 2],
-    /// Was all of it recorded?
+    /// True if all of it was recorded.
     pub(crate) is_whole: [bool; 2],
 }
 
@@ -21,7 +21,7 @@ impl Usage {
         is_whole: [false; 2],
     };
 
-    /// What a span records; `None` if it names neither side.
+    /// The usage that a span records; `None` if it names neither side.
     pub(crate) fn of(span: &View<'_>) -> Option<Self> {
         if !span.has_any(keys::USAGE) {
             return None;

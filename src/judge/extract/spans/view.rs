@@ -47,7 +47,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Is it a log record?
+    /// Returns true for a log record.
     pub(crate) fn is_record(&self) -> bool {
         self.is_record
     }
@@ -70,7 +70,7 @@ impl<'a> View<'a> {
         self.present().intersects(keys)
     }
 
-    /// Does an attribute give the span a kind, in any convention?
+    /// Returns true if an attribute gives the span a kind, in any convention.
     pub(crate) fn names_kind(&self) -> bool {
         self.has_any(keys::OWN_KINDS)
             || self.has_any(keys::KINDS)
@@ -160,7 +160,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Is the attribute this word, in any case and with or without quotes around it?
+    /// Returns true if the attribute is this word, in any case and with or without quotes around
+    /// it.
     pub(crate) fn is(&self, key: KeyId, word: &str) -> bool {
         self.has(key) && self.str(key).is_some_and(|text| is_word(text, word))
     }
@@ -173,13 +174,13 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Does the attribute say `false`, as a boolean or as text?
+    /// Returns true if the attribute is `false`, as a boolean or as text.
     pub(crate) fn is_false(&self, key: KeyId) -> bool {
         self.is(key, "false") || self.get(key) == Some(Value::Bool(false))
     }
 }
 
-/// Is a text this word, in any case and with or without quotes around it?
+/// Returns true if the text is this word, in any case and with or without quotes around it.
 pub(crate) fn is_word(text: &str, word: &str) -> bool {
     let is_quoted = text.len() > word.len();
     let text = if is_quoted { text.trim_matches('"') } else { text };

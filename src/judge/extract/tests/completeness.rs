@@ -1,4 +1,4 @@
-//! Whether a trace may be incomplete, and traces of hostile shape.
+//! Traces that may be incomplete, and traces of hostile shape.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,4 @@
-//! Whether two reports are of one call, by id, name and arguments. Does not know where in the
-//! trace the reports stand, nor when they were made.
+//! Decides whether two reports are of one call, by id, name and arguments.
 
 use serde_json::Value as Json;
 
@@ -15,9 +14,9 @@ pub(crate) struct CallReport<'a> {
 }
 
 impl CallReport<'_> {
-    /// Could both be reports of one call? They have one id, or one of them has none and both have
-    /// one name; and no part of one contradicts the other. Ids are reused, so an equal id alone
-    /// proves nothing.
+    /// Returns true if both could be reports of one call. They have one id, or one of them has none
+    /// and both have one name; and no part of one contradicts the other. Ids are reused, so an
+    /// equal id alone proves nothing.
     pub(crate) fn agrees_with(&self, other: &CallReport<'_>) -> bool {
         let is_known_same = match (self.call_id, other.call_id) {
             (Some(id), Some(other_id)) => id == other_id,
@@ -31,7 +30,7 @@ impl CallReport<'_> {
     }
 }
 
-/// Do the arguments show that these are two calls? Absent ones and cut ones do not.
+/// Returns true if the arguments show that these are two calls. Absent ones and cut ones do not.
 pub(crate) fn args_differ(one: Option<&Payload>, other: Option<&Payload>) -> bool {
     let (Some(one), Some(other)) = (one, other) else {
         return false;

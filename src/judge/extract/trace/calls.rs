@@ -139,7 +139,7 @@ struct Duplicate {
     draft: Draft,
 }
 
-/// Did the SDK drop attributes or events of the span?
+/// Returns true if the SDK dropped attributes or events of the span.
 fn is_torn(span: &Span) -> bool {
     span.kept.keys().any(|key| key == keys::LOST_REQUEST)
 }
@@ -195,8 +195,8 @@ fn fold(roles: &SpanRoles<'_>, recogniser: &Recogniser, interner: &mut Interner)
     }
 }
 
-/// Is each of these drafts seen to be a call of its own without a table? Most traces have few calls
-/// and no call twice.
+/// Returns true if each draft is a call of its own, as far as can be seen without a table. Most
+/// traces have few calls and no call twice.
 fn are_distinct(roles: &SpanRoles<'_>, drafts: &[Draft]) -> bool {
     let is_folded = |draft: &Draft| {
         let excluded = roles.roles[draft.span].excluded;

@@ -1,6 +1,5 @@
-//! Whether arguments and results are captured at all where a call was recorded: they are if
-//! other calls that the same instrumentation recorded carry theirs. Does not know what a part
-//! holds.
+//! Decides whether arguments and results are captured at all where a call was recorded: they are if
+//! other calls that the same instrumentation recorded carry theirs.
 
 use std::hash::Hash;
 
@@ -34,7 +33,7 @@ impl<'a> CallRecorder<'a> {
     }
 }
 
-/// What each recorder captures.
+/// The parts of calls that each recorder captures.
 #[derive(Debug)]
 pub(crate) struct Capturing<R> {
     /// The recorder of the first call: most traces have no other, and need no table.
@@ -75,7 +74,7 @@ impl<R: Eq + Hash> Capturing<R> {
     }
 }
 
-/// Does the call lack a part?
+/// Returns true if the call lacks a part.
 pub(crate) fn lacks_part(call: &ToolCall) -> bool {
     call.args.is_none() || call.result.is_none()
 }

@@ -1,6 +1,6 @@
-//! The parts of calls that a trace holds for other traces: tool results that its models'
-//! requests repeat, for the traces whose models asked for them, and spans in which a framework
-//! hands arguments and results around. Does not know which trace made a call.
+//! The parts of calls that a trace holds for other traces: tool results that its models' requests
+//! repeat, for the traces whose models asked for them, and spans in which a framework hands
+//! arguments and results around.
 
 use std::sync::Arc;
 
@@ -73,8 +73,8 @@ pub fn cross_trace_results(trace: &Trace, recogniser: &Recogniser) -> Vec<CrossT
     results
 }
 
-/// Does a span of this name carry parts of calls? Then the parts that the calls of its own trace
-/// lack are in other traces.
+/// Returns true if a span of this name carries parts of calls. Then the parts that the calls of its
+/// own trace lack are in other traces.
 pub(crate) fn is_carrier(span_name: &str) -> bool {
     carrier(span_name).is_some()
 }

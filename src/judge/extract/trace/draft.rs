@@ -11,7 +11,7 @@ pub(crate) const UNNAMED: &str = "(unnamed)";
 /// Up to this many calls are compared pair by pair: building a table would cost more.
 pub(crate) const A_FEW: usize = 16;
 
-/// How many calls of one id are searched for another report of a call: only a sender that repeats
+/// Most calls of one id that are searched for another report of a call: only a sender that repeats
 /// its ids makes more.
 pub(crate) const MAX_TWINS: usize = 8;
 
@@ -24,12 +24,12 @@ pub(crate) struct Draft {
     pub(crate) owner: Owner,
     /// The call that it was made in.
     pub(crate) inside: Option<SpanIdx>,
-    /// How many turns of its owner had started before it.
+    /// Number of its owner's turns that had started before it.
     pub(crate) n_turns: usize,
     /// The name says little (a class): a better one replaces it.
     pub(crate) poorly_named: bool,
-    /// Its own span decides whether it failed, by an error or by the status OK.
+    /// The own span decides whether it failed, by an error or by the status OK.
     pub(crate) settled: bool,
-    /// When the last failed attempt within it ended.
+    /// End of the last failed attempt within it.
     pub(crate) failed_until: u64,
 }

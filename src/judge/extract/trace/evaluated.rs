@@ -1,4 +1,4 @@
-//! Which span of a trace is evaluated, its session, and whether the trace was cut short.
+//! Finds the evaluated span of a trace, its session, and whether the trace was cut short.
 
 use std::borrow::Cow;
 
@@ -37,7 +37,7 @@ pub(crate) fn is_cut_short(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
     }
 }
 
-/// Is a span missing above those that are here?
+/// Returns true if a span is missing above those that are here.
 fn shows_hole(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
     let has_ended = |span_idx: SpanIdx| {
         let (span, class) = &roles.spans[span_idx];
@@ -60,7 +60,7 @@ fn shows_hole(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
     roles.spans[top].0.parent_is_local() || !roles.runs.iter().any(|run| run.span == top)
 }
 
-/// Decides of each topmost span whether it is a top span: one without a parent, or one with a
+/// Decides for each topmost span whether it is a top span: one without a parent, or one with a
 /// remote parent and an agent's work in it.
 fn is_top_span(roles: &SpanRoles<'_>) -> impl Fn(SpanIdx) -> bool {
     let mut holds_agent = vec![false; roles.spans.len()];
@@ -82,8 +82,8 @@ fn is_top_span(roles: &SpanRoles<'_>) -> impl Fn(SpanIdx) -> bool {
     }
 }
 
-/// Did the first model request hold an answer, which an earlier turn of the session had got? `None`
-/// if no messages of it were captured.
+/// Returns true if the first model request held an answer that an earlier turn of the session had
+/// received. `None` if no messages of it were captured.
 pub(crate) fn continues_session(roles: &SpanRoles<'_>) -> Option<bool> {
     let models = || (0..roles.spans.len()).filter(|&span_idx| roles.recognised[span_idx].is_model);
     let repeats_answers = |span_idx: SpanIdx| roles.spans[span_idx].0.repeats_answers;

@@ -1,6 +1,5 @@
-//! What a run says about its own judgement, read from the evaluated span, those above it and
-//! its resource: the case that the run is one of, criteria to apply, an expectation. Does not know
-//! how any of it is judged.
+//! A run's statements about its own judgement, read from the evaluated span, those above it and its
+//! resource: the case that the run is one of, criteria to apply, an expectation.
 
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use crate::extract::spans::{Recogniser, SpanIdx};
 /// A run's own attributes about its judgement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExpectationAttributes {
-    /// The case it is one of: named by the nearest span from the evaluated one up, else by its
+    /// The run's test case: named by the nearest span from the evaluated one up, else by its
     /// resource.
     pub case_id: Option<Arc<str>>,
     /// Each different value of [`CRITERIA`](crate::extract::CRITERIA), from the evaluated span up,
@@ -25,8 +24,8 @@ pub struct ExpectationAttributes {
 }
 
 impl ExpectationAttributes {
-    /// Does the run ask for no judgement? A case's id alone does not ask: test harnesses put it on
-    /// traces of all kinds.
+    /// Returns true if the run asks for no judgement. A case's id alone does not ask: test
+    /// harnesses put it on traces of all kinds.
     pub fn is_empty(&self) -> bool {
         self.criteria.is_empty() && self.expect.is_empty()
     }

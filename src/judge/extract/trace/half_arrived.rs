@@ -15,11 +15,11 @@ use crate::extract::spans::log_records::holds_messages;
 pub struct HalfArrived {
     /// `service.name` of the half that arrived.
     pub service: Arc<str>,
-    /// What is missing.
+    /// The missing half.
     pub missing: MissingHalf,
 }
 
-/// What a trace lacks.
+/// The half that a trace lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingHalf {
     /// Log records with a model's messages arrived, and no span.
@@ -28,7 +28,7 @@ pub enum MissingHalf {
     Calls,
 }
 
-/// What is missing of a closed trace, if only half of it arrived. `has_calls` says whether any tool
+/// The missing half of a closed trace, if only one half arrived. `has_calls` says whether any tool
 /// call was found in it. A trace that a limit or a stop closed may not have ended yet.
 pub fn half_arrived(trace: &Trace, has_calls: bool) -> Option<HalfArrived> {
     if !matches!(
@@ -59,7 +59,7 @@ pub fn half_arrived(trace: &Trace, has_calls: bool) -> Option<HalfArrived> {
     })
 }
 
-/// Did the model's answer end with calls? Providers write `tool_calls`, `tool_use`,
+/// Returns true if the model's answer ended with calls. Providers write `tool_calls`, `tool_use`,
 /// `function_call`, alone or in a list.
 fn names_calls(span: &Span) -> bool {
     let reasons = span.get(keys::FINISH_REASONS);

@@ -1,5 +1,5 @@
-//! Which calls are transfers between agents, and so no tool calls. Asks whether an agent of
-//! the trace has the target's name: a bank's `transfer_to_savings` stays a call.
+//! Recognises calls that are transfers between agents, and so no tool calls. Asks whether an agent
+//! of the trace has the target's name: a bank's `transfer_to_savings` stays a call.
 
 use crate::extract::glob::glob_matches;
 use crate::extract::settings::Handoffs;
@@ -13,8 +13,8 @@ const TRANSFERS: &[&str] = &[
     "transfer_back_to_",
 ];
 
-/// Is a call of this name a transfer? Its span may say (`gen_ai.transfer.mode`). `is_agent` gets
-/// letters and digits, and is called only if nothing else decides.
+/// Returns true if a call of this name is a transfer. Its span may say (`gen_ai.transfer.mode`).
+/// `is_agent` gets letters and digits, and is called only if nothing else decides.
 pub(crate) fn is_handoff(
     name: &str,
     mode: Option<&str>,

@@ -13,7 +13,7 @@ const FEW: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct Interner {
     texts: Vec<Arc<str>>,
-    /// Those beyond the first few.
+    /// Symbols beyond the first few.
     by_text: HashMap<Arc<str>, Symbol>,
 }
 

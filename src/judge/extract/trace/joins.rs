@@ -1,6 +1,5 @@
-//! What other spans add to a call: the models' replies announce call ids, arguments and
-//! order, later requests repeat results. Completes the drafts of a trace's calls. Never invents a
-//! call.
+//! Completes a call from other spans: the models' replies announce call ids, arguments and order,
+//! later requests repeat results. Completes the drafts of a trace's calls. Never invents a call.
 
 use std::sync::Arc;
 
@@ -50,7 +49,7 @@ pub(crate) fn join(
     places
 }
 
-/// Does each draft share its id with another one? A result answers an id: of two calls that
+/// For each draft: true if another draft has the same id. A result answers an id: of two calls that
 /// succeeded with one id it may answer either.
 fn reused_ids(drafts: &[Draft]) -> Vec<bool> {
     let ids = || {
@@ -72,8 +71,8 @@ fn reused_ids(drafts: &[Draft]) -> Vec<bool> {
     drafts.iter().map(is_reused).collect()
 }
 
-/// Could no reply add anything? Checked before any reply is parsed; arguments are parsed only if
-/// they do not look like JSON's.
+/// Returns true if no reply could add anything. Checked before any reply is parsed; arguments are
+/// parsed only if they do not look like JSON's.
 fn is_complete(draft: &Draft) -> bool {
     let is_object = |args: &Payload| {
         args.text.starts_with("{\"") || &*args.text == "{}" || args.json().is_object()
@@ -377,12 +376,12 @@ impl Slot {
             && (by == MatchBy::Name || same_args(self.call.args.as_ref(), call.args.as_ref()))
     }
 
-    /// Is this another call than the one announced here?
+    /// Returns true if this is another call than the announced one.
     fn differs_from(&self, call: &AnnouncedCall) -> bool {
         self.call.name != call.name || args_differ(self.call.args.as_ref(), call.args.as_ref())
     }
 
-    /// Is it the announcement of this call, by id and name?
+    /// Returns true if this announces the call, by id and name.
     fn is_of_id(&self, draft: &Draft) -> bool {
         self.call.call_id.as_deref() == draft.call.call_id.as_deref()
             && (self.call.name == *draft.call.name || draft.poorly_named)

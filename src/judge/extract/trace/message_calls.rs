@@ -37,9 +37,9 @@ struct Reply {
 #[derive(Default)]
 struct Results {
     of_requests: RequestResults,
-    /// Those of runs that are recorded in one span.
+    /// Messages of runs that are recorded in one span.
     of_conversations: HashMap<String, Payload>,
-    /// Whether a call failed, where its result says so.
+    /// By call id: true if the result says that the call failed.
     failed: HashMap<String, bool>,
 }
 

@@ -1,6 +1,5 @@
-//! Derived from all spans of a trace together: roles, turns, calls in order, and how certain
-//! they are. Knows conventions only through their hooks. From the bottom up, each file
-//! builds on the ones before it.
+//! Derived from all spans of a trace together: roles, turns, calls in order, and how certain they
+//! are. From the bottom up, each file builds on the ones before it.
 
 pub(crate) mod interner;
 

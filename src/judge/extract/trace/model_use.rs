@@ -141,7 +141,7 @@ fn add_total(model_use: &mut ModelUse, total: Option<Usage>, is_certain: bool) {
     }
 }
 
-/// Does a model span lie in each run, its own span left out?
+/// For each run: true if a model span lies in it, its own span left out.
 fn runs_that_hold_models(roles: &SpanRoles<'_>) -> Vec<bool> {
     let mut holds_model = vec![false; roles.runs.len()];
     for (span, role) in roles.recognised.iter().zip(&roles.roles) {

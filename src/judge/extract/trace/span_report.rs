@@ -14,18 +14,18 @@ use super::span_roles::{Exclusion, SpanRoles};
 use crate::assemble::Trace;
 use crate::extract::spans::{Recogniser, SpanIdx};
 
-/// How one span was interpreted.
+/// The interpretation of one span.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpanReport {
     /// The span.
     pub span_id: SpanId,
-    /// Its name.
+    /// The name.
     pub name: Arc<str>,
-    /// How many spans of the trace lie above it.
+    /// Number of spans of the trace above it.
     pub depth: u32,
-    /// Its role in the trace.
+    /// The role in the trace.
     pub role: SpanRole,
-    /// How many log records with messages of a model were written in it.
+    /// Number of log records with a model's messages that were written in it.
     pub n_records: usize,
 }
 

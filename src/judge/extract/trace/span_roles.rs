@@ -1,6 +1,5 @@
-//! The role of each span in its trace: agent runs, tool calls folded to one entry each,
-//! outermost model spans, and what lies above each span. Knows the tree and what each span was
-//! recognised as; parses no value but the arguments of a call within a call.
+//! The role of each span in its trace: agent runs, tool calls folded to one entry each, outermost
+//! model spans, and what lies above each span.
 
 use std::borrow::Cow;
 
@@ -24,22 +23,22 @@ use crate::extract::values::{Conversation, payload};
 /// The roles of a trace's spans; `recognised` and `roles` are indexed by span.
 pub(crate) struct SpanRoles<'a> {
     pub(crate) spans: &'a [(Span, SpanClass)],
-    /// What each span is on its own; calls that do not count are taken out.
+    /// The recognised role of each span on its own, without calls that do not count.
     pub(crate) recognised: Vec<RecognisedSpan<'a>>,
-    /// What each span is in its trace.
+    /// The role of each span in its trace.
     pub(crate) roles: Vec<Role<'a>>,
     /// The built-in keys that any of the spans has.
     pub(crate) present: KeyBits,
     pub(crate) tree: Tree,
     /// Log records with messages of the models.
     pub(crate) records: Vec<View<'a>>,
-    /// Those of them that were written in a span, in order.
+    /// Records that were written in a span, in order.
     pub(crate) records_of: HashMap<SpanIdx, Vec<View<'a>>>,
     /// The agent whose turn a span belongs to, where one run has turns of several agents.
     turn_agents: HashMap<SpanIdx, &'a str>,
     /// Agent runs in the order of their starts; directly nested ones of one name are one.
     pub(crate) runs: Vec<RunSpan<'a>>,
-    /// Was any span a tool call by its marks, counted or not?
+    /// True if any span was a tool call by its marks, counted or not.
     pub(crate) has_tool_spans: bool,
 }
 
@@ -50,7 +49,7 @@ pub(crate) struct Role<'a> {
     pub(crate) convention: &'a str,
     /// The convention that recognised it as an agent's run, even if it turned out to be none.
     run_convention: Option<ConventionId>,
-    /// Why a tool span is no call of its own.
+    /// The reason why a tool span is no call of its own.
     pub(crate) excluded: Option<Exclusion>,
     /// The run that this span starts or continues.
     pub(crate) own_run: Option<RunIdx>,
@@ -72,7 +71,7 @@ struct Above {
     model: Option<SpanIdx>,
 }
 
-/// How many siblings of a model's span are searched for another report of its call.
+/// Most siblings of a model's span that are searched for another report of its call.
 const MAX_SIBLINGS: usize = 16;
 
 /// A position in `SpanRoles::runs`.
@@ -85,14 +84,14 @@ pub(crate) struct RunSpan<'a> {
     pub(crate) parent: Option<RunIdx>,
 }
 
-/// Why a tool span is no call of its own.
+/// The reason why a tool span is no call of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exclusion {
-    /// It is the same call as the one of this span.
+    /// Reports the same call as this span.
     Folded(SpanIdx),
     /// `tools.ignore` names it.
     Ignored,
-    /// It hands control to another agent.
+    /// Hands control to another agent.
     Handoff,
     /// The framework made it up.
     Synthesized,
@@ -253,7 +252,7 @@ impl<'a> SpanRoles<'a> {
         }
     }
 
-    /// What lies above the children of a span.
+    /// The spans above the children of a span.
     fn above_child_of(&self, parent: SpanIdx) -> Above {
         let role = &self.roles[parent];
         let is_call = self.recognised[parent].call.is_some();
@@ -297,7 +296,7 @@ impl<'a> SpanRoles<'a> {
         twin
     }
 
-    /// Do the replies of two models name calls by id, and none that both name?
+    /// Returns true if the replies of two models name calls by id, and no call in common.
     fn ask_for_other_calls(&self, models: [SpanIdx; 2], max_size: usize) -> bool {
         let [one, other] = models.map(|model| {
             let reply = model_messages::announcement(&self.recognised[model].view, max_size);
@@ -419,7 +418,7 @@ impl<'a> SpanRoles<'a> {
         run
     }
 
-    /// Does each run have calls of tools or models that lie in no run within it?
+    /// For each run: true if it has calls of tools or models that lie in no run within it.
     pub(crate) fn runs_with_work(&self) -> Vec<bool> {
         let mut has_own = vec![false; self.runs.len()];
         for (span, role) in self.recognised.iter().zip(&self.roles) {
@@ -450,7 +449,7 @@ impl<'a> SpanRoles<'a> {
             .collect()
     }
 
-    /// Do the settings exclude a call of this name, as ignored or as a transfer?
+    /// Returns true if the settings exclude a call of this name, as ignored or as a transfer.
     pub(crate) fn excludes(&self, name: &str, recogniser: &Recogniser) -> bool {
         let is_agent = |name: &str| {
             self.agent_names(self.runs.iter().map(|run| &*run.name))
@@ -460,7 +459,7 @@ impl<'a> SpanRoles<'a> {
         recogniser.ignores(name) || handoffs::is_handoff(name, None, handoffs, is_agent)
     }
 
-    /// Is it a model span within another?
+    /// Returns true for a model span within another.
     pub(crate) fn is_inner_model(&self, span_idx: SpanIdx) -> bool {
         self.recognised[span_idx].is_model && self.roles[span_idx].model_of != Some(span_idx)
     }
@@ -479,7 +478,7 @@ impl<'a> SpanRoles<'a> {
 /// say.
 type KnownCalls<'a> = HashMap<SpanIdx, KnownCall<'a>>;
 
-/// What is known of a call while reports are folded into it.
+/// The knowledge of a call while reports are folded into it.
 struct KnownCall<'a> {
     call_id: Option<Cow<'a, str>>,
     name: Option<Cow<'a, str>>,

@@ -1,6 +1,5 @@
-//! The tree of a trace's spans: parents, depths, and starts corrected for clocks that differ.
-//! Total and near-linear for any parent ids: cycles, a span that is its own parent, thousands of
-//! levels. Knows nothing of tools.
+//! The tree of a trace's spans: parents, depths, and starts corrected for clocks that differ. Total
+//! and near-linear for any parent ids: cycles, a span that is its own parent, thousands of levels.
 
 use std::sync::Arc;
 
@@ -30,8 +29,8 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Where a cycle of parents is cut does not depend on the order of arrival: before its earliest
-    /// span.
+    /// Cuts cycles of parents at a place that does not depend on the order of arrival: before its
+    /// earliest span.
     pub(crate) fn new(spans: &[(Span, SpanClass)]) -> Self {
         let ids = (0..)
             .zip(spans)

@@ -30,7 +30,7 @@ struct Turn {
     model: SpanIdx,
 }
 
-/// Where model spans and calls lie: in which run, for which agent, within which call.
+/// The scope of model spans and calls: run, agent and enclosing call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TurnScope {
     pub(crate) owner: Owner,
@@ -77,7 +77,7 @@ impl Turns {
         &self.turns[start..start + len]
     }
 
-    /// How many turns of this owner had started before a time. A call's step is one less.
+    /// Number of turns of this owner that had started before a time. A call's step is one less.
     pub(crate) fn started_before(&self, owner: Owner, time: u64) -> usize {
         self.of(owner).partition_point(|turn| turn.start < time)
     }
@@ -87,7 +87,7 @@ impl Turns {
         self.of(owner).get(step as usize).map(|turn| turn.model)
     }
 
-    /// Does a turn lie in this scope?
+    /// Returns true if a turn lies in this scope.
     pub(crate) fn any_within(&self, scope: &TurnScope) -> bool {
         self.scopes.binary_search(scope).is_ok()
     }

@@ -1,6 +1,6 @@
-//! What the missing spans of a trace that was cut short could still change about what is
-//! known, so that a verdict given early never changes. Concerns only the calls that are listed
-//! already: evaluators know what further calls could do to their verdicts.
+//! The changes that the missing spans of a trace that was cut short could make to what is known, so
+//! that a verdict given early never changes. Concerns only the calls that are listed already:
+//! evaluators know what further calls could do to their verdicts.
 //!
 //! Assumed: a span that has ended stays as it is; spans that report one call by its id agree on its
 //! name and arguments, and on when it began as far as other calls go; a parent marked as local has
@@ -116,8 +116,8 @@ fn leave_one_of_each(drafts: &mut [Draft]) {
 
 // === Gates ===
 
-/// Where spans that are still to come could lie around a call: at the missing span above it, or at
-/// one above it that has not ended and has no role yet, with no call and no agent run in between.
+/// The places around a call where spans could still arrive: at the missing span above it, or at one
+/// above it that has not ended and has no role yet, with no call and no agent run in between.
 pub(crate) struct Gates<'a> {
     pub(crate) of_span: Vec<Option<SpanId>>,
     beneath: HashMap<SpanId, Beneath<'a>>,
@@ -178,7 +178,7 @@ impl<'a> Gates<'a> {
         Self { of_span, beneath }
     }
 
-    /// Could a missing span be an outer report of the call of this name that this span reports?
+    /// Returns true if a missing span could be an outer report of the call that this span reports.
     fn may_wrap(&self, span_idx: SpanIdx, name: &str) -> bool {
         let gate = self.of_span[span_idx].and_then(|gate| self.beneath.get(&gate));
         gate.is_some_and(|beneath| matches!(beneath, Beneath::Calls(known) if *known == name))
@@ -187,15 +187,15 @@ impl<'a> Gates<'a> {
 
 // === Line ===
 
-/// Which spans can only be shifted together, when a parent of another resource turns out to have
-/// begun later.
+/// A set of spans that can only be shifted together, when a parent of another resource turns out to
+/// have begun later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Line {
-    /// Those that cannot be shifted any more.
+    /// Spans that cannot be shifted.
     Fixed,
-    /// Those of one resource beneath a missing parent of the same resource.
+    /// Spans of one resource beneath a missing parent of the same resource.
     Beneath(SpanId),
-    /// Those of one resource beneath this span.
+    /// Spans of one resource beneath this span.
     Under(SpanIdx),
     /// No other.
     Alone(SpanIdx),

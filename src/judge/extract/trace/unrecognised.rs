@@ -20,11 +20,11 @@ pub struct Unrecognised {
     pub trace_id: TraceId,
     /// `service.name` of its first such span.
     pub service: Arc<str>,
-    /// How many of its spans are model calls.
+    /// Number of model calls among its spans.
     pub n_models: usize,
     /// The name of a span that looks like a tool call or an agent run.
     pub span_name: Option<Arc<str>>,
-    /// Its first spans that are no model calls: a tool call may be among them.
+    /// The first spans that are no model calls: a tool call may be among them.
     pub others: Vec<SpanId>,
 }
 

@@ -1,4 +1,4 @@
-//! Equality of JSON values. Knows nothing of tools.
+//! Equality of JSON values.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -30,7 +30,8 @@ pub(crate) fn equal(a: &Value, b: &Value) -> Option<bool> {
     }
 }
 
-/// Are all of them equal? One that is not decides, whatever cannot be compared beside it.
+/// Returns whether all of them are equal. One that is not decides, whatever cannot be compared
+/// beside it.
 pub(crate) fn all(mut equal: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     let mut all = Some(true);
     let differs = equal.any(|equal| {
@@ -71,8 +72,8 @@ pub(crate) fn hash(value: &Value) -> u64 {
     hasher.finish()
 }
 
-/// Can the value be compared with every other? Not if it holds a number that its sender could not
-/// write in JSON.
+/// Returns true if the value can be compared with every other. Not if it holds a number that its
+/// sender could not write in JSON.
 pub(crate) fn is_comparable(value: &Value) -> bool {
     match value {
         Value::Number(number) => number.as_f64().is_some(),

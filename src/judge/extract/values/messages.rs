@@ -1,5 +1,5 @@
-//! The calls and tool results in a model's messages, read from JSON. Knows how the providers
-//! spell messages; knows nothing about spans. A call in a message was asked for, not made.
+//! The calls and tool results in a model's messages, read from JSON. A call in a message was asked
+//! for, not made.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -30,12 +30,12 @@ pub(crate) struct RepeatedResults {
 /// The messages of a list after the model's last answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NewMessages {
-    /// Where they begin in the list's text, and where the last whole one ends.
+    /// Start of the messages in the list's text, and end of the last whole one.
     pub(crate) start: usize,
     pub(crate) end: usize,
-    /// Is there an answer before them?
+    /// True if there is an answer before them.
     pub(crate) follow_answer: bool,
-    /// Does the list have an end?
+    /// True if the list has an end.
     pub(crate) is_whole: bool,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Conversation {
     /// The calls of each of the model's replies; none for a reply that is only text.
     pub(crate) replies: Vec<Vec<AnnouncedCall>>,
     pub(crate) results: Vec<ConversationResult>,
-    /// Its end is missing.
+    /// True if its end is missing.
     pub(crate) cut: bool,
 }
 
@@ -62,12 +62,12 @@ pub(crate) struct Conversation {
 pub(crate) struct ConversationResult {
     pub(crate) call_id: String,
     pub(crate) result: Payload,
-    /// Whether the call failed, if the result says so.
+    /// True if the call failed; `None` if the result does not say.
     pub(crate) failed: Option<bool>,
 }
 
-/// Could there be a call in this text, or behind its end, where an attribute limit of the SDK has
-/// cut it? A search that saves parsing.
+/// Returns true if there could be a call in this text, or behind its end, where an attribute limit
+/// of the SDK has cut it. A search that saves parsing.
 pub(crate) fn may_announce(text: &str) -> bool {
     let mut words = ["tool", "function", "Tool"].iter();
     words.any(|word| memchr::memmem::find(text.as_bytes(), word.as_bytes()).is_some())

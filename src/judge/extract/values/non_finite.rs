@@ -42,7 +42,7 @@ pub(crate) fn quoted(text: &str) -> Option<String> {
     Some(quoted)
 }
 
-/// Where the string ends that a text begins with.
+/// End of the string that a text begins with.
 fn end_of_string(text: &str) -> usize {
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate().skip(1) {

@@ -1,5 +1,5 @@
-//! Arguments and results: takes a value as it was received out of the envelopes that
-//! frameworks wrap around it. Knows the envelopes; does not know who sent them.
+//! Arguments and results: takes a value as it was received out of the envelopes that frameworks
+//! wrap around it.
 
 use std::sync::{Arc, LazyLock};
 
@@ -21,7 +21,7 @@ pub(crate) struct Raw<'a> {
 }
 
 impl Raw<'_> {
-    /// Is its end missing, by our limit or that of its SDK?
+    /// Returns true if its end is missing, by our limit or that of its SDK.
     pub(crate) fn is_cut(&self) -> bool {
         let text = match self.value {
             Value::Str(text) | Value::Json(text) => text,
@@ -157,7 +157,7 @@ fn bare<'a>(raw: Raw<'a>, envelope: Envelope, max_size: usize) -> Option<&'a str
     is_bare.then_some(text)
 }
 
-/// Whether a text is shown as received. A string within JSON is shown without its quotes.
+/// Returns true if a text is shown as received. A string within JSON is shown without its quotes.
 fn is_its_own_text(text: &str) -> bool {
     !text.trim_start().starts_with('"')
 }

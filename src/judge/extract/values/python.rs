@@ -36,7 +36,7 @@ fn whole(mut parser: Parser<'_>) -> Option<Value> {
 
 struct Parser<'a> {
     rest: &'a str,
-    /// Are objects expected too?
+    /// True if objects are expected, too.
     objects: bool,
 }
 

@@ -1,6 +1,5 @@
-//! How the memory of judged traces is written into a journal, so that a restarted pipeline
-//! judges nothing twice and continues with the same revisions. Knows these bytes; does not know
-//! where they are kept.
+//! Writes the memory of judged traces into a journal, so that a restarted pipeline judges nothing
+//! twice and continues with the same revisions.
 
 use hashbrown::HashMap;
 use otlp::span::{SpanId, TraceId};
@@ -28,11 +27,11 @@ pub struct Marks {
 pub struct TraceMark {
     /// The trace.
     pub trace_id: TraceId,
-    /// It was judged with all records below.
+    /// The trace was judged with all records below.
     pub judged_below: u64,
     /// The first record that has spans of it.
     pub first_record: u64,
-    /// Why it was closed.
+    /// The reason why it was closed.
     pub reason: CloseReason,
     pub(in crate::pipeline) reported: Reported,
 }

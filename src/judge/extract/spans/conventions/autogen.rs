@@ -27,7 +27,7 @@ pub(super) const AUTOGEN: Convention = Convention {
     ..Convention::NONE
 };
 
-/// Is this the runtime handing on a message?
+/// Returns true if the span is the runtime's delivery of a message.
 fn is_runtime_message(span_name: &str) -> bool {
     span_name.starts_with("autogen process ")
 }

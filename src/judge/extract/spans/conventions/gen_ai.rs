@@ -207,7 +207,7 @@ fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     name.or(Some(Cow::Borrowed(span.name())))
 }
 
-/// Is it the span of a workflow, which is a run only where no agent's run is?
+/// Returns true for the span of a workflow, which is a run only where no agent's run is.
 pub(crate) fn is_workflow(span: &View<'_>) -> bool {
     operation(span) == Some(WORKFLOW) && !span.has_any(keys::COPIED_KINDS)
 }

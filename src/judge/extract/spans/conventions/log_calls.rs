@@ -1,6 +1,6 @@
 //! Coding agents that report tool calls in log records only: Claude Code
 //! (`claude_code.tool_result`), Codex (`codex.tool_result`) and Gemini CLI
-//! (`gemini_cli.tool_call`). Does not know how records are encoded, nor how they make a trace.
+//! (`gemini_cli.tool_call`).
 
 use otlp::span::KeyId;
 

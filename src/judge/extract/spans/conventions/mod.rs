@@ -75,7 +75,7 @@ impl ConventionId {
         &CONVENTIONS[usize::from(self.0)]
     }
 
-    /// Its number in the note of a span; 0 is none.
+    /// The number in the note of a span; 0 is none.
     pub(crate) fn note(self) -> u8 {
         self.0 + 1
     }
@@ -102,13 +102,13 @@ const fn is_equal(one: &str, other: &str) -> bool {
     at == one.len() && at == other.len()
 }
 
-/// Is this the name of a convention by which instrumentations of several authors write?
+/// Returns true for a convention that instrumentations of several authors use.
 pub(crate) fn is_written_by_many(name: &str) -> bool {
     let mut conventions = CONVENTIONS.iter();
     conventions.any(|convention| convention.written_by_many && convention.name == name)
 }
 
-/// Does the span above a model span of this convention name all calls of its reply?
+/// Returns true if the span above a model span of this convention names all calls of its reply.
 pub(crate) fn is_reply_above(name: &str) -> bool {
     let mut conventions = CONVENTIONS.iter();
     conventions.any(|convention| convention.reply_is_above && convention.name == name)
@@ -124,7 +124,7 @@ pub(crate) fn candidates(view: &View<'_>) -> impl Iterator<Item = ConventionId> 
     conventions_in(by_marks(marks) | by_kind | by_name(view.name()))
 }
 
-/// Those to ask for a span with these marks.
+/// Conventions to ask for a span with these marks.
 fn by_marks(marks: KeyBits) -> u32 {
     const _: () = assert!(
         keys::MARKS.0[1] == 0 && keys::MARKS.0[2] == 0,
@@ -138,7 +138,7 @@ fn by_marks(marks: KeyBits) -> u32 {
     mask
 }
 
-/// Those to ask for a span of this name. The first byte alone rules out most names.
+/// Conventions to ask for a span of this name. The first byte alone rules out most names.
 fn by_name(span_name: &str) -> u32 {
     let first = span_name.as_bytes().first();
     let mask = first.map_or(0, |first| BY_FIRST_BYTE[usize::from(*first)]);
@@ -172,7 +172,7 @@ macro_rules! mask {
     }};
 }
 
-/// Those that recognise a span by the beginning of its name, by the first byte of that.
+/// Conventions that recognise a span by the beginning of its name, by the first byte of that.
 static BY_FIRST_BYTE: [u32; 256] = {
     let mut by_byte = [0; 256];
     let mut convention = 0;
@@ -188,10 +188,10 @@ static BY_FIRST_BYTE: [u32; 256] = {
     by_byte
 };
 
-/// Those to ask for log records.
+/// Conventions to ask for log records.
 const OF_RECORDS: u32 = mask!(convention => convention.of_records);
 
-/// Those to ask for each mark.
+/// Conventions to ask for each mark.
 const BY_MARK: [u32; keys::N_BUILT_IN] = {
     let mut by_mark = [0; keys::N_BUILT_IN];
     let mut mark = 0;

@@ -26,7 +26,7 @@ pub(super) const TOOL_NAME: Convention = Convention {
     ..Convention::NONE
 };
 
-/// Is this a span that names its tool in an attribute of the author's choice?
+/// Returns true for a span that names its tool in an attribute of the author's choice.
 pub(crate) fn is_named_in(span: &View<'_>, key: KeyId) -> bool {
     !span.names_kind() && span.text(key).is_some()
 }
