@@ -14,7 +14,7 @@ use crate::sync::Mutex;
 /// a trace that they may complete. What they note later revises its verdicts.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// The same wait when the sidecar stops: nothing is revised afterwards. A thread that is not done
+/// That wait when the sidecar stops: nothing is revised afterwards. A thread that is not done
 /// by then judges a trace as large as a quarter of the memory of open traces, or is stuck.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
