@@ -200,7 +200,12 @@ impl BackendQueue {
 
     /// Drops all waiting requests that no journal has, and returns how many scores these are.
     pub(super) fn abandon(&self) -> u64 {
-        let abandoned = std::mem::take(&mut *self.waiting());
+        let mut waiting = self.waiting();
+        // The journal may still be writing: it gives back what it took.
+        let n_keeping = waiting.n_keeping;
+        let abandoned = std::mem::take(&mut *waiting);
+        waiting.n_keeping = n_keeping;
+        drop(waiting);
         let unkept = abandoned.held().filter(|held| held.record.is_none());
         let n_items = unkept.map(|held| held.request.n_items).sum();
         if n_items > 0 {
