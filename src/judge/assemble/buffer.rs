@@ -159,7 +159,9 @@ impl<M: Memo> TraceBuffer<M> {
         self.shares.resize(share, size_before, size);
         let quiet = trace.spans.may_be_quiet();
         let quiet_before = std::mem::replace(&mut trace.quiet, quiet);
-        self.timers.restart(slot, share, quiet_before, quiet, tick);
+        let in_vain = trace.settled_in_vain;
+        self.timers
+            .restart(slot, share, quiet_before, quiet, in_vain, tick);
         if trace.spans.len() >= self.settings.span_limit {
             self.start_closing(slot, CloseReason::SpanLimit, tick);
         } else if size >= self.settings.size_limit {
@@ -404,6 +406,7 @@ impl<M: Memo> TraceBuffer<M> {
                 first_record: self.record,
                 needed_from: self.record,
                 quiet: None,
+                settled_in_vain: false,
                 closing: None,
             };
             self.n_arrived += 1;
@@ -428,7 +431,7 @@ impl<M: Memo> TraceBuffer<M> {
 
     fn open(&mut self, mut trace: Box<BufferedTrace<M>>, tick: Tick) -> Slot {
         let quiet = trace.spans.may_be_quiet();
-        trace.quiet = quiet;
+        (trace.quiet, trace.settled_in_vain) = (quiet, false);
         trace.share = self.shares.open(trace.sender, trace.size());
         let (trace_id, share) = (trace.trace_id, trace.share);
         let slot = self.open.insert(trace);
@@ -506,7 +509,7 @@ impl<M: Memo> TraceBuffer<M> {
     /// Stops the settling of a trace that is not quiet, until the next span.
     fn wait_for_spans(&mut self, slot: Slot, tick: Tick) {
         if let Some(trace) = self.open.get_mut(slot) {
-            trace.quiet = None;
+            (trace.quiet, trace.settled_in_vain) = (None, true);
             self.timers.wait_for_spans(slot, trace.share, tick);
         }
     }
@@ -526,14 +529,12 @@ impl<M: Memo> TraceBuffer<M> {
         while let Some(share) = self.shares.to_give_way(max_traces, max_size)
             && let Some((slot, due)) = self.timers.victim(share)
         {
-            let reason = match due {
-                Due::Settled if self.is_quiet(slot) => CloseReason::RootEnded,
-                Due::Settled => {
-                    self.wait_for_spans(slot, tick);
-                    continue;
-                }
-                Due::Inactive | Due::Closing => CloseReason::Evicted,
-            };
+            let is_quiet = self.is_quiet(slot);
+            if due == Due::Settled && !is_quiet {
+                self.wait_for_spans(slot, tick);
+                continue;
+            }
+            let reason = if is_quiet { CloseReason::RootEnded } else { CloseReason::Evicted };
             self.start_closing(slot, reason, tick);
         }
     }

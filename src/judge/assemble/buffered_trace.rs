@@ -39,6 +39,9 @@ pub(super) struct BufferedTrace<M> {
     pub(super) needed_from: u64,
     /// The kind of its end that its timers wait for.
     pub(super) quiet: Option<Quiet>,
+    /// Has it settled before without being done? It then gives way like an idle one, so that no
+    /// sender has its spans looked at again with each new one.
+    pub(super) settled_in_vain: bool,
     /// Set by a limit: nothing can keep the trace open.
     pub(super) closing: Option<CloseReason>,
 }

@@ -87,7 +87,7 @@ impl Timers {
     pub(super) fn open(&mut self, slot: Slot, share: BudgetShare, quiet: Option<Quiet>, now: Tick) {
         self.by_share.grow((share.number() + 1) * QUEUES_OF_SHARE);
         self.age.start(0, slot, now);
-        self.restart(slot, share, None, quiet, now);
+        self.restart(slot, share, None, quiet, false, now);
     }
 
     /// Restarts the timers of a trace after a new span. A new span puts off a settling, but not its
@@ -99,10 +99,12 @@ impl Timers {
         share: BudgetShare,
         before: Option<Quiet>,
         after: Option<Quiet>,
+        settled_in_vain: bool,
         now: Tick,
     ) {
         let queue = after.map_or(IDLE, |quiet| quiet as usize);
         self.quiet.start(queue, slot, now);
+        let queue = if settled_in_vain { IDLE } else { queue };
         self.by_share
             .start(share.number() * QUEUES_OF_SHARE + queue, slot, now);
         match after {
