@@ -217,6 +217,11 @@ async fn a_backends_own_scores_wait_for_their_spans_over_a_restart() {
 
     assert!(phoenix.received().is_empty(), "its span was not there");
     let kept = KeptExport::start(folder.path(), &config_to(&away), PLENTY, LARGE);
+    let telemetry = kept.telemetry.clone();
+    eventually("the six scores are read again", || {
+        (n_queued(&telemetry) == 6).then_some(())
+    })
+    .await;
     let (left, n_kept) = kept.stop(Duration::from_millis(20)).await;
     assert_eq!((left, n_kept), (BTreeMap::new(), 6));
     assert!(phoenix.received().is_empty(), "its span is not there");
