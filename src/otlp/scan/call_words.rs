@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use aho_corasick::packed::{MatchKind, Searcher};
+use aho_corasick::{AhoCorasick, MatchKind};
 
 use super::value::{ScannedValue, ValueKind};
 use crate::wire::delimited_fields;
@@ -27,12 +27,11 @@ pub(super) const ANSWER_ROLES: [&[u8]; 2] = [b"assistant", b"model"];
 const CALL_STEMS: [&[u8]; 2] = [b"ool", b"unction"];
 
 /// All words that are searched for, in one pass over the text.
-static SEARCHER: LazyLock<Option<Searcher>> = LazyLock::new(|| {
-    let mut builder = aho_corasick::packed::Config::new()
-        .match_kind(MatchKind::LeftmostFirst)
-        .builder();
-    builder.extend(CALL_STEMS.into_iter().chain(ANSWER_ROLES));
-    builder.build()
+static SEARCHER: LazyLock<AhoCorasick> = LazyLock::new(|| {
+    let mut builder = AhoCorasick::builder();
+    builder.match_kind(MatchKind::LeftmostFirst);
+    let words = CALL_STEMS.into_iter().chain(ANSWER_ROLES);
+    builder.build(words).expect("four short words")
 });
 
 impl Words {
@@ -89,13 +88,10 @@ pub(super) fn names_tool_call(text: &[u8]) -> bool {
 
 /// Calls `is_enough` with the number and the place of each word, until it returns true.
 fn visit(text: &[u8], mut is_enough: impl FnMut(usize, usize) -> bool) {
-    let Some(searcher) = &*SEARCHER else { return };
-    let mut from = 0;
-    while let Some(found) = searcher.find_in(text, (from..text.len()).into()) {
+    for found in SEARCHER.find_iter(text) {
         if is_enough(found.pattern().as_usize(), found.start()) {
             return;
         }
-        from = found.end();
     }
 }
 
