@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use located::{MapEntry, Node, NodeValue, Problem, Problems, Spot, Texts};
 
 use super::runtime::OWN_USE;
-use super::units::Amount;
+use super::units::{Amount, Threads};
 use super::{Config, Duration, PageLink};
 
 /// Reports values that contradict each other.
@@ -305,6 +305,19 @@ impl Check<'_> {
                 title,
                 remedy,
             );
+        } else if let (Amount::Bytes(open), Threads::Count(n_threads)) =
+            (config.assemble.open.max_size, config.scoring.threads)
+            && self.is_given("assemble.size_limit")
+            && let half = open.0 / n_threads.max(1) / 2
+            && config.assemble.size_limit.0 > half
+        {
+            let title = "`assemble.size_limit` is more than half of a thread's equal part of \
+                         `assemble.open.max_size`";
+            let remedy = format!(
+                "fewer `scoring.threads`, or at most {}",
+                super::ByteSize(half / 1024 * 1024)
+            );
+            self.wrong(&["assemble.size_limit", "scoring.threads"], title, remedy);
         }
         let sample_pass = config.scores.span.sample_pass;
         if !(0.0..=1.0).contains(&sample_pass) {

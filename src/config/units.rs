@@ -140,16 +140,16 @@ impl Threads {
     /// Most threads of `auto`: beyond that, the threads that receive need the CPUs.
     const MAX_AUTO: usize = 8;
 
-    /// Memory of open traces for each thread of `auto`, in bytes: a trace of the default
+    /// Least memory of open traces for each thread of `auto`, in bytes: a trace of the default
     /// `assemble.size_limit` may take half of it.
     const SIZE_OF_AUTO: usize = 32 << 20;
 
     /// The number of threads, where the process may use this many CPUs and this many bytes for open
-    /// traces.
-    pub fn or(self, n_cpus: usize, max_open_size: usize) -> usize {
+    /// traces, of which one may take `size_limit`.
+    pub fn or(self, n_cpus: usize, max_open_size: usize, size_limit: usize) -> usize {
         match self {
             Self::Auto => {
-                let with_room = max_open_size / Self::SIZE_OF_AUTO;
+                let with_room = max_open_size / Self::SIZE_OF_AUTO.max(2 * size_limit);
                 n_cpus.min(with_room).clamp(1, Self::MAX_AUTO)
             }
             Self::Count(n_threads) => n_threads.max(1),

@@ -361,6 +361,10 @@ const CASES: &[(&str, &str)] = &[
         "assemble:\n  size_limit: 16MiB\n  open: { max_size: 32MiB }\n",
     ),
     (
+        "a large size limit for many threads",
+        "scoring: { threads: 8 }\nassemble:\n  size_limit: 16MiB\n  open: { max_size: 128MiB }\n",
+    ),
+    (
         "zeros",
         "assemble: { span_limit: 0, settle: 0 }\nscores: { batch: { max_evaluations: 0 } }\
          \nforward: { queue: { max_size: 0 } }\n",
