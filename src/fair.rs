@@ -289,7 +289,12 @@ impl Reservations {
     /// The thing that is evicted for a newcomer: of the share that has to yield, the one that has
     /// not moved for longest, one that waits for its peer before a busy one.
     fn victim(&self, newcomer: &Newcomer, by: ShareMeasure) -> Option<u64> {
-        let n_more = newcomer.more.by(by);
+        // What its evicted things still hold is the newcomer's, too.
+        let n_ending = match by {
+            ShareMeasure::Bytes => self.n_ending_of(newcomer.peer),
+            ShareMeasure::Things => 0,
+        };
+        let n_more = newcomer.more.by(by) + n_ending;
         let share = self.shares.victim(newcomer.share, n_more, by);
         let now = Instant::now();
         let yields = |it: &Reserved| {
@@ -519,7 +524,8 @@ mod tests {
         assert!(reserve(&budget, FLOOD, 10).is_none());
         let agent = reserve(&budget, AGENT, 10).unwrap();
         assert!(is_evicted(&bomb));
-        assert!(reserve(&budget, FLOOD, 10).is_none());
+        assert!(reserve(&budget, FLOOD, 10).is_none() && reserve(&budget, FLOOD, 1).is_none());
+        assert!(!is_evicted(&agent));
         assert_eq!(bomb.grow_to(96, true), None);
         assert_eq!(budget.n_bytes(), 105, "until it ends");
         drop(bomb);

@@ -2,6 +2,7 @@
 //! are charged to nobody.
 
 use std::collections::BTreeMap;
+use std::mem;
 
 use crate::fair::Charge;
 
@@ -11,6 +12,8 @@ pub(super) struct Holdings {
     /// One of each peer, by the segment's first record.
     by_segment: BTreeMap<u64, Vec<Charge>>,
     n_bytes: usize,
+    /// Segments that waited at the last release, those found at the start included.
+    n_waiting: usize,
 }
 
 impl Holdings {
@@ -33,13 +36,14 @@ impl Holdings {
     }
 
     /// Releases the charges of all segments but those that wait to be delivered. Returns whether
-    /// there were any.
+    /// one was delivered.
     pub(super) fn release_all_but(&mut self, waiting: &[u64]) -> bool {
+        let n_before = mem::replace(&mut self.n_waiting, waiting.len());
         let gone = self
             .by_segment
             .extract_if(.., |segment, _| !waiting.contains(segment));
         let charges: Vec<Charge> = gone.flat_map(|(_, charges)| charges).collect();
         self.n_bytes -= charges.iter().map(Charge::n_bytes).sum::<usize>();
-        !charges.is_empty()
+        !charges.is_empty() || waiting.len() < n_before
     }
 }

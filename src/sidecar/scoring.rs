@@ -137,7 +137,9 @@ impl ScoringQueue {
         if batch.spans.is_empty() && batch.log_records.is_empty() {
             return;
         }
-        let Some(waiting) = self.shared.waiting.charge(batch.peer, batch.size()) else {
+        // So that no peer takes all places, a batch costs at least as much as a place.
+        let size = batch.size().max(self.shared.waiting.max() / MAX_BATCHES);
+        let Some(waiting) = self.shared.waiting.charge(batch.peer, size) else {
             return self.mark_unscored(batch);
         };
         let waiting = Arc::new(waiting);

@@ -63,7 +63,7 @@ events! {
             tracing::warn!(
                 port = setting,
                 %peer,
-                "closed a connection of the peer that has the most, for lack of memory for more \
+                "closed the connection that waited longest, for lack of memory for more \
                  connections; raise `memory.limit` if these peers are yours (further ones are \
                  counted in spanscore_connections_cut_total)"
             );

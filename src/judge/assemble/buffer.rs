@@ -220,7 +220,7 @@ impl<M: Memo> TraceBuffer<M> {
         self.evict(tick);
     }
 
-    /// When `close_due` will have a trace to close, if no span arrives before.
+    /// When `close_due` may have a trace to close, if no span arrives before.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.start
             .instant
