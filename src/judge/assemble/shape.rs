@@ -34,9 +34,18 @@ enum Parent {
 
 impl<'v> TraceShape<'v> {
     pub(super) fn new(versions: &'v [Version], find: impl Fn(SpanId) -> Option<usize>) -> Self {
-        let parent_of = |version: &Version| match version.parent_id {
-            Some(parent_id) => find(parent_id).map_or(Parent::Missing, |at| Parent::At(at as u32)),
-            None => Parent::None,
+        // Siblings often follow each other: their parent is found once.
+        let mut last = (None, Parent::None);
+        let parent_of = |version: &Version| {
+            if version.parent_id != last.0 {
+                let parent = match version.parent_id.map(&find) {
+                    None => Parent::None,
+                    Some(None) => Parent::Missing,
+                    Some(Some(at)) => Parent::At(at as u32),
+                };
+                last = (version.parent_id, parent);
+            }
+            last.1
         };
         let mut shape = Self {
             versions,
