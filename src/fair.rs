@@ -56,7 +56,8 @@ struct Reservations {
     shares: FairShares<PeerId>,
     next: u64,
     by_number: BTreeMap<u64, Reserved>,
-    /// Bytes beside those of the shares that evicted things still hold.
+    /// Bytes beside those of the shares that evicted things still hold; none where things are
+    /// shared out.
     n_ending: usize,
 }
 
@@ -290,11 +291,7 @@ impl Reservations {
     /// not moved for longest, one that waits for its peer before a busy one.
     fn victim(&self, newcomer: &Newcomer, by: ShareMeasure) -> Option<u64> {
         // What its evicted things still hold is the newcomer's, too.
-        let n_ending = match by {
-            ShareMeasure::Bytes => self.n_ending_of(newcomer.peer),
-            ShareMeasure::Things => 0,
-        };
-        let n_more = newcomer.more.by(by) + n_ending;
+        let n_more = newcomer.more.by(by) + self.n_ending_of(newcomer.peer);
         let share = self.shares.victim(newcomer.share, n_more, by);
         let now = Instant::now();
         let yields = |it: &Reserved| {

@@ -288,11 +288,8 @@ impl Sidecar {
         let assembling = memory_watch.assemble_settings();
         // The threads that judge a topic have a memory of their own for each partition.
         let max_open_size = if reads { usize::MAX } else { assembling.max_open_size };
-        let size_limit = config.assemble.size_limit.0;
-        let n_threads = config
-            .scoring
-            .threads
-            .or(n_cpus(), max_open_size, size_limit);
+        let threads = config.scoring.threads;
+        let n_threads = threads.or(n_cpus(), max_open_size, assembling.size_limit);
         let coverage = Arc::new(Mutex::new(Coverage::of_pipelines(n_threads)));
         let setup = register::RegisterSetup {
             config: config.clone(),

@@ -9,8 +9,8 @@ pub use rebuilding::OpenTrace;
 use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
-use foldhash::fast::FixedState;
-use hashbrown::{DefaultHashBuilder, HashMap};
+use foldhash::fast::{FixedState, SeedableRandomState};
+use hashbrown::HashMap;
 use otlp::span::{LogRecord, Now, PeerId, Span, TraceId};
 
 use super::buffered_trace::BufferedTrace;
@@ -42,8 +42,8 @@ pub struct TraceBuffer<M> {
     last_tick: (Instant, Tick),
     /// Keyed, so that no sender can choose trace ids that collide. No order of output depends on
     /// it.
-    hasher: DefaultHashBuilder,
-    index: HashMap<TraceId, Slot>,
+    hasher: SeedableRandomState,
+    index: HashMap<TraceId, Slot, SeedableRandomState>,
     open: Slab<Box<BufferedTrace<M>>>,
     timers: Timers,
     resources: SharedResources,
@@ -68,7 +68,7 @@ impl<M: Memo> TraceBuffer<M> {
     /// An empty buffer, whose memory of traces begins once it has warmed up.
     pub fn new(settings: Settings, now: Now) -> Self {
         let settings = settings.of_partition();
-        let hasher = DefaultHashBuilder::default();
+        let hasher = SeedableRandomState::random();
         Self {
             start: now,
             last_tick: (now.instant, 0),
@@ -95,6 +95,17 @@ impl<M: Memo> TraceBuffer<M> {
             n_arrived: 0,
             record: 0,
             settings,
+        }
+    }
+
+    /// An empty buffer with the same hashes in each run, so that a filter claims the same ids.
+    #[cfg(test)]
+    pub(super) fn with_fixed_hashes(settings: Settings, now: Now) -> Self {
+        let hasher = SeedableRandomState::fixed();
+        Self {
+            index: HashMap::with_hasher(hasher.clone()),
+            hasher,
+            ..Self::new(settings, now)
         }
     }
 

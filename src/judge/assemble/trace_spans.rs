@@ -5,7 +5,8 @@ use std::cmp::Ordering;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use hashbrown::{DefaultHashBuilder, HashTable};
+use foldhash::fast::SeedableRandomState;
+use hashbrown::HashTable;
 use otlp::span::SpanClass;
 use otlp::span::{LentText, LogRecord, Resource, Span, SpanId, TraceArena, TraceId};
 use smallvec::SmallVec;
@@ -66,7 +67,7 @@ impl TraceSpans {
         &mut self,
         arrival: &Arrival,
         resource: &SharedResource,
-        hasher: &DefaultHashBuilder,
+        hasher: &SeedableRandomState,
     ) -> Upserted {
         let known = self.find(arrival.id, hasher);
         if known.is_some_and(|at| !self.wins(at, arrival)) {
@@ -108,7 +109,7 @@ impl TraceSpans {
     }
 
     /// Would [`Self::upsert`] keep this span?
-    pub(super) fn is_new(&self, arrival: &Arrival, hasher: &DefaultHashBuilder) -> bool {
+    pub(super) fn is_new(&self, arrival: &Arrival, hasher: &SeedableRandomState) -> bool {
         self.find(arrival.id, hasher)
             .is_none_or(|at| self.wins(at, arrival))
     }
@@ -126,7 +127,7 @@ impl TraceSpans {
     }
 
     /// The parents of the spans. Looks at all of them.
-    pub(super) fn shape(&self, hasher: &DefaultHashBuilder) -> TraceShape<'_> {
+    pub(super) fn shape(&self, hasher: &SeedableRandomState) -> TraceShape<'_> {
         TraceShape::new(&self.versions, |span_id| self.find(span_id, hasher))
     }
 
@@ -238,7 +239,7 @@ impl TraceSpans {
             .is_gt()
     }
 
-    fn add(&mut self, span_id: SpanId, version: Version, hasher: &DefaultHashBuilder) {
+    fn add(&mut self, span_id: SpanId, version: Version, hasher: &SeedableRandomState) {
         let is_full = self.versions.len() == self.versions.capacity();
         if is_full {
             // By a quarter, not by doubling: with many open traces, unused capacity would be most
@@ -269,7 +270,7 @@ impl TraceSpans {
         }
     }
 
-    fn find(&self, span_id: SpanId, hasher: &DefaultHashBuilder) -> Option<usize> {
+    fn find(&self, span_id: SpanId, hasher: &SeedableRandomState) -> Option<usize> {
         if self.ids.len() <= MAX_SEARCHED {
             return self.ids.iter().position(|&id| id == span_id);
         }

@@ -189,7 +189,7 @@ impl Fixture {
         let begin = begin();
         Self {
             torn: settings.has_peers.then(TornServices::default),
-            buffer: TraceBuffer::new(settings, begin),
+            buffer: TraceBuffer::with_fixed_hashes(settings, begin),
             begin,
             secs: 0,
         }
