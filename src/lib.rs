@@ -26,6 +26,8 @@ mod sync;
 mod rfc3339;
 
 #[cfg(test)]
+#[path = "../tests/support/eventually.rs"]
+#[expect(dead_code, reason = "the tests of a running sidecar wait in more ways")]
 mod eventually;
 
 // === translators: text and wire formats ===

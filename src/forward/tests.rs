@@ -77,8 +77,8 @@ impl Plane {
     }
 }
 
-/// Runs the delivery to its end. Checks the accounts whenever it has moved, and at the next hundred
-/// await points of its tasks every millisecond.
+/// Runs the delivery to its end. Checks the accounts whenever it has moved, and every
+/// millisecond.
 async fn run_and_check_the_balance(delivery: Delivery, telemetry: &Telemetry) -> Undelivered {
     let check = || {
         for (signal, books) in telemetry.item_counts() {
@@ -87,10 +87,7 @@ async fn run_and_check_the_balance(delivery: Delivery, telemetry: &Telemetry) ->
     };
     let watch = async {
         loop {
-            for _ in 0..100 {
-                check();
-                tokio::task::yield_now().await;
-            }
+            check();
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };

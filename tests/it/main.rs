@@ -1,5 +1,6 @@
 //! Tests of a running sidecar and of the program, in one program, so that the library is linked
-//! only once. What needs neither is in `tests/judge`. `tests/README.md` lists what each module
+//! only once. Judging, which needs neither, is in
+//! `tests/judge`. `tests/README.md` lists what each module
 //! proves.
 
 #![cfg(test)]

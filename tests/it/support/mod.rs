@@ -4,6 +4,7 @@
 pub(crate) mod backend;
 #[path = "../../support/captures.rs"]
 pub(crate) mod captures;
+#[path = "../../support/eventually.rs"]
 pub(crate) mod eventually;
 #[path = "../../support/pages.rs"]
 pub(crate) mod pages;

@@ -24,7 +24,6 @@ use std::process::Command;
 /// their own room freely.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("sync", &[]),
-    ("eventually", &[]),
     ("rfc3339", &[]),
     ("config", &[]),
     ("export::score", &["config"]),

@@ -69,7 +69,6 @@ fn a_mistake_among_thousands_of_criteria_is_found_in_linear_time() {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 200,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
