@@ -77,7 +77,7 @@ fn buffer_nanos(n_open: u64, n_spans: u64, round: u64) -> f64 {
     let resource = resource();
     let n_traces = n_spans / SPANS_PER_TRACE;
     let first = round * n_traces + 1;
-    let spans: Vec<(Span, SpanClass)> = (first..first + n_traces)
+    let spans: Vec<Span> = (first..first + n_traces)
         .step_by(n_open as usize)
         .flat_map(|from| {
             (0..SPANS_PER_TRACE).flat_map(move |n| {
@@ -96,8 +96,8 @@ fn buffer_nanos(n_open: u64, n_spans: u64, round: u64) -> f64 {
     let mut buffer = TraceBuffer::<Nothing>::new(settings, now);
     let (mut n_inserted, mut n_closed) = (0, 0);
     let cpu = cpu_nanos();
-    for (span, class) in spans {
-        buffer.insert(span, class, PeerId::default(), now);
+    for span in spans {
+        buffer.insert(span, PeerId::default(), now);
         n_inserted += 1;
         if n_inserted % SPANS_PER_BATCH == 0 {
             for closed in buffer.close_due(now, usize::MAX) {
@@ -119,14 +119,13 @@ fn open_size(n_traces: u64) -> usize {
     let resource = resource();
     for (trace, n) in (1..=n_traces).flat_map(|trace| (0..SPANS_PER_TRACE).map(move |n| (trace, n)))
     {
-        let (span, class) = span(trace, n, &resource);
-        buffer.insert(span, class, PeerId::default(), now);
+        buffer.insert(span(trace, n, &resource), PeerId::default(), now);
     }
     buffer.stats().open_size / n_traces as usize
 }
 
 /// Five tool calls, four model spans and two inner spans, each under the root, which comes last.
-fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> (Span, SpanClass) {
+fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> Span {
     // The hash makes ids look as random as real ones.
     let trace_id = u128::from(trace)
         .wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
@@ -139,7 +138,7 @@ fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> (Span, SpanClass) {
                 .to_be_bytes(),
         )
     };
-    let span = Span {
+    Span {
         trace_id: TraceId::try_new(&trace_id).expect("an odd factor maps no trace to zero"),
         span_id: span_id(n).expect("an odd factor maps no span to zero"),
         parent_id: if is_root { None } else { span_id(SPANS_PER_TRACE - 1) },
@@ -149,19 +148,16 @@ fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> (Span, SpanClass) {
         n_attributes: 8,
         repeats_answers: None,
         status: Status::Ok,
-        scope: ScopeHash::default(),
-        resource: Arc::clone(resource),
-        kept: kept(n),
-    };
-    (
-        span,
-        SpanClass {
+        class: SpanClass {
             tool_call: n < 5,
             model: (5..9).contains(&n),
             agent_run: is_root,
             ..SpanClass::default()
         },
-    )
+        scope: ScopeHash::default(),
+        resource: Arc::clone(resource),
+        kept: kept(n),
+    }
 }
 
 /// The parts of a lean span that are kept: its name, its kind, and for a tool call name and

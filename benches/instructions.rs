@@ -19,10 +19,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use judge::assemble::{Memo, Settings, TraceBuffer};
-use judge::extract;
 use judge::pipeline::{Pipeline, Rules};
 use otlp::scan::scan;
-use otlp::span::{Batch, Now, PeerId, Span, SpanClass};
+use otlp::span::{Batch, Now, PeerId, SpanAdmission};
 use payload::{Profile, Recipe, Ring};
 use serde_json::json;
 use spanscore::config::Config;
@@ -100,22 +99,18 @@ fn main() {
     };
     match what.as_str() {
         "scan" | "validate" => {
-            let keys = (what == "scan").then_some(&**rules.keys());
+            let rules: Option<&dyn SpanAdmission> =
+                if what == "scan" { Some(&rules) } else { None };
             requests
                 .iter()
                 .take(n_requests)
-                .for_each(|request| drop(black_box(scan(black_box(request), keys).unwrap())));
+                .for_each(|request| drop(black_box(scan(black_box(request), rules).unwrap())));
         }
         "assemble" => {
             let mut buffer = TraceBuffer::<Nothing>::new(settings, now);
-            let marked = |span: Span| (extract::classify(&span, &rules.recogniser), span);
-            let batches: Vec<Vec<(SpanClass, Span)>> = batches
-                .into_iter()
-                .map(|batch| batch.spans.into_iter().map(marked).collect())
-                .collect();
             for batch in batches.into_iter().take(n_requests) {
-                for (class, span) in batch {
-                    buffer.insert(span, class, PeerId::default(), now);
+                for span in batch.spans {
+                    buffer.insert(span, PeerId::default(), now);
                 }
                 for closed in buffer.close_due(now, usize::MAX) {
                     buffer.remember(closed, now);
@@ -129,7 +124,7 @@ fn main() {
                 let mut pipeline = Pipeline::new(settings.clone(), now);
                 for batch in batches {
                     clock += 100_000_000;
-                    pipeline.take(&rules, batch, now);
+                    pipeline.take(batch, now);
                     let judged = pipeline.advance(&rules, now);
                     if let Some(page) = &page {
                         page.note(&judged, &rules, clock);
@@ -158,7 +153,7 @@ fn main() {
                     instant: now.instant + Duration::from_millis(number),
                     ..now
                 };
-                pipeline.take(&rules, batch, now);
+                pipeline.take(batch, now);
                 black_box(pipeline.advance(&rules, now));
             }
         }
@@ -172,7 +167,7 @@ fn main() {
 }
 
 fn read(request: &[u8], rules: &Rules) -> Batch {
-    scan(request, Some(rules.keys())).unwrap().batch
+    scan(request, Some(rules)).unwrap().batch
 }
 
 fn page(rules: &Rules) -> Page {

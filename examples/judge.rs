@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     for number in 1..=6 {
         let body = fs::read(format!("examples/recording/00{number}.traces.pb"))?;
-        pipeline.take(&rules, rules.scan(&body)?, now);
+        pipeline.take(rules.scan(&body)?, now);
     }
     for evaluation in pipeline.finish(&rules, now).evaluations {
         let (name, text) = (evaluation.criterion.name(), evaluation.explanation());

@@ -135,10 +135,10 @@ fn routes() -> Router {
         }] }],
     }] });
     let body = json::traces(body.to_string().as_bytes()).unwrap();
-    let batch = scan(&body, Some(rules.keys())).unwrap().batch;
+    let batch = scan(&body, Some(&rules)).unwrap().batch;
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
-    pipeline.take(&rules, batch, now);
+    pipeline.take(batch, now);
     let judged = pipeline.finish(&rules, now);
     page.note(&judged, &rules, now.unix_nanos);
     register::routes(&register).merge(page.api())

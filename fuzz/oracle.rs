@@ -183,7 +183,7 @@ fn text_of(value: Value<'_>) -> String {
     match value {
         Value::Str(text) => format!("str {text}"),
         Value::Json(text) => format!("json {text}"),
-        Value::Bytes(bytes) => format!("bytes {bytes:?}"),
+        Value::Bytes(text) => format!("bytes {text}"),
         Value::Bool(value) => format!("bool {value}"),
         Value::Int(value) => format!("int {value}"),
         Value::Double(value) => format!("double {:x}", value.to_bits()),
@@ -220,10 +220,10 @@ fn expected_attribute(
             return None;
         }
         Any::StringValue(text) => (format!("str {}", head(text, limit)), text.len() > limit),
-        Any::BytesValue(bytes) => (
-            format!("bytes {:?}", &bytes[..bytes.len().min(limit)]),
-            bytes.len() > limit,
-        ),
+        Any::BytesValue(bytes) => {
+            let text = String::from_utf8_lossy(bytes);
+            (format!("bytes {}", head(&text, limit)), text.len() > limit)
+        }
         Any::BoolValue(value) => (text_of(Value::Bool(*value)), false),
         Any::IntValue(value) => (text_of(Value::Int(*value)), false),
         Any::DoubleValue(value) => (text_of(Value::Double(*value)), false),

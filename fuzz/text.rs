@@ -133,10 +133,10 @@ fn judge(rules: &Rules, value: &str) {
             ..ResourceSpans::default()
         }],
     };
-    let scanned = scan(&request.encode_to_vec(), Some(rules.keys())).unwrap();
+    let scanned = scan(&request.encode_to_vec(), Some(rules)).unwrap();
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
-    pipeline.take(rules, scanned.batch, now);
+    pipeline.take(scanned.batch, now);
     let judged = pipeline.finish(rules, now);
     assert!(!judged.evaluations.is_empty());
 }

@@ -5,9 +5,9 @@ use std::fs;
 use std::io;
 use std::time::Duration;
 
-use judge::extract::{self, Recogniser, Tools};
+use judge::extract::{Recogniser, Tools};
 use otlp::scan::scan;
-use otlp::span::{KeptAttributesBuilder, TraceId};
+use otlp::span::TraceId;
 
 use crate::clock::pause;
 use crate::load::{N_CONNECTIONS, Wire};
@@ -115,12 +115,10 @@ fn kept_bytes(profile: Profile) -> io::Result<f64> {
         seed: 7,
     });
     let mut open: BTreeMap<TraceId, usize> = BTreeMap::new();
-    let mut builder = KeptAttributesBuilder::default();
     for position in 0..ring.len() as u64 {
-        let scanned = scan(&ring.fill(0, position).body, Some(recogniser.keys()))
-            .map_err(io::Error::other)?;
-        for mut span in scanned.batch.spans {
-            extract::admit(&mut span, &recogniser, &mut builder);
+        let scanned =
+            scan(&ring.fill(0, position).body, Some(&recogniser)).map_err(io::Error::other)?;
+        for span in scanned.batch.spans {
             match span.parent_id {
                 None => drop(open.remove(&span.trace_id)),
                 Some(_) => *open.entry(span.trace_id).or_default() += span.kept.size(),

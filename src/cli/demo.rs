@@ -12,7 +12,7 @@ use bytes::Bytes;
 use hyper::header::HeaderMap;
 use judge::evaluate::Evaluation;
 use judge::extract::Trajectory;
-use otlp::span::{KeySet, PeerId};
+use otlp::span::{PeerId, SpanAdmission};
 use text::wrapped;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -342,7 +342,7 @@ impl Backend {
 }
 
 impl RequestSink for Taken {
-    fn keys(&self) -> Option<Arc<KeySet>> {
+    fn admission(&self) -> Option<Arc<dyn SpanAdmission>> {
         None
     }
 

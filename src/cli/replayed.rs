@@ -115,16 +115,16 @@ pub(super) fn judge_watched(
             let place = &request.place;
             match request.signal {
                 Signal::Traces => {
-                    let scanned = scan::scan(&request.body, Some(rules.keys()))
+                    let scanned = scan::scan(&request.body, Some(rules))
                         .map_err(|error| not_otlp(place, "trace", &error))?;
                     replayed.n_spans += scanned.n_spans;
                     let spans = scanned.batch.spans.iter();
                     places.note(place, spans.map(|span| span.trace_id));
                     watcher.request(&request.body);
-                    pipeline.take(rules, scanned.batch, now);
+                    pipeline.take(scanned.batch, now);
                 }
                 Signal::Logs => {
-                    let scanned = scan_logs::scan(&request.body, Some(rules.keys()))
+                    let scanned = scan_logs::scan(&request.body, Some(rules))
                         .map_err(|error| not_otlp(place, "logs", &error))?;
                     let records = scanned.batch.log_records.iter();
                     let placed = records.flat_map(|record| {
@@ -132,7 +132,7 @@ pub(super) fn judge_watched(
                         [record.named_trace(), placed.map(|placed| placed.trace_id)]
                     });
                     places.note(place, placed.flatten());
-                    pipeline.take(rules, scanned.batch, now);
+                    pipeline.take(scanned.batch, now);
                 }
                 Signal::Metrics => {
                     scan_metrics::scan(&request.body)

@@ -28,7 +28,7 @@
 //! for number in 1..=6 {
 //!     // The body of an OTLP request, as an exporter sends it.
 //!     let body = std::fs::read(format!("{recording}/00{number}.traces.pb"))?;
-//!     pipeline.take(&rules, rules.scan(&body)?, now);
+//!     pipeline.take(rules.scan(&body)?, now);
 //! }
 //! let judged = pipeline.finish(&rules, now);
 //! for evaluation in &judged.evaluations {
@@ -57,7 +57,7 @@ pub mod pipeline;
 
 pub mod learn;
 
-pub use assemble::Settings;
+pub use assemble::{CloseReason, Settings};
 pub use evaluate::{Criterion, Evaluation, Explain, FieldError, JudgedBy, Verdict};
 pub use extract::{ToolCall, Tools, Trajectory};
 pub use otlp::scan::MalformedProtobuf;

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
-use otlp::span::{Batch, KeptAttributesBuilder, Now, PeerId, TraceId};
+use otlp::span::{Batch, Now, PeerId, TraceId};
 
 use crate::assemble::{
     CloseReason, Closed, Inserted, Partition, Settings, Sizes, Stats, TornTraces, Trace,
@@ -115,6 +115,33 @@ impl Pipeline {
 }
 
 impl<C: CrossTraceAccess> Pipeline<C> {
+    /// Takes in the spans and log records of one request. Traces that a limit closes wait for
+    /// [`Self::advance`].
+    pub fn take(&mut self, batch: Batch, now: Now) -> Taken {
+        self.take_each(batch, now, |_, _| ())
+    }
+
+    /// When to call [`Self::advance`] next, if no batch arrives before.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.buffer.next_deadline()
+    }
+
+    /// Judges every trace that is done.
+    pub fn advance(&mut self, rules: &Rules, now: Now) -> Judged {
+        let mut judged = Judged::default();
+        self.advance_into(rules, now, &mut judged);
+        judged
+    }
+
+    /// Judges every open trace: the recording has ended.
+    pub fn finish(&mut self, rules: &Rules, now: Now) -> Judged {
+        self.end_of_input(rules, now, |_| ())
+    }
+}
+
+/// The rest of what the sidecar needs.
+#[doc(hidden)]
+impl<C: CrossTraceAccess> Pipeline<C> {
     /// An empty pipeline for the partition of the settings.
     pub fn of_partition(mut settings: Settings, cross_traces: C, now: Now) -> Self {
         settings.max_recent_size -= CrossTraces::size_limit(&settings);
@@ -130,12 +157,6 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         }
     }
 
-    /// Takes in the spans and log records of one request. Traces that a limit closes wait for
-    /// [`Self::advance`].
-    pub fn take(&mut self, rules: &Rules, batch: Batch, now: Now) -> Taken {
-        self.take_each(rules, batch, now, |_, _| ())
-    }
-
     /// Like [`Self::take`], but traces that a limit closes are judged as soon as there is a slice
     /// of them.
     pub fn take_into(
@@ -145,7 +166,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         now: Now,
         sink: &mut impl JudgementSink,
     ) -> Taken {
-        self.take_each(rules, batch, now, |pipeline, n_items| {
+        self.take_each(batch, now, |pipeline, n_items| {
             if n_items % SPANS_PER_BEAT == 0 {
                 sink.beat();
             }
@@ -158,20 +179,14 @@ impl<C: CrossTraceAccess> Pipeline<C> {
 
     fn take_each(
         &mut self,
-        rules: &Rules,
         batch: Batch,
         now: Now,
         mut after_item: impl FnMut(&mut Self, usize),
     ) -> Taken {
         let mut taken = Taken::default();
-        let mut builder = KeptAttributesBuilder::default();
         let mut n_items = 0;
-        for mut span in batch.spans {
-            let admitted = extract::admit(&mut span, &rules.recogniser, &mut builder);
-            let Some(mut class) = admitted else { continue };
-            // After a reload, batches that were scanned before it are still on their way.
-            class.recognition = class.recognition.scanned_for(batch.keys_version);
-            taken.count(self.buffer.insert(span, class, batch.peer, now));
+        for span in batch.spans {
+            taken.count(self.buffer.insert(span, batch.peer, now));
             n_items += 1;
             after_item(self, n_items);
         }
@@ -259,18 +274,6 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.buffer.shorten_settle(settle);
     }
 
-    /// When to call [`Self::advance`] next, if no batch arrives before.
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.buffer.next_deadline()
-    }
-
-    /// Judges every trace that is done.
-    pub fn advance(&mut self, rules: &Rules, now: Now) -> Judged {
-        let mut judged = Judged::default();
-        self.advance_into(rules, now, &mut judged);
-        judged
-    }
-
     /// Like [`Self::advance`], but hands the results on in slices; the last one may be empty.
     pub fn advance_into(&mut self, rules: &Rules, now: Now, sink: &mut impl JudgementSink) {
         self.judge_due(rules, now, MAX_SLICE, |_| (), sink);
@@ -286,11 +289,6 @@ impl<C: CrossTraceAccess> Pipeline<C> {
     /// Like [`Self::drain`], but hands the results on in slices; the last one may be empty.
     pub fn drain_into(&mut self, rules: &Rules, now: Now, sink: &mut impl JudgementSink) {
         self.judge_all(rules, CloseReason::Shutdown, now, MAX_SLICE, |_| (), sink);
-    }
-
-    /// Judges every open trace: the recording has ended.
-    pub fn finish(&mut self, rules: &Rules, now: Now) -> Judged {
-        self.end_of_input(rules, now, |_| ())
     }
 
     /// Like [`Self::finish`]. `look` sees each trace as it was closed

@@ -23,10 +23,9 @@ use std::sync::Arc;
 
 use self::levels::RequestLevels;
 use self::resources::{Occurrences, RequestResources};
-use self::retention::Keeper;
 use self::schema::{RESOURCE, SCOPE};
 use self::spans::SpanWalk;
-use crate::span::{Batch, KeySet, Resource, ScopeHash};
+use crate::span::{Batch, Resource, ScopeHash, SpanAdmission};
 use crate::wire::otlp::{request, resource_group, scope, scope_group};
 use crate::wire::{Cursor, Fault, LEN, RECURSION_LIMIT, delimited_fields, enter, key};
 
@@ -39,12 +38,12 @@ pub struct ScannedSpans {
     pub n_spans: usize,
     /// True if a group of spans claims our own instrumentation scope.
     pub claims_own_scope: bool,
-    /// The spans as they are kept; empty except for `n_without_ids` without a key set.
+    /// The spans as they are kept; empty except for `n_without_ids` without an admission.
     pub batch: Batch,
 }
 
-/// Validates the body of a trace request, counts its spans, and, if there is a key set, reads the
-/// spans.
+/// Validates the body of a trace request, counts its spans, and, with an `admission`, reads the
+/// spans that it admits.
 ///
 /// The kept parts of a span are bounded, see `retention.rs` (by default at most 64 KiB of large
 /// values, of small ones, of replies and of requests, and the names); a resource has at most 64
@@ -55,8 +54,11 @@ pub struct ScannedSpans {
 /// Anything that prost's decoder refuses, and ids of the wrong length: trace ids (of spans and
 /// links) that are neither 16 bytes nor empty, span ids and parent span ids that are neither 8
 /// bytes nor empty. The whole request is then malformed.
-pub fn scan(body: &[u8], keys: Option<&KeySet>) -> Result<ScannedSpans, MalformedProtobuf> {
-    scan_within(body, keys, &mut |_| true)
+pub fn scan(
+    body: &[u8],
+    admission: Option<&dyn SpanAdmission>,
+) -> Result<ScannedSpans, MalformedProtobuf> {
+    scan_within(body, admission, &mut |_| true)
 }
 
 /// Like [`scan`], and asks `has_room` before it takes memory for further spans, with the bytes of
@@ -66,10 +68,10 @@ pub fn scan(body: &[u8], keys: Option<&KeySet>) -> Result<ScannedSpans, Malforme
 /// The errors of [`scan`]; and an error if memory is short.
 pub fn scan_within(
     body: &[u8],
-    keys: Option<&KeySet>,
+    admission: Option<&dyn SpanAdmission>,
     has_room: &mut dyn FnMut(usize) -> bool,
 ) -> Result<ScannedSpans, MalformedProtobuf> {
-    let mut scan = RequestScan::new(keys, body.len(), has_room);
+    let mut scan = RequestScan::new(admission, body.len(), has_room);
     match scan.request(body) {
         Ok(()) => Ok(scan.finish()),
         Err(fault) => Err(fault.locate(body)),
@@ -94,19 +96,18 @@ struct RequestScan<'k, 'b> {
 
 impl<'k, 'b> RequestScan<'k, 'b> {
     fn new(
-        keys: Option<&'k KeySet>,
+        admission: Option<&'k dyn SpanAdmission>,
         body_len: usize,
         has_room: &'k mut dyn FnMut(usize) -> bool,
     ) -> Self {
         let mut batch = Batch::default();
-        if let Some(keys) = keys {
-            batch.keys_version = keys.version;
+        if admission.is_some() {
             // About the full batch of an SDK. A larger one makes the vector grow.
             batch.spans.reserve((body_len / 256).min(512));
         }
         Self {
-            walk: SpanWalk::new(keys.map(Keeper::new), has_room),
-            resources: RequestResources::new(keys),
+            walk: SpanWalk::new(admission, has_room),
+            resources: RequestResources::new(admission.map(SpanAdmission::keys)),
             n_spans: 0,
             claims_own_scope: false,
             batch,
@@ -146,11 +147,10 @@ impl<'k, 'b> RequestScan<'k, 'b> {
     }
 
     fn resource_spans(&mut self, bytes: &'b [u8], depth: u32) -> Result<(), Fault> {
-        let first_span = self.batch.spans.len();
-        let mut occurrences = Occurrences::new();
-        // The resource as known when the spans are read: complete, unless a sender puts spans
-        // before it.
-        let mut known: Option<(usize, Arc<Resource>)> = None;
+        // Looked for ahead, since a sender may put the resource behind its spans.
+        let occurrences: Occurrences<'_> =
+            delimited_fields(bytes, resource_group::RESOURCE).collect();
+        let mut interned: Option<Arc<Resource>> = None;
         let mut cursor = Cursor::new(bytes);
         while !cursor.is_empty() {
             match cursor.varint()? {
@@ -159,13 +159,11 @@ impl<'k, 'b> RequestScan<'k, 'b> {
                     RESOURCE
                         .check(resource, enter(depth, resource)?)
                         .map_err(|fault| fault.within("resource"))?;
-                    occurrences.push(resource);
                 }
                 SCOPE_SPANS => {
                     let scope_spans = cursor.delimited()?;
-                    let (_, resource) = known.get_or_insert_with(|| {
-                        (occurrences.len(), self.resources.intern(&occurrences))
-                    });
+                    let resource =
+                        interned.get_or_insert_with(|| self.resources.intern(&occurrences));
                     let resource = Arc::clone(resource);
                     self.scope_spans(scope_spans, enter(depth, scope_spans)?, &resource)
                         .map_err(|fault| fault.within("scope_spans"))?;
@@ -174,15 +172,6 @@ impl<'k, 'b> RequestScan<'k, 'b> {
                     .resource_group
                     .fields
                     .check_field(other, &mut cursor, depth)?,
-            }
-        }
-        if let Some((n_occurrences, _)) = known
-            && n_occurrences < occurrences.len()
-            && first_span < self.batch.spans.len()
-        {
-            let resource = self.resources.intern(&occurrences);
-            for span in &mut self.batch.spans[first_span..] {
-                span.resource = Arc::clone(&resource);
             }
         }
         Ok(())
@@ -194,11 +183,11 @@ impl<'k, 'b> RequestScan<'k, 'b> {
         depth: u32,
         resource: &Arc<Resource>,
     ) -> Result<(), Fault> {
-        let first_span = self.batch.spans.len();
-        let mut scope_name: &[u8] = b"";
-        let mut scope_hash = ScopeHash::default();
         // A sender may put the scope behind its spans, or send several: the last name counts.
-        let mut is_named_late = false;
+        let scopes = delimited_fields(bytes, scope_group::SCOPE);
+        let name = scopes.filter_map(|scope| delimited_fields(scope, scope::NAME).last());
+        let scope_hash = ScopeHash::new(name.last().unwrap_or_default());
+        self.claims_own_scope |= scope_hash == ScopeHash::OWN;
         let mut cursor = Cursor::new(bytes);
         while !cursor.is_empty() {
             match cursor.varint()? {
@@ -215,22 +204,11 @@ impl<'k, 'b> RequestScan<'k, 'b> {
                     SCOPE
                         .check(scope, enter(depth, scope)?)
                         .map_err(|fault| fault.within("scope"))?;
-                    scope_name = delimited_fields(scope, scope::NAME)
-                        .last()
-                        .unwrap_or(scope_name);
-                    scope_hash = ScopeHash::new(scope_name);
-                    is_named_late |= self.batch.spans.len() > first_span;
                 }
                 other => LEVELS
                     .scope_group
                     .fields
                     .check_field(other, &mut cursor, depth)?,
-            }
-        }
-        self.claims_own_scope |= scope_hash == ScopeHash::OWN;
-        if is_named_late {
-            for span in &mut self.batch.spans[first_span..] {
-                span.scope = scope_hash;
             }
         }
         Ok(())

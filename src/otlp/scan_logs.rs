@@ -6,7 +6,7 @@ use super::scan::MalformedProtobuf;
 use super::scan::levels::RequestLevels;
 use super::scan::logs::log_records;
 use super::scan::schema::{ANY_VALUE, FieldKind, KEY_VALUE, Schema};
-use crate::span::{Batch, KeySet};
+use crate::span::{Batch, SpanAdmission};
 use crate::wire::otlp::log_record;
 
 /// The contents of a log request.
@@ -18,14 +18,17 @@ pub struct ScannedLogs {
     pub batch: Batch,
 }
 
-/// Validates the body of a log request, counts its records, and, if there is a key set, reads those
-/// whose event names it wants.
+/// Validates the body of a log request, counts its records, and, with an `admission`, reads those
+/// whose event names its key set wants.
 ///
 /// # Errors
 /// Anything that prost's decoder refuses. Ids of a wrong length are no error: OTLP asks receivers
 /// to take such a record as one without a trace.
-pub fn scan(body: &[u8], keys: Option<&KeySet>) -> Result<ScannedLogs, MalformedProtobuf> {
-    scan_within(body, keys, &mut |_| true)
+pub fn scan(
+    body: &[u8],
+    admission: Option<&dyn SpanAdmission>,
+) -> Result<ScannedLogs, MalformedProtobuf> {
+    scan_within(body, admission, &mut |_| true)
 }
 
 /// Like [`scan`], and asks `has_room` before it takes memory for further records, with the bytes of
@@ -35,7 +38,7 @@ pub fn scan(body: &[u8], keys: Option<&KeySet>) -> Result<ScannedLogs, Malformed
 /// The errors of [`scan`]; and an error if memory is short.
 pub fn scan_within(
     body: &[u8],
-    keys: Option<&KeySet>,
+    admission: Option<&dyn SpanAdmission>,
     has_room: &mut dyn FnMut(usize) -> bool,
 ) -> Result<ScannedLogs, MalformedProtobuf> {
     let mut n_records = 0;
@@ -44,8 +47,10 @@ pub fn scan_within(
         LOG_RECORD.check(record, depth)
     });
     walked.map_err(|fault| fault.locate(body))?;
-    let batch = match keys {
-        Some(keys) => log_records(body, keys, has_room).map_err(|fault| fault.locate(body))?,
+    let batch = match admission {
+        Some(admission) => {
+            log_records(body, admission.keys(), has_room).map_err(|fault| fault.locate(body))?
+        }
         None => Batch::default(),
     };
     Ok(ScannedLogs { n_records, batch })

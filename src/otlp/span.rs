@@ -7,14 +7,12 @@ mod key_set;
 
 mod kept_attributes;
 
-mod arena;
 mod builder;
 mod index;
+mod trace_text;
 
 mod attribute;
-mod layout;
-mod seven_bits;
-mod shared_text;
+mod entries;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -23,13 +21,13 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use arena::{ArenaPlace, LentText, RequestArena, TraceArena};
-pub use attribute::{Attribute, Bytes, Value};
+pub use attribute::{Attribute, Value};
 pub use builder::{KeptAttributesBuilder, cut_at_char, is_unfinished_json};
 pub use class::{Recognition, SpanClass};
 pub use index::IndexedAttributes;
 pub use kept_attributes::{Event, KeptAttributes};
 pub use key_set::{Keep, Kept, KeyId, KeyRule, KeySet, WantedBody};
+pub use trace_text::{KeptPlace, LentText, TraceText};
 
 /// The two clocks, read by the shell only: no stage reads a clock of its own.
 #[derive(Debug, Clone, Copy)]
@@ -177,6 +175,8 @@ pub struct Span {
     pub repeats_answers: Option<bool>,
     /// Status code.
     pub status: Status,
+    /// What it was recognised as when it arrived.
+    pub class: SpanClass,
     /// The instrumentation scope that made it.
     pub scope: ScopeHash,
     /// The sender; shared by the spans of one `ResourceSpans`.
@@ -240,6 +240,27 @@ impl Span {
     }
 }
 
+/// Decides about each span while its request is scanned.
+pub trait SpanAdmission: Send + Sync {
+    /// The attributes to keep.
+    fn keys(&self) -> &KeySet;
+
+    /// Classifies a span, and removes from `kept` what no later stage reads of it. `span.kept` is
+    /// still empty. Returns false for a span that is not kept.
+    fn admit(&self, span: &mut Span, kept: &mut KeptAttributesBuilder) -> bool;
+}
+
+/// Keeps every span as it is.
+impl SpanAdmission for KeySet {
+    fn keys(&self) -> &KeySet {
+        self
+    }
+
+    fn admit(&self, _: &mut Span, _: &mut KeptAttributesBuilder) -> bool {
+        true
+    }
+}
+
 /// The sender of a span: the resource as it was received, and the attributes that selectors read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resource {
@@ -286,11 +307,8 @@ pub struct Batch {
     pub log_records: Vec<LogRecord>,
     /// Spans that cannot be assembled: their trace or span id is empty or all zero.
     pub n_without_ids: usize,
-    /// Bytes of the memory that the kept attributes of several spans share, those of discarded
-    /// spans included.
+    /// Bytes of the text that the kept attributes of all spans share.
     pub shared_size: usize,
-    /// [`KeySet::version`] of the set by which they were scanned; 0 if that is not known.
-    pub keys_version: u8,
     /// Who sent them.
     pub peer: PeerId,
 }
@@ -337,14 +355,10 @@ impl Batch {
     /// Approximate bytes of this batch, as the scoring queue counts them. A resource counts once,
     /// since the spans of one resource follow each other.
     pub fn size(&self) -> usize {
-        let spans = self
-            .spans
-            .iter()
-            .map(|span| (size_of::<Span>() + span.kept.alone_size(), &span.resource));
-        let log_records = self.log_records.iter().map(|record| {
-            let own_size = size_of::<LogRecord>() + record.kept.alone_size();
-            (own_size, &record.resource)
-        });
+        let spans = self.spans.iter();
+        let spans = spans.map(|span| (size_of::<Span>(), &span.resource));
+        let log_records = self.log_records.iter();
+        let log_records = log_records.map(|record| (size_of::<LogRecord>(), &record.resource));
         let mut last = None;
         let mut size = self.shared_size;
         for (own_size, resource) in spans.chain(log_records) {

@@ -100,10 +100,10 @@ impl Sight {
 }
 
 fn judged(rules: &Rules, body: &[u8]) -> Judged {
-    let scanned = otlp::scan::scan(body, Some(rules.keys())).unwrap();
+    let scanned = otlp::scan::scan(body, Some(rules)).unwrap();
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
-    pipeline.take(rules, scanned.batch, now);
+    pipeline.take(scanned.batch, now);
     pipeline.finish(rules, now)
 }
 

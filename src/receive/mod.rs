@@ -23,7 +23,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Request, Response};
-use otlp::span::{self, KeySet, PeerId, ScopeHash};
+use otlp::span::{self, PeerId, ScopeHash, SpanAdmission};
 use otlp::{scan_logs, scan_metrics, scan_scores};
 use tokio::sync::oneshot;
 
@@ -59,8 +59,8 @@ pub struct Received {
 
 /// Takes received requests.
 pub trait RequestSink: Send + Sync + 'static {
-    /// The attributes to keep for scoring; `None` when scoring is off.
-    fn keys(&self) -> Option<Arc<KeySet>>;
+    /// What is kept of spans for scoring; `None` when scoring is off.
+    fn admission(&self) -> Option<Arc<dyn SpanAdmission>>;
 
     /// Checks whether a request of at least `n_bytes` would be refused. Asked before a body is
     /// read, so that refusing it is cheap; [`Self::offer`] decides.
@@ -296,14 +296,14 @@ impl ReceiverShared {
                 .grow_to(message.bytes.len().saturating_mul(JSON_FACTOR))
                 .map_err(without_items)?;
         }
-        let keys = self.intake.keys();
+        let admission = self.intake.admission();
         let peer = message.permit.peer();
         let long = match format {
             Format::Protobuf => LONG_PROTOBUF,
             Format::Json => LONG_JSON,
         };
         let is_long = message.bytes.len() > long;
-        let validating = move || validate(signal, format, message, keys.as_deref(), scores);
+        let validating = move || validate(signal, format, message, admission.as_deref(), scores);
         let validated = if is_long {
             let validated = tokio::task::spawn_blocking(validating).await;
             validated.unwrap_or_else(|error| {
@@ -415,7 +415,7 @@ fn validate(
     signal: Signal,
     format: Format,
     message: BufferedMessage,
-    keys: Option<&KeySet>,
+    admission: Option<&dyn SpanAdmission>,
     scores: config::ReceivedScores,
 ) -> Result<ValidatedMessage, RequestError> {
     let BufferedMessage {
@@ -452,9 +452,9 @@ fn validate(
     };
     let names_us = || memchr::memmem::find(&body, ScopeHash::OWN_NAME.as_bytes()).is_some();
     let scanned = match signal {
-        Signal::Traces => otlp::scan::scan_within(&body, keys, &mut has_room)
+        Signal::Traces => otlp::scan::scan_within(&body, admission, &mut has_room)
             .map(|scanned| (scanned.n_spans, scanned.batch, scanned.claims_own_scope)),
-        Signal::Logs => scan_logs::scan_within(&body, keys, &mut has_room)
+        Signal::Logs => scan_logs::scan_within(&body, admission, &mut has_room)
             .map(|scanned| (scanned.n_records, scanned.batch, names_us())),
         Signal::Metrics => {
             scan_metrics::scan(&body).map(|n_points| (n_points, span::Batch::default(), names_us()))

@@ -282,14 +282,14 @@ fn chosen(
 
 /// The trajectories of a trace request, assembled like a recording: all traces end with the input.
 fn trajectories(body: Vec<u8>, rules: &Rules, now: Now) -> Result<Vec<Arc<Trajectory>>, ApiError> {
-    let scanned = scan::scan(&body, Some(rules.keys())).map_err(|error| ApiError::Argument {
+    let scanned = scan::scan(&body, Some(rules)).map_err(|error| ApiError::Argument {
         name: "traces",
         detail: format!("not an OTLP trace request: {error}"),
     })?;
     drop(body);
     let settings = Settings::replay();
     let mut pipeline = Pipeline::new(settings, now);
-    pipeline.take(rules, scanned.batch, now);
+    pipeline.take(scanned.batch, now);
     // They are judged later, once the cost is known.
     let without_criteria = rules.judging_by(Vec::new());
     Ok(pipeline.finish(&without_criteria, now).trajectories)

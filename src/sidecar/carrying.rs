@@ -274,7 +274,7 @@ impl CarriedTraces {
                 Bytes::from(picked?)
             }
             Signal::Logs => {
-                let scanned = scan_logs::scan(&record.body, Some(rules.keys())).ok()?;
+                let scanned = scan_logs::scan(&record.body, Some(rules)).ok()?;
                 let log_records = scanned.batch.log_records.iter();
                 let placed = log_records.filter_map(extract::trace_of_record);
                 of_traces.extend(placed.filter(keeps));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use judge::pipeline::Rules;
-use otlp::span::{KeySet, Now, PeerId};
+use otlp::span::{Now, PeerId, SpanAdmission};
 use tokio::sync::oneshot;
 
 use super::record::Recorder;
@@ -48,10 +48,9 @@ pub(super) struct RequestIntake {
 }
 
 impl receive::RequestSink for RequestIntake {
-    fn keys(&self) -> Option<Arc<KeySet>> {
-        self.scoring
-            .is_some()
-            .then(|| self.rules.load().keys().clone())
+    fn admission(&self) -> Option<Arc<dyn SpanAdmission>> {
+        self.scoring.as_ref()?;
+        Some(self.rules.load_full())
     }
 
     fn check_room(&self, signal: Signal, peer: PeerId, n_bytes: usize) -> Result<(), QueueRefusal> {

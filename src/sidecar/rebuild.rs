@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use judge::pipeline::{
     CarriedPart, CarriedTracesNote, CrossTraceAccess, Pipeline, Rebuilding, Rules, TraceMark,
 };
-use otlp::span::{Batch, KeySet, Now};
+use otlp::span::{Batch, Now};
 use otlp::{scan, scan_logs};
 
 use super::carrying::{Carrier, CarryJob, CarryOutcome, Underway};
@@ -482,8 +482,7 @@ impl Rebuilt {
                 self.read(carried, needed.from..*end, |record| {
                     beat();
                     let origin = record.origin();
-                    n_spans +=
-                        rebuilding.take_carried(batch_of(record, rules.keys()), origin, part);
+                    n_spans += rebuilding.take_carried(batch_of(record, rules), origin, part);
                 })?;
                 if part == CarriedPart::Judged {
                     rebuilding.judge_carried();
@@ -493,7 +492,7 @@ impl Rebuilt {
         self.read(requests, needed.from..*end, |record| {
             beat();
             let sequence = record.sequence;
-            n_spans += rebuilding.take(batch_of(record, rules.keys()), sequence);
+            n_spans += rebuilding.take(batch_of(record, rules), sequence);
         })?;
         rebuilding.finish();
         self.n_spans = n_spans;
@@ -527,11 +526,11 @@ impl Rebuilt {
 }
 
 /// The spans and log records of a request, as the receivers read them.
-fn batch_of(record: Stored, keys: &KeySet) -> Batch {
-    let (body, keys) = (&record.body, Some(keys));
+fn batch_of(record: Stored, rules: &Rules) -> Batch {
+    let body = &record.body;
     let batch = match Signal::of_number(record.signal) {
-        Signal::Traces => scan::scan(body, keys).map(|scanned| scanned.batch),
-        Signal::Logs => scan_logs::scan(body, keys).map(|scanned| scanned.batch),
+        Signal::Traces => scan::scan(body, Some(rules)).map(|scanned| scanned.batch),
+        Signal::Logs => scan_logs::scan(body, Some(rules)).map(|scanned| scanned.batch),
         Signal::Metrics => Ok(Batch::default()),
     };
     // It was valid when it was acknowledged.

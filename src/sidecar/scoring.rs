@@ -19,7 +19,7 @@ use arc_swap::ArcSwap;
 use judge::assemble::{Partition, Settings};
 use judge::extract;
 use judge::pipeline::{self, CrossTraces, Pipeline, Rules};
-use otlp::span::{Batch, Now, ScopeHash, Span, TraceId};
+use otlp::span::{Batch, Now, TraceId};
 
 use super::now;
 use super::rebuild::KeptTraces;
@@ -188,12 +188,7 @@ impl ScoringQueue {
         .emit(&self.shared.telemetry);
         let placed = batch.log_records.into_iter().filter_map(extract::place);
         let of_records: Vec<TraceId> = placed.map(|placed| placed.trace_id).collect();
-        let rules = self.shared.rules.load();
-        let is_own_score = |span: &Span| {
-            span.scope == ScopeHash::OWN
-                && extract::is_own_score(span, extract::classify(span, &rules.recogniser))
-        };
-        let spans = batch.spans.iter().filter(|span| !is_own_score(span));
+        let spans = batch.spans.iter();
         let mut trace_ids: Vec<TraceId> = spans.map(|span| span.trace_id).collect();
         trace_ids.extend(of_records);
         trace_ids.dedup();

@@ -15,7 +15,6 @@ use crate::receive::{Received, RequestSink as _};
 use crate::telemetry::MetricsPage;
 
 fn intake() -> RequestIntake {
-    let config = Config::default();
     let settings = forward::Settings {
         destination: None,
         signals: Vec::new(),
@@ -24,7 +23,7 @@ fn intake() -> RequestIntake {
     };
     let (forward, _) =
         forward::start(settings, &Arc::default(), fastrand::Rng::with_seed(1)).unwrap();
-    let rules = Rules::configured(Vec::new(), &config.tools, config.explain, &[]);
+    let rules = Rules::new(Vec::new());
     RequestIntake {
         onlookers: Onlookers {
             recorder: None,

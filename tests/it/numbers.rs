@@ -41,7 +41,7 @@ mod tests {
         let stored = serde_json::to_vec(&config.criteria).unwrap();
         let criteria: Vec<Criterion> = serde_json::from_slice(&stored).unwrap();
         assert_eq!(criteria[0].revision(), config.criteria[0].revision());
-        let rules = Rules::configured(criteria, &config.tools, config.explain, &[]);
+        let rules = Rules::new(criteria);
         let attribute = |key: &str, value: &str| format!(r#"{{"key":"{key}","value":{value}}}"#);
         let attributes = [
             attribute("gen_ai.operation.name", r#"{"stringValue":"execute_tool"}"#),
@@ -57,10 +57,10 @@ mod tests {
             attributes.join(",")
         );
         let protobuf = otlp_json::traces(body.as_bytes()).unwrap();
-        let batch = scan::scan(&protobuf, Some(rules.keys())).unwrap().batch;
+        let batch = scan::scan(&protobuf, Some(&rules)).unwrap().batch;
         let now = sidecar::now();
         let mut pipeline = Pipeline::new(Settings::replay(), now);
-        pipeline.take(&rules, batch, now);
+        pipeline.take(batch, now);
         let mut judged = pipeline.finish(&rules, now);
         assert_eq!(judged.evaluations.len(), 1);
         judged.evaluations.remove(0)

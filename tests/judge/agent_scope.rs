@@ -46,7 +46,7 @@ mod tests {
     fn batch(spans: &[Value]) -> Batch {
         let body = json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": spans }] }] });
         let protobuf = otlp_json::traces(body.to_string().as_bytes()).unwrap();
-        scan::scan(&protobuf, Some(rules().keys())).unwrap().batch
+        scan::scan(&protobuf, Some(&rules())).unwrap().batch
     }
 
     /// A desk agent that delegates to this many experts, each with calls of its own.
@@ -99,13 +99,13 @@ mod tests {
         let sizes = [30, 300].map(|n_runs| {
             let (rules, now) = (rules(), now());
             let mut pipeline = Pipeline::new(Settings::replay(), now);
-            pipeline.take(&rules, batch(&runs(n_runs)), now);
+            pipeline.take(batch(&runs(n_runs)), now);
             let judged = pipeline.finish(&rules, now);
             assert_eq!(judged.evaluations.len(), 2 * n_runs);
             let first = held(&judged.evaluations);
             // A late call changes one run; the others keep their reports.
             let late = span(900_000, 2, "execute_tool", "drop", "gen_ai.tool.name");
-            pipeline.take(&rules, batch(&[late]), now);
+            pipeline.take(batch(&[late]), now);
             let revised = pipeline.finish(&rules, now);
             let changed: Vec<_> = revised.evaluations.iter().collect();
             assert_eq!(changed.len(), 2, "{changed:#?}");
@@ -128,7 +128,7 @@ mod tests {
                     inner
                 })
                 .collect();
-            pipeline.take(&rules, batch(&renamed), now);
+            pipeline.take(batch(&renamed), now);
             let judged = pipeline.finish(&rules, now);
             (first, held(&judged.evaluations))
         });

@@ -104,7 +104,13 @@ mod tests {
         // What scores copy by default, as configurations have it.
         let copied = ["gen_ai.agent.name", "gen_ai.conversation.id", "session.id"];
         let copied = copied.map(str::to_owned);
-        Rules::configured(criteria, &Tools::default(), Explain::default(), &copied)
+        Rules::following(
+            None,
+            criteria,
+            &Tools::default(),
+            Explain::default(),
+            &copied,
+        )
     }
 
     /// The defaults of docs/design.md#configuration, without limits and without forgetting.
@@ -130,7 +136,7 @@ mod tests {
             } else {
                 body.clone()
             };
-            scan::scan(&body, Some(rules.keys())).unwrap().batch
+            scan::scan(&body, Some(&*rules)).unwrap().batch
         });
         batches.flat_map(|batch| batch.spans).collect()
     }
@@ -226,7 +232,6 @@ mod tests {
         let mut reports = Reports::default();
         for (spans, wait) in batches {
             pipeline.take(
-                rules,
                 Batch {
                     spans,
                     ..Batch::default()

@@ -191,11 +191,7 @@ fn judged(rules: &Rules, calls: &[SpanCall]) -> Judged {
     let now = now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     let body = request(spans_of_run(1, &[], calls));
-    pipeline.take(
-        rules,
-        scan(&body, Some(rules.keys())).expect("OTLP").batch,
-        now,
-    );
+    pipeline.take(scan(&body, Some(rules)).expect("OTLP").batch, now);
     pipeline.finish(rules, now)
 }
 

@@ -73,7 +73,7 @@ mod tests {
         }] });
         scan::scan(
             &otlp_json::traces(body.to_string().as_bytes()).unwrap(),
-            Some(rules().keys()),
+            Some(&rules()),
         )
         .unwrap()
         .batch
@@ -101,7 +101,7 @@ mod tests {
         }
 
         fn send(&mut self, batch: Batch) {
-            self.pipeline.take(&self.rules, batch, self.now);
+            self.pipeline.take(batch, self.now);
         }
 
         fn wait(&mut self, seconds: u64) -> usize {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::support::now;
 use judge::assemble::Settings;
-use judge::evaluate::{Criterion, Evaluation, Expectations, Explain, FromSpans, Verdict};
+use judge::evaluate::{Criterion, Evaluation, Expectations, FromSpans, Verdict};
 use judge::extract::Tools;
 use judge::pipeline::{Judged, Pipeline, Rules};
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -18,20 +18,14 @@ use crate::support::spans::{SpanCall, request, spans_of_run};
 fn rules(criteria: Value, tools: &Tools) -> Rules {
     let criteria: Vec<Criterion> =
         serde_json::from_value(criteria).expect("every one of them loads");
-    Rules::configured(criteria, tools, Explain::default(), &[])
+    Rules::new(criteria).with_tools(tools)
 }
 
 fn judged(rules: &Rules, requests: impl IntoIterator<Item = Vec<Span>>) -> Judged {
     let now = now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     for spans in requests {
-        pipeline.take(
-            rules,
-            scan(&request(spans), Some(rules.keys()))
-                .expect("OTLP")
-                .batch,
-            now,
-        );
+        pipeline.take(scan(&request(spans), Some(rules)).expect("OTLP").batch, now);
     }
     pipeline.finish(rules, now)
 }
@@ -217,9 +211,7 @@ proptest! {
         let now = now();
         let mut pipeline = Pipeline::new(Settings::replay(), now);
         let mut accept_and_judge = |spans: Vec<Span>| {
-            pipeline.take(
-                &rules,
-                scan(&request(spans), Some(rules.keys()))
+            pipeline.take(scan(&request(spans), Some(&rules))
                     .expect("OTLP")
                     .batch,
                 now,

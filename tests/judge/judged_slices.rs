@@ -6,8 +6,7 @@
 mod tests {
     use crate::support::now;
     use judge::assemble::Settings;
-    use judge::evaluate::{Criterion, Explain};
-    use judge::extract::Tools;
+    use judge::evaluate::Criterion;
     use judge::pipeline::{Judged, JudgementSink, Pipeline, Rules};
     use otlp::span::Batch;
     use otlp::{json as otlp_json, scan};
@@ -53,8 +52,7 @@ mod tests {
             }))
             .unwrap()
         });
-        let tools = Tools::default();
-        Rules::configured(criteria.collect(), &tools, Explain::default(), &[])
+        Rules::new(criteria.collect())
     }
 
     /// Traces of one call each.
@@ -74,14 +72,14 @@ mod tests {
             .collect();
         let body = json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": spans }] }] });
         let protobuf = otlp_json::traces(body.to_string().as_bytes()).unwrap();
-        scan::scan(&protobuf, Some(rules.keys())).unwrap().batch
+        scan::scan(&protobuf, Some(rules)).unwrap().batch
     }
 
     #[test]
     fn what_falls_due_at_once_is_handed_on_in_slices_with_the_same_results() {
         let (rules, now) = (rules(20), now());
         let mut at_once = Pipeline::new(Settings::replay(), now);
-        at_once.take(&rules, batch(&rules, 2_000), now);
+        at_once.take(batch(&rules, 2_000), now);
         let judged = at_once.drain(&rules, now);
         assert_eq!(judged.evaluations.len(), 40_000);
 
@@ -101,7 +99,7 @@ mod tests {
         let (rules, now) = (rules(5_000), now());
         let mut slices = Slices::default();
         let mut pipeline = Pipeline::new(Settings::replay(), now);
-        pipeline.take(&rules, batch(&rules, 1), now);
+        pipeline.take(batch(&rules, 1), now);
         pipeline.drain_into(&rules, now, &mut slices);
         assert_eq!(slices.lines.len(), 5_000);
         let most = slices.n_evaluations.iter().max().unwrap();

@@ -162,7 +162,7 @@ impl Owner {
     }
 
     fn take(&mut self, offset: usize, (at, body): &Record) {
-        let batch = scan(body, Some(self.rules.keys())).unwrap().batch;
+        let batch = scan(body, Some(&self.rules)).unwrap().batch;
         let record = LogBatch {
             offset: offset as u64,
             unix_nanos: *at,

@@ -98,7 +98,7 @@ impl Process {
     }
 
     fn batch(&self, body: &[u8]) -> Batch {
-        scan(body, Some(self.rules.keys())).unwrap().batch
+        scan(body, Some(&self.rules)).unwrap().batch
     }
 
     fn receive(&mut self, body: Vec<u8>) {
@@ -212,7 +212,7 @@ impl Process {
         let mut rebuilding = Rebuilding::new(pipeline, &self.rules, marks, open, begin, now);
         for part in [CarriedPart::Judged, CarriedPart::Later] {
             for (origin, body) in &carried {
-                let batch = scan(body, Some(self.rules.keys())).unwrap().batch;
+                let batch = scan(body, Some(&self.rules)).unwrap().batch;
                 rebuilding.take_carried(batch, *origin, part);
             }
             if part == CarriedPart::Judged {

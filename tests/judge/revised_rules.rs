@@ -60,11 +60,11 @@ fn a_late_call_revises_a_verdict_of_each_evaluator_over_time() {
         let mut pipeline = Pipeline::new(settings, at(0));
         let batch = |spans: Vec<Span>| -> Batch {
             let body = request(spans);
-            scan(&body, Some(rules.keys())).expect("OTLP").batch
+            scan(&body, Some(&rules)).expect("OTLP").batch
         };
         let mut spans = spans();
         let late = spans.pop().expect("the second payment");
-        pipeline.take(&rules, batch(spans), at(0));
+        pipeline.take(batch(spans), at(0));
         let first = pipeline.advance(&rules, at(100)).evaluations;
         let seen: Vec<(Verdict, u32)> = first
             .iter()
@@ -72,7 +72,7 @@ fn a_late_call_revises_a_verdict_of_each_evaluator_over_time() {
             .collect();
         assert_eq!(seen, [(Verdict::Pass, 0)], "{evaluator}");
 
-        assert_eq!(pipeline.take(&rules, batch(vec![late]), at(110)).n_late, 1);
+        assert_eq!(pipeline.take(batch(vec![late]), at(110)).n_late, 1);
         let revised = pipeline.advance(&rules, at(300)).evaluations;
         let [revised] = revised.as_slice() else {
             panic!("{evaluator}: {} evaluations", revised.len());

@@ -122,14 +122,12 @@ impl Process {
     }
 
     fn batch(&self, spans: Vec<Span>) -> Batch {
-        scan(&request(spans), Some(self.rules.keys()))
-            .unwrap()
-            .batch
+        scan(&request(spans), Some(&self.rules)).unwrap().batch
     }
 
     fn take(&mut self, turn: &Turn) {
         let batch = self.batch(turn.spans(self.start.unix_nanos));
-        self.pipeline.take(&self.rules, batch, self.at(turn.at));
+        self.pipeline.take(batch, self.at(turn.at));
     }
 
     /// Judges a turn at once.
@@ -304,7 +302,7 @@ fn earlier_turns_are_named_only_where_they_did_not_make_the_call() {
     let last = spans.len() - 1;
     spans[last].end_time_unix_nano = 0;
     let batch = process.batch(spans);
-    process.pipeline.take(&process.rules, batch, process.at(60));
+    process.pipeline.take(batch, process.at(60));
     let judged = process.advance(70);
     assert!(!told(&judged[0]).contains(nor), "{judged:?}");
 }
@@ -324,7 +322,7 @@ fn a_call_of_the_turn_that_is_too_long_ago_is_nearer_than_any_before() {
     }
     spans[last].start_time_unix_nano += 2 * SECOND;
     let batch = process.batch(spans);
-    process.pipeline.take(&process.rules, batch, process.at(60));
+    process.pipeline.take(batch, process.at(60));
     let judged = process.advance(70);
     assert_eq!(judged[0].verdict.as_str(), "fail", "{judged:?}");
 }
@@ -336,13 +334,11 @@ fn an_earlier_turn_that_closes_later_revises() {
     let mut spans = first.spans(process.start.unix_nanos);
     let root = spans.remove(0);
     let batch = process.batch(spans);
-    process.pipeline.take(&process.rules, batch, process.at(60));
+    process.pipeline.take(batch, process.at(60));
     let judged = process.judge(&turn(70, Unknown, &["transfer"]));
     assert!(told(&judged[0]).starts_with(IF_ANY), "{judged:?}");
     let batch = process.batch(vec![root]);
-    process
-        .pipeline
-        .take(&process.rules, batch, process.at(100));
+    process.pipeline.take(batch, process.at(100));
     process.advance(110);
     let judged = process.advance(120);
     assert!(told(&judged[0]).starts_with(CALLED), "{judged:?}");
@@ -492,7 +488,7 @@ const CHATS: [&str; 3] = [
 /// The traces of a chat, in the order of their starts.
 fn recorded(chat: &Scenario, rules: &Rules) -> Vec<Batch> {
     let bodies = chat.requests.iter().map(|(_, body)| body);
-    let scanned = bodies.map(|body| scan(body, Some(rules.keys())).unwrap());
+    let scanned = bodies.map(|body| scan(body, Some(&*rules)).unwrap());
     let mut traces: BTreeMap<TraceId, Batch> = BTreeMap::new();
     for span in scanned.flat_map(|scanned| scanned.batch.spans) {
         let trace = traces.entry(span.trace_id).or_default();
@@ -529,9 +525,7 @@ fn the_criterion_of_the_readme_gives_no_false_alarm_on_a_recorded_chat() {
             let n_lost = if expected == NOT_SEEN { 2 } else { 0 };
             let turns = recorded(chat, &process.rules);
             for (turn, second) in turns.into_iter().zip([0, 20, 40]).skip(n_lost) {
-                process
-                    .pipeline
-                    .take(&process.rules, turn, process.at(second));
+                process.pipeline.take(turn, process.at(second));
                 told.extend(process.advance(second + 10));
             }
             let (rules, end) = (&process.rules, process.at(60));

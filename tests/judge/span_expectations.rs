@@ -12,7 +12,7 @@ use judge::pipeline::{Pipeline, Rules};
 use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use otlp::scan::scan;
-use otlp::span::Now;
+use otlp::span::{KeptAttributesBuilder, Now};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -80,13 +80,7 @@ fn fed(rules: &Rules, batches: Vec<(Vec<Span>, u64)>) -> Vec<Evaluation> {
     let mut pipeline = Pipeline::new(settings, now);
     let mut evaluations = Vec::new();
     for (spans, wait) in batches {
-        pipeline.take(
-            rules,
-            scan(&request(spans), Some(rules.keys()))
-                .expect("OTLP")
-                .batch,
-            now,
-        );
+        pipeline.take(scan(&request(spans), Some(rules)).expect("OTLP").batch, now);
         now = after(now, wait);
         evaluations.extend(pipeline.advance(rules, now).evaluations);
     }
@@ -198,17 +192,15 @@ fn what_the_mode_does_not_ask_for_is_not_even_kept() {
     ];
     let spans = || run_below_a_case(&brings, &[]);
     let size = |rules: &Rules| {
-        scan(&request(spans()), Some(rules.keys()))
-            .unwrap()
-            .batch
-            .spans[0]
+        scan(&request(spans()), Some(rules)).unwrap().batch.spans[0]
             .kept
             .size()
     };
     let [off, names, full] =
         [FromSpans::Off, FromSpans::NamesOnly, FromSpans::Full].map(|mode| rules(mode, 16_384));
-    assert_eq!(size(&names) - size(&off), 8 + brings[1].1.len());
-    assert_eq!(size(&full) - size(&names), 8 + expect.len());
+    let head = KeptAttributesBuilder::HEAD_SIZE;
+    assert_eq!(size(&names) - size(&off), head + brings[1].1.len());
+    assert_eq!(size(&full) - size(&names), head + expect.len());
     assert_eq!(
         said(&fed(&off, vec![(spans(), 0)])),
         [("of all", "fail", 0)]

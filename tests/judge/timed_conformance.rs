@@ -313,11 +313,7 @@ fn evaluation(case: &Case, is_reversed: bool) -> Result<Evaluation, String> {
     let now = now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     let body = request(spans);
-    pipeline.take(
-        &rules,
-        scan(&body, Some(rules.keys())).expect("OTLP").batch,
-        now,
-    );
+    pipeline.take(scan(&body, Some(&rules)).expect("OTLP").batch, now);
     let judged = if case.cut {
         pipeline.drain(&rules, now)
     } else {

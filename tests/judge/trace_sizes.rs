@@ -36,8 +36,8 @@ mod tests {
         let mut pipeline = Pipeline::new(settings, now);
         for position in 0..ring.len() as u64 {
             let body = ring.fill(0, position).body;
-            let scanned = scan::scan(&body, Some(rules.keys())).unwrap();
-            pipeline.take(&rules, scanned.batch, now);
+            let scanned = scan::scan(&body, Some(&rules)).unwrap();
+            pipeline.take(scanned.batch, now);
             pipeline.advance(&rules, now);
         }
         pipeline.stats()

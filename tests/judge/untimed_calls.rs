@@ -34,8 +34,8 @@ fn judged(evaluator: &str, fields: &Value, run: Sent<'_>, calls: &[Sent<'_>]) ->
         let now = now();
         let mut pipeline = Pipeline::new(Settings::replay(), now);
         let body = request(spans);
-        let batch = scan(&body, Some(rules.keys())).expect("OTLP").batch;
-        pipeline.take(&rules, batch, now);
+        let batch = scan(&body, Some(&rules)).expect("OTLP").batch;
+        pipeline.take(batch, now);
         let judged = pipeline.finish(&rules, now);
         judged
             .evaluations

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use judge::assemble::Settings;
-use judge::evaluate::{Criterion, Explain, Verdict};
+use judge::evaluate::{Criterion, Verdict};
 use judge::extract::Tools;
 use judge::pipeline::{Pipeline, Rules};
 use otlp::scan::scan;
@@ -24,11 +24,11 @@ fn verdict(evaluate: &Value, calls: &[SpanCall], max_value_size: usize) -> (Verd
         max_value_size,
         ..Tools::default()
     };
-    let rules = Rules::configured(vec![criterion], &tools, Explain::default(), &[]);
+    let rules = Rules::new(vec![criterion]).with_tools(&tools);
     let mut pipeline = Pipeline::new(Settings::replay(), now());
     let body = request(spans_of_run(1, &[], calls));
-    let batch = scan(&body, Some(rules.keys())).expect("OTLP").batch;
-    pipeline.take(&rules, batch, now());
+    let batch = scan(&body, Some(&rules)).expect("OTLP").batch;
+    pipeline.take(batch, now());
     let judged = pipeline.finish(&rules, now());
     let evaluation = judged
         .evaluations

@@ -24,7 +24,7 @@ use super::timers::{Due, Timers, ticks};
 use super::trace_spans::{TraceSpans, Upserted};
 use super::unscored::UnscoredTraces;
 use super::version::Arrival;
-use super::{CloseReason, Closed, Inserted, Memo, Settings, Sizes, SpanClass, Stats};
+use super::{CloseReason, Closed, Inserted, Memo, Settings, Sizes, Stats};
 
 /// Assembles spans into traces and hands out each trace when it is done.
 ///
@@ -112,8 +112,8 @@ impl<M: Memo> TraceBuffer<M> {
     /// Takes in a span that a peer sent. The trace does not depend on the order, batching and
     /// repetition of its spans.
     #[inline]
-    pub fn insert(&mut self, span: Span, class: SpanClass, peer: PeerId, now: Now) -> Inserted {
-        self.insert_arrival(span.trace_id, &Arrival::of_span(span, class), peer, now)
+    pub fn insert(&mut self, span: Span, peer: PeerId, now: Now) -> Inserted {
+        self.insert_arrival(span.trace_id, &Arrival::of_span(span), peer, now)
     }
 
     /// Takes in a log record that a peer sent, to be held with a trace. It closes nothing, and its

@@ -31,7 +31,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use otlp::span::{LogRecord, PeerId, Span, SpanClass, TraceId};
+use otlp::span::{LogRecord, PeerId, Span, TraceId};
 
 pub use buffer::{OpenTrace, TraceBuffer};
 pub use partition::Partition;
@@ -107,8 +107,8 @@ pub struct Trace {
     pub trace_id: TraceId,
     /// Why it was closed.
     pub reason: CloseReason,
-    /// One entry per span id, by start, then span id; the class is that of the version that won.
-    pub spans: Vec<(Span, SpanClass)>,
+    /// One version per span id, by start, then span id.
+    pub spans: Vec<Span>,
     /// The log records that are held with the trace, by time, then record id.
     pub records: Vec<LogRecord>,
     /// Does a span name a parent that never arrived and is not marked remote?

@@ -35,15 +35,15 @@ fn winner_is_second_in_both_orders(loser: fixture::Sent, winner: fixture::Sent) 
 #[test]
 fn of_two_versions_the_later_end_wins() {
     let mut loser = span(1).lasting(1, 2);
-    (loser.class.update, loser.span.n_attributes) = (9, 9);
+    (loser.span.class.update, loser.span.n_attributes) = (9, 9);
     winner_is_second_in_both_orders(loser, span(1).lasting(1, 3));
 }
 
 #[test]
 fn with_the_same_end_the_higher_update_counter_wins() {
     let (mut loser, mut winner) = (span(1).partial(), span(1).partial());
-    (loser.span.n_attributes, winner.class.update) = (9, 1);
-    winner.class.partial = false;
+    (loser.span.n_attributes, winner.span.class.update) = (9, 1);
+    winner.span.class.partial = false;
     winner_is_second_in_both_orders(loser, winner);
 }
 

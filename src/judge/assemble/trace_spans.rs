@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use foldhash::fast::SeedableRandomState;
 use hashbrown::HashTable;
-use otlp::span::SpanClass;
-use otlp::span::{LentText, LogRecord, Resource, Span, SpanId, TraceArena, TraceId};
+use otlp::span::{LentText, LogRecord, Resource, Span, SpanId, TraceId, TraceText};
 use smallvec::SmallVec;
 
 use super::resources::SharedResource;
@@ -36,14 +35,14 @@ pub(super) struct TraceSpans {
     n_ended_roots: u32,
     /// Ended spans with a remote parent, which are top spans if that is not here.
     n_ended_remote: u32,
-    kept: TraceArena,
+    kept: TraceText,
     resources_size: usize,
 }
 
 /// The contents of a trace.
 pub(super) struct TraceItems {
     /// By start, then span id.
-    pub(super) spans: Vec<(Span, SpanClass)>,
+    pub(super) spans: Vec<Span>,
     /// By time, then record id.
     pub(super) records: Vec<LogRecord>,
 }
@@ -336,7 +335,7 @@ impl TraceSpans {
                 });
                 continue;
             }
-            let span = Span {
+            spans.push(Span {
                 trace_id,
                 span_id,
                 parent_id,
@@ -346,13 +345,13 @@ impl TraceSpans {
                 n_attributes: version.n_attributes.into(),
                 repeats_answers: version.repeats_answers,
                 status: version.status,
+                class: version.class,
                 scope: version.scope,
                 resource,
                 kept,
-            };
-            spans.push((span, version.class));
+            });
         }
-        spans.sort_unstable_by_key(|(span, _)| (span.start_unix_nanos, span.span_id));
+        spans.sort_unstable_by_key(|span| (span.start_unix_nanos, span.span_id));
         records.sort_unstable_by_key(|record| (record.time_unix_nanos, record.record_id));
         TraceItems { spans, records }
     }

@@ -4,9 +4,7 @@
 use std::sync::Arc;
 
 use otlp::span::SpanClass;
-use otlp::span::{
-    ArenaPlace, KeptAttributes, LogRecord, Resource, ScopeHash, Span, SpanId, Status,
-};
+use otlp::span::{KeptAttributes, KeptPlace, LogRecord, Resource, ScopeHash, Span, SpanId, Status};
 
 /// A span or log record that arrives.
 #[derive(Debug)]
@@ -34,7 +32,7 @@ pub(super) struct Version {
     pub(super) end_unix_nanos: u64,
     pub(super) class: SpanClass,
     /// Where its kept attributes are among the trace's.
-    pub(super) kept: ArenaPlace,
+    pub(super) kept: KeptPlace,
     pub(super) parent_id: Option<SpanId>,
     /// Position in `TraceSpans::resources`.
     pub(super) resource_idx: u32,
@@ -50,7 +48,7 @@ pub(super) struct Version {
 
 impl Arrival {
     #[inline]
-    pub(super) fn of_span(span: Span, class: SpanClass) -> Self {
+    pub(super) fn of_span(span: Span) -> Self {
         Self {
             id: span.span_id,
             parent_id: span.parent_id,
@@ -62,7 +60,7 @@ impl Arrival {
             repeats_answers: span.repeats_answers,
             status: span.status,
             scope: span.scope,
-            class,
+            class: span.class,
             is_record: false,
             resource: span.resource,
             kept: span.kept,

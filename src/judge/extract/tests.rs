@@ -11,8 +11,8 @@ mod products;
 use std::sync::Arc;
 
 use otlp::span::{
-    Attribute, KeptAttributesBuilder, KeySet, Resource, ScopeHash, Span, SpanId, Status, TraceId,
-    Value,
+    Attribute, KeptAttributes, KeptAttributesBuilder, Resource, ScopeHash, Span, SpanAdmission,
+    SpanClass, SpanId, Status, TraceId, Value,
 };
 use serde_json::{Value as Json, json};
 
@@ -104,7 +104,9 @@ impl Made {
         Self { service, ..self }
     }
 
-    fn made(&self, keys: &KeySet) -> Span {
+    /// The span as it is kept when it arrives.
+    fn made(&self, recogniser: &Recogniser) -> Span {
+        let keys = recogniser.keys();
         let mut builder = KeptAttributesBuilder::default();
         builder.name(&self.name);
         let add = |builder: &mut KeptAttributesBuilder, (key, value): &(String, Json)| {
@@ -137,7 +139,7 @@ impl Made {
                 .for_each(|attribute| add(&mut builder, attribute));
             builder.end_event();
         }
-        Span {
+        let mut span = Span {
             trace_id: TraceId::try_new(&[7; 16]).unwrap(),
             span_id: SpanId::try_new(&self.id.to_be_bytes()).unwrap(),
             parent_id: SpanId::try_new(&self.parent.to_be_bytes()),
@@ -147,27 +149,24 @@ impl Made {
             n_attributes: self.attributes.len() as u32,
             repeats_answers: None,
             status: self.status,
+            class: SpanClass::default(),
             scope: ScopeHash::new(self.scope.as_bytes()),
             resource: Arc::new(Resource {
                 encoded: self.service.as_bytes().into(),
                 service: self.service.into(),
                 kept: KeptAttributesBuilder::default().finish(),
             }),
-            kept: builder.finish(),
-        }
+            kept: KeptAttributes::default(),
+        };
+        assert!(recogniser.admit(&mut span, &mut builder));
+        span.kept = builder.finish();
+        span
     }
 }
 
 fn trace(spans: &[Made], recogniser: &Recogniser) -> Trace {
-    let mut spans: Vec<_> = (spans.iter())
-        .map(|made| {
-            let mut span = made.made(recogniser.keys());
-            let builder = &mut KeptAttributesBuilder::default();
-            let class = admit(&mut span, recogniser, builder).unwrap();
-            (span, class)
-        })
-        .collect();
-    spans.sort_by_key(|(span, _)| (span.start_unix_nanos, span.span_id));
+    let mut spans: Vec<_> = (spans.iter()).map(|made| made.made(recogniser)).collect();
+    spans.sort_by_key(|span| (span.start_unix_nanos, span.span_id));
     Trace {
         trace_id: TraceId::try_new(&[7; 16]).unwrap(),
         reason: CloseReason::RootEnded,

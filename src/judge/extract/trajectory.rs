@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use otlp::span::{Resource, SpanClass, SpanId, TraceId};
+use otlp::span::{Resource, Span, SpanId, TraceId};
 
 use super::model_use::ModelUse;
 use super::spans::shared_keys::{own_agent, own_session};
@@ -268,8 +268,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
     let mut interner = Interner::default();
     let shows_hole = is_cut_short(trace, &roles);
     // A span that was scanned before a reload may be a call by what was not kept of it.
-    let is_outdated =
-        |(_, class): &(_, SpanClass)| recogniser.reads_more_than_is_kept(class.recognition);
+    let is_outdated = |span: &Span| recogniser.reads_more_than_is_kept(span.class.recognition);
     let cut_short = shows_hole || trace.spans.iter().any(is_outdated);
     let gates = cut_short.then(|| Gates::new(&roles, recogniser));
     let from_messages = !roles.has_tool_spans;
@@ -301,7 +300,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         None => own_agent(&roles.recognised[evaluated].view),
     };
     let model_uses = ModelUses::new(&roles, recogniser, evaluated, gates.as_ref());
-    let ends = trace.spans.iter().map(|(span, _)| span.end_unix_nanos);
+    let ends = trace.spans.iter().map(|span| span.end_unix_nanos);
     let mut names = roles.recognised.iter().map(|span| span.view.name());
     let mut trajectory = Trajectory {
         trace_id: trace.trace_id,
@@ -378,7 +377,7 @@ fn agent_runs(
         None => vec![false; roles.runs.len()],
     };
     let run = |((run, may_merge), model_use): ((&RunSpan<'_>, bool), &ModelUse)| {
-        let (span, class) = &roles.spans[run.span];
+        let span = &roles.spans[run.span];
         let own_session = own_session(&roles.recognised[run.span].view);
         let differs = |own: &Cow<'_, str>| evaluated.session != Some(&**own);
         AgentRun {
@@ -389,7 +388,7 @@ fn agent_runs(
                 subject(roles, recogniser, run.span)
             },
             parent: run.parent,
-            ended: span.end_unix_nanos != 0 && !class.partial,
+            ended: span.end_unix_nanos != 0 && !span.class.partial,
             session: own_session.filter(differs).map(Arc::from),
             may_merge,
             model_use: *model_use,
@@ -400,7 +399,7 @@ fn agent_runs(
 }
 
 fn subject(roles: &SpanRoles<'_>, recogniser: &Recogniser, span_idx: SpanIdx) -> Subject {
-    let span = &roles.spans[span_idx].0;
+    let span = &roles.spans[span_idx];
     let view = &roles.recognised[span_idx].view;
     let attributes = recogniser.readable().iter().filter_map(|(key, name)| {
         let value = view.get(*key).or_else(|| span.resource.kept.get(*key))?;

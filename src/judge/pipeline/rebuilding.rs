@@ -147,7 +147,7 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         };
         let n_items = own.spans.len() + own.log_records.len();
         self.pipeline.begin_record(record);
-        self.pipeline.take(self.rules, own, self.now);
+        self.pipeline.take(own, self.now);
         n_items
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use otlp::scan::{self, MalformedProtobuf};
-use otlp::span::{Batch, KeySet};
+use otlp::span::{Batch, KeptAttributesBuilder, KeySet, Span, SpanAdmission};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ pub struct Rules {
 impl Rules {
     /// Rules with these criteria, and defaults for everything else.
     pub fn new(criteria: Vec<Criterion>) -> Self {
-        Self::configured(criteria, &Tools::default(), Explain::default(), &[])
+        Self::following(None, criteria, &Tools::default(), Explain::default(), &[])
     }
 
     /// Reads `{"criteria": […]}`, each criterion as configuration files have it
@@ -70,19 +70,25 @@ impl Rules {
         }
     }
 
-    /// The rules of a configuration, without expectations of single runs. Scores copy the
-    /// `copy_attributes` of the evaluated span, which are kept like those that selectors read.
-    pub fn configured(
-        criteria: Vec<Criterion>,
-        tools: &Tools,
-        explain: Explain,
-        copy_attributes: &[String],
-    ) -> Self {
-        Self::following(None, criteria, tools, explain, copy_attributes)
+    /// Recognises tool calls by these settings.
+    pub fn with_tools(self, tools: &Tools) -> Self {
+        let readable = self.recogniser.readable().iter();
+        let recogniser = Recogniser::new(tools, readable.map(|(_, name)| &**name), None);
+        Self {
+            recogniser: recogniser.with_usage(self.recogniser.reads_usage),
+            ..self
+        }
     }
 
-    /// Like [`Self::configured`], for rules that replace earlier ones: spans that were taken in
-    /// under the earlier rules can still be read.
+    /// Explains verdicts by these settings.
+    pub fn explaining(self, explain: Explain) -> Self {
+        Self { explain, ..self }
+    }
+
+    /// The rules of a configuration, without expectations of single runs. Scores copy the
+    /// `copy_attributes` of the evaluated span. Spans that were scanned under `previous` rules can
+    /// still be read.
+    #[doc(hidden)]
     pub fn following(
         previous: Option<&Self>,
         criteria: Vec<Criterion>,
@@ -157,12 +163,22 @@ impl Rules {
     /// # Errors
     /// The body is no `ExportTraceServiceRequest`.
     pub fn scan(&self, body: &[u8]) -> Result<Batch, MalformedProtobuf> {
-        Ok(scan::scan(body, Some(self.keys()))?.batch)
+        Ok(scan::scan(body, Some(self))?.batch)
     }
 
     /// The attributes that the scan must keep.
     pub fn keys(&self) -> &Arc<KeySet> {
         self.recogniser.keys()
+    }
+}
+
+impl SpanAdmission for Rules {
+    fn keys(&self) -> &KeySet {
+        self.recogniser.keys()
+    }
+
+    fn admit(&self, span: &mut Span, kept: &mut KeptAttributesBuilder) -> bool {
+        self.recogniser.admit(span, kept)
     }
 }
 

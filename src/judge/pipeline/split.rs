@@ -38,7 +38,6 @@ pub fn split(batch: Batch, n_partitions: usize) -> Vec<(usize, Batch)> {
         .map(|(n_spans, n_records)| Batch {
             spans: Vec::with_capacity(n_spans),
             log_records: Vec::with_capacity(n_records),
-            keys_version: batch.keys_version,
             peer: batch.peer,
             ..Batch::default()
         })

@@ -54,7 +54,6 @@ pub(crate) fn log_records(
     Ok(Batch {
         log_records,
         shared_size: keeper.finish(),
-        keys_version: keys.version,
         ..Batch::default()
     })
 }
@@ -116,6 +115,7 @@ fn log_record(
     {
         keeper.body(key, value, record, log_record::BODY, keep);
     }
+    keeper.complete();
     let kept = keeper.take();
     let span_id = SpanId::try_new(last_field(record, log_record::SPAN_ID));
     let record_id = Sha256::digest(record)

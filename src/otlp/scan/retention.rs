@@ -10,8 +10,8 @@ use super::requests::{RequestMessages, RequestPart, overhead};
 use super::shorten::shorten;
 use super::value::{ScannedValue, VALUE, ValueKind};
 use crate::span::{
-    Attribute, Keep, Kept, KeptAttributes, KeptAttributesBuilder, KeyId, KeySet, RequestArena,
-    Span, TraceId, Value, cut_at_char, is_unfinished_json,
+    Attribute, Keep, Kept, KeptAttributes, KeptAttributesBuilder, KeyId, KeySet, Span, TraceId,
+    Value, cut_at_char, is_unfinished_json,
 };
 use crate::wire::number_of;
 
@@ -28,8 +28,7 @@ const SMALL_BUDGET: usize = 64 << 10;
 /// Bytes of larger values kept of one span, at least. Four values of `tools.max_value_size` fit, up
 /// to `MAX_BUDGET`.
 const LARGE_BUDGET: usize = 64 << 10;
-/// Upper bound of each budget, whatever the settings are: the packed layout cannot address an entry
-/// that starts behind 256 MiB.
+/// Upper bound of each budget, whatever the settings are.
 const MAX_BUDGET: usize = 32 << 20;
 /// Number of expectations kept of one span: there are two keys, and keys are unique.
 const MAX_EXPECTATIONS: usize = 4;
@@ -45,12 +44,11 @@ const MAX_LOST_REPLIES: usize = 16;
 /// 64 KiB of small values, the larger of 64 KiB and `4 * max_value_size` of larger values, the
 /// larger of `max_value_size` and `max_messages_size` of a model's replies and as much of its
 /// requests, and `max_expectations_size` of expectations, each of the last four at most 32 MiB.
-/// Values of the type bytes take a seventh more. A value that does not fit is cut and marked. Once
-/// the budget for small values is used up, further ones are dropped.
+/// A value that does not fit is cut and marked. Once the budget for small values is used up,
+/// further ones are dropped.
 pub(super) struct Keeper<'k> {
     keys: &'k KeySet,
     builder: KeptAttributesBuilder,
-    arena: RequestArena,
     json: Vec<u8>,
     /// A value up to this size is small and never cut.
     small_value: usize,
@@ -77,7 +75,6 @@ impl<'k> Keeper<'k> {
         let mut keeper = Self {
             keys,
             builder: KeptAttributesBuilder::default(),
-            arena: RequestArena::default(),
             json: Vec::new(),
             small_value: SMALL.min(keys.max_value_size),
             small_budget: 0,
@@ -100,7 +97,7 @@ impl<'k> Keeper<'k> {
         self.keys
     }
 
-    /// Keeps name and trace state, before anything else.
+    /// Keeps name and trace state.
     #[inline]
     pub(super) fn names(&mut self, name: &[u8], trace_state: &[u8]) {
         if !name.is_empty() {
@@ -111,7 +108,7 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Keeps the trace that a log record names, before its attributes.
+    /// Keeps the trace that a log record names.
     pub(super) fn named_trace(&mut self, trace_id: TraceId) {
         self.builder.named_trace(trace_id);
     }
@@ -149,31 +146,17 @@ impl<'k> Keeper<'k> {
             | (Keep::Own | Keep::Asked | Keep::Request, _) => {}
             (Keep::Presence, _) => self.text(kept, b""),
             (_, ValueKind::Str) => self.text(kept, value.bytes),
-            (_, ValueKind::Bool) => self.rare(kept, KeptAttributesBuilder::NUMBER_SIZE, |_| {
-                Value::Bool(bits != 0)
-            }),
-            (_, ValueKind::Int) => self.rare(kept, KeptAttributesBuilder::NUMBER_SIZE, |_| {
-                Value::Int(bits as i64)
-            }),
-            (_, ValueKind::Double) => self.rare(kept, KeptAttributesBuilder::NUMBER_SIZE, |_| {
-                Value::Double(f64::from_bits(bits))
-            }),
+            (_, ValueKind::Bool) => self.number(kept, Value::Bool(bits != 0)),
+            (_, ValueKind::Int) => self.number(kept, Value::Int(bits as i64)),
+            (_, ValueKind::Double) => self.number(kept, Value::Double(f64::from_bits(bits))),
             (_, ValueKind::Bytes) => {
-                if let Some(granted) = self.grant(kept, value.bytes.len()) {
-                    // The extra seventh counts against the budget of its size class, so that huge
-                    // values displace no tool's name.
-                    let budget = if granted > SMALL {
-                        &mut self.large_budget
-                    } else {
-                        &mut self.small_budget
-                    };
-                    *budget = budget.saturating_sub(granted.div_ceil(7));
-                    self.builder.bytes(
-                        kept.key,
-                        kept.suffix,
-                        &value.bytes[..granted],
-                        granted < value.bytes.len(),
-                    );
+                // Three bytes more than fit, so that the last character that fits is whole.
+                let read = value.bytes.len().min(self.largest(kept) + 3);
+                let text = String::from_utf8_lossy(&value.bytes[..read]);
+                if let Some(granted) = self.grant(kept, text.len()) {
+                    let fitting = &text[..cut_at_char(text.as_bytes(), granted).len()];
+                    let is_whole = read == value.bytes.len() && fitting.len() == text.len();
+                    self.push(kept, Value::Bytes(fitting), is_whole);
                 }
             }
             (_, ValueKind::Nested) => self.nested(kept, encoded, number_of(VALUE), false),
@@ -249,15 +232,21 @@ impl<'k> Keeper<'k> {
         self.builder.end_event();
     }
 
-    /// Hands out the kept attributes and starts the next span. They can be read after
-    /// [`Self::finish`].
+    /// The attributes of the current span, with what was lost.
     #[inline]
-    pub(super) fn take(&mut self) -> KeptAttributes {
+    pub(super) fn complete(&mut self) -> &mut KeptAttributesBuilder {
         if self.lost_request || self.lost_any || !self.lost_replies.is_empty() {
             self.note_losses();
         }
+        &mut self.builder
+    }
+
+    /// Hands out the attributes of a complete span and starts the next one. They can be read after
+    /// [`Self::finish`].
+    #[inline]
+    pub(super) fn take(&mut self) -> KeptAttributes {
         self.reset_budgets();
-        self.arena.add(&mut self.builder)
+        self.builder.take()
     }
 
     /// Like [`Self::take`], but in memory of their own, for attributes that outlive the request.
@@ -269,16 +258,14 @@ impl<'k> Keeper<'k> {
 
     /// Drops the attributes of the current span.
     pub(super) fn discard(&mut self) {
-        if !self.builder.is_empty() {
-            drop(self.builder.finish());
-        }
+        self.builder.discard();
         self.forget_losses();
         self.reset_budgets();
     }
 
-    /// Makes all handed-out attributes readable. Returns the bytes of the memory that they share.
+    /// Makes all handed-out attributes readable. Returns the bytes of the text that they share.
     pub(super) fn finish(&mut self) -> usize {
-        self.arena.finish()
+        self.builder.publish()
     }
 
     fn reset_budgets(&mut self) {
@@ -344,15 +331,22 @@ impl<'k> Keeper<'k> {
         self.json = json;
     }
 
-    fn rare<'v>(&mut self, kept: Kept<'_>, size: usize, value: impl FnOnce(usize) -> Value<'v>) {
-        if let Some(granted) = self.grant(kept, size)
-            && let Ok(suffix) = std::str::from_utf8(kept.suffix)
+    fn number(&mut self, kept: Kept<'_>, value: Value<'_>) {
+        if self
+            .grant(kept, KeptAttributesBuilder::NUMBER_SIZE)
+            .is_some()
         {
+            self.push(kept, value, true);
+        }
+    }
+
+    fn push(&mut self, kept: Kept<'_>, value: Value<'_>, is_whole: bool) {
+        if let Ok(suffix) = std::str::from_utf8(kept.suffix) {
             self.builder.attribute(Attribute {
                 key: kept.key,
                 suffix,
-                value: value(granted),
-                cut: granted < size,
+                value,
+                cut: !is_whole,
             });
         }
     }
@@ -387,17 +381,9 @@ impl<'k> Keeper<'k> {
             || names_tool_call(&json);
         if is_wanted
             && let Some(granted) = self.grant(kept, json.len())
-            && let (Ok(suffix), Ok(text)) = (
-                std::str::from_utf8(kept.suffix),
-                std::str::from_utf8(cut_at_char(&json, granted)),
-            )
+            && let Ok(text) = std::str::from_utf8(cut_at_char(&json, granted))
         {
-            self.builder.attribute(Attribute {
-                key: kept.key,
-                suffix,
-                value: Value::Json(text),
-                cut: cut || granted < json.len(),
-            });
+            self.push(kept, Value::Json(text), !cut && granted == json.len());
         }
         self.json = json;
     }

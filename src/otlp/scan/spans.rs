@@ -7,7 +7,10 @@ use super::requests::RequestMessages;
 use super::retention::Keeper;
 use super::schema::{FieldKind, KEY_VALUE, Schema};
 use super::value::{ScannedValue, ValueKind, any_value, key_value, plain_key_value, short_text};
-use crate::span::{Batch, Keep, Resource, ScopeHash, Span, SpanId, Status, TraceId};
+use crate::span::{
+    Batch, Keep, KeptAttributes, Resource, ScopeHash, Span, SpanAdmission, SpanClass, SpanId,
+    Status, TraceId,
+};
 use crate::wire::otlp::{event, link, span, status};
 use crate::wire::{
     Cursor, FIXED32, FIXED64, Fault, FaultKind, LEN, VARINT, check_utf8, delimited_fields, enter,
@@ -88,17 +91,10 @@ struct Fields<'b> {
     flags: u32,
     n_attributes: u32,
     status_code: i32,
-    names: Names<'b>,
-    /// The SDK has dropped some of its attributes or events.
-    has_dropped: bool,
-    /// A name was read after names had been kept.
-    late_name: bool,
-}
-
-#[derive(Default, Clone, Copy)]
-struct Names<'b> {
     name: &'b [u8],
     trace_state: &'b [u8],
+    /// The SDK has dropped some of its attributes or events.
+    has_dropped: bool,
 }
 
 /// Doubles the capacity of a full list, if there is room for the old and the new one.
@@ -114,7 +110,8 @@ pub(super) fn grow<T>(items: &mut Vec<T>, has_room: &mut dyn FnMut(usize) -> boo
 
 /// The walk over the spans of a request.
 pub(super) struct SpanWalk<'k, 'b> {
-    /// `None` if spans are only validated and counted.
+    /// Both are `None` if spans are only validated and counted.
+    admission: Option<&'k dyn SpanAdmission>,
     keeper: Option<Keeper<'k>>,
     known_keys: KnownKeys<'b>,
     /// The requests to the model of the current span.
@@ -124,18 +121,19 @@ pub(super) struct SpanWalk<'k, 'b> {
 
 impl<'k, 'b> SpanWalk<'k, 'b> {
     pub(super) fn new(
-        keeper: Option<Keeper<'k>>,
+        admission: Option<&'k dyn SpanAdmission>,
         has_room: &'k mut dyn FnMut(usize) -> bool,
     ) -> Self {
         Self {
-            keeper,
+            admission,
+            keeper: admission.map(|admission| Keeper::new(admission.keys())),
             known_keys: KnownKeys::new(),
             requests: RequestMessages::default(),
             has_room,
         }
     }
 
-    /// Makes the attributes of all walked spans readable. Returns the bytes of the memory that they
+    /// Makes the attributes of all walked spans readable. Returns the bytes of the text that they
     /// share.
     pub(super) fn finish(&mut self) -> usize {
         self.keeper.as_mut().map_or(0, Keeper::finish)
@@ -152,18 +150,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
     ) -> Result<(), Fault> {
         let mut fields = Fields::default();
         self.requests.clear();
-        let written = self.fields(bytes, depth, &mut fields, None)?;
-        // The names come first in the packed layout. If one was read too late, the span is read
-        // again with both names known.
-        if fields.late_name {
-            let names = fields.names;
-            if let Some(keeper) = &mut self.keeper {
-                keeper.discard();
-            }
-            self.requests.clear();
-            fields = Fields::default();
-            self.fields(bytes, depth, &mut fields, Some(names))?;
-        }
+        self.fields(bytes, depth, &mut fields)?;
         check_id(fields.trace_id, TRACE_ID_SIZE).map_err(|fault| fault.within("trace_id"))?;
         check_id(fields.span_id, SPAN_ID_SIZE).map_err(|fault| fault.within("span_id"))?;
         check_id(fields.parent_id, SPAN_ID_SIZE).map_err(|fault| fault.within("parent_span_id"))?;
@@ -177,12 +164,10 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
             }
             return Ok(());
         };
-        let Some(keeper) = &mut self.keeper else {
+        let (Some(keeper), Some(admission)) = (&mut self.keeper, self.admission) else {
             return Ok(());
         };
-        if !written {
-            keeper.names(fields.names.name, fields.names.trace_state);
-        }
+        keeper.names(fields.name, fields.trace_state);
         if !self.requests.is_empty() {
             keeper.requests(&self.requests);
         }
@@ -192,7 +177,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         if batch.spans.len() == batch.spans.capacity() && !grow(&mut batch.spans, self.has_room) {
             return Err(Fault::new(FaultKind::NoRoom, bytes));
         }
-        batch.spans.push(Span {
+        let mut span = Span {
             trace_id,
             span_id,
             parent_id: SpanId::try_new(fields.parent_id),
@@ -207,23 +192,26 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
                 _ => Status::Unset,
             },
             scope,
+            class: SpanClass::default(),
             resource: Arc::clone(resource),
-            kept: keeper.take(),
-        });
+            kept: KeptAttributes::default(),
+        };
+        if admission.admit(&mut span, keeper.complete()) {
+            span.kept = keeper.take();
+            batch.spans.push(span);
+        } else {
+            keeper.discard();
+        }
         Ok(())
     }
 
-    /// Reads the fields, and keeps attributes and events on the way. Returns whether the names were
-    /// kept: that happens before the first kept attribute or event, with the `given` names, or else
-    /// with those read so far.
+    /// Reads the fields, and keeps attributes and events on the way.
     fn fields(
         &mut self,
         bytes: &'b [u8],
         depth: u32,
         fields: &mut Fields<'b>,
-        given: Option<Names<'b>>,
-    ) -> Result<bool, Fault> {
-        let mut written = false;
+    ) -> Result<(), Fault> {
         let mut cursor = Cursor::new(bytes);
         while !cursor.is_empty() {
             match cursor.varint()? {
@@ -241,7 +229,6 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
                             self.requests.push(kept, value, encoded);
                             continue;
                         }
-                        write_names(keeper, &mut written, given.unwrap_or(fields.names));
                         keeper.attribute(kept, value, encoded);
                     }
                 }
@@ -249,14 +236,12 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
                 SPAN_ID => fields.span_id = cursor.delimited()?,
                 PARENT_SPAN_ID => fields.parent_id = cursor.delimited()?,
                 TRACE_STATE => {
-                    fields.names.trace_state = cursor
+                    fields.trace_state = cursor
                         .string()
                         .map_err(|fault| fault.within("trace_state"))?;
-                    fields.late_name = written;
                 }
                 NAME => {
-                    fields.names.name = cursor.string().map_err(|fault| fault.within("name"))?;
-                    fields.late_name = written;
+                    fields.name = cursor.string().map_err(|fault| fault.within("name"))?;
                 }
                 START => fields.start_unix_nanos = cursor.fixed64()?,
                 END => fields.end_unix_nanos = cursor.fixed64()?,
@@ -274,8 +259,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
                 }
                 EVENTS => {
                     let event = cursor.delimited()?;
-                    let names = given.unwrap_or(fields.names);
-                    self.event(event, enter(depth, event)?, &mut written, names)
+                    self.event(event, enter(depth, event)?)
                         .map_err(|fault| fault.within("events"))?;
                 }
                 LINKS => {
@@ -285,17 +269,11 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
                 other => cursor.skip_unread(other, 0x1_fffe, depth)?,
             }
         }
-        Ok(written)
+        Ok(())
     }
 
     /// Validates an event, and keeps it if its name is in the key set.
-    fn event(
-        &mut self,
-        bytes: &'b [u8],
-        depth: u32,
-        written: &mut bool,
-        names: Names<'b>,
-    ) -> Result<(), Fault> {
+    fn event(&mut self, bytes: &'b [u8], depth: u32) -> Result<(), Fault> {
         let name = delimited_fields(bytes, event::NAME)
             .last()
             .unwrap_or_default();
@@ -310,7 +288,6 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         let Some(kept_name) = kept_name else {
             return EVENT.check(bytes, depth);
         };
-        write_names(keeper, written, names);
         let is_open = keeper.begin_event(kept_name.key);
         let mut cursor = Cursor::new(bytes);
         while !cursor.is_empty() {
@@ -373,14 +350,6 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
             Ok(())
         })?;
         Ok((known, value))
-    }
-}
-
-#[inline(always)]
-fn write_names(keeper: &mut Keeper<'_>, written: &mut bool, names: Names<'_>) {
-    if !*written {
-        keeper.names(names.name, names.trace_state);
-        *written = true;
     }
 }
 

@@ -1,59 +1,84 @@
-//! Writes kept attributes into the packed layout.
+//! Writes kept attributes, of one span after the other, into one text.
+
+use std::io::Write;
+use std::sync::Arc;
 
 use super::TraceId;
 use super::attribute::{Attribute, Value};
+use super::entries::{
+    Entries, EntryRange, KeptEntry, KeptText, MAX_SUFFIX, NUMBER_SIZE, SharedText, Tag,
+};
+use super::index::IndexedAttributes;
 use super::kept_attributes::KeptAttributes;
 use super::key_set::KeyId;
-use super::layout::{COUNT_SIZE, HEAD_SIZE, Head, MAX_START, MAX_SUFFIX, Tag};
-use super::seven_bits::{NUMBER_SIZE, number, pack_bytes, spread};
 
-/// Builds [`KeptAttributes`]. One builder serves a whole request and keeps its scratch space.
+/// A value of this size, in bytes, is validated on its own, by a check that is fast on long text.
+const LONG: usize = 128;
+
+/// Capacity of a text, in bytes, from the second of a request on. A larger one would be moved
+/// whenever it grows.
+const CHUNK: usize = 32 << 10;
+/// A text with less room than this, in bytes, is published, and the next span begins a new one.
+/// Most spans fit into it.
+const SPAN_ROOM: usize = 8 << 10;
+
+/// Builds the [`KeptAttributes`] of the spans of a request, which share a few texts.
 #[derive(Debug, Default)]
 pub struct KeptAttributesBuilder {
-    /// The heads of the entries.
-    heads: Vec<[u8; HEAD_SIZE]>,
-    /// The name, then the suffix and payload of each entry.
-    text: Vec<u8>,
-    /// The whole layout, to be validated at once.
-    packed: Vec<u8>,
+    entries: Vec<KeptEntry>,
+    text: String,
+    /// The end of the text. Short values are validated as UTF-8 together, since a check of each
+    /// would cost a tenth of the scan.
+    tail: Vec<u8>,
+    /// The text that all handed-out attributes refer to.
+    shared: Option<SharedText>,
+    /// Where the current span begins in `entries` and `text`.
+    first_entry: usize,
+    start: usize,
     /// True while an event is open.
     in_event: bool,
+    /// Bytes of the texts published by the current request.
+    size: usize,
+    /// The attributes of the current span while [`Self::retain`] rewrites them.
+    scratch: KeptText,
+}
+
+/// A value to write.
+#[derive(Clone, Copy)]
+enum Written<'a> {
+    Text(&'a str),
+    /// UTF-8, as the caller knows.
+    Bytes(&'a [u8]),
 }
 
 impl KeptAttributesBuilder {
     /// Size of an attribute or event beyond its suffix and value, in bytes.
-    pub const HEAD_SIZE: usize = HEAD_SIZE;
-    /// Size of a bool, an integer or a double, in bytes.
+    pub const HEAD_SIZE: usize = KeptEntry::SIZE;
+    /// Most bytes of a bool, an integer or a double.
     pub const NUMBER_SIZE: usize = NUMBER_SIZE;
     /// Longest suffix of a key that is kept whole, in bytes.
     pub const MAX_SUFFIX: usize = MAX_SUFFIX;
 
-    /// Sets the name, which must be UTF-8, before anything else is added. An empty one need not be
-    /// set.
+    /// Adds the name, which must be UTF-8. An empty one need not be added.
     #[inline]
     pub fn name(&mut self, name: impl AsRef<[u8]>) {
-        if self.heads.is_empty() {
-            self.text.clear();
-            self.text.extend_from_slice(name.as_ref());
-        }
+        self.fixed(Tag::Name, name.as_ref());
     }
 
-    /// Sets the W3C trace state, which must be UTF-8, before any attribute or event is added.
+    /// Adds the W3C trace state, which must be UTF-8.
     pub fn trace_state(&mut self, trace_state: impl AsRef<[u8]>) {
-        self.push(Tag::Context, KeyId::NONE, b"", trace_state.as_ref(), false);
+        self.fixed(Tag::Context, trace_state.as_ref());
     }
 
-    /// Sets the trace that a log record names, before any attribute is added.
+    /// Adds the trace that a log record names.
     pub fn named_trace(&mut self, trace_id: TraceId) {
-        let packed = pack_bytes(trace_id.as_bytes());
-        self.push(Tag::Context, KeyId::NONE, b"", &packed, false);
+        self.fixed(Tag::Context, trace_id.to_string().as_bytes());
     }
 
-    /// Adds an attribute whose suffix and value the caller knows to be UTF-8. `finish` validates
-    /// all texts at once; if one is not UTF-8, nothing is kept.
+    /// Adds an attribute whose suffix and value the caller knows to be UTF-8.
     #[inline]
     pub fn utf8(&mut self, key: KeyId, suffix: &[u8], text: &[u8], cut: bool) {
-        self.push(Tag::Str, key, suffix, text, cut);
+        self.push(Tag::Str, key, suffix, Written::Bytes(text), cut);
     }
 
     /// Adds an attribute; between `begin_event` and `end_event` it belongs to that event.
@@ -65,29 +90,30 @@ impl KeptAttributesBuilder {
             cut,
         } = attribute;
         let suffix = suffix.as_bytes();
-        match value {
-            Value::Str(text) => self.push(Tag::Str, key, suffix, text.as_bytes(), cut),
-            Value::Json(text) => self.push(Tag::Json, key, suffix, text.as_bytes(), cut),
-            Value::Bytes(bytes) => {
-                self.push(Tag::Bytes, key, suffix, bytes.packed().as_bytes(), cut)
+        let (tag, bits) = match value {
+            Value::Str(text) => return self.push(Tag::Str, key, suffix, Written::Text(text), cut),
+            Value::Json(text) => {
+                return self.push(Tag::Json, key, suffix, Written::Text(text), cut);
             }
-            Value::Bool(value) => self.push(Tag::Bool, key, suffix, &number(u64::from(value)), cut),
-            Value::Int(value) => self.push(Tag::Int, key, suffix, &number(value as u64), cut),
-            Value::Double(value) => {
-                self.push(Tag::Double, key, suffix, &number(value.to_bits()), cut)
+            Value::Bytes(text) => {
+                return self.push(Tag::Bytes, key, suffix, Written::Text(text), cut);
             }
-        }
-    }
-
-    /// Adds an attribute whose value is bytes, which take a seventh more than their length.
-    pub fn bytes(&mut self, key: KeyId, suffix: &[u8], bytes: &[u8], cut: bool) {
-        self.push(Tag::Bytes, key, suffix, &pack_bytes(bytes), cut);
+            Value::Bool(value) => (Tag::Bool, u64::from(value)),
+            Value::Int(value) => (Tag::Int, value as u64),
+            Value::Double(value) => (Tag::Double, value.to_bits()),
+        };
+        let mut digits = [0; NUMBER_SIZE];
+        let mut rest = &mut digits[..];
+        // Always fits: a digit stands for four bits.
+        let _ = write!(rest, "{bits:x}");
+        let n_digits = NUMBER_SIZE - rest.len();
+        self.push(tag, key, suffix, Written::Bytes(&digits[..n_digits]), cut);
     }
 
     /// Opens an event: the attributes that follow are its own.
     pub fn begin_event(&mut self, name: KeyId) {
         self.in_event = false;
-        self.push(Tag::Event, name, b"", b"", false);
+        self.push(Tag::Event, name, b"", Written::Text(""), false);
         self.in_event = true;
     }
 
@@ -96,97 +122,192 @@ impl KeptAttributesBuilder {
         self.in_event = false;
     }
 
-    /// Returns true if nothing is kept yet.
-    pub fn is_empty(&self) -> bool {
-        self.heads.is_empty() && self.text.is_empty()
-    }
-
-    /// Hands out the result in an allocation of its exact size, and starts anew.
-    pub fn finish(&mut self) -> KeptAttributes {
-        KeptAttributes::alone(self.pack())
-    }
-
-    /// Size of the result, in bytes.
-    pub(super) fn size(&self) -> usize {
-        if self.is_empty() {
-            0
-        } else {
-            COUNT_SIZE + self.heads.len() * HEAD_SIZE + self.text.len()
+    /// Ends a span and hands out its attributes. They can be read after [`Self::publish`].
+    #[inline]
+    pub fn take(&mut self) -> KeptAttributes {
+        let n_entries = self.entries.len() - self.first_entry;
+        if n_entries == 0 {
+            return KeptAttributes::default();
         }
-    }
-
-    /// Writes the packed text and starts anew.
-    pub(super) fn pack(&mut self) -> &str {
+        let range = EntryRange {
+            first: self.first_entry as u32,
+            len: n_entries as u32,
+        };
+        self.first_entry = self.entries.len();
+        self.start = self.text_len();
         self.in_event = false;
-        self.packed.clear();
-        if !self.is_empty() {
-            self.packed
-                .extend_from_slice(&spread(self.heads.len() as u32));
-            self.packed.extend_from_slice(self.heads.as_flattened());
-            self.packed.extend_from_slice(&self.text);
+        let kept = KeptAttributes::new(Arc::clone(self.shared.get_or_insert_default()), range);
+        if self.start > CHUNK - SPAN_ROOM {
+            let n_entries = self.first_entry;
+            self.seal();
+            self.text.reserve_exact(CHUNK);
+            self.entries.reserve_exact(n_entries);
         }
-        self.heads.clear();
-        self.text.clear();
-        simdutf8::basic::from_utf8(&self.packed).unwrap_or_default()
+        kept
+    }
+
+    /// The attributes of the current span.
+    pub fn current(&mut self) -> IndexedAttributes<'_> {
+        self.flush();
+        IndexedAttributes::new(self.current_entries())
+    }
+
+    /// Bytes of the attributes of the current span.
+    pub fn current_size(&mut self) -> usize {
+        let n_entries = self.entries.len() - self.first_entry;
+        n_entries * KeptEntry::SIZE + self.text_len() - self.start
+    }
+
+    /// Replaces each attribute of the current span by what `keep` returns for it, and removes the
+    /// attributes and events that are refused.
+    pub fn retain(
+        &mut self,
+        mut keep: impl for<'a> FnMut(Attribute<'a>) -> Option<Attribute<'a>>,
+        keep_event: impl Fn(KeyId) -> bool,
+    ) {
+        self.flush();
+        let mut old = std::mem::take(&mut self.scratch);
+        old.entries.clear();
+        old.text.clear();
+        let range = old.append(self.current_entries());
+        self.discard();
+        let entries = old.entries(range);
+        let mut is_event_kept = true;
+        for (nth, entry) in entries.entries.iter().enumerate() {
+            match entries.attribute(nth) {
+                Some(attribute) if entry.is_inner() => {
+                    if is_event_kept {
+                        self.attribute(attribute);
+                    }
+                }
+                Some(attribute) => {
+                    self.end_event();
+                    if let Some(attribute) = keep(attribute) {
+                        self.attribute(attribute);
+                    }
+                }
+                None if entry.tag() == Tag::Event => {
+                    is_event_kept = keep_event(entry.key);
+                    if is_event_kept {
+                        self.begin_event(entry.key);
+                    }
+                }
+                None => self.fixed(entry.tag(), entries.split(nth).1.as_bytes()),
+            }
+        }
+        self.scratch = old;
+    }
+
+    fn current_entries(&self) -> Entries<'_> {
+        Entries::new(&self.entries[self.first_entry..], &self.text)
+    }
+
+    /// Drops the attributes of the current span.
+    pub fn discard(&mut self) {
+        self.entries.truncate(self.first_entry);
+        let kept = self.start.saturating_sub(self.text.len());
+        self.tail.truncate(kept);
+        self.text.truncate(self.start);
+        self.in_event = false;
+    }
+
+    /// Makes all handed-out attributes readable. Returns the bytes of the texts that the spans of
+    /// this request share.
+    pub fn publish(&mut self) -> usize {
+        self.flush();
+        // Many small requests can wait in the scoring queue.
+        if self.text.len() < self.text.capacity() / 2 {
+            self.text.shrink_to_fit();
+        }
+        if self.entries.len() < self.entries.capacity() / 2 {
+            self.entries.shrink_to_fit();
+        }
+        self.seal();
+        std::mem::take(&mut self.size)
+    }
+
+    /// The attributes of a single span, readable at once, in memory of their own.
+    pub fn finish(&mut self) -> KeptAttributes {
+        let kept = self.take();
+        self.publish();
+        kept
+    }
+
+    fn seal(&mut self) {
+        self.flush();
+        let kept = KeptText {
+            entries: std::mem::take(&mut self.entries),
+            text: std::mem::take(&mut self.text),
+        };
+        (self.first_entry, self.start) = (0, 0);
+        self.size += kept.size();
+        if let Some(shared) = self.shared.take() {
+            // Only this builder sets it, and only here.
+            let _ = shared.set(kept);
+        }
     }
 
     #[inline]
-    fn push(&mut self, tag: Tag, key: KeyId, suffix: &[u8], payload: &[u8], cut: bool) {
-        let start = self.text.len();
-        // Never reached: the scan keeps less than this of one span.
-        if start > MAX_START {
-            return;
-        }
+    fn fixed(&mut self, tag: Tag, text: &[u8]) {
+        self.end_event();
+        self.push(tag, KeyId::NONE, b"", Written::Bytes(text), false);
+    }
+
+    #[inline]
+    fn push(&mut self, tag: Tag, key: KeyId, suffix: &[u8], value: Written<'_>, cut: bool) {
+        let payload = match value {
+            Written::Text(text) => text.as_bytes(),
+            Written::Bytes(bytes) => bytes,
+        };
         let suffix = cut_at_char(suffix, MAX_SUFFIX);
-        self.heads
-            .push(Head::new(tag, key, self.in_event, suffix.len(), start, cut).to_bytes());
-        if !suffix.is_empty() {
-            self.text.extend_from_slice(suffix);
+        // Requests are smaller than 4 GiB; of a larger one, no more is kept.
+        let Ok(end) = u32::try_from(self.text_len() + suffix.len() + payload.len()) else {
+            return;
+        };
+        let at = end - (suffix.len() + payload.len()) as u32;
+        let place = (at, suffix.len() as u8);
+        self.entries
+            .push(KeptEntry::new(tag, key, place, self.in_event, cut));
+        self.tail.extend_from_slice(suffix);
+        if payload.len() < LONG {
+            self.tail.extend_from_slice(payload);
+        } else {
+            self.flush();
+            self.text.push_str(match value {
+                Written::Text(text) => text,
+                Written::Bytes(bytes) => simdutf8::basic::from_utf8(bytes).unwrap_or_default(),
+            });
         }
-        self.text.extend_from_slice(payload);
+    }
+
+    fn text_len(&self) -> usize {
+        self.text.len() + self.tail.len()
+    }
+
+    /// Moves the end of the text to the rest. Nothing is kept of it if it is not UTF-8.
+    fn flush(&mut self) {
+        if self.text.capacity() == 0 {
+            self.text = String::from_utf8(std::mem::take(&mut self.tail)).unwrap_or_default();
+        } else {
+            self.text
+                .push_str(std::str::from_utf8(&self.tail).unwrap_or_default());
+            self.tail.clear();
+        }
     }
 }
 
 impl KeptAttributes {
-    /// Replaces each attribute by what `keep` returns for it, and removes the attributes and events
-    /// that are refused. The builder lends its scratch space.
+    /// Replaces and removes attributes like [`KeptAttributesBuilder::retain`].
     pub fn retain(
         &mut self,
-        builder: &mut KeptAttributesBuilder,
-        mut keep: impl for<'a> FnMut(Attribute<'a>) -> Option<Attribute<'a>>,
+        keep: impl for<'a> FnMut(Attribute<'a>) -> Option<Attribute<'a>>,
         keep_event: impl Fn(KeyId) -> bool,
     ) {
-        let entries = self.entries();
-        builder.name(entries.name());
-        let mut is_event_kept = true;
-        for entry in entries.iter() {
-            match entries.attribute(entry) {
-                Some(attribute) if entry.is_inner => {
-                    if is_event_kept {
-                        builder.attribute(attribute);
-                    }
-                }
-                Some(attribute) => {
-                    builder.end_event();
-                    keep(attribute)
-                        .into_iter()
-                        .for_each(|attribute| builder.attribute(attribute));
-                }
-                None if entry.tag == Tag::Event => {
-                    is_event_kept = keep_event(entry.key);
-                    if is_event_kept {
-                        builder.begin_event(entry.key);
-                    }
-                }
-                None => builder.push(
-                    Tag::Context,
-                    KeyId::NONE,
-                    b"",
-                    entry.payload.as_bytes(),
-                    false,
-                ),
-            }
-        }
+        let mut builder = KeptAttributesBuilder::default();
+        let mut kept = KeptText::default();
+        kept.append(self.entries());
+        (builder.entries, builder.text) = (kept.entries, kept.text);
+        builder.retain(keep, keep_event);
         *self = builder.finish();
     }
 }
@@ -252,11 +373,21 @@ mod tests {
         (0..)
             .zip(VALUES)
             .for_each(|(key, value)| builder.attribute(attribute(key + 100, value)));
-        builder.bytes(KeyId(200), b"", b"inner", false);
+        builder.attribute(Attribute {
+            key: KeyId(200),
+            suffix: "",
+            value: Value::Bytes("inner"),
+            cut: false,
+        });
         builder.end_event();
         builder.begin_event(KeyId(301));
         builder.end_event();
-        builder.bytes(LAST, b"", b"\xff\x00last", true);
+        builder.attribute(Attribute {
+            key: LAST,
+            suffix: "",
+            value: Value::Bytes("last"),
+            cut: true,
+        });
         builder.finish()
     }
 
@@ -294,14 +425,10 @@ mod tests {
             (KeyId(300), &*inner, 1)
         );
         assert_eq!(events[1..], [(KeyId(301), Vec::new())]);
-        let bytes = |attribute: Attribute<'_>| match attribute.value {
-            Value::Bytes(bytes) => bytes.to_vec(),
-            other => panic!("{other:?}"),
-        };
         let last = kept.attribute(LAST).unwrap();
         assert_eq!(
-            (bytes(with_bytes[0]), bytes(last), last.cut),
-            (b"inner".to_vec(), b"\xff\x00last".to_vec(), true)
+            (with_bytes[0].value, last.value, last.cut),
+            (Value::Bytes("inner"), Value::Bytes("last"), true)
         );
         assert_eq!(
             (kept.get(KeyId(100)), kept.get(KeyId(300))),
@@ -326,16 +453,10 @@ mod tests {
 
     #[test]
     fn only_retained_attributes_are_held() {
-        let mut builder = KeptAttributesBuilder::default();
         let mut kept = sample();
-        kept.retain(
-            &mut builder,
-            |attribute| Some(Attribute { ..attribute }),
-            |_| true,
-        );
+        kept.retain(|attribute| Some(Attribute { ..attribute }), |_| true);
         assert_eq!(kept, sample());
         kept.retain(
-            &mut builder,
             |attribute| matches!(attribute.value, Value::Int(_)).then_some(attribute),
             |_| false,
         );
@@ -366,5 +487,29 @@ mod tests {
         );
         builder.name("only");
         assert_eq!(builder.finish().name(), "only");
+    }
+
+    #[test]
+    fn spans_of_one_request_share_a_text() {
+        let mut builder = KeptAttributesBuilder::default();
+        let names: Vec<String> = (0..1_000).map(|n| format!("span {n}")).collect();
+        let kept: Vec<KeptAttributes> = names
+            .iter()
+            .map(|name| {
+                builder.name("dropped");
+                builder.discard();
+                builder.attribute(attribute(2, Value::Int(7)));
+                builder.name(name);
+                builder.take()
+            })
+            .collect();
+        assert_eq!(kept[0].name(), "", "the text is not published");
+        let size = builder.publish();
+        assert!(kept.iter().map(KeptAttributes::name).eq(&names));
+        assert!(
+            kept.iter()
+                .all(|kept| kept.get(KeyId(2)) == Some(Value::Int(7)))
+        );
+        assert!(size >= kept.iter().map(KeptAttributes::size).sum());
     }
 }

@@ -22,9 +22,8 @@ pub struct SpanClass {
 /// The conventions that recognised a span, as numbers that only `extract` can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Recognition {
-    /// The version of the recogniser, which changes with its settings; 0 if nothing is noted. If
-    /// the span was scanned for an earlier one, that one's: it is recognised again, and may lack
-    /// attributes.
+    /// The version of the recogniser, which changes with its settings; 0 if nothing is noted. A
+    /// span with another version is recognised again, and may lack attributes.
     pub recogniser_version: u8,
     /// The convention of a tool call, 0 for none.
     pub call: u8,
@@ -32,17 +31,4 @@ pub struct Recognition {
     pub agent: u8,
     /// The convention of a model call, 0 for none.
     pub model: u8,
-}
-
-impl Recognition {
-    /// The note of a span that was scanned for this version of the recogniser.
-    pub fn scanned_for(self, version: u8) -> Self {
-        if self.recogniser_version == 0 || version == 0 {
-            return self;
-        }
-        Self {
-            recogniser_version: version,
-            ..self
-        }
-    }
 }

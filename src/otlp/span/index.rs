@@ -2,9 +2,9 @@
 //! most of which are absent.
 
 use super::attribute::{Attribute, Value};
+use super::entries::{Entries, Tag};
 use super::kept_attributes::{Event, KeptAttributes};
 use super::key_set::KeyId;
-use super::layout::Entries;
 
 const N_WORDS: usize = IndexedAttributes::N_WORDS;
 
@@ -30,13 +30,13 @@ impl<'a> IndexedAttributes<'a> {
     pub(super) fn new(entries: Entries<'a>) -> Self {
         let mut present = [0; N_WORDS];
         let mut may_have_events = false;
-        for key in entries.head_keys() {
-            let Some(KeyId(key)) = key else {
-                may_have_events = true;
+        for entry in entries.entries {
+            if !entry.is_attribute() {
+                may_have_events |= entry.tag() == Tag::Event;
                 continue;
-            };
-            if let Some(word) = present.get_mut(usize::from(key / 64)) {
-                *word |= 1 << (key % 64);
+            }
+            if let Some(word) = present.get_mut(usize::from(entry.key.0 / 64)) {
+                *word |= 1 << (entry.key.0 % 64);
             }
         }
         Self {
@@ -68,7 +68,7 @@ impl<'a> IndexedAttributes<'a> {
     /// The first attribute with this key.
     #[inline]
     pub fn attribute(&self, key: KeyId) -> Option<Attribute<'a>> {
-        self.entries.attribute(self.entries.entry(self.place(key)?))
+        self.entries.attribute(self.position(key)?)
     }
 
     /// The value of the first attribute with this key (OTLP asks for unique keys; if a sender
@@ -81,7 +81,8 @@ impl<'a> IndexedAttributes<'a> {
     /// The value of the first attribute with this key, if it is a string.
     #[inline]
     pub fn text(&self, key: KeyId) -> Option<&'a str> {
-        self.entries.text(self.place(key)?)
+        let nth = self.position(key)?;
+        (self.entries.entries[nth].tag() == Tag::Str).then(|| self.entries.split(nth).1)
     }
 
     /// The kept attributes, in the order in which they were sent.
@@ -105,7 +106,7 @@ impl<'a> IndexedAttributes<'a> {
     }
 
     #[inline]
-    fn place(&self, key: KeyId) -> Option<usize> {
+    fn position(&self, key: KeyId) -> Option<usize> {
         match self.has_bit(key) {
             Some(false) => None,
             _ => self.entries.find(key),

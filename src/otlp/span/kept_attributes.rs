@@ -1,15 +1,12 @@
-//! The kept parts of a span or log record beyond its fixed fields, packed into one text.
+//! The kept parts of a span or log record beyond its fixed fields.
 
 use std::cmp::Ordering;
 use std::fmt;
-use std::sync::Arc;
 
 use super::TraceId;
 use super::attribute::{Attribute, Value};
+use super::entries::{Entries, EntryRange, KeptText, SharedText};
 use super::key_set::KeyId;
-use super::layout::Entries;
-use super::seven_bits::unpack_bytes;
-use super::shared_text::{SharedText, TextRange};
 
 /// One kept span event.
 #[derive(Debug, Clone, Copy)]
@@ -27,44 +24,40 @@ impl<'a> Event<'a> {
     /// The kept attributes.
     pub fn attributes(&self) -> impl Iterator<Item = Attribute<'a>> + use<'a> {
         let entries = self.entries;
-        entries
-            .iter()
-            .filter_map(move |entry| entries.attribute(entry))
+        (0..entries.entries.len()).filter_map(move |nth| entries.attribute(nth))
     }
 }
 
 /// The kept parts of a span or log record beyond its fixed fields: name, trace state, attributes,
 /// events. Equal `KeptAttributes` mean the same; their order has no meaning, but breaks ties
 /// between versions of a span.
-#[derive(Clone)]
-pub struct KeptAttributes(Packed);
-
-#[derive(Clone)]
-enum Packed {
-    /// In one text with those of other spans.
-    Shared(SharedText, TextRange),
-    Alone(Arc<str>),
-    Nothing,
+#[derive(Clone, Default)]
+pub struct KeptAttributes {
+    text: Option<SharedText>,
+    range: EntryRange,
 }
 
 impl KeptAttributes {
-    /// In an allocation of their own; nothing for an empty text.
-    pub(super) fn alone(packed: &str) -> Self {
-        Self(if packed.is_empty() { Packed::Nothing } else { Packed::Alone(packed.into()) })
-    }
-
-    pub(super) fn shared(text: SharedText, place: TextRange) -> Self {
-        Self(if place.len() > 0 { Packed::Shared(text, place) } else { Packed::Nothing })
-    }
-
-    /// The packed text.
-    #[inline]
-    pub(super) fn packed(&self) -> &str {
-        match &self.0 {
-            Packed::Shared(text, place) => text.get().map_or("", |text| place.slice(text)),
-            Packed::Alone(text) => text,
-            Packed::Nothing => "",
+    pub(super) fn new(text: SharedText, range: EntryRange) -> Self {
+        Self {
+            text: Some(text),
+            range,
         }
+    }
+
+    /// A copy in memory of its own; the attributes themselves where they have that already.
+    pub(super) fn alone(&self) -> Self {
+        let shared = self.text.as_ref().and_then(|text| text.get());
+        if shared.is_some_and(|shared| shared.entries.len() == self.range.len as usize) {
+            return self.clone();
+        }
+        let entries = self.entries();
+        let mut alone = KeptText {
+            entries: Vec::with_capacity(entries.entries.len()),
+            text: String::with_capacity(entries.own_text().len()),
+        };
+        let range = alone.append(entries);
+        Self::new(SharedText::new(alone.into()), range)
     }
 
     /// The span's name.
@@ -79,7 +72,8 @@ impl KeptAttributes {
 
     /// The id of the trace that a log record names.
     pub fn named_trace(&self) -> Option<TraceId> {
-        TraceId::try_new(&unpack_bytes(self.entries().context()?))
+        let id = u128::from_str_radix(self.entries().context()?, 16).ok()?;
+        TraceId::try_new(&id.to_be_bytes())
     }
 
     /// The kept attributes, in the order in which they were sent.
@@ -94,21 +88,24 @@ impl KeptAttributes {
         is_wanted: impl Fn(KeyId) -> bool,
     ) -> impl Iterator<Item = Attribute<'_>> {
         let entries = self.entries();
-        let wanted = (0..)
-            .zip(entries.head_keys())
-            .filter(move |(_, key)| key.is_some_and(&is_wanted));
-        wanted.filter_map(move |(nth, _)| entries.attribute(entries.entry(nth)))
+        let wanted = (0..entries.entries.len()).filter(move |&nth| {
+            let entry = entries.entries[nth];
+            entry.is_attribute() && is_wanted(entry.key)
+        });
+        wanted.filter_map(move |nth| entries.attribute(nth))
     }
 
     /// The keys of the kept attributes, in the order in which they were sent. Does not look at
     /// values.
     pub fn keys(&self) -> impl Iterator<Item = KeyId> {
-        self.entries().head_keys().flatten()
+        let entries = self.entries().entries.iter();
+        let attributes = entries.filter(|entry| entry.is_attribute());
+        attributes.map(|entry| entry.key)
     }
 
     /// Returns true if an event is kept.
     pub fn has_events(&self) -> bool {
-        self.entries().has_events()
+        self.events().next().is_some()
     }
 
     /// The kept events, in the order in which they were sent.
@@ -125,39 +122,25 @@ impl KeptAttributes {
     /// The first attribute with this key, found by a search like [`Self::get`].
     pub fn attribute(&self, key: KeyId) -> Option<Attribute<'_>> {
         let entries = self.entries();
-        entries.attribute(entries.entry(entries.find(key)?))
+        entries.attribute(entries.find(key)?)
     }
 
     /// Bytes on the heap.
     #[inline]
     pub fn size(&self) -> usize {
-        match &self.0 {
-            Packed::Shared(_, place) => place.len(),
-            Packed::Alone(text) => text.len(),
-            Packed::Nothing => 0,
-        }
-    }
-
-    /// Bytes on the heap that are not shared with other spans.
-    pub(super) fn alone_size(&self) -> usize {
-        if let Packed::Alone(text) = &self.0 { text.len() } else { 0 }
+        self.entries().size()
     }
 
     #[inline]
     pub(super) fn entries(&self) -> Entries<'_> {
-        Entries::new(self.packed())
-    }
-}
-
-impl Default for KeptAttributes {
-    fn default() -> Self {
-        Self(Packed::Nothing)
+        let text = self.text.as_ref().and_then(|text| text.get());
+        text.map_or_else(Entries::default, |text| text.entries(self.range))
     }
 }
 
 impl PartialEq for KeptAttributes {
     fn eq(&self, other: &Self) -> bool {
-        self.packed() == other.packed()
+        self.entries() == other.entries()
     }
 }
 
@@ -171,7 +154,7 @@ impl PartialOrd for KeptAttributes {
 
 impl Ord for KeptAttributes {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.packed().cmp(other.packed())
+        self.entries().cmp(&other.entries())
     }
 }
 

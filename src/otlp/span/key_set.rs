@@ -9,7 +9,7 @@ pub struct KeyId(pub u16);
 
 impl KeyId {
     /// Of entries without a key; every key has a lower number.
-    pub(super) const NONE: Self = Self((1 << 14) - 1);
+    pub(super) const NONE: Self = Self(u16::MAX);
 }
 
 /// The part of an attribute that is kept, by its key.
@@ -78,9 +78,6 @@ pub struct KeySet {
     prefixes: Vec<(KeyId, Rest)>,
     /// Event names of wanted log records, and what is kept of their bodies.
     records: Vec<(&'static str, WantedBody)>,
-    /// The version of the settings whose keys these are. Every batch carries it: a span that was
-    /// scanned under an earlier version may lack what a later one reads.
-    pub version: u8,
     /// Most bytes kept of one attribute's value (`tools.max_value_size`).
     pub max_value_size: usize,
     /// Most bytes kept of the replies of one span, and of the messages that its model was asked
@@ -134,7 +131,7 @@ impl KeySet {
     }
 
     /// The number of a whole key, added if it is new; a known key keeps its rule, except
-    /// [`Keep::Asked`]. A full set has 16 383 keys; nothing is kept of any further one.
+    /// [`Keep::Asked`]. A full set has 65 535 keys; nothing is kept of any further one.
     pub fn add(&mut self, key: &str, keep: Keep) -> KeyId {
         if let Some(&id) = self.exact.get(key.as_bytes()) {
             if let Some((_, rule @ Keep::Asked)) = self.keys.get_mut(usize::from(id.0)) {

@@ -30,7 +30,7 @@ fn records(sight: &Sight, tools: &[&str]) -> Batch {
         "scopeLogs": [{ "logRecords": records.collect::<Vec<_>>() }],
     }] });
     let body = json::logs(request.to_string().as_bytes()).unwrap();
-    let scanned = scan_logs::scan(&body, Some(sight.rules.keys())).unwrap();
+    let scanned = scan_logs::scan(&body, Some(&sight.rules)).unwrap();
     scanned.batch
 }
 
@@ -43,7 +43,7 @@ fn reports(sight: &Sight, id: u64, tools: &[&str]) -> Batch {
     }
     let request = serde_json::json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": spans }] }] });
     let body = json::traces(request.to_string().as_bytes()).unwrap();
-    let scanned = scan::scan(&body, Some(sight.rules.keys())).unwrap();
+    let scanned = scan::scan(&body, Some(&sight.rules)).unwrap();
     scanned.batch
 }
 
@@ -57,7 +57,7 @@ fn judge_in_turn(sight: &Sight, batches: Vec<Batch>) {
     let mut now = sidecar::now();
     let mut pipeline = Pipeline::new(settings, now);
     for batch in batches.into_iter().chain([Batch::default()]) {
-        pipeline.take(&sight.rules, batch, now);
+        pipeline.take(batch, now);
         now.instant += Duration::from_secs(60);
         let judged = pipeline.advance(&sight.rules, now);
         sight.page.note(&judged, &sight.rules, sight.unix_nanos);

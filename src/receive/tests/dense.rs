@@ -33,7 +33,7 @@ async fn read_and_validate(
     )
     .await
     .unwrap();
-    let keys = KeySet::default();
+    let keys = span::KeySet::default();
     validate(
         Signal::Traces,
         Format::Protobuf,

@@ -54,8 +54,8 @@ pub(super) struct Notebook {
 }
 
 impl RequestSink for Notebook {
-    fn keys(&self) -> Option<Arc<KeySet>> {
-        Some(Arc::new(KeySet::default()))
+    fn admission(&self) -> Option<Arc<dyn SpanAdmission>> {
+        Some(Arc::new(span::KeySet::default()))
     }
 
     fn check_room(&self, _: Signal, _: PeerId, n_bytes: usize) -> Result<(), QueueRefusal> {

@@ -16,7 +16,6 @@ use serde_json::json;
 
 use super::worker::MAX_BATCHES_AT_ONCE;
 use super::*;
-use crate::config::Config;
 use crate::eventually::eventually;
 use crate::telemetry::Unhealthy;
 
@@ -25,13 +24,7 @@ fn rules() -> Rules {
         "name": "both",
         "evaluate": { "tool_call_order": { "tool_calls_order": ["a", "b"] } },
     });
-    let config = Config::default();
-    Rules::configured(
-        vec![serde_json::from_value(criterion).unwrap()],
-        &config.tools,
-        config.explain,
-        &[],
-    )
+    Rules::new(vec![serde_json::from_value(criterion).unwrap()])
 }
 
 fn text(key: &str, value: &str) -> KeyValue {
@@ -69,7 +62,7 @@ fn batch_of(resource: Resource, spans: Vec<Span>) -> Batch {
         ..ResourceSpans::default()
     }];
     let request = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
-    scan::scan(&request, Some(rules().keys())).unwrap().batch
+    scan::scan(&request, Some(&rules())).unwrap().batch
 }
 
 fn batch(spans: Vec<Span>) -> Batch {
@@ -250,7 +243,7 @@ fn discarded_batches_count_as_long_as_their_memory_is_held() {
                 ..ResourceSpans::default()
             }],
         };
-        scan::scan(&request.encode_to_vec(), Some(rules().keys()))
+        scan::scan(&request.encode_to_vec(), Some(&rules()))
             .unwrap()
             .batch
             .size()

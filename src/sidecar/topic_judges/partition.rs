@@ -418,13 +418,13 @@ fn arrival_of(record: &ReadRecord, shared: &Shared) -> u64 {
 }
 
 fn batch_of(value: &[u8], sink: &JudgeSink) -> Result<Batch, String> {
-    let keys = Some(&**sink.rules.keys());
+    let rules = &*sink.rules;
     let scanned = match value.first() {
         Some(b'{') => {
             let body = json::traces(value).map_err(|error| error.to_string())?;
-            scan::scan(&body, keys)
+            scan::scan(&body, Some(rules))
         }
-        _ => scan::scan(value, keys),
+        _ => scan::scan(value, Some(rules)),
     };
     let scanned = scanned.map_err(|error| error.to_string())?;
     Ok(scanned.batch)

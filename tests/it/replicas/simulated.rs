@@ -158,13 +158,12 @@ impl Cluster {
     }
 
     fn take_body(&mut self, name: &str, signal: &str, body: &[u8]) {
-        let keys = Some(&**self.rules.keys());
         let batch = match signal {
-            "logs" => scan_logs::scan(body, keys).unwrap().batch,
-            _ => scan(body, keys).unwrap().batch,
+            "logs" => scan_logs::scan(body, Some(&self.rules)).unwrap().batch,
+            _ => scan(body, Some(&self.rules)).unwrap().batch,
         };
         let replica = self.replicas.get_mut(name).expect("a replica that runs");
-        replica.pipeline.take(&self.rules, batch, self.now);
+        replica.pipeline.take(batch, self.now);
     }
 
     /// Stops a replica gracefully. Returns everything that it told.

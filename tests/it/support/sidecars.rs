@@ -224,7 +224,8 @@ pub(crate) fn config_with(backend: &str, protocol: Protocol, more: &[(&str, &str
 }
 
 fn rules(config: &Config) -> Rules {
-    Rules::configured(
+    Rules::following(
+        None,
         config.criteria.clone(),
         &config.tools,
         config.explain,
@@ -308,20 +309,20 @@ pub(crate) fn replayed(requests: &[(String, Vec<u8>)]) -> (usize, Vec<Arc<Trajec
         let is_json = file.ends_with(".json");
         let batch = match signal(file) {
             Signal::Traces if is_json => {
-                scan::scan(&json::traces(body).unwrap(), Some(rules.keys()))
+                scan::scan(&json::traces(body).unwrap(), Some(&rules))
                     .unwrap()
                     .batch
             }
-            Signal::Traces => scan::scan(body, Some(rules.keys())).unwrap().batch,
+            Signal::Traces => scan::scan(body, Some(&rules)).unwrap().batch,
             Signal::Logs if is_json => {
-                scan_logs::scan(&json::logs(body).unwrap(), Some(rules.keys()))
+                scan_logs::scan(&json::logs(body).unwrap(), Some(&rules))
                     .unwrap()
                     .batch
             }
-            Signal::Logs => scan_logs::scan(body, Some(rules.keys())).unwrap().batch,
+            Signal::Logs => scan_logs::scan(body, Some(&rules)).unwrap().batch,
             Signal::Metrics => continue,
         };
-        pipeline.take(&rules, batch, now);
+        pipeline.take(batch, now);
     }
     let mut trace_ids = BTreeSet::new();
     let judged = pipeline.end_of_input(&rules, now, |trace| {

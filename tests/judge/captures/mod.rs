@@ -185,12 +185,11 @@ fn items(scenario: &Scenario, rules: &Rules) -> Vec<Item> {
             body.clone()
         };
         if of_logs {
-            let scanned =
-                scan_logs::scan(&body, Some(rules.keys())).expect("a captured body is OTLP");
+            let scanned = scan_logs::scan(&body, Some(rules)).expect("a captured body is OTLP");
             let records = scanned.batch.log_records.into_iter();
             items.extend(records.map(Item::LogRecord));
         } else {
-            let scanned = scan::scan(&body, Some(rules.keys())).expect("a captured body is OTLP");
+            let scanned = scan::scan(&body, Some(rules)).expect("a captured body is OTLP");
             items.extend(scanned.batch.spans.into_iter().map(Item::Span));
         }
     }
@@ -212,7 +211,7 @@ fn judged(items: Vec<Item>, rules: &Rules) -> Judged {
             Item::Span(span) => batch.spans.push(span),
             Item::LogRecord(record) => batch.log_records.push(record),
         }
-        pipeline.take(rules, batch, now);
+        pipeline.take(batch, now);
     }
     pipeline.finish(rules, now)
 }

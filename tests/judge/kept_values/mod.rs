@@ -44,21 +44,20 @@ fn judge(evaluate: &Value, requests: impl IntoIterator<Item = Request>) -> Judge
     };
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     for request in requests {
-        let keys = Some(&**rules.keys());
         let batch = match request {
             Request::Spans(spans) => {
                 let body = json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": spans }] }] });
                 let body = otlp_json::traces(body.to_string().as_bytes()).unwrap();
-                scan::scan(&body, keys).unwrap().batch
+                scan::scan(&body, Some(&rules)).unwrap().batch
             }
             Request::Records(records) => {
                 let body =
                     json!({ "resourceLogs": [{ "scopeLogs": [{ "logRecords": records }] }] });
                 let body = otlp_json::logs(body.to_string().as_bytes()).unwrap();
-                scan_logs::scan(&body, keys).unwrap().batch
+                scan_logs::scan(&body, Some(&rules)).unwrap().batch
             }
         };
-        pipeline.take(&rules, batch, now);
+        pipeline.take(batch, now);
     }
     pipeline.finish(&rules, now)
 }

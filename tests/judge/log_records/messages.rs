@@ -257,17 +257,17 @@ fn records_that_come_late_change_the_verdict() {
     let mut records = conversation();
     let last_call = records.remove(4);
     // Records alone neither close a trace nor keep one open.
-    pipeline.take(&rules, logs(&records), at(0));
+    pipeline.take(logs(&records), at(0));
     assert_eq!(pipeline.advance(&rules, at(20)).reasons.len(), 0);
-    assert_eq!(pipeline.take(&rules, spans(&loop_of(3)), at(30)).n_taken, 4);
+    assert_eq!(pipeline.take(spans(&loop_of(3)), at(30)).n_taken, 4);
     let judged = pipeline.advance(&rules, at(36));
     assert_eq!(
         (judged.evaluations[0].verdict, told(&judged).len()),
         (Verdict::Fail, 2)
     );
     // A known record changes nothing; a new one reopens the trace.
-    assert_eq!(pipeline.take(&rules, logs(&records), at(40)).n_late, 0);
-    assert_eq!(pipeline.take(&rules, logs(&[last_call]), at(41)).n_late, 1);
+    assert_eq!(pipeline.take(logs(&records), at(40)).n_late, 0);
+    assert_eq!(pipeline.take(logs(&[last_call]), at(41)).n_late, 1);
     let revised = pipeline.advance(&rules, at(47)).evaluations;
     assert_eq!(
         revised
@@ -385,7 +385,6 @@ fn records_without_a_span_are_counted_and_long_ones_are_not_kept() {
     };
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     let intake = pipeline.take(
-        &rules(),
         logs(&[
             lonely,
             without_trace,

@@ -50,17 +50,13 @@ fn a_prompts_calls_are_judged_when_it_has_been_quiet() {
     let batch = logs(&[bash.clone(), decision, full_name, bash]);
     assert_eq!(batch.log_records.len(), 3);
     assert_eq!(
-        pipeline.take(&rules, batch, at(0)),
+        pipeline.take(batch, at(0)),
         Taken {
             n_taken: 3,
             ..Taken::default()
         }
     );
-    pipeline.take(
-        &rules,
-        logs(&[claude(1, 1, "Read", "t1", json!({}))]),
-        at(100),
-    );
+    pipeline.take(logs(&[claude(1, 1, "Read", "t1", json!({}))]), at(100));
     assert_eq!(pipeline.advance(&rules, at(279)).evaluations.len(), 0);
     let judged = pipeline.advance(&rules, at(281));
     let evaluation = &judged.evaluations[0];
@@ -106,7 +102,7 @@ fn a_prompts_calls_are_judged_when_it_has_been_quiet() {
 
     // A later record still changes the verdict, as a late span would.
     let late = logs(&[claude(9, 9, "Bash", "t4", json!({}))]);
-    assert_eq!(pipeline.take(&rules, late, at(300)).n_late, 1);
+    assert_eq!(pipeline.take(late, at(300)).n_late, 1);
     let revised = pipeline.advance(&rules, at(600)).evaluations;
     assert_eq!(
         revised
@@ -270,7 +266,7 @@ fn records_without_a_group_are_counted_and_other_records_are_not_kept() {
     };
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     assert_eq!(
-        pipeline.take(&rules(), batch, now),
+        pipeline.take(batch, now),
         Taken {
             n_ungrouped: 1,
             ..Taken::default()
@@ -300,7 +296,7 @@ fn a_verdict_about_records_is_revised_when_spans_report_their_calls() {
     let rules = rules();
     let mut seen = |batch: Option<Batch>, seconds: u64| {
         if let Some(batch) = batch {
-            pipeline.take(&rules, batch, at(seconds - 10));
+            pipeline.take(batch, at(seconds - 10));
         }
         let evaluations = pipeline.advance(&rules, at(seconds)).evaluations;
         let seen = evaluations.iter().map(|evaluation| {

@@ -76,8 +76,8 @@ fn limits(name: &str, scope: &str) -> Vec<(String, Value)> {
             } else {
                 body.clone()
             };
-            let batch = scan(&body, Some(rules.keys())).expect("OTLP").batch;
-            pipeline.take(&rules, batch, now());
+            let batch = scan(&body, Some(&rules)).expect("OTLP").batch;
+            pipeline.take(batch, now());
         }
     }
     let evaluations = pipeline.finish(&rules, now()).evaluations;

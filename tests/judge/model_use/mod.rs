@@ -211,8 +211,8 @@ fn judged(
         }],
     };
     let body = request.encode_to_vec();
-    let batch = scan(&body, Some(rules.keys())).expect("OTLP").batch;
-    pipeline.take(rules, batch, now);
+    let batch = scan(&body, Some(rules)).expect("OTLP").batch;
+    pipeline.take(batch, now);
     let judged = if is_drained {
         pipeline.drain(rules, now)
     } else {

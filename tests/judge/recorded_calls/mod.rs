@@ -87,7 +87,7 @@ fn batch(rules: &Rules, spans: &[Sent]) -> Batch {
     let groups: Vec<Value> = spans.iter().map(group).collect();
     let body = json!({ "resourceSpans": groups }).to_string();
     let body = otlp_json::traces(body.as_bytes()).unwrap();
-    scan::scan(&body, Some(rules.keys())).unwrap().batch
+    scan::scan(&body, Some(rules)).unwrap().batch
 }
 
 fn judged(evaluate: &Value, spans: &[Sent]) -> Judged {
@@ -97,7 +97,7 @@ fn judged(evaluate: &Value, spans: &[Sent]) -> Judged {
         unix_nanos: START,
     };
     let mut pipeline = Pipeline::new(Settings::replay(), now);
-    pipeline.take(&rules, batch(&rules, spans), now);
+    pipeline.take(batch(&rules, spans), now);
     pipeline.finish(&rules, now)
 }
 

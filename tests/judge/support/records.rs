@@ -80,7 +80,7 @@ pub(crate) fn logs(records: &[Value]) -> Batch {
         "scopeLogs": [{ "logRecords": records }],
     }] });
     let body = otlp_json::logs(request.to_string().as_bytes()).unwrap();
-    let scanned = scan_logs::scan(&body, Some(rules().keys())).unwrap();
+    let scanned = scan_logs::scan(&body, Some(&rules())).unwrap();
     assert_eq!(scanned.n_records, records.len());
     assert_eq!(
         scan_logs::scan(&body, None)
@@ -130,7 +130,7 @@ pub(crate) fn replay(batches: impl IntoIterator<Item = Batch>) -> Judged {
     };
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     for batch in batches {
-        pipeline.take(&rules(), batch, now);
+        pipeline.take(batch, now);
     }
     pipeline.finish(&rules(), now)
 }
@@ -151,7 +151,7 @@ pub(crate) fn spans(spans: &[Value]) -> Batch {
     let request = json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": spans }] }] });
     scan::scan(
         &otlp_json::traces(request.to_string().as_bytes()).unwrap(),
-        Some(rules().keys()),
+        Some(&rules()),
     )
     .unwrap()
     .batch

@@ -31,9 +31,8 @@ fn rules(criteria: &[Value]) -> Rules {
     Rules::new(criteria)
 }
 
-fn accept(pipeline: &mut Pipeline, rules: &Rules, spans: Vec<Span>) {
+fn accept(pipeline: &mut Pipeline, spans: Vec<Span>) {
     pipeline.take(
-        rules,
         Batch {
             spans,
             ..Batch::default()
@@ -102,10 +101,10 @@ fn cut(rules: &Rules, spans: &[Span], random: &mut Rng, early: &mut Early, whose
             }
         }
         random.shuffle(&mut known);
-        accept(&mut pipeline, rules, known);
+        accept(&mut pipeline, known);
         early.hold(pipeline.drain(rules, now), whose);
     }
-    accept(&mut pipeline, rules, spans.to_vec());
+    accept(&mut pipeline, spans.to_vec());
     early.hold(pipeline.finish(rules, now), whose);
 }
 
@@ -121,7 +120,7 @@ fn spans_of(scenario: &load::Scenario, rules: &Rules) -> Vec<Span> {
         } else {
             body.clone()
         };
-        spans.extend(scan::scan(&body, Some(rules.keys())).unwrap().batch.spans);
+        spans.extend(scan::scan(&body, Some(rules)).unwrap().batch.spans);
     }
     spans
 }
@@ -129,7 +128,7 @@ fn spans_of(scenario: &load::Scenario, rules: &Rules) -> Vec<Span> {
 fn whole(rules: &Rules, spans: &[Span]) -> Judged {
     let now = now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
-    accept(&mut pipeline, rules, spans.to_vec());
+    accept(&mut pipeline, spans.to_vec());
     pipeline.finish(rules, now)
 }
 
@@ -172,12 +171,7 @@ fn no_verdict_given_early_on_a_made_trace_changes() {
         let mut random = Rng::with_seed(seed);
         let request = generated_traces::request(&mut random);
         let none = rules(&[]).without_judgement();
-        let spans = |rules: &Rules| {
-            scan::scan(&request, Some(rules.keys()))
-                .unwrap()
-                .batch
-                .spans
-        };
+        let spans = |rules: &Rules| scan::scan(&request, Some(rules)).unwrap().batch.spans;
         let on_whole = whole(&none, &spans(&none));
         let rules = rules(&criteria::some_about(&on_whole.trajectories, &mut random));
         for round in 0..4 {
@@ -226,8 +220,7 @@ fn early(says_so: bool, evaluate: Value) -> Verdict {
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     accept(
         &mut pipeline,
-        &rules,
-        scan::scan(&spans::request(run), Some(rules.keys()))
+        scan::scan(&spans::request(run), Some(&rules))
             .expect("OTLP")
             .batch
             .spans,

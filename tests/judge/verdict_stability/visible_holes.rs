@@ -89,7 +89,7 @@ impl Counts {
         let now = now();
         let holes = traces_with_holes(&left);
         let mut pipeline = Pipeline::new(Settings::replay(), now);
-        accept(&mut pipeline, rules, left);
+        accept(&mut pipeline, left);
         let judged = pipeline.finish(rules, now);
         let on_whole = verdicts(on_whole);
         for (about, (evaluation, verdict)) in verdicts(&judged) {
@@ -179,8 +179,8 @@ fn verdict_in_time(first: Vec<OtlpSpan>, later: Vec<OtlpSpan>) -> Vec<(Verdict, 
     let mut verdicts = Vec::new();
     for spans in [first, later] {
         let body = spans::request(spans);
-        let scanned = scan::scan(&body, Some(rules.keys())).expect("OTLP");
-        pipeline.take(&rules, scanned.batch, now);
+        let scanned = scan::scan(&body, Some(&rules)).expect("OTLP");
+        pipeline.take(scanned.batch, now);
         now.instant += Duration::from_secs(240);
         now.unix_nanos += 240_000_000_000;
         let judged = pipeline.advance(&rules, now);

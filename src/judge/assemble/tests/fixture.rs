@@ -73,11 +73,10 @@ pub(super) fn kept(name: &str) -> KeptAttributes {
     builder.finish()
 }
 
-/// A span and its class; a test refines it.
+/// A span that a test refines.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Sent {
     pub(super) span: Span,
-    pub(super) class: SpanClass,
 }
 
 /// A span of trace 1 without a parent, from second 1 to second 2 after `BEGIN`.
@@ -92,6 +91,7 @@ pub(super) fn span(id: u64) -> Sent {
         n_attributes: 0,
         repeats_answers: None,
         status: Status::Unset,
+        class: SpanClass::default(),
         scope: ScopeHash::default(),
         resource: Arc::new(Resource {
             encoded: Box::default(),
@@ -100,11 +100,7 @@ pub(super) fn span(id: u64) -> Sent {
         }),
         kept: kept("span"),
     };
-    Sent {
-        span,
-        class: SpanClass::default(),
-    }
-    .lasting(1, 2)
+    Sent { span }.lasting(1, 2)
 }
 
 impl Sent {
@@ -149,22 +145,22 @@ impl Sent {
     }
 
     pub(super) fn tool(mut self) -> Self {
-        self.class.tool_call = true;
+        self.span.class.tool_call = true;
         self
     }
 
     pub(super) fn agent_run(mut self) -> Self {
-        self.class.agent_run = true;
+        self.span.class.agent_run = true;
         self
     }
 
     pub(super) fn model(mut self) -> Self {
-        self.class.model = true;
+        self.span.class.model = true;
         self
     }
 
     pub(super) fn partial(mut self) -> Self {
-        self.class.partial = true;
+        self.span.class.partial = true;
         self.span.end_unix_nanos = self.span.start_unix_nanos;
         self
     }
@@ -212,7 +208,7 @@ impl Fixture {
     }
 
     pub(super) fn send_from(&mut self, peer: PeerId, sent: Sent) -> Inserted {
-        self.buffer.insert(sent.span, sent.class, peer, self.now())
+        self.buffer.insert(sent.span, peer, self.now())
     }
 
     /// Advances the clock without closing anything.
@@ -262,10 +258,7 @@ impl Fixture {
                     .trace
                     .spans
                     .iter()
-                    .map(|(span, class)| Sent {
-                        span: span.clone(),
-                        class: *class,
-                    })
+                    .map(|span| Sent { span: span.clone() })
                     .collect(),
                 first: closed.first,
                 revision: closed.memo.0,

@@ -80,7 +80,7 @@ impl Model {
                 .values()
                 .filter(|sent| sent.span.parent_id.is_none())
         };
-        let may_be_top = |sent: &Sent| sent.span.parent_is_remote() && !sent.class.tool_call;
+        let may_be_top = |sent: &Sent| sent.span.parent_is_remote() && !sent.span.class.tool_call;
         let mut remote = self
             .spans
             .values()
@@ -114,7 +114,8 @@ impl Model {
         let is_top = |sent: &&Sent| match sent.span.parent_id {
             None => true,
             Some(_) => {
-                let interesting = |below: &&Sent| below.class.agent_run || below.class.model;
+                let interesting =
+                    |below: &&Sent| below.span.class.agent_run || below.span.class.model;
                 let has_agent_descendant = self
                     .spans
                     .values()
@@ -122,8 +123,8 @@ impl Model {
                     .any(|below| self.ancestors(below).contains(&sent.span.span_id));
                 self.parent(sent).is_none()
                     && sent.span.parent_is_remote()
-                    && !sent.class.tool_call
-                    && (sent.class.agent_run || has_agent_descendant)
+                    && !sent.span.class.tool_call
+                    && (sent.span.class.agent_run || has_agent_descendant)
             }
         };
         self.spans.values().filter(is_top)
@@ -182,11 +183,12 @@ impl Model {
 }
 
 fn ended(sent: &Sent) -> bool {
-    sent.span.end_unix_nanos > 0 && !sent.class.partial
+    sent.span.end_unix_nanos > 0 && !sent.span.class.partial
 }
 
 fn rank(sent: &Sent) -> impl Ord {
-    let Sent { span, class } = sent;
+    let span = &sent.span;
+    let class = span.class;
     let first = (
         span.end_unix_nanos,
         class.update,
@@ -242,14 +244,18 @@ fn sent() -> impl Strategy<Value = Sent> {
             let ([tool_call, agent_run, model, partial], kind, update, n_attributes) = class;
             // One in five is a tool call, one in ten a model span or an agent run: with more of
             // them, every span would have something beneath it.
-            (sent.class.tool_call, sent.class.model, sent.class.agent_run) = (
+            (
+                sent.span.class.tool_call,
+                sent.span.class.model,
+                sent.span.class.agent_run,
+            ) = (
                 tool_call && kind < 4,
                 model && kind == 4,
                 agent_run && kind == 5,
             );
             (
-                sent.class.partial,
-                sent.class.update,
+                sent.span.class.partial,
+                sent.span.class.update,
                 sent.span.n_attributes,
             ) = (partial && kind > 7, update, n_attributes);
             sent

@@ -1,31 +1,58 @@
 //! Admits a span that arrives: classifies it and prunes it by its class, with one view of its
 //! attributes.
 
-use otlp::span::{KeptAttributesBuilder, Span, SpanClass};
+use otlp::span::{KeptAttributesBuilder, KeySet, ScopeHash, Span, SpanAdmission, SpanClass, Value};
 
 use super::keys;
 use super::prune::{cut_results, prune};
-use super::recognise::{Recogniser, classify_view, is_own_score};
+use super::recognise::Recogniser;
 use super::view::View;
 
-/// Classifies and prunes a span that arrives: results longer than the settings allow are cut.
-/// Returns `None` for a score of ours, which is not judged. The builder lends its scratch space.
-pub fn admit(
-    span: &mut Span,
-    recogniser: &Recogniser,
-    builder: &mut KeptAttributesBuilder,
-) -> Option<SpanClass> {
-    let view = View::new(span);
-    let class = classify_view(span, &view, recogniser);
-    if is_own_score(span, class) {
-        return None;
+impl SpanAdmission for Recogniser {
+    fn keys(&self) -> &KeySet {
+        Recogniser::keys(self)
     }
-    let max_value_size = recogniser.tools.max_value_size;
-    let may_have_payloads = view.has_any(keys::PAYLOADS) || view.may_have_events();
-    if class.tool_call {
-        cut_results(&mut span.kept, max_value_size, builder);
-    } else if may_have_payloads {
-        prune(span, class, max_value_size, builder);
+
+    /// Results longer than the settings allow are cut. A score of ours is not judged.
+    fn admit(&self, span: &mut Span, kept: &mut KeptAttributesBuilder) -> bool {
+        let view = View::arriving(kept.current(), span.scope);
+        span.class = classify(span, &view, self);
+        if span.scope == ScopeHash::OWN && is_own_score(span.class, &view) {
+            return false;
+        }
+        let may_have_payloads = view.has_any(keys::PAYLOADS) || view.may_have_events();
+        let max_value_size = self.tools.max_value_size;
+        if span.class.tool_call {
+            cut_results(kept, max_value_size);
+        } else if may_have_payloads {
+            prune(span, kept, max_value_size);
+        }
+        true
     }
-    Some(class)
+}
+
+/// Returns true for a score of ours that is nothing else. Whatever its scope says, a span that a
+/// convention recognises is judged.
+fn is_own_score(class: SpanClass, view: &View<'_>) -> bool {
+    !(class.tool_call || class.agent_run || class.model)
+        && view.str(keys::OPERATION) == Some("evaluation")
+}
+
+/// Recognises a span that arrives, as far as assembly needs it.
+fn classify(span: &Span, view: &View<'_>, recogniser: &Recogniser) -> SpanClass {
+    let recognised = recogniser.recognise(view);
+    let update = match view.get(keys::UPDATE_ID) {
+        Some(Value::Int(update)) => u64::try_from(update).ok(),
+        Some(Value::Str(update)) => update.parse().ok(),
+        _ => None,
+    };
+    let update = update.map(|update: u64| u32::try_from(update).unwrap_or(u32::MAX));
+    SpanClass {
+        tool_call: recognised.call.is_some() || recognised.synthesized,
+        agent_run: recognised.agent.is_some(),
+        model: recognised.model.is_some(),
+        partial: update == Some(0) && span.start_unix_nanos == span.end_unix_nanos,
+        update: update.unwrap_or_default(),
+        recognition: recogniser.note(&recognised),
+    }
 }

@@ -98,7 +98,7 @@ pub(crate) struct Kinds {
 #[derive(Debug)]
 pub(crate) struct Prune {
     pub(crate) key: KeyId,
-    pub(crate) applies_to: fn(&Span, SpanClass) -> bool,
+    pub(crate) applies_to: fn(&View<'_>, SpanClass) -> bool,
     /// The part of the text to keep.
     pub(crate) keep: fn(&str) -> Option<&str>,
 }

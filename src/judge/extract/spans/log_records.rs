@@ -2,7 +2,7 @@
 //! stands for its prompt or session, so that one machine holds, judges and forgets it; the messages
 //! of a model join the trace that the record names.
 
-use otlp::span::{KeptAttributesBuilder, LogRecord, SpanId, TraceId, Value, WantedBody};
+use otlp::span::{LogRecord, SpanId, TraceId, Value, WantedBody};
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 
@@ -87,7 +87,6 @@ fn place_messages(mut record: LogRecord) -> Option<PlacedRecord> {
             // A lost result is noted once.
             None if is_lost => {
                 record.kept.retain(
-                    &mut KeptAttributesBuilder::default(),
                     |attribute| (attribute.key == keys::LOST_REQUEST).then_some(attribute),
                     |_| false,
                 );

@@ -2,30 +2,24 @@
 //! that are no calls, and all of a model's request but the tool results that are new in it. So an
 //! open trace costs by its calls, not by its prompts.
 
-use otlp::span::{
-    Attribute, KeptAttributes, KeptAttributesBuilder, Span, SpanClass, Value, cut_at_char,
-};
+use otlp::span::{Attribute, KeptAttributes, KeptAttributesBuilder, Span, Value, cut_at_char};
 
 use super::conventions::{ConventionId, prunes};
 use super::keys;
+use super::view::View;
 use crate::extract::values::messages::{NewMessages, may_announce, new_messages};
 
-/// Prunes a span that is no tool call; results longer than `max_value_size` are cut. The builder
-/// lends its scratch space.
-pub(super) fn prune(
-    span: &mut Span,
-    class: SpanClass,
-    max_value_size: usize,
-    builder: &mut KeptAttributesBuilder,
-) {
+/// Prunes a span that is no tool call; results longer than `max_value_size` are cut.
+pub(super) fn prune(span: &Span, kept: &mut KeptAttributesBuilder, max_value_size: usize) {
+    let class = span.class;
+    let view = View::arriving(kept.current(), span.scope);
     let run = ConventionId::from_note(class.recognition.agent);
     let holds_run = run.is_some_and(|convention| convention.get().conversation.is_some());
-    let requests = Requests::new(&span.kept);
+    let requests = Requests::new(view.attributes());
     let rules: smallvec::SmallVec<[_; 2]> = prunes()
-        .filter(|rule| (rule.applies_to)(span, class))
+        .filter(|rule| (rule.applies_to)(&view, class))
         .collect();
-    span.kept.retain(
-        builder,
+    kept.retain(
         |attribute| {
             let rule = rules.iter().find(|rule| rule.key == attribute.key);
             match (rule, attribute.value) {
@@ -52,9 +46,8 @@ pub(super) fn prune_messages(kept: &mut KeptAttributes) {
     if !kept.keys().any(keys::is_payload) {
         return;
     }
-    let requests = Requests::new(kept);
+    let requests = Requests::new(kept.attributes());
     kept.retain(
-        &mut KeptAttributesBuilder::default(),
         |attribute| {
             if keys::is_payload(attribute.key) {
                 payload(attribute, true, false, requests)
@@ -68,17 +61,12 @@ pub(super) fn prune_messages(kept: &mut KeptAttributes) {
 
 /// The scan keeps long values that speak of tools whole, since they may be a model's reply. Cuts
 /// the results of a call to the size of a value.
-pub(super) fn cut_results(
-    kept: &mut KeptAttributes,
-    max_size: usize,
-    builder: &mut KeptAttributesBuilder,
-) {
-    if kept.size() > max_size {
+pub(super) fn cut_results(kept: &mut KeptAttributesBuilder, max_size: usize) {
+    if kept.current_size() > max_size {
         let is_long =
             |attribute: Attribute<'_>| with_short_result(attribute, max_size) != attribute;
-        if kept.attributes().any(is_long) {
+        if kept.current().attributes().any(is_long) {
             kept.retain(
-                builder,
                 |attribute| Some(with_short_result(attribute, max_size)),
                 |_| true,
             );
@@ -174,7 +162,7 @@ struct Requests {
 }
 
 impl Requests {
-    fn new(kept: &KeptAttributes) -> Self {
+    fn new<'a>(attributes: impl Iterator<Item = Attribute<'a>>) -> Self {
         let mut requests = Self {
             first_new: 0,
             follow_answer: false,
@@ -183,17 +171,7 @@ impl Requests {
             reply_is_copied: false,
         };
         let mut request_is_lost = false;
-        let is_read = |key| {
-            matches!(
-                key,
-                keys::OI_INPUT_MESSAGES
-                    | keys::INPUT_MESSAGES
-                    | keys::OI_OUTPUT_ROLE
-                    | keys::LOST_REPLY
-                    | keys::LOST_REQUEST
-            )
-        };
-        for attribute in kept.attributes_with(is_read) {
+        for attribute in attributes {
             requests.request_is_copied |= attribute.key == keys::OI_INPUT_MESSAGES;
             request_is_lost |= attribute.key == keys::LOST_REQUEST;
             requests.reply_is_copied |= attribute.key == keys::OI_OUTPUT_ROLE;

@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
-use otlp::span::{Keep, KeyId, KeySet, ScopeHash, Span, Value};
-use otlp::span::{Recognition, SpanClass};
+use otlp::span::{Keep, KeyId, KeySet, Recognition};
 
 use super::convention::{Convention, SpanCall};
 use super::conventions::{ConventionId, candidates, tool_name};
@@ -124,7 +123,6 @@ impl Recogniser {
             version: recogniser_version,
             n_keys: keys.len(),
         });
-        keys.version = recogniser_version;
         let expectation_keys = ExpectationKeys::add(&mut keys, SpanExpectationPolicy::default());
         let readable = readable
             .into_iter()
@@ -213,7 +211,7 @@ impl Recogniser {
         }
     }
 
-    fn recognise<'a>(&'a self, span: &View<'a>) -> Recognised<'a> {
+    pub(super) fn recognise<'a>(&'a self, span: &View<'a>) -> Recognised<'a> {
         let mut recognised = Recognised::default();
         let custom = |kind: SpanKind| {
             let mut custom = self.custom.iter();
@@ -379,7 +377,7 @@ const SYNTHESIZED: u8 = u8::MAX;
 impl Recogniser {
     /// Notes what a span was recognised as. Of settings with more conventions or names than fit,
     /// nothing is noted, and the span is recognised again.
-    fn note(&self, recognised: &Recognised<'_>) -> Recognition {
+    pub(super) fn note(&self, recognised: &Recognised<'_>) -> Recognition {
         let in_range = |first: u8, end: u8, position: Option<usize>| {
             let note = u8::try_from(position?).ok()?.checked_add(first)?;
             (note < end).then_some(note)
@@ -444,36 +442,5 @@ impl Recogniser {
             }
             _ => ConventionId::from_note(note).map(CallSource::BuiltIn),
         }
-    }
-}
-
-/// Returns true for a score of ours that is nothing else. Whatever its scope says, a span that a
-/// convention recognises is judged.
-pub fn is_own_score(span: &Span, class: SpanClass) -> bool {
-    span.scope == ScopeHash::OWN
-        && !(class.tool_call || class.agent_run || class.model)
-        && span.text(keys::OPERATION) == Some("evaluation")
-}
-
-/// Recognises a span that arrives, as far as assembly needs it.
-pub fn classify(span: &Span, recogniser: &Recogniser) -> SpanClass {
-    classify_view(span, &View::new(span), recogniser)
-}
-
-pub(super) fn classify_view(span: &Span, view: &View<'_>, recogniser: &Recogniser) -> SpanClass {
-    let recognised = recogniser.recognise(view);
-    let update = match view.get(keys::UPDATE_ID) {
-        Some(Value::Int(update)) => u64::try_from(update).ok(),
-        Some(Value::Str(update)) => update.parse().ok(),
-        _ => None,
-    };
-    let update = update.map(|update: u64| u32::try_from(update).unwrap_or(u32::MAX));
-    SpanClass {
-        tool_call: recognised.call.is_some() || recognised.synthesized,
-        agent_run: recognised.agent.is_some(),
-        model: recognised.model.is_some(),
-        partial: update == Some(0) && span.start_unix_nanos == span.end_unix_nanos,
-        update: update.unwrap_or_default(),
-        recognition: recogniser.note(&recognised),
     }
 }

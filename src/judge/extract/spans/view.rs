@@ -30,6 +30,15 @@ impl<'a> View<'a> {
         }
     }
 
+    /// The view of a span that is being scanned.
+    pub(crate) fn arriving(attributes: IndexedAttributes<'a>, scope: ScopeHash) -> Self {
+        Self {
+            attributes,
+            is_record: false,
+            scope,
+        }
+    }
+
     pub(crate) fn of_record(record: &'a LogRecord) -> Self {
         Self::new_of_record(&record.kept)
     }

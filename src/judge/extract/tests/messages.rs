@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use otlp::span::KeptAttributesBuilder;
 use serde_json::json;
 
 use super::{Made, agent, args, model, names, result, span, taken, tool, trace};
@@ -193,12 +192,10 @@ fn a_prompt_is_pruned_and_only_new_results_are_kept() {
         ),
         long
     );
-    let mut request = model(1, 0, 1, 2)
+    let request = model(1, 0, 1, 2)
         .with("gen_ai.input.messages", history)
         .with("input.value", long.clone())
-        .made(recogniser.keys());
-    let builder = &mut KeptAttributesBuilder::default();
-    admit(&mut request, &recogniser, builder).unwrap();
+        .made(&recogniser);
     assert!(request.size() < 600, "{} bytes", request.size());
     let found = spans::model_messages::tool_results(&spans::View::new(&request), 1000);
     let ids = found.results.iter().map(|(id, _)| id.as_str());

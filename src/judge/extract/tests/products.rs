@@ -27,14 +27,14 @@ fn a_span_exported_at_its_start_is_partial() {
     let partial = span(1, 0, "run", 5, 5)
         .with("judgment.span_kind", "agent")
         .with("judgment.update_id", 0)
-        .made(recogniser.keys());
-    let class = classify(&partial, &recogniser);
+        .made(&recogniser);
+    let class = partial.class;
     assert!(class.partial && class.agent_run && class.update == 0 && !class.tool_call);
     let whole = span(1, 0, "run", 5, 9)
         .with("judgment.span_kind", "agent")
         .with("judgment.update_id", 1)
-        .made(recogniser.keys());
-    let class = super::classify(&whole, &recogniser);
+        .made(&recogniser);
+    let class = whole.class;
     assert!(!class.partial && class.update == 1);
 }
 
@@ -356,7 +356,7 @@ fn mastra_refuses_an_input_with_a_status_ok() {
         .with("mastra.span.type", "model_chunk")
         .with("gen_ai.operation.name", "model_chunk");
     let recogniser = Recogniser::new(&Tools::default(), [], None);
-    assert!(!classify(&chunk.made(recogniser.keys()), &recogniser).tool_call);
+    assert!(!chunk.made(&recogniser).class.tool_call);
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn draft(
     interner: &mut Interner,
 ) -> Option<Draft> {
     let call = roles.recognised[span_idx].call.as_ref()?;
-    let (span, class) = &roles.spans[span_idx];
+    let span = &roles.spans[span_idx];
     let max_size = recogniser.tools.max_value_size;
     let args = call
         .args
@@ -118,7 +118,7 @@ fn draft(
             start_unix_nanos: roles.tree.start[span_idx],
             end_unix_nanos: roles.tree.end[span_idx],
             convention: interner.shared(roles.roles[span_idx].convention),
-            partial: class.partial || span.end_unix_nanos == 0,
+            partial: span.class.partial || span.end_unix_nanos == 0,
             untimed: span.is_untimed(),
             uncertainty: CallUncertainty::default(),
         },
@@ -159,7 +159,7 @@ fn fold(roles: &SpanRoles<'_>, recogniser: &Recogniser, interner: &mut Interner)
             // What a span lacks may be among the attributes and events that its SDK dropped.
             let dropped = (captured.args && draft.call.args.is_none()
                 || captured.result && draft.call.result.is_none())
-                && is_torn(&roles.spans[draft.span].0);
+                && is_torn(&roles.spans[draft.span]);
             if !dropped {
                 draft.call.captured = captured;
             }
@@ -263,7 +263,7 @@ pub(crate) fn repeated_calls(
 /// time. Calls that ran one after the other were made twice, and siblings never fold. A clock of
 /// milliseconds lets reports of one call seem to touch, or to take no time.
 fn is_twin(roles: &SpanRoles<'_>, kept: &Draft, draft: &Draft) -> bool {
-    let parent = |draft: &Draft| roles.spans[draft.span].0.parent_id;
+    let parent = |draft: &Draft| roles.spans[draft.span].parent_id;
     let overlap = draft.call.start_unix_nanos <= kept.call.end_unix_nanos;
     parent(kept) != parent(draft) && overlap
 }

@@ -23,7 +23,7 @@ pub(crate) struct CallRecorder<'a> {
 impl<'a> CallRecorder<'a> {
     /// The recorder of a span's call.
     pub(crate) fn of(roles: &'a SpanRoles<'_>, span_idx: SpanIdx) -> Self {
-        let span = &roles.spans[span_idx].0;
+        let span = &roles.spans[span_idx];
         let convention = roles.roles[span_idx].convention;
         Self {
             convention,

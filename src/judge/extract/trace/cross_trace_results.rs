@@ -32,9 +32,9 @@ pub struct CrossTraceResult {
 /// the trace has a span: spans hold their results themselves, and so do those of traces like it.
 pub fn cross_trace_results(trace: &Trace, recogniser: &Recogniser) -> Vec<CrossTraceResult> {
     let max_size = recogniser.tools.max_value_size;
-    let has_tools = trace.spans.iter().any(|(_, class)| class.tool_call);
+    let has_tools = trace.spans.iter().any(|span| span.class.tool_call);
     let mut results = Vec::new();
-    let mut names = trace.spans.iter().map(|(span, _)| span.name());
+    let mut names = trace.spans.iter().map(|span| span.name());
     if has_tools && !names.any(is_carrier) {
         return results;
     }
@@ -45,8 +45,8 @@ pub fn cross_trace_results(trace: &Trace, recogniser: &Recogniser) -> Vec<CrossT
             .map(|(id, result)| (id, CallPart::Result(result)))
             .collect()
     };
-    for (span, class) in &trace.spans {
-        let parts = if class.model && !has_tools {
+    for span in &trace.spans {
+        let parts = if span.class.model && !has_tools {
             tool_results(&View::new(span))
         } else {
             carrier(span.name()).map_or_else(Vec::new, |carrier| (carrier.parts)(span, max_size))

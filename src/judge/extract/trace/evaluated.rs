@@ -40,8 +40,8 @@ pub(crate) fn is_cut_short(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
 /// Returns true if a span is missing above those that are here.
 fn shows_hole(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
     let has_ended = |span_idx: SpanIdx| {
-        let (span, class) = &roles.spans[span_idx];
-        span.end_unix_nanos != 0 && !class.partial
+        let span = &roles.spans[span_idx];
+        span.end_unix_nanos != 0 && !span.class.partial
     };
     let mut tops = roles.tree.tops();
     if !roles.tree.tops().all(has_ended) {
@@ -57,7 +57,7 @@ fn shows_hole(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
     let (Some(top), None) = (tops.next(), tops.next()) else {
         return true;
     };
-    roles.spans[top].0.parent_is_local() || !roles.runs.iter().any(|run| run.span == top)
+    roles.spans[top].parent_is_local() || !roles.runs.iter().any(|run| run.span == top)
 }
 
 /// Decides for each topmost span whether it is a top span: one without a parent, or one with a
@@ -74,7 +74,7 @@ fn is_top_span(roles: &SpanRoles<'_>) -> impl Fn(SpanIdx) -> bool {
         }
     }
     move |span_idx| {
-        let span = &roles.spans[span_idx].0;
+        let span = &roles.spans[span_idx];
         span.parent_id.is_none()
             || (span.parent_is_remote()
                 && roles.recognised[span_idx].call.is_none()
@@ -86,7 +86,7 @@ fn is_top_span(roles: &SpanRoles<'_>) -> impl Fn(SpanIdx) -> bool {
 /// received. `None` if no messages of it were captured.
 pub(crate) fn continues_session(roles: &SpanRoles<'_>) -> Option<bool> {
     let models = || (0..roles.spans.len()).filter(|&span_idx| roles.recognised[span_idx].is_model);
-    let repeats_answers = |span_idx: SpanIdx| roles.spans[span_idx].0.repeats_answers;
+    let repeats_answers = |span_idx: SpanIdx| roles.spans[span_idx].repeats_answers;
     let asked = models().filter(|&span_idx| repeats_answers(span_idx).is_some());
     let first = asked.min_by_key(|&span_idx| roles.rank(span_idx))?;
     // The reply of a model whose messages were not captured may be the answer.

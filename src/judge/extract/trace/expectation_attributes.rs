@@ -53,8 +53,8 @@ pub(crate) fn expectation_attributes(
     let mut expectations = ExpectationAttributes::default();
     let spans = std::iter::once(evaluated)
         .chain(roles.tree.ancestors(evaluated))
-        .map(|span_idx| &roles.spans[span_idx].0);
-    let resource = &roles.spans[evaluated].0.resource.kept;
+        .map(|span_idx| &roles.spans[span_idx]);
+    let resource = &roles.spans[evaluated].resource.kept;
     for (span_id, kept) in spans
         .map(|span| (Some(span.span_id), &span.kept))
         .chain([(None, resource)])

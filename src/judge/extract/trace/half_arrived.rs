@@ -51,8 +51,8 @@ pub fn half_arrived(trace: &Trace, has_calls: bool) -> Option<HalfArrived> {
     if has_calls || trace.records.iter().any(holds_messages) {
         return None;
     }
-    let mut models = trace.spans.iter().filter(|(_, class)| class.model);
-    let (span, _) = models.find(|(span, _)| names_calls(span))?;
+    let mut models = trace.spans.iter().filter(|span| span.class.model);
+    let span = models.find(|span| names_calls(span))?;
     Some(HalfArrived {
         service: Arc::clone(&span.resource.service),
         missing: MissingHalf::Calls,

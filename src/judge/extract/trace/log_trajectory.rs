@@ -61,6 +61,7 @@ fn records_as_spans(trace: &Trace) -> Trace {
             flags: 0,
             n_attributes: 0,
             repeats_answers: None,
+            class: SpanClass::default(),
             status: if failed { Status::Error } else { Status::Unset },
             scope: ScopeHash::default(),
             resource: Arc::clone(&record.resource),
@@ -68,9 +69,8 @@ fn records_as_spans(trace: &Trace) -> Trace {
         }
     };
     let spans = trace.records.iter().map(as_span);
-    let mut spans: Vec<(Span, SpanClass)> =
-        spans.map(|span| (span, SpanClass::default())).collect();
-    spans.sort_by_key(|(span, _)| (span.start_unix_nanos, span.span_id));
+    let mut spans: Vec<Span> = spans.collect();
+    spans.sort_by_key(|span| (span.start_unix_nanos, span.span_id));
     Trace {
         spans,
         records: Vec::new(),
@@ -115,7 +115,7 @@ pub(crate) fn arrange(
 
 /// By the records' numbers if all of them have one, else by time.
 fn in_order(trace: &Trace) -> Vec<&Span> {
-    let mut records: Vec<&Span> = trace.spans.iter().map(|(span, _)| span).collect();
+    let mut records: Vec<&Span> = trace.spans.iter().collect();
     let sequence = |span: &Span| {
         let text = span.get(keys::SEQUENCE).and_then(attribute_text);
         text.and_then(|text| text.parse::<u64>().ok())

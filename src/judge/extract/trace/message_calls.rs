@@ -161,7 +161,7 @@ fn listed(
     let mut spans: Vec<SpanIdx> = Vec::new();
     let mut next_group = 1;
     for reply in replies {
-        let (span, class) = &roles.spans[reply.span];
+        let span = &roles.spans[reply.span];
         let n_before = calls.len();
         for AnnouncedCall {
             name,
@@ -208,7 +208,7 @@ fn listed(
                 start_unix_nanos: roles.tree.end[reply.span],
                 end_unix_nanos: roles.tree.end[reply.span],
                 convention: format!("{}.messages", roles.roles[reply.span].convention).into(),
-                partial: class.partial || span.end_unix_nanos == 0,
+                partial: span.class.partial || span.end_unix_nanos == 0,
                 untimed: span.is_untimed(),
                 uncertainty: CallUncertainty {
                     error: failed.is_none(),

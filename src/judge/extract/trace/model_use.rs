@@ -49,8 +49,8 @@ impl ModelUses {
             });
             let usage = usage.unwrap_or(Usage::UNRECORDED);
             let is_own = gates.is_some_and(|gates| gates.of_span[call].is_none());
-            let (span, class) = &roles.spans[call];
-            let has_ended = span.end_unix_nanos != 0 && !class.partial;
+            let span = &roles.spans[call];
+            let has_ended = span.end_unix_nanos != 0 && !span.class.partial;
             // One that has not ended may turn out to report the call of another.
             let is_certain = gates.is_none() || (is_own && has_ended);
             let of_run = role.own_run.or(role.run_above);

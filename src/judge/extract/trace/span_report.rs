@@ -95,13 +95,13 @@ pub fn span_reports(trace: &Trace, recogniser: &Recogniser) -> Vec<SpanReport> {
     let runs = roles.runs.iter();
     let run_names: HashMap<SpanIdx, &str> = runs.map(|run| (run.span, &*run.name)).collect();
     let report = |span_idx: SpanIdx| {
-        let span = &trace.spans[span_idx].0;
+        let span = &trace.spans[span_idx];
         SpanReport {
             span_id: span.span_id,
             name: span.name().into(),
             depth: roles.tree.depth[span_idx],
             role: match repeated_calls.get(&span_idx) {
-                Some(&original) => SpanRole::Folded(trace.spans[original].0.span_id),
+                Some(&original) => SpanRole::Folded(trace.spans[original].span_id),
                 None => role(&roles, recogniser, &run_names, span_idx),
             },
             n_records: roles.records_of.get(&span_idx).map_or(0, Vec::len),
@@ -119,7 +119,7 @@ fn role(
     let convention = || Arc::from(roles.roles[span_idx].convention);
     match roles.roles[span_idx].excluded {
         Some(Exclusion::Folded(original)) => {
-            return SpanRole::Folded(roles.spans[original].0.span_id);
+            return SpanRole::Folded(roles.spans[original].span_id);
         }
         Some(Exclusion::Ignored) => return SpanRole::Ignored,
         Some(Exclusion::Handoff) => return SpanRole::Handoff,
@@ -142,7 +142,7 @@ fn role(
     if let Some(run) = roles.roles[span_idx].own_run {
         return SpanRole::InnerRun((&*roles.runs[run].name).into());
     }
-    let note = roles.spans[span_idx].1.recognition;
+    let note = roles.spans[span_idx].class.recognition;
     let recognised = recogniser.recall(&roles.recognised[span_idx].view, note);
     match recognised.agent {
         Some(_) => SpanRole::Completion(convention()),

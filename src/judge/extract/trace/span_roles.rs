@@ -22,7 +22,7 @@ use crate::extract::values::{Conversation, payload};
 
 /// The roles of a trace's spans; `recognised` and `roles` are indexed by span.
 pub(crate) struct SpanRoles<'a> {
-    pub(crate) spans: &'a [(Span, SpanClass)],
+    pub(crate) spans: &'a [Span],
     /// The recognised role of each span on its own, without calls that do not count.
     pub(crate) recognised: Vec<RecognisedSpan<'a>>,
     /// The role of each span in its trace.
@@ -115,8 +115,8 @@ impl<'a> SpanRoles<'a> {
             runs: Vec::new(),
             has_tool_spans: false,
         };
-        for (span_idx, (span, class)) in spans.iter().enumerate() {
-            roles.recognise(span_idx, view(span), *class, recogniser);
+        for (span_idx, span) in spans.iter().enumerate() {
+            roles.recognise(span_idx, view(span), span.class, recogniser);
         }
         roles.refine();
         roles.has_tool_spans |= roles.recognised.iter().any(|span| span.call.is_some());
@@ -281,7 +281,7 @@ impl<'a> SpanRoles<'a> {
             start[outer] <= start[inner] && end[inner] <= end[outer]
         };
         let is_twin = |&other: &SpanIdx| {
-            let spans = [span_idx, other].map(|span_idx| &self.spans[span_idx].0);
+            let spans = [span_idx, other].map(|span_idx| &self.spans[span_idx]);
             spans[0].scope != spans[1].scope
                 && spans.iter().all(|span| span.end_unix_nanos != 0)
                 && (lies_in(span_idx, other) || lies_in(other, span_idx))
@@ -394,7 +394,7 @@ impl<'a> SpanRoles<'a> {
             self.tree.start[span_idx],
             self.tree.depth[span_idx],
             self.tree.end[span_idx],
-            self.spans[span_idx].0.span_id,
+            self.spans[span_idx].span_id,
         )
     }
 
@@ -517,7 +517,7 @@ fn records_of(trace: &Trace) -> HashMap<SpanIdx, Vec<View<'_>>> {
     if trace.records.is_empty() {
         return records_of;
     }
-    let ids = trace.spans.iter().map(|(span, _)| span.span_id);
+    let ids = trace.spans.iter().map(|span| span.span_id);
     let by_id: HashMap<SpanId, SpanIdx> = ids.zip(0..).collect();
     for record in &trace.records {
         let parent = record.span_id;

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use otlp::span::SpanClass;
 use otlp::span::{Resource, Span, SpanId};
 
 use crate::extract::spans::SpanIdx;
@@ -31,18 +30,18 @@ pub(crate) struct Tree {
 impl Tree {
     /// Cuts cycles of parents at a place that does not depend on the order of arrival: before its
     /// earliest span.
-    pub(crate) fn new(spans: &[(Span, SpanClass)]) -> Self {
+    pub(crate) fn new(spans: &[Span]) -> Self {
         let ids = (0..)
             .zip(spans)
-            .map(|(span_idx, (span, _))| (span.span_id, span_idx));
+            .map(|(span_idx, span)| (span.span_id, span_idx));
         let by_id: HashMap<SpanId, SpanIdx> =
             if spans.len() > A_FEW { ids.collect() } else { HashMap::new() };
         let find = |id: SpanId| match spans.len() {
-            ..=A_FEW => spans.iter().position(|(span, _)| span.span_id == id),
+            ..=A_FEW => spans.iter().position(|span| span.span_id == id),
             _ => by_id.get(&id).copied(),
         };
         let mut parent: Vec<Option<SpanIdx>> = (spans.iter().enumerate())
-            .map(|(span_idx, (span, _))| {
+            .map(|(span_idx, span)| {
                 span.parent_id
                     .and_then(find)
                     .filter(|&parent| parent != span_idx)
@@ -52,10 +51,7 @@ impl Tree {
         // From the top down a cycle is never reached, nor the spans that hang on it.
         if parents_first.len() < spans.len() {
             cut_cycles(&mut parent, |span_idx| {
-                (
-                    spans[span_idx].0.start_unix_nanos,
-                    spans[span_idx].0.span_id,
-                )
+                (spans[span_idx].start_unix_nanos, spans[span_idx].span_id)
             });
             parents_first = self::parents_first(&parent);
         }
@@ -84,20 +80,17 @@ impl Tree {
         (0..self.parent.len()).filter(|&span_idx| self.parent[span_idx].is_none())
     }
 
-    fn set_times(&mut self, spans: &[(Span, SpanClass)]) {
+    fn set_times(&mut self, spans: &[Span]) {
         let resources = resource_ids(spans);
         // Empty if all spans are of one process.
         let mut shift = vec![0_u64; resources.len()];
-        self.start = spans
-            .iter()
-            .map(|(span, _)| span.start_unix_nanos)
-            .collect();
+        self.start = spans.iter().map(|span| span.start_unix_nanos).collect();
         for &span_idx in &self.parents_first {
             let Some(parent) = self.parent[span_idx] else {
                 continue;
             };
             self.depth[span_idx] = self.depth[parent] + 1;
-            let start = spans[span_idx].0.start_unix_nanos;
+            let start = spans[span_idx].start_unix_nanos;
             if start == 0 {
                 self.start[span_idx] = self.start[parent];
                 continue;
@@ -116,7 +109,7 @@ impl Tree {
             self.clock_adjusted |= shift[span_idx] > 0;
         }
         self.end = (spans.iter().enumerate())
-            .map(|(span_idx, (span, _))| {
+            .map(|(span_idx, span)| {
                 let shift = shift.get(span_idx).copied().unwrap_or_default();
                 span.end_unix_nanos
                     .saturating_add(shift)
@@ -190,14 +183,14 @@ fn parents_first(parent: &[Option<SpanIdx>]) -> Vec<SpanIdx> {
 
 /// Numbers the different resources, one entry for each span; empty if all spans share one. Most
 /// traces have one resource, and most spans share it by pointer.
-fn resource_ids(spans: &[(Span, SpanClass)]) -> Vec<usize> {
-    if spans.is_sorted_by(|(a, _), (b, _)| Arc::ptr_eq(&a.resource, &b.resource)) {
+fn resource_ids(spans: &[Span]) -> Vec<usize> {
+    if spans.is_sorted_by(|a, b| Arc::ptr_eq(&a.resource, &b.resource)) {
         return Vec::new();
     }
     let mut by_pointer: HashMap<*const Resource, usize> = HashMap::new();
     let mut by_bytes: HashMap<&[u8], usize> = HashMap::new();
     (spans.iter())
-        .map(|(span, _)| {
+        .map(|span| {
             *by_pointer
                 .entry(Arc::as_ptr(&span.resource))
                 .or_insert_with(|| {

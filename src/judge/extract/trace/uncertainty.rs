@@ -70,16 +70,16 @@ pub(crate) fn runs_that_may_merge(roles: &SpanRoles<'_>, gates: &Gates<'_>) -> V
 
 /// The ways in which the evaluated span could still change.
 pub(crate) fn of_trajectory(roles: &SpanRoles<'_>, evaluated: SpanIdx) -> TrajectoryUncertainty {
-    let (span, class) = &roles.spans[evaluated];
+    let span = &roles.spans[evaluated];
     // A run without calls of its own may turn out to be a workflow's, which names no agent.
     let run = roles.roles[evaluated].own_run;
     let is_agents = run.is_some_and(|run| roles.runs_with_work()[run])
         && !is_workflow(&roles.recognised[evaluated].view);
     let is_run = run.is_some_and(|run| roles.runs[run].span == evaluated);
     let is_root = span.parent_id.is_none() && is_run;
-    let topmost = &roles.spans[roles.tree.topmost(evaluated)].0;
+    let topmost = &roles.spans[roles.tree.topmost(evaluated)];
     TrajectoryUncertainty {
-        subject: !is_root || !is_agents || span.end_unix_nanos == 0 || class.partial,
+        subject: !is_root || !is_agents || span.end_unix_nanos == 0 || span.class.partial,
         root: !is_root,
         service: topmost.parent_id.is_some() && !topmost.parent_is_local(),
         all: false,
@@ -148,11 +148,11 @@ impl<'a> Gates<'a> {
                 })
             };
             let gate = match roles.tree.parent[span_idx] {
-                None => roles.spans[span_idx].0.parent_id,
+                None => roles.spans[span_idx].parent_id,
                 Some(parent) if stays_call(parent) || runs.contains(&parent) => None,
                 Some(parent) => {
-                    let (span, class) = &roles.spans[parent];
-                    let is_open = (span.end_unix_nanos == 0 || class.partial)
+                    let span = &roles.spans[parent];
+                    let is_open = (span.end_unix_nanos == 0 || span.class.partial)
                         && roles.roles[parent].model_of != Some(parent);
                     if is_open { Some(span.span_id) } else { of_span[parent] }
                 }
@@ -204,7 +204,7 @@ enum Line {
 fn lines(roles: &SpanRoles<'_>) -> Vec<Line> {
     let mut lines = vec![Line::Fixed; roles.spans.len()];
     for &span_idx in &roles.tree.parents_first {
-        let span = &roles.spans[span_idx].0;
+        let span = &roles.spans[span_idx];
         lines[span_idx] = match (roles.tree.parent[span_idx], span.parent_id) {
             // A span without a start takes its parent's, and gives the spans below it none.
             _ if span.start_unix_nanos == 0 => Line::Alone(span_idx),
@@ -212,7 +212,7 @@ fn lines(roles: &SpanRoles<'_>) -> Vec<Line> {
             (None, Some(missing)) if span.parent_is_local() => Line::Beneath(missing),
             (None, Some(_)) => Line::Under(span_idx),
             (Some(parent), _) => {
-                let above = &roles.spans[parent].0;
+                let above = &roles.spans[parent];
                 let same = Arc::ptr_eq(&span.resource, &above.resource)
                     || span.resource.encoded == above.resource.encoded;
                 match lines[parent] {

@@ -31,9 +31,9 @@ pub struct Unrecognised {
 /// The evidence that a trace without a trajectory belongs to an agent, if there is any.
 pub fn unrecognised(trace: &Trace) -> Option<Unrecognised> {
     let mut found: Option<Unrecognised> = None;
-    for (span, class) in &trace.spans {
+    for span in &trace.spans {
         let is_like_a_call = looks_like_a_call(span.name());
-        if !class.model && !is_like_a_call {
+        if !span.class.model && !is_like_a_call {
             continue;
         }
         let found = found.get_or_insert_with(|| Unrecognised {
@@ -43,17 +43,14 @@ pub fn unrecognised(trace: &Trace) -> Option<Unrecognised> {
             span_name: None,
             others: Vec::new(),
         });
-        found.n_models += usize::from(class.model);
+        found.n_models += usize::from(span.class.model);
         if is_like_a_call && found.span_name.is_none() {
             found.span_name = Some(span.name().into());
         }
     }
     if let Some(found) = &mut found {
-        let others = trace.spans.iter().filter(|(_, class)| !class.model);
-        found.others = others
-            .map(|(span, _)| span.span_id)
-            .take(MAX_SPANS)
-            .collect();
+        let others = trace.spans.iter().filter(|span| !span.class.model);
+        found.others = others.map(|span| span.span_id).take(MAX_SPANS).collect();
     }
     found
 }

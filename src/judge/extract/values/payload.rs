@@ -214,7 +214,7 @@ fn received(raw: Raw<'_>) -> Parsed {
                 (true, false) => KeptPart::Beginning,
             },
         },
-        Value::Str(text) => of_text(text),
+        Value::Str(text) | Value::Bytes(text) => of_text(text),
         Value::Json(text) => Parsed {
             text: text.into(),
             json: parse(text).0,
@@ -226,7 +226,6 @@ fn received(raw: Raw<'_>) -> Parsed {
             Some(number) => Json::Number(number),
             None => Json::from(non_finite::word(value)),
         }),
-        Value::Bytes(bytes) => of_text(&String::from_utf8_lossy(&bytes.to_vec())),
     };
     if raw.cut && read.kept == KeptPart::Whole {
         read.kept = KeptPart::Unreadable;
