@@ -78,7 +78,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// A port could not be bound.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address} (`{setting}`): {}", remedy(.error))]
+#[error("cannot listen on {address} (`{setting}`): {}", remedy(.error, .setting))]
 pub struct BindError {
     /// The setting the address came from.
     pub setting: &'static str,
@@ -88,24 +88,26 @@ pub struct BindError {
     pub error: io::Error,
 }
 
-fn remedy(error: &io::Error) -> String {
+fn remedy(error: &io::Error, setting: &str) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            "the port is taken; stop the program that uses it (another spanscore or a Collector?), \
-             or choose another port there"
-                .to_owned()
+            format!(
+                "the port is in use; stop the program that uses it (another spanscore or a \
+                 Collector?), or choose another port in `{setting}`"
+            )
         }
         io::ErrorKind::PermissionDenied => {
-            "permission denied; ports below 1024 are for privileged users, \
-             choose a higher one there"
-                .to_owned()
+            format!(
+                "permission denied; ports below 1024 are for privileged users, choose a higher \
+                 port in `{setting}`"
+            )
         }
         io::ErrorKind::AddrNotAvailable => {
-            "this machine has no such address; 127.0.0.1 takes requests of this machine only, \
-             0.0.0.0 of all"
+            "this machine has no such address; use 127.0.0.1 for local requests only, or 0.0.0.0 \
+             for all"
                 .to_owned()
         }
-        _ => format!("{error}; choose another address there"),
+        _ => format!("{error}; choose another address in `{setting}`"),
     }
 }
 

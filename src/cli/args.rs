@@ -57,7 +57,7 @@ impl Cli {
             Some(Command::Journal(_)) => "journal",
             Some(Command::Validate(args)) if !args.files.is_empty() && config.is_some() => {
                 return Some(
-                    "`--config` would not be read: `validate` checks the files that it is given"
+                    "`--config` has no effect if `validate` gets files: drop one of the two"
                         .to_owned(),
                 );
             }
@@ -69,7 +69,7 @@ impl Cli {
             (None, _) => "--set",
         };
         Some(format!(
-            "`{option}` would not be read: `{subcommand}` uses no configuration"
+            "`{option}` has no effect: `{subcommand}` uses no configuration"
         ))
     }
 }
@@ -94,13 +94,13 @@ pub enum Command {
     Replay(Replay),
     /// Show the tool calls that spanscore extracts from recorded traces.
     Inspect(Inspect),
-    /// Write the rules that recorded good runs keep, and a baseline for `drift`.
+    /// Learn rules that all recorded good runs follow, and write a baseline for `drift`.
     Learn(Learn),
     /// Compare recorded runs with a baseline of good runs.
     Drift(Drift),
     /// Stream the scores of a running sidecar.
     Tap(Tap),
-    /// Show what waits in a journal's folder, and what is damaged.
+    /// Show the undelivered and the damaged records of a journal folder.
     Journal(JournalReport),
     /// Check a configuration and report every problem.
     Validate(Validate),
@@ -152,10 +152,11 @@ pub struct Replay {
     /// The recordings to read.
     #[command(flatten)]
     pub recordings: Recordings,
-    /// Expectations of single runs, YAML or JSON: `examples:`, a list of `{id?, input?,
-    /// expected_tools | expected_output | evaluate}`. An entry overrides fields of the criteria
-    /// with its evaluator, or is judged as criterion `example`. An entry with an `id` applies to
-    /// all runs with that `test.case.id`; the others apply to the remaining runs, in order.
+    /// Judge each run by its own expectation from this YAML or JSON file: `examples:`, a list of
+    /// `{id?, input?, expected_tools | expected_output | evaluate}`. An entry replaces the
+    /// expectation in criteria that use the same evaluator; without one it is judged as a criterion
+    /// named `example`. An entry with an `id` applies to all runs with that `test.case.id`; entries
+    /// without `id` apply to the remaining runs, in order.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub examples: Option<PathBuf>,
     /// Allow no calls other than an example's `expected_tools`.
@@ -239,8 +240,9 @@ pub struct Inspect {
     /// format only).
     #[arg(short, long)]
     pub verbose: bool,
-    /// Show the values at this path instead of arguments and results, such as `args.amount` or
-    /// `result.items.*.id`, as the `where` and `same` of a criterion read it (human format only).
+    /// Show the values at this path, for example `args.amount` or `result.items.*.id`, instead of
+    /// all arguments and results. The path has the syntax of `where` and `same` (human format
+    /// only).
     #[arg(long, value_name = "PATH", value_parser = ValuePath::parse)]
     pub path: Option<ValuePath>,
 }
@@ -337,8 +339,8 @@ pub struct Init {
     /// Overwrite an existing file.
     #[arg(long)]
     pub force: bool,
-    /// Propose criteria from the tool calls in these recordings, in the formats that `replay`
-    /// reads; with the `tools` of the configuration, if there is one.
+    /// Propose criteria from the tool calls in these recordings (same formats as `replay`). Uses
+    /// the section `tools` of the configuration, if there is one.
     #[arg(long, num_args = 1.., value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub from: Vec<PathBuf>,
 }
@@ -419,7 +421,7 @@ pub enum CriteriaCommand {
         #[arg(long)]
         validate_only: bool,
     },
-    /// Delete the API's registration under a name.
+    /// Delete a criterion that was registered through the API.
     Delete {
         /// Name of the criterion.
         name: String,
@@ -443,7 +445,7 @@ pub enum CriteriaFormat {
 /// `drain`.
 #[derive(Debug, Args)]
 pub struct Drain {
-    /// Process id of the sidecar; in a container, it is 1. Other programs are left alone.
+    /// Process id of the sidecar (1 in a container). Other programs are not signalled.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: i32,
     /// It uses no configuration.

@@ -44,7 +44,7 @@ pub(super) fn drain(args: &Drain, streams: &mut Streams<'_>) -> io::Result<Exit>
                 .map(|()| Exit::NoStart);
         }
     }
-    let why = match found(id) {
+    let error = match found(id) {
         Found::Sidecar => match kill_process(pid, Signal::USR1) {
             Ok(()) => {
                 writeln!(
@@ -59,11 +59,11 @@ pub(super) fn drain(args: &Drain, streams: &mut Streams<'_>) -> io::Result<Exit>
                 return streams.complain(&error).map(|()| Exit::NoStart);
             }
         },
-        Found::OtherCommand => "is spanscore, but no running sidecar".to_owned(),
-        Found::OtherProgram(name) => format!("is `{name}`, not spanscore"),
+        Found::OtherCommand => "it runs spanscore, but not as a sidecar".to_owned(),
+        Found::OtherProgram(name) => format!("it runs `{name}`, not spanscore"),
     };
     streams
-        .complain(&format!("process {id} {why}, and was left alone; {REMEDY}"))
+        .complain(&format!("did not signal process {id}: {error}; {REMEDY}"))
         .map(|()| Exit::Usage)
 }
 
@@ -79,8 +79,8 @@ fn found(id: i32) -> Found {
     }
 }
 
-/// The name of a process's program: that of its executable, which only its owner may read, else
-/// what the system calls it.
+/// The name of the program that process `id` runs: the file name of `/proc/ID/exe`, or the `comm`
+/// name if another user owns the process (only the owner may read `exe`).
 fn name_of(id: i32) -> String {
     let executable = fs::read_link(format!("/proc/{id}/exe"));
     if let Some(name) = executable.ok().and_then(|path| file_name(&path)) {

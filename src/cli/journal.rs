@@ -29,7 +29,8 @@ pub(super) fn journal(args: &JournalReport, streams: &mut Streams<'_>) -> io::Re
     };
     if let Some(version) = survey.newer {
         streams.complain(&format!(
-            "{folder}: a newer spanscore wrote it (format {version}); use that version"
+            "cannot read `{folder}`: written by a newer spanscore (format {version}); use that \
+             spanscore"
         ))?;
         return Ok(Exit::Unreadable);
     }
@@ -60,7 +61,10 @@ fn print(survey: &JournalSurvey, folder: &str, streams: &mut Streams<'_>) -> io:
         print_segments(&survey.scores, ["batch", "batches"], out)?;
     }
     if let Some(process) = &survey.in_use_by {
-        writeln!(out, "process {process} has the folder; these numbers move")?;
+        writeln!(
+            out,
+            "process {process} is using the folder; the numbers may change"
+        )?;
     }
     print_damage(&survey.requests, "", REQUESTS, out)?;
     print_damage(&survey.copies, "kafka/", REQUESTS, out)?;
@@ -102,7 +106,7 @@ fn print_damage(
         let records = counted(n_records, word[0], word[1]);
         let file = &damage.file;
         match damage.n_bytes {
-            0 => writeln!(out, "damage: {records} missing in front of {folder}{file}")?,
+            0 => writeln!(out, "damage: {records} missing before {folder}{file}")?,
             n_bytes => writeln!(
                 out,
                 "damage: {folder}{file} at byte {}, {n_bytes} bytes: {records} lost ({})",

@@ -58,8 +58,8 @@ pub(super) fn validate(
                 if let Some(directory) = directory.filter(|folder| is_in_memory(folder)) {
                     writeln!(
                         err,
-                        "warning: `journal.directory` (`{}`) is on a tmpfs here: what it holds \
-                         does not survive the machine",
+                        "warning: `journal.directory` (`{}`) is on a tmpfs: its content is lost \
+                         at a reboot",
                         directory.display()
                     )?;
                 }

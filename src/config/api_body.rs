@@ -177,8 +177,11 @@ impl Document {
             }),
             Some(root) => {
                 problems.push(
-                    Problem::new(format!("{what} is a map"), Some(texts.spot(root.place)))
-                        .label(remedy),
+                    Problem::new(
+                        format!("{what} must be a map"),
+                        Some(texts.spot(root.place)),
+                    )
+                    .label(remedy),
                 );
                 Err(problems)
             }
@@ -207,13 +210,13 @@ impl Document {
                 place,
             }) if text != name => {
                 let problem = Problem::new(
-                    format!("this criterion is named `{text}`, and the address says `{name}`"),
+                    format!("the criterion is named `{text}`, but the URL path names `{name}`"),
                     Some(texts.spot(*place)),
                 );
                 problems.push(
                     problem
                         .at("/name".to_owned())
-                        .label("leave it out here, or use the name of the address"),
+                        .label("remove the name here, or use the name of the URL path"),
                 );
             }
             Some(_) => {}

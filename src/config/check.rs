@@ -121,7 +121,8 @@ impl Check<'_> {
             self.wrong(
                 &keys,
                 "both receivers are disabled",
-                "nothing could come in: enable one of them",
+                "spanscore would receive nothing: enable `receivers.otlp.grpc` or \
+                 `receivers.otlp.http`",
             );
         }
         let listeners = [
@@ -158,7 +159,7 @@ impl Check<'_> {
                 self.wrong(
                     &[at, its],
                     title,
-                    format!("`{its}` has it as well: give them different ports"),
+                    format!("`{its}` uses this port, too: choose another one"),
                 );
             }
         }
@@ -297,7 +298,7 @@ impl Check<'_> {
         {
             let title = "`assemble.size_limit` is more than a quarter of `assemble.open.max_size`";
             let remedy = format!(
-                "one trace could push out the others: at most {}",
+                "one trace could evict all others: set at most {}",
                 super::ByteSize(open.0 / 4 / 1024 * 1024)
             );
             self.wrong(
@@ -311,10 +312,10 @@ impl Check<'_> {
             && let half = open.0 / n_threads.max(1) / 2
             && config.assemble.size_limit.0 > half
         {
-            let title = "`assemble.size_limit` is more than half of a thread's equal part of \
+            let title = "`assemble.size_limit` is more than half of one thread's share of \
                          `assemble.open.max_size`";
             let remedy = format!(
-                "fewer `scoring.threads`, or at most {}",
+                "lower `scoring.threads`, or set at most {}",
                 super::ByteSize(half / 1024 * 1024)
             );
             self.wrong(&["assemble.size_limit", "scoring.threads"], title, remedy);
@@ -408,7 +409,7 @@ impl Check<'_> {
                 self.wrong(
                     &[at, other],
                     format!("`{short_key}` ({short}) is longer than `{long_key}` ({long})"),
-                    "it would never be waited for",
+                    format!("`{long_key}` would always expire first: make `{short_key}` shorter"),
                 );
             }
         }

@@ -155,13 +155,16 @@ fn only_examples(mut root: Node, texts: &Texts, problems: &mut Problems) -> Opti
                 let title = format!("unknown key `{}` in an example file", entry.key);
                 problems.push(
                     Problem::new(title, Some(texts.spot(entry.key_place)))
-                        .label("it holds `examples:` only"),
+                        .label("an example file contains only `examples:`"),
                 );
             }
             is_known
         }),
         _ => {
-            let problem = Problem::new("an example file is a map", Some(texts.spot(root.place)));
+            let problem = Problem::new(
+                "an example file must be a map",
+                Some(texts.spot(root.place)),
+            );
             problems.push(problem.label("write `examples:` above a list of entries"));
             return None;
         }
@@ -188,7 +191,7 @@ fn unique_ids(root: &Node, texts: &Texts, problems: &mut Problems) {
                 Some(texts.spot(node.place)),
             );
             problems.push(problem.label(format!(
-                "the first is at {}; keep one of them, it is for all runs of its case",
+                "the first is at {}; one entry covers all runs with this id, remove the other",
                 texts.short(*first)
             )));
         } else if !node.is_null() {

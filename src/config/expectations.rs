@@ -94,7 +94,7 @@ pub(super) fn read_cases(
         let Some(id) = &expectation.id else {
             let problem = Problem::new("this example has no `id`", spot);
             problems.push(problem.label(
-                "live runs have no order to go by: add `id: …`, the `test.case.id` of its run",
+                "entries for live runs need an id: add `id: …` with the `test.case.id` of the run",
             ));
             continue;
         };

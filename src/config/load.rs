@@ -410,7 +410,7 @@ impl CriteriaFiles<'_> {
             _ if file.is_null() => return,
             _ => {
                 let problem = Problem::new(
-                    "a criteria file is not a map",
+                    "a criteria file must be a map",
                     Some(self.texts.spot(file.place)),
                 );
                 return self

@@ -5,8 +5,8 @@
 const KEYS: &[(&str, &str)] = &[
     (
         "kafka.write.logs_topic",
-        "log records are not written to Kafka: judge agents that put messages into log records \
-         where they are received, in a process without `kafka.write`",
+        "log records are not written to Kafka: for agents that send model messages as log records, \
+         run a sidecar without `kafka.write` and judge there",
     ),
     (
         "kafka.read.topics",
@@ -22,8 +22,7 @@ const KEYS: &[(&str, &str)] = &[
     ),
     (
         "kafka.tls.server_name",
-        "leave it out: a broker's certificate must have the name by which it is reached, as the \
-         client library has no setting for another",
+        "remove it: the Kafka client always checks the certificate against the broker's host name",
     ),
 ];
 

@@ -590,7 +590,7 @@ impl LogKeeper {
             JournalRefuses {
                 log,
                 state: "full",
-                why: Some(" for the senders that hold most of it".to_owned()),
+                why: Some("only for the senders that use most of the journal".to_owned()),
                 size: self.store.used(),
                 capacity: self.store.capacity(),
             }

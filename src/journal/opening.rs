@@ -36,17 +36,17 @@ const DAMAGED: &str = "damaged";
 pub enum JournalError {
     /// Another process has locked the folder.
     #[error(
-        "journal.directory: `{folder}` is in use by process {process}; give each instance a \
-         folder of its own"
+        "cannot use `journal.directory`: process {process} has locked `{folder}`; give each \
+         instance its own folder"
     )]
     InUse {
         /// The folder.
         folder: String,
-        /// The process that holds the lock.
+        /// The process that locked the folder.
         process: String,
     },
     /// The folder cannot be used.
-    #[error("journal.directory: `{file}` cannot be used: {error}")]
+    #[error("cannot use `journal.directory`: `{file}`: {error}")]
     Folder {
         /// The folder or file.
         file: String,

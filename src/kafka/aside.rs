@@ -100,7 +100,9 @@ impl AsideWriter {
         match failure {
             Failure::TooLarge { why } => AsideFailure::TooLarge(why),
             Failure::Later { why } => AsideFailure::Later(why),
-            Failure::Full => AsideFailure::Later("the Kafka client is full".to_owned()),
+            Failure::Full => {
+                AsideFailure::Later("the queue of the Kafka client is full".to_owned())
+            }
             Failure::Fatal { why } => {
                 let unwatched = Arc::<AtomicBool>::default();
                 if let Ok(new) = Producer::new(&self.config, MAX_SIZE, unwatched) {

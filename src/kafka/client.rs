@@ -264,7 +264,10 @@ impl ErrorTexts {
             RDKafkaErrorCode::QueueFull => return Failure::Full,
             RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::InvalidMessageSize => {
                 return Failure::TooLarge {
-                    why: format!("the brokers take no record of that size in `{topic}`"),
+                    why: format!(
+                        "the brokers reject records of this size in `{topic}`; raise the topic's \
+                         `max.message.bytes`"
+                    ),
                 };
             }
             RDKafkaErrorCode::UnknownTopicOrPartition
@@ -297,16 +300,20 @@ impl ErrorTexts {
     }
 
     fn login_failed(&self, complaint: Option<String>) -> String {
-        let who = match &self.sasl {
+        let complaint = complaint.map_or(String::new(), |complaint| format!(": {complaint}"));
+        match &self.sasl {
             Some(Sasl {
                 mechanism,
                 username,
                 ..
-            }) => format!("user `{username}` with {}", mechanism.as_str()),
-            None => "this client, which has no `kafka.sasl`,".to_owned(),
-        };
-        let complaint = complaint.map_or(String::new(), |complaint| format!(": {complaint}"));
-        format!("the brokers do not accept {who}{complaint}")
+            }) => format!(
+                "the brokers do not accept user `{username}` with {}{complaint}",
+                mechanism.as_str()
+            ),
+            None => {
+                format!("the brokers reject clients without login; set `kafka.sasl`{complaint}")
+            }
+        }
     }
 }
 

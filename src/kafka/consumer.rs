@@ -337,7 +337,8 @@ impl TopicReader {
             let told = told.map_err(|error| self.why(&error))?;
             let offset_of = |partition: &i32| {
                 let found = told.find_partition(&self.words.topic, *partition);
-                let found = found.ok_or_else(|| "a leader left a partition out".to_owned())?;
+                let found =
+                    found.ok_or_else(|| "a broker's answer lacks a partition".to_owned())?;
                 found.error().map_err(|error| self.why(&error))?;
                 match found.offset() {
                     Offset::Offset(offset) => Ok(offset.max(0).cast_unsigned()),
@@ -351,7 +352,7 @@ impl TopicReader {
             let high = ask(Offset::End);
             (low.join(), high)
         });
-        let low = low.map_err(|_| "asking for the first records failed".to_owned())??;
+        let low = low.map_err(|_| "the query for the first offsets panicked".to_owned())??;
         Ok(low.into_iter().zip(high?).collect())
     }
 
@@ -403,7 +404,7 @@ impl TopicReader {
         }
         self.commits
             .try_send(list)
-            .map_err(|_| "earlier commits are not answered yet".to_owned())
+            .map_err(|_| "earlier commits are still pending".to_owned())
     }
 
     /// Leaves the group at once.
@@ -464,7 +465,7 @@ impl TopicReader {
     fn why(&self, error: &KafkaError) -> String {
         match error.rdkafka_error_code() {
             Some(RDKafkaErrorCode::UnknownMemberId | RDKafkaErrorCode::IllegalGeneration) => {
-                "the group has given this judge up, and takes it in again".to_owned()
+                "the group evicted this consumer; rejoining".to_owned()
             }
             Some(code) => text_of(self.words.failure_of(code)),
             None => error.to_string(),
@@ -475,7 +476,7 @@ impl TopicReader {
 fn text_of(failure: Failure) -> String {
     match failure {
         Failure::TooLarge { why } | Failure::Later { why } | Failure::Fatal { why } => why,
-        Failure::Full => "the Kafka client is full".to_owned(),
+        Failure::Full => "the queue of the Kafka client is full".to_owned(),
     }
 }
 

@@ -17,14 +17,17 @@ const MAX_LEN: usize = 1 << 10;
 /// The reason why a text cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProgressUnread {
-    /// Another program committed, or a person did: the offset was set.
-    #[error("it was not committed by spanscore")]
+    /// Another program or a person set the offset.
+    #[error("the offset was committed by another program")]
     Foreign,
     /// Another version committed.
-    #[error("it was committed in version {0} of its format, and this program reads version 1")]
+    #[error(
+        "cannot read committed progress: format {0}, expected 1; use the spanscore version that \
+         committed it"
+    )]
     Version(String),
     /// The text is cut short or damaged.
-    #[error("it cannot be read: `{0}` is missing or no number")]
+    #[error("cannot parse committed progress: `{0}` is missing or not a number")]
     Damaged(&'static str),
 }
 

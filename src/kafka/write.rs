@@ -176,7 +176,7 @@ impl TopicWriter {
             return Ok(DeliveryOutcome::Delivered {
                 n_rejected: n_without_id,
                 message: (n_without_id > 0)
-                    .then(|| "spans without a valid trace id are in no partition".to_owned()),
+                    .then(|| "spans without a valid trace id were not written".to_owned()),
             });
         };
         match &failure {
@@ -386,7 +386,7 @@ fn fitting(record: TopicRecord, limit: usize) -> Vec<TopicRecord> {
 fn why(failure: Failure) -> String {
     match failure {
         Failure::TooLarge { why } | Failure::Later { why } | Failure::Fatal { why } => why,
-        Failure::Full => "the Kafka client is full".to_owned(),
+        Failure::Full => "the queue of the Kafka client is full".to_owned(),
     }
 }
 

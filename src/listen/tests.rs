@@ -82,9 +82,9 @@ async fn a_taken_port_is_an_error_that_names_the_setting_and_the_remedy() {
         .unwrap_err()
         .to_string();
     let expected = format!(
-        "cannot listen on {address} (`receivers.otlp.http.listen`): the port is taken; \
+        "cannot listen on {address} (`receivers.otlp.http.listen`): the port is in use; \
          stop the program that uses it (another spanscore or a Collector?), \
-         or choose another port there"
+         or choose another port in `receivers.otlp.http.listen`"
     );
     assert_eq!(error, expected);
     let nowhere = Port::bind(

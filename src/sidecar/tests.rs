@@ -72,8 +72,8 @@ async fn silence_since_the_start_is_reported_and_a_request_ends_it() {
     };
     let silent = log(0).await;
     assert!(
-        silent.contains("no telemetry has arrived in the first 60 s")
-            && silent.contains("(127.0.0.1:4317 for gRPC)"),
+        silent.contains("no telemetry received since the start")
+            && silent.contains("after_secs=60 grpc=127.0.0.1:4317"),
         "{silent}"
     );
     assert_eq!(log(5).await, "");

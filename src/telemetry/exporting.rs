@@ -25,13 +25,13 @@ events! {
         telemetry.metrics.scores_dropped.add(["print", reason], n_items);
     }
 
-    /// A listener of `GET /v1/scores` is too slow: its oldest lines were dropped, and a line tells
-    /// it how many.
+    /// A listener of `GET /v1/scores` is too slow: its oldest lines were dropped, and a line with
+    /// their number was sent.
     ListenerBehind { n_items: u64 } (telemetry) {
         telemetry.metrics.scores_dropped.add(["listener", "queue_full"], n_items);
     }
 
-    /// A score queue is full and drops its oldest scores until its destination accepts some again.
+    /// A score queue is full: it drops its oldest scores until its destination accepts some.
     ScoresOverflow { shape: &'static str } (_) {
         tracing::warn!(
             shape,
@@ -42,7 +42,7 @@ events! {
 
     /// An enabled shape of scores has no destination.
     ScoreShapeOff { shape: &'static str, why: String } (_) {
-        tracing::info!(shape, "scores are not sent as {shape}: {why}");
+        tracing::info!(shape, why, "no scores of this shape are sent");
     }
 
     /// The labels of the score metrics reached a limit; further names become `_other`.

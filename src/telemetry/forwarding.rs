@@ -17,7 +17,7 @@ pub struct QueueOpened {
 }
 
 impl QueueOpened {
-    /// Sets the gauge of its capacity, and returns the gauges.
+    /// Sets the gauge of the capacity, and returns the queue's gauges.
     pub fn emit(self, telemetry: &Telemetry) -> QueueSize {
         let metrics = &telemetry.metrics;
         let capacity = metrics.exporter_queue_capacity.series([self.queue]);
@@ -29,7 +29,7 @@ impl QueueOpened {
     }
 }
 
-/// The gauges of one queue, held by the queue because every request moves it twice.
+/// The gauges of one queue. The queue owns them because every request changes them twice.
 #[derive(Debug)]
 pub struct QueueSize {
     n_bytes: Arc<AtomicI64>,
@@ -39,9 +39,9 @@ pub struct QueueSize {
 /// A queue grew or shrank.
 #[derive(Debug)]
 pub struct QueueResized {
-    /// Bytes in it, requests in flight included.
+    /// Bytes in the queue, requests in flight included.
     pub n_bytes: usize,
-    /// Most bytes in it, now.
+    /// The capacity in bytes.
     pub capacity: usize,
 }
 
@@ -59,7 +59,7 @@ events! {
         telemetry.metrics.exporter_retries.add([queue], 1);
     }
 
-    /// A request keeps failing while others succeed: the problem is its own, not the destination's.
+    /// One request keeps failing while others succeed: the cause is the request, not the peer.
     RequestHeldUp {
         origin: String,
         signal: &'static str,
@@ -71,12 +71,12 @@ events! {
             origin,
             signal,
             n_attempts,
-            more_before = n_held_back,
+            suppressed = n_held_back,
             "a request keeps failing while others succeed: {why}"
         );
     }
 
-    /// A request was too large for the peer and is sent again as two.
+    /// A request was too large for the peer; its halves are sent instead.
     RequestSplit { queue: &'static str } (telemetry) {
         telemetry.metrics.exporter_splits.add([queue], 1);
     }
@@ -95,7 +95,7 @@ events! {
             signal,
             n_items,
             reason,
-            more_before = n_held_back,
+            suppressed = n_held_back,
             "request refused permanently and dropped: {why}"
         );
     }
@@ -112,14 +112,14 @@ events! {
             origin,
             signal,
             n_items,
-            more_before = n_held_back,
+            suppressed = n_held_back,
             "the peer rejected part of a request: {message}"
         );
     }
 }
 
 /// The queues that wait for each endpoint that is down. Telemetry and all shapes of scores mostly
-/// go to the same endpoint, each from a queue of its own; only one of these queues logs an outage.
+/// go to one endpoint, each from a separate queue; only one of the queues logs an outage.
 #[derive(Debug, Default)]
 pub(super) struct Outages(BTreeMap<String, BTreeSet<&'static str>>);
 
@@ -130,7 +130,7 @@ impl Outages {
         queues.insert(queue) && queues.len() == 1
     }
 
-    /// Returns whether this queue logs for all that wait for the endpoint.
+    /// Returns whether this queue logs for all queues that wait for the endpoint.
     fn is_logger(&self, endpoint: &str, queue: &'static str) -> bool {
         self.0
             .get(endpoint)
@@ -152,7 +152,7 @@ impl Outages {
 }
 
 events! {
-    /// A destination cannot be reached or asks for a pause.
+    /// A destination cannot be reached or requests a pause.
     DestinationDown {
         queue: &'static str,
         origin: String,
@@ -211,7 +211,7 @@ events! {
         }
     }
 
-    /// The environment names a proxy, which we do not support.
+    /// The environment names a proxy; proxies are not supported.
     ProxyIgnored { variable: &'static str } () {
         tracing::warn!(
             variable,
@@ -220,7 +220,7 @@ events! {
         );
     }
 
-    /// Containers of the pod send their telemetry elsewhere, past us.
+    /// Containers of the pod export to another endpoint than this sidecar.
     SendersElsewhere<'a> { senders: &'a str } () {
         tracing::warn!(
             senders,
@@ -241,20 +241,20 @@ events! {
     }
 }
 
-/// The fate of spans that are written to Kafka beside a downstream.
+/// Spans that are written to Kafka as well as to a downstream, by outcome.
 #[derive(Debug)]
 pub enum SpansToKafka {
-    /// Spans that waited in the journal at the start.
+    /// Undelivered spans of the journal at the start.
     Restored {
         /// Number of items.
         n_items: u64,
     },
-    /// Spans that wait for delivery.
+    /// Spans that were enqueued.
     Accepted {
         /// Number of items.
         n_items: u64,
     },
-    /// Spans that the brokers have.
+    /// Spans that the brokers acknowledged.
     Sent {
         /// Number of items.
         n_items: u64,
@@ -282,8 +282,8 @@ impl SpansToKafka {
 }
 
 impl Telemetry {
-    /// Spans that were not written to Kafka when the time to stop was over, although the downstream
-    /// has them.
+    /// Returns the number of spans that were not written to Kafka before the shutdown deadline,
+    /// although the downstream has them.
     pub fn n_left_for_kafka(&self) -> u64 {
         self.metrics.kafka_spans_dropped.value(["shutdown"])
     }

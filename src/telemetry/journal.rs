@@ -18,7 +18,7 @@ pub struct JournalMetrics {
     capacity: u64,
     size: AtomicU64,
     n_segments: AtomicU64,
-    /// Unix seconds of the oldest waiting record; 0 if none waits.
+    /// Unix time of the oldest undelivered record in seconds; 0 if all are delivered.
     oldest: AtomicU64,
     state_idx: AtomicI64,
     syncs: Histogram,
@@ -42,7 +42,8 @@ impl JournalMetrics {
         }
     }
 
-    /// The log's files changed. `oldest` is the Unix time of the oldest waiting record in seconds.
+    /// The log's files changed. `oldest` is the Unix time of the oldest undelivered record in
+    /// seconds.
     pub fn resized(&self, size: u64, n_segments: usize, oldest: Option<u64>) {
         self.size.store(size, Ordering::Relaxed);
         self.n_segments.store(n_segments as u64, Ordering::Relaxed);
@@ -66,17 +67,17 @@ impl JournalMetrics {
         self.syncs.observe(took);
     }
 
-    /// A request became durable this long after it was handed over.
+    /// A request became durable this long after it was enqueued.
     pub fn acknowledged(&self, after: Duration) {
         self.acknowledgements.observe(after);
     }
 
-    /// A request was sent again that the log has held since before the start.
+    /// A sender repeated a request that the log already had at the start.
     pub fn resent(&self) {
         self.n_resent.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Writes the metrics of a journal's logs, that of the requests first.
+    /// Writes the metrics of a journal's logs. The log of requests must come first.
     pub fn write(logs: &[&Self], now_unix_secs: u64, page: &mut MetricsPage) {
         let gauge = |page: &mut MetricsPage, name: &str, help: &str, value: fn(&Self) -> u64| {
             page.metric(name, MetricKind::Gauge, help);
@@ -161,7 +162,7 @@ const BOUNDS: [(&str, Duration); 9] = [
 
 #[derive(Debug, Default)]
 struct Histogram {
-    /// By bound; the last is for longer times.
+    /// Counts by bound; the last counts longer times.
     counts: [AtomicU64; BOUNDS.len() + 1],
     micros: AtomicU64,
 }
@@ -201,16 +202,17 @@ events! {
         let [n_spans, n_log_records, n_points] = n_restored;
         let millis = took.as_millis();
         match oldest.map(rfc3339) {
-            Some(since) => tracing::info!(
+            Some(oldest) => tracing::info!(
                 folder,
                 n_spans,
                 n_log_records,
                 n_points,
                 n_bytes,
+                oldest,
                 millis,
-                "journal opened; what waits in it since {since} is delivered first"
+                "journal opened; delivering undelivered records first"
             ),
-            None => tracing::info!(folder, millis, "journal opened; nothing waits in it"),
+            None => tracing::info!(folder, millis, "journal opened; no undelivered records"),
         }
         if are_copies {
             let n_items = n_spans;
@@ -224,12 +226,8 @@ events! {
 
     /// The log of scores was opened.
     JournaledScoresFound { folder: String, n_bytes: u64, oldest: Option<u64> } () {
-        if let Some(since) = oldest.map(rfc3339) {
-            tracing::info!(
-                folder,
-                n_bytes,
-                "scores wait in the journal since {since}; they are sent first"
-            );
+        if let Some(oldest) = oldest.map(rfc3339) {
+            tracing::info!(folder, n_bytes, oldest, "sending scores left in the journal");
         }
     }
 
@@ -249,7 +247,7 @@ events! {
         }
     }
 
-    /// No process ran for longer than senders hold their requests.
+    /// No process ran for longer than senders retry.
     JournalSilence { silence: Duration, n_open: usize } () {
         tracing::warn!(
             silent_secs = silence.as_secs(),
@@ -259,7 +257,7 @@ events! {
         );
     }
 
-    /// Open traces stay in the journal at the end.
+    /// The process stops, and open traces stay in the journal.
     TracesKeptOpen { n_traces: usize } () {
         tracing::info!(
             n_traces,
@@ -270,13 +268,13 @@ events! {
     /// The open traces cannot be rebuilt from the journal.
     JournalTracesUnread { why: String } () {
         tracing::error!(
-            "the journal cannot be read: open traces from before the start are judged as \
-             incomplete or not at all; check the disk: {}",
-            why
+            why,
+            "cannot read the journal; traces open at the last stop are judged as incomplete or not \
+             at all; check the disk"
         );
     }
 
-    /// The last write before the end of the process was cut short. Its sender was not answered.
+    /// The last write before the process ended is incomplete; its sender got no answer.
     JournalTailTorn { file: String } () {
         tracing::info!(
             file,
@@ -285,7 +283,7 @@ events! {
         );
     }
 
-    /// Something that was acknowledged cannot be read back.
+    /// Acknowledged records are lost: damaged or missing.
     JournalDamaged {
         file: String,
         offset: u64,
@@ -314,12 +312,12 @@ events! {
         }
     }
 
-    /// The journal's folder is kept in memory.
+    /// The journal's folder is in memory.
     JournalInMemory { folder: String } () {
         tracing::warn!(
             folder,
-            "the journal is on a tmpfs: it survives a restart of the container, not of the \
-             machine, and counts against its memory"
+            "journal is on a tmpfs; it survives a container restart but not a reboot, and uses \
+             the container's memory"
         );
     }
 
@@ -340,11 +338,11 @@ events! {
             moved_to,
             version,
             "a newer spanscore wrote this journal, so its requests are not delivered; to deliver \
-             them, start that version with the folder moved back"
+             them, move the folder back and start the newer version"
         );
     }
 
-    /// The journal takes no requests.
+    /// The journal rejects records.
     JournalRefuses {
         log: &'static str,
         state: &'static str,
@@ -352,53 +350,56 @@ events! {
         size: u64,
         capacity: u64,
     } () {
-        let why = why.unwrap_or_default();
         match state {
             _ if log == "scores" => tracing::error!(
                 state,
                 size,
-                "the journal takes no scores: new ones wait in memory alone; check the disk of \
-                 `journal.directory`: {why}"
+                why,
+                "journal rejects scores; new scores are kept in memory only; check the disk of \
+                 `journal.directory`"
             ),
             "full" => tracing::warn!(
                 size,
                 capacity,
-                "the journal is full{why}: requests are refused until the downstream takes some; \
-                 senders try again (raise `journal.max_size` to bridge longer outages)"
+                why,
+                "journal full; requests are refused until the downstream accepts some, senders \
+                 retry; raise `journal.max_size` to bridge longer outages"
             ),
             "disk_full" => tracing::error!(
                 size,
-                "the journal's disk is full: requests are refused, senders try again; free some \
-                 space or lower `journal.max_size`: {why}"
+                why,
+                "disk of the journal full; requests are refused, senders retry; free space or \
+                 lower `journal.max_size`"
             ),
             _ => tracing::error!(
                 size,
-                "the journal cannot be written: requests are refused, senders try again; check \
-                 the disk of `journal.directory`: {why}"
+                why,
+                "cannot write the journal; requests are refused, senders retry; check the disk of \
+                 `journal.directory`"
             ),
         }
     }
 
-    /// The journal takes requests again.
+    /// The journal accepts records again.
     JournalResumes { log: &'static str, after: Duration } () {
         let (log, refused_secs) = (log, after.as_secs());
-        tracing::info!(refused_secs, "the journal takes {log} again");
+        tracing::info!(refused_secs, "journal accepts {log} again");
     }
 
-    /// The cursor could not be written: what is delivered now may be delivered again after a crash.
+    /// The cursor could not be written: after a crash, delivered requests may be sent again.
     JournalProgressUnwritten { why: String } () {
         tracing::error!(
-            "the journal's progress cannot be written; after a crash, delivered requests may be \
-             sent again: {}",
-            why
+            why,
+            "cannot write the journal's progress; after a crash, delivered requests may be sent \
+             again"
         );
     }
 
     /// A segment of the journal cannot be opened for delivery.
     JournalUnread { why: String } () {
         tracing::error!(
-            "the journal cannot be read; delivery of what waits on the disk is tried again: {}",
-            why
+            why,
+            "cannot read a journal segment, retrying"
         );
     }
 }

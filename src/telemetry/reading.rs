@@ -1,5 +1,4 @@
-//! Events of a judge that reads from Kafka: its partitions, what it cannot read, and why; and
-//! whether the clients of Kafka are connected.
+//! Events of a judge that reads from Kafka, and the gauge of connected Kafka clients.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,8 +14,7 @@ pub(super) struct KafkaClient {
 }
 
 impl Telemetry {
-    /// Adds a client of Kafka to those whose connection is shown. The client sets the flag while it
-    /// is connected.
+    /// Adds a Kafka client to the gauge. The client sets the returned flag while it is connected.
     pub fn kafka_client(&self, name: &'static str) -> Arc<AtomicBool> {
         let is_connected = Arc::<AtomicBool>::default();
         self.kafka_clients.lock().push(KafkaClient {
@@ -26,7 +24,7 @@ impl Telemetry {
         is_connected
     }
 
-    /// Sets the gauge: where several clients have one name, all of them must be connected.
+    /// Sets the gauge. Clients of one name count as connected if all of them are.
     pub(super) fn note_kafka_clients(&self) {
         let clients = self.kafka_clients.lock();
         for KafkaClient { name, .. } in &*clients {
@@ -49,24 +47,24 @@ events! {
         tracing::info!(brokers, topic, group, threads = n_threads, "judging spans from Kafka");
     }
 
-    /// Reading or committing failed; it is tried again.
+    /// Reading or committing failed; the judge retries.
     ReadingFailed<'a> { why: &'a str } () {
-        tracing::warn!(why, "cannot read from Kafka, trying again");
+        tracing::warn!(why, "cannot read from Kafka or commit, retrying");
     }
 
-    /// Partitions were taken over or given back.
+    /// Partitions were assigned, revoked or lost.
     PartitionsMoved<'a> { what: &'static str, partitions: &'a [i32] } () {
         tracing::info!(?partitions, "partitions {what}");
     }
 
-    /// The metadata beside a committed offset cannot be used: another program has set the offset.
+    /// The metadata of a committed offset cannot be used: another program has set the offset.
     ProgressUnknown { partition: i32, offset: u64, why: String } () {
         tracing::warn!(
             partition,
             offset,
             why,
-            "the committed offset has no progress beside it: judging begins there, and traces that \
-             began before are incomplete"
+            "committed offset has no usable spanscore metadata; judging starts at the offset, \
+             earlier traces are incomplete"
         );
     }
 
@@ -78,39 +76,55 @@ events! {
         why: &'a str,
         to: Option<&'a str>,
     } () {
-        let then = to.map_or("is left out".to_owned(), |to| {
-            format!("was moved to `{to}`")
-        });
-        tracing::warn!(topic, partition, offset, why, "a record is no OTLP request and {then}");
+        match to {
+            Some(to) => tracing::warn!(
+                topic,
+                partition,
+                offset,
+                why,
+                to,
+                "record moved to the set-aside topic: not an OTLP trace request"
+            ),
+            None => tracing::warn!(
+                topic,
+                partition,
+                offset,
+                why,
+                "record skipped: not an OTLP trace request"
+            ),
+        }
     }
 
-    /// A record that cannot be read was not written to the set-aside topic; it is tried again.
+    /// An unreadable record could not be written to the set-aside topic; the judge retries.
     SettingAsideFailed<'a> { topic: &'a str, partition: i32, offset: u64, why: &'a str } () {
         tracing::warn!(
             topic,
             partition,
             offset,
             why,
-            "cannot set a record aside, trying again; its partition waits"
+            "cannot set a record aside, retrying; its partition is paused"
         );
     }
 
-    /// Spans are in another partition than their trace id says.
+    /// Spans are not in the partition of their trace id.
     SpansMisplaced<'a> {
         topic: &'a str,
         partition: i32,
         offset: u64,
         would_fit: Option<&'static str>,
     } () {
-        let hint = would_fit.map_or(String::new(), |name| format!("; `{name}` would fit"));
         tracing::warn!(
-            "spans of `{topic}` are not placed by trace id (partition {partition}, offset \
-             {offset}{hint}), so their traces are incomplete: set `partition_traces_by_id: true` \
-             in the Collector's exporter, and one `kafka.write.partitioner` for all"
+            topic,
+            partition,
+            offset,
+            would_fit,
+            "spans are not partitioned by trace id, so their traces are incomplete; set \
+             `partition_traces_by_id: true` in the Collector's exporter, and the same \
+             `kafka.write.partitioner` in all writers"
         );
     }
 
-    /// Spans are in the partitions of their ids as computed before partitions were added.
+    /// Spans are in the partitions that fit the topic's previous number of partitions.
     SpansPlacedBefore<'a> {
         topic: &'a str,
         partition: i32,
@@ -119,26 +133,33 @@ events! {
         n_partitions: i32,
     } () {
         tracing::warn!(
-            "spans of `{topic}` were placed among {n_before} partitions, and there are \
-             {n_partitions} now (partition {partition}, offset {offset}), so their traces are \
-             incomplete; this ends once every writer knows of the added partitions"
+            topic,
+            partition,
+            offset,
+            n_before,
+            n_partitions,
+            "spans are partitioned by the topic's old number of partitions, so their traces are \
+             incomplete; ends when every writer has refreshed the topic's metadata"
         );
     }
 
-    /// A topic has other partitions than before.
+    /// Partitions were added to a topic.
     PartitionsAdded<'a> { topic: &'a str, n_before: i32, n_partitions: i32 } () {
         tracing::warn!(
-            "`{topic}` had {n_before} partitions and has {n_partitions} now: traces that are open \
-             are torn, and incomplete"
+            topic,
+            n_before,
+            n_partitions,
+            "partitions were added to the topic; traces that are open now are incomplete"
         );
     }
 
-    /// Writers' clocks stamp the records, and one is ahead.
+    /// Writers set the timestamps of the records, and a writer's clock is ahead.
     StampAhead<'a> { topic: &'a str } () {
         tracing::warn!(
-            "records of `{topic}` are stamped by their writers, and a stamp is ahead of the time: \
-             let the brokers stamp them (kafka-configs --alter --topic {topic} --add-config \
-             message.timestamp.type=LogAppendTime)"
+            topic,
+            "record timestamp is in the future (set by the writer); let the brokers set \
+             timestamps: kafka-configs --alter --topic {topic} --add-config \
+             message.timestamp.type=LogAppendTime"
         );
     }
 }

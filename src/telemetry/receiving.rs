@@ -8,7 +8,7 @@ use text::truncated;
 use super::Telemetry;
 
 events! {
-    /// A request was refused. Its sender retries it, or learns that retrying is pointless.
+    /// A request was refused. Its sender retries, or is told not to.
     IncomingRefused {
         signal: &'static str,
         n_items: u64,
@@ -28,7 +28,7 @@ events! {
         }
     }
 
-    /// A request held items that claim to be scores of ours.
+    /// A request contains items that claim to be scores of spanscore.
     ScoresReceived { signal: &'static str, n_items: u64, action: &'static str } (telemetry) {
         let counter = &telemetry.metrics.receiver_scores;
         if counter.add([signal, action], n_items) == n_items {
@@ -54,14 +54,14 @@ impl Telemetry {
 }
 
 events! {
-    /// A request went to an address that has nothing for it: a wrong path, method or port.
+    /// A request has a wrong path, method or port.
     RequestMisdirected<'a> {
         reason: &'static str,
         method: &'a str,
         path: &'a str,
         remedy: &'a str,
     } (telemetry) {
-        // Both come from outside.
+        // Senders choose both texts.
         let (method, path) = (truncated(method, 32), truncated(path, 200));
         let n_misdirected = telemetry.metrics.receiver_misdirected_requests.add([reason], 1);
         match n_misdirected {
@@ -92,15 +92,12 @@ events! {
         grpc: Option<SocketAddr>,
         http: Option<SocketAddr>,
     } () {
-        let places: Vec<String> = [("gRPC", grpc), ("HTTP", http)]
-            .into_iter()
-            .filter_map(|(protocol, address)| Some(format!("{} for {protocol}", address?)))
-            .collect();
         tracing::warn!(
-            "no telemetry has arrived in the first {} s; does OTEL_EXPORTER_OTLP_ENDPOINT of the \
-             agent point here ({})?",
-            after.as_secs(),
-            places.join(", ")
+            after_secs = after.as_secs(),
+            grpc = grpc.map(tracing::field::display),
+            http = http.map(tracing::field::display),
+            "no telemetry received since the start; does the agent's OTEL_EXPORTER_OTLP_ENDPOINT \
+             point to this sidecar?"
         );
     }
 }

@@ -5,16 +5,16 @@ use std::net::SocketAddr;
 use super::Telemetry;
 
 events! {
-    /// The API is open.
+    /// The admin port serves the API.
     ApiOpen { address: SocketAddr, to: &'static str, in_the_clear: bool } () {
         if in_the_clear {
-                tracing::warn!(
-                    %address,
-                    to,
-                    "the API is open; its token travels unencrypted unless `admin.tls` is set"
-                )
+            tracing::warn!(
+                %address,
+                to,
+                "API enabled; its token is sent unencrypted, set `admin.tls`"
+            )
         } else {
-            tracing::info!(%address, to, "the API is open")
+            tracing::info!(%address, to, "API enabled")
         }
     }
 
@@ -31,7 +31,7 @@ events! {
         }
     }
 
-    /// The token file was usable at start and no longer is: API requests are refused.
+    /// The token file became unusable after the start: API requests are refused.
     TokenUnusable { error: String } (telemetry) {
         match telemetry.metrics.api_token_unusable.add([], 1) {
             1 => tracing::warn!(
@@ -64,8 +64,8 @@ events! {
     CriteriaShadowed { names: Vec<String> } () {
         tracing::warn!(
             criteria = names.join(", "),
-            "the API replaces criteria of the configuration files; `spanscore criteria delete` \
-             brings those of the files back"
+            "criteria from the API override criteria of the same names from files; restore the \
+             criteria of the files with `spanscore criteria delete`"
         );
     }
 
@@ -98,15 +98,15 @@ events! {
         }
     }
 
-    /// Configuration files cannot be used; the last good set of criteria stays in force, or the
-    /// part of them that a start could use.
+    /// Configuration files cannot be used. The previous configuration stays in force: the last good
+    /// one, or the valid part of the one at the start.
     ConfigurationRefused { problems: String } (telemetry) {
         telemetry.metrics.config_reloads.add(["refused"], 1);
         telemetry.metrics.config_reload_failed.set([], 1);
         tracing::error!(
             problems,
-            "the configuration has mistakes and was not loaded: what was in force stays; after a \
-             start with reload.at_start: forward, that is the part of it that can be used"
+            "configuration rejected; the previous one stays in force (after a start with \
+             `reload.at_start: forward`: its valid part)"
         );
     }
 
@@ -128,14 +128,15 @@ events! {
         }
     }
 
-    /// The state file could be read but not understood.
+    /// The state file could be read but not parsed.
     StateFileUnusable { path: String, kept: String, problems: String } (telemetry) {
         telemetry.metrics.state_file_unusable.add([], 1);
         tracing::error!(
             path,
             kept,
             problems,
-            "some registrations of the state file are lost; the others are in force"
+            "registrations in the state file cannot be parsed; the other registrations are in \
+             force, and `kept` is a copy of the file"
         );
     }
 }

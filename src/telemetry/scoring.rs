@@ -23,15 +23,15 @@ events! {
         }
     }
 
-    /// Late spans, or calls and results in other traces, concern traces that were forgotten because
-    /// the memory of closed traces was full.
+    /// Late spans, or calls and results in other traces, belong to traces that were evicted because
+    /// the memory for closed traces was full.
     RevisionsLost { n_revisions: usize } (telemetry) {
         let n_lost = n_revisions as u64;
         if n_lost > 0 && telemetry.metrics.revisions_lost.add([], n_lost) == n_lost {
             tracing::warn!(
                 n_revisions = n_lost,
-                "late spans or results change no verdict: the memory of closed traces was full and \
-                 their trace is forgotten (further ones are only counted); raise \
+                "late spans or results ignored: their trace was evicted because the memory for \
+                 closed traces was full (further ones are only counted); raise \
                  assemble.recent.max_size or memory.limit"
             );
         }
@@ -56,7 +56,7 @@ events! {
         telemetry.metrics.traces_closed.add([reason], n_traces);
     }
 
-    /// A service's traces have begun to arrive torn, or no longer do.
+    /// A service's traces began, or ceased, to be spread over several replicas.
     ServiceTorn<'a> {
         service: &'a str,
         is_torn: bool,
@@ -70,17 +70,16 @@ events! {
                 service,
                 n_torn,
                 n_closed,
-                "traces of this service arrive torn: spans of one trace reach several replicas, so \
-                 no trace of it is judged in full; route all spans of a trace to one replica by \
-                 trace id (docs/kubernetes.md), and raise assemble.inactive if its runs pause for \
-                 longer"
+                "spans of one trace reach several replicas, so traces of this service are judged \
+                 as incomplete; route spans by trace id (docs/kubernetes.md), or raise \
+                 assemble.inactive if runs pause longer"
             );
         } else {
-            tracing::info!(service, "traces of this service arrive whole again");
+            tracing::info!(service, "all spans of a trace reach one replica again");
         }
     }
 
-    /// Traces were closed of which spans reached another replica.
+    /// Traces were closed although another replica received some of their spans.
     TracesTorn { n_traces: usize } (telemetry) {
         telemetry.metrics.traces_torn.add([], n_traces as u64);
     }
@@ -94,17 +93,17 @@ events! {
         match missing {
             "spans" => tracing::warn!(
                 service,
-                "a trace came as log records with a model's messages and without its spans, so its \
-                 calls are not judged: send both signals here; behind a router, place log records \
-                 and spans by the same key (docs/kubernetes.md); further ones are counted in \
+                "log records with model messages arrived without spans, so their calls are not \
+                 judged; send traces and logs to the same sidecar (behind a router: by the same \
+                 key, docs/kubernetes.md); further ones are counted in \
                  spanscore_traces_half_arrived_total"
             ),
             _ => tracing::warn!(
                 service,
-                "a model's span says that tools were called, and neither spans nor log records say \
-                 which: record tool calls as spans or capture the messages, and if they are log \
-                 records, send these here too; behind a router, place both by the same key \
-                 (docs/kubernetes.md); further ones are counted in \
+                "a model span reports tool calls, but no span or message names the tools; record \
+                 tool calls as spans, or capture model messages and send them (also as log \
+                 records) to the same sidecar (behind a router: by the same key, \
+                 docs/kubernetes.md); further ones are counted in \
                  spanscore_traces_half_arrived_total"
             ),
         }
@@ -121,8 +120,8 @@ events! {
             tracing::info!(
                 n_peers,
                 n_before,
-                "the replicas of assemble.peers have changed: traces that began before, and are \
-                 first seen here from now on, are incomplete"
+                "replicas changed (assemble.peers); traces that move to this replica while open \
+                 are judged as incomplete"
             );
         }
     }
@@ -138,7 +137,7 @@ pub struct PeersUnresolved<'a> {
 }
 
 impl PeersUnresolved<'_> {
-    /// Counts it; the first of an outage is a warning.
+    /// Counts the failure; logs the first one of an outage as a warning.
     pub fn emit(self, telemetry: &Telemetry, is_first: bool) {
         let Self { peers, error } = self;
         telemetry.metrics.peers_unresolved.set([], 1);
@@ -146,9 +145,8 @@ impl PeersUnresolved<'_> {
             tracing::warn!(
                 peers,
                 error,
-                "assemble.peers cannot be resolved: it must be the headless Service of the \
-                 replicas. Judging continues, but a change of the replicas is not noticed, and \
-                 verdicts on the traces that it splits may be wrong"
+                "cannot resolve assemble.peers; judging continues, but changes of the replicas go \
+                 unnoticed and can cause wrong verdicts; name the replicas' headless Service"
             );
         }
     }
@@ -169,7 +167,7 @@ events! {
         }
     }
 
-    /// The amount of traces held by the score plane changed.
+    /// The score plane stores more or fewer traces.
     #[derive(Default)]
     TracesHeld {
         n_open: usize,
@@ -184,7 +182,7 @@ events! {
         metrics.traces_recent_bytes.set([], recent_bytes);
     }
 
-    /// The first line of the log: the task of this process.
+    /// The first log line: what this process does.
     ConfigurationInForce {
         downstream: Option<(String, String)>,
         writes_kafka: bool,
@@ -211,7 +209,8 @@ events! {
                 version,
                 n_criteria,
                 scoring,
-                "no downstream is configured: scores go to endpoints of their own, or are printed"
+                "no downstream is configured: scores go to the endpoints under `scores`, or are \
+                 printed"
             ),
             None if writes_kafka => tracing::info!(
                 version,
@@ -230,7 +229,7 @@ events! {
         }
     }
 
-    /// Trajectories were seen that no criterion judges, and there is no terminal to show them on.
+    /// No criterion judges the trajectories that were seen, and no terminal shows them.
     TrajectoriesSeen { n_seen: u64 } () {
         tracing::info!(
             n_seen,
@@ -238,8 +237,7 @@ events! {
         );
     }
 
-    /// A trace looked like an agent's, but nothing in it was recognised, nor in any trace before
-    /// it.
+    /// A trace looks like an agent's, but nothing was recognised in it or in any earlier trace.
     NothingRecognised<'a> { service: &'a str, n_models: usize, span_name: &'a str } () {
         tracing::warn!(
             service,
@@ -289,25 +287,19 @@ events! {
         n_undelivered_scores: u64,
         n_kept_scores: u64,
     } (_) {
-        let is_kept = n_kept + n_kept_scores > 0;
-        if is_kept {
-            tracing::info!(
-                n_kept,
-                n_kept_scores,
-                "kept in the journal; sent at the next start on this folder"
-            );
-        }
         if n_undelivered + n_undelivered_scores > 0 {
             tracing::warn!(
                 n_undelivered,
                 n_undelivered_scores,
+                n_kept,
+                n_kept_scores,
                 "stopped; not everything could be delivered before shutdown.deadline"
             );
-        } else if is_kept {
+        } else if n_kept + n_kept_scores > 0 {
             tracing::info!(
                 n_kept,
                 n_kept_scores,
-                "stopped; the journal keeps what was not delivered and sends it at the next start"
+                "stopped; undelivered requests stay in the journal and are sent at the next start"
             );
         } else {
             tracing::info!("stopped; everything was delivered");

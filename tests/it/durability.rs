@@ -168,7 +168,7 @@ fn a_journal_left_behind_is_shown_inspected_and_checked_for_damage() {
     let (code, text, _) = run(&["journal", path]);
     let process = first.child.id();
     assert!(
-        text.contains(&format!("process {process} has the folder")),
+        text.contains(&format!("process {process} is using the folder")),
         "{text}"
     );
     assert_eq!(code, 0, "{text}");
@@ -234,7 +234,7 @@ fn a_folder_in_use_is_refused_with_the_process_that_has_it() {
     first.addresses();
     let (code, messages) = sidecar(folder.path(), "http://127.0.0.1:1").failed();
     assert_eq!(code, 4, "{messages}");
-    let expected = format!("is in use by process {}; give each", first.child.id());
+    let expected = format!("process {} has locked `", first.child.id());
     assert!(messages.contains(&expected), "{messages}");
 }
 
@@ -405,5 +405,5 @@ fn validate_warns_of_a_journal_in_memory() {
     // The folder need not exist.
     let (code, messages) = validate("{ directory: /dev/shm/no-such-folder/journal }");
     assert_eq!(code, 0, "{messages}");
-    assert!(messages.contains("is on a tmpfs here"), "{messages}");
+    assert!(messages.contains("is on a tmpfs: "), "{messages}");
 }

@@ -491,7 +491,7 @@ async fn kills_rebalances_and_dead_brokers_change_no_score() {
 
     let alone = Backend::start().await;
     let mut undisturbed = bench.judge("undisturbed", 1, &alone);
-    line_with(&mut undisturbed, "partitions taken");
+    line_with(&mut undisturbed, "partitions assigned");
     let mut expected = Scores::default();
     expected.all_right(n_traces, &alone, &events);
     undisturbed.signal(Signal::TERM);

@@ -90,7 +90,7 @@ impl Bench {
 
     pub(crate) fn judge_with(&self, more: &[&str]) -> (Running, String) {
         let (mut judge, admin) = self.judge_at_start(more);
-        line_with(&mut judge, "partitions taken");
+        line_with(&mut judge, "partitions assigned");
         (judge, admin)
     }
 
@@ -360,7 +360,7 @@ async fn what_is_no_otlp_is_set_aside_and_what_is_misplaced_is_incomplete() {
         put(partition, b"\xff\xff\xff no protobuf");
     }
     let (mut judge, admin) = bench.judge_at_start(&[]);
-    let line = line_with(&mut judge, "a record is no OTLP request");
+    let line = line_with(&mut judge, "record skipped: not an OTLP trace request");
     assert_eq!(line["offset"], 0);
     let (writer, otlp) = bench.writer();
     for part in 0..2 {
@@ -378,7 +378,7 @@ async fn what_is_no_otlp_is_set_aside_and_what_is_misplaced_is_incomplete() {
     for partition in 0..N_PARTITIONS {
         put(partition, &request(parts_of(1_000).concat()));
     }
-    let line = line_with(&mut judge, "not placed by trace id");
+    let line = line_with(&mut judge, "not partitioned by trace id");
     assert!(line["message"].as_str().unwrap().contains("are incomplete"));
     eventually("incomplete scores arrive", || {
         let seen = bench.backend.arrived().into_iter().any(|arrived| {
@@ -405,7 +405,7 @@ async fn a_missing_topic_is_told_and_waited_for() {
     );
     assert!(http(&admin, "GET /readyz", &[]).starts_with("HTTP/1.1 503"));
     bench.create_topic().await;
-    line_with(&mut judge, "partitions taken");
+    line_with(&mut judge, "partitions assigned");
     let (writer, otlp) = bench.writer();
     for part in 0..2 {
         send_parts(&otlp, 1..=10, part);

@@ -20,7 +20,7 @@ pub struct Learn {
     #[arg(long, value_name = "FILE", default_value = "learned.baseline.json")]
     #[arg(value_hint = ValueHint::FilePath)]
     pub baseline: PathBuf,
-    /// Learn nothing from fewer runs of one agent, and no rule that fewer runs keep.
+    /// Skip agents with fewer runs, and rules that fewer runs follow.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
     pub min_runs: usize,
     /// Also learn rules that this share of the runs breaks (0 to below 0.5).
@@ -65,7 +65,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
     text.parse()
         .ok()
         .filter(|number| *number > 0)
-        .ok_or_else(|| "expected a whole number from 1".to_owned())
+        .ok_or_else(|| "expected a whole number, 1 or more".to_owned())
 }
 
 fn zero_to_half(text: &str) -> Result<f64, String> {

@@ -14,7 +14,7 @@ pub struct Recordings {
     /// and .zst; a folder means all files in it; - is standard input.
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
-    /// Signal of request bodies that neither their file name nor their content identifies.
+    /// Signal to assume if neither the file name nor the content of a request body tells it.
     #[arg(long, default_value = "traces", value_parser = signals())]
     pub signal: Signal,
 }

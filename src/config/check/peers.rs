@@ -50,7 +50,7 @@ impl Check<'_> {
             self.doubtful(
                 &["forward.signals"],
                 "`forward.signals` is empty, so nothing is forwarded",
-                "name what the backend takes: `[traces]`",
+                "list the signals that the backend accepts, such as `[traces]`",
             );
         }
         if !config.scoring.enabled && !config.criteria.is_empty() {
@@ -297,7 +297,7 @@ impl Check<'_> {
             };
             if inherits && host_of(peer.endpoint).is_some_and(|host| host != forward_host) {
                 let remedy = format!(
-                    "if they are not meant for it, give `{}.headers: {{}}`",
+                    "to send no headers to that endpoint, set `{}.headers: {{}}`",
                     peer.section
                 );
                 let title = format!(

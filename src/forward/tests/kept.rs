@@ -478,10 +478,10 @@ async fn a_folder_belongs_to_one_process() {
     assert_eq!(
         error,
         format!(
-            "journal.directory: `{}` is in use by process {}; give each instance a folder of its \
-             own",
-            folder.path().display(),
-            std::process::id()
+            "cannot use `journal.directory`: process {} has locked `{}`; give each instance its \
+             own folder",
+            std::process::id(),
+            folder.path().display()
         )
     );
     drop(first);

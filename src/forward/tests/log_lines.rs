@@ -36,7 +36,7 @@ async fn an_outage_costs_two_lines_and_a_row_of_refusals_one() {
              queue=\"forward\" origin=\"forward.endpoint\" endpoint=\"http://PEER\"",
             "WARN request refused permanently and dropped: HTTP 400: no such tenant \
              origin=\"forward.endpoint\" signal=\"traces\" n_items=2 \
-             reason=\"invalid_argument\" more_before=0",
+             reason=\"invalid_argument\" suppressed=0",
         ]
     );
     assert!(

@@ -276,7 +276,7 @@ impl Member {
                 Ok(()) => {
                     count(&self.shared.status.n_taken, partitions.len());
                     PartitionsMoved {
-                        what: "taken",
+                        what: "assigned",
                         partitions: &partitions,
                     }
                     .emit();
@@ -512,7 +512,7 @@ impl Member {
         self.commit_last(&offsets(&last));
         let numbers: Vec<i32> = given.iter().map(|partition| partition.number).collect();
         count(&self.shared.status.n_handed_over, numbers.len());
-        self.forget(&numbers, "handed over");
+        self.forget(&numbers, "revoked");
     }
 
     /// Commits before partitions are handed over. While other members join or leave, the group

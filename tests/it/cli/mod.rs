@@ -781,13 +781,10 @@ fn a_drain_leaves_other_programs_alone() {
         command.spawn().unwrap()
     };
     let cases = [
-        (
-            waiting(&mut Command::new("cat")),
-            ", not spanscore, and was left alone",
-        ),
+        (waiting(&mut Command::new("cat")), "`, not spanscore; "),
         (
             waiting(&mut spanscore(&["inspect", "-"])),
-            "is spanscore, but no running sidecar",
+            "it runs spanscore, but not as a sidecar",
         ),
     ];
     for (mut child, why) in cases {
@@ -795,7 +792,7 @@ fn a_drain_leaves_other_programs_alone() {
         let (code, out, err) = run(&["drain", "--pid", &id]);
         assert_eq!((code, out.as_str()), (2, ""), "{err}");
         assert!(
-            err.starts_with(&format!("error: process {id} ")) && err.contains(why),
+            err.starts_with(&format!("error: did not signal process {id}: ")) && err.contains(why),
             "{err}"
         );
         assert_eq!(child.try_wait().unwrap(), None, "it still runs");
@@ -839,7 +836,7 @@ fn a_port_in_use_is_reported_with_its_setting() {
     assert_eq!(code, 4);
     assert!(
         err.contains(&format!(
-            "error: cannot listen on {address} (`receivers.otlp.http.listen`): the port is taken"
+            "error: cannot listen on {address} (`receivers.otlp.http.listen`): the port is in use"
         )),
         "{err}"
     );
