@@ -1,8 +1,8 @@
-//! The scores that wait for one backend, in the order in which it may receive them.
+//! The scores that wait for one backend, in the order in which the backend may receive them.
 //!
 //! A request waits here until its score spans are delivered and every earlier request about its
-//! trace is done; then it moves to a queue of `transport`. Each of the two holds at most half of
-//! the backend's share of memory.
+//! trace is done; then it moves to a queue of `transport`. Both queues are limited to half of the
+//! backend's share of memory each.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,20 +19,20 @@ use crate::sync::Mutex;
 use crate::transport::queue::{Accounting, CompletionGuard, OutboundRequest, Queue, Route};
 use crate::transport::{OnDisk, ToRead};
 
-/// Stands for an open batch of score spans, and is dropped when all parts of the batch are
-/// delivered or dropped.
+/// A guard of an open batch of score spans, dropped when all requests of the batch are delivered or
+/// dropped.
 #[derive(Debug)]
 pub(super) struct BatchGuard {
     pub(super) wakeup: Arc<Wakeup>,
 }
 
-/// Wakes the dispatcher when waiting scores may have become ready. A leaf among locks: it is used
-/// while a queue holds its own.
+/// Wakes the dispatcher when waiting scores may have become ready. Code that locks this value must
+/// lock nothing else: callers hold the lock of a queue.
 #[derive(Debug, Default)]
 pub(super) struct Wakeup {
-    /// Traces whose request is done, by the position of their backend.
+    /// Traces whose request is done, each with the position of its backend.
     pub(super) finished: Mutex<Vec<(usize, TraceId)>>,
-    /// A batch of score spans is done.
+    /// True if a batch of score spans is done.
     pub(super) is_batch_done: AtomicBool,
     pub(super) notify: Notify,
 }
@@ -41,35 +41,35 @@ pub(super) struct Wakeup {
 #[derive(Debug)]
 pub(super) struct BackendQueue {
     pub(super) writer: Writer,
-    /// Label of its metrics, name of its queue.
+    /// The name of the queue, and the label of its metrics.
     pub(super) name: &'static str,
     pub(super) backend_idx: usize,
-    /// Most bytes that wait here.
+    /// Maximum bytes of waiting requests.
     pub(super) capacity: Bound,
     pub(super) queue: Queue,
     pub(super) accounting: Arc<WaitingAccounting>,
     pub(super) waiting: Mutex<WaitingScores>,
-    /// The log that keeps its requests.
+    /// The log that stores the requests.
     pub(super) kept: Option<JournalLog>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct WaitingScores {
-    /// In order of arrival; their score spans are not delivered yet.
+    /// Requests whose score spans are not delivered, in order of arrival.
     for_spans: VecDeque<WaitingRequest>,
-    /// Traces with a request in the queue, and the requests that wait behind it.
+    /// Traces with a request in the transport queue, and the later requests of each trace.
     for_trace: HashMap<TraceId, VecDeque<HeldRequest>>,
     /// Cost of all waiting requests.
     n_bytes: usize,
-    /// With a journal: the requests that memory has no room for.
+    /// With a journal: the requests that do not fit into memory.
     pub(super) on_disk: Option<OnDisk>,
     /// Cost of requests that the journal is writing.
     n_keeping: usize,
-    /// With a journal: whether a request is ready and the queue was full.
+    /// With a journal: true if a request is ready but the transport queue was full.
     is_blocked: bool,
 }
 
-/// A request, and the record that has it.
+/// A request, and the number of its journal record.
 #[derive(Debug)]
 pub(super) struct HeldRequest {
     pub(super) request: OutboundRequest,
@@ -80,12 +80,12 @@ pub(super) struct HeldRequest {
 #[derive(Debug)]
 pub(super) struct WaitingRequest {
     pub(super) trace_id: TraceId,
-    /// The batches that contain its score spans.
+    /// The batches that contain the request's score spans.
     pub(super) batches: Batches,
     pub(super) held: HeldRequest,
 }
 
-/// Batches of score spans that a request waits for.
+/// The batches of score spans that a request waits for.
 pub(super) type Batches = Arc<[Weak<BatchGuard>]>;
 
 /// Reports that a trace's request is done.
@@ -93,19 +93,19 @@ struct TraceGuard {
     backend_idx: usize,
     trace_id: TraceId,
     wakeup: Arc<Wakeup>,
-    /// Completes what waits for the request.
+    /// Dropped when the request is done.
     _completion: Option<CompletionGuard>,
 }
 
-/// Counts the fate of a backend's scores. They were counted as queued when they began to wait, so
-/// their way into the queue is not counted again.
+/// Counts a backend's scores by outcome. The scores were counted as queued when they began to wait,
+/// so the move to the transport queue is not counted.
 #[derive(Debug)]
 pub(super) struct WaitingAccounting(pub(super) ScoreAccounting);
 
 // === impl BackendQueue ===
 
 impl BackendQueue {
-    /// Lets a request wait; drops the oldest ones if there is no room for it.
+    /// Enqueues a request, dropping the oldest until it fits.
     pub(super) fn hold(&self, waiting_request: WaitingRequest) {
         let mut waiting = self.waiting();
         let request = &waiting_request.held.request;
@@ -129,7 +129,7 @@ impl BackendQueue {
         waiting.for_spans.push_back(waiting_request);
     }
 
-    /// Queues the next request of each finished trace, and, if `is_batch_done`, every request whose
+    /// Sends the next request of each finished trace and, if `is_batch_done`, every request whose
     /// score spans are delivered.
     pub(super) fn advance(
         &self,
@@ -153,7 +153,7 @@ impl BackendQueue {
         if !is_batch_done && !std::mem::take(&mut waiting.is_blocked) {
             return;
         }
-        // Earlier requests about a trace go first, even if their batch takes longer.
+        // Earlier requests of a trace go first, even if their batch takes longer.
         let mut blocked_traces = HashSet::new();
         let mut rest = VecDeque::with_capacity(waiting.for_spans.len());
         for waiting_request in std::mem::take(&mut waiting.for_spans) {
@@ -178,7 +178,7 @@ impl BackendQueue {
         waiting.for_spans = rest;
     }
 
-    /// Moves a request to the queue, which drops its oldest when it is full.
+    /// Moves a request to the transport queue, which drops its oldest requests when full.
     fn send(&self, trace_id: TraceId, held: HeldRequest, wakeup: &Arc<Wakeup>) {
         let HeldRequest { request, record } = held;
         let guard = TraceGuard {
@@ -193,15 +193,16 @@ impl BackendQueue {
         };
         match record {
             Some(record) => self.queue.take_recorded(record, request),
-            // A queue that drops its oldest refuses nothing, and counts a request that cannot fit.
+            // `offer` never fails for a queue that drops its oldest; the queue counts a request
+            // that cannot fit.
             None => drop(self.queue.offer(request)),
         }
     }
 
-    /// Drops all waiting requests that no journal has, and returns how many scores these are.
+    /// Drops all waiting requests that are not in a journal, and returns their number of scores.
     pub(super) fn abandon(&self) -> u64 {
         let mut waiting = self.waiting();
-        // The journal may still be writing: it gives back what it took.
+        // The journal may still be writing requests; `written` subtracts their cost.
         let n_keeping = waiting.n_keeping;
         let abandoned = std::mem::take(&mut *waiting);
         waiting.n_keeping = n_keeping;
@@ -214,12 +215,13 @@ impl BackendQueue {
         n_items
     }
 
-    /// Returns true if the waiting and the queued requests each take at most half of their limit.
+    /// Returns true if the waiting requests and the transport queue each use at most half of their
+    /// limit.
     pub(super) fn is_half_empty(&self) -> bool {
         self.waiting().n_bytes <= self.capacity.get() / 2 && self.queue.is_half_empty()
     }
 
-    /// Returns true if nothing waits here or for the journal.
+    /// Returns true if no request waits here or for the journal.
     pub(super) fn is_empty(&self) -> bool {
         let waiting = self.waiting();
         waiting.held().next().is_none() && waiting.n_keeping == 0
@@ -244,8 +246,8 @@ impl WaitingScores {
 // === with a journal ===
 
 impl BackendQueue {
-    /// Reserves room for a request that the journal is to write. Without room its scores are
-    /// dropped, and counted: the disk is slower than they come.
+    /// Reserves memory for a request that the journal will write. If the budget is used up, because
+    /// the disk is slower than scoring, drops and counts the request's scores.
     pub(super) fn reserve(&self, request: &OutboundRequest) -> bool {
         let mut waiting = self.waiting();
         let has_room = waiting.n_keeping + request.cost() <= self.capacity.get();
@@ -258,8 +260,9 @@ impl BackendQueue {
         has_room
     }
 
-    /// Takes a request that the journal has, or that it cannot take, so that memory alone holds it.
-    /// `leaving` is dropped once the request is kept, or else when it is done.
+    /// Enqueues a request that the journal has, or that the journal rejected, so that only memory
+    /// has it. `leaving` is dropped once the journal has the request, or else when the request is
+    /// done.
     pub(super) fn written(
         &self,
         appended: Result<u64, AppendError>,
@@ -293,7 +296,7 @@ impl BackendQueue {
         }
     }
 
-    /// The next records to read from the journal, if memory has room for more.
+    /// Returns the next records to read from the journal, if memory has space.
     pub(super) fn to_read(&self) -> Option<ToRead> {
         let mut waiting = self.waiting();
         let n_bytes = waiting.n_bytes;
@@ -301,7 +304,7 @@ impl BackendQueue {
         on_disk.begin_read(n_bytes, self.capacity.get())
     }
 
-    /// Takes the requests that were read. Their score spans are among `batches`.
+    /// Enqueues the requests that were read. Their score spans are in `batches`.
     pub(super) fn take_read(&self, stretch: Stretch, batches: &Batches) {
         let mut waiting = self.waiting();
         let waiting = &mut *waiting;
@@ -312,7 +315,7 @@ impl BackendQueue {
             log.consume(lost);
         }
         for record in stretch.records {
-            // The log may have given it up since.
+            // The log may have evicted the record since.
             if !on_disk.has(record.sequence) {
                 continue;
             }
@@ -338,14 +341,14 @@ impl BackendQueue {
         on_disk.read_up_to(stretch.next);
     }
 
-    /// Takes the reader back that [`Self::to_read`] gave.
+    /// Returns the reader that [`Self::to_read`] lent.
     pub(super) fn return_reader(&self, reader: LogReader) {
         if let Some(on_disk) = &mut self.waiting().on_disk {
             on_disk.return_reader(reader);
         }
     }
 
-    /// Notes that the journal is open and that `n_items` scores wait in it.
+    /// Counts the `n_items` undelivered scores of a journal that was opened.
     pub(super) fn opened(&self, log: &OpenedLog, n_items: u64) {
         if n_items > 0 {
             self.accounting.0.queued(Signal::Traces, n_items);
@@ -355,7 +358,7 @@ impl BackendQueue {
         }
     }
 
-    /// Drops requests whose records the journal has given up, unless they are being sent.
+    /// Drops requests whose records the journal has evicted, unless the requests are in flight.
     pub(super) fn lose(&self, lost: &[LostRecord], lane: u8) {
         let lost: Vec<&LostRecord> = lost.iter().filter(|record| record.lane == lane).collect();
         let Some(last) = lost.last().map(|last| last.sequence) else {
@@ -377,7 +380,7 @@ impl BackendQueue {
                 waiting.for_spans.push_back(waiting_request)
             }
         }
-        // In any order: they are only counted.
+        // The order does not matter: the requests are only counted.
         waiting.for_trace.retain(|_, behind| {
             for held in std::mem::take(behind) {
                 if is_gone(&held) { gone.push(held) } else { behind.push_back(held) }
@@ -395,7 +398,7 @@ impl BackendQueue {
     }
 }
 
-/// Returns true if all these batches are delivered or dropped.
+/// Returns true if all `batches` are delivered or dropped.
 pub(super) fn are_done(batches: &[Weak<BatchGuard>]) -> bool {
     batches.iter().all(|batch| batch.strong_count() == 0)
 }

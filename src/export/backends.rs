@@ -1,8 +1,8 @@
 //! Delivers scores to the backends' own score APIs.
 //!
-//! A score is sent only after its score span was delivered, since the backend has to know the
-//! trace, and only after every earlier score of its trace was sent, or a revision would be
-//! overwritten by the score that it corrects.
+//! A score is sent only after its score span was delivered, because the backend must have the
+//! trace, and only after every earlier score of its trace: otherwise the score that a revision
+//! corrects could overwrite the revision.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -41,12 +41,12 @@ pub(super) struct Backends {
     /// The headers of each queue.
     headers: Arc<[SentHeaders]>,
     wakeup: Arc<Wakeup>,
-    /// With a journal: the batches of score spans that are perhaps not delivered yet, and one entry
-    /// for all from before the start.
+    /// With a journal: the batches of score spans that may be undelivered, and one entry for all
+    /// score spans from before the start.
     live: Option<Arc<Mutex<Vec<Weak<BatchGuard>>>>>,
 }
 
-/// A queue, and what was read of its lane.
+/// The position of a queue, and the records that were read from its lane.
 type QueueRead = (usize, LogReader, io::Result<Stretch>);
 
 /// The tasks that deliver to the backends.
@@ -61,8 +61,8 @@ pub(super) struct BackendTasks {
 // === impl Backends ===
 
 impl Backends {
-    /// Starts the configured writers; `None` if there are none. `share` is the memory of each, in
-    /// bytes.
+    /// Starts the configured writers; returns `None` if there are none. `share` is the memory of
+    /// each writer, in bytes.
     pub(super) fn start(
         config: &Config,
         share: &Bound,
@@ -135,7 +135,8 @@ impl Backends {
         Ok(Some((backends, tasks)))
     }
 
-    /// Sends the headers of these writers from now on; they are those of the start.
+    /// Uses the headers of `config` for all further requests. The writers must be those of the
+    /// start.
     pub(super) fn renew_headers(&self, config: &Config) -> Result<(), TransportError> {
         let writers = config.scores.writers.iter().enumerate();
         for ((backend_idx, writer), headers) in writers.zip(&*self.headers) {
@@ -149,7 +150,7 @@ impl Backends {
         self.queues.iter().all(BackendQueue::is_half_empty)
     }
 
-    /// A guard for a new batch of score spans.
+    /// Returns the guard of a new batch of score spans.
     pub(super) fn batch_guard(&self) -> Arc<BatchGuard> {
         let guard = Arc::new(BatchGuard {
             wakeup: self.wakeup.clone(),
@@ -158,11 +159,11 @@ impl Backends {
         guard
     }
 
-    /// Waits for a batch of score spans that was made elsewhere.
+    /// Adds a batch of score spans that another caller created.
     pub(super) fn wait_for(&self, guard: &Arc<BatchGuard>) {
         if let Some(live) = &self.live {
             let mut live = live.lock();
-            // Now and then: most are done soon.
+            // Prune rarely: most batches are delivered soon.
             if live.len().is_power_of_two() {
                 live.retain(|batch| batch.strong_count() > 0);
             }
@@ -170,7 +171,7 @@ impl Backends {
         }
     }
 
-    /// Begins with the requests that wait in the journal, once it is open.
+    /// Enqueues the requests that are left in the journal, once the journal is open.
     fn follow(&self, journal: &KeptLanes) {
         for (idx, queue) in self.queues.iter().enumerate() {
             let lane = journal.lane(queue.name).number;
@@ -188,8 +189,8 @@ impl Backends {
         }
     }
 
-    /// Lets a request wait, in the journal if there is one. `leaving` is dropped once it is kept,
-    /// or else when it is done.
+    /// Enqueues a request, in the journal if there is one. `leaving` is dropped once the journal
+    /// has the request, or without a journal once the request is done.
     fn hold(&self, idx: usize, mut waiting: WaitingRequest, leaving: Option<CompletionGuard>) {
         let queue = &self.queues[idx];
         let Some(log) = &queue.kept else {
@@ -219,7 +220,7 @@ impl Backends {
         );
     }
 
-    /// Begins to read requests from the journal, as many as memory has room for.
+    /// Starts to read as many requests from the journal as fit into memory.
     fn read(&self, reading: &mut JoinSet<QueueRead>) {
         for (idx, queue) in self.queues.iter().enumerate() {
             if let Some(to_read) = queue.to_read() {
@@ -231,7 +232,7 @@ impl Backends {
         }
     }
 
-    /// Takes the requests that were read.
+    /// Enqueues the requests that were read.
     fn take_read(&self, (idx, reader, read): QueueRead, telemetry: &Telemetry) -> io::Result<()> {
         let queue = &self.queues[idx];
         queue.return_reader(reader);
@@ -239,7 +240,7 @@ impl Backends {
         for (_, damage) in &stretch.damage {
             damage.emit(damage.file.clone(), telemetry);
         }
-        // Its score span is in a batch that is not done, or was delivered.
+        // The score span of a journaled request is in a live batch, or was delivered.
         let batches = self.live.as_ref().map(|live| {
             let mut live = live.lock();
             live.retain(|batch| batch.strong_count() > 0);
@@ -249,7 +250,7 @@ impl Backends {
         Ok(())
     }
 
-    /// Takes evaluations, grouped by trace, each with the guard of the batch that contains its
+    /// Enqueues evaluations, grouped by trace, each with the guard of the batch that contains its
     /// score span, if there is one. Never waits.
     pub(super) fn take(
         &self,
@@ -282,14 +283,14 @@ impl Backends {
                     self.hold(idx, waiting, leaving);
                 }
             }
-            // Checked after the requests wait: a batch that ends later wakes the dispatcher.
+            // Check after enqueuing the requests: a batch that ends later wakes the dispatcher.
             is_batch_done |= are_done(&batches);
         }
         self.advance(is_batch_done);
     }
 
-    /// Queues every request that is ready. Looks through the requests that wait for score spans
-    /// only if some may be ready: `is_batch_done`, or a guard says so.
+    /// Sends every request that is ready. Scans the requests that wait for score spans only if some
+    /// may be ready: if `is_batch_done`, or if a guard reported a finished batch.
     fn advance(&self, is_batch_done: bool) {
         let is_batch_done =
             self.wakeup.is_batch_done.swap(false, Ordering::AcqRel) || is_batch_done;
@@ -303,7 +304,7 @@ impl Backends {
         }
     }
 
-    /// Queues requests whenever some may have become ready.
+    /// Sends requests whenever some may have become ready.
     async fn dispatch(
         self,
         mut stopped: watch::Receiver<()>,
@@ -311,7 +312,7 @@ impl Backends {
         telemetry: Arc<Telemetry>,
     ) {
         let mut reading = JoinSet::new();
-        // Nothing is read before this time: the last attempt failed.
+        // Do not poll before this time; set after a failed attempt.
         let mut unread_until = tokio::time::Instant::now();
         let (mut has_read, mut is_unread) = (false, false);
         loop {
@@ -351,7 +352,7 @@ fn outbound(request: WriterRequest) -> OutboundRequest {
             path: target.path,
         }
     });
-    // A score belongs to a trace, whatever request carries it.
+    // A score belongs to a trace, whatever signal the request has.
     OutboundRequest {
         route: Route::Api {
             targets: targets.collect(),
@@ -367,13 +368,13 @@ fn outbound(request: WriterRequest) -> OutboundRequest {
 // === impl BackendTasks ===
 
 impl BackendTasks {
-    /// Delivers until `deadline`, waiting for all score spans first; returns how many scores were
-    /// left for each backend.
+    /// Waits for all score spans, delivers until `deadline`, and returns the number of undelivered
+    /// scores by backend.
     pub(super) async fn drain(mut self, deadline: Instant) -> BTreeMap<&'static str, u64> {
-        // The dispatcher may have ended already; from here on the wakeup is for us.
+        // The dispatcher may have ended already; from here on only this function uses the wakeup.
         let _ = self.stop.send(());
         while self.dispatcher.join_next().await.is_some() {}
-        // A revision waits for the score that it corrects, which is still in the queue.
+        // A revision waits for the score that it corrects, which is still queued.
         let queues = self.backends.queues.clone();
         self.backends.advance(true);
         while queues.iter().any(|queue| !queue.is_empty())

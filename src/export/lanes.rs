@@ -11,8 +11,8 @@ use crate::journal::JournalLog;
 use crate::telemetry::Telemetry;
 use crate::transport::queue::{ApiTarget, CompletionGuard, KeptLane};
 
-/// The names of the queues. A position is the number of a lane; it is written to the disk and must
-/// not change.
+/// The names of the queues. The index of a name is the number of its lane, which is written to disk
+/// and must not change.
 const LANES: [&str; 7] = [
     "score_spans",
     "score_events",
@@ -23,7 +23,7 @@ const LANES: [&str; 7] = [
     "writer_datadog",
 ];
 
-/// The name of a shape's queue, and the `shape` label of its metrics.
+/// Returns the name of a shape's queue, which is also the `shape` label of its metrics.
 pub(super) fn queue_name(shape: Shape) -> &'static str {
     match shape {
         Shape::Span => "score_spans",
@@ -32,13 +32,13 @@ pub(super) fn queue_name(shape: Shape) -> &'static str {
     }
 }
 
-/// A log of scores, for the queues whose lanes it has.
+/// The log of scores, and the lanes of its queues.
 #[derive(Debug, Clone)]
 pub(super) struct KeptLanes {
     pub(super) log: JournalLog,
-    /// The queue that reports what is damaged.
+    /// The queue that reports damaged records.
     pub(super) reporter: &'static str,
-    /// Dropped when all score spans from before the start are done; backends wait for it.
+    /// Dropped when all score spans from before the start are done; backends wait for the drop.
     pub(super) restored: Option<CompletionGuard>,
 }
 
@@ -51,25 +51,25 @@ impl KeptLanes {
     }
 }
 
-/// The number of a queue's lane.
+/// Returns the lane of a queue.
 pub(super) fn lane_of(queue: &str) -> u8 {
     let lane = LANES.iter().position(|name| *name == queue);
     lane.and_then(|lane| u8::try_from(lane).ok())
         .unwrap_or(u8::MAX)
 }
 
-/// Number of scores in all queues.
+/// Returns the number of scores in all queues.
 pub fn n_queued(telemetry: &Telemetry) -> u64 {
     let queued = |queue| telemetry.gauge("spanscore_scores_queued", &[("shape", queue)]);
     let queued = LANES.into_iter().map(queued);
     queued.map(|n_scores| n_scores.max(0).cast_unsigned()).sum()
 }
 
-/// Writes the trace and the targets of a backend's request, which are kept beside its body.
+/// Encodes the trace and the targets of a backend's request, the metadata of its record.
 pub(super) fn encode_meta(trace_id: TraceId, targets: &[ApiTarget]) -> Bytes {
     let mut bytes = trace_id.as_bytes().to_vec();
     for target in targets {
-        // Methods and paths are ours, and short.
+        // Methods and paths are constants of this program, and short.
         bytes.put_u8(u8::from(target.method == Method::PATCH));
         bytes.put_u16_le(u16::try_from(target.path.len()).unwrap_or(u16::MAX));
         bytes.put_slice(target.path.as_bytes());
@@ -77,7 +77,7 @@ pub(super) fn encode_meta(trace_id: TraceId, targets: &[ApiTarget]) -> Bytes {
     bytes.into()
 }
 
-/// Reads them back; `None` if the bytes are none of ours.
+/// Decodes the metadata; returns `None` for bytes that [`encode_meta`] did not write.
 pub(super) fn decode_meta(mut bytes: Bytes) -> Option<(TraceId, Arc<[ApiTarget]>)> {
     let trace_id = TraceId::try_new(bytes.get(..16)?)?;
     bytes.advance(16);

@@ -1,5 +1,5 @@
-//! Code that waits until scores are kept in a journal, delivered or given up: the marks of the
-//! journal, or a reader of a log.
+//! Callbacks that run when scores are journaled, delivered or dropped: for the marks of the
+//! journal, or for a reader of a log.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug};
@@ -11,17 +11,17 @@ use crate::journal::JudgedMarks;
 use crate::sync::Mutex;
 use crate::transport::CompletionGuard;
 
-/// Work that waits for scores.
+/// The code that waits for scores.
 #[derive(Debug, Clone)]
 pub enum Leaving {
-    /// Marks of judged traces, to be written.
+    /// The writer of marks of judged traces.
     Marks(JudgedMarks),
-    /// Callbacks of a reader of a log.
+    /// The callbacks of a reader of a log.
     Log(Deliveries),
 }
 
 impl Leaving {
-    /// A guard that scores hold until they are kept in the journal, delivered or given up.
+    /// Returns a guard for scores; drop it when the scores are journaled, delivered or dropped.
     pub(super) fn guard(&self) -> CompletionGuard {
         match self {
             Self::Marks(marks) => CompletionGuard(marks.leaving()),
@@ -29,7 +29,7 @@ impl Leaving {
         }
     }
 
-    /// Returns true if a group is open, so that a turn is due.
+    /// Returns true if a group is open, so that [`Self::turn`] is due.
     pub(super) fn is_waiting(&self) -> bool {
         match self {
             Self::Marks(marks) => marks.is_waiting(),
@@ -37,7 +37,7 @@ impl Leaving {
         }
     }
 
-    /// Notes that all scores so far were enqueued.
+    /// Closes the open group: all its scores were enqueued.
     pub(super) fn turn(&self) {
         match self {
             Self::Marks(marks) => marks.turn(),
@@ -45,31 +45,31 @@ impl Leaving {
         }
     }
 
-    /// Scores that are given up from `deadline` on do not count as delivered.
+    /// Sets the deadline: scores that are dropped from `deadline` on do not count as delivered.
     pub(super) fn close(&self, deadline: Instant) {
         match self {
             Self::Marks(marks) => marks.close(deadline),
-            // The readers of a log have ended by now.
+            // The readers of a log have already stopped.
             Self::Log(_) => {}
         }
     }
 }
 
-/// Calls back when all scores that were exported before have been delivered, or refused for good.
-/// Clones share it.
+/// Calls back when all scores that were exported earlier have been delivered, or permanently
+/// refused. Clones share the callbacks.
 #[derive(Debug, Clone, Default)]
 pub struct Deliveries {
     state: Arc<Mutex<State>>,
 }
 
-/// A leaf among locks: scores are done while a queue holds its own.
+/// Code that locks this state must lock nothing else: scores are done while a queue holds its lock.
 #[derive(Default)]
 struct State {
-    /// The open group, which gathers scores and callbacks.
+    /// The open group, which collects scores and callbacks.
     open: Option<Arc<Underway>>,
     /// The number of the first group.
     first: u64,
-    /// Groups that are not done, and later ones that are.
+    /// Groups that are not done, and finished groups behind them.
     groups: VecDeque<Group>,
 }
 
@@ -79,7 +79,7 @@ struct Group {
     then: Vec<Box<dyn FnOnce() + Send>>,
 }
 
-/// A guard that each score of a group holds until it is done.
+/// A guard of a group; every score of the group has a clone until the score is done.
 struct Underway {
     group: u64,
     state: Arc<Mutex<State>>,
@@ -95,8 +95,8 @@ impl Debug for State {
 }
 
 impl Deliveries {
-    /// Calls `then` when all scores that were exported before are delivered. It must return at once
-    /// and take no lock but its own.
+    /// Calls `then` when all scores that were exported earlier are delivered. `then` must return at
+    /// once and take no lock but its own.
     pub fn after(&self, then: impl FnOnce() + Send + 'static) {
         let open = self.underway();
         let mut state = self.state.lock();
@@ -125,7 +125,7 @@ impl Deliveries {
     }
 
     fn turn(&self) {
-        // Taken under the lock, and dropped when the lock is free again.
+        // Take the guard under the lock, and drop it after the lock is released.
         let open = self.state.lock().open.take();
         drop(open);
     }

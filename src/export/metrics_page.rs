@@ -1,4 +1,4 @@
-//! Writes the scores' metrics to the page of `/metrics`, from the request that carries them over
+//! Writes the scores' metrics to the page of `/metrics`, from the request that sends them over
 //! OTLP.
 
 use crate::telemetry::{MetricKind, MetricsPage};
@@ -8,7 +8,7 @@ use opentelemetry_proto::tonic::metrics::v1::Metric;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
 
-/// Writes every metric, its series in the order of their labels.
+/// Writes every metric; the series are sorted by their labels.
 pub(super) fn write(metrics: &ExportMetricsServiceRequest, page: &mut MetricsPage) {
     let scopes = metrics
         .resource_metrics
@@ -25,7 +25,7 @@ pub(super) fn write(metrics: &ExportMetricsServiceRequest, page: &mut MetricsPag
                     .collect();
                 series.sort_by(|(left, _), (right, _)| left.cmp(right));
                 for (labels, point) in &series {
-                    // We have no sums of doubles.
+                    // No instrument is a sum of doubles.
                     if let Some(Value::AsInt(value)) = point.value {
                         page.sample(&format!("{name}_total"), labels.pairs(), value);
                         page.created(&name, labels.pairs(), point.start_time_unix_nano);
@@ -56,19 +56,19 @@ pub(super) fn write(metrics: &ExportMetricsServiceRequest, page: &mut MetricsPag
                     page.created(&name, labels.pairs(), point.start_time_unix_nano);
                 }
             }
-            // We have no other instruments.
+            // There are no other instruments.
             _ => {}
         }
     }
 }
 
-/// The name that Prometheus itself gives a metric that arrives over OTLP.
+/// Returns the name that Prometheus itself gives a metric that arrives over OTLP.
 fn name(metric: &Metric) -> String {
     let unit = if metric.unit == "s" { "_seconds" } else { "" };
     format!("{}{unit}", metric.name.replace('.', "_"))
 }
 
-/// The labels of one series, in the order of their keys.
+/// The labels of one series, sorted by key.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Labels<'a>(Vec<(&'a str, &'a str)>);
 

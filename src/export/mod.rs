@@ -2,8 +2,8 @@
 //! lines and as a live stream.
 //!
 //! [`Exporter::export`] encodes each evaluation into the open batch of every signal at once, so
-//! only counted bytes wait and no trajectory is kept alive. Each signal has a destination, a queue
-//! and a delivery of its own: an outage of one backend affects no other signal and never the
+//! only counted bytes are queued and no trajectory stays in memory. Each signal has a separate
+//! destination, queue and delivery: an outage of one backend affects no other signal and never the
 //! original telemetry.
 
 pub mod score_event;
@@ -68,40 +68,40 @@ use score_series::{Folded, SeriesLimits};
 use signals::{BatchLimits, BatchedSignal};
 use stream::ScoreStream;
 
-/// Least time until marks of judged traces that the journal refused are written again.
+/// Minimum time before marks of judged traces that the journal rejected are written again.
 const MIN_MARK_DELAY: Duration = Duration::from_millis(100);
-/// Lower bound of `scores.metrics.interval`: collecting thousands of series must not become all we
-/// do.
+/// Lower bound of `scores.metrics.interval`: collecting thousands of series must not use a whole
+/// core.
 const MIN_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The settings of an exporter.
 pub struct ExportPlan<'a> {
-    /// `scores`, and the `forward` that it falls back on.
+    /// The configuration: `scores`, and `forward` as its fallback.
     pub config: &'a Config,
-    /// Most bytes of scores that wait, all signals together.
+    /// Maximum bytes of queued scores, for all signals together.
     pub budget: Bound,
-    /// Output that evaluations are printed to, if no endpoint is configured.
+    /// The output of printed evaluations, if no endpoint is configured.
     pub print: Option<Print>,
-    /// Work that waits until scores are kept, delivered or dropped.
+    /// Callbacks that run when scores are journaled, delivered or dropped.
     pub leaving: Option<Leaving>,
-    /// Log that keeps scores until they are delivered.
+    /// The log that stores scores until their delivery.
     pub journal: Option<JournalLog>,
 }
 
-/// Output that evaluations are printed to.
+/// The output of printed evaluations.
 pub struct Print {
     /// The format.
     pub form: PrintForm,
-    /// The output; a thread of its own writes to it, and stops once a write fails.
+    /// The output. A separate thread writes to it, and stops once a write fails.
     pub out: Box<dyn Write + Send>,
 }
 
 /// The format of printed evaluations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrintForm {
-    /// For people.
+    /// Text for people.
     Human(Look),
-    /// For programs: the lines of `replay --format jsonl`.
+    /// JSON lines for programs, as `replay --format jsonl` writes.
     Jsonl,
 }
 
@@ -122,7 +122,7 @@ pub struct Exporter {
     shared: Arc<Shared>,
 }
 
-/// The tasks of an exporter, for the code that stops it.
+/// The tasks of an exporter; the owner of this value stops them.
 #[derive(Debug)]
 pub struct ExportTasks {
     shared: Arc<Shared>,
@@ -135,21 +135,21 @@ pub struct ExportTasks {
 #[derive(Debug)]
 struct Shared {
     signals: Vec<BatchedSignal>,
-    /// The headers of each shape that is sent.
+    /// The headers of each enabled shape.
     headers: Vec<(Shape, SentHeaders)>,
     metrics: ScoreMetrics,
     metrics_queue: Option<ScoreQueue>,
     printer: Option<(PrintForm, Printer)>,
     backends: Option<Backends>,
-    /// Work that waits until scores are kept, delivered or dropped.
+    /// Callbacks that run when scores are journaled, delivered or dropped.
     leaving: Option<Leaving>,
-    /// Locked while scores and marks are handed on, if anything waits: no batch is sent between the
-    /// scores of a trace and its mark.
+    /// Locked while scores and marks are enqueued, if `leaving` is set: no batch is sent between
+    /// the scores of a trace and the trace's mark.
     marking: Mutex<()>,
     stream: Arc<ScoreStream>,
     /// A batch is no longer empty.
     batch_opened: Notify,
-    /// The sidecar will be stopped soon.
+    /// A drain begins.
     drain_begun: Notify,
     telemetry: Arc<Telemetry>,
 }
@@ -157,9 +157,9 @@ struct Shared {
 // === impl Exporter ===
 
 impl Exporter {
-    /// Starts every signal that has a destination, and logs why an enabled one has none (unless
-    /// evaluations are printed instead). Must be called within a runtime. `rng` is for jitter and
-    /// for the `service.instance.id` of our metrics, so its seed must differ between processes.
+    /// Starts every signal that has a destination, and logs why an enabled signal has none (unless
+    /// evaluations are printed instead). Must be called within a runtime. `rng` creates jitter and
+    /// the `service.instance.id` of the metrics, so its seed must differ between processes.
     pub fn start(
         plan: ExportPlan<'_>,
         telemetry: &Arc<Telemetry>,
@@ -277,8 +277,8 @@ impl Exporter {
         Ok((exporter, tasks))
     }
 
-    /// Exports evaluations as every signal. Never waits: a full queue drops its oldest scores and
-    /// counts them.
+    /// Exports evaluations as every signal. Never waits: a full queue drops and counts its oldest
+    /// scores.
     pub fn export(&self, evaluations: &[Evaluation], explain: &Explain, now_unix_nanos: u64) {
         let _marking = self
             .shared
@@ -288,8 +288,8 @@ impl Exporter {
         self.add(evaluations, explain, now_unix_nanos);
     }
 
-    /// Like [`Self::export`]. Once all their scores are kept or delivered, notes which traces were
-    /// judged. `oldest` is the oldest record of the journal that the marks refer to.
+    /// Like [`Self::export`], and marks the traces as judged once all their scores are journaled or
+    /// delivered. `oldest` is the oldest journal record that the marks refer to.
     pub fn export_marked(
         &self,
         evaluations: &[Evaluation],
@@ -310,7 +310,7 @@ impl Exporter {
     fn add(&self, evaluations: &[Evaluation], explain: &Explain, now_unix_nanos: u64) {
         let shared = &*self.shared;
         let leaving = shared.leaving.as_ref();
-        // Repeats were counted when they were reported first.
+        // A repeated evaluation was counted when it was first reported.
         for evaluation in evaluations.iter().filter(|it| !it.replayed) {
             if let Some(folded) = shared.metrics.record(evaluation, now_unix_nanos) {
                 let limit = limit_name(folded);
@@ -345,7 +345,7 @@ impl Exporter {
         self.shared.flush();
     }
 
-    /// Returns true if all queues are at most half full, so that none drops scores soon.
+    /// Returns true if all queues are at most half full, so that no queue drops scores soon.
     pub fn has_room(&self) -> bool {
         let Shared {
             signals,
@@ -360,11 +360,12 @@ impl Exporter {
                 .is_none_or(|(_, printer)| printer.is_half_empty())
     }
 
-    /// Sends the headers of this configuration from now on; nothing else of it has changed since
-    /// the start.
+    /// Uses the headers of `config` for all further requests. Nothing else of `config` may differ
+    /// from the configuration at the start.
     ///
     /// # Errors
-    /// One of them cannot be sent; the earlier ones of its destination stay.
+    ///
+    /// A header is invalid. Headers that were replaced before the error stay replaced.
     pub fn renew_headers(&self, config: &Config) -> Result<(), TransportError> {
         for (shape, headers) in &self.shared.headers {
             if let Ok(destination) = config.score_destination(*shape) {
@@ -377,12 +378,12 @@ impl Exporter {
         }
     }
 
-    /// `GET /v1/scores`: a stream of evaluations, for the API of the admin port.
+    /// Returns the route `GET /v1/scores`, a stream of evaluations, for the API of the admin port.
     pub fn routes(&self) -> Router {
         stream_http::routes(self.shared.stream.clone())
     }
 
-    /// Writes the scores' metrics for `/metrics`, whether or not they are sent anywhere.
+    /// Writes the scores' metrics for `/metrics`, even if no destination receives them.
     pub fn write_metrics(&self, page: &mut MetricsPage) {
         metrics_page::write(&self.shared.metrics.collect(), page);
     }
@@ -416,7 +417,7 @@ impl Shared {
     }
 }
 
-/// Sends batches that are old enough, and the metrics on their interval, until stopped.
+/// Sends batches that are old enough, and the metrics at their interval, until stopped.
 async fn run_batcher(
     shared: Arc<Shared>,
     mut stopped: watch::Receiver<()>,
@@ -433,12 +434,12 @@ async fn run_batcher(
             flush_at = None;
             shared.flush();
         }
-        // Marks that the journal refused wait for their next chance.
+        // Retry the marks that the journal rejected.
         if shared.leaving.as_ref().is_some_and(Leaving::is_waiting) {
             flush_at = flush_at.or(Some(now + max_delay.max(MIN_MARK_DELAY)));
         }
         if metrics_at <= now {
-            // After a pause of the whole process one collection makes up for all missed ones.
+            // If the whole process was paused, one collection replaces all missed ones.
             metrics_at = now + interval;
             shared.send_metrics();
         }
@@ -450,7 +451,7 @@ async fn run_batcher(
                 flush_at = flush_at.or(Some(tokio::time::Instant::now() + max_delay));
             }
             () = shared.drain_begun.notified() => {
-                // Open batches go now, and later ones no longer wait for company.
+                // Send open batches at once, and delay no later batch.
                 max_delay = Duration::ZERO;
                 (flush_at, metrics_at) = (Some(now), now);
             }
@@ -463,15 +464,14 @@ async fn run_batcher(
 // === impl ExportTasks ===
 
 impl ExportTasks {
-    /// Sends the open batches and the metrics now, and every later score at once, because the
-    /// sidecar will be stopped soon.
+    /// Sends the open batches and the metrics now, and every later score at once.
     pub fn begin_drain(&self) {
         self.shared.drain_begun.notify_one();
     }
 
-    /// Sends the open batches and the metrics, delivers until `deadline`, and returns how many
-    /// items of each queue could not be delivered. The pipeline must have been drained before:
-    /// later exports may be lost.
+    /// Sends the open batches and the metrics, delivers until `deadline`, and returns the number of
+    /// undelivered items by queue. Call it after the pipeline has drained: scores that are exported
+    /// later may be lost.
     pub async fn drain(mut self, deadline: Instant) -> BTreeMap<&'static str, u64> {
         // The batcher may have ended already.
         let _ = self.stop.send(());
@@ -483,7 +483,7 @@ impl ExportTasks {
         self.shared.flush();
         self.shared.send_metrics();
         let mut left = self.queues.drain(deadline).await;
-        // Last, since they wait for the score spans.
+        // Last, because backends wait for score spans.
         if let Some(backends) = self.backends {
             left.extend(backends.drain(deadline).await);
         }
@@ -514,7 +514,7 @@ fn metrics_settings(
     }
 }
 
-/// A random UUID (version 4).
+/// Returns a random UUID (version 4).
 fn uuid(rng: &mut fastrand::Rng) -> String {
     let bits = rng.u128(..) & !(0xf << 76 | 0x3 << 62) | 0x4 << 76 | 0x2 << 62;
     let hex = format!("{bits:032x}");

@@ -1,6 +1,6 @@
-//! Prints texts to an output that may be slow, stuck or gone.
+//! Prints texts to an output that may be slow, blocked or closed.
 //!
-//! Standard output can block for as long as its reader likes, so a thread of its own writes to it,
+//! Standard output can block for as long as its reader likes, so a separate thread writes to it,
 //! behind a queue bounded in bytes: when nobody reads, the oldest texts are dropped and counted,
 //! and scoring continues.
 
@@ -18,7 +18,7 @@ use crate::sync::Mutex;
 /// A queue of texts and the thread that writes them.
 pub(super) struct Printer {
     shared: Arc<Shared>,
-    /// Resolves when everything is written; taken by the first that waits for it.
+    /// Resolves when all texts are written; the first caller that waits takes the receiver.
     done: Mutex<Option<oneshot::Receiver<()>>>,
 }
 
@@ -33,7 +33,7 @@ struct State {
     texts: VecDeque<String>,
     n_bytes: usize,
     is_closed: bool,
-    /// The reader went away, which is no error: nothing more is written.
+    /// True if the reader closed the output, which is not an error; no more texts are written.
     is_broken: bool,
 }
 
@@ -51,7 +51,7 @@ impl Printer {
             .name("print".to_owned())
             .spawn(move || {
                 writer.write(out);
-                // The receiver may be gone.
+                // The receiver may be dropped.
                 let _ = finished.send(());
             })?;
         Ok(Self {
@@ -60,7 +60,7 @@ impl Printer {
         })
     }
 
-    /// Queues a text and returns how many older ones were dropped for it. Never waits.
+    /// Enqueues a text and returns the number of older texts that were dropped. Never waits.
     pub(super) fn print(&self, text: String) -> usize {
         let mut state = self.shared.state();
         if state.is_closed || state.is_broken {
@@ -80,19 +80,19 @@ impl Printer {
         n_dropped
     }
 
-    /// Returns true if the waiting texts take at most half of their limit.
+    /// Returns true if the queued texts use at most half of their limit.
     pub(super) fn is_half_empty(&self) -> bool {
         self.shared.state().n_bytes <= self.shared.capacity.get() / 2
     }
 
-    /// Accepts nothing more and waits until everything is written, or for the deadline. Returns how
-    /// many texts were left.
+    /// Rejects further texts, waits until all texts are written or until `deadline`, and returns
+    /// the number of unwritten texts.
     pub(super) async fn finish(&self, deadline: Instant) -> usize {
         self.shared.state().is_closed = true;
         self.shared.changed.notify_one();
         let done = self.done.lock().take();
         if let Some(done) = done {
-            // Either way the number of texts left is the result.
+            // The number of unwritten texts is the result in both cases.
             let _ = tokio::time::timeout_at(deadline.into(), done).await;
         }
         self.shared.state().texts.len()
@@ -112,8 +112,8 @@ impl Shared {
             if state.texts.is_empty() {
                 return;
             }
-            // One at a time, so that texts behind a stuck reader stay in the queue and within its
-            // bound.
+            // Take one text at a time, so that texts behind a blocked reader stay in the queue and
+            // within its limit.
             let text = state.texts.pop_front().unwrap_or_default();
             state.n_bytes -= text.len();
             let is_last = state.texts.is_empty();

@@ -1,4 +1,4 @@
-//! Queues encoded requests of each shape, delivers them and counts the fate of their scores.
+//! Enqueues the encoded requests of each shape, delivers them and counts their scores by outcome.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::transport::{Client, Delivery, SentHeaders, TransportError, Undelivere
 pub(super) struct ScoreQueue {
     signal: Signal,
     queue: Queue,
-    /// True if a journal keeps its requests.
+    /// True if a journal stores the requests.
     is_kept: bool,
 }
 
@@ -30,21 +30,22 @@ pub(super) struct ScoreQueues {
     capacity: Bound,
     telemetry: Arc<Telemetry>,
     queues: Vec<Queue>,
-    /// The log that keeps waiting requests.
+    /// The log that stores queued requests.
     journal: Option<KeptLanes>,
-    /// Shapes that go to the same place share its connections.
+    /// Shapes with the same destination share its connections.
     clients: Vec<(Destination, Client)>,
     deliveries: JoinSet<(&'static str, Undelivered)>,
 }
 
 impl ScoreQueue {
-    /// Returns true if it is at most half full.
+    /// Returns true if the queue is at most half full.
     pub(super) fn is_half_empty(&self) -> bool {
         self.queue.is_half_empty()
     }
 
-    /// Queues a request; a full queue drops its oldest. The guard is dropped when the request was
-    /// delivered or dropped, and `leaving` then or when the journal has it.
+    /// Enqueues a request; a full queue drops its oldest requests. `guard` is dropped when the
+    /// request is delivered or dropped, and `leaving` when the journal has the request or the
+    /// request is done.
     pub(super) fn send(
         &self,
         n_items: usize,
@@ -65,7 +66,8 @@ impl ScoreQueue {
             completion: is_held.then(|| CompletionGuard(Arc::new((guard, leaving)))),
             ..request
         };
-        // A queue that drops its oldest refuses nothing, and counts a request that cannot fit.
+        // `offer` never fails for a queue that drops its oldest; the queue counts a request that
+        // cannot fit.
         let _ = self.queue.offer(request);
     }
 }
@@ -98,7 +100,7 @@ impl ScoreQueues {
             .clients
             .iter()
             .find(|(other, _)| other == destination)
-            // Only the connections: their headers may be renewed one by one.
+            // Share only the connections: headers may be renewed for one shape alone.
             .map(|(_, client)| client.with_own_headers());
         let client = match shared {
             Some(client) => client,
@@ -118,7 +120,7 @@ impl ScoreQueues {
             &self.telemetry,
         );
         if let Some(journal) = &mut self.journal {
-            // Backends wait for the score spans from before the start, too.
+            // Backends also wait for the score spans from before the start.
             let restored =
                 if name == queue_name(Shape::Span) { journal.restored.take() } else { None };
             queue = queue.kept_in_lane(&journal.log, journal.lane(name), restored);
@@ -135,7 +137,7 @@ impl ScoreQueues {
         Ok((queue, headers))
     }
 
-    /// Delivers until `deadline`; returns how many items were left in each queue.
+    /// Delivers until `deadline`; returns the number of undelivered items by queue.
     pub(super) async fn drain(mut self, deadline: Instant) -> BTreeMap<&'static str, u64> {
         for queue in &self.queues {
             queue.close(deadline);
@@ -153,11 +155,11 @@ impl ScoreQueues {
     }
 }
 
-/// Counts the fate of the scores of one shape.
+/// Counts the scores of one shape by outcome.
 #[derive(Debug)]
 pub(super) struct ScoreAccounting {
     shape: &'static str,
-    /// The overflow was logged, and nothing was delivered since.
+    /// True if an overflow was logged and no request was delivered since.
     is_overflowing: AtomicBool,
     telemetry: Arc<Telemetry>,
 }

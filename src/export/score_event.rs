@@ -16,21 +16,22 @@ pub const EVENT_NAME: &str = "gen_ai.evaluation.result";
 pub struct Settings {
     /// Attributes of the evaluated span to copy.
     pub copy_attributes: Vec<String>,
-    /// Say who evaluated, under the names that are proposed for it?
+    /// Write the proposed attributes that name the evaluator.
     pub evaluator_attributes: bool,
 }
 
 type OfCriterion = fn(&JudgedBy) -> &str;
 
-/// The attributes by which the GenAI conventions may come to name the evaluator. They are proposed
-/// only (semantic-conventions-genai, pull request 359), and change with the proposal.
+/// Attributes that name the evaluator. They are only proposed for the GenAI conventions
+/// (semantic-conventions-genai, pull request 359), and change with the proposal.
 const EVALUATOR: [(&str, OfCriterion); 3] = [
     ("gen_ai.evaluation.evaluator.id", JudgedBy::evaluator),
     ("gen_ai.evaluation.evaluator.type", |_| "deterministic"),
     ("gen_ai.evaluation.evaluator.version", JudgedBy::revision),
 ];
 
-/// The encoded `ExportLogsServiceRequest` of these evaluations. `observed_unix_nanos` is now.
+/// Encodes these evaluations as an `ExportLogsServiceRequest`. `observed_unix_nanos` is the current
+/// time.
 pub fn request(
     evaluations: &[Evaluation],
     settings: &Settings,
@@ -57,8 +58,8 @@ pub(super) fn push(
     }
 }
 
-/// The fields of `opentelemetry.proto.logs.v1.LogRecord`. The conventions ask that the event be
-/// parented to the span it judges; its body stays empty, since all it says is in attributes.
+/// Writes the fields of `opentelemetry.proto.logs.v1.LogRecord`. The conventions require that the
+/// event's parent is the judged span; the body stays empty, because attributes contain all values.
 fn record(
     out: &mut Vec<u8>,
     evaluation: &Evaluation,
@@ -79,7 +80,7 @@ fn record(
         field: log_record::ATTRIBUTES,
     };
     evaluation_attributes(&mut attributes, evaluation);
-    // Without these two a reader could not tell a judgement from its correction.
+    // Without these two attributes a reader could not tell a judgement from its correction.
     attributes.text("spanscore.evaluator", criterion.evaluator());
     if let Some(severity) = criterion.severity() {
         attributes.text("spanscore.severity", severity.as_str());
@@ -106,8 +107,7 @@ fn record(
     write::bytes(out, log_record::EVENT_NAME, EVENT_NAME.as_bytes());
 }
 
-/// OTLP severity: a fail, which deserves a look, is a warning; an error means that the criterion
-/// does not fit the agent.
+/// Returns the OTLP severity: WARN for a fail; ERROR if the criterion does not fit the agent.
 fn severity(verdict: Verdict) -> (u64, &'static str) {
     match verdict {
         Verdict::Pass | Verdict::NotEvaluated => (9, "INFO"),

@@ -1,6 +1,6 @@
-//! Renders an evaluation as a JSON line for programs or as a block of text for people, as `replay`
-//! prints it, and `run` without an endpoint. The fields are the contract of
-//! docs/design.md#machine-readable-lines.
+//! Renders an evaluation as a JSON line for programs or as a block of text for people, for
+//! `replay`, and for `run` without an endpoint. docs/design.md#machine-readable-lines defines the
+//! fields.
 
 use std::fmt::{self, Write};
 
@@ -15,12 +15,12 @@ use super::score_span::score_time;
 use crate::rfc3339::rfc3339;
 pub(crate) use text::Clean;
 
-/// Most names of calls shown to people.
+/// Maximum number of call names in text for people.
 const MAX_NAMES: usize = 16;
-/// Most names of calls in a line: a runaway agent makes thousands of calls.
+/// Maximum number of call names in a JSON line: a runaway agent makes thousands of calls.
 const MAX_LINE_NAMES: usize = 64;
 
-/// With colours or without.
+/// The use of colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Colour {
     /// ANSI escape codes.
@@ -32,14 +32,14 @@ pub enum Colour {
 /// Style of text for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
-    /// With colours or without.
+    /// The use of colours.
     pub colour: Colour,
-    /// Longer lines are wrapped; `None` for an output that is no terminal.
+    /// The width at which lines are wrapped; `None` for an output that is not a terminal.
     pub width: Option<usize>,
 }
 
 impl Look {
-    /// Neither coloured nor wrapped.
+    /// Text without colours or wrapping.
     pub const PLAIN: Self = Self {
         colour: Colour::Plain,
         width: None,
@@ -47,7 +47,7 @@ impl Look {
 }
 
 impl Colour {
-    /// Colours for output that is seen on a terminal.
+    /// Returns [`Self::Ansi`] if a terminal shows the output.
     pub fn when(seen: bool) -> Self {
         if seen { Self::Ansi } else { Self::Plain }
     }
@@ -60,9 +60,10 @@ impl Colour {
     }
 }
 
-/// One object per evaluation: the fields and their order are a contract. `span_id` is empty for
-/// trajectories made of log records; `time`, `agent`, `session`, `case_id` and `score` may be null;
-/// `severity` is there only if the criterion has one, and `error` only with the label `error`.
+/// Returns one object for an evaluation; the fields and their order are a contract. `span_id` is
+/// empty for trajectories made of log records; `time`, `agent`, `session`, `case_id` and `score`
+/// may be null; `severity` is present only if the criterion has one, and `error` only with the
+/// label `error`.
 pub fn json(evaluation: &Evaluation) -> Map<String, Value> {
     let Evaluation {
         criterion,
@@ -70,7 +71,7 @@ pub fn json(evaluation: &Evaluation) -> Map<String, Value> {
         ..
     } = evaluation;
     let mut line = run_json(trajectory);
-    // The calls come last, since they can be many.
+    // The calls come last because there can be many.
     let calls = ["completeness", "n_calls", "calls"].map(|key| (key, line.shift_remove(key)));
     let mut put = |key: &str, value: Value| line.insert(key.to_owned(), value);
     put("criterion", json!(criterion.name()));
@@ -98,12 +99,12 @@ pub fn json(evaluation: &Evaluation) -> Map<String, Value> {
     line
 }
 
-/// The line of an evaluation as text, safe for a terminal.
+/// Returns the JSON line of an evaluation, safe for a terminal.
 pub fn json_text(evaluation: &Evaluation) -> String {
     safe_json(Value::Object(json(evaluation)).to_string())
 }
 
-/// The identity of a run, and the names of its first calls.
+/// Returns the identity of a run, and the names of its first calls.
 fn run_json(trajectory: &Trajectory) -> Map<String, Value> {
     let mut line = Map::new();
     let mut put = |key: &str, value: Value| line.insert(key.to_owned(), value);
@@ -144,7 +145,7 @@ pub fn human(evaluation: &Evaluation, look: Look) -> String {
     human_line(&json(evaluation), look)
 }
 
-/// Like [`human`], for a line that came from a sidecar. Leaves out missing fields.
+/// Like [`human`], for a line that a sidecar sent. Omits missing fields.
 pub fn human_line(line: &Map<String, Value>, look: Look) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -153,7 +154,8 @@ pub fn human_line(line: &Map<String, Value>, look: Look) -> String {
     wrapped(&out, look.width).into_owned()
 }
 
-/// The verdict alone, below its run: with `scope: agent`, it says which agent's calls were judged.
+/// Renders the verdict alone, to print below its run. With `scope: agent` the text names the agent
+/// whose calls were judged.
 pub(crate) fn human_verdict(evaluation: &Evaluation, look: Look) -> String {
     let line = json(evaluation);
     let mut out = String::new();
@@ -168,7 +170,7 @@ pub(crate) fn human_verdict(evaluation: &Evaluation, look: Look) -> String {
     wrapped(&out, look.width).into_owned()
 }
 
-/// The run that some verdicts are about, and where it was read from.
+/// Renders the run of some verdicts, and the place where the run was read from.
 pub(crate) fn human_run(trajectory: &Trajectory, place: Option<&str>, look: Look) -> String {
     let mut out = String::new();
     let line = run_json(trajectory);
@@ -226,7 +228,7 @@ fn write_verdict(
         write!(out, "  revision {revision}")?;
     }
     out.push('\n');
-    // One line: a line break can only come from a name, and must not look like a line of ours.
+    // Write one line: a line break can only come from a name, and must not imitate a line of ours.
     let explanation = text("explanation");
     if !explanation.is_empty() {
         writeln!(out, "{indent}      {}", Clean(explanation))?;
@@ -262,7 +264,7 @@ fn write_run(
     write_facts(out, line, indent)?;
     write!(out, "{indent}")?;
     write_run_head(out, line, None)?;
-    // The colour ends with the line, not after it.
+    // End the colour before the line break.
     out.pop();
     writeln!(out, "{dim:#}")
 }
@@ -283,7 +285,7 @@ fn write_run_head(out: &mut String, line: &Map<String, Value>, place: Option<&st
 
 /// `2026-11-21T20:12:37Z · invoke_agent checkout · session s-1 · case refund-7`
 fn write_facts(out: &mut String, line: &Map<String, Value>, indent: &str) -> fmt::Result {
-    // People need no fractions of a second.
+    // Drop fractions of a second.
     let time = text_of(line, "time").split_once('.');
     let time = time.map_or_else(
         || text_of(line, "time").to_owned(),

@@ -1,14 +1,13 @@
 //! Counts evaluations with the instruments of docs/design.md#how-scores-leave, and encodes them for
 //! OTLP.
 //!
-//! The counting is opentelemetry_sdk's. Each series is bound once and then costs an atomic
-//! addition, and we collect the readers ourselves: there is no second clock and no second export
-//! path.
+//! opentelemetry_sdk counts. Each series is bound once and then costs an atomic addition. This file
+//! collects the readers itself, so there is no second clock and no second export path.
 //!
-//! Series of all verdicts begin at 0 when a criterion, service and agent are first seen together:
-//! a series that is born at 1 has no increase, so the first failure would be invisible. The SDK
-//! gives all series of an instrument one start time. We write the time at which each of them began
-//! over it, so that a backend can put the zero where the first collection already finds a one.
+//! Series of all verdicts begin at 0 when a criterion, service and agent are first seen together: a
+//! series that begins at 1 has no increase, so backends would not see the first failure. The SDK
+//! gives all series of an instrument one start time. We overwrite it with each series' own start
+//! time, so that a backend sees the increase from 0 to 1 in the first collection.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -43,15 +42,15 @@ const SCORE: &str = "spanscore.evaluation.score";
 const REVISIONS: &str = "spanscore.evaluation.revisions";
 const TIME_TO_VERDICT: &str = "spanscore.time_to_verdict";
 
-/// Most series of one instrument.
+/// Maximum number of series of one instrument.
 pub(super) const MAX_SERIES: usize = MAX_COMBINATIONS * Verdict::ALL.len();
 
-/// Buckets of the score: nothing, tenths, everything. A bucket's upper bound is inclusive, so 0 and
-/// 1 have meaning of their own.
+/// Buckets of the score: zero, tenths, one. A bucket's upper bound is inclusive, so 0 and 1 have
+/// separate buckets.
 const BOUNDS: [f64; 11] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 
-/// Seconds to a verdict: settling takes 5 by default, a trace without an end 180, and an hour is
-/// the longest a trace stays open.
+/// Buckets of the time to a verdict, in seconds: settling takes 5 by default, a trace without an
+/// end 180, and a trace stays open for an hour at most.
 const DELAY_BOUNDS: [f64; 12] = [
     1.0, 2.5, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 60.0, 180.0, 600.0, 3_600.0,
 ];
@@ -59,11 +58,12 @@ const DELAY_BOUNDS: [f64; 12] = [
 /// Settings of score metrics.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Temporality of what is sent; `/metrics` is always cumulative.
+    /// The temporality over OTLP; `/metrics` is always cumulative.
     pub temporality: Temporality,
-    /// Bounds of the series.
+    /// Limits on the number of series.
     pub limits: SeriesLimits,
-    /// `service.instance.id` of our resource: different for each process, so that replicas add up.
+    /// The `service.instance.id` of the metrics' resource: different for each process, so that the
+    /// sums of replicas add up.
     pub instance_id: String,
 }
 
@@ -74,11 +74,11 @@ pub struct ScoreMetrics {
     revisions: Counter<u64>,
     delay: Histogram<f64>,
     bound: Mutex<BoundSeries>,
-    /// For `/metrics`, always cumulative.
+    /// The reader for `/metrics`, always cumulative.
     scraped: Reader,
-    /// For OTLP: a clone of `scraped`, or a reader of its own for deltas.
+    /// The reader for OTLP: a clone of `scraped`, or a separate reader for deltas.
     sent: Reader,
-    /// Readers hold it weakly.
+    /// Readers have only a weak reference to the provider.
     _provider: SdkMeterProvider,
 }
 
@@ -86,9 +86,9 @@ pub struct ScoreMetrics {
 #[derive(Debug)]
 struct BoundSeries {
     series: SeriesTable<BoundInstruments>,
-    /// By completeness, a handful.
+    /// Instruments by completeness, of which there are few.
     delays: BTreeMap<&'static str, BoundDelay>,
-    /// Time of the first evaluation. Revisions count from then on.
+    /// Time of the first evaluation; revisions count from that time on.
     first_unix_nanos: Option<u64>,
 }
 
@@ -96,14 +96,14 @@ struct BoundSeries {
 #[derive(Debug)]
 struct BoundInstruments {
     began_unix_nanos: u64,
-    /// In the order of [`Verdict::ALL`].
+    /// Instruments in the order of [`Verdict::ALL`].
     verdicts: [BoundVerdict; Verdict::ALL.len()],
 }
 
 #[derive(Debug)]
 struct BoundVerdict {
     counter: BoundCounter<u64>,
-    /// Only for verdicts that have a value: a histogram must not appear for the others.
+    /// `None` for verdicts without a value: the histogram must not appear for them.
     scores: Option<BoundHistogram<f64>>,
 }
 
@@ -114,7 +114,7 @@ struct BoundDelay {
 }
 
 impl ScoreMetrics {
-    /// Instruments that have counted nothing; their start time is now.
+    /// Creates instruments with counts of zero; their start time is the current time.
     pub fn new(settings: Settings) -> Self {
         let scraped = Reader::new(SdkTemporality::Cumulative);
         let sent = match settings.temporality {
@@ -127,7 +127,7 @@ impl ScoreMetrics {
                 KeyValue::new("service.version", SCOPE_VERSION),
                 KeyValue::new("service.instance.id", settings.instance_id),
             ]);
-        // The SDK's own bound is lower than ours.
+        // The default limit of the SDK is lower than ours.
         let bounded = |_: &Instrument| {
             Stream::builder()
                 .with_cardinality_limit(MAX_SERIES)
@@ -181,9 +181,9 @@ impl ScoreMetrics {
         }
     }
 
-    /// Counts an evaluation. A changed evaluation is not counted twice: only the change of its
-    /// label is, in a metric of its own. Says which bound folds names into `_other`, the first time
-    /// it does. `now_unix_nanos` is when it was judged.
+    /// Counts an evaluation that was judged at `now_unix_nanos`. Of a changed evaluation, counts
+    /// only the change of its label, in a separate metric. Returns the limit that folds names into
+    /// `_other`, the first time it does.
     pub fn record(&self, evaluation: &Evaluation, now_unix_nanos: u64) -> Option<Folded> {
         if evaluation.revision > 0 {
             if let Some(previous) = evaluation
@@ -199,8 +199,8 @@ impl ScoreMetrics {
             }
             return None;
         }
-        // The span's clock and ours may differ: a span that seems to be judged before it ended was
-        // judged at once.
+        // The span's clock and ours may differ: a span that seems to be judged before its end
+        // counts as judged at once.
         let delay = now_unix_nanos.saturating_sub(score_time(&evaluation.trajectory)) as f64 / 1e9;
         let completeness = evaluation.trajectory.completeness.as_str();
         let labels = Labels {
@@ -236,21 +236,21 @@ impl ScoreMetrics {
         folded
     }
 
-    /// The encoded `ExportMetricsServiceRequest` of all counts (since the last call, for
-    /// deltas), and how many points it has; `None` if there is none.
+    /// Returns the encoded `ExportMetricsServiceRequest` of all counts (for deltas, of the counts
+    /// since the last call) and its number of points; `None` if there are no points.
     pub fn request(&self) -> Option<(Vec<u8>, usize)> {
         let request = self.collected(&self.sent);
         let n_points = n_points(&request);
         (n_points > 0).then(|| (request.encode_to_vec(), n_points))
     }
 
-    /// Everything counted since the start of the process, for `/metrics`.
+    /// Returns all counts since the start of the process, for `/metrics`.
     pub fn collect(&self) -> ExportMetricsServiceRequest {
         self.collected(&self.scraped)
     }
 
     fn collected(&self, reader: &Reader) -> ExportMetricsServiceRequest {
-        // Nothing begins in between, or it would have the SDK's start time this once.
+        // Under the lock: a series that began in between would have the SDK's start time.
         let bound = self.bound.lock();
         let mut request = ExportMetricsServiceRequest::from(&reader.collect());
         for resource in &mut request.resource_metrics {
@@ -267,7 +267,7 @@ impl ScoreMetrics {
 
     fn bind(&self, labels: Labels<'_>, now_unix_nanos: u64) -> BoundInstruments {
         let verdicts = Verdict::ALL.map(|verdict| {
-            // In the order of their keys, which spares the SDK a second entry per series.
+            // Keys must be sorted; otherwise the SDK keeps a second entry per series.
             let mut attributes = vec![
                 KeyValue::new("agent", labels.agent.to_owned()),
                 KeyValue::new("criterion", labels.criterion.to_owned()),
@@ -292,8 +292,7 @@ impl ScoreMetrics {
 }
 
 impl BoundSeries {
-    /// Says of each point when its series began. Deltas begin with the last collection, which the
-    /// SDK knows.
+    /// Sets the start time of each point. Deltas start at the last collection, as the SDK reports.
     fn write_start_times(&self, metric: &mut Metric) {
         let name = metric.name.as_str();
         let cumulative = AggregationTemporality::Cumulative as i32;
@@ -309,7 +308,7 @@ impl BoundSeries {
                 let is_cumulative = histogram.aggregation_temporality == cumulative;
                 for point in &mut histogram.data_points {
                     if point.count == 0 {
-                        // The SDK says infinite.
+                        // The SDK reports infinity.
                         (point.min, point.max) = (None, None);
                     }
                     if let Some(began) = self.began(name, &point.attributes)
@@ -375,7 +374,7 @@ fn n_points(request: &ExportMetricsServiceRequest) -> usize {
 
 // === Reader ===
 
-/// A manual reader that the provider and we share.
+/// A manual reader, shared with the provider.
 #[derive(Debug, Clone)]
 struct Reader(Arc<ManualReader>);
 

@@ -1,21 +1,22 @@
-//! Bounds the number of metric series that the labels of evaluations create.
+//! Limits the number of metric series that the labels of evaluations create.
 //!
-//! Agent names come from the agents themselves and can be anything, so names are truncated, and
-//! services and agents beyond a bound share the name `_other`.
+//! Agents choose their names freely, so names are truncated, and services and agents beyond a limit
+//! share the name `_other`.
 
 use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashSet, HashTable};
 use text::truncated;
 
-/// The name of everything beyond a bound.
+/// The name of all services and agents beyond a limit.
 pub(super) const OTHER: &str = "_other";
-/// Longest name in a label, in characters.
+/// Maximum length of a name in a label, in characters.
 const MAX_NAME_LENGTH: usize = 64;
-/// Most combinations of labels, folded ones included. Each has a series for every verdict.
+/// Maximum number of label combinations, including folded ones. Each has a series for every
+/// verdict.
 pub(super) const MAX_COMBINATIONS: usize = 1_000;
-/// The last combinations are kept for names that are already folded: first service and agent, then
-/// also the criterion. The latter have only evaluators left to differ in, so 32 are enough.
+/// Combinations that are reserved for folded names: first service and agent are folded, then the
+/// criterion too. With a folded criterion only the evaluator differs, so 32 are enough for these.
 const KEPT_FOR_CRITERIA: usize = 218;
 const KEPT_FOR_REST: usize = 32;
 
@@ -26,31 +27,31 @@ pub(super) struct Labels<'a> {
     pub(super) evaluator: &'a str,
     pub(super) service: &'a str,
     pub(super) agent: &'a str,
-    /// Empty if the criterion has none.
+    /// The severity; empty if the criterion has none.
     pub(super) severity: &'a str,
 }
 
-/// Most series.
+/// Maximum numbers of series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeriesLimits {
-    /// Most services with a name of their own.
+    /// Maximum number of services with a separate series.
     pub max_services: usize,
-    /// Most agents with a name of their own.
+    /// Maximum number of agents with a separate series.
     pub max_agents: usize,
 }
 
-/// A bound that was exceeded for the first time.
+/// A limit that was exceeded for the first time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Folded {
     /// A service beyond `scores.metrics.max_services`.
     Services,
     /// An agent beyond `scores.metrics.max_agents`.
     Agents,
-    /// A combination beyond the most that there may be.
+    /// A combination beyond [`MAX_COMBINATIONS`].
     Series,
 }
 
-/// All combinations, each with a value of the caller.
+/// All combinations, each with a value of type `T`.
 #[derive(Debug)]
 pub(super) struct SeriesTable<T> {
     limits: SeriesLimits,
@@ -58,7 +59,7 @@ pub(super) struct SeriesTable<T> {
     services: HashSet<Box<str>>,
     agents: HashSet<Box<str>>,
     series: HashTable<Series<T>>,
-    /// A warning for each bound was given.
+    /// Limits whose excess was reported.
     warned: [bool; 3],
 }
 
@@ -96,8 +97,8 @@ impl<T> SeriesTable<T> {
         }
     }
 
-    /// The value of these labels, made from the labels after folding if they are new; and
-    /// the bound that was exceeded, the first time it is.
+    /// Returns the value of these labels, created from the folded labels if they are new, and the
+    /// exceeded limit, the first time it is exceeded.
     pub(super) fn get(
         &mut self,
         labels: Labels<'_>,
@@ -163,7 +164,7 @@ impl<T> SeriesTable<T> {
         (&mut entry.into_mut().kept, first)
     }
 
-    /// The value of labels that were folded before.
+    /// Returns the value of labels that are already folded.
     pub(super) fn find(&self, labels: Labels<'_>) -> Option<&T> {
         let hash = self.hasher.hash_one(labels);
         let found = self.series.find(hash, |series| series.labels() == labels);
@@ -171,7 +172,8 @@ impl<T> SeriesTable<T> {
     }
 }
 
-/// The name, if it is or becomes one of the first `max`. An absent name counts like any other.
+/// Returns the name if it is, or becomes, one of the first `max`. An absent name counts like any
+/// other.
 fn bounded<'a>(names: &mut HashSet<Box<str>>, name: &'a str, max: usize) -> Option<&'a str> {
     if names.contains(name) {
         return Some(name);

@@ -1,8 +1,8 @@
 //! Encodes an evaluation as an OTLP span that dashboards show as a score.
 //!
-//! The attributes are those of docs/design.md#how-scores-leave: the GenAI evaluation attributes,
-//! the marks by which Phoenix, MLflow and Langfuse show a span as an evaluator, and our own.
-//! Argument and result values are left out unless `explain.values` asks for them.
+//! docs/design.md#how-scores-leave lists the attributes: the GenAI evaluation attributes, the
+//! attributes by which Phoenix, MLflow and Langfuse show a span as an evaluator, and our own.
+//! Arguments and results are omitted unless `explain.values` is set.
 
 use judge::evaluate::{Evaluation, Explain, Previous, Verdict};
 use judge::extract::{CASE_ID, Payload, Subject, ToolCall, Trajectory};
@@ -15,14 +15,15 @@ use text::{hex, truncated};
 use super::score_wire::{Attributes, ScoreBatch, json_text};
 use crate::config::{OnRevision, StatusOnFail};
 
-/// Most links to offending calls on one span: the limit that OpenTelemetry's SDKs have by default.
+/// Maximum number of links to offending calls on one span: the default limit of OpenTelemetry's
+/// SDKs.
 const MAX_LINKS: usize = 128;
-/// Most bytes of `input.value` and of `output.value`, so that a batch stays far below the 4 MiB a
-/// gRPC peer takes by default.
+/// Maximum bytes of `input.value` and of `output.value`, so that a batch stays far below 4 MiB, the
+/// default limit of gRPC peers.
 const MAX_VALUE_SIZE: usize = 32 << 10;
-/// The duration of a score span in nanoseconds, long enough to be drawn. It ends with the judged
-/// span, its parent, and does not start before it: to Jaeger, a child that reaches outside its
-/// parent is clock skew, which it warns of and mends by moving the child.
+/// The duration of a score span in nanoseconds, long enough to be drawn. A score span ends with its
+/// parent, the judged span, and does not start before it: Jaeger treats a child that exceeds its
+/// parent as clock skew, warns and moves the child.
 const DURATION_NANOS: u64 = 1_000;
 
 /// Settings of score spans.
@@ -30,16 +31,16 @@ const DURATION_NANOS: u64 = 1_000;
 pub struct Settings {
     /// Attributes of the evaluated span to copy.
     pub copy_attributes: Vec<String>,
-    /// The span that reports a changed evaluation.
+    /// The kind of span for a changed evaluation.
     pub on_revision: OnRevision,
     /// Status of a failed evaluation's span.
     pub status_on_fail: StatusOnFail,
-    /// Share of the passes that become spans, 0 to 1.
+    /// Share of the passes that become spans, from 0 to 1.
     pub sample_pass: f64,
 }
 
-/// The encoded `ExportTraceServiceRequest` of these evaluations; `None` if none of them becomes
-/// a span.
+/// Encodes these evaluations as an `ExportTraceServiceRequest`; returns `None` if no evaluation
+/// becomes a span.
 pub fn request(
     evaluations: &[Evaluation],
     settings: &Settings,
@@ -59,8 +60,8 @@ pub(super) fn push(
     settings: &Settings,
     explain: &Explain,
 ) {
-    // Trajectories made of log records have no span to be a child of: they are reported as event
-    // and metric.
+    // Trajectories made of log records have no span that could be the parent: they are reported as
+    // event and metric.
     let Some(subject) = &evaluation.trajectory.subject else {
         return;
     };
@@ -72,9 +73,9 @@ pub(super) fn push(
     });
 }
 
-/// The id of a score span: the first 8 bytes of SHA-256(trace id ‖ evaluated span id ‖ criterion
-/// name ‖ the revision as 4 bytes, big-endian, unless it is 0). All versions and replicas
-/// agree on it, so that a score sent twice is one score.
+/// Returns the id of a score span: the first 8 bytes of SHA-256(trace id ‖ evaluated span id ‖
+/// criterion name ‖ the revision as 4 bytes, big-endian, unless it is 0). All versions and replicas
+/// compute the same id, so a score that is sent twice is one score.
 pub fn score_span_id(
     trace_id: TraceId,
     evaluated: SpanId,
@@ -93,9 +94,9 @@ pub fn score_span_id(
         .expect("a SHA-256 digest is not all zero")
 }
 
-/// The name under which a backend keeps a score, whatever its revision: the first 16 bytes of the
-/// same digest for revision 0, in hex. Longer than a span's id, since it has to be unique among all
-/// traces.
+/// Returns the key under which a backend stores a score, equal for all revisions: the first 16
+/// bytes of the digest for revision 0, in hex. The key is longer than a span id because it must be
+/// unique among all traces.
 pub(super) fn score_key(trace_id: TraceId, evaluated: SpanId, criterion: &str) -> String {
     let digest = score_hash(trace_id, evaluated, criterion).finalize();
     hex(&digest[..16])
@@ -109,7 +110,8 @@ fn score_hash(trace_id: TraceId, evaluated: SpanId, criterion: &str) -> Sha256 {
     hash
 }
 
-/// Time of a score in Unix nanoseconds: the evaluated span's end, else the latest end in the trace.
+/// Returns the time of a score in Unix nanoseconds: the evaluated span's end, else the latest end
+/// in the trace.
 pub(super) fn score_time(trajectory: &Trajectory) -> u64 {
     let end = trajectory
         .subject
@@ -118,7 +120,7 @@ pub(super) fn score_time(trajectory: &Trajectory) -> u64 {
     if end == 0 { trajectory.latest_end_unix_nanos } else { end }
 }
 
-/// The `gen_ai.evaluation.*` attributes and `error.type`, which span and event share.
+/// Writes the `gen_ai.evaluation.*` attributes and `error.type`, which span and event share.
 pub(super) fn evaluation_attributes(attributes: &mut Attributes<'_>, evaluation: &Evaluation) {
     attributes.text("gen_ai.evaluation.name", evaluation.criterion.name());
     if let Some(value) = evaluation.value {
@@ -131,8 +133,8 @@ pub(super) fn evaluation_attributes(attributes: &mut Attributes<'_>, evaluation:
     }
 }
 
-/// The copied attributes. If the evaluated span names its agent or session under other keys, the
-/// extracted name is used, since dashboards group runs by exactly these keys.
+/// Writes the copied attributes. If the evaluated span names its agent or session under other keys,
+/// writes the extracted name, because dashboards group runs by exactly these keys.
 pub(super) fn copied_attributes(
     attributes: &mut Attributes<'_>,
     trajectory: &Trajectory,
@@ -157,9 +159,9 @@ pub(super) fn copied_attributes(
     }
 }
 
-/// Every fail, error and missing judgement becomes a span, and a share of the passes: those of one
-/// set of traces, for every criterion and on every replica. A pass that replaces another verdict is
-/// always sent, or dashboards would keep showing that verdict.
+/// Returns true if the evaluation becomes a span: every fail, error and missing judgement, and a
+/// share of the passes, chosen by trace so that all criteria and replicas agree. A pass that
+/// replaces another verdict is always sent; otherwise dashboards would still show that verdict.
 fn is_wanted(evaluation: &Evaluation, settings: &Settings) -> bool {
     if evaluation.revision > 0 {
         match settings.on_revision {
@@ -177,7 +179,7 @@ fn is_wanted(evaluation: &Evaluation, settings: &Settings) -> bool {
         || share(evaluation.trajectory.trace_id) < settings.sample_pass
 }
 
-/// A number between 0 and 1 for a trace, by a hash of its id: ids need not be random.
+/// Returns a number from 0 to 1 for a trace, by a hash of its id, because ids need not be random.
 fn share(trace_id: TraceId) -> f64 {
     let digest = Sha256::digest(trace_id.as_bytes());
     let head = digest
@@ -187,7 +189,7 @@ fn share(trace_id: TraceId) -> f64 {
     f64::from(head) / (f64::from(u32::MAX) + 1.0)
 }
 
-/// The fields of `opentelemetry.proto.trace.v1.Span`, in the order of their numbers.
+/// Writes the fields of `opentelemetry.proto.trace.v1.Span`, in the order of their numbers.
 fn span(
     out: &mut Vec<u8>,
     evaluation: &Evaluation,
@@ -260,8 +262,8 @@ fn span(
             write::uint(out, status::CODE, 2); // STATUS_CODE_ERROR
         });
     }
-    // The parent is known, and not marked as remote: the score speaks under the agent's resource,
-    // and a remote parent would make backends draw it as an entry into that service.
+    // The flags say that the parent is not remote: the score has the agent's resource, and backends
+    // would draw a span with a remote parent as an entry into that service.
     write::fixed32(out, span::FLAGS, subject.flags & 0xff | Span::HAS_IS_REMOTE);
 }
 
@@ -308,7 +310,7 @@ fn attributes(out: &mut Vec<u8>, evaluation: &Evaluation, settings: &Settings, e
     copied_attributes(&mut attributes, trajectory, &settings.copy_attributes);
 }
 
-/// `opentelemetry.proto.trace.v1.Span.Link`, with the reason for it as an attribute.
+/// Writes an `opentelemetry.proto.trace.v1.Span.Link` with its reason as an attribute.
 fn link(out: &mut Vec<u8>, trace_id: TraceId, span_id: SpanId, reason: &str) {
     write::message(out, span::LINKS, |out| {
         write::bytes(out, link::TRACE_ID, trace_id.as_bytes());
@@ -321,8 +323,8 @@ fn link(out: &mut Vec<u8>, trace_id: TraceId, span_id: SpanId, reason: &str) {
     });
 }
 
-/// The observed calls as JSON: their names, and their arguments and results only if
-/// `explain.values` says so. Too long a list ends with how many calls were left out.
+/// Writes the observed calls as JSON: their names, and with `explain.values` their arguments and
+/// results. A list that is too long ends with the number of omitted calls.
 fn observed(out: &mut Vec<u8>, calls: &[ToolCall], explain: &Explain) {
     let start = out.len();
     out.push(b'[');
@@ -347,7 +349,7 @@ fn observed(out: &mut Vec<u8>, calls: &[ToolCall], explain: &Explain) {
     out.push(b']');
 }
 
-/// One shown value: JSON as it is while it is short and whole, else the beginning of its text.
+/// Writes one value: short, complete JSON unchanged, else the beginning of its text.
 fn value(out: &mut Vec<u8>, key: &str, payload: Option<&Payload>, explain: &Explain) {
     let Some(payload) = payload else { return };
     out.extend_from_slice(b",\"");
@@ -362,7 +364,7 @@ fn value(out: &mut Vec<u8>, key: &str, payload: Option<&Payload>, explain: &Expl
     }
 }
 
-/// The reference evaluator's own justification fields.
+/// Writes the details of the evaluation, if they are not too long.
 fn justification(out: &mut Vec<u8>, details: &serde_json::Value) {
     let start = out.len();
     serde_json::to_writer(&mut *out, details).expect("writing JSON to memory cannot fail");

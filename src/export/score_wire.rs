@@ -1,8 +1,8 @@
 //! Encodes attributes, and batches of items grouped by resource, as OTLP.
 //!
-//! Written by hand, since encoding a score span must cost no more than decoding a few spans:
-//! building the generated structs would mean some sixty allocations for each. The tests read
-//! everything back with prost.
+//! Encoding a score span must cost no more than decoding a few spans, so this file writes the bytes
+//! directly: building the generated structs would mean some sixty allocations for each span. The
+//! tests decode all output with prost.
 
 use std::fmt::Write as _;
 
@@ -13,18 +13,18 @@ use otlp::wire::otlp::{
 use otlp::wire::write::{self, message};
 use otlp::wire::{delimited_fields, fields};
 
-/// The scope name of everything we send; the scan leaves spans with this scope name out of scoring.
+/// The scope name of all score items; the scan excludes spans with this scope name from scoring.
 pub(super) const SCOPE_NAME: &str = "spanscore";
-/// The version beside it.
+/// The scope version.
 pub(super) const SCOPE_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 // === attributes ===
 
 /// A repeated `KeyValue` at one field number.
 pub(super) struct Attributes<'a> {
-    /// Output of the items.
+    /// The output.
     pub(super) out: &'a mut Vec<u8>,
-    /// The number of the field that holds them.
+    /// The number of the field that contains the attributes.
     pub(super) field: u64,
 }
 
@@ -35,7 +35,7 @@ impl Attributes<'_> {
         });
     }
 
-    /// A string value that `write` appends in place; it must append UTF-8.
+    /// Writes a string value that `write` appends in place; `write` must append UTF-8.
     pub(super) fn text_with(&mut self, key: &str, write: impl FnOnce(&mut Vec<u8>)) {
         self.entry(key, |out| message(out, any_value::STRING, write));
     }
@@ -96,15 +96,15 @@ pub(super) fn json_text(out: &mut Vec<u8>, text: &str) {
 
 // === resource ===
 
-/// Appends the content of the resource that scores carry: the evaluated span's own, so that
-/// backends route them to the same project, without the attributes of the SDK and the process that
-/// made it, and with our mark. Works on the encoded bytes, so fields newer than our protos survive.
+/// Appends the resource of scores: the evaluated span's resource, so that backends route scores to
+/// the same project, without attributes of the SDK and the process, and with our mark. Copies
+/// encoded bytes, so fields that our protos do not have survive.
 fn score_resource(out: &mut Vec<u8>, encoded: &[u8]) {
     for field in fields(encoded).flatten() {
         let attribute = field
             .content
             .filter(|_| field.number == resource::ATTRIBUTES);
-        // Where a sender repeats the key, the last one counts, as in protobuf.
+        // If a sender repeats the key, the last entry counts, as in protobuf.
         let key = attribute.and_then(|it| delimited_fields(it, key_value::KEY).last());
         if !key.is_some_and(is_replaced) {
             out.extend_from_slice(field.raw);
@@ -118,7 +118,7 @@ fn score_resource(out: &mut Vec<u8>, encoded: &[u8]) {
     attributes.text("telemetry.distro.version", SCOPE_VERSION);
 }
 
-/// The resource of a trajectory without an evaluated span: all we know is the service.
+/// Returns the resource of a trajectory without an evaluated span: only the service is known.
 pub(super) fn service_resource(service: &str) -> Vec<u8> {
     let mut out = Vec::new();
     if !service.is_empty() {
@@ -179,18 +179,17 @@ impl ScoreBatch {
         self.n_items += 1;
     }
 
-    /// Number of items.
     pub(crate) fn n_items(&self) -> usize {
         self.n_items
     }
 
-    /// Bytes it holds on to, which is about the size of the request.
+    /// Returns the bytes of the batch, which is about the size of the request.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    /// The encoded export request, groups in the order in which their first item came; the batch is
-    /// empty afterwards.
+    /// Returns the encoded export request and empties the batch. Groups are in the order of their
+    /// first items.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.size + 64 * self.groups.len());
         for group in self.groups.drain(..) {

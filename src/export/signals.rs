@@ -1,4 +1,4 @@
-//! The table of signals that carry each evaluation as an item of its own, in batches.
+//! The signals that send each evaluation as a separate item, in batches.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -15,10 +15,10 @@ use crate::config::{self, Bound, Shape};
 use crate::sync::Mutex;
 use crate::transport::CompletionGuard;
 
-/// Appends an evaluation to a batch, at a time in Unix nanoseconds.
+/// A function that appends an evaluation to a batch, at a time in Unix nanoseconds.
 type Encode = Box<dyn Fn(&mut ScoreBatch, &Evaluation, &Explain, u64) + Send + Sync>;
 
-/// The table: how a shape encodes an evaluation. `None` for metrics, which are counted instead.
+/// Returns the encoder of a shape; `None` for metrics, which are counted instead.
 pub(super) fn encoder(shape: Shape, scores: &config::Scores) -> Option<Encode> {
     match shape {
         Shape::Span => {
@@ -40,14 +40,14 @@ pub(super) fn encoder(shape: Shape, scores: &config::Scores) -> Option<Encode> {
     }
 }
 
-/// A batch is sent when it has grown to this many bytes: gRPC peers take 4 MiB by default.
+/// Size in bytes at which a batch is sent: the default limit of gRPC peers is 4 MiB.
 const MAX_BATCH_SIZE: usize = 2 << 20;
 
 /// Limits at which a batch is sent.
 #[derive(Debug, Clone)]
 pub(super) struct BatchLimits {
     pub(super) max_evaluations: usize,
-    /// A batch must leave room for others in its queue.
+    /// A quarter of the queue: the queue must have space for other batches.
     pub(super) quarter_of_queue: Bound,
 }
 
@@ -57,7 +57,7 @@ impl BatchLimits {
     }
 }
 
-/// One signal: its open batch, and the queue of its full ones.
+/// One signal: its open batch, and the queue of its full batches.
 pub(super) struct BatchedSignal {
     pub(super) shape: Shape,
     pub(super) encode: Encode,
@@ -66,7 +66,7 @@ pub(super) struct BatchedSignal {
     pub(super) open: Mutex<OpenBatch>,
 }
 
-/// The batch that is being filled, and the guard for those who wait for its delivery.
+/// The open batch, and the guard for code that waits for its delivery.
 #[derive(Debug, Default)]
 pub(super) struct OpenBatch {
     batch: ScoreBatch,
@@ -76,14 +76,14 @@ pub(super) struct OpenBatch {
 /// The result of adding evaluations to a signal.
 #[derive(Debug)]
 pub(super) struct AddedScores {
-    /// A batch was empty before and now waits to be sent.
+    /// True if the batch was empty and now has scores.
     pub(super) has_opened: bool,
-    /// For each evaluation the guard of its batch, if it is in one and backends wait for it.
+    /// For each evaluation the guard of its batch, if it is in a batch and backends wait for it.
     pub(super) guards: Vec<Option<Weak<BatchGuard>>>,
 }
 
 impl BatchedSignal {
-    /// Adds evaluations to the open batch and sends every batch that is full.
+    /// Adds evaluations to the open batch and sends every full batch.
     pub(super) fn add(
         &self,
         evaluations: &[Evaluation],
@@ -115,7 +115,7 @@ impl BatchedSignal {
         }
     }
 
-    /// Sends the open batch, unless it is empty. It holds the open group of `leaving`.
+    /// Sends the open batch, unless it is empty. The request has a guard of `leaving`'s open group.
     pub(super) fn flush(&self, leaving: Option<&Leaving>) {
         let mut open = self.open.lock();
         if open.batch.n_items() > 0 {

@@ -1,8 +1,9 @@
-//! Streams evaluations, as lines, to everyone who listens.
+//! Streams evaluations, as lines, to all listeners.
 //!
-//! Scoring never waits for a listener: each has a bounded queue of its own, which drops its oldest
-//! lines and counts them. Without listeners only a limited number of lines a second is rendered,
-//! for later listeners that ask for recent ones: rendering a line can cost more than a judgement.
+//! Scoring never waits for a listener: each listener has a separate bounded queue, which drops and
+//! counts its oldest lines. Without listeners only a limited number of lines per second is
+//! rendered, for later listeners that request recent lines: rendering a line can cost more than a
+//! judgement.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard};
@@ -16,14 +17,14 @@ use super::score_line;
 use crate::sync::Mutex;
 use crate::telemetry::{ListenerBehind, Telemetry};
 
-/// Most listeners at once.
+/// Maximum number of listeners.
 pub(super) const MAX_LISTENERS: usize = 8;
-/// Most bytes that wait for one listener: about 400 lines.
+/// Maximum bytes in the queue of one listener: about 400 lines.
 pub(super) const MAX_QUEUED_BYTES: usize = 256 << 10;
-/// Most recent lines that are kept, and most bytes of them.
+/// Maximum number of recent lines that are stored, and of their bytes.
 pub(super) const MAX_RECENT: usize = 256;
 const MAX_RECENT_SIZE: usize = 256 << 10;
-/// Most lines a second that are rendered only to be kept.
+/// Maximum number of lines per second that are rendered without a listener.
 const MAX_RECENT_A_SECOND: usize = 100;
 
 /// Selects evaluations: each non-empty list must match, and a list matches if any of its entries
@@ -36,17 +37,17 @@ pub(super) struct ScoreFilter {
     pub(super) agent: Vec<String>,
 }
 
-/// Hands evaluations to listeners.
+/// Distributes evaluations to listeners.
 #[derive(Debug)]
 pub(super) struct ScoreStream {
     state: Mutex<State>,
     telemetry: Arc<Telemetry>,
 }
 
-/// The reason why a listener is not added.
+/// The reason why a listener was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NotHeard {
-    /// There are [`MAX_LISTENERS`] already.
+    /// There are already [`MAX_LISTENERS`].
     Full,
     /// The stream has ended.
     Ended,
@@ -65,7 +66,7 @@ struct ListenerQueue {
     waiting: Mutex<Waiting>,
 }
 
-/// The lines that wait for one listener.
+/// The queued lines of one listener.
 #[derive(Debug, Default)]
 struct Waiting {
     lines: Lines<Bytes>,
@@ -73,7 +74,7 @@ struct Waiting {
     waker: Option<Waker>,
 }
 
-/// A listener's end of the stream. Dropping it ends the subscription.
+/// A listener's end of the stream. Dropping the listener ends the subscription.
 #[derive(Debug)]
 pub(super) struct ScoreListener {
     stream: Arc<ScoreStream>,
@@ -83,13 +84,13 @@ pub(super) struct ScoreListener {
 /// The next item of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NextLine {
-    /// This many lines were dropped here.
+    /// The number of lines that were dropped at this position.
     Lost(u64),
-    /// A line, without a line end.
+    /// A line, without a line break.
     Line(Bytes),
-    /// Nothing yet.
+    /// The queue is empty.
     Later,
-    /// Nothing more.
+    /// The stream has ended.
     End,
 }
 
@@ -103,7 +104,7 @@ impl ScoreStream {
         }
     }
 
-    /// Hands evaluations to every listener that wants them. Never waits.
+    /// Enqueues evaluations for every listener whose filter matches. Never waits.
     pub(super) fn push(&self, evaluations: &[Evaluation], now_unix_nanos: u64) {
         let mut state = self.state();
         let State {
@@ -141,8 +142,8 @@ impl ScoreStream {
         }
     }
 
-    /// Adds a listener, which first receives the last `n_last` recent lines that it wants. Once the
-    /// stream has ended, there are no others.
+    /// Adds a listener, which first receives the last `n_last` recent lines that match its filter.
+    /// After the end of the stream it receives only these lines.
     pub(super) fn listen(
         self: &Arc<Self>,
         filter: ScoreFilter,
@@ -170,8 +171,8 @@ impl ScoreStream {
             .iter()
             .enumerate()
         {
-            // The listener might have wanted the lines dropped in between, but did not ask for
-            // those before the first.
+            // The dropped lines between two recent lines may have matched the filter; lines before
+            // the first one were not requested.
             waiting.lines.lose(if at > 0 { *n_lost } else { 0 });
             waiting.lines.push(line.text.clone());
         }
@@ -187,7 +188,7 @@ impl ScoreStream {
         })
     }
 
-    /// Ends the stream: listeners receive the waiting lines and then the end.
+    /// Ends the stream: listeners receive the queued lines and then the end.
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.is_closed = true;
@@ -206,7 +207,7 @@ impl ScoreStream {
 // === impl ScoreListener ===
 
 impl ScoreListener {
-    /// The next item. After [`NextLine::Later`] the waker is called when there is one.
+    /// Returns the next item. After [`NextLine::Later`] the waker is called when there is an item.
     pub(super) fn next(&self, waker: &Waker) -> NextLine {
         let mut waiting = self.listener.waiting();
         match waiting.lines.next() {
@@ -230,7 +231,7 @@ impl Drop for ScoreListener {
 }
 
 impl ListenerQueue {
-    /// Queues a line; returns how many older lines were dropped for it.
+    /// Enqueues a line; returns the number of older lines that were dropped.
     fn push(&self, text: Bytes) -> u64 {
         let mut waiting = self.waiting();
         waiting.lines.push(text);
@@ -258,7 +259,7 @@ impl Waiting {
 #[derive(Debug, Default)]
 struct Recent {
     lines: Lines<RecentLine>,
-    /// The current second, and how many lines were rendered in it.
+    /// The current second, and the number of lines rendered in it.
     second: u64,
     n_in_second: usize,
 }
@@ -346,7 +347,7 @@ impl ScoreFilter {
 struct Lines<L> {
     queue: VecDeque<(u64, L)>,
     n_bytes: usize,
-    /// Lines dropped after the last one.
+    /// Number of lines that were dropped after the last one.
     n_lost: u64,
 }
 
@@ -371,8 +372,8 @@ impl<L: Sized + HasSize> Lines<L> {
         self.n_lost += n;
     }
 
-    /// Drops the oldest lines until the bounds hold and returns how many. Also drops a line that
-    /// exceeds the bound by itself.
+    /// Drops the oldest lines until the queue is within its limits, and returns their number. Also
+    /// drops a line that exceeds the limit alone.
     fn shrink(&mut self, max_lines: usize, max_bytes: usize) -> u64 {
         let mut n_dropped = 0;
         while self.queue.len() > max_lines || self.n_bytes > max_bytes {
@@ -409,7 +410,6 @@ impl Lines<Bytes> {
     }
 }
 
-/// The size of a line in bytes.
 trait HasSize {
     fn size(&self) -> usize;
 }

@@ -25,16 +25,16 @@ use super::stream::{
     MAX_LISTENERS, MAX_RECENT, NextLine, NotHeard, ScoreFilter, ScoreListener, ScoreStream,
 };
 
-/// An empty line follows this much silence; without it neither side would notice that the other is
-/// gone.
+/// Time of silence after which an empty line is sent; without it neither side would notice that the
+/// connection is dead.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// Lines are joined into frames of about this size.
+/// Size of the frames into which lines are joined, in bytes.
 const FRAME_SIZE: usize = 16 << 10;
-/// Longest value, and most values: matching a glob takes pattern × text at worst.
+/// Maximum length and maximum number of values: matching a glob takes pattern × text in the worst
+/// case.
 const MAX_VALUE: usize = 256;
 const MAX_VALUES: usize = 16;
 
-/// The route.
 pub(super) fn routes(stream: Arc<ScoreStream>) -> Router {
     Router::new()
         .route("/v1/scores", get(scores))
@@ -149,7 +149,7 @@ fn label(word: &str) -> Result<Verdict, String> {
         .ok_or_else(|| "`label` is one of `pass`, `fail`, `not_evaluated`, `error`".to_owned())
 }
 
-/// `+` and `%20` are spaces.
+/// Decodes a percent-encoded text; `+` and `%20` are spaces.
 fn decoded(text: &str) -> Option<String> {
     let text = text.replace('+', " ");
     percent_decode_str(&text).decode_utf8().ok().map(Into::into)

@@ -1,5 +1,5 @@
-//! The table of backends that scores can be written to through their own APIs: a row in each
-//! function, for a file `writer_*` beside it.
+//! The table of backends whose own APIs can receive scores: a row in each function, and a file
+//! `writer_*` for each backend.
 
 use judge::evaluate::Evaluation;
 use serde_json::Value;
@@ -8,10 +8,10 @@ use super::writer_score::{self, BackendScore, WriterRequest, WriterTarget};
 use super::{writer_datadog, writer_langfuse, writer_mlflow, writer_phoenix};
 use crate::config::Writer;
 
-/// Most scores in one request; a trace with more takes several.
+/// Maximum number of scores in one request; a trace with more scores takes several requests.
 const MAX_SCORES: usize = 100;
 
-/// The name of a backend's queue, and the `shape` label of its metrics.
+/// Returns the name of a backend's queue, which is also the `shape` label of its metrics.
 pub(super) fn queue_name(writer: &Writer) -> &'static str {
     match writer {
         Writer::Phoenix(_) => "writer_phoenix",
@@ -21,7 +21,7 @@ pub(super) fn queue_name(writer: &Writer) -> &'static str {
     }
 }
 
-/// The requests that write these evaluations of one trace.
+/// Returns the requests that write these evaluations of one trace.
 pub(super) fn requests(
     writer: &Writer,
     evaluations: &[&Evaluation],

@@ -1,9 +1,9 @@
 //! Writes the scores of a trace as external evaluations of Datadog's Agent Observability.
 //!
-//! `POST /api/intake/llm-obs/v2/eval-metric`. For spans that came over OpenTelemetry, Datadog asks
-//! for the tag `source:otel` and for ids as decimal numbers; labels are ASCII letters, digits and
-//! underscores, begin with a letter and have at most 200 characters. It documents no key by which
-//! an evaluation is overwritten: readers take the latest of a span and label.
+//! `POST /api/intake/llm-obs/v2/eval-metric`. For spans that arrived over OpenTelemetry, Datadog
+//! requires the tag `source:otel` and decimal ids; labels are ASCII letters, digits and
+//! underscores, begin with a letter and have at most 200 characters. Datadog documents no key that
+//! would overwrite an evaluation: readers use the latest one of a span and label.
 
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::writer_score::{BackendScore, WriterTarget, post};
 
 pub(super) fn request(score: &BackendScore<'_>) -> (Vec<WriterTarget>, Value) {
-    // A score without a number is a category, or averages would count it as zero.
+    // A score without a number must be a category; otherwise averages would count it as zero.
     let (value, data_type) = match score.value {
         Some(value) => (json!(value), "NUMERIC"),
         None => (json!(score.label), "CATEGORICAL"),

@@ -1,8 +1,8 @@
 //! Writes a score as an assessment of MLflow.
 //!
-//! An assessment keeps the id that its creator gives it, so it is updated under ours (`PATCH`), or
-//! created (`POST`) if there is none; if both answer 404, MLflow does not know the trace yet.
-//! MLflow names a trace that came over OTLP `tr-` and its id.
+//! An assessment keeps the id that its creator chooses, so it is updated under our id (`PATCH`), or
+//! created (`POST`) if MLflow has none; if both answer 404, MLflow does not have the trace yet.
+//! MLflow names a trace that arrived over OTLP `tr-` and its id.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ pub(super) fn request(score: &BackendScore<'_>, now_unix_nanos: u64) -> (Vec<Wri
     let assessments = format!("/api/3.0/mlflow/traces/{trace_id}/assessments");
     let feedback = match score.value {
         Some(value) => json!({ "value": value }),
-        // An assessment without a value has the reason instead.
+        // An assessment without a value has an error instead.
         None => {
             json!({ "error": { "error_code": score.label, "error_message": score.explanation } })
         }
@@ -27,7 +27,6 @@ pub(super) fn request(score: &BackendScore<'_>, now_unix_nanos: u64) -> (Vec<Wri
             .map_or_else(|| value.to_string(), str::to_owned);
         (format!("spanscore.{key}"), json!(text))
     });
-    // Whole seconds are enough here.
     let now = rfc3339(now_unix_nanos / 1_000_000_000 * 1_000_000_000);
     let body = json!({
         "assessment": {

@@ -1,8 +1,8 @@
 //! Writes the scores of a trace as span annotations of Arize Phoenix.
 //!
 //! `POST /v1/span_annotations`: an annotation overwrites an earlier one with equal span, name and
-//! identifier. With `sync=true` Phoenix looks the spans up before it answers, and one that it does
-//! not know yet is a 404; without, it answers 200 and forgets the annotation.
+//! identifier. With `sync=true` Phoenix first looks the spans up, and answers 404 if a span is
+//! missing; without `sync`, it answers 200 and discards the annotation.
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,8 @@ pub(super) fn request(scores: &[BackendScore<'_>]) -> (WriterTarget, Value) {
     )
 }
 
-/// Phoenix keeps the name `note` for its own notes, and refuses the whole request.
+/// Returns the name of an annotation. Phoenix reserves `note` for its own notes, and would reject
+/// the whole request.
 fn name(criterion: &str) -> &str {
     if criterion == "note" { "note_" } else { criterion }
 }

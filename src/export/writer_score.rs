@@ -1,7 +1,8 @@
-//! An evaluation as a backend's own score API takes it: key, label, explanation, metadata.
+//! An evaluation in the form that backends' score APIs share: key, label, explanation, metadata.
 //!
-//! No backend makes a score of a score span by itself. A score is written under a key of its own,
-//! equal over retries, replicas and revisions, so that every later write overwrites it.
+//! No backend turns a score span into a score by itself. A score is written under a separate key,
+//! equal over retries, replicas and revisions, so that every later write overwrites the earlier
+//! ones.
 
 use judge::evaluate::Evaluation;
 use judge::extract::Trajectory;
@@ -10,49 +11,47 @@ use serde_json::{Map, Value, json};
 
 use super::score_span::score_key;
 
-/// One request: its body goes to the first target that does not answer 404.
+/// One request: the body is sent to each target in turn until one does not answer 404.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WriterRequest {
     pub(super) targets: Vec<WriterTarget>,
-    /// JSON.
+    /// The body as JSON.
     pub(super) body: String,
-    /// Number of evaluations in it.
     pub(super) n_evaluations: usize,
 }
 
-/// A method and a path with its query, below the endpoint.
+/// A method and a path with query, below the endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WriterTarget {
     pub(super) method: &'static str,
     pub(super) path: String,
 }
 
-/// One evaluation as a backend stores it.
+/// One evaluation in the form that a backend stores.
 #[derive(Debug, Clone)]
 pub(super) struct BackendScore<'a> {
     pub(super) trace_id: TraceId,
-    /// The evaluated span.
     pub(super) span_id: SpanId,
-    /// The criterion.
+    /// The name of the criterion.
     pub(super) name: &'a str,
-    /// 32 hex digits, equal for every revision.
+    /// 32 hex digits, equal for all revisions.
     pub(super) key: String,
     pub(super) value: Option<f64>,
     pub(super) label: &'a str,
     pub(super) explanation: String,
     pub(super) service: &'a str,
-    /// Short texts and numbers to search by.
+    /// Short texts and numbers for searches.
     pub(super) metadata: Map<String, Value>,
-    /// False for a withdrawn score, which belongs to the evaluation that replaces it.
+    /// False for a withdrawn score; the evaluation that replaces the score is counted instead.
     pub(super) is_counted: bool,
 }
 
 /// The label of a score that a late span moved to another span of its trace.
 const REPLACED: &str = "replaced";
 
-/// The score of an evaluation. If late spans moved the evaluation to another span, also withdraws
-/// the score at the previous one. A trajectory of log records evaluates no span, so there is
-/// nothing that a score could be attached to.
+/// Returns the score of an evaluation. If late spans moved the evaluation to another span, also
+/// withdraws the score at the previous span. A trajectory of log records has no scores, because
+/// there is no span to attach them to.
 pub(super) fn scores(evaluation: &Evaluation) -> Vec<BackendScore<'_>> {
     let Evaluation {
         criterion,
@@ -125,7 +124,7 @@ fn metadata(evaluation: &Evaluation, trajectory: &Trajectory) -> Map<String, Val
     metadata
 }
 
-/// A `POST` to a path below the endpoint.
+/// Returns a `POST` to a path below the endpoint.
 pub(super) fn post(path: impl Into<String>) -> WriterTarget {
     WriterTarget {
         method: "POST",
