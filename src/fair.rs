@@ -1,11 +1,11 @@
-//! Decides who is refused or evicted when something is short, so that a flood costs its own sender
-//! first.
+//! Decides whose bytes or connections are refused or evicted when a budget is full, so that a flood
+//! costs its own sender first.
 //!
-//! 1. **[`FairBudget`]**, for what was acknowledged: a peer may add bytes if it then holds at most
-//!    seven times what is then free.
-//! 2. **[`EvictingBudget`]**, for what nobody was promised: without room, something of the peer
-//!    that holds most is evicted, if that peer would still hold more than the newcomer's. Of its
-//!    own, a peer gives up only what stands still.
+//! 1. **[`FairBudget`]**, for acknowledged requests: a peer may add bytes if its total is then at
+//!    most seven times the free bytes.
+//! 2. **[`EvictingBudget`]**, for connections and requests that were not acknowledged: a newcomer
+//!    without space evicts something of the peer that uses most, if that peer then still uses more
+//!    than the newcomer's peer. A newcomer of the same peer evicts only what is idle.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -22,14 +22,14 @@ use tokio::time::Instant;
 use crate::config::Bound;
 use crate::sync::Mutex;
 
-/// What has not moved for this long is evicted for a newcomer of the same peer.
+/// Idle time after which a thing is evicted for a newcomer of the same peer.
 const STANDS_STILL_AFTER: Duration = Duration::from_secs(1);
 
-/// Bytes that were acknowledged and cannot be taken back.
+/// A budget for acknowledged bytes, which cannot be evicted.
 #[derive(Debug)]
 pub(crate) struct FairBudget {
     max: Bound,
-    /// Bytes that no peer holds.
+    /// Bytes that belong to no peer.
     n_other: AtomicUsize,
     shares: Mutex<FairShares<PeerId>>,
 }
@@ -42,11 +42,11 @@ pub struct Charge {
     n_bytes: usize,
 }
 
-/// Connections, requests that arrive, …: things that can be taken back.
+/// A budget for things that can be evicted: connections, requests in arrival, …
 #[derive(Debug)]
 pub(crate) struct EvictingBudget {
     max: Bound,
-    /// Most things, if these are shared out and not bytes.
+    /// Maximum number of things, if the budget limits things and not bytes.
     max_things: Option<usize>,
     state: Mutex<Reservations>,
 }
@@ -56,8 +56,8 @@ struct Reservations {
     shares: FairShares<PeerId>,
     next: u64,
     by_number: BTreeMap<u64, Reserved>,
-    /// Bytes beside those of the shares that evicted things still hold; none where things are
-    /// shared out.
+    /// Bytes that evicted things still use, in addition to the bytes of the shares; 0 if the budget
+    /// limits things.
     n_ending: usize,
 }
 
@@ -66,14 +66,14 @@ struct Reserved {
     peer: PeerId,
     share: ShareIdx,
     n_bytes: usize,
-    /// We work on it, and its peer waits.
+    /// True while we work on the thing and its peer waits.
     is_busy: bool,
     moved: Instant,
     is_evicted: bool,
     evicted: Arc<Notify>,
 }
 
-/// A thing and its bytes of an [`EvictingBudget`], released on drop.
+/// A thing and its bytes in an [`EvictingBudget`], released on drop.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     budget: Arc<EvictingBudget>,
@@ -81,20 +81,21 @@ pub(crate) struct Reservation {
     evicted: Arc<Notify>,
 }
 
-/// A thing that needs room.
+/// A thing that needs space.
 struct Newcomer {
     number: u64,
     peer: PeerId,
     share: ShareIdx,
     more: Held,
-    /// It will be done at once: it need not wait until others of its peer stand still.
+    /// True if the thing will be done at once: it need not wait until other things of its peer are
+    /// idle.
     is_brief: bool,
 }
 
 // === impl FairBudget, Charge ===
 
 impl FairBudget {
-    /// An empty budget.
+    /// Creates an empty budget.
     pub(crate) fn new(max: impl Into<Bound>) -> Arc<Self> {
         Arc::new(Self {
             max: max.into(),
@@ -103,25 +104,25 @@ impl FairBudget {
         })
     }
 
-    /// Most bytes.
+    /// Returns the maximum bytes.
     pub(crate) fn max(&self) -> usize {
         self.max.get()
     }
 
-    /// Bytes that all peers hold.
+    /// Returns the bytes of all peers.
     pub(crate) fn n_bytes(&self) -> usize {
         self.shares.lock().total().n_bytes
     }
 
-    /// Whether [`Self::charge`] would succeed.
+    /// Returns true if [`Self::charge`] would succeed.
     pub(crate) fn has_room(&self, peer: PeerId, n_bytes: usize) -> bool {
         let mut shares = self.shares.lock();
         let share = shares.share(peer);
         self.fits(&shares, share, n_bytes)
     }
 
-    /// Charges bytes to a peer, or `None` if it has to leave them to others. An empty budget has
-    /// room for any request.
+    /// Charges bytes to a peer; returns `None` if the peer's share is used up. An empty budget
+    /// accepts any request.
     pub(crate) fn charge(self: &Arc<Self>, peer: PeerId, n_bytes: usize) -> Option<Charge> {
         let mut shares = self.shares.lock();
         let share = shares.share(peer);
@@ -129,14 +130,14 @@ impl FairBudget {
         fits.then(|| self.hold(&mut shares, share, n_bytes))
     }
 
-    /// Charges bytes to no peer in particular, even if there is no room.
+    /// Charges bytes to no particular peer, even if the budget is full.
     pub(crate) fn charge_anyway(self: &Arc<Self>, n_bytes: usize) -> Charge {
         let mut shares = self.shares.lock();
         let share = shares.share(PeerId::default());
         self.hold(&mut shares, share, n_bytes)
     }
 
-    /// Notes how many bytes no peer holds.
+    /// Sets the number of bytes that belong to no peer.
     pub(crate) fn set_other(&self, n_bytes: usize) {
         self.n_other.store(n_bytes, Relaxed);
     }
@@ -166,7 +167,7 @@ impl Charge {
         self.n_bytes
     }
 
-    /// Whether both are of one peer, and of one budget.
+    /// Returns true if both charges belong to the same peer and budget.
     pub(crate) fn is_of_peer_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.budget, &other.budget) && self.share == other.share
     }
@@ -187,7 +188,7 @@ impl Drop for Charge {
 // === impl EvictingBudget, Reservation ===
 
 impl EvictingBudget {
-    /// An empty budget of at most `max` bytes, and of things if their number is limited, too.
+    /// Creates an empty budget of at most `max` bytes, and of at most `max_things` things.
     pub(crate) fn new(max: impl Into<Bound>, max_things: Option<usize>) -> Arc<Self> {
         Arc::new(Self {
             max: max.into(),
@@ -196,26 +197,26 @@ impl EvictingBudget {
         })
     }
 
-    /// Most bytes.
+    /// Returns the maximum bytes.
     pub(crate) fn max(&self) -> usize {
         self.max.get()
     }
 
-    /// Bytes that are held.
+    /// Returns the reserved bytes, including those of evicted things that have not ended.
     pub(crate) fn n_bytes(&self) -> usize {
         let state = self.state.lock();
         state.shares.total().n_bytes + state.n_ending
     }
 
-    /// Number of evicted things that have not ended yet.
+    /// Returns the number of evicted things that have not ended.
     pub(crate) fn n_ending(&self) -> usize {
         let state = self.state.lock();
         state.by_number.len() - state.shares.total().n_things
     }
 
-    /// Reserves bytes for a new thing of a peer, at most the whole budget. Evicts others if there
-    /// is no room, or returns `None` if that would not be fair. `is_brief` says that the thing will
-    /// be done at once.
+    /// Reserves bytes for a new thing of a peer, at most the whole budget. Evicts other things if
+    /// the budget is full, or returns `None` if an eviction would not be fair. `is_brief` is true
+    /// if the thing will be done at once.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         peer: PeerId,
@@ -277,7 +278,8 @@ impl EvictingBudget {
 }
 
 impl Reservations {
-    /// Bytes that this peer cannot take again yet, since evicted things of it hold them.
+    /// Returns the bytes of this peer's evicted things that have not ended; the peer cannot reserve
+    /// them again yet.
     fn n_ending_of(&self, peer: PeerId) -> usize {
         if self.n_ending == 0 {
             return 0;
@@ -287,16 +289,16 @@ impl Reservations {
         ending.map(|it| it.n_bytes).sum()
     }
 
-    /// The thing that is evicted for a newcomer: of the share that has to yield, the one that has
-    /// not moved for longest, one that waits for its peer before a busy one.
+    /// Returns the thing to evict for a newcomer: of the share that must yield, the thing that is
+    /// idle for longest; things that wait for their peer come before busy ones.
     fn victim(&self, newcomer: &Newcomer, by: ShareMeasure) -> Option<u64> {
-        // What its evicted things still hold is the newcomer's, too.
+        // Bytes of evicted things count for their peer until the things end.
         let n_more = newcomer.more.by(by) + self.n_ending_of(newcomer.peer);
         let share = self.shares.victim(newcomer.share, n_more, by);
         let now = Instant::now();
         let yields = |it: &Reserved| {
             let stands_still = now - it.moved >= STANDS_STILL_AFTER;
-            // The bytes of a busy thing are of no use to a newcomer before it ends.
+            // A newcomer cannot use the bytes of a busy thing before the thing ends.
             share != newcomer.share
                 || (by == ShareMeasure::Things && stands_still)
                 || (!it.is_busy && (stands_still || newcomer.is_brief))
@@ -310,8 +312,8 @@ impl Reservations {
             .map(|(number, _)| *number)
     }
 
-    /// Takes the bytes back at once, since most things end within a moment. Where bytes are shared
-    /// out, those of a busy thing count until it ends, against its own peer.
+    /// Evicts a thing and releases its bytes at once, because most things end within a moment. If
+    /// the budget limits bytes, a busy thing's bytes count for its peer until the thing ends.
     fn evict(&mut self, number: u64, by: ShareMeasure) {
         let Some(it) = self.by_number.get_mut(&number) else {
             return;
@@ -328,8 +330,8 @@ impl Reservations {
 }
 
 impl Reservation {
-    /// Grows to this many bytes, or to the whole budget if that is less. Returns how many were
-    /// added, or `None` if there is no room, or if the thing was evicted.
+    /// Grows to `n_bytes`, or to the whole budget if that is less. Returns the number of added
+    /// bytes, or `None` if the budget is full or the thing was evicted.
     pub(crate) fn grow_to(&self, n_bytes: usize, is_brief: bool) -> Option<usize> {
         let mut guard = self.budget.state.lock();
         let state = &mut *guard;
@@ -350,7 +352,7 @@ impl Reservation {
         Some(n_more)
     }
 
-    /// Releases all bytes beyond these.
+    /// Releases all bytes beyond `n_bytes`.
     pub(crate) fn shrink_to(&self, n_bytes: usize) {
         let mut guard = self.budget.state.lock();
         let state = &mut *guard;
@@ -362,13 +364,13 @@ impl Reservation {
         }
     }
 
-    /// Bytes that are reserved.
+    /// Returns the reserved bytes.
     pub(crate) fn n_bytes(&self) -> usize {
         let state = self.budget.state.lock();
         state.by_number.get(&self.number).map_or(0, |it| it.n_bytes)
     }
 
-    /// Notes that the thing moves, and whether we work on it from now on. Returns `false` if it was
+    /// Records progress of the thing, and whether we work on it. Returns `false` if the thing was
     /// evicted.
     pub(crate) fn moved(&self, is_busy: bool) -> bool {
         let mut state = self.budget.state.lock();
@@ -380,7 +382,7 @@ impl Reservation {
         })
     }
 
-    /// Returns once the thing was evicted and is to end.
+    /// Waits until the thing is evicted; the caller must then end it.
     pub(crate) async fn evicted(&self) {
         self.evicted.notified().await;
     }
@@ -450,7 +452,7 @@ mod tests {
         budget.reserve(peer, n_bytes, false)
     }
 
-    /// Reserves at successive moments.
+    /// Reserves one thing per moment.
     async fn reserve_all<const N: usize>(
         budget: &Arc<EvictingBudget>,
         peer: PeerId,
@@ -480,7 +482,7 @@ mod tests {
         assert_eq!(evicted, [false, false, true, true, false]);
         assert_eq!(budget.n_bytes(), 90);
         assert!(!flood[3].moved(true) && flood[2].grow_to(30, true).is_none());
-        // With as many bytes, the agent is no lighter.
+        // With as many bytes, the agent is no lighter than the flood.
         assert_eq!(agent.grow_to(60, true), None);
         drop((flood, agent));
         assert_eq!(budget.n_bytes(), 0);

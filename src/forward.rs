@@ -1,5 +1,4 @@
-//! Forwards received requests to the downstream, byte for byte, or counts them as dropped. Knows
-//! which signals the backend takes; knows nothing of receivers or of what the requests contain.
+//! Forwards received requests to the downstream, byte for byte, or counts them as dropped.
 
 mod loop_guard;
 
@@ -28,15 +27,15 @@ pub use loop_guard::check_loop;
 pub struct Settings {
     /// The downstream. Without one, every request is accepted and discarded.
     pub destination: Option<Destination>,
-    /// The signals that the backend takes. Others are accepted and discarded.
+    /// The signals that the backend accepts. Requests of other signals are accepted and discarded.
     pub signals: Vec<Signal>,
-    /// Most bytes in the queue.
+    /// Maximum bytes in the queue.
     pub capacity: Bound,
-    /// Keeps requests until they are delivered. The queue is a cache then.
+    /// The journal of undelivered requests. With a journal, the queue is a cache.
     pub journal: Option<JournalLog>,
 }
 
-/// Why forwarding cannot start.
+/// The reason why forwarding cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
     /// The destination cannot be used.
@@ -48,33 +47,33 @@ pub enum ForwardError {
          telemetry would go round in circles; {remedy}"
     )]
     Loop {
-        /// The setting or variable that names it.
+        /// The setting or variable that names the downstream.
         origin: String,
         /// The downstream's host.
         host: String,
         /// The downstream's port.
         port: u16,
-        /// Our listener at that address.
+        /// The listener at that address.
         listener: SocketAddr,
-        /// How to fix it.
+        /// The remedy.
         remedy: &'static str,
     },
 }
 
-/// Who sent a request, and when it came.
+/// The sender and the arrival time of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestArrival {
-    /// Its sender.
+    /// The sender.
     pub peer: PeerId,
     /// Unix time in nanoseconds.
     pub unix_nanos: u64,
 }
 
-/// Hands the receivers' requests to the downstream's queue.
+/// Enqueues the receivers' requests for the downstream.
 #[derive(Debug, Clone)]
 pub struct ForwardHandle {
     downstream: Option<Downstream>,
-    /// A second destination of requests with spans.
+    /// The queue of a second destination, for requests with spans.
     copies: Option<Queue>,
     telemetry: Arc<Telemetry>,
 }
@@ -87,8 +86,8 @@ struct Downstream {
     is_kept: bool,
 }
 
-/// Prepares forwarding. The caller runs the delivery and awaits its end; without a downstream there
-/// is none. `rng` is for the jitter between attempts.
+/// Prepares forwarding. The caller runs the returned delivery and awaits its end; without a
+/// downstream there is no delivery. `rng` creates the jitter between attempts.
 pub fn start(
     settings: Settings,
     telemetry: &Arc<Telemetry>,
@@ -135,7 +134,7 @@ pub fn start(
 }
 
 impl ForwardHandle {
-    /// Puts every request with spans into this queue, too.
+    /// Enqueues every request with spans in `queue`, too.
     #[must_use]
     pub fn also_into(self, queue: Queue) -> Self {
         Self {
@@ -144,8 +143,8 @@ impl ForwardHandle {
         }
     }
 
-    /// Accounts for a queue that is given to [`Self::also_into`]: as the telemetry itself if there
-    /// is no downstream, else apart from it.
+    /// Returns the accounting of a queue for [`Self::also_into`]: the accounting of the telemetry
+    /// itself without a downstream, else a separate one.
     pub fn accounting_of_copies(&self) -> Arc<dyn Accounting> {
         let telemetry = self.telemetry.clone();
         match &self.downstream {
@@ -154,7 +153,8 @@ impl ForwardHandle {
         }
     }
 
-    /// Whether a request of at least `n_bytes` would be refused now, asked before it is read.
+    /// Returns an error if a request of at least `n_bytes` would be refused. Call it before reading
+    /// the request.
     pub fn check_room(
         &self,
         signal: Signal,
@@ -170,9 +170,9 @@ impl ForwardHandle {
         }
     }
 
-    /// Takes a request, which is then acknowledged, or refuses it; the caller counts a refusal.
-    /// Never waits. `n_items` counts its spans, log records or data points; `headers` are those of
-    /// its own headers that are passed on; `peer` is its sender.
+    /// Enqueues a request, which is then acknowledged, or refuses it; the caller counts a refusal.
+    /// Never waits. `n_items` is the number of spans, log records or data points, `headers` are the
+    /// request's headers to forward, and `peer` is the sender.
     pub fn offer(
         &self,
         signal: Signal,
@@ -188,7 +188,7 @@ impl ForwardHandle {
             peer,
             ..OutboundRequest::otlp(signal, body.clone(), n_items)
         };
-        // Both have room, or the sender keeps the request.
+        // Both queues must have space; otherwise the sender keeps the request.
         let copy = copies.charge(copy)?;
         if self.downstream_for(signal).is_some() {
             self.offer_downstream(signal, peer, body, n_items, headers)?;
@@ -218,21 +218,21 @@ impl ForwardHandle {
         })
     }
 
-    /// Whether the journal keeps requests of this signal: then [`Self::keep`] takes them, and not
+    /// Returns true if the journal stores requests of this signal: then call [`Self::keep`], not
     /// [`Self::offer`].
     pub fn keeps(&self, signal: Signal) -> bool {
         self.keeps_for_downstream(signal) || self.copies_of(signal).is_some_and(Queue::is_kept)
     }
 
-    /// Whether the journal keeps requests of this signal for the downstream. Only then does
-    /// [`Self::keep`] report the number of a record that the score plane can refer to.
+    /// Returns true if the journal stores requests of this signal for the downstream. Only then
+    /// does [`Self::keep`] report the number of a record that the score plane can refer to.
     pub fn keeps_for_downstream(&self, signal: Signal) -> bool {
         self.downstream_for(signal)
             .is_some_and(|downstream| downstream.is_kept)
     }
 
-    /// Keeps a request in the journal. It may be acknowledged once `outcome` is called with
-    /// success. Refuses a signal that it does not keep. Never waits.
+    /// Writes a request to the journal. Acknowledge the request once `outcome` is called with
+    /// success. Refuses a signal that the journal does not store. Never waits.
     pub fn keep(
         &self,
         signal: Signal,
@@ -259,8 +259,8 @@ impl ForwardHandle {
             (None, Some((queue, request))) => queue.keep(request, unix_nanos, outcome),
             (Some(copies), None) => copies.keep(copy, unix_nanos, outcome),
             (Some(copies), Some((queue, request))) => {
-                // If the downstream's log refuses it, its sender sends it again. It is then written
-                // to Kafka twice, which changes no verdict.
+                // If the downstream's log refuses the request, its sender retries. The request is
+                // then written to Kafka twice, which changes no verdict.
                 let then: KeepOutcome = Box::new(move |kept| match kept {
                     Ok(_) => queue.keep(request, unix_nanos, outcome),
                     Err(refusal) => outcome(Err(refusal)),
@@ -270,10 +270,10 @@ impl ForwardHandle {
         }
     }
 
-    /// Sends the destination's headers from now on.
+    /// Uses the headers of `destination` for all further requests.
     ///
     /// # Errors
-    /// One of them cannot be sent; the earlier ones stay.
+    /// A header is invalid. Nothing is replaced then.
     pub fn renew_headers(&self, destination: &Destination) -> Result<(), TransportError> {
         match &self.downstream {
             Some(downstream) => downstream.headers.replace(destination),
@@ -281,16 +281,16 @@ impl ForwardHandle {
         }
     }
 
-    /// The sidecar is stopping: from now on, requests are refused whenever the downstream is down,
-    /// since they would be acknowledged and then dropped.
+    /// Starts the drain: requests are refused whenever the downstream is down, because they would
+    /// be acknowledged and then dropped.
     pub fn begin_drain(&self) {
         for queue in self.queues() {
             queue.begin_drain();
         }
     }
 
-    /// Takes no more requests. Queued ones may be delivered until `deadline`, when the delivery
-    /// ends.
+    /// Rejects further requests. Queued requests may be delivered until `deadline`, when the
+    /// delivery ends.
     pub fn close(&self, deadline: Instant) {
         for queue in self.queues() {
             queue.close(deadline);
@@ -302,12 +302,12 @@ impl ForwardHandle {
         downstream.chain(self.copies.as_ref())
     }
 
-    /// The second destination, if the signal goes there.
+    /// Returns the queue of the second destination, if the signal goes there.
     fn copies_of(&self, signal: Signal) -> Option<&Queue> {
         self.copies.as_ref().filter(|_| signal == Signal::Traces)
     }
 
-    /// The downstream, if it takes the signal.
+    /// Returns the downstream, if it accepts the signal.
     fn downstream_for(&self, signal: Signal) -> Option<&Downstream> {
         self.downstream
             .as_ref()
@@ -323,7 +323,7 @@ fn outbound(
 ) -> OutboundRequest {
     let mut passed = HeaderMap::new();
     for (name, mut value) in headers {
-        // It may be a key: this keeps it out of debug output and HTTP/2's header tables.
+        // The value may be a key: keep it out of debug output and of HTTP/2's header tables.
         value.set_sensitive(true);
         passed.append(name, value);
     }
@@ -366,7 +366,7 @@ impl Accounting for ForwardAccounting {
     }
 }
 
-/// Accounts for what goes to a second destination, beside the downstream.
+/// Accounts for spans that go to a second destination as well as to the downstream.
 #[derive(Debug)]
 struct CopyAccounting {
     telemetry: Arc<Telemetry>,

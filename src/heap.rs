@@ -1,41 +1,41 @@
-//! Makes the allocator return freed memory to the system while the process holds much of it.
+//! Makes the allocator return freed memory to the system while the process uses much memory.
 //!
 //! mimalloc keeps freed memory for 10 to 100 ms. Memory that one thread allocated and another freed
-//! it keeps until the first has allocated a hundred times more: a sender of large requests can fill
-//! a container with memory that is neither in use nor in any budget. Returning everything at once
-//! would make every span with prompts cost almost twice as much, so memory is returned only while
-//! the process holds more than [`set_limit`] allows. A thread can only return what it allocated
-//! itself, so each thread checks for itself.
+//! stays until the first thread has allocated a hundred times more: a sender of large requests can
+//! fill a container with memory that is neither in use nor in any budget. Returning everything at
+//! once would make every span with prompts cost almost twice as much, so memory is returned only
+//! while the process uses more than [`set_limit`] allows. A thread can only return memory that it
+//! allocated, so each thread checks for itself.
 
 use std::cell::Cell;
 use std::fs;
 use std::hint;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A thread checks how much the process holds whenever it has taken this many bytes. A check costs
-/// 12 µs, and a request of this size takes at least a hundred times as long.
+/// Bytes that a thread allocates between two checks of the process's memory. A check costs 12 µs,
+/// and a request of this size takes at least a hundred times as long.
 const LOOK_EVERY: usize = 1 << 20;
 
-/// 256 TiB less 4 GiB: no system has as much room for a process. mimalloc refuses larger sizes
-/// before it looks for room. 0 with 32 bits, where nothing is returned early.
+/// 256 TiB less 4 GiB: no system has as much address space for a process. mimalloc refuses larger
+/// sizes before it searches for space. 0 with 32 bits, where nothing is returned early.
 const IMPOSSIBLE_SIZE: usize = 0xffff_0000_0000_u64 as usize;
 
 /// One limit for the process, as there is one heap.
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 thread_local! {
-    /// Bytes that this thread took since its last check.
+    /// Bytes that this thread allocated since its last check.
     static TAKEN: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Sets the bytes beyond which freed memory is returned. Before the first call it is never
-/// returned.
+/// Sets the memory use in bytes beyond which freed memory is returned. Before the first call
+/// nothing is returned.
 pub(crate) fn set_limit(n_bytes: usize) {
     LIMIT.store(n_bytes, Ordering::Relaxed);
 }
 
-/// Notes that the calling thread takes, or has just taken, memory for this many bytes. Returns
-/// freed memory if a check is due and the process holds too much.
+/// Adds bytes that the calling thread allocates or has just allocated. Returns freed memory to the
+/// system if a check is due and the process uses too much.
 pub(crate) fn took(n_bytes: usize) {
     let taken = TAKEN.get().saturating_add(n_bytes);
     let is_time = taken >= LOOK_EVERY;
@@ -53,8 +53,7 @@ fn look() {
     }
 }
 
-/// Bytes of memory that the process holds for itself, without files that are mapped; `None` where
-/// the system does not say.
+/// Returns the bytes of anonymous memory of the process; `None` if the system does not report them.
 fn held() -> Option<usize> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status
@@ -64,13 +63,13 @@ fn held() -> Option<usize> {
     Some(kib << 10)
 }
 
-/// mimalloc refuses an allocation only after it has returned all that the calling thread freed, and
-/// what was allocated by this thread and freed by others. The call that does just that is not to be
-/// had without `unsafe`. Other allocators refuse at once.
+/// Returns freed memory to the system. mimalloc refuses an allocation only after it has returned
+/// all memory that the calling thread freed, and memory that this thread allocated and other
+/// threads freed. The call that does only this needs `unsafe`. Other allocators refuse at once.
 fn return_freed() {
     let mut nothing: Vec<u8> = Vec::new();
     let size = hint::black_box(IMPOSSIBLE_SIZE);
-    // The compiler would drop an allocation that nobody uses.
+    // The compiler would remove an unused allocation.
     hint::black_box(nothing.try_reserve_exact(size).is_err());
     hint::black_box(&nothing);
 }

@@ -1,5 +1,5 @@
-//! Passes arguments and environment on, and turns a command's outcome into an exit code. Decides
-//! nothing.
+//! Passes arguments and environment to the program, and turns a command's outcome into an exit
+//! code.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -12,8 +12,8 @@ fn main() -> ExitCode {
     ExitCode::from(spanscore::cli::main(std::env::args_os(), &environment()))
 }
 
-/// Read once, here, so that tests can pass any environment to the code below. Variables that are
-/// not UTF-8 are not ours and are skipped.
+/// The environment is read once, here, so that tests can pass any environment to the code below.
+/// Variables that are not UTF-8 are skipped: none of ours is.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is the one place that reads the environment"

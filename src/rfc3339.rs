@@ -1,15 +1,15 @@
-//! Times as RFC 3339 writes them.
+//! Conversion of times to and from RFC 3339.
 
 use prost_types::Timestamp;
 
-/// A time in UTC: `2026-11-21T20:12:37Z`, with a fraction if there is one.
+/// Formats a time in UTC: `2026-11-21T20:12:37Z`, with a fraction if the time has one.
 pub(crate) fn rfc3339(unix_nanos: u64) -> String {
     let seconds = i64::try_from(unix_nanos / 1_000_000_000).unwrap_or(i64::MAX);
     let nanos = (unix_nanos % 1_000_000_000) as i32;
     Timestamp { seconds, nanos }.to_string()
 }
 
-/// Unix nanoseconds from RFC 3339; a time before 1970 is 0.
+/// Parses RFC 3339 as Unix nanoseconds; a time before 1970 is 0.
 pub(crate) fn unix_nanos_from_rfc3339(text: &str) -> Option<u64> {
     let Timestamp { seconds, nanos } = text.parse().ok()?;
     let seconds = u64::try_from(seconds).unwrap_or(0);
@@ -20,7 +20,7 @@ pub(crate) fn unix_nanos_from_rfc3339(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Expected by `date -u -d @SECONDS +%FT%TZ`.
+    /// The expected texts come from `date -u -d @SECONDS +%FT%TZ`.
     #[test]
     fn times_are_those_of_an_independent_calendar() {
         let cases = [

@@ -2,8 +2,9 @@
 
 use std::sync::{MutexGuard, PoisonError};
 
-/// A mutex that can still be locked after a thread panicked while holding it. Every value behind
-/// one is consistent between two statements, and a panic in one request must not stop the others.
+/// A mutex that can be locked after a thread panicked while holding the lock. Every value behind
+/// such a mutex is consistent between two statements, and a panic in one request must not stop
+/// other requests.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
 
@@ -13,7 +14,7 @@ impl<T> Mutex<T> {
         Self(std::sync::Mutex::new(value))
     }
 
-    /// Waits for the value.
+    /// Waits for the lock.
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

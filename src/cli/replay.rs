@@ -260,8 +260,8 @@ fn why_nothing_judged(rules: &Rules, replayed: &Replayed) -> String {
          recognised"
             .to_owned()
     } else if judged.evaluations.is_empty() && rules.criteria.is_empty() {
-        "nothing to judge by: no criterion is configured, and no run has an expectation \
-         (`spanscore.expect`, `--examples`, `expectations.cases_file`)"
+        "no criterion is configured, and no run has an expectation (`spanscore.expect`, \
+         `--examples`, `expectations.cases_file`)"
             .to_owned()
     } else if judged.evaluations.is_empty() {
         let selectors = if rules.criteria.len() == 1 {

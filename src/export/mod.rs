@@ -364,7 +364,6 @@ impl Exporter {
     /// from the configuration at the start.
     ///
     /// # Errors
-    ///
     /// A header is invalid. Headers that were replaced before the error stay replaced.
     pub fn renew_headers(&self, config: &Config) -> Result<(), TransportError> {
         for (shape, headers) in &self.shared.headers {

@@ -7,14 +7,14 @@ use crate::config::Destination;
 
 use super::ForwardError;
 
-/// Refuses a downstream that is one of our own `listeners`, under any name. A name that does not
-/// resolve now is not a loop.
+/// Returns an error if `destination` is one of our own `listeners`, under any name. A name that
+/// does not resolve is not a loop.
 pub async fn check_loop(
     destination: &Destination,
     listeners: &[SocketAddr],
 ) -> Result<(), ForwardError> {
     let endpoint = &destination.endpoint;
-    // A name is only looked up if the port is ours, so that most starts do not wait for DNS.
+    // Resolve the name only if the port is ours, so that most starts do not wait for DNS.
     if listeners
         .iter()
         .all(|listener| listener.port() != endpoint.port)
@@ -55,13 +55,13 @@ fn is_ours(
     is_local_address: impl Fn(IpAddr) -> bool,
 ) -> bool {
     let target = match address.ip().to_canonical() {
-        // Connecting to "any address" reaches this machine.
+        // A connection to an unspecified address reaches this machine.
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
         ip => ip,
     };
     let listens_there = match listener.ip().to_canonical() {
-        // [::] takes IPv4 as well.
+        // [::] accepts IPv4 as well.
         ip if ip.is_unspecified() => {
             (ip.is_ipv6() || target.is_ipv4()) && (target.is_loopback() || is_local_address(target))
         }
@@ -70,7 +70,8 @@ fn is_ours(
     address.port() == listener.port() && listens_there
 }
 
-/// The system binds sockets only to its own addresses, so there is no need to list its interfaces.
+/// Returns true if the address belongs to this machine: the system binds sockets only to its own
+/// addresses, so listing interfaces is unnecessary.
 fn is_local_address(ip: IpAddr) -> bool {
     UdpSocket::bind((ip, 0)).is_ok()
 }

@@ -1,6 +1,6 @@
-//! Connections on which a peer may send only a bounded number of bytes while we send nothing:
-//! HTTP/1 lets it answer with interim responses (100, 103) without end, and reading those would
-//! keep a thread busy until the request times out.
+//! Connections on which a peer may send only a limited number of bytes while we send nothing:
+//! HTTP/1 allows interim responses (100, 103) without end, and reading them would keep a thread
+//! busy until the request times out.
 
 use std::io;
 use std::pin::Pin;
@@ -13,8 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-/// Most bytes that a peer may send in a row. Its answers have a few hundred bytes; over HTTP/2 we
-/// write something at least once in each window.
+/// Maximum bytes that a peer may send in a row. Answers have a few hundred bytes; over HTTP/2 we
+/// write at least once in each window.
 const MAX_IN_A_ROW: usize = 4 << 20;
 
 /// Connects like [`HttpConnector`].
@@ -32,7 +32,7 @@ impl LimitedConnector {
         }
     }
 
-    /// For a peer whose answers may be long.
+    /// Returns a connector for a peer that may send long answers.
     pub(super) fn unlimited(http: HttpConnector) -> Self {
         Self {
             http,
@@ -64,7 +64,7 @@ impl Service<Uri> for LimitedConnector {
     }
 }
 
-/// A connection that fails once its peer has sent `max_in_a_row` bytes since we wrote anything.
+/// A connection that fails once its peer has sent `max_in_a_row` bytes since our last write.
 #[derive(Debug)]
 pub(crate) struct LimitedStream<I> {
     io: I,
@@ -150,7 +150,7 @@ mod tests {
                 while n_read < MAX_IN_A_ROW / 2 {
                     n_read += near.read(&mut buf).await.unwrap();
                 }
-                // A request in between begins the count again.
+                // A request in between resets the count.
                 near.n_in_a_row = 0;
             }
             loop {

@@ -21,7 +21,7 @@ pub(super) fn request(
     request
 }
 
-/// The status decides, as for OTLP/HTTP.
+/// Reads the outcome from the status, as for OTLP/HTTP.
 pub(super) async fn answer(response: Response<Incoming>) -> DeliveryOutcome {
     let (head, body) = response.into_parts();
     let (body, _) = super::read(body).await;

@@ -1,10 +1,10 @@
-//! Callers that wait for the end of a request.
+//! A guard for callers that wait for the end of a request.
 
 use std::any::Any;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-/// Dropped once the request and all parts it was split into are done, delivered or not.
+/// Dropped once the request and all parts that it was split into are done, delivered or not.
 #[derive(Clone)]
 pub struct CompletionGuard(pub Arc<dyn Any + Send + Sync>);
 

@@ -1,4 +1,4 @@
-//! Keeps a pool of connections to one destination.
+//! A pool of connections to one destination.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -23,13 +23,14 @@ use crate::tls;
 use super::TransportError;
 use super::answer_limit::LimitedConnector;
 
-/// The longest wait for one address to accept a connection.
+/// Timeout for connecting to one address.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Flow-control windows. Responses are small, so these only have to be no bottleneck.
+/// Size of the flow-control windows in bytes. Responses are small, so the windows must only not
+/// slow them down.
 const WINDOW: u32 = 1 << 20;
 
-/// HTTP/1: longest head of a response.
+/// Maximum size of a response's head over HTTP/1, in bytes.
 const MAX_BUFFER: usize = 64 << 10;
 
 /// Pooled connections to one destination.
@@ -40,8 +41,8 @@ pub(super) struct Connections {
     pool: Mutex<Pool>,
 }
 
-/// Connects with or without TLS, as the scheme says. All clients have this one type, also those
-/// that never use TLS: each further type would take 0.1 MB of the program.
+/// Connects with or without TLS, according to the scheme. All clients have this type, even without
+/// TLS: each further type would add 0.1 MB to the program.
 type Connector = HttpsConnector<LimitedConnector>;
 
 /// Sends requests over pooled connections.
@@ -50,7 +51,7 @@ pub(crate) type PooledClient = Client<Connector, Frames>;
 #[derive(Debug)]
 struct Pool {
     client: PooledClient,
-    /// Counts the pools, so that requests that time out together renew the pool once.
+    /// Number of the pool, so that requests that time out together renew the pool once.
     generation: u64,
 }
 
@@ -75,8 +76,8 @@ impl Connections {
             .http2_only(destination.protocol == Protocol::Grpc)
             .http2_initial_stream_window_size(WINDOW)
             .http2_initial_connection_window_size(WINDOW)
-            // Only while a request is in flight: gRPC servers disconnect clients that ping an idle
-            // connection.
+            // Ping only while a request is in flight: gRPC servers disconnect clients that ping an
+            // idle connection.
             .http2_keep_alive_interval(Duration::from_secs(20))
             .http2_keep_alive_timeout(Duration::from_secs(10));
 
@@ -104,9 +105,9 @@ impl Connections {
         (pool.client.request(request), pool.generation)
     }
 
-    /// Replaces the pool of this generation. A connection whose other end vanished silently is only
-    /// noticed by a request that times out on it, and the pool would reuse it until TCP gives up,
-    /// which takes a quarter of an hour.
+    /// Replaces the pool, if its generation is still `generation`. When the other end of a
+    /// connection vanishes silently, only a request that times out notices, and the pool would
+    /// reuse the connection until TCP gives up after a quarter of an hour.
     pub(super) fn renew(&self, generation: u64) {
         let mut pool = self.pool();
         if pool.generation == generation {
@@ -135,7 +136,7 @@ fn connector(
         unused = ClientTls::unused();
         &unused
     };
-    // The configuration reloads certificate files by itself when they change.
+    // The TLS configuration reloads certificate files when they change.
     let config =
         tls::client_config(client_tls, telemetry).map_err(|source| TransportError::Tls {
             origin: origin.clone(),
@@ -160,8 +161,8 @@ fn connector(
     })
 }
 
-/// A client of one peer, over HTTP/1, that may send answers of any length. Must be called within a
-/// runtime.
+/// Returns an HTTP/1 client of one peer that may send answers of any length. Must be called within
+/// a runtime.
 pub(crate) fn http1_client(config: ClientConfig, connect_timeout: Duration) -> PooledClient {
     let mut http = HttpConnector::new();
     http.enforce_http(false);
@@ -176,7 +177,7 @@ pub(crate) fn http1_client(config: ClientConfig, connect_timeout: Duration) -> P
 
 // === Frames ===
 
-/// A body of up to two frames in memory, which are written to the socket without a copy.
+/// A body of up to two frames in memory, written to the socket without a copy.
 #[derive(Debug)]
 pub(crate) struct Frames {
     prefix: Option<Bytes>,
@@ -210,7 +211,7 @@ impl Body for Frames {
 
     fn size_hint(&self) -> SizeHint {
         match &self.prefix {
-            // A gRPC message has its own length prefix; gRPC clients send no content-length.
+            // A gRPC message has a length prefix; gRPC clients send no content-length.
             Some(_) => SizeHint::new(),
             None => SizeHint::with_exact(
                 self.message

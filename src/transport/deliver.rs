@@ -1,6 +1,6 @@
 //! The delivery loop: takes requests from a queue, sends them through a client, and retries until
-//! each is delivered or refused for good. It reads the clock and moves requests; `retry` decides
-//! when to retry, `split` how to halve a request.
+//! each is delivered or permanently refused. This file reads the clock and moves requests; `retry`
+//! decides when to retry, `split` how to halve a request.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,17 +23,17 @@ use super::retry::{Attempt, Outage, OutageEvent, Pacer, RateLimitedLog, wait};
 use super::split::split;
 use super::{Client, Recipient};
 
-/// How long a peer may answer that it does not know a request's subject before we give up: spans
-/// reach a backend late, but not that late.
+/// Time after which a request is dropped whose subject the peer still does not have: spans reach a
+/// backend late, but not that late.
 const UNKNOWN_FOR: Duration = Duration::from_secs(600);
 
-/// How long until the journal is read again after a failure.
+/// Delay until the journal is read again after a failure.
 const UNREAD_RETRY: Duration = Duration::from_secs(1);
 
-/// Items still undelivered at the deadline, by signal; for the last line of the log.
+/// Items that are undelivered at the deadline, by signal; for the last log line.
 pub type Undelivered = BTreeMap<Signal, u64>;
 
-/// Empties a [`Queue`] into a [`Recipient`].
+/// Delivers the requests of a [`Queue`] to a [`Recipient`].
 #[derive(Debug)]
 pub struct Delivery<P = Client> {
     queue: Queue,
@@ -42,27 +42,27 @@ pub struct Delivery<P = Client> {
     rng: fastrand::Rng,
     pacer: Pacer,
     outage: Outage,
-    /// Why the last attempt failed.
+    /// The reason why the last attempt failed.
     last_why: String,
-    /// For `/v1/status`.
+    /// The latest answers, for `/v1/status`.
     answers: DestinationAnswers,
     attempts: JoinSet<DeliveryOutcome>,
-    /// At most `forward.max_concurrency`.
+    /// Attempts in flight, at most `forward.max_concurrency`.
     in_flight: Vec<InFlight>,
     rejections: RateLimitedLog,
     hold_ups: RateLimitedLog,
-    /// Refusals by reason.
+    /// Log limits of permanent refusals, by reason.
     refusals: BTreeMap<&'static str, RateLimitedLog>,
-    /// The stage of the queue as last seen.
+    /// The stage of the queue at the last look.
     stage: QueueStage,
-    /// Reads what the queue has only in its journal.
+    /// The task that reads requests that are only in the journal.
     reading: JoinSet<(LogReader, io::Result<Stretch>)>,
-    /// Nothing is read before this time: the last attempt failed.
+    /// Do not read the journal before this time; set after a failed attempt.
     unread_until: Option<Instant>,
     unread: RateLimitedLog,
 }
 
-/// A request that is being attempted.
+/// A request with an attempt in flight.
 #[derive(Debug)]
 struct InFlight {
     task_id: Id,
@@ -71,7 +71,7 @@ struct InFlight {
 }
 
 impl<P: Recipient> Delivery<P> {
-    /// A delivery that has not started. `rng` is for the jitter.
+    /// Creates a delivery that has not started. `rng` creates the jitter.
     pub fn new(queue: Queue, peer: P, telemetry: Arc<Telemetry>, rng: fastrand::Rng) -> Self {
         let pacer = Pacer::new(peer.backoff().clone(), peer.max_concurrency());
         let answers = DestinationOpened {
@@ -101,8 +101,8 @@ impl<P: Recipient> Delivery<P> {
         }
     }
 
-    /// Delivers until the queue is closed and empty, or its deadline has passed. Drops the rest as
-    /// `shutdown` and returns it, unless a journal keeps it.
+    /// Delivers until the queue is closed and empty, or its deadline has passed. Returns the
+    /// undelivered items and, unless a journal has them, drops them as `shutdown`.
     pub async fn run(mut self) -> Undelivered {
         let heartbeat = self
             .telemetry
@@ -135,8 +135,8 @@ impl<P: Recipient> Delivery<P> {
             }
             let due_at =
                 if self.pacer.is_up() { self.queue.due_at() } else { self.pacer.wake_at() };
-            // Requests that were due by now have been started or wait for a free slot: then the
-            // next attempt that ends wakes us.
+            // A request that is due was started, or waits for a free slot: then the end of an
+            // attempt wakes the loop.
             let due_at = due_at.filter(|due_at| *due_at > now);
             let wake_at = [due_at, deadline, self.unread_until]
                 .into_iter()
@@ -151,7 +151,7 @@ impl<P: Recipient> Delivery<P> {
         }
     }
 
-    /// Begins to read from the journal, if the queue has room for what waits there.
+    /// Starts to read the journal, if the queue has space for undelivered records.
     fn read(&mut self, now: Instant) {
         if self.unread_until.is_some_and(|until| until > now) {
             return;
@@ -237,7 +237,7 @@ impl<P: Recipient> Delivery<P> {
                 .emit(&self.telemetry);
                 entry.n_failures = entry.n_failures.saturating_add(1);
                 let wait = wait(self.peer.backoff(), entry.n_failures, after, self.rng.f64());
-                // Two failures may be a hiccup.
+                // Two failures may be a brief disturbance.
                 if self.pacer.is_up()
                     && entry.n_failures > 2
                     && let Some(n_held_back) = self.hold_ups.ready(now)
@@ -328,7 +328,8 @@ impl<P: Recipient> Delivery<P> {
         let was_up = self.pacer.is_up();
         self.pacer.answered(attempt, now);
         if !was_up && self.pacer.is_up() {
-            // Their own waits have grown with the outage, and a backlog would overtake them.
+            // The backoff of failed requests grew with the outage; without this, younger requests
+            // would overtake them.
             self.queue.retry_all(now);
         }
         self.note_outage(now);
@@ -403,7 +404,7 @@ impl<P: Recipient> Delivery<P> {
         };
         for InFlight { entry, .. } in self.in_flight.drain(..) {
             if entry.is_kept() {
-                // Put back, so that its completion does not report an end that it has not had.
+                // Put the request back so that its completion does not report an end.
                 self.queue.put_back(entry, now());
                 continue;
             }

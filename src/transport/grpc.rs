@@ -1,5 +1,5 @@
-//! Builds OTLP/gRPC requests and reads their responses. Encodes the unary call by hand, since
-//! tonic's encoder would copy every request once more.
+//! Builds OTLP/gRPC requests and reads their responses. Encodes the unary call without tonic, whose
+//! encoder would copy every request once more.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(super) fn request(
 ) -> Request<Frames> {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.insert(TE, HeaderValue::from_static("trailers"));
-    // At most eight digits; config allows no timeout that would need more.
+    // At most eight digits; the configuration allows no longer timeout.
     if let Ok(timeout) = HeaderValue::try_from(format!("{}m", timeout.as_millis().min(99_999_999)))
     {
         headers.insert(HeaderName::from_static("grpc-timeout"), timeout);
@@ -42,7 +42,7 @@ pub(super) fn request(
     }
     let mut prefix = BytesMut::with_capacity(5);
     prefix.put_u8(u8::from(encoding.is_some()));
-    // A body of 4 GiB is beyond every queue.
+    // A body of 4 GiB exceeds every queue.
     prefix.put_u32(u32::try_from(body.len()).unwrap_or(u32::MAX));
     let mut request = Request::new(Frames::new(Some(prefix.freeze()), body));
     *request.method_mut() = Method::POST;
@@ -51,10 +51,13 @@ pub(super) fn request(
     request
 }
 
-/// Fails if the response was interrupted.
+/// Reads the outcome of a response.
+///
+/// # Errors
+/// The response was interrupted.
 pub(super) async fn answer(response: Response<Incoming>) -> Result<DeliveryOutcome, hyper::Error> {
     let (head, body) = response.into_parts();
-    // An error may come without a body, its status among the headers.
+    // A response without a body has its status among the headers.
     if let Some(answer) = grpc_status(&head.headers) {
         return Ok(answer);
     }

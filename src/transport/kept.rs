@@ -1,5 +1,5 @@
-//! Which requests of a queue are only in its journal, and how a request's own headers are written
-//! there.
+//! The requests of a queue that are only in its journal, and the encoding of a request's headers in
+//! the journal.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,39 +14,39 @@ use crate::journal::{JournalLog, LogReader, OpenedLog, Stretch};
 
 use super::completion::CompletionGuard;
 
-/// Most bytes read from the journal at once.
+/// Maximum bytes that are read from the journal at once.
 const MAX_READ: usize = 4 << 20;
 
-/// The place of a queue in a log of scores.
+/// The lane of a queue in a log of scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeptLane {
-    /// Its number.
+    /// The number of the lane.
     pub number: u8,
-    /// It reports what is damaged; one lane of a log does.
+    /// True if this lane reports damaged records; one lane of a log does.
     pub reports_damage: bool,
 }
 
-/// The part of a queue that is on the disk and not in memory: everything behind the requests in
-/// memory.
+/// The requests of a queue that are on disk and not in memory: all requests after those in memory.
 #[derive(Debug)]
 pub struct OnDisk {
     pub(super) log: JournalLog,
-    /// The first record that is not in memory.
+    /// The number of the first record that is not in memory.
     next: u64,
     /// One more than the number of the last record.
     end: u64,
-    /// `None` before the log is open, and while it reads.
+    /// The reader; `None` before the log is open, and during a read.
     reader: Option<LogReader>,
-    /// The queue has a lane of a log of scores.
+    /// The lane, if the log is a log of scores.
     lane: Option<KeptLane>,
     /// Completions of records that are not in memory.
     completions: BTreeMap<u64, CompletionGuard>,
-    /// The completion of the records from before the start, and the number after the last of them.
+    /// The completion of the records from before the start, and one more than the number of their
+    /// last record.
     restored: Option<(u64, CompletionGuard)>,
 }
 
 impl OnDisk {
-    /// A log that may not be open yet.
+    /// Creates the value for a log that may not be open yet.
     pub(super) fn new(log: JournalLog) -> Self {
         Self {
             log,
@@ -59,17 +59,17 @@ impl OnDisk {
         }
     }
 
-    /// A lane of a log of scores.
+    /// Creates the value for a lane of a log of scores.
     pub fn of_lane(log: JournalLog, lane: KeptLane, restored: Option<CompletionGuard>) -> Self {
         Self {
             lane: Some(lane),
-            // The number after the last of them is known when the log is open.
+            // `opened` sets the number.
             restored: restored.map(|restored| (u64::MAX, restored)),
             ..Self::new(log)
         }
     }
 
-    /// Notes that the log is open. Nothing was appended yet.
+    /// Sets the range of undelivered records when the log opens, before the first append.
     pub fn opened(&mut self, log: &OpenedLog) {
         let waiting = log.waiting();
         (self.next, self.end) = (waiting.start, waiting.end);
@@ -83,12 +83,12 @@ impl OnDisk {
         self.forget_restored();
     }
 
-    /// Returns true if everything that waits is in memory.
+    /// Returns true if all undelivered requests are in memory.
     pub fn is_empty(&self) -> bool {
         self.next >= self.end
     }
 
-    /// Notes that a record was appended. Returns whether it comes next, so that it may stay in
+    /// Adds an appended record. Returns true if the record comes next, so that it may stay in
     /// memory.
     pub fn appended(&mut self, sequence: u64, has_room: bool) -> bool {
         let stays = self.is_empty() && has_room;
@@ -99,7 +99,7 @@ impl OnDisk {
         stays
     }
 
-    /// The next records to read, if memory has become half empty.
+    /// Returns the next records to read, if memory is at most half full.
     pub fn begin_read(&mut self, n_bytes: usize, capacity: usize) -> Option<ToRead> {
         if self.is_empty() || n_bytes > capacity / 2 {
             return None;
@@ -111,12 +111,12 @@ impl OnDisk {
         })
     }
 
-    /// Takes the reader back.
+    /// Returns the reader that [`Self::begin_read`] lent.
     pub fn return_reader(&mut self, reader: LogReader) {
         self.reader = Some(reader);
     }
 
-    /// Notes that everything below `next` was read.
+    /// Records that everything below `next` was read.
     pub fn read_up_to(&mut self, next: u64) {
         self.next = self.next.max(next);
         self.forget_restored();
@@ -128,7 +128,7 @@ impl OnDisk {
         }
     }
 
-    /// Notes that the records up to `last` were given up.
+    /// Removes the records up to `last`, which the log has evicted.
     pub fn give_up(&mut self, last: u64) {
         self.completions.retain(|sequence, _| *sequence > last);
         if self.next <= last {
@@ -141,12 +141,12 @@ impl OnDisk {
         (self.next..self.end).contains(&sequence)
     }
 
-    /// Holds the completion of a record that is not in memory.
+    /// Stores the completion of a record that is not in memory.
     pub(super) fn hold(&mut self, sequence: u64, completion: CompletionGuard) {
         self.completions.insert(sequence, completion);
     }
 
-    /// The completion of a record that was read.
+    /// Removes and returns the completion of a record that was read.
     pub(super) fn completion_of(&mut self, sequence: u64) -> Option<CompletionGuard> {
         let restored = self.restored.as_ref();
         let restored = restored.filter(|(below, _)| sequence < *below);
@@ -163,7 +163,7 @@ impl OnDisk {
     }
 }
 
-/// A stretch of the journal to read.
+/// A range of the journal to read.
 #[derive(Debug)]
 pub struct ToRead {
     reader: LogReader,
@@ -172,7 +172,7 @@ pub struct ToRead {
 }
 
 impl ToRead {
-    /// Reads it. Blocks.
+    /// Reads the range. Blocks.
     pub fn read(mut self) -> (LogReader, io::Result<Stretch>) {
         let Range { start, end } = self.sequences;
         let stretch = self.reader.read(start, end, self.max_bytes);
@@ -180,7 +180,7 @@ impl ToRead {
     }
 }
 
-/// The record of a request, shared by the parts that it was split into.
+/// The record of a request, shared by the parts that the request was split into.
 #[derive(Debug, Clone)]
 pub(super) struct KeptRecord {
     sequence: u64,
@@ -195,27 +195,27 @@ impl KeptRecord {
         }
     }
 
-    /// Notes that a part became two.
+    /// Counts one more part.
     pub(super) fn split(&self) {
         self.n_parts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The record's number.
+    /// Returns the record's number.
     pub(super) fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Notes that a part is done. Returns the record's number after the last one.
+    /// Counts a part as done. Returns the record's number after the last part.
     pub(super) fn finish(&self) -> Option<u64> {
         (self.n_parts.fetch_sub(1, Ordering::Relaxed) == 1).then_some(self.sequence)
     }
 }
 
-/// Writes headers: for each its name and value, both with their lengths.
+/// Encodes headers: the lengths of name and value, then name and value.
 pub(super) fn encode_headers(headers: &HeaderMap) -> Bytes {
     let mut bytes = Vec::new();
     for (name, value) in headers {
-        // HTTP/2 and hyper's own limits keep both far below these lengths.
+        // The limits of HTTP/2 and hyper are far below these lengths.
         bytes.put_u16_le(u16::try_from(name.as_str().len()).unwrap_or(u16::MAX));
         bytes.put_u32_le(u32::try_from(value.len()).unwrap_or(u32::MAX));
         bytes.put_slice(name.as_str().as_bytes());
@@ -224,7 +224,7 @@ pub(super) fn encode_headers(headers: &HeaderMap) -> Bytes {
     bytes.into()
 }
 
-/// Reads them back. Ignores what a later version appends.
+/// Decodes headers. Ignores bytes that a later version appends.
 pub(super) fn decode_headers(mut bytes: Bytes) -> HeaderMap {
     let mut headers = HeaderMap::new();
     while bytes.len() >= 6 {

@@ -1,6 +1,5 @@
 //! Sends requests to one destination: the OTLP client, and a queue whose delivery retries until
-//! each request is done. Knows OTLP over gRPC and HTTP and the outcomes of their answers; knows
-//! nothing of where requests come from or what they contain.
+//! each request is done.
 
 mod answer_limit;
 mod api;
@@ -47,46 +46,48 @@ pub(crate) use split::split;
 
 use connect::Connections;
 
-/// Most bytes that we read of an answer's body.
+/// Maximum bytes of an answer's body that are read.
 const LONGEST_ANSWER: usize = 64 << 10;
 
-/// Bodies of at least this size are compressed on a blocking thread, not on an asynchronous worker.
+/// Size in bytes from which bodies are compressed on a blocking thread, not on an asynchronous
+/// worker.
 const SLOW_TO_COMPRESS: usize = 64 << 10;
 
-/// Why a destination cannot be used. Detected at start, before any request is accepted.
+/// The reason why a destination cannot be used. Detected at the start, before any request is
+/// accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     /// The endpoint's host is invalid.
     #[error("`{origin}`: `{host}` is not a host name or address")]
     Host {
-        /// The setting or variable it came from.
+        /// The setting or variable with the endpoint.
         origin: String,
         /// The configured host.
         host: String,
     },
-    /// A header that cannot be sent.
+    /// A header name is invalid.
     #[error("`{origin}`: `{name}` is not a valid header name, use letters, digits and `-`")]
     HeaderName {
-        /// The setting or variable the endpoint came from.
+        /// The setting or variable with the endpoint.
         origin: String,
         /// The header.
         name: String,
     },
-    /// A header value that cannot be sent. The value is not shown, since it may be a secret.
+    /// A header value is invalid. The message omits the value, which may be a secret.
     #[error(
         "`{origin}`: the value of header `{name}` has characters that no header can carry; \
          a line break at the end of a key file is a usual cause"
     )]
     HeaderValue {
-        /// The setting or variable the endpoint came from.
+        /// The setting or variable with the endpoint.
         origin: String,
         /// The header.
         name: String,
     },
-    /// A header that the protocol sets.
+    /// A header is reserved for the protocol.
     #[error("`{origin}`: header `{name}` is set by OTLP itself, remove it")]
     HeaderReserved {
-        /// The setting or variable the endpoint came from.
+        /// The setting or variable with the endpoint.
         origin: String,
         /// The header.
         name: String,
@@ -94,7 +95,7 @@ pub enum TransportError {
     /// `server_name` is invalid.
     #[error("`{origin}`: tls.server_name `{name}` is not a host name or address")]
     ServerName {
-        /// The setting or variable the endpoint came from.
+        /// The setting or variable with the endpoint.
         origin: String,
         /// The configured name.
         name: String,
@@ -102,24 +103,24 @@ pub enum TransportError {
     /// The certificate files cannot be used.
     #[error("`{origin}`: {source}")]
     Tls {
-        /// The setting or variable the endpoint came from.
+        /// The setting or variable with the endpoint.
         origin: String,
-        /// Why.
+        /// The cause.
         source: TlsError,
     },
 }
 
-/// A destination as its delivery sees it.
+/// A destination, as a delivery uses it.
 pub trait Recipient: Debug + Clone + Send + Sync + 'static {
     /// Makes one attempt to deliver a request.
     fn deliver(&self, request: OutboundRequest) -> impl Future<Output = DeliveryOutcome> + Send;
-    /// When to try again.
+    /// Returns the backoff between attempts.
     fn backoff(&self) -> &Backoff;
-    /// Most requests in flight.
+    /// Returns the maximum number of requests in flight.
     fn max_concurrency(&self) -> usize;
-    /// The setting or variable that names it, for messages.
+    /// Returns the setting or variable with the endpoint, for messages.
     fn origin(&self) -> &str;
-    /// Its address, for messages.
+    /// Returns the address, for messages.
     fn address(&self) -> String;
 }
 
@@ -138,13 +139,13 @@ pub struct SentHeaders(Arc<ArcSwap<HeaderMap>>);
 struct ClientShared {
     destination: Destination,
     connections: Connections,
-    /// The URI of each signal, in the order of [`Signal::ALL`].
+    /// The URIs of the signals, in the order of [`Signal::ALL`].
     uris: [Uri; 3],
 }
 
 impl Client {
-    /// A client for `destination`, which connects when the first request is sent. Reports changed
-    /// certificate files to `telemetry`.
+    /// Creates a client for `destination`, which connects when it sends its first request. Reports
+    /// changed certificate files to `telemetry`.
     pub fn new(
         destination: &Destination,
         telemetry: &Arc<Telemetry>,
@@ -167,7 +168,7 @@ impl Client {
         })
     }
 
-    /// A client over the same connections, with headers of its own.
+    /// Returns a client with the same connections and separate headers.
     pub fn with_own_headers(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
@@ -175,18 +176,18 @@ impl Client {
         }
     }
 
-    /// The headers, to replace them while requests are sent.
+    /// Returns the headers, which can be replaced while requests are sent.
     pub fn headers(&self) -> &SentHeaders {
         &self.headers
     }
 
-    /// The destination.
+    /// Returns the destination.
     pub fn destination(&self) -> &Destination {
         &self.shared.destination
     }
 
-    /// Makes one attempt to send an OTLP request, under the destination's timeout. `headers` are
-    /// added to the destination's and override those of the same name.
+    /// Makes one attempt to send an OTLP request, within the destination's timeout. `headers` are
+    /// added to the destination's headers, and override headers of the same name.
     pub async fn send(&self, signal: Signal, body: Bytes, headers: &HeaderMap) -> DeliveryOutcome {
         let shared = &*self.shared;
         let (body, encoding) = match compress(shared.destination.compression, body).await {
@@ -218,7 +219,7 @@ impl Client {
         .await
     }
 
-    /// Calls a backend's own API once, under the destination's timeout.
+    /// Calls a backend's own API once, within the destination's timeout.
     async fn call(&self, target: &ApiTarget, body: Bytes) -> DeliveryOutcome {
         let uri = match uri_of(
             &self.shared.destination,
@@ -307,10 +308,10 @@ impl SentHeaders {
         Ok(Self(Arc::new(ArcSwap::from_pointee(headers(destination)?))))
     }
 
-    /// Sends the destination's headers from the next attempt on, also with requests that wait.
+    /// Uses the headers of `destination` from the next attempt on, for queued requests too.
     ///
     /// # Errors
-    /// One of them cannot be sent; the earlier ones stay.
+    /// A header is invalid. Nothing is replaced then.
     pub fn replace(&self, destination: &Destination) -> Result<(), TransportError> {
         self.0.store(Arc::new(headers(destination)?));
         Ok(())
@@ -326,7 +327,7 @@ fn uri(destination: &Destination, signal: Signal) -> Result<Uri, hyper::http::Er
     uri_of(destination, path)
 }
 
-/// The destination's URI with this path and query, which include the base path.
+/// Returns the destination's URI with this path and query, which include the base path.
 fn uri_of(destination: &Destination, path: String) -> Result<Uri, hyper::http::Error> {
     let endpoint = &destination.endpoint;
     let path: Result<PathAndQuery, InvalidUri> = path.try_into();
@@ -368,14 +369,15 @@ fn headers(destination: &Destination) -> Result<HeaderMap, TransportError> {
                     origin: origin(),
                     name: name.clone(),
                 })?;
-        // Keeps it out of debug output and of HTTP/2's header tables.
+        // Keep the value out of debug output and of HTTP/2's header tables.
         value.set_sensitive(true);
         headers.insert(header, value);
     }
     Ok(headers)
 }
 
-/// Headers that belong to the connection or the protocol, which neither users nor senders may set.
+/// Returns true for headers of the connection or the protocol, which neither users nor senders may
+/// set.
 fn is_reserved(name: &HeaderName) -> bool {
     const RESERVED: [&str; 12] = [
         "accept-encoding",
@@ -394,8 +396,8 @@ fn is_reserved(name: &HeaderName) -> bool {
     RESERVED.contains(&name.as_str()) || name.as_str().starts_with("grpc-")
 }
 
-/// The compressed body and the name of its encoding. Level 1: any higher one costs more than all
-/// our other work together.
+/// Returns the compressed body and the name of its encoding. Uses level 1: any higher level would
+/// cost more than all other work together.
 async fn compress(
     compression: Compression,
     body: Bytes,
@@ -423,7 +425,7 @@ async fn compress(
     Ok((compressed.into(), Some(name)))
 }
 
-/// An error with its causes, without repetitions.
+/// Returns the text of an error and its causes, without repetitions.
 fn describe(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -437,7 +439,8 @@ fn describe(error: &dyn Error) -> String {
     text
 }
 
-/// Reads a body to its end. Returns its start, and its trailers or the error that interrupted it.
+/// Reads a body to its end. Returns its beginning, and its trailers or the error that interrupted
+/// the body.
 async fn read(mut body: Incoming) -> (Vec<u8>, Result<Option<HeaderMap>, hyper::Error>) {
     let mut start = Vec::new();
     let mut trailers = None;

@@ -16,49 +16,49 @@ use tonic_types::{RetryInfo, RpcStatusExt};
 /// The outcome of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeliveryOutcome {
-    /// The peer took it.
+    /// The peer accepted the request.
     Delivered {
-        /// Items that it nevertheless rejected (`partial_success`).
+        /// Number of items that the peer rejected nevertheless (`partial_success`).
         n_rejected: u64,
-        /// Its explanation; a warning if `n_rejected` is 0.
+        /// The peer's explanation; a warning if `n_rejected` is 0.
         message: Option<String>,
     },
-    /// The peer may take it later, or could not be reached.
+    /// The attempt failed, and a later one may succeed.
     Retry {
-        /// The wait that it asked for.
+        /// The delay that the peer requested.
         after: Option<Duration>,
         /// The reason, for the log.
         why: String,
     },
-    /// The peer took a part for good. The rest is tried again.
+    /// Partial success: keep what was accepted, retry the rest.
     Partly {
-        /// The rest, as a request of its own.
+        /// The rest, as a separate request.
         rest: Bytes,
-        /// Items in it.
+        /// Number of items in the rest.
         n_items: u64,
-        /// Items that are neither in the rest nor taken.
+        /// Number of items that are neither accepted nor in the rest.
         n_rejected: u64,
     },
-    /// The peer takes only smaller requests.
+    /// The peer accepts only smaller requests.
     TooLarge {
         /// The reason, for the log.
         why: String,
     },
-    /// The peer does not know the request's subject: the span may still be in transit.
+    /// The peer does not have the request's subject: the span may still be in transit.
     Unknown {
         /// The reason, for the log.
         why: String,
     },
-    /// The peer will never take it.
+    /// The peer refused the request permanently: do not retry.
     Refused {
-        /// Label of the dropped items.
+        /// The label of the dropped items.
         reason: &'static str,
         /// The reason, for the log.
         why: String,
     },
 }
 
-/// Longest message of a peer that we repeat, in characters.
+/// Maximum length of a peer's message in our messages, in characters.
 const LONGEST_WHY: usize = 300;
 
 impl DeliveryOutcome {
@@ -69,11 +69,11 @@ impl DeliveryOutcome {
         }
     }
 
-    /// The outcome by gRPC status, as OTLP/gRPC defines it. Two statuses mean that the request is
-    /// too large: OUT_OF_RANGE, which tonic sends (OTLP would have us retry forever), and
-    /// RESOURCE_EXHAUSTED without RetryInfo, which all others send. The latter does not if its
-    /// message is about rates: a smaller request does not help against a quota, and we would end up
-    /// sending every single span.
+    /// Returns the outcome of a gRPC status, as OTLP/gRPC defines it. Two statuses mean that the
+    /// request is too large: OUT_OF_RANGE, which tonic sends (OTLP would have us retry forever),
+    /// and RESOURCE_EXHAUSTED without RetryInfo, which all other servers send. RESOURCE_EXHAUSTED
+    /// with a message about rates means a quota: a smaller request would not help, and splitting
+    /// would end with single spans.
     pub(super) fn of_grpc(code: Code, message: &str, retry_info: Option<RetryInfo>) -> Self {
         let name = name(code);
         let why = if message.is_empty() {
@@ -126,8 +126,8 @@ impl DeliveryOutcome {
         }
     }
 
-    /// The outcome by HTTP status, as OTLP/HTTP defines it. `body` is the start of the response's
-    /// body.
+    /// Returns the outcome of an HTTP status, as OTLP/HTTP defines it. `body` is the beginning of
+    /// the response's body.
     pub(super) fn of_http(status: u16, headers: &HeaderMap, body: &[u8]) -> Self {
         if (200..300).contains(&status) {
             return partial_success(headers, body);
@@ -144,7 +144,7 @@ impl DeliveryOutcome {
                 why,
             },
             413 => Self::TooLarge { why },
-            // The error of Go's servers, including the Collector.
+            // Go's servers, including the Collector, answer with this error.
             400 if message.contains("request body too large") => Self::TooLarge { why },
             300..400 => {
                 let target = headers
@@ -185,8 +185,8 @@ impl DeliveryOutcome {
         }
     }
 
-    /// The outcome by HTTP status, as in JSON APIs: any 2xx is a success, whatever the body says; a
-    /// server error may succeed on a retry; a request cannot be split.
+    /// Returns the outcome of an HTTP status of a JSON API: any 2xx is a success, whatever the body
+    /// contains; a server error is retried; a request cannot be split.
     pub(super) fn of_api(status: u16, headers: &HeaderMap, body: &[u8]) -> Self {
         if (200..300).contains(&status) {
             return Self::Delivered {
@@ -218,8 +218,8 @@ impl DeliveryOutcome {
         }
     }
 
-    /// The outcome if a gRPC peer, or a proxy before it, answered in plain HTTP: gRPC's own table
-    /// for that, and 413.
+    /// Returns the outcome if a gRPC peer, or a proxy before the peer, answered in plain HTTP:
+    /// gRPC's own table, and 413.
     pub(super) fn of_http_instead_of_grpc(status: u16, headers: &HeaderMap) -> Self {
         match status {
             200 => Self::Refused {
@@ -232,8 +232,8 @@ impl DeliveryOutcome {
     }
 }
 
-/// The gRPC status in headers or trailers. We do not use tonic's reader, which panics on details
-/// that are not base64.
+/// Reads the gRPC status in headers or trailers. tonic's reader panics on details that are not
+/// base64.
 pub(super) fn grpc_status(headers: &HeaderMap) -> Option<DeliveryOutcome> {
     let code = Code::from_bytes(headers.get("grpc-status")?.as_bytes());
     let message = headers
@@ -255,7 +255,7 @@ pub(super) fn grpc_status(headers: &HeaderMap) -> Option<DeliveryOutcome> {
 
 /// Reads the message of a gRPC response whose status is OK.
 pub(super) fn grpc_partial_success(body: &[u8]) -> DeliveryOutcome {
-    // The flag and the length come first; we accept no compression, so the flag is 0.
+    // A gRPC message begins with a flag and its length; we accept no compression, so the flag is 0.
     let message = if let [0, _, _, _, _, message @ ..] = body { message } else { &[] };
     of_protobuf(message)
 }
@@ -264,7 +264,7 @@ fn partial_success(headers: &HeaderMap, body: &[u8]) -> DeliveryOutcome {
     if !is_json(headers) {
         return of_protobuf(body);
     }
-    // Some backends answer protobuf with JSON, in which 64-bit numbers are strings.
+    // Some backends answer protobuf with JSON, which has 64-bit numbers as strings.
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let partial_success = &body["partialSuccess"];
     let number = |name: &str| {
@@ -281,7 +281,7 @@ fn partial_success(headers: &HeaderMap, body: &[u8]) -> DeliveryOutcome {
     )
 }
 
-/// The responses of the three signals have the same encoding.
+/// The responses of the three signals have the same encoding, so one type decodes all.
 fn of_protobuf(body: &[u8]) -> DeliveryOutcome {
     let partial_success = ExportTraceServiceResponse::decode(body)
         .ok()
@@ -300,7 +300,7 @@ fn delivered(n_rejected: u64, message: &str) -> DeliveryOutcome {
     }
 }
 
-/// The message of a `google.rpc.Status` body, or the text itself.
+/// Returns the message of a `google.rpc.Status` body, or the text itself.
 fn error_message(headers: &HeaderMap, body: &[u8]) -> String {
     let content_type = headers
         .get("content-type")
@@ -330,8 +330,8 @@ fn is_json(headers: &HeaderMap) -> bool {
         .is_some_and(|value| value.as_bytes().starts_with(b"application/json"))
 }
 
-/// Reads `Retry-After`: seconds or a date. A date is compared with the peer's own `Date`, so that
-/// our clock does not matter.
+/// Reads `Retry-After`: seconds or a date. Compares a date with the peer's own `Date`, so that our
+/// clock does not matter.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let date = |value: &HeaderValue| -> Option<SystemTime> {
         httpdate::parse_http_date(value.to_str().ok()?).ok()
@@ -375,7 +375,7 @@ fn hex(digit: u8) -> Option<u8> {
         .and_then(|digit| u8::try_from(digit).ok())
 }
 
-/// One line of bounded length, since it goes into the log.
+/// Returns the message as one line of limited length, for the log.
 fn shorten(message: &str) -> String {
     let message: String = message
         .chars()
@@ -387,7 +387,7 @@ fn shorten(message: &str) -> String {
     format!("{}{ellipsis}", start.trim())
 }
 
-/// The code's name in the specification.
+/// Returns the code's name in the specification.
 fn name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

@@ -1,6 +1,6 @@
-//! A scriptable OTLP backend for tests: records every request and gives the scripted answers.
-//! Speaks plain HTTP/1.1 and HTTP/2 by hand, so that it can also answer wrongly; other tests use
-//! tonic's server as a real gRPC peer.
+//! A scriptable OTLP backend for tests: records every request and sends the scripted answers.
+//! Implements HTTP/1.1 and HTTP/2 without tonic, so that it can also answer wrongly; other tests
+//! use tonic's server as a real gRPC peer.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -21,16 +21,16 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::config::{Backoff, ClientTls, Compression, Destination, Endpoint, Protocol, Secret};
 
-/// A request as it came.
+/// A received request.
 #[derive(Debug, Clone)]
 pub(crate) struct PeerRequest {
     pub(crate) at: Instant,
-    /// From one for each connection.
+    /// Number of the connection, counted from 1.
     pub(crate) connection: usize,
     pub(crate) version: Version,
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
-    /// Without gRPC's prefix.
+    /// The body, without gRPC's prefix.
     pub(crate) body: Bytes,
     /// gRPC's prefix.
     pub(crate) prefix: Option<[u8; 5]>,
@@ -39,21 +39,22 @@ pub(crate) struct PeerRequest {
 /// The scripted answer.
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {
-    /// Taken, with the bytes of the response message.
+    /// A success with the bytes of the response message.
     Taken(Vec<u8>),
-    /// gRPC status in trailers (headers only, as a server does that fails at once, if `early`).
+    /// A gRPC status in trailers, or with `early` in the headers, as servers that fail at once send
+    /// it.
     Grpc {
         code: i32,
         headers: Vec<(&'static str, String)>,
         early: bool,
     },
-    /// HTTP status.
+    /// An HTTP status.
     Http {
         status: u16,
         headers: Vec<(&'static str, String)>,
         body: Vec<u8>,
     },
-    /// No answer, ever.
+    /// No answer at all.
     Silence,
     /// The connection breaks.
     HangUp,
@@ -99,7 +100,7 @@ impl Peer {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), None, script).await
     }
 
-    /// Takes everything.
+    /// Starts a peer that accepts every request.
     pub(crate) async fn willing() -> Self {
         Self::start(|_, _| Reply::taken()).await
     }
@@ -129,17 +130,17 @@ impl Peer {
         }
     }
 
-    /// Closes its port and its connections.
+    /// Closes the port and the connections.
     pub(crate) async fn stop(mut self) {
         self.task.shutdown().await;
     }
 
-    /// Every request so far.
+    /// Returns all requests received so far.
     pub(crate) fn received(&self) -> Vec<PeerRequest> {
         self.received.lock().unwrap().clone()
     }
 
-    /// Waits until `n` requests have come.
+    /// Waits until `n` requests have arrived.
     pub(crate) async fn has_received(&self, n: usize) -> Vec<PeerRequest> {
         self.n_received
             .clone()
@@ -149,13 +150,13 @@ impl Peer {
         self.received()
     }
 
-    /// A destination that leads here and is retried within milliseconds.
+    /// Returns a destination that leads to this peer and is retried within milliseconds.
     pub(crate) fn destination(&self, protocol: Protocol) -> Destination {
         destination(self.address, protocol)
     }
 }
 
-/// A destination whose intervals are milliseconds.
+/// Returns a destination whose intervals are milliseconds.
 pub(crate) fn destination(address: SocketAddr, protocol: Protocol) -> Destination {
     Destination {
         origin: "forward.endpoint".to_owned(),
@@ -208,7 +209,7 @@ async fn serve(
                 )
             });
             let builder = auto::Builder::new(TokioExecutor::new());
-            // Connections end badly in some tests, on purpose.
+            // Some tests break connections on purpose.
             let _ = match tls {
                 None => {
                     builder

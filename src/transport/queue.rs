@@ -1,7 +1,6 @@
-//! A queue of requests to deliver, bounded in bytes. When it is full it either refuses the newcomer
-//! (original telemetry: its sender still has it) or drops the oldest (scores: there is no other
-//! copy). Accounts for every change before anything else can see it. Knows nothing of sockets or
-//! clocks.
+//! A queue of requests to deliver, bounded in bytes. A full queue either refuses the newcomer
+//! (original telemetry: the sender still has it) or drops the oldest request (scores: there is no
+//! other copy). The queue accounts for every change before other code can see the change.
 
 mod keeping;
 mod score_keeping;
@@ -28,39 +27,39 @@ use super::kept::{KeptRecord, OnDisk};
 pub use super::completion::CompletionGuard;
 pub use super::kept::KeptLane;
 
-/// Bytes that a request costs beyond its body and route.
+/// Bytes that a request costs in addition to its body and route.
 const OVERHEAD: usize = 256;
 
 /// A request to deliver.
 #[derive(Debug, Clone)]
 pub struct OutboundRequest {
-    /// The signal of its items.
+    /// The signal of the items.
     pub signal: Signal,
-    /// The request, not compressed.
+    /// The uncompressed body.
     pub body: Bytes,
-    /// Spans, log records or data points in it.
+    /// Number of spans, log records or data points.
     pub n_items: u64,
-    /// Its place at the destination.
+    /// The target at the destination.
     pub route: Route,
-    /// Its sender.
+    /// The sender.
     pub peer: PeerId,
-    /// Its bytes of a queue, released when it is done.
+    /// The charge on the queue's budget, released when the request is done.
     pub charge: Option<Arc<Charge>>,
     /// Dropped when the request is done.
     pub completion: Option<CompletionGuard>,
 }
 
-/// Where a request goes at its destination.
+/// The target of a request at its destination.
 #[derive(Debug, Clone)]
 pub enum Route {
-    /// To OTLP's service for the signal; the body is protobuf.
+    /// OTLP's service for the signal; the body is protobuf.
     Otlp {
         /// The request's own headers.
         headers: HeaderMap,
     },
-    /// To the backend's own API; the body is JSON.
+    /// The backend's own API; the body is JSON.
     Api {
-        /// Tried in this order until one does not answer "unknown".
+        /// Targets, tried in this order until one does not answer "unknown".
         targets: Arc<[ApiTarget]>,
     },
 }
@@ -70,12 +69,12 @@ pub enum Route {
 pub struct ApiTarget {
     /// `POST`, `PATCH`, …
     pub method: Method,
-    /// Path and query, below the endpoint's base path; begins with `/`.
+    /// Path and query below the endpoint's base path; starts with `/`.
     pub path: String,
 }
 
 impl OutboundRequest {
-    /// An OTLP request without headers of its own.
+    /// Creates an OTLP request without headers.
     pub fn otlp(signal: Signal, body: Bytes, n_items: u64) -> Self {
         Self {
             signal,
@@ -90,7 +89,7 @@ impl OutboundRequest {
         }
     }
 
-    /// The bytes it takes of a queue.
+    /// Returns the bytes that the request uses of a queue's budget.
     pub fn cost(&self) -> usize {
         let route: usize = match &self.route {
             Route::Otlp { headers } => headers
@@ -105,35 +104,34 @@ impl OutboundRequest {
 
 /// Accounts for the requests of a queue.
 pub trait Accounting: Debug + Send + Sync {
-    /// The queue took a request.
+    /// A request was enqueued.
     fn queued(&self, signal: Signal, n_items: u64);
     /// Queued items were delivered.
     fn sent(&self, signal: Signal, n_items: u64);
-    /// Queued items were given up.
+    /// Queued items were dropped.
     fn dropped(&self, signal: Signal, n_items: u64, reason: &'static str);
 }
 
 /// The policy for a request that does not fit into a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Refuses it, so that its sender keeps it.
+    /// Refuse the newcomer; the sender still has it.
     RefuseNewcomer,
-    /// Drops the oldest waiting requests, counted as `queue_full`.
+    /// Drop the oldest queued requests, counted as `queue_full`.
     DropOldest,
 }
 
-/// Why a queue did not take a request; its sender keeps it.
+/// The reason why a queue refused a request, which its sender still has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueRefusal {
-    /// It does not fit now; the sender should retry.
+    /// The queue has no space; the sender should retry.
     Full,
-    /// It is larger than [`largest_request`], so it might never fit; retrying is useless.
+    /// The request is larger than [`largest_request`], so it might never fit; retrying is useless.
     TooLarge {
-        /// Most bytes of one request.
+        /// Maximum bytes of one request.
         limit: usize,
     },
-    /// The sidecar is stopping, or is about to and its destination is down; the sender should
-    /// retry.
+    /// The sidecar stops, or drains while its destination is down; the sender should retry.
     Draining,
     /// The journal is full; the sender should retry.
     JournalFull,
@@ -153,28 +151,29 @@ impl From<AppendError> for QueueRefusal {
     }
 }
 
-/// Called on the journal's thread, in the order of the requests, when a request is kept or refused:
-/// with the number of its record, or at once with `None` if the journal had it before the start.
+/// A callback on the journal's thread, in the order of the requests, when a request is journaled or
+/// refused. The value is the number of the record, or `None` at once if the journal had the request
+/// before the start.
 pub type KeepOutcome = Box<dyn FnOnce(Result<Option<u64>, QueueRefusal>) + Send>;
 
-/// Most bytes of one request that a refusing queue of this capacity takes. A larger one might wait
-/// forever for the queue to become empty enough.
+/// Returns the maximum bytes of one request that a refusing queue of this capacity accepts. A
+/// larger request might wait forever for enough space.
 pub fn largest_request(capacity: &Bound) -> Bound {
     capacity.share(2)
 }
 
-/// How far a queue is from its end.
+/// The stages of a queue's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum QueueStage {
-    /// Takes requests.
+    /// The queue accepts requests.
     #[default]
     Open,
-    /// The sidecar is stopping. A queue that refuses newcomers takes requests only while its
+    /// The sidecar stops. A queue that refuses newcomers accepts requests only while its
     /// destination is up.
     Draining,
-    /// Takes no more requests.
+    /// The queue rejects requests.
     Closed {
-        /// Until then, queued requests may be delivered.
+        /// Queued requests may be delivered until this time.
         deadline: Instant,
     },
 }
@@ -187,51 +186,51 @@ pub struct Queue {
 
 #[derive(Debug)]
 struct QueueShared {
-    /// Label of its metrics and log lines: `forward`, `scores`, …
+    /// The label of metrics and log lines: `forward`, `scores`, …
     name: &'static str,
-    /// Counts all waiting requests and those in flight.
+    /// The bytes of all requests, queued and in flight.
     budget: Arc<FairBudget>,
     when_full: WhenFull,
     accounting: Arc<dyn Accounting>,
     size: QueueSize,
     state: Mutex<State>,
-    /// Wakes the one delivery.
+    /// Wakes the delivery, of which there is one.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Not tried yet, in order of arrival. In front are halves of a request that was too large, so
-    /// that one request is done before the next is split.
+    /// Requests without an attempt, in order of arrival. The halves of a request that was too large
+    /// come first, so that one request is done before the next is split.
     fresh: VecDeque<QueuedRequest>,
-    /// Failed at least once, and when each may be retried. Few: while a destination is down it gets
-    /// one probe at a time.
+    /// Requests with a failed attempt, each with the time of its next attempt. There are few: while
+    /// a destination is down, one request is in flight as a probe.
     tried: Vec<(Instant, QueuedRequest)>,
     next_seq: u64,
     stage: QueueStage,
-    /// The last attempts failed.
+    /// True if the last attempts failed.
     destination_is_down: bool,
-    /// The rest of a queue that is kept in a journal.
+    /// The requests that are only in the journal.
     on_disk: Option<OnDisk>,
     /// Cost of scores that the journal is writing.
     n_keeping: usize,
 }
 
-/// A request in the queue, or taken from it for an attempt.
+/// A request in the queue, or removed from the queue for an attempt.
 #[derive(Debug)]
 pub(super) struct QueuedRequest {
-    /// Order of arrival.
+    /// The request's position in the order of arrival.
     seq: u64,
     pub(super) request: OutboundRequest,
     pub(super) n_failures: u32,
-    /// When the peer first answered that it does not know the request's subject.
+    /// Time of the first answer that the peer does not have the request's subject.
     pub(super) unknown_since: Option<Instant>,
-    /// Its record in the journal.
+    /// The request's record in the journal.
     kept: Option<KeptRecord>,
 }
 
 impl Queue {
-    /// An empty queue of `capacity` bytes.
+    /// Creates an empty queue of `capacity` bytes.
     pub fn new(
         name: &'static str,
         capacity: impl Into<Bound>,
@@ -258,8 +257,8 @@ impl Queue {
         }
     }
 
-    /// Whether a request of at least `n_bytes` would be refused now. Asked before the request is
-    /// read, so that refusing it is cheap; [`Self::offer`] decides.
+    /// Returns an error if a request of at least `n_bytes` would be refused. Call it before reading
+    /// the request, so that refusing is cheap; [`Self::offer`] decides.
     pub fn check_room(&self, peer: PeerId, n_bytes: usize) -> Result<(), QueueRefusal> {
         let state = self.state();
         if self.shared.when_full == WhenFull::DropOldest {
@@ -279,12 +278,12 @@ impl Queue {
         if has_room { Ok(()) } else { Err(QueueRefusal::Full) }
     }
 
-    /// Whether it is at most half full.
+    /// Returns true if the queue is at most half full.
     pub fn is_half_empty(&self) -> bool {
         self.n_bytes() <= self.capacity() / 2
     }
 
-    /// Charges a request to its sender, so that [`Self::offer`] will find room for it.
+    /// Charges a request to its sender, so that [`Self::offer`] will have space for the request.
     pub fn charge(&self, request: OutboundRequest) -> Result<OutboundRequest, QueueRefusal> {
         let limit = self.capacity() / 2;
         if request.body.len() > limit {
@@ -298,8 +297,8 @@ impl Queue {
         Ok(OutboundRequest { charge, ..request })
     }
 
-    /// Takes a request or refuses it. Never waits. A queue that drops the oldest refuses nothing:
-    /// it accounts for a request that it cannot take as dropped.
+    /// Enqueues or refuses a request. Never waits. A queue that drops the oldest refuses nothing: a
+    /// request that cannot fit counts as dropped.
     pub fn offer(&self, request: OutboundRequest) -> Result<(), QueueRefusal> {
         let QueueShared {
             when_full,
@@ -342,9 +341,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Notes that the sidecar is stopping: what is acknowledged from now on must be delivered soon.
-    /// A queue that refuses newcomers does so from now on whenever its destination is down, so that
-    /// their senders keep them.
+    /// Starts the drain: acknowledged requests must be delivered soon, so a queue that refuses
+    /// newcomers refuses them whenever its destination is down.
     pub fn begin_drain(&self) {
         let mut state = self.state();
         if state.stage == QueueStage::Open {
@@ -354,18 +352,18 @@ impl Queue {
         self.shared.changed.notify_one();
     }
 
-    /// Takes no more requests. Queued ones may be delivered until `deadline`.
+    /// Rejects further requests. Queued requests may be delivered until `deadline`.
     pub fn close(&self, deadline: Instant) {
         self.state().stage = QueueStage::Closed { deadline };
         self.shared.changed.notify_one();
     }
 
-    /// Bytes in it, including requests in flight.
+    /// Returns the bytes in the queue, including requests in flight.
     pub fn n_bytes(&self) -> usize {
         self.shared.budget.n_bytes()
     }
 
-    /// Most bytes in it.
+    /// Returns the capacity in bytes.
     pub fn capacity(&self) -> usize {
         self.shared.budget.max()
     }
@@ -387,12 +385,13 @@ impl Queue {
         self.state().stage
     }
 
-    /// Records whether the last attempts failed.
+    /// Sets whether the last attempts failed.
     pub(super) fn set_destination_down(&self, is_down: bool) {
         self.state().destination_is_down = is_down;
     }
 
-    /// The next request to try: one that is due for a retry, else the first untried one.
+    /// Removes and returns the next request to try: a request that is due for a retry, else the
+    /// first one without an attempt.
     pub(super) fn take(&self, now: Instant) -> Option<QueuedRequest> {
         let mut state = self.state();
         let due = state.earliest().filter(|&idx| state.tried[idx].0 <= now);
@@ -402,8 +401,8 @@ impl Queue {
         }
     }
 
-    /// A request that probes whether the destination is back: preferably not the one that has just
-    /// failed, since it may be the cause.
+    /// Removes and returns a request that probes whether the destination is up. Prefers requests
+    /// without an attempt, because the failed request may be the cause.
     pub(super) fn take_probe(&self) -> Option<QueuedRequest> {
         let mut state = self.state();
         state
@@ -412,25 +411,25 @@ impl Queue {
             .or_else(|| state.earliest().map(|idx| state.tried.swap_remove(idx).1))
     }
 
-    /// When the next retry is due.
+    /// Returns the time of the next retry.
     pub(super) fn due_at(&self) -> Option<Instant> {
         let state = self.state();
         state.earliest().map(|idx| state.tried[idx].0)
     }
 
-    /// Nothing waits; requests may still be in flight.
+    /// Returns true if no request is queued; requests may be in flight.
     pub(super) fn is_empty(&self) -> bool {
         let state = self.state();
         let is_read = state.on_disk.as_ref().is_none_or(OnDisk::is_empty);
         state.fresh.is_empty() && state.tried.is_empty() && is_read && state.n_keeping == 0
     }
 
-    /// Returns a failed request, to be retried at `due`.
+    /// Puts a failed request back, to be retried at `due`.
     pub(super) fn put_back(&self, entry: QueuedRequest, due: Instant) {
         self.state().tried.push((due, entry));
     }
 
-    /// The destination is back: requests that have failed are retried now, before younger ones.
+    /// Makes all failed requests due now, before younger ones: the destination is up.
     pub(super) fn retry_all(&self, now: Instant) {
         for (due, _) in &mut self.state().tried {
             *due = now;
@@ -444,7 +443,7 @@ impl Queue {
         self.moved();
     }
 
-    /// Puts the two halves of a request in front of the queue in its place. They share its charge.
+    /// Puts the two halves of a request first in the queue. They share its charge.
     pub(super) fn replace(&self, entry: QueuedRequest, halves: [(Bytes, u64); 2]) {
         let QueuedRequest {
             seq,
@@ -471,7 +470,7 @@ impl Queue {
         }
     }
 
-    /// Removes and returns everything that waits.
+    /// Removes and returns all queued requests.
     pub(super) fn drain(&self) -> Vec<QueuedRequest> {
         let mut state = self.state();
         let mut entries: Vec<QueuedRequest> = std::mem::take(&mut state.fresh).into();
@@ -483,7 +482,7 @@ impl Queue {
         entries
     }
 
-    /// Takes a request, even if there is no room.
+    /// Enqueues a request, even without space.
     fn push(
         &self,
         state: &mut State,
@@ -505,7 +504,7 @@ impl Queue {
         self.moved();
     }
 
-    /// Reports the bytes in it.
+    /// Reports the size of the queue.
     pub(super) fn moved(&self) {
         QueueResized {
             n_bytes: self.n_bytes(),
@@ -520,14 +519,14 @@ impl Queue {
 }
 
 impl State {
-    /// Tells the journal that a request is done and need not be kept.
+    /// Consumes the request's journal record: the request is done.
     fn consume(&self, entry: &QueuedRequest) {
         if let (Some(kept), Some(on_disk)) = (&entry.kept, &self.on_disk) {
             on_disk.log.consume(kept.finish());
         }
     }
 
-    /// A request taken now might be acknowledged and then dropped.
+    /// Returns true if a request that is enqueued now might be acknowledged and then dropped.
     fn must_not_acknowledge(&self) -> bool {
         match self.stage {
             QueueStage::Open => false,

@@ -1,21 +1,21 @@
-//! Decides how many attempts a destination gets, when the next one is due, and which outages are
-//! logged. While a destination is down, a single probe is sent, not one attempt for each queued
+//! Decides how many attempts a destination gets, when the next attempt is due, and which outages
+//! are logged. A destination that is down gets a single probe, not one attempt for each queued
 //! request.
 
 use std::time::{Duration, Instant};
 
 use crate::config::Backoff;
 
-/// The longest wait that a peer may ask for. After that we try again: neither a mistyped nor a
-/// hostile `Retry-After` may silence us for longer than a queue lasts.
+/// Maximum delay that a peer may request: neither a mistyped nor a hostile `Retry-After` may pause
+/// delivery for longer than a queue lasts.
 const LONGEST_ASKED: Duration = Duration::from_secs(300);
 
-/// Log lines about one destination's outages are at least this far apart.
+/// Minimum time between log lines about outages of one destination.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// The wait before attempt number `n_failures` + 1: exponential, capped, and by `jitter` (0..=1)
-/// between half and the whole of it, so that a fleet of sidecars does not come back all at once. At
-/// least as long as the peer asked for.
+/// Returns the delay before attempt number `n_failures` + 1: exponential, capped, and by `jitter`
+/// (0..=1) between half and the whole of the cap, so that a fleet of sidecars does not retry all at
+/// once. At least the delay that the peer requested.
 pub(crate) fn wait(
     backoff: &Backoff,
     n_failures: u32,
@@ -25,7 +25,7 @@ pub(crate) fn wait(
     let exponent = i32::try_from(n_failures.saturating_sub(1)).unwrap_or(i32::MAX);
     let secs = (backoff.initial.as_secs_f64() * backoff.multiplier.powi(exponent))
         .min(backoff.max.as_secs_f64());
-    // An interval of zero would spin.
+    // An interval of zero would make the loop spin.
     let own = Duration::from_secs_f64((secs * (0.5 + jitter.clamp(0.0, 1.0) / 2.0)).max(0.001));
     own.max(asked.unwrap_or_default().min(LONGEST_ASKED))
 }
@@ -35,7 +35,7 @@ pub(crate) fn wait(
 pub(crate) struct Pacer {
     backoff: Backoff,
     max_in_flight: usize,
-    /// Time at which an attempt last ended with an answer that shows the peer alive.
+    /// Time at which an attempt last ended with an answer.
     answered_at: Option<Instant>,
     state: State,
 }
@@ -46,9 +46,9 @@ enum State {
     Down {
         n_failures: u32,
         retry_at: Instant,
-        /// Until then the peer asked for a pause.
+        /// The end of the pause that the peer requested.
         asked_until: Option<Instant>,
-        /// A probe is in flight.
+        /// True while a probe is in flight.
         probing: bool,
     },
 }
@@ -74,7 +74,7 @@ impl Pacer {
         matches!(self.state, State::Up)
     }
 
-    /// Number of attempts that may still start.
+    /// Returns the number of attempts that may still start.
     pub(crate) fn n_free_slots(&self, n_in_flight: usize, now: Instant) -> usize {
         match self.state {
             State::Up => self.max_in_flight.saturating_sub(n_in_flight),
@@ -84,7 +84,7 @@ impl Pacer {
         }
     }
 
-    /// Time at which the next probe is due, if none is in flight.
+    /// Returns the time at which the next probe is due, if none is in flight.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
         match self.state {
             State::Down {
@@ -96,7 +96,7 @@ impl Pacer {
         }
     }
 
-    /// An attempt starts in a free slot.
+    /// Starts an attempt in a free slot.
     pub(crate) fn start(&mut self, now: Instant) -> Attempt {
         match &mut self.state {
             State::Up => Attempt {
@@ -113,18 +113,18 @@ impl Pacer {
         }
     }
 
-    /// An attempt ended with an answer, good or bad: the peer is alive.
+    /// Records an answer, good or bad: the peer is alive.
     pub(crate) fn answered(&mut self, attempt: Attempt, now: Instant) {
         self.answered_at = Some(now);
         if let State::Down { asked_until, .. } = self.state
-            // An attempt that left before the peer asked for a pause does not end the pause.
+            // An attempt that began before the peer requested a pause does not end the pause.
             && (attempt.is_probe || asked_until.is_none_or(|until| until <= now))
         {
             self.state = State::Up;
         }
     }
 
-    /// An attempt failed and is to be retried.
+    /// Records a failed attempt that is to be retried.
     pub(crate) fn failed(
         &mut self,
         attempt: Attempt,
@@ -136,8 +136,8 @@ impl Pacer {
             .filter(|asked| !asked.is_zero())
             .map(|asked| now + asked.min(LONGEST_ASKED));
         match &mut self.state {
-            // Other requests got through since this attempt started, so the fault lies with this
-            // request and not with the peer.
+            // Other requests succeeded since this attempt began, so the cause is the request and
+            // not the peer.
             State::Up
                 if asked_until.is_none()
                     && self
@@ -163,8 +163,7 @@ impl Pacer {
                 *until = asked_until;
                 *probing = false;
             }
-            // It left before the outage was known; the only news is the pause that the peer asks
-            // for.
+            // This attempt began before the outage was known; only the requested pause is new.
             State::Down {
                 retry_at,
                 asked_until: until,
@@ -176,8 +175,8 @@ impl Pacer {
         }
     }
 
-    /// The sidecar is stopping: retry at once and restart the backoff, unless the peer asked for a
-    /// pause.
+    /// Makes a retry due at once and resets the backoff, because the sidecar stops. Keeps a pause
+    /// that the peer requested.
     pub(crate) fn begin_drain(&mut self, now: Instant) {
         if let State::Down {
             n_failures,
@@ -192,7 +191,7 @@ impl Pacer {
     }
 }
 
-/// Decides which events of an outage are logged: its start, one reminder a minute, its end. A
+/// Decides which events of an outage are logged: the start, one reminder a minute, the end. A
 /// flapping destination gets one pair of lines a minute.
 #[derive(Debug, Default)]
 pub(crate) struct Outage {
@@ -201,19 +200,19 @@ pub(crate) struct Outage {
     logged_at: Option<Instant>,
 }
 
-/// An event that is logged.
+/// A logged event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OutageEvent {
-    /// It started.
+    /// The outage began.
     Down,
-    /// It has lasted this long.
+    /// The outage has lasted this long.
     StillDown(Duration),
-    /// It ended after this long.
+    /// The outage ended after this long.
     Recovered(Duration),
 }
 
 impl Outage {
-    /// Records whether the destination is up.
+    /// Sets whether the destination is up, and returns the event to log.
     pub(crate) fn observe(&mut self, is_up: bool, now: Instant) -> Option<OutageEvent> {
         let is_quiet = self
             .logged_at
@@ -249,7 +248,7 @@ impl Outage {
     }
 }
 
-/// Lets one of many similar lines through a minute.
+/// Allows one of many similar lines per minute.
 #[derive(Debug, Default)]
 pub(crate) struct RateLimitedLog {
     logged_at: Option<Instant>,
@@ -257,7 +256,7 @@ pub(crate) struct RateLimitedLog {
 }
 
 impl RateLimitedLog {
-    /// If a line is due: the number of lines held back since the last one.
+    /// Returns the number of suppressed lines since the last one, if a line is due.
     pub(crate) fn ready(&mut self, now: Instant) -> Option<u64> {
         if self
             .logged_at
@@ -285,7 +284,6 @@ mod tests {
         }
     }
 
-    /// The start of the test's clock.
     #[expect(clippy::disallowed_methods, reason = "an `Instant` cannot be made up")]
     fn start() -> Instant {
         Instant::now()
@@ -352,7 +350,7 @@ mod tests {
         let probe = pacer.start(now);
         pacer.answered(probe, now);
         assert_eq!((pacer.is_up(), pacer.n_free_slots(0, now)), (true, 8));
-        // The next outage begins with the first interval.
+        // The next outage starts with the first interval.
         let attempt = pacer.start(now);
         pacer.failed(attempt, None, now + SEC, 1.0);
         assert_eq!(pacer.wake_at(), Some(now + 2 * SEC));
@@ -376,7 +374,7 @@ mod tests {
         pacer.answered(good, t0 + SEC);
         pacer.failed(throttled, Some(7 * SEC), t0 + 2 * SEC, 1.0);
         assert_eq!(pacer.wake_at(), Some(t0 + 9 * SEC));
-        // Neither an answer to a request already in flight nor our own shutdown shortens the wait.
+        // Neither an answer to a request in flight nor a shutdown shortens the wait.
         pacer.answered(late, t0 + 3 * SEC);
         pacer.begin_drain(t0 + 3 * SEC);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Splits a request body that is too large for the peer into two that together hold the same items.
+//! Splits a request body that is too large for the peer into two bodies with the same items.
 
 use bytes::Bytes;
 use otlp::wire::otlp::{metric, request, resource_group, scope_group};
@@ -6,8 +6,8 @@ use otlp::wire::{Field, fields, write};
 
 use crate::config::Signal;
 
-/// Field numbers that lead one level closer to the items. Where a level has several, they are the
-/// members of a `oneof`.
+/// Field numbers that lead one level closer to the items. Several numbers are the members of a
+/// `oneof`.
 type Level = &'static [u64];
 
 const TO_SPANS_OR_RECORDS: &[Level] = &[
@@ -23,15 +23,15 @@ const TO_DATA_POINTS: &[Level] = &[
     &[metric::DATA_POINTS],
 ];
 
-/// A larger body is not split if its resource or scope is most of it: both halves would repeat
-/// that, none would become small enough, and a megabyte of resource times a thousand spans would
-/// exhaust the memory.
+/// Size in bytes above which a body is not split if its resource or scope is most of it: both halves
+/// would repeat the resource, neither would become small enough, and a megabyte of resource times a
+/// thousand spans would exhaust the memory.
 const HEAVY: usize = 256 << 10;
 
-/// Halves `body`, which holds `n_items` spans, log records or data points, by size: between
-/// resources, else between scopes, else between items. Enclosing fields, including unknown ones, go
-/// into both halves; items are copied as they are, never decoded. `None` if there is nothing to
-/// split: the body holds a single item or is malformed.
+/// Halves `body`, which has `n_items` spans, log records or data points, by size: between
+/// resources, else between scopes, else between items. Both halves get the enclosing fields,
+/// including unknown ones; items are copied, never decoded. Returns `None` if the body has a single
+/// item or is malformed.
 pub(crate) fn split(signal: Signal, body: &Bytes, n_items: u64) -> Option<[(Bytes, u64); 2]> {
     let levels = match signal {
         Signal::Traces | Signal::Logs => TO_SPANS_OR_RECORDS,
@@ -41,14 +41,13 @@ pub(crate) fn split(signal: Signal, body: &Bytes, n_items: u64) -> Option<[(Byte
         Some(halves) => halves,
         None => halve(body, levels)?.map(Bytes::from),
     };
-    // The second half gets the remainder, so that the accounts balance whatever the receiver
-    // counted.
+    // The second half gets the remainder, so that the sum is right whatever the receiver counted.
     let n_first = count(&first, levels)?.min(n_items);
     Some([(first, n_first), (second, n_items - n_first)])
 }
 
-/// A typical large request has many resources and nothing else at the top level: its halves are
-/// slices of it, without a copy.
+/// Halves a typical large request, which has many resources and nothing else at the top level: the
+/// halves are slices of the body, without a copy.
 fn between_resources(body: &Bytes, levels: &[Level]) -> Option<[Bytes; 2]> {
     let fields = all_fields(body)?;
     let children = levels.first()?;
@@ -115,13 +114,13 @@ fn halve(message: &[u8], levels: &[Level]) -> Option<[Vec<u8>; 2]> {
     }
 }
 
-/// Index at which to cut a row of sizes so that both sides are as equal as possible. At least one
-/// stays on each side.
+/// Returns the index at which to cut a row of sizes so that both sides are as equal as possible.
+/// Each side gets at least one.
 fn cut(sizes: &[usize]) -> usize {
     let total: usize = sizes.iter().sum();
     let mut before = 0;
     for (idx, size) in sizes.iter().enumerate() {
-        // The one across the middle goes to the side that holds more of it.
+        // An item across the middle goes to the side with more of its bytes.
         if before + size / 2 >= total / 2 {
             return idx.clamp(1, sizes.len() - 1);
         }
@@ -142,7 +141,7 @@ fn count(message: &[u8], levels: &[Level]) -> Option<u64> {
         .sum()
 }
 
-/// `None` for malformed bytes, which the receiver does not let through.
+/// Returns the fields of a message, or `None` for malformed bytes, which the receiver rejects.
 fn all_fields(message: &[u8]) -> Option<Vec<Field<'_>>> {
     fields(message).collect::<Result<_, _>>().ok()
 }

@@ -1,5 +1,5 @@
-//! A queue whose requests are kept in a journal. Memory holds the oldest of them, as many as fit;
-//! the others are read when their turn comes. Knows nothing of files.
+//! A queue whose requests are in a journal. Memory has as many of the oldest requests as fit; the
+//! delivery reads the rest later.
 
 use bytes::Bytes;
 
@@ -9,8 +9,8 @@ use crate::journal::{JournalLog, LogReader, Record, Stretch};
 use crate::transport::kept::{KeptRecord, OnDisk, ToRead, decode_headers, encode_headers};
 
 impl Queue {
-    /// Keeps the requests in `log`, from now on and beginning with what waits there. They are given
-    /// up only for a final answer of the destination.
+    /// Writes all requests to `log`, and first delivers the log's undelivered requests. Requests
+    /// are removed only after a final answer of the destination.
     #[must_use]
     pub fn kept_in(self, log: &JournalLog) -> Self {
         self.state().on_disk = Some(OnDisk::new(log.clone()));
@@ -24,7 +24,7 @@ impl Queue {
         self
     }
 
-    /// Keeps an OTLP request in the journal. Never waits.
+    /// Writes an OTLP request to the journal. Never waits.
     pub fn keep(&self, request: OutboundRequest, arrived_unix_nanos: u64, outcome: KeepOutcome) {
         let log = {
             let state = self.state();
@@ -85,21 +85,21 @@ impl Queue {
         self.shared.changed.notify_one();
     }
 
-    /// What to read from the journal, if requests wait there and memory has room for some.
+    /// Returns the records to read, if the journal has undelivered ones and memory has space.
     pub(in crate::transport) fn to_read(&self) -> Option<ToRead> {
         let mut state = self.state();
         let on_disk = state.on_disk.as_mut()?;
         on_disk.begin_read(self.n_bytes(), self.capacity())
     }
 
-    /// Takes the reader back that [`Self::to_read`] gave.
+    /// Returns the reader that [`Self::to_read`] lent.
     pub(in crate::transport) fn return_reader(&self, reader: LogReader) {
         if let Some(on_disk) = &mut self.state().on_disk {
             on_disk.return_reader(reader);
         }
     }
 
-    /// Takes the records that were read.
+    /// Enqueues the records that were read.
     pub(in crate::transport) fn take_read(&self, stretch: Stretch) {
         let Stretch {
             records,
@@ -114,7 +114,7 @@ impl Queue {
         for (lost, damage) in damage {
             let lane = state.on_disk.as_ref().and_then(OnDisk::lane);
             for (signal, n_items) in Signal::ALL.into_iter().zip(damage.counts) {
-                // The other lanes' scores are not ours.
+                // Skip the scores of other lanes.
                 let is_ours = lane.is_none_or(|lane| lane.number == signal.number());
                 if n_items > 0 && is_ours {
                     self.shared.accounting.dropped(signal, n_items, "damaged");
@@ -127,7 +127,7 @@ impl Queue {
         for record in records {
             let on_disk = state.on_disk.as_mut();
             let completion = match on_disk {
-                // The log has given it up since.
+                // The log has evicted the record since.
                 Some(on_disk) if !on_disk.has(record.sequence) => continue,
                 Some(on_disk) => on_disk.completion_of(record.sequence),
                 None => None,
@@ -151,7 +151,7 @@ impl Queue {
         }
     }
 
-    /// Whether a journal keeps what is not delivered.
+    /// Returns true if a journal stores undelivered requests.
     pub fn is_kept(&self) -> bool {
         self.state().on_disk.is_some()
     }

@@ -1,5 +1,5 @@
-//! A queue of scores whose requests are kept in a lane of a journal. What memory has no room for
-//! waits on the disk; while the disk fails, memory alone has it. Knows nothing of files.
+//! A queue of scores whose requests are in a lane of a journal. Requests that do not fit into
+//! memory are only on disk; while the disk fails, requests are only in memory.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::journal::{AppendError, JournalLog, LostRecord, Record};
 use crate::transport::kept::{KeptRecord, OnDisk};
 
 impl Queue {
-    /// Keeps the requests in a lane of `log`, from now on and beginning with what waits there.
-    /// `restored` is dropped when all that waited there is done.
+    /// Writes all requests to a lane of `log`, and first delivers the lane's undelivered requests.
+    /// `restored` is dropped when these are done.
     #[must_use]
     pub fn kept_in_lane(
         self,
@@ -38,15 +38,15 @@ impl Queue {
         self
     }
 
-    /// Its requests are in `log`, whose records it consumes; someone else reads them.
+    /// Lets the queue consume records of `log`; other code writes and reads the records.
     #[must_use]
     pub fn consuming(self, log: &JournalLog) -> Self {
         self.state().on_disk = Some(OnDisk::new(log.clone()));
         self
     }
 
-    /// Keeps scores in the queue's lane. Never waits. `leaving` is dropped once they are kept, or
-    /// else when they are done.
+    /// Writes scores to the queue's lane. Never waits. `leaving` is dropped once the scores are
+    /// journaled, or else when they are done.
     pub fn keep_scores(&self, request: OutboundRequest, leaving: Option<CompletionGuard>) {
         let cost = request.cost();
         let kept_in = {
@@ -58,7 +58,7 @@ impl Queue {
             kept_in
         };
         let Some((log, lane)) = kept_in else {
-            // The disk is slower than the scores come.
+            // The disk is slower than scoring.
             let accounting = &self.shared.accounting;
             accounting.queued(request.signal, request.n_items);
             return accounting.dropped(request.signal, request.n_items, "queue_full");
@@ -93,13 +93,13 @@ impl Queue {
                     completion: Some(CompletionGuard(Arc::new(guards))),
                     ..request
                 };
-                // A queue that drops its oldest refuses nothing.
+                // `offer` never fails for a queue that drops its oldest.
                 let _ = self.offer(request);
             }
         }
     }
 
-    /// Takes a request that the log holds and that was accounted for.
+    /// Enqueues a request that is in the log and was accounted for.
     pub fn take_recorded(&self, sequence: u64, request: OutboundRequest) {
         let mut state = self.state();
         self.push(
@@ -112,13 +112,13 @@ impl Queue {
         self.shared.changed.notify_one();
     }
 
-    /// Whether memory has room for a request. An empty queue has room for any.
+    /// Returns true if memory has space for a request. An empty queue has space for any request.
     pub fn has_room(&self, cost: usize) -> bool {
         let n_bytes = self.n_bytes();
         n_bytes == 0 || n_bytes + cost <= self.capacity()
     }
 
-    /// Drops requests whose records the log has given up, unless they are being sent.
+    /// Drops requests whose records the log has evicted, unless the requests are in flight.
     pub fn lose(&self, lost: &[LostRecord], lane: u8) {
         let lost = lost.iter().filter(|record| record.lane == lane);
         let Some(last) = lost.clone().next_back() else {
@@ -143,7 +143,7 @@ impl Queue {
         self.moved();
     }
 
-    /// Removes and returns the waiting requests that no journal holds.
+    /// Removes and returns the queued requests that are not in a journal.
     pub(in crate::transport) fn drain_unkept(&self) -> Vec<QueuedRequest> {
         let mut state = self.state();
         let mut unkept = Vec::new();
@@ -164,14 +164,14 @@ impl Queue {
 }
 
 impl QueuedRequest {
-    /// Whether a journal holds it.
+    /// Returns true if the request is in a journal.
     pub(in crate::transport) fn is_kept(&self) -> bool {
         self.kept.is_some()
     }
 }
 
 impl State {
-    /// Removes the waiting requests of the records up to `last`.
+    /// Removes the queued requests of the records up to `last`.
     fn remove_recorded(&mut self, last: u64) -> Vec<QueuedRequest> {
         let is_gone = |entry: &QueuedRequest| {
             let kept = entry.kept.as_ref();
