@@ -1,4 +1,4 @@
-//! Keeps acknowledged requests on the disk until they are delivered and judged. The clock and
+//! Stores acknowledged requests on disk until they are delivered and judged. The clock and
 //! randomness are arguments.
 
 mod format;
@@ -73,7 +73,7 @@ const COPIES: &str = "kafka";
 /// The folder of the scores.
 const SCORES: &str = "scores";
 
-/// Returns true if the folder of a journal is kept in memory: its requests end with the machine.
+/// Returns true if the folder of a journal is in memory: a reboot loses its requests.
 pub fn is_in_memory(directory: &Path) -> bool {
     storage::is_in_memory(directory)
 }
@@ -96,12 +96,12 @@ impl Keeping {
 }
 
 impl JournalFolder {
-    /// Opens the log of requests and starts its thread. A log of a newer version is set aside.
-    /// While the folder cannot be used, the log refuses requests and the thread tries again;
-    /// [`JournalLog::when_open`] reports when it succeeds.
+    /// Opens the log of requests and starts its thread. Moves a log of a newer version aside. While
+    /// the folder is unusable, the log refuses requests and the thread retries;
+    /// [`JournalLog::when_open`] reports success.
     ///
     /// # Errors
-    /// Another process has locked the folder, or a file has its name.
+    /// Another process has locked the folder, or a file has the folder's name.
     pub fn open_requests(
         self: &Arc<Self>,
         settings: LogSettings,
@@ -119,11 +119,11 @@ impl JournalFolder {
         )
     }
 
-    /// Opens the log of the requests that wait for Kafka, like [`Self::open_requests`].
-    /// `are_copies` says whether they also wait for a downstream, and are in its books.
+    /// Opens the log of requests for Kafka, like [`Self::open_requests`]. `are_copies` is true if a
+    /// downstream receives the requests too, so that other books count them.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Self::open_requests`].
     pub fn open_copies(
         self: &Arc<Self>,
         are_copies: bool,
@@ -139,7 +139,7 @@ impl JournalFolder {
     /// Opens the log of scores, like [`Self::open_requests`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Self::open_requests`].
     pub fn open_scores(
         self: &Arc<Self>,
         settings: LogSettings,

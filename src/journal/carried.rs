@@ -1,5 +1,5 @@
-//! The records whose content may have to be carried into new ones, as the thread that carries reads
-//! them.
+//! Read access for the compaction thread to the records that it may have to rewrite: records that
+//! hold spans of open traces.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::reader::{LogReader, Wanted};
 use super::segment::{Index, RecordKind};
 use super::storage::Storage;
 
-/// The kinds of records that are read to be carried.
+/// The kinds of records that may have to be rewritten.
 const CARRIED: &[RecordKind] = &[
     RecordKind::Request,
     RecordKind::Scored,
@@ -16,7 +16,7 @@ const CARRIED: &[RecordKind] = &[
     RecordKind::Judged,
 ];
 
-/// The records that may have to be carried. Clones share them.
+/// The records that may have to be rewritten. Clones share them.
 #[derive(Debug, Clone)]
 pub struct CarriedRecords {
     storage: Arc<dyn Storage>,
@@ -33,17 +33,18 @@ impl CarriedRecords {
         }
     }
 
-    /// The log's current request.
+    /// Returns the log's current request.
     pub fn request(&self) -> Option<CarryRequest> {
         self.carrying.requested()
     }
 
-    /// Records below this number are removed, or may be at any moment.
+    /// Returns the first record that is kept; records with smaller numbers may be removed at any
+    /// moment.
     pub fn begin(&self) -> u64 {
         self.carrying.begin()
     }
 
-    /// A reader of these records.
+    /// Returns a reader of these records.
     pub fn reader(&self) -> LogReader {
         let (storage, index) = (Arc::clone(&self.storage), Arc::clone(&self.index));
         LogReader::new(

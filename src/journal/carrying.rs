@@ -1,24 +1,24 @@
-//! How a log asks that the spans of open traces be carried out of its oldest segments, into new
-//! records, before these segments are removed.
+//! A log's request to copy the spans of open traces out of its oldest segments, into new records,
+//! before it removes the segments.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::format::RECORDS_AT;
 use super::segment::Segment;
 
-/// A log's request to carry.
+/// A log's request to rewrite records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CarryRequest {
-    /// The segments with the records below this number are about to be removed; 0 if none are.
+    /// The log is about to remove segments with records below this number; 0 if it is not.
     pub below: u64,
-    /// Bytes of these records that may be written again: 0 if it is not worth it.
+    /// Maximum bytes of rewritten records; 0 if rewriting is not worth the bytes.
     pub max_bytes: u64,
 }
 
 impl CarryRequest {
-    /// Adds a segment that is about to be removed. Half of it may be written again, or else little
-    /// would be gained; nothing of it if it is removed so early that most traces in it are still to
-    /// end.
+    /// Adds a segment that is about to be removed. At most half of its bytes may be rewritten,
+    /// because more would free little; none if it is removed so early that most of its traces are
+    /// still open.
     pub(super) fn add(&mut self, segment: &Segment, is_early: bool) {
         self.below = self.below.max(segment.next);
         if !is_early {
@@ -27,8 +27,8 @@ impl CarryRequest {
     }
 }
 
-/// State that a log publishes for the thread that rewrites open traces. Read without a lock, since
-/// the journal's thread may hold its own for as long as the disk takes.
+/// State that a log publishes for the thread that rewrites open traces. Read without a lock,
+/// because the journal's thread may hold its lock as long as the disk takes.
 #[derive(Debug)]
 pub(super) struct Carrying {
     /// Records below this number may be removed at any moment.
@@ -46,7 +46,7 @@ impl Carrying {
         }
     }
 
-    /// Notes that records below this number may be removed from now on.
+    /// Sets the number below which records may be removed.
     pub(super) fn begin_at(&self, begin: u64) {
         self.begin.store(begin, Ordering::Release);
     }
@@ -56,7 +56,7 @@ impl Carrying {
         self.below.store(request.below, Ordering::Release);
     }
 
-    /// The log's current request.
+    /// Returns the log's current request.
     pub(super) fn requested(&self) -> Option<CarryRequest> {
         let below = self.below.load(Ordering::Acquire);
         let max_bytes = self.max_bytes.load(Ordering::Relaxed);

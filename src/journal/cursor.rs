@@ -1,4 +1,4 @@
-//! Which records of a log are consumed, in memory and in the log's file `cursor`.
+//! The consumed records of a log, in memory and in the log's file `cursor`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,18 +10,18 @@ use super::format::{CursorSlot, MAX_RANGES, Needed, SLOT, SLOTS_AT, UnusableHead
 use super::storage::{Storage, StoredFile};
 use crate::sync::Mutex;
 
-/// The file's name.
 pub(super) const CURSOR: &str = "cursor";
 
-/// The name of a new cursor until it replaces the old one: at the first write, and after a failure.
+/// The name of a new cursor file until it replaces the old one: at the first write, and after a
+/// failure.
 const NEW_CURSOR: &str = "cursor.new";
 
-/// The records that need not be delivered any more.
+/// The records that need no delivery.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Consumed {
     /// Every record below this number is consumed.
     pub(super) low: u64,
-    /// Consumed records above `low`: start → end. Neither empty nor touching.
+    /// Consumed records above `low`: start → end. Ranges are not empty and do not touch.
     ranges: BTreeMap<u64, u64>,
 }
 
@@ -63,7 +63,7 @@ impl Consumed {
         self.rest_of(&(sequence..sequence + 1)).is_empty()
     }
 
-    /// The parts of `range` that are not consumed.
+    /// Returns the parts of `range` that are not consumed.
     pub(super) fn rest_of(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let mut rest = Vec::new();
         let mut at = range.start.max(self.low);
@@ -83,41 +83,42 @@ impl Consumed {
         rest
     }
 
-    /// Nothing of `range` is consumed.
+    /// Returns true if no record of `range` is consumed.
     pub(super) fn is_clear_of(&self, range: &Range<u64>) -> bool {
         self.rest_of(range).first() == Some(range)
     }
 
-    /// The oldest ranges, as many as a slot holds. After a kill, records beyond them are delivered
-    /// again.
+    /// Returns the oldest ranges, as many as fit into a slot. After a kill, records of other ranges
+    /// are delivered again.
     fn oldest_ranges(&self) -> Vec<Range<u64>> {
         let ranges = self.ranges.iter().map(|(&start, &end)| start..end);
         ranges.take(MAX_RANGES).collect()
     }
 }
 
-/// The consumed records, in memory and on the disk. A thread of its own writes it, so that no sync
-/// of records delays it: after a kill, what was not written is delivered again.
+/// The consumed records, in memory and on disk. A separate thread writes the file, so that syncs of
+/// records do not delay it: after a kill, records whose consumption was not written are delivered
+/// again.
 #[derive(Debug)]
 pub(super) struct Progress {
     storage: Arc<dyn Storage>,
     consumed: Consumed,
-    /// Every record below is durable.
+    /// Every record below this number is durable.
     durable: u64,
     needed: Needed,
-    /// Open traces need no record older than this.
+    /// Open traces need no record below this number.
     open_from: u64,
     carrying: Arc<Carrying>,
-    /// The last sign of life of the previous process, until the score plane has reported what it
-    /// needs: a process that ends before that has rebuilt nothing, and the silence before it
+    /// The last sign of life of the previous process, until the score plane has reported which
+    /// records it needs: a process that ends earlier has rebuilt nothing, and the silence before it
     /// continues.
     stopped: Option<u64>,
     cursor: CursorFile,
-    /// True if anything changed since the cursor was written.
+    /// True if anything changed since the last write of the cursor.
     has_moved: bool,
 }
 
-/// Shared by the thread that appends and the one that writes the cursor.
+/// Shared by the thread that appends and the thread that writes the cursor.
 pub(super) type SharedProgress = Arc<Mutex<Progress>>;
 
 impl Progress {
@@ -155,15 +156,15 @@ impl Progress {
         self.needed
     }
 
-    /// Notes what the score plane needs once it has rebuilt its traces, and the first record that
-    /// it needs for open traces.
+    /// Sets the records that the score plane needs after it has rebuilt its traces, and the first
+    /// record that open traces need.
     pub(super) fn need(&mut self, needed: Needed, open_from: u64) {
         self.stopped = None;
         self.open_from = open_from.max(self.open_from);
         self.release(needed);
     }
 
-    /// The oldest record that open traces need, as far as is known.
+    /// Returns the oldest record that open traces need, as far as is known.
     pub(super) fn open_from(&self) -> u64 {
         self.open_from
     }
@@ -172,8 +173,8 @@ impl Progress {
         &self.carrying
     }
 
-    /// Notes the oldest record that the score plane needs, and when its memory begins. Neither
-    /// moves back.
+    /// Advances the oldest record that scoring needs and the start of the period that it remembers.
+    /// Smaller values are ignored: both only grow.
     pub(super) fn release(&mut self, needed: Needed) {
         let Needed {
             from,
@@ -199,7 +200,7 @@ impl Progress {
         Ok(())
     }
 
-    /// Writes the cursor to renew its time. If nothing else changed, this needs no sync.
+    /// Writes the cursor to renew its time. A change of the time alone needs no sync.
     pub(super) fn touch(&mut self, unix_nanos: u64) -> io::Result<()> {
         let is_dirty = self.cursor.is_dirty;
         self.cursor.write(&*self.storage, &self.slot(unix_nanos))?;
@@ -219,7 +220,7 @@ impl Progress {
         }
     }
 
-    /// Returns true if the cursor was written and is not durable yet.
+    /// Returns true if the cursor was written and is not durable.
     pub(super) fn is_dirty(&self) -> bool {
         self.cursor.is_dirty()
     }
@@ -229,20 +230,20 @@ impl Progress {
     }
 }
 
-/// The file `cursor`: two slots. One is as it was last synced, the other is written in place, so
-/// that one of them is whole after every crash.
+/// The file `cursor`: two slots. One slot has the content of the last sync, the other is written in
+/// place, so that one slot is intact after every crash.
 #[derive(Debug, Default)]
 pub(super) struct CursorFile {
-    /// `None` before the first write and after a failed one: a file whose sync failed is never
-    /// trusted again.
+    /// `None` before the first write and after a failed one: a file is never trusted after a failed
+    /// sync.
     file: Option<Arc<dyn StoredFile>>,
-    /// The slot that may be written.
+    /// The slot to write next.
     slot_idx: usize,
     number: u64,
     is_dirty: bool,
 }
 
-/// The content of the file at a start.
+/// The content of the file at the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CursorRead {
     Absent,
@@ -282,7 +283,7 @@ impl CursorFile {
             CursorRead::Slot(slot) => slot.number,
             _ => 0,
         };
-        // The slot just read may not be durable; it must be before the other one is written.
+        // The slot that was read may not be durable; it must be before the other slot is written.
         let file = file.sync().is_ok().then_some(file);
         let cursor = Self {
             file,
@@ -297,7 +298,7 @@ impl CursorFile {
         self.is_dirty
     }
 
-    /// Writes the state; it survives the end of the process from now on.
+    /// Writes the state, which then survives the end of the process.
     fn write(&mut self, storage: &dyn Storage, slot: &CursorSlot) -> io::Result<()> {
         let slot = CursorSlot {
             number: self.number + 1,
@@ -320,7 +321,7 @@ impl CursorFile {
         }
     }
 
-    /// Makes what was written durable; it survives the end of the machine from now on.
+    /// Makes the written state durable, so that it survives a power cut.
     fn sync(&mut self) -> io::Result<()> {
         let Some(file) = self.file.as_ref().filter(|_| self.is_dirty) else {
             return Ok(());
@@ -340,7 +341,7 @@ impl CursorFile {
 
     fn replace(&mut self, storage: &dyn Storage, slot: &CursorSlot) -> io::Result<()> {
         let file = storage.create(NEW_CURSOR)?;
-        // Both slots have their room from now on: writing them needs none.
+        // Allocate both slots: later writes then need no new space.
         file.allocate(SLOTS_AT[1] + SLOT as u64)?;
         file.write_at(&[&slot.encode()], SLOTS_AT[0])?;
         file.sync()?;

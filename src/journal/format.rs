@@ -1,29 +1,31 @@
-//! The bytes of the journal's files: a segment's head and seal, a record's head, and a slot of the
-//! cursor.
+//! The byte layouts of the journal's files: a segment's head and seal, a record's head, and a slot
+//! of the cursor.
 
 use std::ops::Range;
 
-/// The version of these layouts. A program reads its own and every older one.
+/// The version of these layouts. A program reads its own version and all older ones.
 ///
-/// 2: records of other kinds than requests; the score plane's place in the cursor.
+/// Version 2 adds record kinds other than requests, and the position of the score plane in the
+/// cursor.
 pub(super) const VERSION: u32 = 2;
 
 /// Offset of a segment's records.
 pub(super) const RECORDS_AT: u64 = 4096;
 
-/// A segment's head stands twice in its first 4 KiB, so that no single damaged byte loses it.
+/// Offsets of a segment's head, which its first 4 KiB contain twice, so that no single damaged byte
+/// loses it.
 pub(super) const HEADS_AT: [u64; 2] = [0, 2048];
 
-/// Offset of a segment's seal, in a sector of its own.
+/// Offset of a segment's seal, in a separate sector.
 pub(super) const SEAL_AT: u64 = 1024;
 
 /// Offsets of the two slots of the cursor.
 pub(super) const SLOTS_AT: [u64; 2] = [0, 4096];
 
-/// Most ranges of delivered records that a slot of the cursor holds.
+/// Maximum number of ranges of delivered records in a slot of the cursor.
 pub(super) const MAX_RANGES: usize = 249;
 
-/// Most pairs of numbers of a slot: the score plane's, and the ranges.
+/// Maximum number of number pairs in a slot: the pair of the score plane, and the ranges.
 const MAX_PAIRS: usize = MAX_RANGES + 1;
 
 pub(super) const SEGMENT_HEAD: usize = 48;
@@ -36,71 +38,72 @@ const SEGMENT_MAGIC: &[u8; 8] = b"SPANJSEG";
 const SEAL_MAGIC: &[u8; 8] = b"SPANJEND";
 const SLOT_MAGIC: &[u8; 8] = b"SPANJCUR";
 
-/// First bytes of a record's head.
+/// The first bytes of a record's head.
 pub(super) const RECORD_MAGIC: [u8; 4] = [0xf1, b'S', b'J', b'r'];
 
-/// Records begin at multiples of this.
+/// Alignment of records in bytes.
 pub(super) const ALIGNMENT: usize = 8;
 
 const LAST_OF_GROUP: u8 = 1;
 
-/// Items of each signal: spans, log records, metric points.
+/// Numbers of spans, log records and metric points.
 pub(super) type SignalCounts = [u64; 3];
 
-/// Head of a segment.
+/// The head of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SegmentHead {
-    /// The number of its first record.
+    /// The number of the segment's first record.
     pub(super) first: u64,
-    /// The group of its first record.
+    /// The group of the segment's first record.
     pub(super) group: u64,
-    /// Drawn for each use of the file. Part of every checksum of a record, so that neither the
-    /// records of an earlier use nor bytes inside a request are taken for a record.
+    /// A random number for each use of the file. Every checksum of a record includes the salt, so
+    /// that records of an earlier use, or bytes inside a request, do not pass for a record.
     pub(super) salt: u64,
 }
 
-/// Content of a segment when it was finished. Lets a start skip its records.
+/// A summary of a finished segment, so that a start can skip its records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seal {
-    /// The length of the file up to the end of its last record.
+    /// The length of the file up to the end of the last record.
     pub(super) end: u64,
-    /// The number of its last record.
+    /// The number of the last record.
     pub(super) last: u64,
-    /// Items in it.
+    /// The items of the segment.
     pub(super) counts: SignalCounts,
-    /// Unix time of its first record, in nanoseconds.
+    /// Unix time of the first record in nanoseconds.
     pub(super) oldest: u64,
 }
 
-/// Head of a record.
+/// The head of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RecordHead {
     pub(super) kind: u8,
-    /// 0, 1 or 2; the index into [`SignalCounts`].
+    /// The index into [`SignalCounts`]: 0, 1 or 2.
     pub(super) signal: u8,
-    /// It ends its group.
+    /// True if the record ends its group.
     pub(super) is_last: bool,
     pub(super) sequence: u64,
     pub(super) group: u64,
-    /// Unix time of its arrival, in nanoseconds.
+    /// Unix time of arrival in nanoseconds.
     pub(super) arrived: u64,
     pub(super) n_items: u64,
     pub(super) meta_len: u32,
     pub(super) body_len: u32,
     /// The checksum of meta and body.
     pub(super) rest_crc: u32,
-    /// Every record below was consumed when this one was written; 0 in those of older programs.
+    /// Every record below this number was consumed when this record was written; 0 in records of
+    /// older programs.
     pub(super) low: u64,
 }
 
 /// The consumed records, and the durable part of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct CursorSlot {
-    /// Grows with each write.
+    /// A number that grows with each write.
     pub(super) number: u64,
-    /// Every record below is consumed.
+    /// Every record below this number is consumed.
     pub(super) low: u64,
-    /// Every record below was durable.
+    /// Every record below this number was durable.
     pub(super) durable: u64,
     /// Unix time of the write, in nanoseconds.
     pub(super) written: u64,
@@ -110,20 +113,20 @@ pub(super) struct CursorSlot {
     pub(super) needed: Option<Needed>,
 }
 
-/// Records of a log that the score plane needs.
+/// The records that the score plane needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Needed {
-    /// The oldest record that an open or remembered trace has spans in.
+    /// The oldest record with spans of an open or remembered trace.
     pub from: u64,
-    /// Unix time in nanoseconds at which the memory of traces begins: a trace that began later is
-    /// in these records in full, or was judged.
+    /// Unix time in nanoseconds at which the memory of traces begins: all spans of a trace that
+    /// began later are in these records, or the trace was judged.
     pub since_unix_nanos: u64,
 }
 
 /// The reason why the beginning of a file cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UnusableHead {
-    /// Its checksum is wrong.
+    /// The checksum is wrong.
     Damaged,
     /// A newer program wrote it.
     Newer(u32),
@@ -151,12 +154,12 @@ impl SegmentHead {
     }
 }
 
-/// Returns true if these bytes begin like a segment.
+/// Returns true if `bytes` begin like a segment.
 pub(super) fn is_segment(bytes: &[u8]) -> bool {
     bytes.starts_with(SEGMENT_MAGIC)
 }
 
-/// The head of a segment, from either of its places.
+/// Returns the head of a segment, from either of its offsets.
 pub(super) fn head_of(bytes: &[u8]) -> Option<SegmentHead> {
     HEADS_AT.into_iter().find_map(|at| {
         let rest = bytes.get(usize::try_from(at).ok()?..)?;
@@ -168,7 +171,7 @@ impl Seal {
     pub(super) fn encode(self, salt: u64) -> [u8; SEAL] {
         let mut bytes = [0; SEAL];
         bytes[..8].copy_from_slice(SEAL_MAGIC);
-        // A recycled file must not be taken for finished by the seal of its earlier use.
+        // The salt keeps a recycled file from passing for finished by the seal of its earlier use.
         put_u64(&mut bytes, 8, salt);
         put_u64(&mut bytes, 16, self.end);
         put_u64(&mut bytes, 24, self.last);
@@ -217,7 +220,8 @@ impl RecordHead {
         bytes
     }
 
-    /// The head at the start of `bytes`, if there is one of this use of the file.
+    /// Returns the head at the start of `bytes`, if `bytes` begin with a head of this use of the
+    /// file.
     pub(super) fn decode(bytes: &[u8], salt: u64) -> Option<Self> {
         let bytes = bytes.get(..RECORD_HEAD)?;
         let (content, crc) = bytes.split_at(RECORD_HEAD - 4);
@@ -239,18 +243,18 @@ impl RecordHead {
         })
     }
 
-    /// The bytes of the record, padding included.
+    /// Returns the bytes of the record, including padding.
     pub(super) fn n_bytes(&self) -> usize {
         n_record_bytes(self.meta_len as usize, self.body_len as usize)
     }
 }
 
-/// The bytes of a record, padding included.
+/// Returns the bytes of a record, including padding.
 pub(super) fn n_record_bytes(meta_len: usize, body_len: usize) -> usize {
     (RECORD_HEAD + meta_len + body_len).next_multiple_of(ALIGNMENT)
 }
 
-/// The checksum of a record's meta and body.
+/// Returns the checksum of a record's meta and body.
 pub(super) fn rest_crc(meta: &[u8], body: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(meta);
@@ -325,15 +329,15 @@ fn salted(salt: u64, bytes: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Writes the checksum of all before the last four bytes into these.
+/// Writes the checksum of all earlier bytes into the last four.
 fn seal_with_crc(bytes: &mut [u8]) {
     let end = bytes.len() - 4;
     let crc = crc32fast::hash(&bytes[..end]);
     put_u32(bytes, end, crc);
 }
 
-/// Checks a magic, the checksum at the end, and the version, in this order: a flipped bit must not
-/// look like a newer program.
+/// Checks the magic, the checksum at the end, and the version, in this order: a flipped bit must
+/// not look like a newer program.
 fn check(bytes: &[u8], magic: &[u8; 8]) -> Result<(), UnusableHead> {
     let (content, crc) = bytes.split_at(bytes.len() - 4);
     if content[..8] != *magic || u32_at(crc, 0) != crc32fast::hash(content) {

@@ -1,35 +1,35 @@
-//! How long a group waits for more records. Senders that were answered together come again
-//! together: a group that waits a moment for all of them saves the sync of a second group.
+//! Decides how long a group waits for more records. Senders that were answered together send again
+//! together: a short wait for all of them saves the sync of a second group.
 
 use std::time::Duration;
 
-/// Longest wait.
+/// Maximum wait.
 const MAX_PAUSE: Duration = Duration::from_millis(1);
 
-/// A shorter wait is not worth going to sleep.
+/// Minimum wait; a shorter one is not worth going to sleep.
 const MIN_PAUSE: Duration = Duration::from_micros(50);
 
-/// A group of this many bytes gains little from company: its own bytes take longest.
+/// Size in bytes from which a group does not wait: writing its own bytes takes longest.
 const MAX_BYTES: usize = 64 << 10;
 
 /// Predicts the next group from the last one.
 #[derive(Debug, Default)]
 pub(super) struct Gathering {
-    /// The expected number of senders: the records of the group, and those that came while it was
-    /// written.
+    /// The expected number of senders: the records of the group, and the records that arrived while
+    /// the group was written.
     n_senders: usize,
-    /// Time that the group took to become durable.
+    /// The time until the group was durable.
     took: Duration,
 }
 
 impl Gathering {
-    /// Notes that a group is durable.
+    /// Records that a group is durable.
     pub(super) fn synced(&mut self, n_senders: usize, took: Duration) {
         *self = Self { n_senders, took };
     }
 
-    /// Time to wait for more than the `n_waiting` records of `n_bytes`: at most half of a sync, and
-    /// not at all if all senders are there.
+    /// Returns the time to wait for more than the `n_waiting` records of `n_bytes`: at most half of
+    /// a sync, and `None` if all expected senders have sent.
     pub(super) fn pause(&self, n_waiting: usize, n_bytes: usize) -> Option<Duration> {
         let pause = (self.took / 2).min(MAX_PAUSE);
         let may_gain = n_bytes < MAX_BYTES && n_waiting < self.n_senders;

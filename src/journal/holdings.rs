@@ -1,28 +1,28 @@
-//! The charges of a log's records, held until their segment is delivered. Records found at a start
-//! are charged to nobody.
+//! The charges of a log's records until their segment is delivered. Records from before the start
+//! are charged to no sender.
 
 use std::collections::BTreeMap;
 use std::mem;
 
 use crate::fair::Charge;
 
-/// The charges of the segments that are not delivered.
+/// The charges of the undelivered segments.
 #[derive(Debug, Default)]
 pub(super) struct Holdings {
-    /// One of each peer, by the segment's first record.
+    /// One charge for each peer, by the segment's first record.
     by_segment: BTreeMap<u64, Vec<Charge>>,
     n_bytes: usize,
-    /// Segments that waited at the last release, those found at the start included.
+    /// Number of undelivered segments at the last release, including segments from before the
+    /// start.
     n_waiting: usize,
 }
 
 impl Holdings {
-    /// Bytes of all charges.
     pub(super) fn n_bytes(&self) -> usize {
         self.n_bytes
     }
 
-    /// Holds the charge of a record that was appended to this segment.
+    /// Stores the charge of a record that was appended to this segment.
     pub(super) fn hold(&mut self, segment: u64, charge: Charge) {
         self.n_bytes += charge.n_bytes();
         let charges = self.by_segment.entry(segment).or_default();
@@ -35,8 +35,7 @@ impl Holdings {
         }
     }
 
-    /// Releases the charges of all segments but those that wait to be delivered. Returns whether
-    /// one was delivered.
+    /// Releases the charges of all segments but `waiting`. Returns true if a segment was delivered.
     pub(super) fn release_all_but(&mut self, waiting: &[u64]) -> bool {
         let n_before = mem::replace(&mut self.n_waiting, waiting.len());
         let gone = self

@@ -1,6 +1,6 @@
-//! Gathers the marks of judged traces until their scores are kept or delivered, and appends them to
-//! the log. A trace whose mark is missing is judged again after a restart, so its scores are not
-//! lost. A mark must be durable before the records of its trace are removed.
+//! Collects the marks of judged traces until their scores are journaled or delivered, and then
+//! appends the marks to the log. A trace without a mark is judged again after a restart, so its
+//! scores are not lost. A mark must be durable before the records of its trace are removed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,17 +24,17 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// A leaf among locks: scores are done while a queue holds its own.
+/// Code that locks this state must lock nothing else: scores are done while a queue holds its lock.
 #[derive(Debug, Default)]
 struct State {
-    /// Gathers marks and scores.
+    /// The open group, which collects marks and scores.
     open: Option<Arc<ScoresLeaving>>,
-    /// For each group whose marks are not durable yet, the oldest record that its marks refer to.
+    /// The oldest record that the marks refer to, for each group whose marks are not durable.
     oldest: BTreeMap<u64, u64>,
-    /// Marks that the log refused; they are written with the next group.
+    /// Marks that the log refused; the next group writes them.
     refused: Marks,
     next_group: u64,
-    /// From this time on, traces whose scores are given up are judged again at the next start.
+    /// Traces whose scores are dropped after this time are judged again at the next start.
     closed_at: Option<Instant>,
 }
 
@@ -45,8 +45,8 @@ struct Marks {
     oldest: u64,
 }
 
-/// Held by the scores of a group of marks. The marks are written when the last of them is kept,
-/// delivered or given up.
+/// The guard of a group of marks, which the group's scores own. The marks are written when the last
+/// score is journaled, delivered or dropped.
 #[derive(Debug)]
 pub struct ScoresLeaving {
     group: u64,
@@ -71,7 +71,7 @@ impl Marks {
 }
 
 impl JudgedMarks {
-    /// An empty collection of marks for this log.
+    /// Creates an empty collection of marks for this log.
     pub fn new(log: JournalLog) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -81,7 +81,7 @@ impl JudgedMarks {
         }
     }
 
-    /// The open group, to be held by scores.
+    /// Returns the guard of the open group, for scores.
     pub fn leaving(&self) -> Arc<ScoresLeaving> {
         let mut state = self.shared.state.lock();
         if let Some(open) = &state.open {
@@ -102,8 +102,8 @@ impl JudgedMarks {
         open
     }
 
-    /// Adds marks of traces whose scores hold the open group, or were handed on with it. `oldest`
-    /// is the oldest record that the marks refer to.
+    /// Adds marks of traces whose scores have the open group's guard, or were enqueued with it.
+    /// `oldest` is the oldest record that the marks refer to.
     pub fn add(&self, bytes: &[u8], oldest: u64) {
         let open = self.leaving();
         let mut state = self.shared.state.lock();
@@ -112,29 +112,30 @@ impl JudgedMarks {
         open.marks.lock().add(bytes, oldest);
     }
 
-    /// Returns true if a group is open, or marks wait that the log refused.
+    /// Returns true if a group is open, or if marks were refused by the log.
     pub fn is_waiting(&self) -> bool {
         let state = self.shared.state.lock();
         state.open.is_some() || !state.refused.bytes.is_empty()
     }
 
-    /// Closes the open group. All of its scores must have been handed on.
+    /// Closes the open group. All its scores must have been enqueued.
     pub fn turn(&self) {
         if !self.is_waiting() {
             return;
         }
-        // Marks that the log refused go with this group, even if there are no others.
+        // Marks that the log refused are written with this group, even if there are no other marks.
         let open = self.leaving();
         self.shared.state.lock().open = None;
         drop(open);
     }
 
-    /// From `deadline` on, traces whose scores are given up are judged again at the next start.
+    /// Sets the deadline: traces whose scores are dropped from `deadline` on are judged again at
+    /// the next start.
     pub fn close(&self, deadline: Instant) {
         self.shared.state.lock().closed_at = Some(deadline);
     }
 
-    /// The oldest record referred to by a mark that is not durable yet.
+    /// Returns the oldest record that a mark refers to and that is not durable.
     pub fn oldest(&self) -> Option<u64> {
         let state = self.shared.state.lock();
         let oldest = state.oldest.values().copied();
@@ -164,9 +165,9 @@ impl Drop for ScoresLeaving {
             let mut state = shared.state.lock();
             state.oldest.remove(&group);
             match appended {
-                // There is nothing to deliver.
+                // Marks need no delivery.
                 Ok(sequence) => shared.log.consume([sequence]),
-                // The order of marks does not matter: each says how far it goes.
+                // The order of marks does not matter: each mark contains its position.
                 Err(_) => state.refused.add(&bytes, oldest),
             }
         };

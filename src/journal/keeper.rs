@@ -1,5 +1,6 @@
-//! The threads that keep a log: one gathers what waits into groups and answers when they are
-//! durable, one writes down what is consumed. No heartbeat watches them: a restart repairs no disk.
+//! The threads of a log: one collects queued records into groups, appends them and answers when
+//! they are durable; one writes which records are consumed. No heartbeat watches the threads,
+//! because a restart repairs no disk.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug};
@@ -28,24 +29,26 @@ use crate::telemetry::{
     JournalMetrics, JournalProgressUnwritten, JournalRefuses, JournalResumes, MetricsPage,
 };
 
-/// Most requests that wait for the thread. Their bytes are bounded where they are received.
+/// Maximum number of requests in the thread's inbox. The receivers limit their bytes.
 pub(super) const MAX_WAITING: usize = 4096;
 
-/// How often the cursor, and records that no sender waits for, are synced.
+/// Interval at which the cursor, and records that no sender waits for, are synced.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often the time in the cursor is renewed, from which a start sees how long we were away.
+/// Interval at which the time in the cursor is renewed; a start uses the time to compute how long
+/// no process ran.
 const TOUCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The cursor is written at most this often. After a kill, requests that were delivered since the
-/// last write are delivered again.
+/// Minimum interval between writes of the cursor. After a kill, requests that were delivered since
+/// the last write are delivered again.
 pub(super) const SETTLE_DELAY: Duration = Duration::from_millis(10);
 
-/// A log that takes records. Clones share it.
+/// A handle to append to a log. Clones share the log.
 #[derive(Debug, Clone)]
 pub struct JournalLog {
     sender: SyncSender<Message>,
-    /// Wakes the thread that writes the cursor. One place is enough: it handles all there is.
+    /// Wakes the thread that writes the cursor. One slot is enough: a wake-up handles all consumed
+    /// records.
     consumed: SyncSender<()>,
     shared: Arc<LogShared>,
     clock: Clock,
@@ -54,21 +57,22 @@ pub struct JournalLog {
 #[derive(Debug)]
 pub(super) struct LogShared {
     pub(super) metrics: JournalMetrics,
-    /// Records that were consumed since the thread last took them.
+    /// Records that were consumed since the thread last read the list.
     consumed: Mutex<Vec<u64>>,
-    /// What the score plane needs, and the first record that open traces need, if it has changed.
+    /// The records that the score plane needs, and the first record that open traces need, if
+    /// either has changed.
     needed: Mutex<Option<(Needed, u64)>>,
-    /// Records whose requests may be sent again, and until when to expect that.
+    /// Records whose requests senders may repeat, and the end of the time in which they may.
     last: Mutex<Option<(LastRecords, Instant)>>,
     status: Mutex<Status>,
-    /// Bytes of the log. Those of records that wait to be appended, or are in segments that are not
-    /// delivered, are their senders'.
+    /// Budget of the log's bytes. Records that are queued or in undelivered segments are charged to
+    /// their senders.
     budget: Arc<FairBudget>,
-    /// A sender was refused, to leave room for others, since a segment was last delivered or given
-    /// up.
+    /// True if a sender was refused to leave space for other senders, since a segment was last
+    /// delivered or evicted.
     refused_some: AtomicBool,
     opening: Mutex<Opening>,
-    /// Callbacks for records that a full log gives up.
+    /// Callbacks for records that a full log evicts.
     losers: Mutex<Losers>,
 }
 
@@ -81,15 +85,15 @@ impl Debug for Losers {
     }
 }
 
-/// Called on the journal's thread with records that a full log has given up.
+/// A callback on the journal's thread for records that a full log has evicted.
 pub type WhenLost = Box<dyn Fn(&[LostRecord]) + Send>;
 
-/// Called once the log is open.
+/// A callback for the opening of the log.
 pub type WhenOpen = Box<dyn FnOnce(&OpenedLog) + Send>;
 
-/// Whether the log is open.
+/// The progress of opening the log.
 enum Opening {
-    /// Callbacks to run once it is open.
+    /// Callbacks that run when the log is open.
     NotYet(Vec<WhenOpen>),
     Open(Arc<OpenedLog>),
 }
@@ -103,7 +107,7 @@ impl Debug for Opening {
     }
 }
 
-/// The state of the log as its thread last published it.
+/// The state that the log's thread last published.
 #[derive(Debug, Clone, Copy)]
 struct Status {
     refuses: Option<AppendError>,
@@ -126,8 +130,8 @@ impl JournalLog {
         }
     }
 
-    /// Calls `when_open` once the log is open: now, or on the journal's thread, before the first
-    /// record is taken.
+    /// Calls `when_open` once the log is open: at once, or on the journal's thread before the first
+    /// record is appended.
     pub fn when_open(&self, when_open: WhenOpen) {
         let opened = match &mut *self.shared.opening.lock() {
             Opening::NotYet(waiting) => return waiting.push(when_open),
@@ -136,12 +140,12 @@ impl JournalLog {
         when_open(&opened);
     }
 
-    /// Calls `when_lost` whenever the log gives up records because it is full.
+    /// Calls `when_lost` whenever the log evicts records because it is full.
     pub fn when_lost(&self, when_lost: WhenLost) {
         self.shared.losers.lock().0.push(when_lost);
     }
 
-    /// Whether a record of this sender and of at least `n_bytes` would be refused now.
+    /// Returns an error if a record of this sender and of at least `n_bytes` would be refused.
     pub fn check_room(&self, peer: PeerId, n_bytes: usize) -> Result<(), AppendError> {
         let status = *self.shared.status.lock();
         let is_beyond = !self.shared.budget.has_room(peer, n_bytes);
@@ -153,8 +157,8 @@ impl JournalLog {
         }
     }
 
-    /// Whether the log has held this record since before the start: its sender got no answer then,
-    /// and has sent it again. It only needs the answer.
+    /// Returns true if the log had this record before the start: its sender got no answer then and
+    /// has sent it again, so it only needs the answer.
     pub fn has(&self, record: &Record) -> bool {
         let mut last = self.shared.last.lock();
         let Some((records, until)) = &mut *last else {
@@ -171,8 +175,8 @@ impl JournalLog {
         is_known
     }
 
-    /// Appends a record. Never waits: `done` gets the outcome, on the journal's thread. A sender
-    /// that holds most of a log that grows full is refused at once.
+    /// Appends a record. Never waits: `done` gets the outcome, on the journal's thread. When the
+    /// log is almost full, the senders that use most of it are refused at once.
     pub fn append(&self, record: Record, done: Done) {
         let budget = &self.shared.budget;
         let charge = record
@@ -200,17 +204,16 @@ impl JournalLog {
         }
     }
 
-    /// Marks records as consumed: they need not be delivered any more.
+    /// Marks records as consumed: they need no delivery.
     pub fn consume(&self, sequences: impl IntoIterator<Item = u64>) {
         self.shared.consumed.lock().extend(sequences);
-        // If it is full, a wake-up is pending.
+        // If the channel is full, a wake-up is pending.
         let _ = self.consumed.try_send(());
     }
 
-    /// Notes that the score plane needs no older records, and no open trace any before `open_from`.
+    /// Sets the records that the score plane needs, and the first record that open traces need.
     pub fn need(&self, needed: Needed, open_from: u64) {
         *self.shared.needed.lock() = Some((needed, open_from));
-        // As above.
         let _ = self.consumed.try_send(());
     }
 
@@ -218,18 +221,18 @@ impl JournalLog {
         (self.clock)().0
     }
 
-    /// Unix time in nanoseconds.
+    /// Returns the Unix time in nanoseconds.
     pub fn unix_nanos(&self) -> u64 {
         (self.clock)().1
     }
 
-    /// Ends the thread once it has written down what is consumed.
+    /// Ends the thread after it has written which records are consumed.
     pub(super) fn end(&self) {
-        // Blocks only while the thread works off what waits.
+        // Blocks only until the thread has handled its inbox.
         let _ = self.sender.send(Message::End);
     }
 
-    /// Writes the metrics of a journal's logs, that of the requests first.
+    /// Writes the metrics of a journal's logs. The log of requests must come first.
     pub fn write_metrics(logs: &[Self], page: &mut MetricsPage) {
         let Some(first) = logs.first() else { return };
         let metrics: Vec<&JournalMetrics> = logs.iter().map(|log| &log.shared.metrics).collect();
@@ -238,7 +241,7 @@ impl JournalLog {
 }
 
 impl LogShared {
-    /// The state of a log of at most `max_size` bytes that is not open yet.
+    /// Creates the state of a log of at most `max_size` bytes that is not open yet.
     pub(super) fn new(metrics: JournalMetrics, max_size: u64) -> Self {
         Self {
             metrics,
@@ -256,13 +259,13 @@ impl LogShared {
         }
     }
 
-    /// Notes that the log cannot be opened, and why.
+    /// Records that the log cannot be opened, and the reason.
     pub(super) fn refuses(&self, error: AppendError) {
         self.status.lock().refuses = Some(error);
         self.metrics.set_state(error.as_str());
     }
 
-    /// Notes that the log is open, and runs the callbacks that wait for it.
+    /// Records that the log is open, and runs the waiting callbacks.
     pub(super) fn opened(&self, log: OpenedLog, last: (LastRecords, Instant), store: &Store) {
         *self.last.lock() = Some(last);
         let log = Arc::new(log);
@@ -289,9 +292,9 @@ impl LogShared {
         self.metrics.set_state(state);
     }
 
-    /// Moves what was consumed into the log's progress. Returns whether there was anything to move.
+    /// Moves the consumed records into the log's progress. Returns true if there were any.
     pub(super) fn take_consumed(&self, progress: &SharedProgress) -> bool {
-        // Locked in this order everywhere.
+        // All code takes these two locks in this order.
         let mut progress = progress.lock();
         let consumed = mem::take(&mut *self.consumed.lock());
         for sequence in &consumed {
@@ -317,18 +320,18 @@ pub(super) struct LogKeeper {
     shared: Arc<LogShared>,
     clock: Clock,
     refusals: Refusals,
-    /// Refusals of those senders that hold most of it.
+    /// Refusals of the senders that use most of the log.
     refusals_of_some: Refusals,
-    /// When to sync the cursor, and records that no sender waits for.
+    /// Time to sync the cursor, and records that no sender waits for.
     sync_at: Option<Instant>,
-    /// When to try a disk again that refused.
+    /// Time to retry a disk that refused.
     probe_at: Option<Instant>,
-    /// When to renew the time in the cursor.
+    /// Time to renew the time in the cursor.
     touch_at: Option<Instant>,
-    /// When to write the cursor and remove segments.
+    /// Time to write the cursor and remove segments.
     settle_at: Option<Instant>,
     gathering: Gathering,
-    /// When it was last logged that the cursor cannot be written.
+    /// Time of the last log line about a cursor that cannot be written.
     unwritten_said_at: Option<Instant>,
 }
 
@@ -403,7 +406,7 @@ impl LogKeeper {
         }
     }
 
-    /// Takes all messages that wait. Returns whether the process ends.
+    /// Takes all queued messages. Returns true if the process ends.
     fn gather(&mut self, waiting: &mut VecDeque<WaitingRecord>) -> bool {
         let mut is_ending = false;
         for _ in 0..MAX_WAITING {
@@ -424,8 +427,8 @@ impl LogKeeper {
         false
     }
 
-    /// Appends the oldest records as one group, or refuses them, except those that may still fit
-    /// into a full log. Returns whether the process ends.
+    /// Appends the oldest records as one group, or refuses them, except records that may still fit
+    /// into a full log. Returns true if the process ends.
     fn append(&mut self, waiting: &mut VecDeque<WaitingRecord>) -> bool {
         self.probe();
         if waiting.is_empty() {
@@ -475,7 +478,7 @@ impl LogKeeper {
         self.shared.metrics.synced(took);
         self.resumed(now);
         self.settle_at = self.settle_at.or(Some(now + SETTLE_DELAY));
-        // These records came while the group was written, so they are from other senders.
+        // These records arrived while the group was written, so they are from other senders.
         let is_ending = self.gather(waiting);
         self.gathering.synced(waiting.len(), took);
         let segment = self.store.last_segment();
@@ -493,7 +496,7 @@ impl LogKeeper {
         (None, is_ending)
     }
 
-    /// Tries the disk again, if that is due.
+    /// Retries the disk, if that is due.
     fn probe(&mut self) {
         let (now, unix_nanos) = (self.clock)();
         if self.probe_at.is_none_or(|at| at > now) {
@@ -541,12 +544,12 @@ impl LogKeeper {
         if self.touch_at.is_none_or(|at| at <= now) {
             self.touch_at = Some(now + TOUCH_INTERVAL);
             self.settle_at = Some(now);
-            // A failure is reported where something moved.
+            // The next write that changes something reports the failure.
             let _ = self.store.progress().lock().touch(unix_nanos);
         }
     }
 
-    /// Writes the cursor, removes consumed segments, and syncs what is due.
+    /// Writes the cursor, removes consumed segments, and syncs if that is due.
     fn settle(&mut self, is_ending: bool) {
         let (now, unix_nanos) = (self.clock)();
         let due = [self.settle_at, self.sync_at].into_iter().flatten().min();
@@ -609,7 +612,7 @@ impl LogKeeper {
     }
 }
 
-/// Sleeps while records or deliveries gather.
+/// Sleeps while records or deliveries collect.
 #[expect(
     clippy::disallowed_methods,
     reason = "these threads are the journal's own; a message would wake them too early"

@@ -1,5 +1,5 @@
-//! The folder of a journal: its lock, and its logs as a start finds them. Opening may fail and be
-//! tried again, since a disk that cannot be used now may be usable later.
+//! The folder of a journal: its lock, and its logs as a start finds them. Opening can be retried,
+//! because a disk that is unusable now may become usable.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -25,7 +25,7 @@ use crate::telemetry::{
     JournalTooNew, JournaledScoresFound, SpansToKafka, Telemetry,
 };
 
-/// Reads both clocks: the moment, and Unix time in nanoseconds.
+/// Reads both clocks: the monotonic time, and Unix time in nanoseconds.
 pub type Clock = fn() -> (Instant, u64);
 
 /// The folder for copies of damaged bytes, and for logs of a newer version.
@@ -56,14 +56,14 @@ pub enum JournalError {
 }
 
 impl JournalError {
-    /// A disk that is freed, repaired or mounted makes the folder usable. Otherwise the
-    /// configuration is wrong.
+    /// Returns true if freeing, repairing or mounting a disk can make the folder usable. Otherwise
+    /// the configuration is wrong.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::InUse { .. } => false,
             Self::Folder { error, .. } => !matches!(
                 error.kind(),
-                // A file has the name of the folder, or of one above it.
+                // A file has the name of the folder, or of a parent.
                 io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists
             ),
         }
@@ -77,7 +77,7 @@ impl JournalError {
     }
 }
 
-/// The journal's folder. Once it is locked, no other process has it while this value lives.
+/// The journal's folder. While a locked value lives, no other process uses the folder.
 #[derive(Debug)]
 pub struct JournalFolder {
     path: PathBuf,
@@ -85,7 +85,7 @@ pub struct JournalFolder {
 }
 
 impl JournalFolder {
-    /// A folder that is made and locked when a log of it is opened.
+    /// Returns a folder that is created and locked when one of its logs is opened.
     pub fn unlocked(path: &Path) -> Arc<Self> {
         Arc::new(Self {
             path: path.to_owned(),
@@ -93,16 +93,18 @@ impl JournalFolder {
         })
     }
 
-    /// Makes the folder unless it exists, and locks it. `None` if another process has it.
+    /// Creates the folder if it does not exist, and locks it. Returns `None` if another process has
+    /// locked it.
     ///
     /// # Errors
-    /// The folder cannot be made or written.
+    /// The folder cannot be created or written.
     pub fn lock(path: &Path) -> Result<Option<Arc<Self>>, JournalError> {
         let folder = Self::unlocked(path);
         Ok(folder.acquire()?.then_some(folder))
     }
 
-    /// Locks the folder unless it is locked already. Returns whether we hold the lock.
+    /// Locks the folder, unless this process has locked it already. Returns true if this process
+    /// has the lock.
     fn acquire(&self) -> Result<bool, JournalError> {
         let mut held = self.lock.lock();
         if held.is_some() {
@@ -124,15 +126,15 @@ impl JournalFolder {
             Err(TryLockError::WouldBlock) => return Ok(false),
             Err(TryLockError::Error(error)) => return Err(unusable(&name, error)),
         }
-        // The process id is for the message of a process that finds the folder locked; the lock
-        // itself does not depend on it.
+        // Another process that finds the folder locked shows this process id; the lock does not
+        // depend on it.
         let _ = lock.set_len(0);
         let _ = write!(lock, "{}", std::process::id());
         *held = Some(lock);
         Ok(true)
     }
 
-    /// The error for a folder that another process keeps.
+    /// Returns the error for a folder that another process has locked.
     pub fn in_use(path: &Path) -> JournalError {
         let process = fs::read_to_string(path.join("lock")).unwrap_or_default();
         JournalError::InUse {
@@ -177,17 +179,17 @@ pub struct OpenedLog {
 }
 
 impl OpenedLog {
-    /// The records that wait for delivery lie in this range.
+    /// Returns the range of the undelivered records.
     pub fn waiting(&self) -> Range<u64> {
         self.consumed.low..self.end
     }
 
-    /// Reads what waits, from the oldest record on.
+    /// Returns a reader of the undelivered records, oldest first.
     pub fn reader(&self) -> LogReader {
         self.reads(Wanted::Waiting(self.consumed.clone()))
     }
 
-    /// Reads the scores of a lane that wait. One lane reports what is damaged.
+    /// Returns a reader of the undelivered scores of a lane. One lane reports damage.
     pub fn lane_reader(&self, lane: u8, reports_damage: bool) -> LogReader {
         self.reads(Wanted::Lane {
             consumed: self.consumed.clone(),
@@ -196,7 +198,7 @@ impl OpenedLog {
         })
     }
 
-    /// Number of waiting scores of a lane.
+    /// Returns the number of undelivered scores of a lane.
     pub fn n_waiting(&self, lane: u8) -> u64 {
         let segments = self.index.lock().clone();
         let heads = segments
@@ -211,7 +213,7 @@ impl OpenedLog {
         waiting.map(|(_, head)| head.n_items).sum()
     }
 
-    /// Reads the records whose content must be carried.
+    /// Returns the records whose content may have to be rewritten.
     pub fn carried_records(&self) -> CarriedRecords {
         CarriedRecords::new(
             Arc::clone(&self.storage),
@@ -220,7 +222,7 @@ impl OpenedLog {
         )
     }
 
-    /// Records that it holds for the score plane.
+    /// Returns the records for the score plane.
     pub fn past(&self) -> Past {
         let requests = &[RecordKind::Request, RecordKind::Scored];
         Past {
@@ -241,33 +243,33 @@ impl OpenedLog {
     }
 }
 
-/// Records that a log holds for the score plane, from before the start.
+/// The records of a log for the score plane, from before the start.
 #[derive(Debug)]
 pub struct Past {
-    /// Reads marks.
+    /// Reader of marks.
     pub marks: LogReader,
-    /// Reads requests.
+    /// Reader of requests.
     pub requests: LogReader,
-    /// Reads what was carried from requests.
+    /// Reader of rewritten spans.
     pub carried: LogReader,
-    /// Reads which open traces were carried.
+    /// Reader of the records that list rewritten open traces.
     pub open: LogReader,
     /// The records that the score plane needs.
     pub needed: Needed,
-    /// The number after the last of them.
+    /// One more than the number of the last needed record.
     pub end: u64,
     /// The time between the last sign of life of the previous process and the opening; `None` if
-    /// anything since [`Needed::since_unix_nanos`] is missing.
+    /// any record since [`Needed::since_unix_nanos`] is missing.
     pub silence: Option<Duration>,
-    /// Time of opening. No request was taken before.
+    /// Time of opening. No request was received before.
     pub opened_unix_nanos: u64,
 }
 
-/// Opens one log of a folder. Opening may fail and be repeated.
+/// Opens a log of a folder. Opening can be retried.
 #[derive(Debug)]
 pub(super) struct Opener {
     pub(super) folder: Arc<JournalFolder>,
-    /// The folder of the log in it.
+    /// The name of the log's folder.
     pub(super) name: &'static str,
     pub(super) settings: LogSettings,
     pub(super) clock: Clock,
@@ -276,12 +278,12 @@ pub(super) struct Opener {
     pub(super) contents: Contents,
 }
 
-/// Kind of a log's records.
+/// The content of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Contents {
-    /// Requests. Their items are in the books of the telemetry.
+    /// Requests. The books of the telemetry count their items.
     Requests,
-    /// Requests for a second destination, which has books of its own.
+    /// Requests for a second destination, which has separate books.
     Copies,
     /// Scores.
     Scores,
@@ -296,8 +298,8 @@ pub(super) struct OpenedStore {
 }
 
 impl Opener {
-    /// Locks the folder, opens the log and reports what is in it. What was written by a newer
-    /// version is set aside.
+    /// Locks the folder, opens the log and reports its content. Moves a log of a newer version
+    /// aside.
     pub(super) fn open(&mut self) -> Result<OpenedStore, JournalError> {
         if !self.folder.acquire()? {
             return Err(JournalFolder::in_use(&self.folder.path));
@@ -355,8 +357,9 @@ impl Opener {
                     since_unix_nanos: unix_nanos,
                 });
             }
-            // Written before the first request, so that after a kill the next start still knows
-            // since when nothing is missing. If it fails, the next write reports the failure.
+            // Write the cursor before the first request, so that after a kill the next start still
+            // has the time since when no record is missing. If this write fails, the next one
+            // reports the failure.
             let _ = progress.write(unix_nanos);
             progress.consumed().clone()
         };
@@ -382,7 +385,7 @@ impl Opener {
         Ok(OpenedStore { store, log, last })
     }
 
-    /// The version, if a newer program wrote the log.
+    /// Opens the store; returns the version if a newer program wrote the log.
     fn open_store(
         &mut self,
         damaged: &Arc<dyn Storage>,

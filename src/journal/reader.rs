@@ -1,5 +1,5 @@
-//! Reads the records of a log in order, for delivery and to rebuild open traces. Has one position
-//! and no index; a record that is damaged is passed over and reported.
+//! Reads the records of a log in order, for delivery and to rebuild open traces. A reader has one
+//! position and no index; it skips and reports damaged records.
 
 use std::io;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use super::reopen::{Damage, set_aside};
 use super::segment::{Index, RecordKind, Segment, read_leniently};
 use super::storage::{Storage, StoredFile};
 
-/// A record read back.
+/// A record that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
-    /// Its number.
+    /// The record's number.
     pub sequence: u64,
-    /// Content of the record.
+    /// The kind.
     pub kind: RecordKind,
-    /// 0, 1 or 2.
+    /// The signal: 0, 1 or 2.
     pub signal: u8,
-    /// Spans, log records or metric points.
+    /// Number of spans, log records or metric points.
     pub n_items: u64,
     /// Time of arrival in Unix nanoseconds.
     pub arrived: u64,
-    /// Data that was kept beside the body.
+    /// Metadata of the body.
     pub meta: Bytes,
     /// The request.
     pub body: Bytes,
@@ -35,31 +35,31 @@ pub struct Stored {
 /// Consecutive records of a log.
 #[derive(Debug, Default)]
 pub struct Stretch {
-    /// Its records, oldest first.
+    /// The records, oldest first.
     pub records: Vec<Stored>,
     /// Start of the next read.
     pub next: u64,
-    /// Records that are lost, with the place of the damage.
+    /// Lost records, each range with its damage.
     pub damage: Vec<(std::ops::Range<u64>, Damage)>,
-    /// Records that are not to be delivered.
+    /// Records that need no delivery.
     pub passed: Vec<u64>,
 }
 
 /// The records to read.
 #[derive(Debug)]
 pub(super) enum Wanted {
-    /// Requests that wait for delivery: these were consumed before the start. What is consumed
-    /// later was read before.
+    /// Undelivered requests. The consumed ones are those of the start: the reader had read later
+    /// ones before.
     Waiting(Consumed),
     /// Records of some kinds, delivered or not.
     Kinds(&'static [RecordKind]),
-    /// Like `Kinds`, for a copy. The reader of the originals reports damage.
+    /// Like `Kinds`, for a log of copies. The reader of the originals reports damage.
     Copied(&'static [RecordKind]),
-    /// Scores of one lane that wait for delivery.
+    /// Undelivered scores of one lane.
     Lane {
         consumed: Consumed,
         lane: u8,
-        /// One lane of a log reports damage: whose scores were lost is often not known.
+        /// True for the lane that reports damage: the lane of lost scores is often unknown.
         reports_damage: bool,
     },
 }
@@ -74,7 +74,7 @@ pub struct LogReader {
     position: Option<Position>,
 }
 
-/// End of the last read.
+/// The end of the last read.
 #[derive(Debug)]
 struct Position {
     sequence: u64,
@@ -84,8 +84,8 @@ struct Position {
 }
 
 impl Stored {
-    /// The number of the record that this content was first written in: its own, unless it was
-    /// carried.
+    /// Returns the number of the record in which this content was first written: its own number,
+    /// unless the content was rewritten.
     pub fn origin(&self) -> u64 {
         let carried = match self.kind {
             RecordKind::Carried => self.meta.first_chunk().copied(),
@@ -128,7 +128,7 @@ impl LogReader {
                 let behind = index.partition_point(|segment| segment.next <= stretch.next);
                 index.get(behind).cloned()
             };
-            // Segments in between are consumed.
+            // The segments in between are consumed.
             let Some(segment) = segment else {
                 stretch.next = to;
                 break;
@@ -138,7 +138,7 @@ impl LogReader {
                 break;
             }
             let mut position = match self.seek(&segment, stretch.next) {
-                // A full log has given it up in the meantime.
+                // A full log has evicted the segment since.
                 Err(_) if !self.index.lock().contains(&segment) => continue,
                 position => position?,
             };
@@ -169,7 +169,7 @@ impl LogReader {
         Ok(stretch)
     }
 
-    /// The kind of a record that is wanted.
+    /// Returns the kind of a record, if the reader wants the record.
     fn kind_of(&self, head: &RecordHead) -> Option<RecordKind> {
         let kind = RecordKind::of(head.kind)?;
         let is_wanted = match &self.wanted {
@@ -186,7 +186,7 @@ impl LogReader {
         is_wanted.then_some(kind)
     }
 
-    /// Returns true if a record that is not wanted counts as waiting.
+    /// Returns true if an unwanted record counts as undelivered.
     fn is_passed(&self, sequence: u64) -> bool {
         match &self.wanted {
             Wanted::Waiting(consumed) => !consumed.contains(sequence),
@@ -194,7 +194,7 @@ impl LogReader {
         }
     }
 
-    /// Returns true if records of this range are missed if they cannot be read.
+    /// Returns true if unreadable records of this range are a loss.
     fn is_lost(&self, range: &std::ops::Range<u64>) -> bool {
         match &self.wanted {
             Wanted::Waiting(consumed) => !consumed.rest_of(range).is_empty(),
@@ -222,7 +222,7 @@ impl LogReader {
         })
     }
 
-    /// Goes on at the next whole record.
+    /// Continues at the next intact record.
     fn pass_damage(&self, segment: &Segment, position: &mut Position, stretch: &mut Stretch) {
         let n_bytes = usize::try_from(segment.end - RECORDS_AT).unwrap_or(0);
         let bytes = read_leniently(&*position.file, RECORDS_AT, n_bytes);
@@ -251,7 +251,7 @@ impl LogReader {
                 n_bytes: evidence.len() as u64,
                 n_records: lost.end - lost.start,
                 counts: hole.map_or(SignalCounts::default(), |hole| match scan.holes.len() {
-                    // Exact, even where no head can be read.
+                    // Exact, even if no head can be read.
                     1 => missing(segment, &scan),
                     _ => hole.counts,
                 }),
@@ -267,7 +267,7 @@ impl LogReader {
     }
 }
 
-/// The items of a segment that none of its whole records holds.
+/// Returns the items of a segment that none of its intact records contains.
 fn missing(segment: &Segment, scan: &Scan) -> SignalCounts {
     let mut missing = segment.counts;
     for found in &scan.records {

@@ -1,28 +1,28 @@
-//! Finds the whole records in a segment's bytes, and classifies what is missing between them: a
-//! torn tail was never acknowledged, everything else is damage.
+//! Finds the intact records in a segment's bytes, and classifies the gaps between them: a torn tail
+//! was never acknowledged, all other gaps are damage.
 
 use std::ops::Range;
 
 use super::format::{ALIGNMENT, RECORD_MAGIC, RecordHead, SegmentHead, SignalCounts, rest_crc};
 
-/// A whole record: its head, and where it stands in the scanned bytes.
+/// An intact record: its head, and its position in the scanned bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) at: usize,
     pub(super) head: RecordHead,
 }
 
-/// Bytes that hold no whole record where records must have been.
+/// Bytes without an intact record where records must have been.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Hole {
     pub(super) at: usize,
     pub(super) n_bytes: usize,
-    /// The records that are lost.
+    /// The lost records.
     pub(super) sequences: Range<u64>,
-    /// It lies in the last group, whose sync had not returned, so none of it was
+    /// True if the hole lies in the last group, whose sync had not returned, so that none of it was
     /// acknowledged.
     pub(super) is_torn: bool,
-    /// The items lost, where the heads can be read.
+    /// The lost items, as far as heads can be read.
     pub(super) counts: SignalCounts,
 }
 
@@ -31,21 +31,21 @@ pub(super) struct Hole {
 pub(super) struct Scan {
     pub(super) records: Vec<Found>,
     pub(super) holes: Vec<Hole>,
-    /// The end of the last whole record in the scanned bytes.
+    /// The end of the last intact record in the scanned bytes.
     pub(super) end: usize,
-    /// A record begins there of which not everything was written.
+    /// True if an incomplete record begins at `end`.
     pub(super) has_torn_tail: bool,
 }
 
 /// Scans all bytes after a segment's head. `next` is the first record of the next segment, if there
-/// is one; every record below `durable` is known to have been acknowledged.
+/// is one; every record below `durable` was acknowledged.
 pub(super) fn scan(bytes: &[u8], head: &SegmentHead, next: Option<u64>, durable: u64) -> Scan {
     let limit = next.unwrap_or(u64::MAX);
     let mut scan = Scan::default();
     let mut expected = head.first;
-    // The group of the previous record, and whether it ended there.
+    // The group of the previous record, and true if the record ended the group.
     let (mut group, mut has_ended) = (head.group.saturating_sub(1), true);
-    // The holes that begin and end within the group of the record behind them.
+    // Holes that begin and end within the group of the next record.
     let mut within_group = Vec::new();
     while let Some(found) = next_whole(bytes, scan.end, head.salt, expected..limit, group) {
         if found.head.sequence > expected || found.at > scan.end {
@@ -62,7 +62,7 @@ pub(super) fn scan(bytes: &[u8], head: &SegmentHead, next: Option<u64>, durable:
         scan.records.push(found);
     }
     if next.is_none() {
-        // One group is written at a time, so only the last can lack its sync.
+        // One group is written at a time, so only the last group can lack a sync.
         for (idx, of_group) in within_group {
             let hole = &mut scan.holes[idx];
             hole.is_torn = of_group == group && hole.sequences.start >= durable;
@@ -88,7 +88,7 @@ fn hole(bytes: &[u8], range: Range<usize>, salt: u64, sequences: Range<u64>) -> 
     }
 }
 
-/// The first whole record at or behind `from`.
+/// Returns the first intact record at or after `from`.
 fn next_whole(
     bytes: &[u8],
     from: usize,
@@ -109,14 +109,14 @@ fn next_whole(
     None
 }
 
-/// The record at `at`, if all of it is there.
+/// Returns the record at `at`, if it is intact.
 pub(super) fn whole_at(bytes: &[u8], at: usize, salt: u64) -> Option<RecordHead> {
     let head = RecordHead::decode(bytes.get(at..)?, salt)?;
     let (meta, body) = parts_at(bytes, at, &head)?;
     (rest_crc(meta, body) == head.rest_crc).then_some(head)
 }
 
-/// The meta and the body of the record at `at`.
+/// Returns the meta and the body of the record at `at`.
 pub(super) fn parts_at<'a>(
     bytes: &'a [u8],
     at: usize,
@@ -133,7 +133,7 @@ fn next_magic(bytes: &[u8], from: usize) -> Option<usize> {
         .find(|&at| bytes[at..].starts_with(&RECORD_MAGIC))
 }
 
-/// The items of lost records whose heads can still be read.
+/// Returns the items of lost records whose heads can still be read.
 fn counts_of_heads(
     bytes: &[u8],
     range: Range<usize>,

@@ -1,19 +1,19 @@
-//! Which refusals of a log are logged, one pair of lines a minute; when a disk that refuses
-//! is tried again.
+//! Decides which refusals of a log are logged (one pair of lines a minute), and when a failed disk
+//! is retried.
 
 use std::mem;
 use std::time::{Duration, Instant};
 
 use super::store::AppendError;
 
-/// Lines about refusals are at least this far apart.
+/// Minimum time between lines about refusals.
 pub(super) const QUIET: Duration = Duration::from_secs(60);
 
-/// Delay before a full disk, and a disk that failed, is tried again.
+/// Delay before a full disk, or a failed disk, is retried.
 const FULL_RETRY: Duration = Duration::from_millis(250);
 const FAILED_RETRY: Duration = Duration::from_secs(1);
 
-/// Delay before a disk that refuses is tried again.
+/// Returns the delay before a disk that refused is retried.
 pub(super) fn retry_after(refusal: AppendError) -> Duration {
     match refusal {
         AppendError::Full | AppendError::DiskFull => FULL_RETRY,

@@ -1,5 +1,5 @@
-//! Recovers a log from its folder: the segments that are there, what they still hold for delivery,
-//! and what is missing. Copies damaged bytes aside; never gives up for damage.
+//! Recovers a log from its folder: the segments, their undelivered records, and the missing ones.
+//! Copies damaged bytes aside; damage never makes recovery fail.
 
 use std::ops::Range;
 
@@ -15,16 +15,15 @@ use super::segment::{
 use super::storage::{Storage, StoredFile};
 use crate::telemetry::{JournalDamaged, Telemetry};
 
-/// The reason why a log cannot be opened.
 #[derive(Debug)]
 pub(super) enum OpenError {
-    /// A newer program wrote it.
+    /// A newer program wrote the log.
     Newer(u32),
     /// The folder cannot be read or written.
     FileFault(FileFault),
 }
 
-/// Damage to something that was acknowledged.
+/// Damage to acknowledged records.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Damage {
     /// The segment.
@@ -35,14 +34,14 @@ pub struct Damage {
     pub n_bytes: u64,
     /// Number of lost records.
     pub n_records: u64,
-    /// The items that were lost, as far as heads can be read.
+    /// The lost items, as far as heads can be read.
     pub counts: SignalCounts,
     /// The copy of the bytes in `damaged/`.
     pub copy: Option<String>,
 }
 
 impl Damage {
-    /// Counts and logs it, with this path of the segment.
+    /// Counts and logs the damage; `file` is the path of the segment.
     pub fn emit(&self, file: String, telemetry: &Telemetry) {
         JournalDamaged {
             file,
@@ -55,22 +54,23 @@ impl Damage {
     }
 }
 
-/// Records and damage that a start found.
+/// The records and the damage that a start found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Recovered {
-    /// Items that wait for delivery, damaged ones included.
+    /// Undelivered items, including damaged ones.
     pub counts: SignalCounts,
-    /// Bytes of their records, about.
+    /// Approximate bytes of the undelivered records.
     pub n_bytes: u64,
-    /// Arrival of the oldest of them in Unix nanoseconds.
+    /// Arrival of the oldest undelivered record in Unix nanoseconds.
     pub oldest: Option<u64>,
-    /// Damage to what had not been delivered.
+    /// Damage to undelivered records.
     pub damage: Vec<Damage>,
-    /// The segment whose tail was torn: its last group was never acknowledged in full.
+    /// The segment with a torn tail: not all of its last group was acknowledged.
     pub torn: Option<String>,
-    /// The cursor could not be read: what was delivered since the last group is delivered again.
+    /// True if the cursor could not be read: records that were delivered since the last group are
+    /// delivered again.
     pub is_cursor_lost: bool,
-    /// Time at which the cursor was last written, in Unix nanoseconds.
+    /// Time of the last write of the cursor in Unix nanoseconds.
     pub stopped: Option<u64>,
     /// True if all records that the score plane needs are present.
     pub is_past_whole: bool,
@@ -83,7 +83,7 @@ pub(super) struct RecoveredLog {
     pub(super) consumed: Consumed,
     pub(super) next_sequence: u64,
     pub(super) next_group: u64,
-    /// Records that the score plane needs, as far as they are present.
+    /// The records that the score plane needs, as far as they are present.
     pub(super) needed: Needed,
     pub(super) recovered: Recovered,
 }
@@ -103,8 +103,8 @@ impl Candidate {
     }
 }
 
-/// Reads the folder, cuts what was torn, and makes the rest durable: a killed process leaves bytes
-/// that were written and not synced.
+/// Reads the folder, cuts torn tails, and makes the remaining records durable: a killed process
+/// leaves bytes that were written and not synced.
 pub(super) fn recover(
     storage: &dyn Storage,
     damaged: &dyn Storage,
@@ -112,12 +112,12 @@ pub(super) fn recover(
 ) -> Result<RecoveredLog, OpenError> {
     let mut candidates = candidates(storage)?;
     let mut recovery = Recovery::new(cursor, candidates.first().map(|first| first.first), damaged);
-    // A power cut may have taken the last writes of the cursor.
+    // A power cut may have lost the last writes of the cursor.
     if let Some(low) = candidates.iter().rev().find_map(Candidate::consumed_below) {
         recovery.consumed.insert(0..low);
         recovery.next_sequence = recovery.next_sequence.max(low);
     }
-    // A file that was being written again when the process ended is consumed under its old name.
+    // A file that was being recycled when the process ended is consumed under its old name.
     let mut next = u64::MAX;
     let mut kept = Vec::new();
     while let Some(candidate) = candidates.pop() {
@@ -155,7 +155,7 @@ pub(super) fn recover(
     Ok(recovery.finish())
 }
 
-/// Its items, by signal.
+/// Returns the record's items, by signal.
 fn counts_of(head: &RecordHead) -> SignalCounts {
     let mut counts = SignalCounts::default();
     if let Some(count) = counts.get_mut(usize::from(head.signal)) {
@@ -195,7 +195,7 @@ struct Recovery<'a> {
     damaged: &'a dyn Storage,
     segments: Vec<Segment>,
     consumed: Consumed,
-    /// Every record below was acknowledged.
+    /// Every record below this number was acknowledged.
     durable: u64,
     next_sequence: u64,
     next_group: u64,
@@ -212,7 +212,7 @@ impl<'a> Recovery<'a> {
                 recovered.is_past_whole = slot.needed.is_some();
                 (Consumed::new(slot.low, &slot.ranges), slot.durable)
             }
-            // Without a cursor we cannot know of segments that are missing in front.
+            // Without a cursor, missing segments before the first one go unnoticed.
             CursorRead::Absent | CursorRead::Damaged | CursorRead::Newer(_) => {
                 recovered.is_cursor_lost = first.is_some();
                 (Consumed::new(first.unwrap_or_default(), &[]), 0)
@@ -223,7 +223,7 @@ impl<'a> Recovery<'a> {
                 needed: Some(needed),
                 ..
             }) => *needed,
-            // Version 1 kept nothing for the score plane.
+            // Version 1 stored nothing for the score plane.
             CursorRead::Slot(_) => Needed {
                 from: u64::MAX,
                 since_unix_nanos: 0,
@@ -258,7 +258,7 @@ impl<'a> Recovery<'a> {
         let head = match head {
             Ok(head) if head.first == first => head,
             _ => {
-                // Without its salt no record of it can be told from other bytes.
+                // Without the salt, records cannot be told from other bytes.
                 self.unreadable(&name, &*file, n_file_bytes, first, next);
                 return storage.remove(&name).map_err(fault(&name));
             }
@@ -286,7 +286,7 @@ impl<'a> Recovery<'a> {
             };
             if self.take_sealed(storage, &sealed) {
                 self.next_sequence = self.next_sequence.max(sealed.next);
-                // It has at most as many groups as records.
+                // A segment has at most as many groups as records.
                 self.next_group = self.next_group.max(head.group + sealed.next - head.first);
                 self.missing(sealed.next..next, &sealed.name);
                 self.segments.push(sealed);
@@ -311,25 +311,26 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// Counts what waits in a finished segment by its seal, or by the heads of its records. Says
-    /// whether it could.
+    /// Counts the undelivered records of a finished segment by its seal, or by the heads of its
+    /// records. Returns false if neither is possible.
     fn take_sealed(&mut self, storage: &dyn Storage, segment: &Segment) -> bool {
         let range = segment.head.first..segment.next;
         if self.consumed.is_clear_of(&range) {
             self.waits(segment.counts, segment.end - RECORDS_AT, segment.oldest);
             return true;
         }
-        // What is delivered is kept for the score plane.
+        // Delivered records stay for the score plane.
         if self.consumed.rest_of(&range).is_empty() {
             return true;
         }
-        // Marks of judged traces are consumed at once: most segments of a backlog are mixed.
+        // Marks of judged traces are consumed at once, so most undelivered segments have consumed
+        // records.
         let heads = heads_of(storage, segment).unwrap_or_default();
         let sequences = heads.iter().map(|(_, head)| head.sequence);
         let end = heads
             .last()
             .map(|(offset, head)| offset + head.n_bytes() as u64);
-        // Otherwise it is damaged.
+        // Otherwise the segment is damaged.
         let is_whole = end == Some(segment.end) && sequences.eq(range);
         if is_whole {
             for (_, head) in &heads {
@@ -363,7 +364,7 @@ impl<'a> Recovery<'a> {
 
     fn take_hole(&mut self, name: &str, bytes: &[u8], hole: &Hole) {
         let lost = self.consumed.rest_of(&hole.sequences);
-        // Said once: what is lost counts as consumed from now on.
+        // Count lost records as consumed, so that they are reported once.
         self.consumed.insert(hole.sequences.clone());
         if lost.is_empty() {
             return;
@@ -373,7 +374,7 @@ impl<'a> Recovery<'a> {
             return;
         }
         let offset = RECORDS_AT + hole.at as u64;
-        // Free room at the end of a file is no evidence of anything.
+        // Free space at the end of a file is not evidence.
         let evidence = &bytes[hole.at..hole.at + hole.n_bytes];
         let n_used = evidence
             .iter()
@@ -408,14 +409,14 @@ impl<'a> Recovery<'a> {
             .and_then(|()| file.sync());
         match cut {
             Ok(()) => segment.size = segment.end,
-            // Its records are read from the file as it is.
+            // Records are read from the file as it is.
             Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {}
             Err(error) => return Err(fault(&segment.name)(error)),
         }
         Ok(())
     }
 
-    /// Records that no file holds, in front of or behind the segment `name`.
+    /// Reports records that are in no file, before or after the segment `name`.
     fn missing(&mut self, range: Range<u64>, name: &str) {
         let lost = self.consumed.rest_of(&range);
         self.consumed.insert(range);
@@ -487,7 +488,7 @@ impl<'a> Recovery<'a> {
         let first = self.segments.first();
         let first_kept = first.map_or(self.next_sequence, |segment| segment.head.first);
         if first_kept > self.needed.from {
-            // A program that does not score ran in between, or files were deleted.
+            // A program without scoring ran in between, or files were deleted.
             self.needed.from = first_kept;
             match first {
                 Some(first) => {
@@ -509,7 +510,8 @@ impl<'a> Recovery<'a> {
     }
 }
 
-/// Keeps a copy of damaged bytes for a person to look at. Its name, if it could be written.
+/// Copies damaged bytes for a person to inspect. Returns the name of the copy, if it could be
+/// written.
 pub(super) fn set_aside(
     damaged: &dyn Storage,
     name: &str,

@@ -1,5 +1,5 @@
-//! Recognises requests that are sent again after a restart: a crash swallowed the answer, and their
-//! records are there. Lengths and checksums are compared first, then every byte.
+//! Recognises requests that senders repeat after a restart because a crash lost the answer,
+//! although the log has their records. Compares lengths and checksums first, then every byte.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,7 +11,7 @@ use super::segment::{Index, Segment, heads_of};
 use super::storage::Storage;
 use super::store::Record;
 
-/// Records that arrived so shortly before the end may be sent again: the default deadline of OTLP
+/// Time before the last record in which records count as unanswered: the default deadline of OTLP
 /// exporters.
 const BEFORE_END: Duration = Duration::from_secs(10);
 
@@ -22,7 +22,7 @@ pub(super) const AFTER_START: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct LastRecords {
     storage: Arc<dyn Storage>,
-    /// By checksum and length.
+    /// Records by checksum and length.
     places: HashMap<(u32, usize), Vec<Place>>,
 }
 
@@ -35,8 +35,8 @@ struct Place {
 }
 
 impl LastRecords {
-    /// Finds the records that arrived in the last seconds before the last one did. What cannot be
-    /// read is not recognised.
+    /// Finds the records that arrived in the last seconds before the last record. Unreadable
+    /// records are not recognised.
     pub(super) fn find(storage: Arc<dyn Storage>, index: &Index) -> Self {
         let segments = index.lock().clone();
         let mut found = Vec::new();
@@ -64,7 +64,7 @@ impl LastRecords {
         Self { storage, places }
     }
 
-    /// Returns true if the log has the record. Each of its records is recognised once.
+    /// Returns true if the log has the record. Recognises each record of the log once.
     pub(super) fn take(&mut self, record: &Record) -> bool {
         let key = (record.rest_crc, record.meta.len() + record.body.len());
         let Some(places) = self.places.get_mut(&key) else {

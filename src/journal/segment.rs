@@ -1,4 +1,4 @@
-//! A segment of a log: its name, its head and seal in its file, and what it holds.
+//! A segment of a log: its name, the head and the seal of its file, and its content.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ use super::format::{
 use super::storage::{Storage, StoredFile};
 use crate::sync::Mutex;
 
-/// Content of a record. Its number is written to the disk and must not change.
+/// The content of a record. The number is written to disk and must not change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordKind {
     /// A request to deliver.
@@ -20,16 +20,16 @@ pub enum RecordKind {
     Judged = 2,
     /// A request that is only scored.
     Scored = 3,
-    /// Scores to deliver. In place of the signal is the number of their lane.
+    /// Scores to deliver. The number of their lane is in the field of the signal.
     Score = 4,
-    /// Spans of open traces from an earlier record, to be scored and not delivered.
+    /// Spans of open traces, rewritten from an earlier record, to be scored and not delivered.
     Carried = 5,
-    /// Open traces whose records were carried.
+    /// A list of open traces whose records were rewritten.
     Open = 6,
 }
 
 impl RecordKind {
-    /// `None` for a kind that is not known here: such records are skipped.
+    /// Returns `None` for an unknown kind; readers skip such records.
     pub(super) fn of(number: u8) -> Option<Self> {
         let all = [
             Self::Request,
@@ -43,7 +43,7 @@ impl RecordKind {
     }
 }
 
-/// Bytes read at once around a sector that cannot be read.
+/// Size in bytes of the reads around an unreadable sector.
 const PAGE: usize = 4096;
 
 /// A segment as its readers see it.
@@ -51,16 +51,17 @@ const PAGE: usize = 4096;
 pub(super) struct Segment {
     pub(super) name: String,
     pub(super) head: SegmentHead,
-    /// The length of its file.
+    /// The length of the file.
     pub(super) size: u64,
-    /// End of its last durable record.
+    /// The end of the last durable record.
     pub(super) end: u64,
-    /// Behind the number of its last record.
+    /// One more than the number of its last record.
     pub(super) next: u64,
     pub(super) counts: SignalCounts,
-    /// Arrival of its first record in Unix nanoseconds.
+    /// Arrival of the first record in Unix nanoseconds.
     pub(super) oldest: u64,
-    /// The log saw that every record in it is delivered, and none was appended since.
+    /// True if every record of the segment was delivered when `Store::mark_delivered` last
+    /// looked; an append sets it back to false.
     pub(super) is_delivered: bool,
 }
 
@@ -80,12 +81,12 @@ impl fmt::Display for FileFault {
     }
 }
 
-/// The name of the segment that begins with this record.
+/// Returns the name of the segment whose first record is `first`.
 pub(super) fn segment_name(first: u64) -> String {
     format!("{first:016x}.seg")
 }
 
-/// The first record of the segment with this name.
+/// Returns the first record of the segment with this name.
 pub(super) fn first_of(name: &str) -> Option<u64> {
     let digits = name
         .strip_suffix(".seg")
@@ -101,7 +102,7 @@ pub(super) fn write_heads(file: &dyn StoredFile, head: &SegmentHead) -> io::Resu
     Ok(())
 }
 
-/// Writes what a finished segment holds.
+/// Writes the summary of a finished segment.
 pub(super) fn seal(file: &dyn StoredFile, segment: &Segment) -> io::Result<()> {
     let seal = Seal {
         end: segment.end,
@@ -112,7 +113,7 @@ pub(super) fn seal(file: &dyn StoredFile, segment: &Segment) -> io::Result<()> {
     file.write_at(&[&seal.encode(segment.head.salt)], SEAL_AT)
 }
 
-/// Reads a segment's head from either of its places.
+/// Reads a segment's head from either of its offsets.
 pub(super) fn read_head(file: &dyn StoredFile) -> Result<SegmentHead, UnusableHead> {
     let mut outcome = Err(UnusableHead::Damaged);
     for at in HEADS_AT {
@@ -127,14 +128,14 @@ pub(super) fn read_head(file: &dyn StoredFile) -> Result<SegmentHead, UnusableHe
     outcome
 }
 
-/// Reads a segment's seal, if it was finished.
+/// Reads a segment's seal, if the segment is finished.
 pub(super) fn read_seal(file: &dyn StoredFile, salt: u64) -> Option<Seal> {
     let mut bytes = [0; SEAL];
     let n_read = file.read_at(&mut bytes, SEAL_AT).ok()?;
     Seal::decode(&bytes, salt).filter(|_| n_read == SEAL)
 }
 
-/// The heads of a segment's records, each with its place. Ends at the first that cannot be read.
+/// Returns the heads of a segment's records, each with its offset, up to the first unreadable head.
 pub(super) fn heads_of(
     storage: &dyn Storage,
     segment: &Segment,
@@ -153,10 +154,10 @@ pub(super) fn heads_of(
     Ok(heads)
 }
 
-/// Every record below was consumed when the segment's last group was written; `None` if no record
-/// of it can be read.
+/// Returns the number below which every record was consumed when the segment's last group was
+/// written; `None` if no record can be read.
 pub(super) fn consumed_below(file: &dyn StoredFile, salt: u64) -> Option<u64> {
-    // Small records are read many at a time, and of large ones little more than their heads.
+    // The window holds many small records, and little more than the head of a large one.
     const WINDOW: usize = 64 << 10;
     let mut window = vec![0; WINDOW];
     let (mut begins, mut n_read) = (0, 0);
@@ -177,7 +178,7 @@ pub(super) fn consumed_below(file: &dyn StoredFile, salt: u64) -> Option<u64> {
     }
 }
 
-/// Reads `n_bytes` from `offset`, zeros where the disk cannot read.
+/// Reads `n_bytes` from `offset`, with zeros for unreadable bytes.
 pub(super) fn read_leniently(file: &dyn StoredFile, offset: u64, n_bytes: usize) -> Vec<u8> {
     let mut bytes = vec![0; n_bytes];
     match file.read_at(&mut bytes, offset) {

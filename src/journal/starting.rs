@@ -1,5 +1,5 @@
-//! The start of a log's threads. A folder that cannot be used does not stop the start: the log
-//! refuses requests and tries again, since a restart repairs no disk.
+//! The start of a log's threads. An unusable folder does not stop the start: the log refuses
+//! requests and retries, because a restart repairs no disk.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -18,7 +18,7 @@ use crate::telemetry::{JournalMetrics, JournalRefuses, JournalResumes};
 /// The threads of a log before it is open.
 struct LogStart {
     opener: Opener,
-    /// The first attempt.
+    /// The outcome of the last attempt.
     outcome: Result<OpenedStore, JournalError>,
     inbox: Receiver<Message>,
     wakes: Receiver<()>,
@@ -27,7 +27,7 @@ struct LogStart {
     refusals: Refusals,
 }
 
-/// Opens a log and starts its thread. If the folder cannot be used now, the thread tries again.
+/// Opens a log and starts its thread. If the folder is unusable, the thread retries.
 pub(super) fn start(mut opener: Opener) -> Result<(JournalLog, JoinHandle<()>), JournalError> {
     let outcome = match opener.open() {
         Err(error) if !error.may_pass() => return Err(error),
@@ -49,7 +49,7 @@ pub(super) fn start(mut opener: Opener) -> Result<(JournalLog, JoinHandle<()>), 
         shared,
         refusals: Refusals::default(),
     });
-    // What waits is known when this returns, if the folder can be used.
+    // If the folder is usable, the undelivered records are known when this function returns.
     let start = start.try_begin();
     let thread = thread::Builder::new()
         .name(format!("journal-{name}"))
@@ -62,7 +62,7 @@ pub(super) fn start(mut opener: Opener) -> Result<(JournalLog, JoinHandle<()>), 
 }
 
 fn run(keeper: LogKeeper, cursor_keeper: CursorKeeper) {
-    // Without its thread the cursor is written between groups.
+    // Without its thread, the cursor is written between groups.
     let _ = thread::Builder::new()
         .name("journal-cursor".to_owned())
         .spawn(move || cursor_keeper.run());
@@ -70,7 +70,7 @@ fn run(keeper: LogKeeper, cursor_keeper: CursorKeeper) {
 }
 
 impl LogStart {
-    /// Tries to open the log until that succeeds or the process ends.
+    /// Tries to open the log until it succeeds or the process ends.
     fn run(mut self: Box<Self>) {
         loop {
             self = match self.try_begin() {
@@ -88,7 +88,7 @@ impl LogStart {
         }
     }
 
-    /// Returns the keepers if the last attempt opened the log, or itself for another attempt.
+    /// Returns the keepers if the last attempt opened the log, or `self` for another attempt.
     fn try_begin(self: Box<Self>) -> Result<(LogKeeper, CursorKeeper), Box<Self>> {
         let Self {
             opener,
@@ -126,7 +126,7 @@ impl LogStart {
             clock,
             keeper: sender,
         };
-        // The callbacks run before the first request is taken.
+        // Run the callbacks before the first request is taken.
         shared.opened(log, (last, now + AFTER_START), &store);
         let keeper = LogKeeper::new(store, inbox, shared, clock, refusals);
         Ok((keeper, cursor_keeper))
@@ -147,7 +147,7 @@ impl LogStart {
         }
     }
 
-    /// Refuses all records until `until`. Returns whether the process ends.
+    /// Refuses all records until `until`. Returns true if the process ends.
     fn wait(&self, refusal: AppendError, until: Instant) -> bool {
         loop {
             let (now, _) = (self.opener.clock)();

@@ -1,4 +1,4 @@
-//! The folder that a log is kept in, as a trait: real files here, a simulated disk in the tests.
+//! The folder of a log, as a trait: real files in this file, a simulated disk in the tests.
 
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};
@@ -11,13 +11,13 @@ use rustix::fs::FallocateFlags;
 
 /// A folder of files.
 pub(super) trait Storage: Debug + Send + Sync {
-    /// The names of its files.
+    /// Returns the names of the files.
     fn names(&self) -> io::Result<Vec<String>>;
-    /// Opens a file that exists.
+    /// Opens an existing file.
     fn open(&self, name: &str) -> io::Result<Arc<dyn StoredFile>>;
-    /// Makes an empty file, in place of an old one.
+    /// Creates an empty file, replacing an old one.
     fn create(&self, name: &str) -> io::Result<Arc<dyn StoredFile>>;
-    /// Renames a file, in place of an old one.
+    /// Renames a file, replacing an old one.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
@@ -27,17 +27,17 @@ pub(super) trait Storage: Debug + Send + Sync {
 
 /// An open file.
 pub(super) trait StoredFile: Debug + Send + Sync {
-    /// Its length.
+    /// Returns the length of the file.
     fn n_bytes(&self) -> io::Result<u64>;
     /// Reads until `bytes` is full or the file ends.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// Writes all slices, one behind the other.
+    /// Writes all slices, one after the other.
     fn write_at(&self, slices: &[&[u8]], offset: u64) -> io::Result<()>;
-    /// Cuts or extends it.
+    /// Cuts or extends the file.
     fn set_len(&self, n_bytes: u64) -> io::Result<()>;
-    /// Reserves room, so that later writes cannot lack it.
+    /// Reserves space, so that later writes cannot lack it.
     fn allocate(&self, n_bytes: u64) -> io::Result<()>;
-    /// Makes its bytes and its length durable.
+    /// Makes the file's bytes and length durable.
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Makes the folder unless it exists; only we may look into it.
+    /// Creates the folder if it does not exist; only this user may read it.
     pub(super) fn make(path: &Path) -> io::Result<Self> {
         if !path.is_dir() {
             fs::DirBuilder::new()
@@ -69,7 +69,7 @@ impl Folder {
         })
     }
 
-    /// A folder that exists. Its files are only read.
+    /// Returns an existing folder whose files are only read.
     pub(super) fn read_only(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
@@ -115,8 +115,8 @@ impl Storage for Folder {
     }
 }
 
-/// Returns true if a folder, or the nearest one above it that exists, is kept in memory. What it
-/// holds ends with the machine, and in a container with the pod.
+/// Returns true if a folder, or its nearest existing parent, is in memory. A reboot loses its
+/// content, and so does the end of the pod in a container.
 pub(super) fn is_in_memory(path: &Path) -> bool {
     const TMPFS: i128 = 0x0102_1994;
     const RAMFS: i128 = 0x8584_58f6;
@@ -127,7 +127,7 @@ pub(super) fn is_in_memory(path: &Path) -> bool {
     file_system.is_some_and(|found| [TMPFS, RAMFS].contains(&i128::from(found.f_type)))
 }
 
-/// Most slices of one system call.
+/// Maximum number of slices of one system call.
 const MAX_SLICES: usize = 1024;
 
 impl StoredFile for File {
@@ -174,7 +174,8 @@ impl StoredFile for File {
         use rustix::io::Errno;
         match rustix::fs::fallocate(self, FallocateFlags::empty(), 0, n_bytes) {
             Ok(()) => Ok(()),
-            // Without it a write may find no room: it fails then, and is cut back.
+            // Without an allocation a write may find no space: the write then fails, and is cut
+            // back.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => File::set_len(self, n_bytes),
             Err(error) => Err(error.into()),
         }

@@ -1,5 +1,5 @@
-//! One log: appends groups of records to segments, makes each group durable, and removes segments
-//! that are consumed. Runs on the journal's thread; time and randomness are arguments.
+//! One log: appends groups of records to segments, makes each group durable, and removes consumed
+//! segments. Runs on the journal's thread; time and randomness are arguments.
 
 mod consumption;
 mod record;
@@ -18,40 +18,40 @@ use crate::sync::Mutex;
 
 pub use self::record::Record;
 
-/// Most bytes of one group.
+/// Maximum bytes of one group.
 const MAX_GROUP: usize = 8 << 20;
 
-/// Segments that only the score plane needs may take this part of the log.
+/// Divisor of the log's size: segments that only the score plane needs may use the quotient.
 const NEEDED_SHARE: u64 = 4;
 
-/// Most consumed segments that are kept to be written again.
+/// Maximum number of consumed segments that are kept for recycling.
 const MAX_SPARES: usize = 2;
 
-/// Sizes of a segment.
+/// Minimum size of a segment in bytes.
 const LEAST_SEGMENT: u64 = 4 << 20;
 const LARGEST_SEGMENT: u64 = 64 << 20;
 
 /// Settings of a log.
 #[derive(Debug, Clone, Copy)]
 pub struct LogSettings {
-    /// Most bytes of its files.
+    /// Maximum bytes of the log's files.
     pub(super) max_size: u64,
-    /// The usual size of a segment.
+    /// Usual size of a segment in bytes.
     pub(super) segment_size: u64,
-    /// A record is durable before it counts as appended. Otherwise it survives the end of the
-    /// process, not of the machine.
+    /// True if a record must be durable before it counts as appended. Otherwise a record survives
+    /// the end of the process, but no power cut.
     pub(super) sync: bool,
-    /// Delivered records are kept while open traces have spans in them.
+    /// True if delivered records stay while open traces have spans in them.
     pub(super) is_scored: bool,
-    /// A full log gives up its oldest records. Otherwise it refuses new ones.
+    /// True if a full log evicts its oldest records; otherwise it refuses new ones.
     pub(super) drops_oldest: bool,
-    /// Records that are removed before they reach this age, in nanoseconds, are not carried.
+    /// Minimum age in nanoseconds at which removed records are rewritten.
     pub(super) carried_after: u64,
 }
 
 impl LogSettings {
-    /// A log of at most `max_size` bytes. Where requests are scored, what is delivered is kept
-    /// while open traces have spans in it.
+    /// Returns the settings of a log of at most `max_size` bytes. With `is_scored`, delivered
+    /// records stay while open traces have spans in them.
     pub fn new(max_size: u64, sync: bool, is_scored: bool) -> Self {
         let segment_size = (max_size / 32).clamp(LEAST_SEGMENT, LARGEST_SEGMENT);
         Self {
@@ -64,7 +64,7 @@ impl LogSettings {
         }
     }
 
-    /// Carries the spans of open traces only out of records that are removed at this age or later.
+    /// Rewrites the spans of open traces only for records that are removed at this age or later.
     #[must_use]
     pub fn carried_after(self, age: Duration) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl LogSettings {
         }
     }
 
-    /// A log of scores: when it is full, the oldest go.
+    /// Returns the settings of a log of scores: when it is full, it evicts the oldest.
     pub fn of_scores(max_size: u64, sync: bool) -> Self {
         Self {
             drops_oldest: true,
@@ -82,14 +82,14 @@ impl LogSettings {
     }
 }
 
-/// A record that a full log has given up.
+/// A record that a full log has evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostRecord {
-    /// Its number.
+    /// The record's number.
     pub sequence: u64,
-    /// Its lane.
+    /// The record's lane.
     pub lane: u8,
-    /// Its scores.
+    /// Number of the record's scores.
     pub n_items: u64,
 }
 
@@ -98,14 +98,14 @@ pub struct LostRecord {
 pub enum AppendError {
     /// `max_size` is used up.
     Full,
-    /// The disk has no room.
+    /// The disk has no space.
     DiskFull,
     /// The disk failed.
     DiskFailed,
 }
 
 impl AppendError {
-    /// The reason for an error of the disk.
+    /// Returns the reason for an error of the disk.
     pub(super) fn of(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull,
@@ -113,7 +113,7 @@ impl AppendError {
         }
     }
 
-    /// The label of counters and of the state.
+    /// Returns the label of counters and of the state.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Full => "full",
@@ -123,7 +123,7 @@ impl AppendError {
     }
 }
 
-/// The reason why nothing could be appended, with the fault of the disk behind it.
+/// The reason why nothing could be appended, with the fault of the disk that caused it.
 #[derive(Debug)]
 pub(super) struct AppendFailure {
     pub(super) error: AppendError,
@@ -136,12 +136,12 @@ pub(super) struct Store {
     storage: Arc<dyn Storage>,
     settings: LogSettings,
     index: Index,
-    /// The last segment of the index, while it takes records.
+    /// The last segment of the index, while records can be appended to it.
     tail: Option<Arc<dyn StoredFile>>,
-    /// The tail has records that were not synced.
+    /// True if the tail has records that were not synced.
     is_unsynced: bool,
     spares: Vec<(String, u64)>,
-    /// Records given up since the keeper last took them.
+    /// Records that were evicted since the keeper last took them.
     lost: Vec<LostRecord>,
     next_sequence: u64,
     next_group: u64,
@@ -150,7 +150,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Opens the log of a folder. Nothing is appended to the segments that are there.
+    /// Opens the log of a folder. Nothing is appended to its existing segments.
     pub(super) fn open(
         storage: Arc<dyn Storage>,
         damaged: &dyn Storage,
@@ -198,37 +198,38 @@ impl Store {
         Ok((store, recovered))
     }
 
-    /// Its folder, and the segments in it.
+    /// Returns the folder, and the segments in it.
     pub(super) fn segments(&self) -> (Arc<dyn Storage>, Index) {
         (Arc::clone(&self.storage), Arc::clone(&self.index))
     }
 
-    /// The records that the score plane needs.
+    /// Returns the records that the score plane needs.
     pub(super) fn needed(&self) -> Needed {
         self.progress.lock().needed()
     }
 
-    /// Every record below this number is consumed.
+    /// Returns the number below which every record is consumed.
     pub(super) fn low(&self) -> u64 {
         self.progress.lock().consumed().low
     }
 
-    /// The consumed records, for the thread that writes the cursor.
+    /// Returns the consumed records, for the thread that writes the cursor.
     pub(super) fn progress(&self) -> SharedProgress {
         Arc::clone(&self.progress)
     }
 
-    /// The number of the next record.
+    /// Returns the number of the next record.
     pub(super) fn next_sequence(&self) -> u64 {
         self.next_sequence
     }
 
-    /// Most bytes of its files.
+    /// Returns the maximum bytes of the log's files.
     pub(super) fn capacity(&self) -> u64 {
         self.settings.max_size
     }
 
-    /// Number of segments that hold records, and arrival of the oldest waiting record.
+    /// Returns the number of segments with records, and the arrival of the oldest undelivered
+    /// record.
     pub(super) fn extent(&self) -> (usize, Option<u64>) {
         let index = self.index.lock();
         let low = self.low();
@@ -238,13 +239,13 @@ impl Store {
         (index.len(), oldest)
     }
 
-    /// Bytes of all its files.
+    /// Returns the bytes of all files.
     pub(super) fn used(&self) -> u64 {
         let segments: u64 = self.index.lock().iter().map(|segment| segment.size).sum();
         segments + self.spares.iter().map(|(_, size)| size).sum::<u64>()
     }
 
-    /// Bytes of records that could be appended now.
+    /// Returns the bytes of records that could be appended.
     pub(super) fn room(&self) -> u64 {
         if self.settings.drops_oldest {
             return self.settings.max_size.saturating_sub(RECORDS_AT);
@@ -261,8 +262,8 @@ impl Store {
         }
     }
 
-    /// Appends records from the front as one group, as many as fit into a segment, and returns
-    /// their numbers. They are durable then.
+    /// Appends records from the front as one group, as many as fit into a segment, and makes them
+    /// durable. Returns their numbers.
     pub(super) fn append(&mut self, records: &[&Record]) -> Result<Range<u64>, AppendFailure> {
         let Some(first) = records.first() else {
             return Ok(self.next_sequence..self.next_sequence);
@@ -339,8 +340,9 @@ impl Store {
         })
     }
 
-    /// A write or a sync failed: cuts the segment back to its last durable record and never touches
-    /// it again, since a later sync of the same file could succeed without the bytes.
+    /// Abandons the tail after a failed write or sync: cuts the segment back to its last durable
+    /// record and never writes to it again, because a later sync of the same file could succeed
+    /// without the bytes.
     fn abandon_tail(&mut self, fault: FileFault) -> AppendFailure {
         if let Some(file) = self.tail.take() {
             let mut index = self.index.lock();
@@ -362,10 +364,10 @@ impl Store {
 
     // === segments ===
 
-    /// Finishes the tail and begins a segment with room for `n_bytes`.
+    /// Finishes the tail and starts a segment with space for `n_bytes`.
     fn roll(&mut self, n_bytes: u64, arrived: u64) -> Result<(), AppendFailure> {
         let least = RECORDS_AT + n_bytes;
-        // The tail stays open: a smaller record may fit into it.
+        // The tail stays open: a smaller record may fit.
         if !self.settings.drops_oldest && !self.can_reclaim(least) {
             return Err(AppendFailure {
                 error: AppendError::Full,
@@ -407,7 +409,7 @@ impl Store {
         let Some(segment) = self.index.lock().last().cloned() else {
             return Ok(());
         };
-        // Without its seal a start reads the segment in full.
+        // Without a seal, a start reads the segment in full.
         let _ = seal(&*file, &segment);
         if std::mem::take(&mut self.is_unsynced) {
             file.sync().map_err(|error| {
@@ -421,7 +423,7 @@ impl Store {
         }
     }
 
-    /// Writes a consumed segment again: its blocks are there, so that a sync writes data alone.
+    /// Recycles a consumed segment: its blocks are allocated, so a sync writes only data.
     fn recycle(
         &self,
         spare: &str,
@@ -445,7 +447,7 @@ impl Store {
         })
     }
 
-    /// Makes a segment of the usual size, or a smaller one where the room is short.
+    /// Creates a segment of the usual size, or a smaller one if space is short.
     fn make(
         &mut self,
         name: &str,
@@ -456,7 +458,7 @@ impl Store {
         if self.settings.max_size.saturating_sub(self.used()) < least {
             self.drop_spares();
         }
-        // Scoring never refuses telemetry.
+        // Evict records of the score plane first: scoring never refuses telemetry.
         while self.settings.max_size.saturating_sub(self.used()) < least
             && self.release_oldest(arrived)
         {}
@@ -513,7 +515,7 @@ impl Store {
         }
     }
 
-    /// Tries whether the disk takes a segment again.
+    /// Tries to create a segment, to see whether the disk works again.
     pub(super) fn probe(&mut self, arrived: u64) -> Result<(), AppendFailure> {
         if self.tail.is_some() {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Reads a journal's folder for people: what waits, since when, and what is damaged. Changes
-//! nothing, and may run beside the process that has the folder.
+//! Reads a journal's folder for people: the undelivered records, their age, and damage. Changes
+//! nothing, and may run while a process uses the folder.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -12,55 +12,55 @@ use super::reopen::Damage;
 use super::segment::{RecordKind, consumed_below, first_of, read_head, read_leniently};
 use super::storage::{Folder, Storage, StoredFile};
 
-/// Content of a journal's folder.
+/// The content of a journal's folder.
 #[derive(Debug, Default)]
 pub struct JournalSurvey {
-    /// The process that has the folder now. Its numbers move.
+    /// The process that uses the folder. The numbers may change while it runs.
     pub in_use_by: Option<String>,
-    /// The version of its files, if it is newer than ours. Nothing else is known then.
+    /// The version of the files, if it is newer than ours. All other fields are empty then.
     pub newer: Option<u32>,
     /// The log of requests.
     pub requests: LogSurvey,
-    /// The log of requests that wait for Kafka.
+    /// The log of requests for Kafka.
     pub copies: LogSurvey,
     /// The log of scores.
     pub scores: LogSurvey,
 }
 
-/// Content of a log.
+/// The content of a log.
 #[derive(Debug, Default)]
 pub struct LogSurvey {
-    /// Its segments, oldest first.
+    /// The segments, oldest first.
     pub segments: Vec<SurveyedSegment>,
-    /// Records that cannot be read and were not delivered.
+    /// Damage to undelivered records.
     pub damage: Vec<Damage>,
 }
 
-/// Content of a segment.
+/// The content of a segment.
 #[derive(Debug, Default)]
 pub struct SurveyedSegment {
-    /// Its file.
+    /// The name of the file.
     pub name: String,
-    /// The bytes of its file.
+    /// The size of the file in bytes.
     pub size: u64,
-    /// All requests in it.
+    /// Number of requests.
     pub n_requests: usize,
-    /// Records that wait for delivery.
+    /// Number of undelivered records.
     pub n_waiting: usize,
-    /// Their bytes.
+    /// Bytes of the undelivered records.
     pub n_waiting_bytes: u64,
-    /// Their spans, log records and metric points.
+    /// Undelivered spans, log records and metric points.
     pub waiting: SignalCounts,
-    /// Their items, whatever these are.
+    /// Number of undelivered items of any kind.
     pub n_waiting_items: u64,
-    /// Arrival of the oldest of them in Unix nanoseconds.
+    /// Arrival of the oldest undelivered record in Unix nanoseconds.
     pub oldest: Option<u64>,
 }
 
 /// Reads the folder of a journal.
 ///
 /// # Errors
-/// It is not the folder of a journal, or cannot be read.
+/// The folder is not a journal, or cannot be read.
 pub fn survey(directory: &Path) -> io::Result<JournalSurvey> {
     let mut survey = JournalSurvey {
         in_use_by: process_with(&directory.join("lock")),
@@ -68,7 +68,8 @@ pub fn survey(directory: &Path) -> io::Result<JournalSurvey> {
     };
     let is_in_use = survey.in_use_by.is_some();
     let requests = survey_log(directory, super::REQUESTS, RecordKind::Request, is_in_use)?;
-    // An older spanscore made the folder, or one that does not write to Kafka or makes no scores.
+    // The log is missing if the folder is of an older spanscore, or of one that neither writes to
+    // Kafka nor makes scores.
     let if_there = |folder, kind| match survey_log(directory, folder, kind, is_in_use) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ok(LogSurvey::default())),
         log => log,
@@ -88,7 +89,7 @@ pub fn survey(directory: &Path) -> io::Result<JournalSurvey> {
     Ok(survey)
 }
 
-/// The version, if a newer program wrote the log.
+/// Reads a log; returns the version if a newer program wrote it.
 fn survey_log(
     directory: &Path,
     folder: &str,
@@ -97,8 +98,8 @@ fn survey_log(
 ) -> io::Result<Result<LogSurvey, u32>> {
     let mut survey = LogSurvey::default();
     let storage = Folder::read_only(&directory.join(folder));
-    // Listed before the cursor is read: a segment that is removed in between counts as consumed in
-    // that cursor.
+    // List the files before reading the cursor: a segment that is removed in between counts as
+    // consumed in that cursor.
     let mut names: Vec<(u64, String)> = storage
         .names()?
         .into_iter()
@@ -236,7 +237,7 @@ fn count(consumed: &Consumed, range: std::ops::Range<u64>) -> u64 {
     rest.iter().map(|range| range.end - range.start).sum()
 }
 
-/// The process that holds the lock.
+/// Returns the process that holds the lock.
 fn process_with(lock: &Path) -> Option<String> {
     let file = File::open(lock).ok()?;
     match file.try_lock_shared() {
@@ -253,19 +254,19 @@ fn process_with(lock: &Path) -> Option<String> {
 /// A request in a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SegmentRequest {
-    /// 0, 1 or 2.
+    /// The signal: 0, 1 or 2.
     pub signal: u8,
-    /// Its body.
+    /// The body.
     pub body: bytes::Bytes,
 }
 
-/// Returns true if these are the bytes of a segment.
+/// Returns true if `bytes` are a segment.
 pub fn is_segment(bytes: &[u8]) -> bool {
     super::format::is_segment(bytes)
 }
 
-/// All whole requests in the bytes of a segment, delivered or not; `None` if its head is damaged or
-/// newer.
+/// Returns all intact requests in the bytes of a segment, delivered or not; `None` if its head is
+/// damaged or newer.
 pub fn segment_requests(bytes: &bytes::Bytes) -> Option<Vec<SegmentRequest>> {
     let head = super::format::head_of(bytes)?;
     let records_at = usize::try_from(RECORDS_AT).ok()?;

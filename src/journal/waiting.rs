@@ -1,4 +1,4 @@
-//! Records and messages that wait for the thread of a log. Knows nothing of files.
+//! The inbox of a log's writer thread.
 
 use std::fmt::{self, Debug};
 use std::time::Instant;
@@ -6,8 +6,8 @@ use std::time::Instant;
 use super::store::{AppendError, Record};
 use crate::fair::Charge;
 
-/// Called on the journal's thread, in the order of the records: with the record's number once it is
-/// durable, or with the reason why it is not kept.
+/// A callback on the journal's thread, in the order of the records: with the record's number once
+/// the record is durable, or with the reason why it was refused.
 pub type Done = Box<dyn FnOnce(Result<u64, AppendError>) + Send>;
 
 pub(super) enum Message {
@@ -21,7 +21,7 @@ pub(super) enum Message {
 pub(super) struct WaitingRecord {
     pub(super) record: Record,
     pub(super) since: Instant,
-    /// Of its sender.
+    /// The charge to the record's sender.
     pub(super) charge: Option<Charge>,
     pub(super) done: Done,
 }

@@ -1,5 +1,5 @@
-//! Decides which segments a log removes: those whose records are delivered and that the score plane
-//! does not need, or that take more than its share.
+//! Decides which segments a log removes: delivered segments that the score plane does not need, or
+//! that exceed its share.
 
 use std::io;
 use std::sync::Arc;
@@ -10,12 +10,13 @@ use crate::journal::cursor::{CURSOR, Progress};
 use crate::journal::format::Needed;
 use crate::journal::segment::{FileFault, Segment, heads_of};
 
-/// Segments that open traces need may exceed their share by the log's size divided by this, until
-/// the traces are carried.
+/// Divisor of the log's size: segments of open traces may exceed their share by the quotient, until
+/// the traces are rewritten.
 const RESPITE_SHARE: u64 = 8;
 
 impl Store {
-    /// Bytes of records that could be appended, in the tail and in place of delivered segments.
+    /// Returns the bytes of records that could be appended, to the tail and in place of delivered
+    /// segments.
     pub(in crate::journal) fn free(&self) -> u64 {
         let tail = self.index.lock().last().cloned();
         let tail_room = if tail.is_some_and(|segment| segment.is_delivered) {
@@ -26,7 +27,7 @@ impl Store {
         self.reclaimable() + tail_room
     }
 
-    /// Bytes that new segments could take.
+    /// Returns the bytes that new segments could use.
     pub(super) fn reclaimable(&self) -> u64 {
         let index = self.index.lock();
         let waiting = index.iter().filter(|segment| !segment.is_delivered);
@@ -34,7 +35,7 @@ impl Store {
         self.settings.max_size.saturating_sub(taken)
     }
 
-    /// Returns true if a segment of this many bytes could be made.
+    /// Returns true if a segment of this many bytes could be created.
     pub(super) fn can_reclaim(&mut self, n_bytes: u64) -> bool {
         self.reclaimable() >= n_bytes || {
             self.mark_delivered();
@@ -42,20 +43,20 @@ impl Store {
         }
     }
 
-    /// The segments that are not delivered, by their first records.
+    /// Returns the undelivered segments, by their first records.
     pub(in crate::journal) fn waiting_segments(&self) -> Vec<u64> {
         let index = self.index.lock();
         let waiting = index.iter().filter(|segment| !segment.is_delivered);
         waiting.map(|segment| segment.head.first).collect()
     }
 
-    /// The segment of the last record, by its first record.
+    /// Returns the first record of the last segment.
     pub(in crate::journal) fn last_segment(&self) -> u64 {
         let index = self.index.lock();
         index.last().map_or(0, |segment| segment.head.first)
     }
 
-    /// Marks the segments whose records are all delivered, the tail included.
+    /// Marks the segments whose records are all delivered, including the tail.
     fn mark_delivered(&mut self) {
         let progress = self.progress.lock();
         for segment in self.index.lock().iter_mut() {
@@ -64,15 +65,15 @@ impl Store {
         }
     }
 
-    /// Writes the cursor if anything moved, and removes segments that are consumed.
+    /// Writes the cursor if anything changed, and removes consumed segments.
     pub(in crate::journal) fn settle(&mut self, unix_nanos: u64) -> Result<(), FileFault> {
         self.mark_delivered();
         let shared = Arc::clone(&self.progress);
         let mut progress = shared.lock();
         progress.write(unix_nanos).map_err(cursor_fault)?;
         let delivered = self.delivered(&progress);
-        // Those that only the score plane needs, the newest first, as far as its share goes, and
-        // a little further until they are carried.
+        // Keep segments that only the score plane needs, newest first, within its share, and a
+        // little more until their traces are rewritten.
         let mut share = self.settings.max_size / NEEDED_SHARE;
         let mut respite = self.respite();
         let mut carry = CarryRequest::default();
@@ -109,21 +110,21 @@ impl Store {
             progress.release(released);
             progress.write(unix_nanos).map_err(cursor_fault)?;
         }
-        // A start takes a segment that is missing for damage, unless the cursor is past it.
+        // A start treats a missing segment as damage, unless the cursor has passed it.
         progress.sync().map_err(cursor_fault)?;
         drop(progress);
         self.remove(done);
         Ok(())
     }
 
-    /// By how many bytes segments that open traces need may exceed their share until these are
-    /// carried.
+    /// Returns the bytes by which segments of open traces may exceed their share until the traces
+    /// are rewritten.
     pub(in crate::journal) fn respite(&self) -> u64 {
         (self.settings.max_size / RESPITE_SHARE).max(self.settings.segment_size)
     }
 
-    /// The finished segments that are delivered, oldest first, each with the arrival of the next
-    /// one's first record.
+    /// Returns the finished, delivered segments, oldest first, each with the arrival of the next
+    /// segment's first record.
     fn delivered(&self, progress: &Progress) -> Vec<(Segment, Option<u64>)> {
         let index = self.index.lock();
         let n_finished = index.len() - usize::from(self.tail.is_some()).min(index.len());
@@ -137,8 +138,8 @@ impl Store {
         finished.filter_map(is_delivered).collect()
     }
 
-    /// Gives up the oldest delivered segment that the score plane still needs: its open traces are
-    /// judged as incomplete if we are restarted now.
+    /// Evicts the oldest delivered segment that the score plane still needs: after a restart, its
+    /// open traces are judged as incomplete.
     pub(super) fn release_oldest(&mut self, unix_nanos: u64) -> bool {
         let shared = Arc::clone(&self.progress);
         let mut progress = shared.lock();
@@ -149,8 +150,8 @@ impl Store {
             from: oldest.next,
             since_unix_nanos: next_oldest.unwrap_or(unix_nanos),
         });
-        // A cursor that cannot be written or synced is behind: a start finds the segment missing,
-        // and it was delivered.
+        // A cursor that cannot be written or synced is behind: a start then finds that the segment
+        // is missing, and was delivered.
         let _ = progress.write(unix_nanos).and_then(|()| progress.sync());
         drop(progress);
         self.remove(vec![oldest]);
@@ -158,7 +159,7 @@ impl Store {
         true
     }
 
-    /// Gives up the oldest segment, whether its records are delivered or not.
+    /// Evicts the oldest segment, whether its records are delivered or not.
     pub(super) fn drop_oldest(&mut self, unix_nanos: u64) -> bool {
         let oldest = self.index.lock().first().cloned();
         let Some(oldest) = oldest else {
@@ -175,16 +176,16 @@ impl Store {
             n_items: head.n_items,
         }));
         progress.consume(oldest.head.first..oldest.next);
-        // A start would take the missing segment for damage, unless the cursor is past it.
+        // A start would treat the missing segment as damage, unless the cursor has passed it.
         let _ = progress.write(unix_nanos).and_then(|()| progress.sync());
         drop(progress);
         self.remove(vec![oldest]);
-        // A reader may be in it: its file must not be written again.
+        // A reader may be in the segment: do not recycle its file.
         self.drop_spares();
         true
     }
 
-    /// The records that were given up since the last call.
+    /// Returns the records that were evicted since the last call.
     pub(in crate::journal) fn take_lost(&mut self) -> Vec<LostRecord> {
         std::mem::take(&mut self.lost)
     }
@@ -201,12 +202,12 @@ impl Store {
         }
     }
 
-    /// Returns true if anything was written that is not durable yet.
+    /// Returns true if anything was written that is not durable.
     pub(in crate::journal) fn needs_sync(&self) -> bool {
         self.is_unsynced || self.progress.lock().is_dirty()
     }
 
-    /// Makes everything durable.
+    /// Makes all written data durable.
     pub(in crate::journal) fn sync(&mut self) -> Result<(), FileFault> {
         if let Some(file) = self.tail.as_ref().filter(|_| self.is_unsynced)
             && let Err(error) = file.sync()

@@ -1,4 +1,4 @@
-//! A record that the keeper is asked to append.
+//! A record to append.
 
 use bytes::Bytes;
 use otlp::span::PeerId;
@@ -16,13 +16,13 @@ pub struct Record {
     pub(in crate::journal) meta: Bytes,
     pub(in crate::journal) body: Bytes,
     pub(in crate::journal) rest_crc: u32,
-    /// Its sender. A record without one is never refused to leave room for others.
+    /// The sender. A record without one is never refused to leave space for other senders.
     pub(in crate::journal) peer: Option<PeerId>,
 }
 
 impl Record {
-    /// A record of `n_items` items of the signal 0, 1 or 2. Computes the checksum here, in the task
-    /// of its request.
+    /// Creates a record of `n_items` items of the signal 0, 1 or 2. Computes the checksum here, in
+    /// the task of the request.
     pub fn new(signal: u8, n_items: u64, arrived: u64, meta: Bytes, body: Bytes) -> Self {
         Self {
             kind: RecordKind::Request,
@@ -36,7 +36,7 @@ impl Record {
         }
     }
 
-    /// Charges the record's bytes to this sender until it is delivered.
+    /// Charges the record's bytes to this sender until the record is delivered.
     #[must_use]
     pub fn of(self, peer: PeerId) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Record {
         }
     }
 
-    /// A request that is scored and not delivered.
+    /// Creates a record of a request that is scored and not delivered.
     pub fn scored(signal: u8, arrived: u64, body: Bytes) -> Self {
         Self {
             kind: RecordKind::Scored,
@@ -53,7 +53,7 @@ impl Record {
         }
     }
 
-    /// Marks of traces that were judged.
+    /// Creates a record of marks of judged traces.
     pub fn judged(written: u64, marks: Bytes) -> Self {
         Self {
             kind: RecordKind::Judged,
@@ -61,7 +61,8 @@ impl Record {
         }
     }
 
-    /// What the record `origin`, or one that was carried from it, has of open traces.
+    /// Creates a record of the spans of open traces in the record `origin`, or in one that was
+    /// rewritten from it.
     pub fn carried(signal: u8, arrived: u64, origin: u64, body: Bytes) -> Self {
         let origin = Bytes::copy_from_slice(&origin.to_le_bytes());
         Self {
@@ -70,7 +71,7 @@ impl Record {
         }
     }
 
-    /// Open traces whose records were carried.
+    /// Creates a record that lists open traces whose records were rewritten.
     pub fn open(written: u64, traces: Bytes) -> Self {
         Self {
             kind: RecordKind::Open,
@@ -78,7 +79,7 @@ impl Record {
         }
     }
 
-    /// A request with `n_items` scores, for the destination of a lane.
+    /// Creates a record of a request with `n_items` scores, for the destination of a lane.
     pub fn score(lane: u8, n_items: u64, written: u64, meta: Bytes, body: Bytes) -> Self {
         Self {
             kind: RecordKind::Score,

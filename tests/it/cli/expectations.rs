@@ -85,10 +85,7 @@ fn no_criterion_need_be_configured_where_runs_bring_what_is_expected() {
     ]
     .concat());
     assert_eq!(code, 1);
-    assert!(
-        err.contains("no run has an expectation of its own"),
-        "{err}"
-    );
+    assert!(err.contains("no run has an expectation ("), "{err}");
 }
 
 #[test]
