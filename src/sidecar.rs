@@ -1,5 +1,5 @@
-//! Builds the stages, joins them with bounded channels and drains them. The one place that reads
-//! the clock and owns the threads. Must not decide anything about spans, scores or protocols.
+//! Builds the stages, connects them with bounded channels and drains them. The one place that reads
+//! the clock and owns the threads.
 
 mod carrying;
 mod cgroup;
@@ -62,7 +62,7 @@ use topic_judges::{TopicJudges, TopicJudgesPlan};
 
 pub use cgroup::memory_limit;
 
-/// Both clocks, read once; everything below takes time as an argument.
+/// The only code that reads both clocks; all other code takes time as an argument.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is the one place that reads the clock"
@@ -77,44 +77,44 @@ pub fn now() -> Now {
     }
 }
 
-/// The number of CPUs that the process may use, by its affinity and its cgroup's quota.
+/// Returns the number of CPUs that the process may use, by its affinity and its cgroup's quota.
 fn n_cpus() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// After this long without a request since the start, the silence is reported.
+/// Time without a request after the start until a warning is logged.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Time that requests in flight may take once the listeners close.
+/// Time that requests in flight get after the listeners close.
 const LAST_REQUESTS: Duration = Duration::from_secs(2);
 
-/// Share of the shutdown deadline kept for judging and delivering, when telemetry never falls
-/// quiet.
+/// Share of the shutdown deadline that is reserved for judging and delivering, if telemetry never
+/// falls quiet.
 const KEPT_FOR_DELIVERY: f64 = 0.4;
 
-/// Share of the shutdown deadline kept for delivering scores, when judging takes long.
+/// Share of the shutdown deadline that is reserved for delivering scores, if judging takes long.
 const KEPT_FOR_LAST_SCORES: f64 = 0.1;
 
-/// The parts that a sidecar is built from.
+/// The arguments of [`Sidecar::start`].
 pub struct Plan {
     /// The configuration; every value has been checked.
     pub config: Config,
-    /// Source of the configuration, which can be read again.
+    /// Source of the configuration, for reloads.
     pub origin: Option<ConfigOrigin>,
-    /// The rules by which traces are judged.
+    /// The criteria and expectations that judge traces.
     pub rules: Rules,
-    /// Reads the memory limit of our cgroup, in bytes, if there is one: at the start, and again at
-    /// each `reload.interval`.
+    /// Reads the memory limit of the cgroup in bytes, if there is one: at the start, and at each
+    /// `reload.interval`.
     pub cgroup_limit: fn() -> Option<usize>,
-    /// Output that evaluations are printed to, if any.
+    /// The output of printed evaluations, if any.
     pub print: Option<export::Print>,
-    /// Sees every judgement, on the thread that judged.
+    /// The observer of all judgements, called on the thread that judged.
     pub observer: Option<Observer>,
-    /// The folder to which requests are recorded, if they are.
+    /// The folder of recorded requests, if requests are recorded.
     pub record: Option<PathBuf>,
 }
 
-/// Sees every judgement; must return at once.
+/// A function that sees every judgement; it must return at once.
 pub type Observer = Box<dyn FnMut(&Judged, &Rules) + Send>;
 
 /// An error while starting a sidecar.
@@ -160,21 +160,21 @@ pub struct Addresses {
     pub grpc: Option<SocketAddr>,
     /// OTLP/HTTP.
     pub http: Option<SocketAddr>,
-    /// Health and metrics.
+    /// Health, metrics, page and API.
     pub admin: SocketAddr,
 }
 
-/// A running sidecar. Dropping it cuts everything; [`Sidecar::stop`] ends it in good order.
+/// A running sidecar. Dropping it aborts all work; [`Sidecar::stop`] stops it in order.
 pub struct Sidecar {
     /// The addresses of its ports.
     pub addresses: Addresses,
     /// The metrics and heartbeats.
     pub telemetry: Arc<Telemetry>,
-    /// Kept alive until the doors have closed; dropping it ends the scoring queue.
+    /// Lives until the ports are closed; dropping it ends the scoring queue.
     intake: Arc<RequestIntake>,
-    /// The criteria in force, and how they change.
+    /// The criteria in force, and their changes.
     pub register: Register,
-    /// The watcher of configuration files ends when the first is dropped.
+    /// Dropping the first field ends the watcher of configuration files.
     watching: (oneshot::Sender<Infallible>, JoinSet<()>),
     doors: Doors,
     admin: Doors,
@@ -185,14 +185,14 @@ pub struct Sidecar {
     forwarding: JoinSet<Undelivered>,
     journal: Vec<Keeping>,
     exporting: export::ExportTasks,
-    /// Reports silence, follows the memory limit and the peers.
+    /// Tasks that report silence and follow the memory limit and the peers.
     background: JoinSet<()>,
     deadline: Duration,
     quiet: Duration,
 }
 
 impl Sidecar {
-    /// Starts every stage, the doors last, so that an answered request finds every stage ready.
+    /// Starts every stage, the ports last, so that every stage is ready when a request is answered.
     pub async fn start(plan: Plan) -> Result<Self, StartError> {
         let Plan {
             config,
@@ -286,7 +286,7 @@ impl Sidecar {
 
         let rules = Arc::new(ArcSwap::from_pointee(rules));
         let assembling = memory_watch.assemble_settings();
-        // The threads that judge a topic have a memory of their own for each partition.
+        // The threads that judge a topic have separate memory for each partition.
         let max_open_size = if reads { usize::MAX } else { assembling.max_open_size };
         let threads = config.scoring.threads;
         let n_threads = threads.or(n_cpus(), max_open_size, assembling.size_limit);
@@ -326,8 +326,8 @@ impl Sidecar {
                 observer.clone(),
             )
         };
-        // A process that reads a topic judges only that topic; requests that it receives are only
-        // written and forwarded.
+        // A process that reads a topic judges only that topic; the requests that it receives are
+        // only written and forwarded.
         let judges_received = config.scoring.enabled && !reads;
         let (scoring, threads) = if judges_received {
             let (scoring, threads) = ScoringQueue::start(
@@ -425,7 +425,8 @@ impl Sidecar {
             api,
             page: assets,
         };
-        // Set before the first probe can arrive. A judge is ready once the group has taken it in.
+        // Set the phase before the first probe can arrive. A judge is ready once it has joined the
+        // group.
         if !reads || config.kafka.write.enabled {
             telemetry.enter(Phase::Serving);
         }
@@ -457,8 +458,8 @@ impl Sidecar {
         })
     }
 
-    /// Closes traces sooner and sends scores at once from now on, and still accepts requests: the
-    /// sidecar will be stopped soon (`spanscore drain`). It is no longer ready, and stays so.
+    /// Starts the drain (`spanscore drain`): closes traces sooner and sends scores at once, and
+    /// still accepts requests. The sidecar is not ready from here on.
     pub fn begin_drain(&self) {
         self.telemetry.enter(Phase::Draining);
         DrainBegun {}.emit(&self.telemetry);
@@ -498,7 +499,7 @@ impl Sidecar {
         if let Some(reading) = &reading {
             reading.begin_stop();
         }
-        // Nobody sends to a process that only reads.
+        // A process that only reads has no senders.
         let quiet = if doors.is_empty() { Duration::ZERO } else { quiet };
         intake
             .fall_quiet(
@@ -513,8 +514,8 @@ impl Sidecar {
 
         let forward = intake.forward.clone();
         background.shutdown().await;
-        // The last handle of the scoring queue: its threads judge open traces, export their scores
-        // and end.
+        // Drop the last handle of the scoring queue: its threads judge open traces, export their
+        // scores and end.
         drop(intake);
         if !scoring.is_empty() {
             let joined = tokio::task::spawn_blocking(move || {
@@ -523,7 +524,7 @@ impl Sidecar {
                     let _ = thread.join();
                 }
             });
-            // If judging takes longer, scores that are not exported by then are lost.
+            // If judging takes longer, scores that are exported later are lost.
             let _ = tokio::time::timeout_at(
                 (deadline_at - deadline.mul_f64(KEPT_FOR_LAST_SCORES)).into(),
                 joined,
@@ -532,7 +533,7 @@ impl Sidecar {
         }
         recording.finish(LAST_REQUESTS).await;
         forward.close(deadline_at);
-        // A delivery that died was reported, and is no reason for a disorderly stop.
+        // A panicked delivery was reported, and must not abort the stop.
         let forwarded = async { while forwarding.join_next().await.is_some() {} };
         let ((), scores_left) = tokio::join!(forwarded, exporting.drain(deadline_at));
         let is_kept = !journal.is_empty();
@@ -540,7 +541,7 @@ impl Sidecar {
         admin.close(Duration::from_millis(200)).await;
         drop(end_watching);
         while watching.join_next().await.is_some() {}
-        // From the item counts, which include items left by a delivery that died.
+        // The item counts include items left by a panicked delivery.
         let item_counts = telemetry.item_counts();
         let n_queued: u64 = item_counts.values().map(|books| books.queued).sum();
         let n_dropped: u64 = item_counts
@@ -557,7 +558,7 @@ impl Sidecar {
     }
 }
 
-/// The bounds of scoring.
+/// Returns the limits of scoring.
 fn scoring_bounds(config: &Config, bounds: &Budgets<Bound>) -> ScoringBounds {
     let (assemble, open, recent) = (
         config.assemble.clone(),
@@ -570,7 +571,7 @@ fn scoring_bounds(config: &Config, bounds: &Budgets<Bound>) -> ScoringBounds {
     }
 }
 
-/// Sends the headers of a reloaded configuration from the next request on.
+/// Returns a function that replaces the headers by those of a reloaded configuration.
 fn renew_headers(forward: ForwardHandle, exporter: Exporter) -> register::RenewHeaders {
     Box::new(move |config| {
         if let Some(destination) = config.forward_destination() {

@@ -1,6 +1,5 @@
-//! Carries open traces: copies what segments that are about to be removed hold of them into new
-//! records, on a thread of its own, since a disk may take any time to read. Must not decide which
-//! traces are open.
+//! Copies open traces out of segments that are about to be removed into new records, on a separate
+//! thread, because a disk may take any time to read.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -23,23 +22,23 @@ use crate::journal::{
 };
 use crate::telemetry::{Telemetry, TracesCarried, TracesGivenUp};
 
-/// Most bytes of records read at once.
+/// Maximum bytes of records that are read at once.
 const MAX_READ: usize = 1 << 20;
 
-/// Most jobs that wait. There is at most one for each scoring thread.
+/// Maximum number of queued jobs. There is at most one for each scoring thread.
 const MAX_JOBS: usize = 64;
 
-/// Most traces of one record.
+/// Maximum number of traces in one record.
 const MAX_TRACES: usize = 16_384;
 
-/// Interval between log lines about traces that were given up.
+/// Interval between log lines about traces that were not copied.
 const REPEAT_AFTER: Duration = Duration::from_secs(60);
 
-/// The thread that carries. It ends when all handles are gone.
+/// A handle to the copying thread, which ends when all handles are dropped.
 #[derive(Debug, Clone)]
 pub(super) struct Carrier(SyncSender<CarryJob>);
 
-/// Open traces of one scoring thread, to be carried.
+/// Open traces of one scoring thread, to be copied into new records.
 #[derive(Debug)]
 pub(super) struct CarryJob {
     pub(super) records: CarriedRecords,
@@ -54,21 +53,21 @@ pub(super) struct CarryJob {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CarryOutcome {
     pub(super) below: u64,
-    /// Traces that the journal holds in full in the records from `below` on.
+    /// Traces that the journal has in full in the records from `below` on.
     pub(super) carried: Vec<TraceId>,
-    /// Traces that it does not.
+    /// Traces that the journal does not have in full.
     pub(super) given_up: Vec<TraceId>,
     /// End of the job in Unix nanoseconds.
     pub(super) ended: u64,
 }
 
-/// A job under way.
+/// A job in progress.
 #[derive(Debug)]
 pub(super) struct Underway {
-    /// The oldest record that it reads.
+    /// The oldest record that the job reads.
     pub(super) from: u64,
     receiver: Receiver<CarryOutcome>,
-    /// `Some(None)` if the job failed: it may be tried again.
+    /// `Some(None)` if the job failed: it may be retried.
     outcome: Option<Option<CarryOutcome>>,
 }
 
@@ -92,7 +91,7 @@ impl Carrier {
         Ok(Self(sender))
     }
 
-    /// Hands over traces, unless the thread is busy.
+    /// Enqueues a job, unless the thread is busy.
     pub(super) fn begin(
         &self,
         job: impl FnOnce(SyncSender<CarryOutcome>) -> CarryJob,
@@ -121,14 +120,14 @@ impl Underway {
         self.outcome.is_some()
     }
 
-    /// Returns the outcome; `None` if the job failed and may be repeated.
+    /// Returns the outcome; `None` if the job failed and may be retried.
     pub(super) fn into_outcome(self) -> Option<CarryOutcome> {
         self.outcome.flatten()
     }
 }
 
 impl CarryJob {
-    /// Returns the number of traces that were given up.
+    /// Runs the job. Returns the number of traces that were not copied.
     fn run(self, log: &JournalLog) -> usize {
         let mut carried = CarriedTraces::new(&self.traces, self.request.max_bytes);
         let copied = self.copy(log, &mut carried);
@@ -141,16 +140,16 @@ impl CarryJob {
         }
         .emit(&self.telemetry);
         if let Ok(outcome) = outcome {
-            // At the end of the process nobody waits for it.
+            // The receiver is gone at the end of the process.
             let _ = self.outcome.try_send(outcome);
         }
         n_given_up
     }
 
-    /// Appends what the records hold of the traces.
+    /// Copies the traces' spans out of the records.
     ///
     /// # Errors
-    /// The log refused a record; earlier ones may have been appended. The job may be tried again.
+    /// The log refused a record; earlier records may have been appended. The job may be retried.
     fn copy(&self, log: &JournalLog, carried: &mut CarriedTraces) -> Result<(), AppendError> {
         let mut reader = self.records.reader();
         let needed = self.traces.iter().map(|trace| trace.needed_from);
@@ -158,7 +157,7 @@ impl CarryJob {
         while from < below && !carried.traces.is_empty() {
             let stretch = match reader.read(from, below, MAX_READ) {
                 Ok(stretch) if stretch.damage.is_empty() => stretch,
-                // What cannot be read may belong to any trace.
+                // An unreadable record may belong to any trace.
                 _ => {
                     carried.traces.clear();
                     break;
@@ -174,13 +173,13 @@ impl CarryJob {
         Ok(())
     }
 
-    /// Appends the notes of the traces that were carried in full.
+    /// Appends the marks of the traces that were copied in full.
     fn finish(
         &self,
         log: &JournalLog,
         carried: &CarriedTraces,
     ) -> Result<CarryOutcome, AppendError> {
-        // Read after the records, so that a trace that needs nothing before `begin` was read in
+        // Read `begin` after the records: a trace that needs nothing before `begin` was read in
         // full.
         let begin = self.records.begin();
         let is_whole = |trace: &OpenTrace| {
@@ -213,7 +212,7 @@ fn append(log: &JournalLog, records: impl Iterator<Item = Record>) -> Result<(),
         log.append(
             record,
             Box::new(move |appended| {
-                // There is nothing to deliver.
+                // These records need no delivery.
                 appended_to.consume(appended.ok());
                 let _ = tell.send(appended);
             }),
@@ -223,24 +222,24 @@ fn append(log: &JournalLog, records: impl Iterator<Item = Record>) -> Result<(),
     told.iter().try_for_each(|appended| appended.map(drop))
 }
 
-/// The traces that are being carried.
+/// The traces of a job.
 #[derive(Debug)]
 struct CarriedTraces {
-    /// The traces, each with the bytes that were copied of it.
+    /// The traces, each with its copied bytes.
     traces: HashMap<TraceId, u64>,
-    /// Bytes that were copied of these traces.
+    /// Copied bytes of these traces.
     n_bytes: u64,
     max_bytes: u64,
-    /// All bytes that were copied.
+    /// All copied bytes.
     n_written: u64,
-    /// Hashes of what was copied: a job that was cut short before may have copied the same.
+    /// Hashes of copied spans: an aborted job may have copied the same spans before.
     seen: HashSet<u64>,
     hasher: RandomState,
 }
 
 impl CarriedTraces {
     fn new(traces: &[OpenTrace], max_bytes: u64) -> Self {
-        // Without any room, nothing is read.
+        // With a budget of zero, read nothing.
         let traces = traces.iter().filter(|_| max_bytes > 0);
         Self {
             traces: traces.map(|trace| (trace.trace_id, 0)).collect(),
@@ -252,7 +251,7 @@ impl CarriedTraces {
         }
     }
 
-    /// A record with what this one holds of the traces.
+    /// Returns a record with the traces' spans in `record`, or `None` if it has none.
     fn pick(&mut self, record: Stored, rules: &Rules) -> Option<Record> {
         let keeps = |trace_id: &TraceId| self.traces.contains_key(trace_id);
         if record.kind == RecordKind::Judged {
@@ -278,7 +277,7 @@ impl CarriedTraces {
                 let log_records = scanned.batch.log_records.iter();
                 let placed = log_records.filter_map(extract::trace_of_record);
                 of_traces.extend(placed.filter(keeps));
-                // A rebuild picks these traces out of it.
+                // A rebuild finds these traces in the copy.
                 record.body.clone()
             }
             Signal::Metrics => return None,
@@ -301,7 +300,7 @@ impl CarriedTraces {
         Some(Record::carried(record.signal, record.arrived, origin, body))
     }
 
-    /// Gives up the largest traces until the others fit.
+    /// Drops the largest traces until the rest fit into the budget.
     fn keep_within(&mut self) {
         while self.n_bytes > self.max_bytes {
             let largest = self.traces.iter().max_by_key(|(_, n_bytes)| **n_bytes);
@@ -325,7 +324,7 @@ mod tests {
         out
     }
 
-    /// A request with a span of each of these traces, and of so many bytes more.
+    /// Returns a request with a span of `n_bytes` for each trace.
     fn stored(sequence: u64, spans: &[(u8, usize)]) -> Stored {
         let span = |(trace, n_bytes): &(u8, usize)| {
             let name = vec![b'x'; *n_bytes];

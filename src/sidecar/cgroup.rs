@@ -1,5 +1,5 @@
-//! Finds the memory limit of the control group that this process runs in, v1 or v2, nested or not.
-//! Reads the kernel's files through a function; knows nothing of how the limit is shared out.
+//! Finds the memory limit of this process's control group, v1 or v2, nested or not. Reads the
+//! kernel's files through a function.
 
 use std::path::{Path, PathBuf};
 
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 /// `i64`; no machine has an exbibyte.
 const NO_LIMIT_V1: usize = 1 << 60;
 
-/// The lowest memory limit of our control group and all groups above it, in bytes.
+/// Returns the lowest memory limit of our control group and all its parents, in bytes.
 ///
 /// `read` returns a file's text. The kernel enforces every limit on the path to the root, so a
 /// limit of the pod or of a systemd slice counts as much as our own. Sources: cgroups(7) for
-/// `/proc/self/cgroup`, proc_pid_mountinfo(5) for where the hierarchies are mounted.
+/// `/proc/self/cgroup`, proc_pid_mountinfo(5) for the mount points of the hierarchies.
 pub fn memory_limit(read: impl Fn(&Path) -> Option<String>) -> Option<usize> {
     let groups = read(Path::new("/proc/self/cgroup"))?;
     let mounts = read(Path::new("/proc/self/mountinfo"))?;
@@ -31,7 +31,7 @@ enum Hierarchy {
     V2,
 }
 
-/// The mount point of a hierarchy, and the group that is the root of that mount.
+/// The mount point of a hierarchy, and the group at the root of that mount.
 #[derive(Debug)]
 struct Mount {
     root: String,
@@ -39,7 +39,7 @@ struct Mount {
 }
 
 impl Hierarchy {
-    /// Our group's path from `/proc/self/cgroup`: `0::/path` (v2), `4:memory:/path` (v1).
+    /// Returns our group's path from `/proc/self/cgroup`: `0::/path` (v2), `4:memory:/path` (v1).
     fn group(self, groups: &str) -> Option<&str> {
         groups.lines().find_map(|line| {
             let mut fields = line.splitn(3, ':');
@@ -52,8 +52,8 @@ impl Hierarchy {
         })
     }
 
-    /// The mount in a line of `/proc/self/mountinfo`, if it is this hierarchy's:
-    /// `36 35 98:0 /root /mount/point rw,noatime … - cgroup2 cgroup rw,memory`.
+    /// Parses a line of `/proc/self/mountinfo`, if it is about this hierarchy: `36 35 98:0 /root
+    /// /mount/point rw,noatime … - cgroup2 cgroup rw,memory`.
     fn mount(self, line: &str) -> Option<Mount> {
         let (mount, filesystem) = line.split_once(" - ")?;
         let mut mount = mount.split(' ').skip(3);
@@ -81,9 +81,9 @@ impl Hierarchy {
             Self::V1 => "memory.limit_in_bytes",
             Self::V2 => "memory.max",
         };
-        // Without a namespace of its own, a container sees its group's path from the host's root
-        // but only the part of the tree that is mounted. A path outside of the mount (`/..`) means
-        // that our group is the root of the mount or above it.
+        // Without a separate namespace, a container sees its group's path from the host's root but
+        // only the mounted part of the tree. A path outside of the mount (`/..`) means that our
+        // group is the root of the mount or above it.
         let below_mount = group
             .strip_prefix(mount.root.trim_end_matches('/'))
             .filter(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -99,7 +99,7 @@ impl Hierarchy {
     }
 }
 
-/// Mount points escape blanks as octal numbers.
+/// Decodes a mount point, which has blanks as octal numbers.
 fn unescape(point: &str) -> String {
     point
         .replace("\\040", " ")

@@ -1,5 +1,4 @@
-//! Sends the receivers' requests to Kafka, too, if spans are written there. Decides nothing about
-//! records.
+//! Sends the receivers' requests to Kafka, too, if the configuration enables `kafka.write`.
 
 use std::sync::Arc;
 
@@ -14,8 +13,8 @@ use crate::transport::Delivery;
 /// The delivery to a topic, and its metrics.
 type WrittenToTopic = (Delivery<TopicWriter>, MetricsSource);
 
-/// Puts requests with spans also into a queue for Kafka, if the configuration says so. The caller
-/// runs the delivery.
+/// Also enqueues requests with spans for Kafka, if the configuration enables it. The caller runs
+/// the delivery.
 pub(super) fn into_kafka(
     forward: ForwardHandle,
     config: &Config,

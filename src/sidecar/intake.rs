@@ -1,5 +1,5 @@
-//! Where the receivers' requests go: the bytes to the forward queue or its journal, the facts to
-//! the scoring queue. Remembers when the last request came. Must not know what is in them.
+//! Dispatches received requests: bytes to the forward queue or its journal, scanned spans and log
+//! records to the scoring queue. Stores the time of the last request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,24 +22,25 @@ use crate::receive::{self, Acknowledgement, Received};
 use crate::telemetry::{MetricsPage, NothingReceived};
 use crate::transport::QueueRefusal;
 
-/// Whether a request was taken.
+/// The outcome of a request: accepted or refused.
 type Taken = Result<(), QueueRefusal>;
-/// The channel on which its sender waits for the answer.
+/// The channel on which the sender waits for the answer.
 type Answer = oneshot::Sender<Taken>;
 
-/// Who else sees requests that were taken. None of them waits.
+/// Consumers of accepted requests besides forwarding and scoring. None of them blocks.
 #[derive(Clone)]
 pub(super) struct Onlookers {
     pub(super) recorder: Option<Recorder>,
     pub(super) page: Option<Page>,
 }
 
-/// Where a received request goes: its bytes to the forward queue, its facts to the scoring queue.
+/// Dispatches received requests: bytes to the forward queue, scanned spans and log records to the
+/// scoring queue.
 pub(super) struct RequestIntake {
     pub(super) forward: ForwardHandle,
     pub(super) scoring: Option<ScoringQueue>,
     pub(super) onlookers: Onlookers,
-    /// Keeps requests that are scored and not forwarded.
+    /// The log of requests that are scored and not forwarded.
     pub(super) journal: Option<JournalLog>,
     pub(super) rules: Arc<ArcSwap<Rules>>,
     pub(super) started: Instant,
@@ -54,7 +55,7 @@ impl receive::RequestSink for RequestIntake {
     }
 
     fn check_room(&self, signal: Signal, peer: PeerId, n_bytes: usize) -> Result<(), QueueRefusal> {
-        // A request that is refused is a sign of life, too: its sender still has something to send.
+        // A refused request counts too: its sender is alive and has more to send.
         self.last_offer.store(self.millis(), Ordering::Relaxed);
         self.forward.check_room(signal, peer, n_bytes)
     }
@@ -81,7 +82,8 @@ impl receive::RequestSink for RequestIntake {
             let (answer, answered) = oneshot::channel();
             let (scoring, onlookers) = (self.scoring.clone(), self.onlookers.clone());
             let seen = onlookers.need(signal).then(|| body.clone());
-            // Scored only once it is kept: a request that is refused is sent again.
+            // Score a request only once it is journaled: the sender of a refused request sends it
+            // again.
             let outcome = Box::new(move |outcome: Result<Option<u64>, QueueRefusal>| {
                 if let Ok(Some(record)) = outcome {
                     if let Some(body) = seen {
@@ -91,7 +93,7 @@ impl receive::RequestSink for RequestIntake {
                         scoring.offer(batch, Some(record));
                     }
                 }
-                // A client that has gone needs no answer.
+                // The client may have disconnected.
                 let _ = answer.send(outcome.map(|_| ()));
             });
             let arrival = RequestArrival { peer, unix_nanos };
@@ -99,7 +101,7 @@ impl receive::RequestSink for RequestIntake {
                 .keep(signal, body, n_items, headers, arrival, outcome);
             return Ok(Acknowledgement::WhenKept(answered));
         }
-        // Forward first: a refused request is retried, and must not be scored twice.
+        // Forward first: the sender retries a refused request, which must not be scored twice.
         let seen = self.onlookers.need(signal).then(|| body.clone());
         self.forward.offer(signal, peer, body, n_items, headers)?;
         if let Some(body) = seen {
@@ -113,8 +115,8 @@ impl receive::RequestSink for RequestIntake {
 }
 
 impl RequestIntake {
-    /// Keeps a request for the score plane, since no log of the downstream holds it. Requests that
-    /// wait for Kafka are in a log of their own.
+    /// Journals a request for scoring, because no log of the downstream has it. Requests for Kafka
+    /// are in a separate log.
     fn keep_for_scoring(
         &self,
         journal: JournalLog,
@@ -142,13 +144,13 @@ impl RequestIntake {
             let log = journal.clone();
             let done = move |appended: Result<u64, AppendError>| {
                 let outcome = appended.map_err(QueueRefusal::from).and_then(|record| {
-                    // There is nothing to deliver.
+                    // The record needs no delivery.
                     log.consume([record]);
                     onlookers.see(signal, &seen, n_items, unix_nanos);
                     scoring.offer(batch, Some(record));
                     then()
                 });
-                // A client that has gone needs no answer.
+                // The client may have disconnected.
                 let _ = answer.send(outcome);
             };
             journal.append(record, Box::new(done));
@@ -183,8 +185,7 @@ impl RequestIntake {
     }
 
     /// Waits until no request has arrived for `quiet`, counted from `begun`, but not beyond
-    /// `latest`. An agent that is stopped together with us was silent until then and sends its last
-    /// spans now.
+    /// `latest`. An agent that is stopped together with the sidecar sends its last spans only now.
     pub(super) async fn fall_quiet(&self, quiet: Duration, begun: Instant, latest: Instant) {
         loop {
             let last = begun
@@ -202,7 +203,7 @@ impl RequestIntake {
 // === impl Onlookers ===
 
 impl Onlookers {
-    /// Whether any of them needs the bytes of the next request.
+    /// Returns true if any of them needs the bytes of the next request.
     fn need(&self, signal: Signal) -> bool {
         let is_curious = |page: &Page| signal == Signal::Traces && page.is_curious();
         self.recorder.is_some() || self.page.as_ref().is_some_and(is_curious)
@@ -223,7 +224,7 @@ impl Onlookers {
 
 // === LastRequest ===
 
-/// When the last request came.
+/// The time of the last request.
 #[derive(Clone)]
 pub(super) struct LastRequest {
     pub(super) started: Now,
@@ -232,7 +233,8 @@ pub(super) struct LastRequest {
 }
 
 impl LastRequest {
-    /// Reports if no request has come by then: most often the agent's exporter points elsewhere.
+    /// Logs a warning if no request has arrived after this time: most often the agent's exporter
+    /// has another endpoint.
     pub(super) async fn report_silence(self, after: Duration, addresses: Addresses) {
         tokio::time::sleep(after).await;
         if self.millis.load(Ordering::Relaxed) == 0 {

@@ -1,5 +1,5 @@
-//! Processes each judgement on the thread that judged: exports it, counts the trajectories that the
-//! criteria select, and shows it.
+//! Handles each judgement on the thread that judged: exports it, counts the selected trajectories,
+//! and shows it.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::page::Page;
 use crate::sync::Mutex;
 use crate::telemetry::{CoverageProblem, MetricsSource, write_coverage};
 
-/// Exports each judgement, counts what each criterion selects, and shows the judgement to the page
-/// and the observer. One for each thread that judges.
+/// Returns the function that exports each judgement, counts the trajectories that each criterion
+/// selects, and passes the judgement to the page and the observer. Each judging thread has one.
 pub(super) fn judge(
     exporter: Exporter,
     coverage: Arc<Mutex<Coverage>>,
@@ -31,7 +31,7 @@ pub(super) fn judge(
             let mut coverage = coverage.lock();
             coverage.note(trajectories, evaluations);
             let due = coverage.due();
-            // One line, however many there are: `/v1/status` lists all of them.
+            // Log one line for any number of problems; `/v1/status` lists all.
             if let Some(first) = due.first() {
                 CoverageProblem {
                     criterion: first.criterion,
@@ -61,7 +61,7 @@ pub(super) fn judge(
     })
 }
 
-/// The trajectories that the criteria select, for `/metrics`.
+/// Returns the counts of selected trajectories, for `/metrics`.
 pub(super) fn coverage_metrics(coverage: Arc<Mutex<Coverage>>) -> MetricsSource {
     Arc::new(move |page| {
         let coverage = coverage.lock();

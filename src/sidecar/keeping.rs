@@ -1,4 +1,4 @@
-//! Opens the journal at the start, hands its parts to the planes and ends it last.
+//! Opens the journal at the start, passes its parts to the planes and closes it last.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,27 +9,27 @@ use crate::config::{AtStop, Config};
 use crate::journal::{JournalFolder, JournalLog, JudgedMarks, Keeping, LogSettings};
 use crate::telemetry::{MetricsSource, Telemetry};
 
-/// Longest time that a start waits for another process to leave the folder, and a stop for the
+/// Maximum time that a start waits for another process to unlock the folder, and a stop for the
 /// disk.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The logs of a journal, and their threads.
 pub(super) struct OpenJournal {
     requests: (JournalLog, Keeping),
-    /// Log of requests that wait for Kafka.
+    /// The log of requests for Kafka.
     copies: Option<(JournalLog, Keeping)>,
-    /// Log of scores.
+    /// The log of scores.
     scores: Option<(JournalLog, Keeping)>,
 }
 
-/// The parts of a journal; none without one.
+/// The parts of a journal; all empty without one.
 #[derive(Default)]
 pub(super) struct JournalParts {
-    /// Takes requests that are scored and not forwarded.
+    /// The log of requests that are scored and not forwarded.
     pub(super) log: Option<JournalLog>,
     /// The log of requests, for the forward plane.
     pub(super) requests: Option<JournalLog>,
-    /// The log of requests that wait for Kafka, for the queue to Kafka.
+    /// The log of requests for Kafka.
     #[cfg_attr(
         not(feature = "kafka"),
         expect(dead_code, reason = "nothing is written")
@@ -42,8 +42,8 @@ pub(super) struct JournalParts {
     /// The open traces, for the scoring threads.
     pub(super) traces: Option<KeptTraces>,
     pub(super) metrics: Option<MetricsSource>,
-    /// The threads of the logs, in the order in which they end: what happens to scores is noted in
-    /// the log of requests.
+    /// The threads of the logs, in the order in which they must end: the log of requests records
+    /// what happens to scores.
     pub(super) keeping: Vec<Keeping>,
 }
 
@@ -88,8 +88,8 @@ impl JournalParts {
     }
 }
 
-/// Opens the journal, if one is configured. While its folder cannot be used, requests are refused
-/// and it is tried again: a restart repairs no disk.
+/// Opens the journal, if one is configured. While the folder is unusable, requests are refused and
+/// opening is retried: a restart repairs no disk.
 pub(super) async fn open_journal(
     config: &Config,
     mut rng: fastrand::Rng,
@@ -99,7 +99,7 @@ pub(super) async fn open_journal(
     let Some(directory) = &journal.directory else {
         return Ok(None);
     };
-    // The previous process may be ending now.
+    // The previous process may still be ending.
     let give_up_at = now().instant + PATIENCE;
     let folder = loop {
         match JournalFolder::lock(directory) {
@@ -121,7 +121,7 @@ pub(super) async fn open_journal(
         let now = now();
         (now.instant, now.unix_nanos)
     };
-    // At a lower age, most traces in a record will soon end by themselves.
+    // At a lower age, most traces of a record will soon end by themselves.
     let settings = settings.carried_after(config.assemble.settle.0 * 2);
     let requests = folder.open_requests(settings, clock, rng.fork(), telemetry)?;
     let copies = if config.kafka.write.enabled {
@@ -146,7 +146,8 @@ pub(super) async fn open_journal(
     }))
 }
 
-/// Writes the cursors and ends the threads. A disk that hangs must not keep the process.
+/// Writes the cursors and ends the threads. Waits for a limited time: a hanging disk must not block
+/// the process.
 pub(super) async fn write_down(journal: Vec<Keeping>) {
     let ended = tokio::task::spawn_blocking(move || journal.into_iter().for_each(Keeping::end));
     let _ = tokio::time::timeout(PATIENCE, ended).await;

@@ -1,5 +1,5 @@
 //! Follows the memory limit, which Kubernetes may change while a container runs (in-place resize):
-//! reads it again at each `reload.interval`, and shares it out anew.
+//! reads it at each `reload.interval`, and divides it anew.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::config::{Bound, Budgets, Config};
 use crate::heap;
 use crate::telemetry::{MemoryLimitChanged, MemoryShared, Telemetry};
 
-/// The memory limit, and the shares of it that are in force.
+/// The memory limit, and its division in force.
 pub(super) struct MemoryWatch {
     config: Config,
     read: fn() -> Option<usize>,
@@ -20,7 +20,7 @@ pub(super) struct MemoryWatch {
 }
 
 impl MemoryWatch {
-    /// Reads the limit and shares it out.
+    /// Reads the limit and divides it.
     pub(super) fn new(
         config: &Config,
         read: fn() -> Option<usize>,
@@ -42,18 +42,18 @@ impl MemoryWatch {
         }
     }
 
-    /// The shares, which follow the limit while this runs.
+    /// Returns the budgets, which follow the limit while [`Self::run`] runs.
     pub(super) fn bounds(&self) -> &Budgets<Bound> {
         &self.bounds
     }
 
-    /// The settings of assembly as the limit is now.
+    /// Assembly settings under the current memory limit.
     pub(super) fn assemble_settings(&self) -> assemble::Settings {
         self.config
             .assemble_settings(&self.config.budgets(self.limit))
     }
 
-    /// Runs until it is aborted. Where `reload.interval` is 0, the limit is not read again.
+    /// Follows the limit until aborted. With a `reload.interval` of 0 the limit is not read again.
     pub(super) async fn run(mut self) {
         let interval = self.config.reload.interval.0;
         if interval == Duration::ZERO {

@@ -1,5 +1,4 @@
-//! Follows the replicas that share the traces: asks for their addresses every few seconds, and
-//! tells the scoring threads when they change.
+//! Resolves `assemble.peers` every few seconds and reports changes to the scoring threads.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -13,14 +12,14 @@ use super::now;
 use super::scoring::ScoringQueue;
 use crate::telemetry::{PeersFound, PeersUnresolved, Telemetry};
 
-/// Interval between look-ups of the addresses: shorter than the router's, so that a change is known
-/// here before its consequences arrive.
+/// Interval between look-ups of the addresses: shorter than the router's, so that spanscore detects
+/// a change before its consequences arrive.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Changes are logged no more often than this.
+/// Minimum interval between log lines about changes.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Longest list of addresses that is read from a file.
+/// Maximum size of a file with addresses, in bytes.
 const MAX_FILE_SIZE: u64 = 1 << 20;
 
 /// Follows `assemble.peers`.
@@ -46,7 +45,7 @@ impl PeerWatch {
         }
     }
 
-    /// Runs until it is aborted.
+    /// Follows the replicas until aborted.
     pub(super) async fn run(mut self) {
         let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -96,13 +95,13 @@ impl PeerWatch {
     }
 }
 
-/// The addresses of a name, or of a file with one a line.
+/// Returns the addresses of a name, or of a file with one address per line.
 async fn addresses(peers: &str) -> io::Result<BTreeSet<String>> {
     if peers.starts_with('/') {
         let file = peers.to_owned();
         return tokio::task::spawn_blocking(move || read_addresses(&file)).await?;
     }
-    // The port is arbitrary.
+    // The port does not matter.
     let found = tokio::net::lookup_host((peers, 0)).await?;
     Ok(found.map(|address| address.ip().to_string()).collect())
 }
@@ -116,10 +115,10 @@ fn read_addresses(file: &str) -> io::Result<BTreeSet<String>> {
     Ok(lines.map(str::to_owned).collect())
 }
 
-/// The addresses that are known.
+/// The known addresses.
 struct Members {
     known: Option<BTreeSet<String>>,
-    /// Time of the last look-up that returned the known addresses; at first, the start.
+    /// Time of the last look-up that returned the known addresses; initially the start.
     confirmed: Now,
 }
 
@@ -135,8 +134,8 @@ impl Members {
         self.known.as_ref().map(BTreeSet::len)
     }
 
-    /// Takes the answer to a question that was asked at this time. If the addresses differ, returns
-    /// since when they may have.
+    /// Compares the answer to a look-up that began at `asked`. If the addresses differ, returns the
+    /// earliest time of the change.
     fn see(&mut self, addresses: BTreeSet<String>, asked: Now) -> Option<Now> {
         let since = std::mem::replace(&mut self.confirmed, asked);
         if self.known.as_ref() == Some(&addresses) {
@@ -173,7 +172,7 @@ mod tests {
         let since = |changed: Option<Now>| changed.map(|since| since.unix_nanos / 1_000_000_000);
         assert_eq!(since(members.see(set(&["a"]), at(1))), Some(0));
         assert_eq!(since(members.see(set(&["a"]), at(3))), None);
-        // The name server is away from 5 to 7.
+        // The name server is unreachable from 5 to 7.
         assert_eq!(since(members.see(set(&["b", "a"]), at(9))), Some(3));
         assert_eq!(since(members.see(set(&["a", "b"]), at(11))), None);
         assert_eq!(since(members.see(set(&["a"]), at(13))), Some(11));

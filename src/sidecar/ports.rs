@@ -1,4 +1,4 @@
-//! Binds the ports, shares out their connections, and opens and closes them.
+//! Binds the ports, limits their connections, and opens and closes them.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -20,7 +20,7 @@ use crate::listen::{ConnectionLimits, ConnectionSlots, Port};
 use crate::telemetry::Telemetry;
 use crate::tls::PortTls;
 
-/// Every port, bound before anything is answered.
+/// Every port, bound before any request is answered.
 pub(super) struct Ports {
     pub(super) grpc: Option<Port>,
     pub(super) http: Option<Port>,
@@ -79,17 +79,16 @@ impl Ports {
     }
 }
 
-/// Most connections of senders. An agent opens a handful.
+/// Maximum number of sender connections. An agent opens a handful.
 const MAX_CONNECTIONS: usize = 4096;
 
-/// Most connections of the admin port: probes, scrapers, listeners, programs that use the API.
+/// Maximum number of connections to the admin port: probes, scrapers, listeners, API clients.
 const MAX_ADMIN_CONNECTIONS: usize = 64;
 
-/// File descriptors that senders leave to the admin port, to destinations and to files.
+/// File descriptors that are reserved for the admin port, destinations and files.
 const KEPT_DESCRIPTORS: usize = 256;
 
-/// The places of the connections of senders, and of those of the admin port, which senders cannot
-/// take.
+/// Returns the connection slots of senders, and separate slots of the admin port.
 fn slots(budgets: &Budgets<Bound>) -> [Arc<ConnectionSlots>; 2] {
     let descriptors = getrlimit(Resource::Nofile)
         .current
@@ -110,7 +109,7 @@ fn slots(budgets: &Budgets<Bound>) -> [Arc<ConnectionSlots>; 2] {
     [of_senders, of_admin].map(ConnectionSlots::new)
 }
 
-/// Ports that are served, and the signal that closes them.
+/// The served ports, and the signal that closes them.
 pub(super) struct Doors {
     serving: JoinSet<()>,
     closing: watch::Sender<bool>,
@@ -137,14 +136,14 @@ impl Doors {
         let mut closing = self.closing.subscribe();
         let heartbeat = telemetry.heartbeat(port.setting(), now().instant);
         let shutdown = async move {
-            // A dropped sender closes the door as well.
+            // A dropped sender also closes the ports.
             let _ = closing.wait_for(|closing| *closing).await;
         };
         self.serving
             .spawn(port.serve(service, shutdown, heartbeat, telemetry.clone()));
     }
 
-    /// Returns true if there are none.
+    /// Returns true if no port is served.
     pub(super) fn is_empty(&self) -> bool {
         self.serving.is_empty()
     }
@@ -153,7 +152,7 @@ impl Doors {
     pub(super) async fn close(mut self, grace: Duration) {
         self.closing.send_replace(true);
         let all = async { while self.serving.join_next().await.is_some() {} };
-        // Unfinished requests are cut when the set is dropped; their senders keep their data.
+        // Dropping the set aborts unfinished requests; their senders still have the data.
         let _ = tokio::time::timeout(grace, all).await;
     }
 }

@@ -1,6 +1,6 @@
-//! The scoring threads' part of the journal. At the start each thread rebuilds the open traces of
-//! its partition; together they report which records are still needed, and keep open traces at the
-//! end.
+//! The scoring threads' use of the journal. At the start each thread rebuilds the open traces of
+//! its partition; together the threads report which records are still needed, and at the end leave
+//! open traces in the journal.
 
 use std::io;
 use std::ops::Range;
@@ -22,48 +22,47 @@ use crate::telemetry::{
     JournalSilence, JournalTracesUnread, Telemetry, TracesKeptOpen, TracesRestored,
 };
 
-/// Time for which senders hold what they could not send while we are away: the default deadline of
-/// OTLP exporters. What they send after the start completes the traces.
+/// Time for which senders retry while no process runs: the default deadline of OTLP exporters.
+/// Spans that are sent after the start complete the traces.
 const SENDERS_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Interval at which the journal learns which records are needed.
+/// Interval at which the journal gets the numbers of the needed records.
 const NEED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Most bytes of records read at once, by each thread.
+/// Maximum bytes of records that each thread reads at once.
 const MAX_READ: usize = 4 << 20;
 
-/// Interval between the beats of a thread that waits for the others.
+/// Interval between the heartbeats of a thread that waits for other threads.
 const BEAT: Duration = Duration::from_millis(200);
 
-/// The journal of all scoring threads.
+/// The journal, shared by all scoring threads.
 #[derive(Debug)]
 pub(super) struct KeptTraces {
     log: JournalLog,
     marks: JudgedMarks,
-    /// Replicas may have taken spans while we were away.
+    /// True if replicas may have received spans while no process ran.
     has_peers: bool,
-    /// At the end open traces stay in the journal, and are not judged.
+    /// True if open traces stay in the journal at the end, unjudged.
     keeps_open: bool,
 }
 
-/// The journal of one scoring thread. When it is dropped, also by a panic, the other threads stop
-/// waiting for this one, and the journal keeps what it needed last.
+/// The journal of one scoring thread. When the value is dropped, even by a panic, other threads
+/// stop waiting for this thread, and the journal keeps the records that it needed last.
 #[derive(Debug)]
 pub(super) struct KeptPartition {
     index: usize,
     all: Arc<SharedKept>,
-    /// True once the content of the journal was read: from then on the journal learns which records
-    /// are needed.
+    /// True once the journal was read: only then does the thread report needed records.
     is_rebuilt: bool,
     need_at: Option<Instant>,
-    /// Carries open traces; `None` if its thread could not be started.
+    /// Copies open traces into new records; `None` if its thread could not be started.
     carrier: Option<Carrier>,
     carrying: Option<Underway>,
-    /// The records whose content may have to be carried, once the journal is open.
+    /// The records that may have to be rewritten, once the journal is open.
     records: Option<CarriedRecords>,
-    /// `CarryRequest::below` of the last request that this thread has looked at.
+    /// `CarryRequest::below` of the last request that this thread has read.
     asked_below: u64,
-    /// Time at which traces were last given up, in Unix nanoseconds.
+    /// Time at which traces were last not copied, in Unix nanoseconds.
     gave_up: u64,
     n_partitions: u64,
 }
@@ -78,42 +77,42 @@ struct SharedKept {
 
 #[derive(Debug)]
 struct State {
-    /// The records of the journal when it was opened, for each thread; read once.
+    /// The records of the journal at its opening, for each thread; read once.
     past: Vec<Option<Past>>,
-    /// The records whose content may have to be carried, once the journal is open.
+    /// The records that may have to be rewritten, once the journal is open.
     records: Option<CarriedRecords>,
     needs: Needs,
     last_need: PartNeed,
-    /// Threads that have not rebuilt their traces.
+    /// Number of threads that have not rebuilt their traces.
     n_rebuilding: usize,
-    /// The totals of the threads that are done.
+    /// The totals of the threads that have rebuilt theirs.
     rebuilt: Rebuilt,
     begun: Option<Instant>,
-    /// Threads that have not ended.
+    /// Number of threads that have not ended.
     n_running: usize,
     n_kept_open: usize,
 }
 
-/// The records that each thread needs.
+/// The needed records of each thread.
 #[derive(Debug)]
 struct Needs(Vec<Option<PartNeed>>);
 
-/// The records that a thread needs, and the first that it needs for open traces.
+/// The needed records of a thread, and the first that it needs for open traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct PartNeed {
     needed: Needed,
     open_from: u64,
 }
 
-/// Counts of what was rebuilt.
+/// Counts of rebuilt traces and spans.
 #[derive(Debug, Default)]
 struct Rebuilt {
     n_open: usize,
     n_spans: usize,
     n_marks: usize,
-    /// Records could not be read.
+    /// True if records could not be read.
     is_damaged: bool,
-    /// The error after which no further record could be read.
+    /// The error that ended reading.
     error: Option<io::Error>,
 }
 
@@ -132,7 +131,7 @@ impl KeptTraces {
         }
     }
 
-    /// The journals of this many threads, in the order of their partitions.
+    /// Returns the journals of `n_threads` threads, in the order of their partitions.
     pub(super) fn divide(self, n_threads: usize) -> Vec<KeptPartition> {
         let log = self.log.clone();
         let all = Arc::new(SharedKept {
@@ -156,7 +155,7 @@ impl KeptTraces {
             state.past.fill_with(|| Some(opened.past()));
             state.records = Some(opened.carried_records());
         }));
-        // If it cannot be started, the largest traces are given up, as if they were too large.
+        // Without a thread, the largest traces are dropped, as if they were too large.
         let carrier = Carrier::start(log).ok();
         let partition = |index| KeptPartition {
             index,
@@ -175,10 +174,9 @@ impl KeptTraces {
 }
 
 impl KeptPartition {
-    /// Rebuilds the open traces of this thread, once the journal is open, and waits until the
-    /// others have rebuilt theirs, since a trace can complete another one. Traces settle as if
-    /// their spans had come now. Until then every request was refused, so that none is ahead of
-    /// them.
+    /// Rebuilds the open traces of this thread, once the journal is open, and waits for the other
+    /// threads, because a trace can complete one of another thread. Traces settle as if their spans
+    /// had arrived now. All requests were refused until then, so none is ahead of these traces.
     pub(super) fn rebuild<C: CrossTraceAccess>(
         &mut self,
         pipeline: &mut Pipeline<C>,
@@ -195,7 +193,7 @@ impl KeptPartition {
             return;
         };
         pipeline.mark_judged();
-        // Measured up to the opening, however late this thread reads it.
+        // The silence ends at the opening, however late this thread reads it.
         let silence = past.silence;
         let is_whole = silence.is_some_and(|silence| silence <= SENDERS_PATIENCE);
         if is_whole && !all.kept.has_peers {
@@ -210,7 +208,7 @@ impl KeptPartition {
         self.is_rebuilt = true;
         self.records = all.state.lock().records.clone();
         all.rebuilt(rebuilt, silence, telemetry);
-        // If we are killed before long, the next start learns from this when memory began.
+        // After an early kill, the next start reads from this when memory began.
         let needed = Needed {
             from: past.needed.from,
             since_unix_nanos: pipeline.memory_unix_nanos(),
@@ -220,8 +218,8 @@ impl KeptPartition {
         all.wait_for_others(&mut beat);
     }
 
-    /// Tells the journal which records are needed, and has the open traces carried out of records
-    /// that are about to be removed. Every record below `taken_below` was replayed.
+    /// Reports the needed records to the journal, and rewrites open traces found in records about
+    /// to be deleted. Every record below `taken_below` was replayed.
     pub(super) fn need<C: CrossTraceAccess>(
         &mut self,
         pipeline: &mut Pipeline<C>,
@@ -237,7 +235,7 @@ impl KeptPartition {
         self.carry(pipeline, taken_below, rules, telemetry);
         let oldest = pipeline.oldest_record().into_iter();
         let oldest_open = pipeline.oldest_open_record().into_iter();
-        // Records that are being read must stay, even if nothing needs them.
+        // Records that a job reads must stay, even if nothing needs them.
         let read = self.carrying.as_ref().map(|underway| underway.from);
         let open_from = oldest_open.chain(read).fold(taken_below, u64::min);
         let needed = Needed {
@@ -247,7 +245,7 @@ impl KeptPartition {
         self.all.need(self.index, PartNeed { needed, open_from });
     }
 
-    /// Returns true if carrying is due: the log asks for more than before, or a job has ended.
+    /// Returns true if rewriting is due: the log requests more than before, or a job has ended.
     fn is_carrying_due(&mut self) -> bool {
         match &mut self.carrying {
             Some(underway) => underway.has_ended(),
@@ -278,8 +276,7 @@ impl KeptPartition {
                     ended,
                 } = outcome;
                 if !given_up.is_empty() {
-                    // After a kill, later spans of these traces alone must not be taken for whole
-                    // traces.
+                    // After a kill, later spans of these traces must not pass for complete traces.
                     self.gave_up = ended;
                 }
                 pipeline.need_from(carried, below);
@@ -293,7 +290,7 @@ impl KeptPartition {
             return;
         };
         self.asked_below = request.below;
-        // A waiting batch may begin or continue a trace.
+        // A queued batch may begin or continue a trace.
         if request.below > taken_below {
             return;
         }
@@ -346,7 +343,7 @@ impl SharedKept {
         Some(past)
     }
 
-    /// Adds what a thread has rebuilt. The last thread reports for all.
+    /// Adds the counts of a thread. The last thread reports for all.
     fn rebuilt(&self, rebuilt: Rebuilt, silence: Option<Duration>, telemetry: &Telemetry) {
         let mut state = self.state.lock();
         state.rebuilt.add(rebuilt);
@@ -398,8 +395,8 @@ impl SharedKept {
         let Some(mut need) = state.needs.of_all() else {
             return;
         };
-        // Read after the threads' needs: a thread adds the mark of a judged trace before it stops
-        // needing the trace.
+        // Read the marks after the threads' needs: a thread adds the mark of a judged trace before
+        // it stops needing the trace.
         if let Some(oldest) = self.kept.marks.oldest() {
             need.needed.from = oldest.min(need.needed.from);
             need.open_from = oldest.min(need.open_from);
@@ -412,7 +409,8 @@ impl SharedKept {
 }
 
 impl Needs {
-    /// The records that any thread needs; `None` until each has rebuilt its traces.
+    /// Returns the records that any thread needs; `None` until all threads have rebuilt their
+    /// traces.
     fn of_all(&self) -> Option<PartNeed> {
         let all: Option<Vec<PartNeed>> = self.0.iter().copied().collect();
         all?.into_iter().reduce(|one, other| PartNeed {
@@ -425,8 +423,8 @@ impl Needs {
     }
 }
 
-/// Takes in the content of the journal, and closes the traces that were judged, at the records
-/// where they were judged.
+/// Inserts the content of the journal, and closes judged traces at the records where they were
+/// judged.
 fn restore<C: CrossTraceAccess>(
     past: &mut Past,
     pipeline: &mut Pipeline<C>,
@@ -507,7 +505,7 @@ impl Rebuilt {
         self.error = self.error.take().or(other.error);
     }
 
-    /// Reads a stretch of the log.
+    /// Reads consecutive records of the log.
     fn read(
         &mut self,
         reader: &mut LogReader,
@@ -525,7 +523,7 @@ impl Rebuilt {
     }
 }
 
-/// The spans and log records of a request, as the receivers read them.
+/// Scans the spans and log records of a request, as the receivers do.
 fn batch_of(record: Stored, rules: &Rules) -> Batch {
     let body = &record.body;
     let batch = match Signal::of_number(record.signal) {
@@ -533,7 +531,7 @@ fn batch_of(record: Stored, rules: &Rules) -> Batch {
         Signal::Logs => scan_logs::scan(body, Some(rules)).map(|scanned| scanned.batch),
         Signal::Metrics => Ok(Batch::default()),
     };
-    // It was valid when it was acknowledged.
+    // The request was valid when it was acknowledged.
     batch.unwrap_or_default()
 }
 

@@ -1,6 +1,6 @@
 //! Writes received requests to a folder (`run --record DIR`), where `inspect`, `replay` and `init`
-//! read them. A thread of its own writes, so that a slow disk delays no request: what does not fit
-//! its queue is not recorded.
+//! read them. A separate thread writes, so that a slow disk delays no request: requests that do not
+//! fit into its queue are not recorded.
 
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -18,20 +18,20 @@ use bytes::Bytes;
 use crate::config::Signal;
 use crate::telemetry::{RecordingBegun, RecordingFailed};
 
-/// Most bytes of all files of the folder.
+/// Maximum bytes of all files of the folder.
 const MAX_SIZE: u64 = 64 << 20;
-/// Most bytes, and most requests, that wait to be written.
+/// Maximum bytes, and maximum number, of queued requests.
 const MAX_WAITING: usize = 4 << 20;
 const MAX_REQUESTS: usize = 256;
 
-/// The senders' end of the queue. Never waits.
+/// The enqueuing end of the recorder. Never waits.
 #[derive(Debug, Clone)]
 pub(super) struct Recorder {
     sender: SyncSender<Recorded>,
     shared: Arc<Shared>,
 }
 
-/// The thread that writes, if requests are recorded.
+/// The writing thread, if requests are recorded.
 #[derive(Debug)]
 pub(super) struct Recording(Option<JoinHandle<()>>);
 
@@ -50,7 +50,7 @@ struct Shared {
 }
 
 impl Recorder {
-    /// Starts the thread, if there is a folder. It ends when the recorder is dropped.
+    /// Starts the thread, if there is a folder. The thread ends when the recorder is dropped.
     pub(super) fn start(folder: Option<&Path>) -> io::Result<(Option<Self>, Recording)> {
         let Some(folder) = folder else {
             return Ok((None, Recording(None)));
@@ -77,10 +77,10 @@ impl Recorder {
         Ok((Some(Self { sender, shared }), Recording(Some(thread))))
     }
 
-    /// Records a request, unless too many are waiting.
+    /// Records a request, unless the queue is full.
     pub(super) fn offer(&self, signal: Signal, body: &Bytes, unix_nanos: u64) {
         let waiting = &self.shared.n_waiting_bytes;
-        // Compared before adding: a request larger than the queue may pass an empty one.
+        // Compare before adding: a request larger than the queue may pass an empty one.
         let before = waiting.fetch_add(body.len(), Ordering::Relaxed);
         let recorded = Recorded {
             signal,
@@ -97,7 +97,7 @@ impl Recorder {
 }
 
 impl Recording {
-    /// Waits until everything is written, but not for long: a disk that hangs must not cost the
+    /// Waits until everything is written, for a limited time: a hanging disk must not cost the
     /// scores.
     pub(super) async fn finish(self, patience: Duration) {
         if let Some(thread) = self.0 {
@@ -136,7 +136,7 @@ fn write_all(inbox: &Receiver<Recorded>, shared: &Shared, files: &mut RecordFile
     }
 }
 
-/// The files of a folder, the oldest first, within a size.
+/// The files of a folder, oldest first, within a total size.
 #[derive(Debug)]
 struct RecordFiles {
     folder: PathBuf,
@@ -157,7 +157,7 @@ impl RecordFiles {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if let Some(part) = name.strip_prefix('.').filter(|name| is_ours(name)) {
-                // Its writing was cut off.
+                // The file is incomplete.
                 fs::remove_file(folder.join(format!(".{part}")))?;
             } else if is_ours(&name) {
                 known.push((name, entry.metadata()?.len()));
@@ -173,8 +173,8 @@ impl RecordFiles {
         })
     }
 
-    /// Writes a file that appears whole, readable by its owner alone. Other files of the folder are
-    /// never touched.
+    /// Writes a file atomically, readable by its owner alone. Never touches other files of the
+    /// folder.
     fn write(&mut self, signal: Signal, unix_millis: u64, body: &[u8]) -> io::Result<()> {
         let size = body.len() as u64;
         if size > self.max_size {
@@ -207,7 +207,7 @@ impl RecordFiles {
             .write_all(body)
             .and_then(|()| fs::rename(&part, self.folder.join(&name)));
         if let Err(error) = written {
-            // The first error is the one to report.
+            // Report the first error.
             let _ = fs::remove_file(&part);
             return Err(error);
         }
@@ -217,7 +217,7 @@ impl RecordFiles {
     }
 }
 
-/// `1795392000123-000001.traces.pb`
+/// Returns true for a name such as `1795392000123-000001.traces.pb`.
 fn is_ours(name: &str) -> bool {
     let Some((numbers, end)) = name.split_once('.') else {
         return false;
@@ -267,7 +267,8 @@ mod tests {
         assert_eq!((mode(&path), mode(&path.join(expected[0]))), (0o700, 0o600));
         assert!(files.write(Signal::Logs, 5, &[0; 11]).is_err());
 
-        // After a restart, existing files count towards the limit, and the cut record is gone.
+        // After a restart, existing files count towards the limit, and the incomplete record is
+        // deleted.
         fs::write(path.join(".0000000000009-000001.logs.pb"), "12").unwrap();
         let mut files = RecordFiles::open(&path, 10).unwrap();
         files.write(Signal::Logs, 9, b"1234").unwrap();

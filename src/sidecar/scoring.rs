@@ -1,7 +1,6 @@
-//! The scoring queue and its threads. Batches are divided by trace id among the threads; each has a
-//! queue of its own, in the order of arrival, and all queues together are bounded in bytes. Judging
-//! has threads of its own because a huge trace may take long to judge, and telemetry must not wait
-//! for that.
+//! The scoring queue and its threads. Batches are divided by trace id among the threads; each
+//! thread has a queue in the order of arrival, and all queues share a limit in bytes. Judging has
+//! separate threads because a huge trace may take long to judge, and telemetry must not wait.
 
 mod shared;
 mod shared_traces;
@@ -35,20 +34,20 @@ pub(super) use worker::Judge;
 #[cfg(feature = "kafka")]
 pub(super) use worker::report;
 
-/// Number of batches that may wait for a thread, whatever their size.
+/// Maximum number of batches in the queue of a thread.
 const MAX_BATCHES: usize = 4096;
 
 /// The receivers' end of the scoring queue. Never waits.
 #[derive(Debug, Clone)]
 pub(super) struct ScoringQueue {
-    /// One for each thread.
+    /// One sender for each thread.
     senders: Arc<[SyncSender<Box<Arrived>>]>,
     shared: Arc<ScoringState>,
 }
 
 impl ScoringQueue {
-    /// Starts a thread for each judge. The threads end when the last handle is dropped, after
-    /// judging the open traces.
+    /// Starts a thread for each judge. The threads judge the open traces and end when the last
+    /// handle is dropped.
     pub(super) fn start(
         settings: Settings,
         bounds: impl Into<ScoringBounds>,
@@ -67,7 +66,7 @@ impl ScoringQueue {
         Ok((queue, threads))
     }
 
-    /// The queue, and the work of each thread.
+    /// Returns the queue, and the work of each thread.
     fn prepare(
         settings: Settings,
         bounds: impl Into<ScoringBounds>,
@@ -79,8 +78,8 @@ impl ScoringQueue {
         let n_threads = judges.len();
         let kept = kept.map(|kept| kept.divide(n_threads));
         let mut kept = kept.into_iter().flatten();
-        // The memory of traces begins here, before a port is open, and not when the threads first
-        // run: a trace that begins in between is complete.
+        // Memory of traces begins here, before a port is open, and not when the threads first run:
+        // a trace that begins in between is complete.
         let started = now();
         let traces = SharedTraces::new(CrossTraces::new(&settings, started), n_threads);
         let shared = Arc::new(ScoringState::new(
@@ -117,8 +116,8 @@ impl ScoringQueue {
         (Self { senders, shared }, workers)
     }
 
-    /// Takes a batch to be scored, or counts it as unscored and remembers its traces. `record` is
-    /// the journal's record of its request; they come in order.
+    /// Enqueues a batch for scoring, or counts it as unscored and marks its traces. `record` is the
+    /// number of the request's journal record; numbers only grow.
     pub(super) fn offer(&self, batch: Batch, record: Option<u64>) {
         self.take_or_mark(batch, record);
         if let Some(record) = record {
@@ -137,7 +136,7 @@ impl ScoringQueue {
         if batch.spans.is_empty() && batch.log_records.is_empty() {
             return;
         }
-        // So that no peer takes all places, a batch costs at least as much as a place.
+        // A batch costs at least one slot, so that no peer uses all slots.
         let size = batch.size().max(self.shared.waiting.max() / MAX_BATCHES);
         let Some(waiting) = self.shared.waiting.charge(batch.peer, size) else {
             return self.mark_unscored(batch);
@@ -167,16 +166,16 @@ impl ScoringQueue {
         }
     }
 
-    /// Replicas came or went at some time after `since`.
+    /// Reports that replicas changed at some time after `since`.
     pub(super) fn peers_changed(&self, since: Now, noticed: Now) {
         for thread in &self.shared.threads {
             let mut changed = thread.peers_changed.lock();
-            // From before the first change that the thread has not read yet until after the last.
+            // The period starts before the first unread change and ends after the last one.
             changed.get_or_insert((since, noticed)).1 = noticed;
         }
     }
 
-    /// Closes traces sooner from now on (`spanscore drain`).
+    /// Closes traces sooner from here on (`spanscore drain`).
     pub(super) fn begin_drain(&self) {
         self.shared.draining.store(true, Ordering::Relaxed);
     }
@@ -203,7 +202,7 @@ impl ScoringQueue {
     }
 }
 
-/// The name of a thread and of its heartbeat; a single one has no number.
+/// Returns the name of a thread and of its heartbeat; a single thread has no number.
 fn thread_name(name: &str, index: usize, n_threads: usize) -> String {
     match n_threads {
         1 => name.to_owned(),

@@ -1,6 +1,6 @@
-//! Judges what is read from Kafka: threads that are members of one consumer group, each with the
-//! partitions that the group gives it, so that a process judges on all its CPUs, and any number of
-//! processes share a topic. Reads the clock; decides nothing about traces.
+//! Judges spans that are read from Kafka: each thread is a member of one consumer group and judges
+//! the partitions that the group assigns to it. A process uses all its CPUs, and any number of
+//! processes share a topic.
 
 mod member;
 mod partition;
@@ -34,10 +34,10 @@ use status::{JudgesStatus, count};
 /// Interval between repeats of a complaint.
 const REPEAT_AFTER: Duration = Duration::from_secs(60);
 
-/// Most complaints that are remembered.
+/// Maximum number of complaints that are remembered.
 const MAX_COMPLAINTS: usize = 64;
 
-/// The parts that the judges of a topic are built from.
+/// The arguments of [`TopicJudges::start`].
 pub(super) struct TopicJudgesPlan {
     pub(super) config: Kafka,
     pub(super) settings: Settings,
@@ -46,7 +46,7 @@ pub(super) struct TopicJudgesPlan {
     pub(super) telemetry: Arc<Telemetry>,
     pub(super) exporter: Exporter,
     pub(super) deliveries: Deliveries,
-    /// One for each thread.
+    /// One judge for each thread.
     pub(super) judges: Vec<Judge>,
 }
 
@@ -66,14 +66,14 @@ struct Shared {
     exporter: Exporter,
     deliveries: Deliveries,
     status: JudgesStatus,
-    /// Takes records that cannot be read, if they have a topic.
+    /// Writes unreadable records aside, if there is a topic for them.
     aside: Option<AsideWriter>,
     is_stopping: AtomicBool,
-    /// The topic's number of partitions; 0 before it is known.
+    /// The topic's number of partitions; 0 until it is known.
     n_partitions: AtomicI32,
-    /// Number of partitions before some were added; 0 if none were.
+    /// The number of partitions before partitions were added; 0 if none were.
     n_partitions_before: AtomicI32,
-    /// Threads that are not a member of the group yet.
+    /// Number of threads that have not joined the group.
     n_joining: AtomicUsize,
     /// Logged complaints and their times.
     complaints: Mutex<BTreeMap<String, Instant>>,
@@ -109,7 +109,7 @@ impl TopicJudges {
                 max_replay: config.read.max_replay.0,
             },
             settings: Settings {
-                // Everything that belongs to a partition's traces was written into it.
+                // All spans of a partition's traces were written to the partition.
                 warm_up: Duration::ZERO,
                 has_peers: false,
                 ..settings
@@ -153,7 +153,7 @@ impl TopicJudges {
         Ok((Self { shared }, threads))
     }
 
-    /// Ends the threads, once their scores are delivered.
+    /// Stops the threads once their scores are delivered.
     pub(super) fn begin_stop(&self) {
         self.shared.is_stopping.store(true, Ordering::Release);
     }
@@ -178,7 +178,7 @@ impl Shared {
         (n > 0).then_some(n)
     }
 
-    /// Notes the topic's number of partitions, and logs a change.
+    /// Sets the topic's number of partitions, and logs a change.
     fn found_partitions(&self, n_partitions: i32) {
         let before = self.n_partitions.swap(n_partitions, Ordering::Relaxed);
         if before != 0 && before != n_partitions {
@@ -192,7 +192,7 @@ impl Shared {
         }
     }
 
-    /// Returns true if a complaint is due: it was not logged in the last minute.
+    /// Returns true if a complaint should be logged: it was not logged in the last minute.
     fn may_say(&self, complaint: &str) -> bool {
         let time = now().instant;
         let mut complaints = self.complaints.lock();
@@ -210,7 +210,7 @@ impl Shared {
         }
     }
 
-    /// The share of each partition in the memory for traces.
+    /// Returns the share of each partition in the memory for traces.
     fn sizes(&self) -> Option<Sizes> {
         let n = self.status.partitions.lock().len().max(1);
         let Sizes {
@@ -237,7 +237,7 @@ impl Shared {
     }
 }
 
-/// Takes the judgements.
+/// Receives the judgements.
 struct JudgeSink {
     judge: Judge,
     rules: Arc<Rules>,

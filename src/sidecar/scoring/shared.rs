@@ -1,5 +1,5 @@
-//! What the receivers' end of the scoring queue and its threads share: what waits, what was missed,
-//! and how much each thread holds. Knows nothing of how traces are judged.
+//! State that the receivers and the scoring threads share: queued bytes, unscored traces, and each
+//! thread's memory use.
 
 use std::fmt::{self, Debug};
 use std::iter;
@@ -17,23 +17,23 @@ use crate::fair::{Charge, FairBudget};
 use crate::sync::Mutex;
 use crate::telemetry::Telemetry;
 
-/// Number of ids of unscored traces that may wait for a thread in a list: 1 MiB. Further ones go
-/// into a filter.
+/// Maximum number of ids in a thread's list of unscored traces: 1 MiB. Further ids go into a
+/// filter.
 const MAX_UNSCORED: usize = 65_536;
 
-/// The bounds that follow the memory limit.
+/// Limits that follow the memory limit.
 pub(in crate::sidecar) struct ScoringBounds {
-    /// Most bytes that may wait to be scored.
+    /// Maximum bytes in the scoring queues.
     pub(in crate::sidecar) queue: Bound,
-    /// The bounds of the memory for traces, if they can change.
+    /// Limits on the memory for traces, if they can change.
     pub(in crate::sidecar) traces: Option<SizesNow>,
 }
 
-/// Returns how much memory traces may take now.
+/// A function that returns the current limits on the memory for traces.
 pub(in crate::sidecar) type SizesNow = Box<dyn Fn() -> Sizes + Send + Sync>;
 
 impl ScoringBounds {
-    /// How much memory traces may take now, if that can change.
+    /// Returns the current limits on the memory for traces, if they can change.
     pub(in crate::sidecar) fn sizes(&self) -> Option<Sizes> {
         self.traces.as_ref().map(|now| now())
     }
@@ -48,7 +48,7 @@ impl Debug for ScoringBounds {
 }
 
 impl From<usize> for ScoringBounds {
-    /// Bounds that never change.
+    /// Creates limits that never change.
     fn from(queue: usize) -> Self {
         Self {
             queue: queue.into(),
@@ -57,33 +57,33 @@ impl From<usize> for ScoringBounds {
     }
 }
 
-/// What the receivers and the threads share.
+/// State that the receivers and the threads share.
 #[derive(Debug)]
 pub(super) struct ScoringState {
     pub(super) rules: Arc<ArcSwap<Rules>>,
     pub(super) telemetry: Arc<Telemetry>,
-    /// Bytes that wait in the queues of all threads.
+    /// Budget of the bytes in all threads' queues.
     pub(super) waiting: Arc<FairBudget>,
     pub(super) bounds: ScoringBounds,
-    /// Is the sidecar about to stop? Traces then close sooner.
+    /// True if the sidecar drains; traces then close sooner.
     pub(super) draining: AtomicBool,
-    /// One more than the number of the last record of the journal that was offered.
+    /// One more than the number of the last journal record that was offered.
     pub(super) offered_below: AtomicU64,
     pub(super) traces: Arc<SharedTraces>,
     pub(super) threads: Vec<OfThread>,
 }
 
-/// What concerns one thread.
+/// The shared state of one thread.
 #[derive(Debug, Default)]
 pub(super) struct OfThread {
     pub(super) unscored: Mutex<Unscored>,
-    /// Since when replicas may have come or gone, and when that was noticed, until the thread has
-    /// read it.
+    /// A change of the replicas that this thread has not read yet: the earliest time at which it
+    /// can have happened, and the time at which it was noticed.
     pub(super) peers_changed: Mutex<Option<(Now, Now)>>,
     held: Held,
 }
 
-/// How much a thread held after its last round.
+/// A thread's memory use after its last round.
 #[derive(Debug, Default)]
 struct Held {
     n_open: AtomicUsize,
@@ -92,24 +92,23 @@ struct Held {
     recent_size: AtomicUsize,
 }
 
-/// Traces of which spans were forwarded unscored, for the thread to mark.
+/// Traces with spans that were forwarded unscored, for the thread to mark.
 #[derive(Debug, Default)]
 pub(super) struct Unscored {
     pub(super) trace_ids: Vec<TraceId>,
-    /// Those for which the list has no room.
+    /// Traces that do not fit into the list.
     pub(super) others: TraceIdFilter,
 }
 
-/// The part of a request that waits for one thread. Boxed, since a channel allocates all its places
-/// at once.
+/// The spans of a request for one thread. Boxed, because a channel allocates all its slots at once.
 #[derive(Debug)]
 pub(super) struct Arrived {
-    /// When it arrived: timers run on arrival, however long it waits here.
+    /// Time of arrival: timers count from arrival, not from the end of queueing.
     pub(super) at: Now,
-    /// Its request waits as long as one part does: the parts share memory.
+    /// The charge of the request, shared by all its parts because they share memory.
     pub(super) waiting: Arc<Charge>,
     pub(super) batch: Batch,
-    /// The record of the journal that has its request.
+    /// The number of the request's journal record.
     pub(super) record: Option<u64>,
 }
 
@@ -137,7 +136,7 @@ impl ScoringState {
         }
     }
 
-    /// Notes how much a thread holds. Returns how much all of them do.
+    /// Sets a thread's memory use, and returns the sum of all threads.
     pub(super) fn hold(&self, index: usize, stats: &Stats) -> Stats {
         self.threads[index].held.set(stats);
         let threads = self.threads.iter();

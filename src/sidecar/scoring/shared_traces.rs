@@ -10,12 +10,13 @@ use otlp::span::Now;
 use crate::sidecar::now;
 use crate::sync::Mutex;
 
-/// Time that a thread waits for the others to note what is due at the same moment, before it judges
-/// a trace that they may complete. What they note later revises its verdicts.
+/// Maximum wait for other threads to add data that is due at the same moment, before a thread
+/// judges a trace that this data may complete. Later data revises the verdicts.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// That wait when the sidecar stops: nothing is revised afterwards. A thread that is not done
-/// by then judges a trace as large as a quarter of the memory of open traces, or is stuck.
+/// Maximum such wait when the sidecar stops, because no verdict is revised afterwards. A thread
+/// that takes longer judges a trace as large as a quarter of the memory of open traces, or is
+/// stuck.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The data that crosses traces, for all threads.
@@ -34,28 +35,28 @@ struct State {
 /// The progress of a thread.
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
-    /// Time at which its next trace is due.
+    /// Time at which the thread's next trace is due.
     next_due: Option<Instant>,
-    /// True once the queue has ended and all of its traces were noted, or the thread will note
-    /// none.
+    /// True if the thread will add no more data: its queue has ended and its traces are judged, or
+    /// it has stopped.
     is_done: bool,
 }
 
-/// The access of one thread.
+/// The access of one thread to the shared data.
 #[derive(Debug)]
 pub(super) struct SharedAccess {
     shared: Arc<SharedTraces>,
     index: usize,
-    /// Set for each round.
+    /// The current round.
     pub(super) round: Round,
 }
 
-/// The kind of judging that a thread does in this round.
+/// The kind of judging in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Round {
     /// The thread keeps up.
     KeepsUp,
-    /// Has fallen behind, and does not wait for other threads.
+    /// The thread is behind, and does not wait for other threads.
     IsBehind,
     /// The queue has ended.
     Last,
@@ -72,7 +73,7 @@ impl SharedTraces {
         }
     }
 
-    /// The access of the thread with this place.
+    /// Returns the access of thread number `index`.
     pub(super) fn access(self: &Arc<Self>, index: usize) -> SharedAccess {
         SharedAccess {
             shared: Arc::clone(self),
@@ -81,7 +82,8 @@ impl SharedTraces {
         }
     }
 
-    /// Notes when the next trace of a thread is due. Returns the bytes of what crosses traces.
+    /// Sets the time at which the next trace of a thread is due. Returns the size of the shared
+    /// data in bytes.
     pub(super) fn end_round(&self, index: usize, next_due: Option<Instant>) -> usize {
         let mut state = self.state.lock();
         let is_news = state.threads[index].next_due != next_due;
@@ -94,7 +96,7 @@ impl SharedTraces {
         size
     }
 
-    /// Lets the others stop waiting for this thread.
+    /// Unblocks threads that wait for this one.
     pub(super) fn leave(&self, index: usize) {
         self.state.lock().threads[index].is_done = true;
         self.progress.notify_all();

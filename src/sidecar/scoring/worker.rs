@@ -1,5 +1,5 @@
 //! A scoring thread: takes batches from its queue, and runs the pipeline of its partition with the
-//! clock whenever a batch or a deadline is due. Must not decide anything about traces.
+//! clock whenever a batch or a deadline is due.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,44 +23,44 @@ use crate::telemetry::{
     TracesClosed, TracesHeld, TracesJudged, TracesTorn,
 };
 
-/// Number of batches inserted before traces are closed again.
+/// Maximum number of batches that are inserted before traces are closed again.
 pub(super) const MAX_BATCHES_AT_ONCE: usize = 64;
 
-/// Time for which batches gather while the thread keeps up. Waking the thread for each batch would
+/// Time for which batches collect while the thread keeps up. Waking the thread for each batch would
 /// be a large part of the cost of a small request.
 const GATHER: Duration = Duration::from_millis(5);
 
-/// Settle time once a stop was announced.
+/// Settle time during a drain.
 const DRAINING_SETTLE: Duration = Duration::from_millis(500);
 
-/// Shortest time between two beats: a beat takes a lock that probes take, too.
+/// Minimum time between two heartbeats: a heartbeat takes a lock that probes take, too.
 const BEAT_EVERY: Duration = Duration::from_millis(200);
 
-/// Takes a thread's judgements: the exporter, the printer, the demo.
+/// A function that handles a thread's judgements: the exporter, the printer, the demo.
 pub(crate) type Judge = Box<dyn FnMut(&Judged, &Rules) + Send>;
 
 /// The state of one thread.
 pub(super) struct Worker {
-    /// The place of its partition.
+    /// The index of the thread's partition.
     pub(super) index: usize,
     pub(super) inbox: Receiver<Box<Arrived>>,
     pub(super) shared: Arc<ScoringState>,
     pub(super) pipeline: Pipeline<SharedAccess>,
     pub(super) judge: Judge,
-    /// With a journal.
+    /// The thread's journal, if there is one.
     pub(super) kept: Option<KeptPartition>,
     pub(super) heartbeat: Heartbeat,
 }
 
-/// A thread among the others. When it is dropped, also by a panic, it holds nothing and
-/// the others stop waiting for it.
+/// A thread's entry in the shared state. When it is dropped, even by a panic, the entry is cleared
+/// and other threads stop waiting for the thread.
 struct Place<'a> {
     shared: &'a ScoringState,
     index: usize,
 }
 
 impl Worker {
-    /// Runs until the queue has ended and the open traces are judged.
+    /// Judges until the queue has ended and the open traces are judged.
     pub(super) fn run(self) {
         let Self {
             index,
@@ -75,8 +75,8 @@ impl Worker {
             shared: &shared,
             index,
         };
-        // The pipeline's time: never later than the arrival of a waiting batch, so that a trace
-        // whose spans are in the queue does not settle without them when we fall behind.
+        // The pipeline's time is never later than the arrival of a queued batch, so that a trace
+        // whose spans are in the queue does not settle without them when the thread is behind.
         let mut time = now();
         let mut is_draining = false;
         let mut keeps_up = true;
@@ -128,7 +128,8 @@ impl Worker {
             }
             let ended = matches!(first, Err(RecvTimeoutError::Disconnected));
             pipeline.cross_traces_mut().round = Round::IsBehind;
-            // Read before the queue: everything below is in it or was taken from it.
+            // Read this number before the queue: every lower record is in the queue or was taken
+            // from it.
             let offered_below = shared.offered_below.load(Ordering::Acquire);
             let mut taken_below = 0;
             let mut n_taken = 0;
@@ -154,8 +155,8 @@ impl Worker {
                     }
                     None => pipeline.take_into(&rules, batch, time, &mut output),
                 };
-                // Log records that name no prompt and no session are forwarded and not assembled,
-                // like spans without ids.
+                // Log records without a prompt and a session are forwarded and not assembled, like
+                // spans without ids.
                 SpansWithoutIds {
                     n_spans: intake.n_ungrouped,
                 }
@@ -198,8 +199,8 @@ impl Worker {
 }
 
 impl Place<'_> {
-    /// Notes how much the thread holds and when it will judge next, and reports how much all
-    /// threads hold.
+    /// Sets the thread's memory use and its next due time, and reports the memory use of all
+    /// threads.
     fn report_held(&self, pipeline: &Pipeline<SharedAccess>) {
         let Self { shared, index } = *self;
         let held = shared.hold(index, &pipeline.stats());
@@ -223,7 +224,7 @@ impl Drop for Place<'_> {
 
 // === Output ===
 
-/// Takes the pipeline's results while it works, and its signs of life.
+/// Receives the pipeline's results and heartbeats while the pipeline works.
 struct Output<'a> {
     judge: Judge,
     rules: Arc<Rules>,
@@ -252,7 +253,7 @@ impl JudgementSink for Output<'_> {
 }
 
 impl Output<'_> {
-    /// Rebuilds from the journal, if it has been opened since.
+    /// Rebuilds the traces from the journal, if it was opened since the last call.
     fn rebuild(
         &mut self,
         kept: &mut KeptPartition,
@@ -282,7 +283,7 @@ impl Output<'_> {
     }
 }
 
-/// The next batch, unless the deadline or the next heartbeat is due first.
+/// Waits for the next batch, the deadline or the next heartbeat.
 fn wait(
     inbox: &Receiver<Box<Arrived>>,
     deadline: Option<Instant>,
@@ -293,13 +294,13 @@ fn wait(
     inbox.recv_timeout(until_deadline.min(Heartbeat::INTERVAL))
 }
 
-/// The later of two times: requests are stamped in parallel and may overtake each other on their
-/// way into the queue.
+/// Returns the later of two times: requests get their times in parallel and may overtake each other
+/// on the way to the queue.
 fn later(time: Now, other: Now) -> Now {
     if other.instant > time.instant { other } else { time }
 }
 
-/// Counts what was judged.
+/// Counts the judgements.
 pub(in crate::sidecar) fn report(judged: &Judged, telemetry: &Telemetry) {
     let mut by_reason: BTreeMap<&str, u64> = BTreeMap::new();
     for reason in &judged.reasons {

@@ -1,5 +1,5 @@
-//! A member of the group, on a thread of its own: polls, judges its partitions, commits, and hands
-//! over partitions that others are given. Decides nothing about traces.
+//! A member of the consumer group, on a separate thread: polls, judges its partitions, commits, and
+//! hands over revoked partitions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,44 +18,44 @@ use crate::kafka::{CommittedOffset, Polled, ReaderChange, TopicReader, n_partiti
 use crate::sidecar::now;
 use crate::telemetry::{PartitionsMoved, Phase};
 
-/// Interval at which marks are taken, commits sent, and sizes shared out.
+/// Interval at which marks are made, commits sent, and memory is divided.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Longest wait for a record.
+/// Maximum wait for a record.
 const MAX_POLL: Duration = Duration::from_millis(50);
 
-/// Most records that are taken from the library before the thread does anything else.
+/// Maximum number of records that are polled in a row.
 const RECORDS_AT_ONCE: usize = 256;
 
-/// A leader's clock may be behind ours by this much.
+/// Maximum lag of a leader's clock behind ours, in nanoseconds.
 const LEADERS_CLOCK: u64 = 500_000_000;
 
-/// Interval between queries to a leader for the end of its log, while something is due and
+/// Interval between queries to a leader for the end of its log, while a judgement is due and
 /// otherwise.
 const ASK_DUE: Duration = Duration::from_millis(200);
 
 const ASK_IDLE: Duration = Duration::from_secs(5);
 
-/// Time for which leaders are asked before reading continues.
+/// Time for which leaders are queried before polling continues.
 const ASK_FOR: Duration = Duration::from_millis(50);
 
 /// Delay before a failed query is repeated.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Longest time for delivering scores before partitions are handed over.
+/// Maximum time for delivering scores before revoked partitions are handed over.
 const HANDOVER: Duration = Duration::from_secs(5);
 
 /// Delay before an unanswered commit is sent again.
 const COMMIT_ANSWER: Duration = Duration::from_secs(10);
 
-/// The parts that a reader is built from.
+/// The arguments of a reader.
 pub(super) struct ReaderPlan {
     pub(super) config: Kafka,
-    /// The number of its thread.
+    /// The number of the thread.
     pub(super) index: usize,
-    /// Most bytes that it reads ahead.
+    /// Maximum bytes that are read ahead.
     pub(super) buffer: usize,
-    /// Set while it reaches a broker.
+    /// True while the reader is connected to a broker.
     pub(super) is_connected: Arc<AtomicBool>,
 }
 
@@ -66,14 +66,14 @@ impl ReaderPlan {
     }
 }
 
-/// A member of the group, on a thread of its own.
+/// A member of the group, on a separate thread.
 pub(super) struct Member {
     plan: ReaderPlan,
     reader: TopicReader,
     sink: JudgeSink,
     shared: Arc<Shared>,
     held: BTreeMap<i32, JudgedPartition>,
-    /// Partitions that were assigned and not begun yet: an assignment begins as a whole.
+    /// Assigned partitions that have not begun, one list for each assignment.
     to_begin: Vec<Vec<i32>>,
     /// Time of the next attempt after a failure.
     retry_at: Instant,
@@ -82,7 +82,7 @@ pub(super) struct Member {
     has_joined: bool,
 }
 
-/// The commits of a member: one is on its way at a time.
+/// A commit in flight; a member has at most one.
 #[derive(Default)]
 struct Commit {
     due_at: Option<Instant>,
@@ -91,8 +91,10 @@ struct Commit {
 }
 
 impl Member {
+    /// Creates a member.
+    ///
     /// # Errors
-    /// The client library does not take a setting.
+    /// The client library rejects a setting.
     pub(super) fn new(
         plan: ReaderPlan,
         sink: JudgeSink,
@@ -112,7 +114,7 @@ impl Member {
         })
     }
 
-    /// Runs until it is to stop.
+    /// Judges until the judges are stopped.
     pub(super) fn run(mut self) {
         if self.wait_for_topic() {
             let mut tick_at = now().instant;
@@ -148,8 +150,8 @@ impl Member {
         sink.heartbeat.finish();
     }
 
-    /// Waits until the topic exists and this member has asked to join. Returns false if it is to
-    /// stop before that.
+    /// Waits until the topic exists and this member has asked to join the group. Returns false if
+    /// the judges are stopped first.
     fn wait_for_topic(&mut self) -> bool {
         while !self.shared.is_stopping() {
             self.sink.beat();
@@ -187,7 +189,7 @@ impl Member {
         }
     }
 
-    /// Replaces a membership that the library has given up. Others have its partitions by now.
+    /// Replaces a membership that the library has ended. Other members already have its partitions.
     fn join_anew(&mut self, why: &str, is_unsupported: bool) {
         let protocol = &mut self.plan.config.read.protocol;
         if is_unsupported && *protocol == KafkaProtocol::Auto {
@@ -210,7 +212,7 @@ impl Member {
         }
     }
 
-    /// The process is ready once all its members have joined.
+    /// Marks this member as joined. The process is ready once all members have joined.
     fn note_joined(&mut self) {
         if !mem::replace(&mut self.has_joined, true)
             && self.shared.n_joining.fetch_sub(1, Ordering::AcqRel) == 1
@@ -236,7 +238,7 @@ impl Member {
                 self.to_begin.retain(|assigned| !assigned.is_empty());
                 let ours: Vec<i32> = partitions.clone();
                 if is_lost {
-                    // Their new owner continues from the last commit.
+                    // The new owners continue from the last commit.
                     self.lose(&ours)
                 } else {
                     self.hand_over(&ours)
@@ -265,7 +267,7 @@ impl Member {
         }
     }
 
-    /// Begins with the assigned partitions, once the brokers have answered where to begin.
+    /// Begins to read the assigned partitions, once the brokers have returned their offsets.
     fn begin_assigned(&mut self) {
         if self.to_begin.is_empty() || now().instant < self.retry_at {
             return;
@@ -291,7 +293,7 @@ impl Member {
     }
 
     fn begin(&mut self, partitions: &[i32]) -> Result<(), String> {
-        // Asked at the same time, since each answer may have to wait for its broker.
+        // Query in parallel, because each answer may have to wait for its broker.
         let (ends, n_partitions) = thread::scope(|scope| {
             let ends = scope.spawn(|| self.reader.ends_of(partitions));
             let n_partitions = self.reader.n_partitions();
@@ -334,10 +336,10 @@ impl Member {
         Ok(())
     }
 
-    /// Asks leaders where their logs end: soon where no record waits and a judgement is due, since
-    /// only the answer lets the log's time pass; otherwise every `ASK_IDLE`. An answer may take as
-    /// long as the library waits for records, so the partitions that have waited longest come
-    /// first, and the others are asked later.
+    /// Queries leaders for the ends of their logs: soon if no record is queued and a judgement is
+    /// due, because only the answer advances the log's time; otherwise every `ASK_IDLE`. An answer
+    /// may take as long as the library waits for records, so the partitions that have waited
+    /// longest come first.
     fn ask_leaders(&mut self) {
         let begun = now();
         let by = begun.unix_nanos.saturating_sub(LEADERS_CLOCK);
@@ -371,7 +373,7 @@ impl Member {
                 Err(why) => {
                     partition.ask_at = now().instant + RETRY;
                     self.shared.failed(&why);
-                    // It may take long until the others are asked.
+                    // The next queries may come much later.
                     for partition in self.held.values_mut() {
                         partition.is_unanswered = true;
                     }
@@ -380,7 +382,7 @@ impl Member {
         }
     }
 
-    /// Takes a mark of what each partition has judged, and lets the exporter send the scores.
+    /// Marks the judged part of each partition, and lets the exporter send the scores.
     fn tick(&mut self) {
         let sizes = self.shared.sizes();
         let mut is_new = false;
@@ -443,8 +445,8 @@ impl Member {
         }
     }
 
-    /// Pauses fetching for partitions whose records wait for room among the scores or for a commit;
-    /// resumes the others.
+    /// Pauses fetching for partitions whose records wait for space among the scores or for a
+    /// commit; resumes all other partitions.
     fn pause_or_resume(&mut self) {
         let waiting = self.held.values().filter(|it| !it.inbox.is_empty());
         let waiting: Vec<i32> = waiting.map(|it| it.number).collect();
@@ -466,8 +468,8 @@ impl Member {
         }
     }
 
-    /// Stops judging partitions: delivers their scores and commits. Their new owner rebuilds their
-    /// open traces.
+    /// Hands revoked partitions over: delivers their scores and commits. The new owner rebuilds
+    /// their open traces.
     fn hand_over(&mut self, partitions: &[i32]) {
         let (delivered, all_delivered) = sync_channel::<()>(1);
         let mut given = Vec::new();
@@ -486,7 +488,7 @@ impl Member {
             }
             given.push(partition);
         }
-        // Waits for the scores of earlier marks, too.
+        // Also wait for the scores of earlier marks.
         let last = delivered.clone();
         self.shared.deliveries.after(move || drop(last));
         drop(delivered);
@@ -495,7 +497,7 @@ impl Member {
         }
         self.shared.exporter.flush();
         let give_up_at = now().instant + HANDOVER;
-        // Disconnected once all scores are delivered.
+        // The channel disconnects once all scores are delivered.
         while all_delivered
             .recv_timeout(Duration::from_millis(500))
             .is_err_and(|error| error == RecvTimeoutError::Timeout)
@@ -515,8 +517,8 @@ impl Member {
         self.forget(&numbers, "revoked");
     }
 
-    /// Commits before partitions are handed over. While other members join or leave, the group
-    /// takes no commit for a moment.
+    /// Commits before partitions are handed over. The group accepts no commit for a moment while
+    /// other members join or leave.
     fn commit_last(&mut self, commits: &[(i32, CommittedOffset)]) {
         let give_up_at = now().instant + HANDOVER;
         let status = &self.shared.status;

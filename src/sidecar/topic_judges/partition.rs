@@ -1,5 +1,4 @@
-//! A partition that is judged: its waiting records, its log judge, and what is committed for it.
-//! Decides nothing about traces.
+//! A judged partition: its queued records, its log judge, and its commits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,29 +25,29 @@ use crate::telemetry::{
 
 const MILLI: u64 = 1_000_000;
 
-/// A record that its writer stamped more than this ahead of our clock counts as having arrived now.
+/// Maximum lead of a record's timestamp over our clock; a record further ahead counts as arriving
+/// now.
 const MAX_AHEAD: Duration = Duration::from_secs(5);
 
-/// Reading counts as behind while records are older than this, in nanoseconds.
+/// Age of records in nanoseconds from which reading counts as behind.
 const BEHIND: u64 = 10_000 * MILLI;
 
-/// A commit allows for judgements that are due at most this much later than the log's time, in
-/// nanoseconds.
+/// Time in nanoseconds by which judgements may run ahead of the log's time under one commit.
 const ALLOWANCE: u64 = 5_000 * MILLI;
 
 /// The allowance while reading is behind and the log's time runs faster.
 const ALLOWANCE_BEHIND: u64 = 60_000 * MILLI;
 
-/// A partition that was assigned, as the brokers describe it.
+/// An assigned partition, as the brokers describe it.
 pub(super) struct FoundPartition {
     pub(super) number: i32,
-    /// The group's commit for it.
+    /// The group's commit for this partition.
     pub(super) committed: Option<CommittedOffset>,
-    /// True if it was added after the group began to read the topic.
+    /// True if the partition was added after the group began to read the topic.
     pub(super) is_added: bool,
     /// The topic's number of partitions.
     pub(super) n_partitions: i32,
-    /// The first offset, and the offset after its last record.
+    /// The first offset, and one more than the last offset.
     pub(super) ends: (u64, u64),
 }
 
@@ -57,35 +56,36 @@ pub(super) struct JudgedPartition {
     pub(super) number: i32,
     pub(super) judge: LogJudge,
     pub(super) inbox: VecDeque<ReadRecord>,
-    /// No lower offset is committed: the previous owner had read up to here.
+    /// Commits never go below this offset, which the previous owner had reached.
     floor: u64,
-    /// Time of the takeover, until the previous owner's position is reached.
+    /// Time of the takeover, until reading reaches the previous owner's position.
     taken_over: Option<Instant>,
     /// The last mark whose judgements have all been delivered.
     pub(super) left: Arc<Mutex<Option<LogMark>>>,
     last_mark: Option<LogMark>,
-    /// Judgements that are due later than this Unix time, in nanoseconds, must not be made yet.
+    /// Unix time in nanoseconds up to which judgements may be made.
     allowed_until: u64,
-    /// Set while judging waits for a commit that allows for this time.
+    /// The time up to which the next commit must allow judgements (Unix nanoseconds); `None` unless
+    /// judging waits for that commit.
     pub(super) wants_until: Option<u64>,
-    /// The offset after the last record, as its leader last reported it.
+    /// One more than the offset of the last record, as its leader last reported it.
     pub(super) end: u64,
-    /// The Unix time in nanoseconds up to which all records are known to be in `inbox` or judged.
+    /// Unix time in nanoseconds up to which all records are known to be in `inbox` or judged.
     pub(super) known_until: u64,
-    /// True if the brokers did not answer the last query for the end of its log.
+    /// True if the brokers did not answer the last query for the end of the log.
     pub(super) is_unanswered: bool,
-    /// Time of the next query to its leader.
+    /// Time of the next query to the leader.
     pub(super) ask_at: Instant,
     committed: Option<(i32, CommittedOffset)>,
-    /// Set while the first record of `inbox` is being set aside.
+    /// The first record of `inbox`, while it is being set aside.
     unreadable: Option<UnreadRecord>,
-    /// Number of partitions that the topic had when the group began with this one. Those with
+    /// The topic's number of partitions when the group began with this partition. Partitions with
     /// higher numbers were added since.
     n_at_start: Option<i32>,
 }
 
 impl JudgedPartition {
-    /// Begins where the group's progress says, as far as the log still reaches back.
+    /// Starts at the group's progress, or at the oldest record if the log has deleted that part.
     pub(super) fn new(found: FoundPartition, shared: &Shared) -> Self {
         let time = now();
         let (number, end) = (found.number, found.ends.1);
@@ -115,7 +115,7 @@ impl JudgedPartition {
         }
     }
 
-    /// Judges the waiting records until there are none, or until it has to wait for room or for a
+    /// Judges the queued records, until there are none or a record must wait for space or for a
     /// commit.
     pub(super) fn work(&mut self, sink: &mut JudgeSink, shared: &Shared) {
         self.wants_until = None;
@@ -161,7 +161,7 @@ impl JudgedPartition {
         }
     }
 
-    /// Judges what is due by a time. Returns whether all of it was judged and there is room for
+    /// Judges everything due by a time. Returns true if all of it was judged and there is space for
     /// more.
     fn judge_by(&mut self, unix_nanos: u64, sink: &mut JudgeSink, shared: &Shared) -> bool {
         let by = unix_nanos.max(self.judge.clock());
@@ -179,7 +179,7 @@ impl JudgedPartition {
         shared.exporter.has_room()
     }
 
-    /// Notes the leader's answer to a question that was asked at this time: the log ends at `end`.
+    /// Handles the leader's answer to a query at time `asked`: the log ends at `end`.
     pub(super) fn note_end(&mut self, end: u64, asked: u64, sink: &mut JudgeSink, shared: &Shared) {
         self.end = end;
         self.is_unanswered = false;
@@ -193,7 +193,7 @@ impl JudgedPartition {
         }
     }
 
-    /// Returns true if a judgement is due by this time and no record waits.
+    /// Returns true if a judgement is due by this time and no record is queued.
     pub(super) fn is_due(&self, unix_nanos: u64) -> bool {
         self.inbox.is_empty() && self.judge.next_due().is_some_and(|due| due <= unix_nanos)
     }
@@ -203,8 +203,8 @@ impl JudgedPartition {
         self.judge.next_offset() >= self.end
     }
 
-    /// A new mark, for when everything judged so far has been delivered. `None` if it would equal
-    /// the last one, or if something is still to be judged.
+    /// Returns a new mark, to be committed when everything judged so far is delivered; `None` if
+    /// the mark would equal the last one, or if a judgement is due.
     pub(super) fn new_mark(&mut self) -> Option<LogMark> {
         let clock = self.judge.clock();
         if self.judge.next_due().is_some_and(|due| due <= clock) {
@@ -218,7 +218,7 @@ impl JudgedPartition {
         mark
     }
 
-    /// The offset to commit, and the time up to which the commit allows judging.
+    /// Returns the offset to commit, and the time up to which the commit allows judging.
     pub(super) fn to_commit(&self, is_last: bool, time: Now) -> (CommittedOffset, u64) {
         let clock = self.judge.clock();
         let left = *self.left.lock();
@@ -227,7 +227,7 @@ impl JudgedPartition {
             let is_behind = at.saturating_add(BEHIND) < time.unix_nanos;
             at.saturating_add(if is_behind { ALLOWANCE_BEHIND } else { ALLOWANCE })
         } else if left.is_some_and(|left| left.judged.unix_nanos >= clock) {
-            // All scores are delivered, and no further ones are made.
+            // All scores are delivered, and no further scores are made.
             clock
         } else {
             self.allowed_until
@@ -247,7 +247,7 @@ impl JudgedPartition {
             .is_none_or(|(_, last)| last != commit)
     }
 
-    /// Notes that the brokers have a commit.
+    /// Records that the brokers have a commit.
     pub(super) fn was_committed(&mut self, commit: CommittedOffset, until: u64) {
         self.allowed_until = self.allowed_until.max(until);
         self.committed = Some((self.number, commit));
@@ -257,7 +257,7 @@ impl JudgedPartition {
         let stats = self.judge.stats();
         let next = self.judge.next_offset();
         let waiting = self.inbox.front().and_then(|record| record.unix_millis);
-        // Records that are not here yet arrived after the time up to which all are known.
+        // Records that are not here yet arrived after the time up to which all records are known.
         let unanswered = self.is_unanswered.then_some(self.known_until / MILLI);
         let since = waiting.or(unanswered);
         let behind = since.map_or(0, |millis| (time.unix_nanos / MILLI).saturating_sub(millis));
@@ -278,8 +278,8 @@ impl JudgedPartition {
         }
     }
 
-    /// The spans of a record, and those traces of it that belong in another partition. A record
-    /// that cannot be read has neither. `None` while it is being set aside.
+    /// Returns the spans of a record, and its traces that belong in another partition. An
+    /// unreadable record has neither. Returns `None` while the record is being set aside.
     fn read(
         &mut self,
         record: &ReadRecord,
@@ -348,7 +348,7 @@ impl JudgedPartition {
     }
 }
 
-/// The position to begin at, and the offset up to which the previous owner had read.
+/// Returns the position to start at, and the offset that the previous owner had reached.
 fn start_of(found: FoundPartition, config: &Kafka) -> (LogStart, u64) {
     let FoundPartition {
         number: partition,
@@ -397,7 +397,7 @@ fn start_of(found: FoundPartition, config: &Kafka) -> (LogStart, u64) {
     }
 }
 
-/// Time of a record's arrival in Unix nanoseconds.
+/// Returns the time of a record's arrival in Unix nanoseconds.
 fn arrival_of(record: &ReadRecord, shared: &Shared) -> u64 {
     let time = now().unix_nanos;
     let Some(millis) = record.unix_millis else {

@@ -1,5 +1,5 @@
-//! Sets a record aside that cannot be read: it is written to the set-aside topic, if there is one,
-//! before its partition continues. Decides nothing about traces.
+//! Sets an unreadable record aside: writes it to the set-aside topic, if there is one, before its
+//! partition continues.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::telemetry::{RecordSetAside, SettingAsideFailed};
 /// Delay before a refused record is sent again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A record that cannot be read, and how far it has been set aside.
+/// An unreadable record, and its progress towards the set-aside topic.
 pub(super) struct UnreadRecord {
     why: String,
     sent: Option<AsideInFlight>,
@@ -28,7 +28,7 @@ impl UnreadRecord {
         }
     }
 
-    /// Takes the next step, without waiting for the brokers. Returns whether the partition may
+    /// Takes the next step, without waiting for the brokers. Returns true if the partition may
     /// continue.
     pub(super) fn is_set_aside(&mut self, record: &ReadRecord, shared: &Shared) -> bool {
         let Some(writer) = &shared.aside else {
@@ -64,7 +64,7 @@ impl UnreadRecord {
         }
     }
 
-    /// Sends the record or asks for the outcome; `None` while that is open.
+    /// Sends the record or reads the outcome; `None` while the outcome is open.
     fn step(
         &mut self,
         writer: &AsideWriter,

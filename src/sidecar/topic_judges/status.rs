@@ -1,4 +1,4 @@
-//! The partitions of the judges of a topic and their counters, for `/metrics`. Decides nothing.
+//! The partitions of the judges of a topic and their counters, for `/metrics`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,51 +10,50 @@ use crate::telemetry::{MetricKind, MetricsPage};
 
 const LAG_SECONDS: &str = "spanscore_kafka_lag_seconds";
 
-/// Partitions that `/metrics` lists.
+/// Maximum number of partitions that `/metrics` lists.
 const MAX_LISTED: usize = 1_000;
 
-/// Shared by all threads.
+/// Status that all threads share.
 #[derive(Debug, Default)]
 pub(super) struct JudgesStatus {
-    /// By partition.
+    /// Partitions by number.
     pub(super) partitions: Mutex<BTreeMap<i32, PartitionStatus>>,
-    /// By thread: the partitions that it had before it was given up or the brokers went away, each
-    /// with the time up to which it is known that none of its records waited, in Unix nanoseconds.
-    /// Kept until the thread has partitions again.
+    /// Lost partitions by thread: the partitions that the thread had before it was evicted or the
+    /// brokers became unreachable, each with the time up to which all its records were judged, in
+    /// Unix nanoseconds. Stored until the thread has partitions again.
     pub(super) lost: Mutex<BTreeMap<usize, BTreeMap<i32, u64>>>,
     pub(super) n_taken: AtomicU64,
     pub(super) n_handed_over: AtomicU64,
     pub(super) n_lost: AtomicU64,
     pub(super) n_committed: AtomicU64,
     pub(super) n_commits_failed: AtomicU64,
-    /// Records that are no OTLP: those in JSON, and all others.
+    /// Number of records that are not OTLP: in JSON, and all others.
     pub(super) n_set_aside: [AtomicU64; 2],
     pub(super) n_misplaced: AtomicU64,
     pub(super) n_replayed: AtomicU64,
     pub(super) takeover_millis: AtomicU64,
 }
 
-/// One partition.
+/// The status of one partition.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PartitionStatus {
-    /// Records that are not judged yet.
+    /// Number of records that are not judged.
     pub(super) n_behind: u64,
-    /// Age of the next of them, in milliseconds; 0 at the end.
+    /// Age of the next unjudged record in milliseconds; 0 if there is none.
     pub(super) behind_millis: u64,
-    /// Open traces.
+    /// Number of open traces.
     pub(super) n_open: usize,
-    /// Their bytes.
+    /// Bytes of the open traces.
     pub(super) open_size: usize,
     pub(super) n_recent: usize,
     pub(super) recent_size: usize,
-    /// Records that a successor would read again.
+    /// Number of records that a successor would read again.
     pub(super) n_replay: u64,
 }
 
-/// Reads a number of a partition.
+/// A function that reads a number of a partition.
 type ReadStatus = fn(&PartitionStatus) -> f64;
 
-/// Adds to a counter.
 pub(super) fn count(counter: &AtomicU64, n: usize) {
     counter.fetch_add(n as u64, Ordering::Relaxed);
 }
@@ -152,7 +151,8 @@ impl JudgesStatus {
         }
     }
 
-    /// Writes the lag of lost partitions: this process cannot know whether others judge them.
+    /// Writes the lag of lost partitions: this process cannot tell whether another process judges
+    /// them.
     fn write_lost(&self, held: &BTreeMap<i32, PartitionStatus>, page: &mut MetricsPage) {
         let time = now().unix_nanos;
         let mut all: BTreeMap<i32, u64> = BTreeMap::new();
