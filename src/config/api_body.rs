@@ -1,5 +1,5 @@
 //! Reads criteria and other documents that a caller of the API sends, and reports every mistake in
-//! them. They are written as in a criteria file, but `${env:…}` is not replaced: a caller must not
+//! them. Their format is that of a criteria file, but `${env:…}` is not replaced: a caller must not
 //! read our environment.
 
 use std::collections::BTreeMap;
@@ -13,14 +13,14 @@ use serde::de::DeserializeOwned;
 
 use super::hints::{read_compiled, read_criterion};
 
-/// The name of the text in messages.
+/// The name of the document in messages.
 const NAME: &str = "body";
 
-/// One criterion. `name` is the one in the address: it replaces a `name` that is left out, and must
-/// equal one that is given.
+/// Reads one criterion. `name` comes from the URL path: it is the default of the document's `name`,
+/// which must be equal if given.
 ///
 /// # Errors
-/// Every mistake in it, not only the first.
+/// All mistakes in the document, not only the first.
 pub fn criterion(
     text: &str,
     name: Option<&str>,
@@ -37,10 +37,10 @@ pub fn criterion(
     }
 }
 
-/// A set of criteria: a map with `criteria:` and nothing else, as a criteria file is one.
+/// Reads a set of criteria: a map with only `criteria:`, as in a criteria file.
 ///
 /// # Errors
-/// Every mistake in it, not only the first.
+/// All mistakes in the document, not only the first.
 pub fn criteria(text: &str, limits: PatternLimits) -> Result<Vec<Criterion>, Problems> {
     let mut document = Document::parse(
         text,
@@ -124,19 +124,19 @@ pub fn criteria(text: &str, limits: PatternLimits) -> Result<Vec<Criterion>, Pro
     document.done(criteria)
 }
 
-/// Any other document, read as strictly as a criterion. `what` is its name in messages, `remedy`
+/// Reads any other document, as strictly as a criterion. `what` is its name in messages, `remedy`
 /// how to write one.
 ///
 /// # Errors
-/// Every mistake in it, not only the first.
+/// All mistakes in the document, not only the first.
 pub fn document<T: DeserializeOwned>(text: &str, what: &str, remedy: &str) -> Result<T, Problems> {
     document_compiled(text, what, remedy, Ok::<T, _>)
 }
 
-/// Like [`document`], for a source whose patterns are compiled once it can be read.
+/// Like [`document`], for a source whose patterns are compiled after parsing.
 ///
 /// # Errors
-/// Every mistake in it, not only the first.
+/// All mistakes in the document, not only the first.
 pub fn document_compiled<S: DeserializeOwned, T>(
     text: &str,
     what: &str,

@@ -1,4 +1,4 @@
-//! The `scoring` and `assemble` sections: when a trace counts as complete.
+//! The `scoring` and `assemble` sections: judging threads, and when a trace counts as complete.
 
 use judge::assemble;
 use schemars::JsonSchema;
@@ -8,7 +8,8 @@ use super::Config;
 use super::runtime::Budgets;
 use super::units::{Amount, ByteSize, Duration, Threads};
 
-/// Twice the interval at which the documented router looks for pods.
+/// Default of `warm_up` with peers: twice the interval at which the documented router looks for
+/// pods.
 const WARM_UP_WITH_PEERS: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// `scoring`.
@@ -17,12 +18,13 @@ const WARM_UP_WITH_PEERS: std::time::Duration = std::time::Duration::from_secs(1
 pub struct Scoring {
     /// `false` makes spanscore a plain forwarder that still validates and counts.
     pub enabled: bool,
-    /// Most bytes waiting to be scored.
+    /// Maximum bytes waiting to be scored.
     pub queue: Amount,
-    /// Threads that judge: traces are divided among them by trace id. `auto` is one for each CPU
-    /// that the process may use (its cgroup's quota counts, rounded down) and for each 32 MiB of
-    /// `assemble.open.max_size`, at most 8. A trace may take half of its thread's equal part of
-    /// that memory.
+    /// Number of threads that judge; each judges the traces whose ids fall to it. `auto` is the
+    /// smaller of two numbers, from 1 to 8: the CPUs that the process may use (cgroup quota,
+    /// rounded down), and `assemble.open.max_size` divided by 32 MiB (or by twice
+    /// `assemble.size_limit`, if that is more). A trace may use half of its thread's share of that
+    /// memory.
     pub threads: Threads,
 }
 
@@ -32,26 +34,28 @@ pub struct Scoring {
 pub struct Assemble {
     /// Quiet time after a top span has ended.
     pub settle: Duration,
-    /// Longest time that new spans can put off the settling.
+    /// Maximum time by which new spans can delay the end of the quiet time.
     pub max_settle: Duration,
-    /// Quiet time where the top span's parent is remote.
+    /// Quiet time if the top span's parent is remote.
     pub settle_remote: Duration,
     /// Quiet time after which a trace without an ended root is closed.
     pub inactive: Duration,
-    /// A trace whose top span ended at least this long before our memory of traces begins counts as
-    /// a recording that is sent again; 0 turns the guard off.
+    /// A trace whose top span ended at least this long before memory of traces began counts as a
+    /// recording that is sent again; 0 turns the guard off.
     pub restart_guard: Duration,
-    /// The headless Service of the replicas that share the traces, or a file with one address a
-    /// line. A change of its addresses splits the traces that are under way.
+    /// The headless Service of the replicas that share the traces, or a file with one address per
+    /// line. A change of the addresses splits the traces that are open.
     pub peers: Option<String>,
-    /// Time from a start, or a change of the peers' addresses, until our memory of traces begins:
-    /// until the router knows. 10 s where `peers` is set.
+    /// Time after a start, or after a change of the peers' addresses, until memory of traces
+    /// begins, so that the router has noticed the change. Default: 10 s if `peers` is set, else
+    /// none.
     pub warm_up: Option<Duration>,
-    /// Longest time a trace stays open.
+    /// Maximum time for which a trace stays open.
     pub expired: Duration,
-    /// Most spans of one trace.
+    /// Maximum number of spans of one trace.
     pub span_limit: usize,
-    /// Most bytes of kept attributes of one trace; never more than a quarter of `open.max_size`.
+    /// Maximum bytes of stored attributes of one trace; never more than a quarter of
+    /// `open.max_size`.
     pub size_limit: ByteSize,
     /// Open traces.
     pub open: OpenTraces,
@@ -63,9 +67,9 @@ pub struct Assemble {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OpenTraces {
-    /// Most open traces.
+    /// Maximum number of open traces.
     pub max_traces: usize,
-    /// Most bytes of them.
+    /// Maximum bytes of open traces.
     pub max_size: Amount,
 }
 
@@ -73,11 +77,11 @@ pub struct OpenTraces {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RecentTraces {
-    /// Most remembered traces.
+    /// Maximum number of remembered traces.
     pub max_traces: usize,
-    /// Most bytes of them.
+    /// Maximum bytes of remembered traces.
     pub max_size: Amount,
-    /// Time for which they are remembered.
+    /// Time for which a closed trace is remembered.
     pub ttl: Duration,
 }
 
@@ -130,8 +134,8 @@ impl Default for RecentTraces {
 }
 
 impl Assemble {
-    /// The sizes that traces may take of these shares of memory. One gets at most a quarter of what
-    /// all may take, so that no single one pushes the others out.
+    /// Returns the limits for traces under these shares of memory. One trace gets at most a quarter
+    /// of all, so that no single trace evicts all others.
     pub fn sizes(&self, open: usize, recent: usize) -> assemble::Sizes {
         assemble::Sizes {
             trace: self.size_limit.0.min(open / 4),
@@ -142,7 +146,7 @@ impl Assemble {
 }
 
 impl Config {
-    /// The timers and limits as the trace buffer takes them.
+    /// Returns the timers and limits for the trace buffer.
     pub fn assemble_settings(&self, budgets: &Budgets) -> assemble::Settings {
         let Assemble {
             settle,

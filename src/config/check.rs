@@ -1,5 +1,4 @@
-//! Checks the values of a configuration against each other. Each value by itself was checked
-//! already.
+//! Checks the values of a configuration against each other. Parsing has checked each value alone.
 
 mod journal;
 mod kafka;
@@ -52,8 +51,8 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Reports at the first key. Says nothing if any of the keys was removed for a mistake of its
-    /// own, since its default was not meant.
+    /// Reports a mistake at the first key. Reports nothing if any of the keys was removed because
+    /// of another mistake: its default was not intended.
     fn wrong(&mut self, keys: &[&str], title: impl Into<String>, remedy: impl Into<String>) {
         if !self.is_pruned(keys) {
             self.problems
@@ -73,7 +72,7 @@ impl Check<'_> {
             .any(|key| self.root.is_pruned_at(&key.split('.').collect::<Vec<_>>()))
     }
 
-    /// The value of a key, or the nearest section above it that is written down.
+    /// Returns the position of a key's value, or of the nearest parent section in a file.
     fn spot(&self, key: &str) -> Option<Spot> {
         let mut path: Vec<&str> = key.split('.').collect();
         while !path.is_empty() {
@@ -487,14 +486,15 @@ impl Check<'_> {
     }
 }
 
-/// The criteria of a list that are in the configuration.
+/// Returns the criteria of a list that are in the configuration.
 pub(super) fn written(items: &[Node]) -> impl Iterator<Item = &Node> {
     items
         .iter()
         .filter(|item| !matches!(item.value, NodeValue::Gone))
 }
 
-/// The field of a criterion that a warning names first, such as `threshold` or `rules[1].response`.
+/// Returns the field of a criterion that a warning names first, such as `threshold` or
+/// `rules[1].response`.
 fn field_of<'a>(item: &'a Node, evaluator: &str, warning: &str) -> Option<&'a MapEntry> {
     let field = warning.split('`').nth(1)?;
     let keys: Vec<&str> = field
@@ -505,7 +505,7 @@ fn field_of<'a>(item: &'a Node, evaluator: &str, warning: &str) -> Option<&'a Ma
         .or_else(|| item.find_entry(&[&["evaluate", evaluator], keys.as_slice()].concat()))
 }
 
-/// The first placeholder of a link that is not one of ours.
+/// Returns the first unknown placeholder of a link.
 fn unknown_placeholder(url: &str) -> Option<&str> {
     let names = url
         .split('{')

@@ -1,4 +1,4 @@
-//! Resolves every default and inheritance of a checked configuration into the peers to send to.
+//! Resolves every default and inheritance of a checked configuration into destinations.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,10 +10,10 @@ use super::peer::OtlpPeer;
 use super::units::{Duration, Secret};
 use super::writers::Writer;
 
-/// One OTLP peer to send to, with every default filled in.
+/// An OTLP peer to send to, with all defaults resolved.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Destination {
-    /// The setting or variable that named the destination, for messages: `forward.endpoint`,
+    /// The setting or variable that names the destination, for messages: `forward.endpoint`,
     /// `OTEL_EXPORTER_OTLP_ENDPOINT`, `scores.span.endpoint`.
     pub origin: String,
     /// `http` or `https`, host, port and base path.
@@ -26,7 +26,7 @@ pub struct Destination {
     pub compression: Compression,
     /// Timeout of one request.
     pub timeout: std::time::Duration,
-    /// Most requests in flight. Over gRPC they share a connection.
+    /// Maximum number of requests in flight. Over gRPC they share a connection.
     pub max_concurrency: usize,
     /// TLS details.
     pub tls: ClientTls,
@@ -37,24 +37,24 @@ pub struct Destination {
 /// A parsed endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// `https`?
+    /// True for `https`.
     pub tls: bool,
     /// Host name or address, without brackets.
     pub host: String,
-    /// Port, always explicit (4317 for gRPC, 4318 for HTTP, or the scheme's, where none was given).
+    /// Port, always explicit: by default 4317 for gRPC, 4318 for HTTP, or the scheme's port.
     pub port: u16,
-    /// Base path, empty or starting with `/` and not ending in one.
+    /// Base path; empty, or with a leading `/` and without a trailing one.
     pub base_path: String,
 }
 
 /// Exponential backoff.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Backoff {
-    /// First wait.
+    /// The first delay.
     pub initial: std::time::Duration,
-    /// Growth.
+    /// The factor from one delay to the next.
     pub multiplier: f64,
-    /// Longest wait.
+    /// The maximum delay.
     pub max: std::time::Duration,
 }
 
@@ -74,19 +74,19 @@ pub enum Shape {
 pub enum Off {
     /// Switched off.
     Disabled(Shape),
-    /// Neither it, nor `scores`, nor `forward` has an endpoint.
+    /// Neither the shape's section, nor `scores`, nor `forward` has an endpoint.
     NoEndpoint(Shape),
-    /// The forward endpoint, which it would go to, does not take its signal.
+    /// The endpoint of `forward`, which the shape inherits, does not accept the shape's signal.
     SignalNotTaken(Shape),
 }
 
 // === impl Shape ===
 
 impl Shape {
-    /// All three.
+    /// All shapes.
     pub const ALL: [Self; 3] = [Self::Span, Self::Event, Self::Metrics];
 
-    /// The key below `scores`.
+    /// Returns the key below `scores`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Span => "span",
@@ -95,7 +95,7 @@ impl Shape {
         }
     }
 
-    /// The OTLP signal it travels as.
+    /// Returns the OTLP signal of the shape.
     pub fn signal(self) -> Signal {
         match self {
             Self::Span => Signal::Traces,
@@ -131,11 +131,11 @@ impl fmt::Display for Off {
 // === impl Endpoint ===
 
 impl Endpoint {
-    /// Reads `http(s)://host[:port][/base]`. Without a protocol, port 4318 or a path means HTTP,
-    /// anything else gRPC. Without a port, `https` means 443 and `http` the protocol's own, 4317 or
-    /// 4318. The error names the remedy behind its last `: `.
+    /// Parses `http(s)://host[:port][/base]`. Without a protocol, port 4318 or a path means HTTP,
+    /// everything else gRPC. Without a port, `https` means 443 and `http` the protocol's port, 4317
+    /// or 4318. The error text has the remedy after its last `: `.
     ///
-    /// A bare `host:port` is refused, as OpenTelemetry's Java SDK does: the others disagree on
+    /// A bare `host:port` is rejected, as in OpenTelemetry's Java SDK: other SDKs disagree on
     /// whether it means TLS.
     pub fn parse(text: &str, protocol: Option<Protocol>) -> Result<(Self, Protocol), String> {
         let (tls, authority, base_path) = split(text)?;
@@ -181,8 +181,8 @@ impl Endpoint {
         ))
     }
 
-    /// Reads the base URL of an API that is not OTLP's; without a port, that of the scheme is
-    /// meant. The error is as above.
+    /// Parses the base URL of an API other than OTLP; the default port is that of the scheme.
+    /// Errors are as for [`Self::parse`].
     pub fn parse_url(text: &str) -> Result<Self, String> {
         let (tls, authority, base_path) = split(text)?;
         let (host, port) = host_and_port(authority).ok_or_else(|| {
@@ -200,7 +200,7 @@ impl Endpoint {
     }
 }
 
-/// TLS or not, host with port, and base path.
+/// Splits an endpoint into: true for TLS, host with port, and base path.
 fn split(text: &str) -> Result<(bool, &str, &str), String> {
     let text = text.trim();
     if text
@@ -293,7 +293,7 @@ impl fmt::Display for Endpoint {
 
 // === inheritance between sections ===
 
-/// The keys of any section that describes an OTLP peer.
+/// The keys of a section that describes an OTLP peer.
 #[derive(Clone, Copy)]
 pub(super) struct PeerSection<'a> {
     pub(super) section: &'static str,
@@ -320,7 +320,7 @@ impl OtlpPeer {
 }
 
 impl Config {
-    /// The destination of the original telemetry; `None` without a `forward.endpoint`.
+    /// Returns the destination of the original telemetry; `None` without a `forward.endpoint`.
     pub fn forward_destination(&self) -> Option<Destination> {
         let forward = self.forward_peer();
         forward
@@ -328,11 +328,11 @@ impl Config {
             .map(|endpoint| self.destination(&[forward], "forward", endpoint))
     }
 
-    /// The destination of a shape of scores. A key that it leaves out is inherited from `scores`,
-    /// and then from `forward`.
+    /// Returns the destination of a shape of scores. Missing keys are inherited from `scores`, and
+    /// then from `forward`.
     ///
     /// # Errors
-    /// The shape is off, and why.
+    /// The shape is not sent; the error is the reason.
     pub fn score_destination(&self, shape: Shape) -> Result<Destination, Off> {
         let chain = self.score_peers(shape);
         if !self.is_enabled(shape) {
@@ -350,7 +350,7 @@ impl Config {
         Ok(self.destination(&chain, section, endpoint))
     }
 
-    /// The destination of the writer at this position of `scores.writers`.
+    /// Returns the destination of the writer at this index of `scores.writers`.
     pub fn writer_destination(&self, writer_idx: usize, writer: &Writer) -> Destination {
         let peer = writer.peer();
         let mut headers: Vec<_> = peer
@@ -385,7 +385,7 @@ impl Config {
         }
     }
 
-    /// The sections that a shape inherits from, its own first.
+    /// Returns the section of a shape, and the sections that it inherits from.
     pub(super) fn score_peers(&self, shape: Shape) -> [PeerSection<'_>; 3] {
         let scores = &self.scores;
         let own = match shape {
@@ -396,7 +396,7 @@ impl Config {
         [own, scores.peer.of_section("scores"), self.forward_peer()]
     }
 
-    /// Every section that describes an OTLP peer, those that others inherit from first.
+    /// Returns every section that describes an OTLP peer, after the sections that it inherits from.
     pub(super) fn otlp_peers(&self) -> [PeerSection<'_>; 5] {
         let [span, scores, forward] = self.score_peers(Shape::Span);
         let [event, ..] = self.score_peers(Shape::Event);
@@ -438,7 +438,7 @@ impl Config {
         }
     }
 
-    /// Delays between attempts, from `forward.retry`.
+    /// Returns the delays between attempts, from `forward.retry`.
     pub fn backoff(&self) -> Backoff {
         let retry = &self.forward.retry;
         Backoff {
@@ -449,7 +449,7 @@ impl Config {
     }
 }
 
-/// The value of the first section that gives one.
+/// Returns the first value that a section of the chain has.
 pub(super) fn first<'a, T>(
     chain: &[PeerSection<'a>],
     pick: impl Fn(&PeerSection<'a>) -> Option<T>,

@@ -23,7 +23,8 @@ struct File {
 }
 
 impl File {
-    /// Checks all patterns; an expectation compiles them again with the criterion it changes.
+    /// Checks all patterns; an expectation compiles its patterns again with the criterion that it
+    /// changes.
     fn checked(self) -> Result<Self, Vec<FieldError>> {
         let mut compiler = PatternCompiler::new(PatternLimits::FILE);
         let mut errors = Vec::new();
@@ -45,9 +46,9 @@ impl File {
 #[derive(Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]
 struct Entry {
-    /// The `test.case.id` of its run.
+    /// The `test.case.id` of the run.
     id: Option<String>,
-    /// The question to the agent: read by the program that runs it, not by us.
+    /// The question to the agent; the program that runs the agent reads it.
     #[serde(rename = "input")]
     _input: Option<IgnoredAny>,
     expected_tools: Option<Vec<ExpectedTool>>,
@@ -77,10 +78,10 @@ impl<'de> Deserialize<'de> for Entry {
     }
 }
 
-/// Reads an example file, YAML or JSON. `exact_match` holds for every `expected_tools`.
+/// Reads an example file, YAML or JSON. `exact_match` applies to every `expected_tools`.
 ///
 /// # Errors
-/// Every mistake in it, not only the first.
+/// All mistakes in the file, not only the first.
 pub fn examples(path: &Path, text: &str, exact_match: bool) -> Result<Vec<Expectation>, Problems> {
     let mut texts = Texts::default();
     let mut problems = Problems::default();
@@ -95,13 +96,13 @@ pub fn examples(path: &Path, text: &str, exact_match: bool) -> Result<Vec<Expect
         .collect())
 }
 
-/// An entry and its place: that of its id, else its beginning.
+/// An entry and its position: the position of its id, else its beginning.
 pub(super) struct Example {
     pub(super) expectation: Expectation,
     pub(super) place: Place,
 }
 
-/// Reads one text of several. Returns nothing if anything in it is wrong.
+/// Reads one of several texts. Returns nothing if the text has any mistake.
 pub(super) fn read_all(
     texts: &Texts,
     source: usize,
@@ -142,8 +143,8 @@ pub(super) fn read_all(
     entries.into_iter().zip(items(&root)).map(example).collect()
 }
 
-/// The root with nothing but `examples`. Other keys are reported here, without the hints for keys
-/// of a configuration.
+/// Returns the root with only `examples`. Reports other keys without the hints for keys of a
+/// configuration.
 fn only_examples(mut root: Node, texts: &Texts, problems: &mut Problems) -> Option<Node> {
     if root.is_null() {
         root = Node::empty_map(root.place);

@@ -1,4 +1,5 @@
-//! The `expectations` section: what is expected of single runs, and the cases file that says so.
+//! The `expectations` section: the expectations of single runs, and the cases file that contains
+//! them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,16 +17,16 @@ use super::units::ByteSize;
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunExpectations {
-    /// Extent to which a run may choose its own judgement, on its evaluated span or above it: not
-    /// at all; by naming registered criteria (`spanscore.criteria`); or also by an `evaluate` block
-    /// of its own (`spanscore.expect`). It can only add criteria.
+    /// Extent to which a run may choose its own judgement, by attributes on or above its evaluated
+    /// span: not at all; by naming registered criteria (`spanscore.criteria`); or also by an own
+    /// `evaluate` block (`spanscore.expect`). A run can only add criteria.
     pub from_spans: FromSpans,
-    /// Most bytes of these attributes on one span; more is an error.
+    /// Maximum bytes of these attributes on one span; more is an error.
     pub max_size: ByteSize,
-    /// Example file beside this one, in the format of `replay --examples`: the expectations of the
-    /// run of each `test.case.id`.
+    /// Example file, relative to this file, in the format of `replay --examples`: the expectations
+    /// for the run of each `test.case.id`.
     pub cases_file: Option<PathBuf>,
-    /// The entries of that file.
+    /// The entries of the cases file.
     #[serde(skip)]
     pub cases: Vec<Expectation>,
 }
@@ -42,7 +43,7 @@ impl Default for RunExpectations {
 }
 
 impl Config {
-    /// The expectations of single runs in the form that judging takes.
+    /// Returns the expectations of single runs in the form that judging needs.
     pub fn expectations(&self) -> evaluate::Expectations {
         let RunExpectations {
             from_spans,
@@ -62,8 +63,8 @@ impl Config {
     }
 }
 
-/// Reads the cases file that a configuration names, and checks each case against the criteria.
-/// Returns the path that was read, if there is one.
+/// Reads the cases file of a configuration, and checks each case against the criteria. Returns the
+/// path of the file, if there is one.
 pub(super) fn read_cases(
     config: &mut Config,
     root: &Node,

@@ -1,5 +1,6 @@
-//! Rewrites criteria that people paste from the reference documents of other tools. The fields of
-//! an evaluator are taken as they are; the levels around them are refused, with the exact rewrite.
+//! Suggests rewrites of criteria that people paste from the reference documents of other tools. The
+//! fields of an evaluator are accepted unchanged; the levels around the fields are rejected, with
+//! the exact rewrite.
 
 use located::{Node, Reader, Rewrite, to_yaml};
 use serde::Deserialize;
@@ -28,7 +29,7 @@ const EVALUATORS: &[(&str, &str)] = &[
     ("tool-calls", "tool_calls"),
 ];
 
-/// Fields in camel case, our spelling, and the evaluator each belongs to.
+/// Fields in camel case, our spelling, and the evaluator of each.
 const FIELDS: &[(&str, &str, &str)] = &[
     ("toolCallsOrder", "tool_calls_order", "tool_call_order"),
     ("toolCallsCount", "tool_calls_count", "tool_call_count"),
@@ -60,7 +61,8 @@ const WRAPPERS: &[&str] = &[
     "evaluationCriteria",
 ];
 
-/// The rewrite of an unknown key, if another format has it. `siblings` is the map that holds it.
+/// Returns the rewrite of an unknown key, if another format has the key. `siblings` is the map with
+/// the key.
 pub(super) fn rewrite_key(key: &str, value: Option<&Node>, siblings: &Node) -> Option<Rewrite> {
     let value = value.and_then(as_json).unwrap_or_default();
     let siblings = as_json(siblings).unwrap_or_default();
@@ -133,10 +135,10 @@ pub(super) fn rewrite_key(key: &str, value: Option<&Node>, siblings: &Node) -> O
     }
 }
 
-/// The remedy for an unknown word, if another format has it.
+/// Returns the remedy for an unknown word, if another format has the word.
 pub(super) fn rewrite_word(word: &str) -> Option<String> {
     if word == "http/json" {
-        // We forward the protobuf bytes that came in: JSON would be a re-encoding.
+        // JSON would be a re-encoding; we forward the received protobuf bytes.
         return Some(
             "spanscore forwards protobuf only: write `http/protobuf`, which the same port takes"
                 .to_owned(),
@@ -149,7 +151,7 @@ pub(super) fn rewrite_word(word: &str) -> Option<String> {
     Some(format!("write `{ours}`"))
 }
 
-/// Returns true if this key of another format holds the evaluator and its fields.
+/// Returns true if this key of another format contains the evaluator and its fields.
 pub(super) fn is_wrapper(refused: &str) -> bool {
     WRAPPERS.contains(&refused)
 }
@@ -169,7 +171,7 @@ fn in_criteria(criterion: Value) -> String {
     to_yaml(&json!({ "criteria": [criterion] }))
 }
 
-/// `{ type: tool-calls, name?, config: {…} }`.
+/// Rewrites `{ type: tool-calls, name?, config: {…} }`.
 fn of_grader(grader: &Value) -> Option<Value> {
     let theirs = grader.get("type")?.as_str()?;
     let name = grader.get("name").and_then(Value::as_str).unwrap_or(theirs);
@@ -181,7 +183,8 @@ fn of_grader(grader: &Value) -> Option<Value> {
     Some(criterion(name, ours(theirs), fields))
 }
 
-/// `{ evaluatorTypeId, evaluatorConfig: { name, strict, defaultEvaluationCriteria: {…} } }`.
+/// Rewrites `{ evaluatorTypeId, evaluatorConfig: { name, strict, defaultEvaluationCriteria: {…} }
+/// }`.
 fn of_evaluator_config(config: &Value, siblings: &Value) -> Option<Value> {
     let mut fields = Map::new();
     for (key, value) in config.as_object()? {

@@ -1,5 +1,5 @@
-//! The `forward` section: where the original telemetry goes, and the words that describe every OTLP
-//! peer.
+//! The `forward` section: the destination of the original telemetry, and the types that describe
+//! every OTLP peer.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,25 +9,25 @@ use serde::{Deserialize, Serialize};
 
 use super::units::{Amount, Duration, Secret};
 
-/// TLS where we connect.
+/// TLS settings of a client.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientTls {
     /// Authorities to trust instead of the system's, PEM.
     pub ca_file: Option<PathBuf>,
-    /// Our certificate chain, PEM.
+    /// The client's certificate chain, PEM.
     pub cert_file: Option<PathBuf>,
-    /// Our private key, PEM.
+    /// The client's private key, PEM.
     pub key_file: Option<PathBuf>,
-    /// The name to expect in the server's certificate, where it differs from the endpoint's host.
+    /// The name to expect in the server's certificate, if it differs from the endpoint's host.
     pub server_name: Option<String>,
     /// Accept any certificate. For tests only.
     pub insecure_skip_verify: bool,
 }
 
 impl ClientTls {
-    /// For a client that never speaks TLS: it needs no authorities, and the system may lack them,
-    /// as our image does.
+    /// Returns settings for a client that never uses TLS: it needs no authorities, which the system
+    /// may lack, as our image does.
     pub(crate) fn unused() -> Self {
         Self {
             insecure_skip_verify: true,
@@ -36,7 +36,7 @@ impl ClientTls {
     }
 }
 
-/// OTLP transport protocols (the words of `OTEL_EXPORTER_OTLP_PROTOCOL`).
+/// OTLP transport protocols, named as in `OTEL_EXPORTER_OTLP_PROTOCOL`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum Protocol {
     /// OTLP/gRPC.
@@ -47,11 +47,11 @@ pub enum Protocol {
     HttpProtobuf,
 }
 
-/// Compression on the way out.
+/// Compression of sent requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
-    /// As received, after decompression.
+    /// No compression: requests are sent as received, after decompression.
     #[default]
     None,
     /// gzip, level 1.
@@ -75,10 +75,10 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// All three.
+    /// All signals.
     pub const ALL: [Self; 3] = [Self::Traces, Self::Logs, Self::Metrics];
 
-    /// The word of `/v1/{signal}`, of file names and of metric labels.
+    /// Returns the word of `/v1/{signal}`, of file names and of metric labels.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Traces => "traces",
@@ -87,7 +87,7 @@ impl Signal {
         }
     }
 
-    /// The number in the records of a journal. It must not change.
+    /// Returns the number in the records of a journal, which must not change.
     pub fn number(self) -> u8 {
         match self {
             Self::Traces => 0,
@@ -96,7 +96,7 @@ impl Signal {
         }
     }
 
-    /// The signal of a number in a journal.
+    /// Returns the signal of a number in a journal.
     pub fn of_number(number: u8) -> Self {
         match number {
             0 => Self::Traces,
@@ -110,22 +110,22 @@ impl Signal {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Forward {
-    /// The downstream; `null` accepts and scores without forwarding.
+    /// The downstream; with `null`, telemetry is accepted and scored but not forwarded.
     pub endpoint: Option<String>,
-    /// Protocol; left out, port 4318 or a path in the endpoint means `http/protobuf`, anything else
-    /// `grpc`.
+    /// Protocol. Default: `http/protobuf` if the endpoint has port 4318 or a path, else `grpc`.
     pub protocol: Option<Protocol>,
-    /// The signals that the backend takes; others are accepted and counted as `discarded`.
+    /// The signals that the backend accepts; other signals are accepted and counted as `discarded`.
     pub signals: Vec<Signal>,
     /// Headers to send.
     pub headers: BTreeMap<String, Secret>,
-    /// Names of request headers to pass on.
+    /// Names of request headers to forward.
     pub pass_headers: Vec<String>,
     /// Compression.
     pub compression: Compression,
     /// Timeout of one request.
     pub timeout: Duration,
-    /// Most requests in flight to one destination, that of the scores included.
+    /// Maximum number of requests in flight to one destination, including the destinations of
+    /// scores.
     #[schemars(range(min = 1, max = 256))]
     pub max_concurrency: usize,
     /// TLS details; an `https://` endpoint needs none.
@@ -140,7 +140,7 @@ pub struct Forward {
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueueLimits {
-    /// Most bytes in it.
+    /// Maximum bytes in the queue.
     pub max_size: Amount,
 }
 
@@ -148,11 +148,11 @@ pub struct QueueLimits {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Retry {
-    /// First wait.
+    /// The first delay.
     pub initial_interval: Duration,
-    /// Each wait is this many times the one before.
+    /// The factor from one delay to the next.
     pub multiplier: f64,
-    /// Longest wait.
+    /// The maximum delay.
     pub max_interval: Duration,
 }
 

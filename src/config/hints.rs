@@ -1,5 +1,5 @@
-//! Helps people whose configuration has keys or words of another format, or keys in the wrong
-//! place.
+//! Hints for configurations with keys or words of another format, or with keys in the wrong
+//! section.
 
 use judge::evaluate::{
     Criterion, FieldError, PatternCompiler, WrittenCriterion, WrittenEvaluator, stands_for,
@@ -43,8 +43,8 @@ impl Hints for Known {
     }
 }
 
-/// Reads the node at the end of a path, compiles its patterns once it can be read, and reports
-/// every mistake in it; see [`located::read`].
+/// Reads the node at the end of a path, compiles its patterns after parsing, and reports every
+/// mistake in it; see [`located::read`].
 pub(super) fn read_compiled<S: DeserializeOwned, T>(
     root: &mut Node,
     path: &[usize],
@@ -79,7 +79,7 @@ pub(super) fn read_criterion(
         && let NodeValue::Map(map) = &node.value
         && let Some(at) = map.entries.iter().position(|entry| entry.key == "evaluate")
     {
-        // Mistakes elsewhere in the criterion must not hide those in its patterns.
+        // Mistakes elsewhere in the criterion must not hide mistakes in its patterns.
         let mut compiler = compiler.clone();
         let compile = |source: WrittenEvaluator| source.compile(&mut compiler);
         read_compiled(
@@ -95,7 +95,7 @@ pub(super) fn read_criterion(
     read_compiled(root, path, extent, texts, problems, compile)
 }
 
-/// Reads a whole configuration, in which a section with nothing behind its key is empty.
+/// Reads a whole configuration; a section without a value is empty.
 pub(super) fn read_sections<T: DeserializeOwned>(
     root: &mut Node,
     extent: Extent,

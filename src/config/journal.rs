@@ -1,5 +1,4 @@
-//! The `journal` section: whether acknowledged requests are kept on disk, and how much of it they
-//! may use.
+//! The `journal` section: the storage of acknowledged requests on disk, and its limits.
 
 use std::path::PathBuf;
 
@@ -12,17 +11,17 @@ use super::units::ByteSize;
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Journal {
-    /// A folder of its own, in which requests are kept until they are delivered. Without it,
-    /// acknowledged requests that are not yet sent end with the process.
+    /// A separate folder that stores requests until they are delivered. Without it, acknowledged
+    /// requests that are not sent are lost when the process ends.
     pub directory: Option<PathBuf>,
-    /// Most bytes on the disk; requests for Kafka may take as many again. When they are used up,
-    /// requests are refused and senders try again.
+    /// Maximum bytes on disk; requests for Kafka may use as many again. When the limit is reached,
+    /// requests are refused and senders retry.
     pub max_size: ByteSize,
-    /// Most bytes on the disk of scores that wait for their destinations. When they are used up,
+    /// Maximum bytes on disk of scores that wait for their destinations. When the limit is reached,
     /// the oldest scores are dropped.
     pub max_scores_size: ByteSize,
     /// Sync the disk before a request is acknowledged. Without it, requests survive the end of the
-    /// process and not the end of the machine.
+    /// process but no power cut.
     pub sync: bool,
 }
 
@@ -37,16 +36,17 @@ impl Default for Journal {
     }
 }
 
-/// A log of scores takes a batch of them beside the one that is being given up.
+/// Minimum bytes of a log of scores: space for a batch besides the one that is being evicted.
 const LEAST_SCORES_SIZE: usize = 16 << 20;
 
 impl Journal {
-    /// Returns true if the log of scores is smaller than the smallest possible one.
+    /// Returns true if the log of scores is smaller than the minimum.
     pub fn has_small_scores(&self) -> bool {
         self.max_scores_size.0 < LEAST_SCORES_SIZE
     }
 
-    /// A larger request is refused as too large: a log must have room for it beside what waits.
+    /// Returns the size above which a request is refused as too large: a log must have space for
+    /// the request besides undelivered ones.
     pub fn largest_request(&self) -> usize {
         // Lengths in the files have 32 bits.
         (self.max_size.0 / 2).min(1 << 31)

@@ -1,4 +1,4 @@
-//! The `kafka` section: the brokers, what is written to them and what is read.
+//! The `kafka` section: the brokers, the topic to write, and the topic to read.
 
 use std::path::PathBuf;
 
@@ -8,20 +8,19 @@ use serde::{Deserialize, Serialize};
 use super::forward::QueueLimits;
 use super::units::{ByteSize, Duration, Secret};
 
-/// `kafka`. Used by programs that are built with the feature `kafka`.
+/// `kafka`. Needs a program that is built with the feature `kafka`.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Kafka {
-    /// Brokers to ask for all others: `host:port`.
+    /// Brokers from which all other brokers are discovered: `host:port`.
     pub brokers: Vec<String>,
     /// TLS to the brokers; `{}` trusts the system's authorities.
     pub tls: Option<KafkaTls>,
     /// The user to log in as.
     pub sasl: Option<Sasl>,
-    /// The name under which we appear in the brokers' logs and quotas.
+    /// The client's name in the brokers' logs and quotas.
     pub client_id: String,
-    /// The zone of this process, as brokers call it in `broker.rack`: records are read from a
-    /// replica there.
+    /// The zone of this process, as in `broker.rack`: records are read from a replica in this zone.
     pub rack: Option<String>,
     /// Writing spans to a topic.
     pub write: KafkaWrite,
@@ -30,7 +29,7 @@ pub struct Kafka {
 }
 
 impl Kafka {
-    /// Returns true if this process judges a topic and receives nothing itself.
+    /// Returns true if this process judges a topic and receives no requests.
     pub fn only_reads(&self) -> bool {
         self.read.enabled && !self.write.enabled
     }
@@ -42,9 +41,9 @@ impl Kafka {
 pub struct KafkaTls {
     /// Authorities to trust instead of the system's, PEM.
     pub ca_file: Option<PathBuf>,
-    /// Our certificate chain, PEM.
+    /// The client's certificate chain, PEM.
     pub cert_file: Option<PathBuf>,
-    /// Our private key, PEM.
+    /// The client's private key, PEM.
     pub key_file: Option<PathBuf>,
     /// Accept any certificate. For tests only.
     pub insecure_skip_verify: bool,
@@ -54,7 +53,7 @@ pub struct KafkaTls {
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sasl {
-    /// Mechanism that proves the password.
+    /// The SASL mechanism.
     pub mechanism: SaslMechanism,
     /// The user.
     pub username: String,
@@ -62,10 +61,10 @@ pub struct Sasl {
     pub password: Secret,
 }
 
-/// Mechanisms of SASL.
+/// SASL mechanisms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum SaslMechanism {
-    /// The password is sent as it is: only over TLS.
+    /// The password is sent unencrypted: use only over TLS.
     #[serde(rename = "PLAIN")]
     Plain,
     /// RFC 5802 with SHA-256.
@@ -77,7 +76,7 @@ pub enum SaslMechanism {
 }
 
 impl SaslMechanism {
-    /// The name that is registered for it.
+    /// Returns the registered name of the mechanism.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Plain => "PLAIN",
@@ -91,19 +90,19 @@ impl SaslMechanism {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct KafkaWrite {
-    /// Write the spans of every request to the topic, beside forwarding and scoring them.
+    /// Write the spans of every request to the topic, in addition to forwarding and scoring.
     pub enabled: bool,
     /// The topic. It must exist.
     pub topic: String,
-    /// Function from a trace id to a partition; the same for all writers of the topic.
+    /// Function from a trace id to a partition; all writers of the topic must use the same.
     pub partitioner: KafkaPartitioner,
     /// Grouping of spans into records.
     pub records: KafkaRecords,
     /// Compression.
     pub compression: KafkaCompression,
-    /// Largest record, before compression. A larger one is split between its spans.
+    /// Maximum size of a record, before compression. A larger record is split between its spans.
     pub max_message_size: ByteSize,
-    /// Longest wait for further records that are sent together with one.
+    /// Maximum wait for further records to send together.
     pub linger: Duration,
     /// The queue of requests that wait for the brokers.
     pub queue: QueueLimits,
@@ -113,51 +112,53 @@ pub struct KafkaWrite {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct KafkaRead {
-    /// Judge the spans of the topic, instead of those that are received.
+    /// Judge the spans of the topic instead of received spans.
     pub enabled: bool,
     /// The topic. It must exist.
     pub topic: String,
     /// The consumer group, whose members share the topic's partitions.
     pub group: String,
-    /// The protocol by which the group shares the partitions out.
+    /// The group protocol, which assigns the partitions.
     pub protocol: KafkaProtocol,
-    /// Start in a partition that the group has never read.
+    /// Start position in a partition that the group has never read.
     pub start: KafkaStart,
-    /// A name that is this process's alone: a restart within `session_timeout` moves no partition.
+    /// A name that only this process uses: a restart within `session_timeout` moves no partition.
     pub instance_id: Option<String>,
-    /// A reader that sends no heartbeat for this long has ended, and others take its partitions.
-    /// With `protocol: consumer` the brokers' `group.consumer.session.timeout.ms` decides instead.
+    /// Time without a heartbeat after which a reader is evicted from the group, and other readers
+    /// get its partitions. With `protocol: consumer` the brokers'
+    /// `group.consumer.session.timeout.ms` decides instead.
     pub session_timeout: Duration,
     /// Time before the oldest open trace from which a new owner of a partition reads again.
     pub overlap: Duration,
-    /// A trace that is open for longer is not read again; after a takeover it is `incomplete`.
+    /// Maximum age of an open trace that is read again; after a takeover, an older trace is
+    /// `incomplete`.
     pub max_replay: Duration,
-    /// Another topic, to which records that are no OTLP are written. It must exist. Without one
-    /// they are left out.
+    /// Another topic, to which records are written that are not OTLP. It must exist. Without it,
+    /// such records are skipped.
     pub set_aside_topic: Option<String>,
 }
 
-/// The protocol of a consumer group.
+/// Protocols of a consumer group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KafkaProtocol {
-    /// The members share the partitions out. All brokers know it.
+    /// The members divide the partitions. All brokers support it.
     #[default]
     Classic,
-    /// The brokers share the partitions out (KIP-848): from Kafka 4.0.
+    /// The brokers divide the partitions (KIP-848): from Kafka 4.0.
     Consumer,
-    /// `consumer` if the brokers know it, else `classic`.
+    /// `consumer` if the brokers support it, else `classic`.
     Auto,
 }
 
-/// Starts in a partition that was never read.
+/// Start positions in a partition that was never read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KafkaStart {
-    /// With what comes next.
+    /// At the next record.
     #[default]
     Latest,
-    /// With the oldest record.
+    /// At the oldest record.
     Earliest,
 }
 
@@ -172,22 +173,22 @@ pub enum KafkaPartitioner {
     Murmur2,
 }
 
-/// Grouping of spans into records.
+/// Groupings of spans into records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KafkaRecords {
-    /// The spans of one request that belong to one partition. Without a key.
+    /// The spans of one request for one partition. The record has no key.
     #[default]
     Partition,
-    /// The spans of one request that belong to one trace. Its id is the key.
+    /// The spans of one request in one trace. The trace id is the record's key.
     Trace,
 }
 
-/// Compression of what is written.
+/// Compression of written records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KafkaCompression {
-    /// None.
+    /// No compression.
     None,
     /// LZ4.
     Lz4,
@@ -197,7 +198,7 @@ pub enum KafkaCompression {
 }
 
 impl KafkaCompression {
-    /// The name that Kafka gives it.
+    /// Returns the name that Kafka gives the compression.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",

@@ -1,28 +1,28 @@
-//! The JSON Schema of the configuration, and the list of all keys made from it. A test makes the
-//! schema from the types that serde reads, so that the two cannot drift apart; the program has it
-//! as a file, since the code that makes it would be 4 % of the program.
+//! The JSON Schema of the configuration, and the list of all keys made from it. A test generates
+//! the schema from the types that serde reads, so that the two cannot drift apart; the program
+//! contains the schema as a file, because the generating code would be 4 % of the program.
 
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-/// A key, as the path of names that leads to it.
+/// A key, as a path of names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) path: Vec<String>,
-    /// A map with names of the user's choosing, such as `forward.headers`.
+    /// True for a map with user-defined names, such as `forward.headers`.
     pub(super) open: bool,
-    /// A section: a map with fixed keys.
+    /// True for a section: a map with fixed keys.
     pub(super) section: bool,
 }
 
-/// The JSON Schema of the configuration (draft 2020-12), with descriptions. Every number, boolean
-/// and text may also be a `${env:…}`.
+/// Returns the JSON Schema of the configuration (draft 2020-12), with descriptions. Every number,
+/// boolean and text may also be a `${env:…}`.
 pub fn schema() -> Value {
     let mut schema = of_types();
     if let Some(object) = schema.as_object_mut() {
         object.insert("title".to_owned(), "configuration of spanscore".into());
-        // Values for anchors; nothing reads them.
+        // Values for anchors, which nothing reads.
         object.insert("patternProperties".to_owned(), json!({ "^x-": true }));
     }
     allow_variables(&mut schema);
@@ -30,13 +30,14 @@ pub fn schema() -> Value {
     schema
 }
 
-/// The schema as the types give it.
+/// Returns the schema of the types alone.
 pub(crate) fn of_types() -> Value {
     serde_json::from_str(include_str!("schema.json")).expect("a test reads the checked-in schema")
 }
 
-/// Every key outside lists, sections included, in the order of the schema. Made on first use: it
-/// occupies a quarter of a megabyte, which a sidecar without variables and flags does not need.
+/// Returns every key outside lists, including sections, in the order of the schema. Created on
+/// first use: the list occupies a quarter of a megabyte, which a sidecar without variables and
+/// flags does not need.
 pub(super) fn known() -> &'static [Key] {
     static KNOWN: LazyLock<Vec<Key>> = LazyLock::new(|| {
         let schema = of_types();
@@ -66,7 +67,7 @@ fn walk(schema: &Value, pointer: &str, path: &mut Vec<String>, keys: &mut Vec<Ke
     }
 }
 
-/// Follows `$ref`, and takes the first choice of an optional value.
+/// Follows `$ref`, and the first choice of an optional value.
 fn resolved(schema: &Value, pointer: &str) -> String {
     let mut pointer = pointer.to_owned();
     while let Some(node) = schema.pointer(&pointer) {
@@ -101,8 +102,8 @@ fn allow_variables(node: &mut Value) {
     }
 }
 
-/// A section or a list whose keys are all commented out, as in the starter, is null in YAML, and
-/// read as empty. Items of lists, such as criteria, are no sections.
+/// Allows null for sections and lists: if all keys are commented out, as in the starter, YAML has
+/// null. Items of lists, such as criteria, are not sections.
 fn allow_empty_sections(schema: &mut Value) {
     let mut optional = Vec::new();
     find_optional_sections(schema, "", &mut optional);
@@ -119,7 +120,7 @@ fn allow_empty_sections(schema: &mut Value) {
     }
 }
 
-/// Finds the sections and lists that may be left out, each once.
+/// Finds the optional sections and lists, each once.
 fn find_optional_sections(schema: &Value, pointer: &str, found: &mut Vec<String>) {
     let pointer = resolved(schema, pointer);
     let Some(section) = schema.pointer(&pointer) else {

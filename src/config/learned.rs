@@ -1,4 +1,4 @@
-//! Writes a criteria file from rules that were learned, with the support of each as a comment.
+//! Writes a criteria file from learned rules, with the support of each rule as a comment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -19,21 +19,21 @@ const HEAD: &str = "\
 criteria:
 ";
 
-/// The rules learned from the runs of one agent under one root.
+/// The rules learned from the runs of one agent below one root.
 #[derive(Debug, Clone)]
 pub struct LearnedGroup {
     /// Root and agent, as globs.
     pub key: GroupKey,
     /// Number of runs.
     pub n_runs: usize,
-    /// Their rules.
+    /// The learned rules.
     pub rules: Vec<LearnedRule>,
-    /// The limits of `efficiency`, by their key.
+    /// The limits of `efficiency`, by key.
     pub limits: Vec<(&'static str, u64)>,
 }
 
-/// The file: two criteria for each group, and no values of arguments or results. `all` holds the
-/// keys of all recorded runs, also of those that nothing was learned from.
+/// Returns the file: two criteria for each group, and no values of arguments or results. `all` has
+/// the keys of all recorded runs, including runs from which nothing was learned.
 pub fn learned_criteria(groups: &[LearnedGroup], all: &BTreeSet<GroupKey>) -> String {
     let mut text = HEAD.to_owned();
     let mut taken = BTreeMap::new();
@@ -116,12 +116,12 @@ fn support(rule: &LearnedRule, n_runs: usize) -> String {
     text
 }
 
-/// The group of a run: its root and agent, as a proposal would select them.
+/// Returns the group of a run: its root and agent, as a proposed criterion would select them.
 pub fn group_of_run(run: &Trajectory) -> GroupKey {
     starter::key(run)
 }
 
-/// A group, for people.
+/// Describes a group, for people.
 pub fn group_text(key: &GroupKey) -> String {
     match (&key.agent, key.root.as_str()) {
         (Some(agent), "") => format!("agent `{agent}`"),

@@ -1,5 +1,5 @@
-//! Makes one configuration of texts, variables and flags, or reports every mistake in them. Reads
-//! files only through [`Files`].
+//! Builds one configuration from texts, variables and flags, or reports every mistake in them.
+//! Reads files only through [`Files`].
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,11 +19,11 @@ use super::hints::{read_criterion, read_sections};
 use super::secrets::{SECRETS, read_key_files};
 use super::variables;
 
-/// Sources of a configuration. Flag > `SPANSCORE_…` > file > `OTEL_…` > default.
+/// Sources of a configuration. Precedence: flag, `SPANSCORE_…`, file, `OTEL_…`, default.
 #[derive(Clone, Copy)]
 pub struct Sources<'a> {
-    /// The main file: its path, for messages and as the place that `criteria_files` are relative
-    /// to, and its text.
+    /// The main file: its path, for messages and as the base of relative `criteria_files`, and its
+    /// text.
     pub file: Option<(&'a Path, &'a str)>,
     /// The whole environment.
     pub environment: &'a BTreeMap<String, String>,
@@ -33,18 +33,18 @@ pub struct Sources<'a> {
     pub files: &'a dyn Files,
 }
 
-/// A configuration that can be used.
+/// A valid configuration.
 #[derive(Debug)]
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    /// Settings that probably do not do what was meant.
+    /// Settings that probably do not do what the user meant.
     pub warnings: Problems,
-    /// The files it was made of besides the main one: criteria files, the cases file and secrets.
+    /// The other files that were read: criteria files, the cases file and secrets.
     pub files: Vec<PathBuf>,
 }
 
-/// Source of each value, by dotted key, and the file of each criterion, by name.
+/// The source of each value, by dotted key, and the file of each criterion, by name.
 #[derive(Debug, Clone, Default)]
 pub struct Origins {
     values: BTreeMap<String, Origin>,
@@ -58,19 +58,19 @@ struct Origin {
 }
 
 impl Config {
-    /// Makes a configuration out of its sources.
+    /// Builds a configuration from its sources.
     ///
     /// # Errors
-    /// Every mistake of every source, not only the first.
+    /// All mistakes of all sources, not only the first.
     pub fn load(sources: &Sources<'_>) -> Result<Loaded, Problems> {
         Self::load_parts(sources, Parts::All)
     }
 
-    /// Makes a configuration of what can be used: without the criteria and sections that cannot be
-    /// read, and without the main file where its rest contradicts itself.
+    /// Builds a configuration from the valid parts: without criteria and sections that do not
+    /// parse, and without the main file if its remaining values contradict each other.
     ///
     /// # Errors
-    /// Every mistake of the variables and flags.
+    /// All mistakes of the variables and flags.
     pub fn load_sound(sources: &Sources<'_>) -> Result<Loaded, Problems> {
         Self::load_parts(sources, Parts::Sound).or_else(|_| {
             Self::load(&Sources {
@@ -156,7 +156,7 @@ impl Config {
         Err(problems.sorted())
     }
 
-    /// The source of a value, for messages: the variable's name, `forward.endpoint
+    /// Returns the source of a value, for messages: the variable's name, `forward.endpoint
     /// (spanscore.yaml:12)`, or the key alone.
     pub fn origin_of(&self, key: &str) -> String {
         match self.origins.values.get(key) {
@@ -172,12 +172,12 @@ impl Config {
         }
     }
 
-    /// The file of each criterion that came from a file, by name, as the configuration knows it.
+    /// Returns the file of each criterion that came from a file, by name.
     pub fn criterion_files(&self) -> &Arc<BTreeMap<String, Arc<str>>> {
         &self.origins.criteria
     }
 
-    /// The source of a value without its key: `spanscore.yaml:12`; `None` for a default.
+    /// Returns the source of a value without its key: `spanscore.yaml:12`; `None` for a default.
     pub(super) fn source_of(&self, key: &str) -> Option<&str> {
         self.origins
             .values
@@ -186,16 +186,16 @@ impl Config {
     }
 }
 
-/// The parts of the sources that are used.
+/// The parts of the sources to use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Parts {
-    /// All; every mistake is an error.
+    /// All parts; every mistake is an error.
     All,
     /// Skips criteria and sections that do not parse.
     Sound,
 }
 
-/// Removes the criteria and the sections that cannot be read by themselves.
+/// Removes the criteria and sections that do not parse by themselves.
 fn drop_unsound(root: &mut Node, texts: &Texts) {
     let place = root.place;
     let alone = |entry: MapEntry| Node {
@@ -233,8 +233,8 @@ fn drop_unsound(root: &mut Node, texts: &Texts) {
     map.entries.retain(|entry| is_sound(alone(entry.clone())));
 }
 
-/// Reads the whole configuration. If that fails, each criterion is read by itself first: of
-/// thousands, only the wrong ones are read repeatedly.
+/// Reads the whole configuration. If that fails, parses each criterion alone first: of thousands,
+/// only the wrong ones are then parsed repeatedly.
 fn read_config(
     root: &mut Node,
     extent: Extent,
@@ -257,7 +257,7 @@ fn read_config(
     read_sections(root, extent, texts, problems)
 }
 
-/// `forward:` with all its keys commented out is an empty section, not the value `null`.
+/// Turns a section whose keys are all commented out from `null` into an empty map.
 fn empty_section(root: &mut Node, key: &str) {
     if let NodeValue::Map(map) = &mut root.value
         && let Some(entry) = map
@@ -293,7 +293,7 @@ impl Origins {
         origins
     }
 
-    /// These, with the criteria's of others.
+    /// Returns these origins, with the criteria of `others`.
     pub(super) fn with_criteria_of(&self, others: &Self) -> Self {
         Self {
             values: self.values.clone(),
@@ -336,7 +336,7 @@ struct CriteriaFiles<'a> {
 }
 
 impl CriteriaFiles<'_> {
-    /// Appends the criteria of all files to those of the main file.
+    /// Appends the criteria of all criteria files to the criteria of the main file.
     fn append(&mut self, root: &mut Node, interpolation: &mut Interpolation<'_>) {
         let Some(Node {
             value: NodeValue::List(globs),
@@ -454,7 +454,7 @@ impl CriteriaFiles<'_> {
     }
 }
 
-/// Appends items to a list, which is created if there is none. A value that is not a list is
+/// Appends items to a list, which is created if it is missing. A value that is not a list is
 /// reported elsewhere.
 fn append_to(root: &mut Node, key: &str, items: Vec<Node>) {
     let place = root.place;
@@ -485,7 +485,8 @@ fn append_to(root: &mut Node, key: &str, items: Vec<Node>) {
     }
 }
 
-/// Removes top-level keys that begin with `x-`: they hold values for anchors, as in Compose files.
+/// Removes top-level keys with the prefix `x-`, which contain values for anchors, as in Compose
+/// files.
 fn drop_extensions(root: &mut Node) {
     if let NodeValue::Map(map) = &mut root.value {
         map.entries.retain(|entry| !entry.key.starts_with("x-"));

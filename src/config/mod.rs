@@ -1,5 +1,5 @@
-//! The configuration: its sections, defaults and checks. Reads no file, environment or clock
-//! itself: `cli` passes in texts and variables.
+//! The configuration: its sections, defaults and checks. Texts and variables are arguments; `cli`
+//! reads files and the environment.
 
 mod load;
 
@@ -70,7 +70,7 @@ pub use writers::{DatadogWriter, LangfuseWriter, TokenWriter, Writer, WriterPeer
 
 pub use located::{Files, Problem, Problems, Severity, Spot, to_yaml as yaml};
 
-/// The whole configuration (docs/design.md#configuration). Every value has passed its own checks.
+/// The whole configuration (docs/design.md#configuration). Every value has passed its checks.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -86,10 +86,10 @@ pub struct Config {
     #[serde(with = "tools")]
     #[schemars(with = "tools::Section")]
     pub tools: extract::Tools,
-    /// The criteria that every trace is judged by.
+    /// The criteria that judge every trace.
     pub criteria: Vec<Criterion>,
-    /// Globs of further files beside this one; each holds `criteria:` only. Names are unique over
-    /// all.
+    /// Globs of criteria files, relative to this file; each contains only `criteria:`. Names are
+    /// unique over all files.
     pub criteria_files: Vec<String>,
     /// Expectations of single runs.
     pub expectations: RunExpectations,
@@ -101,17 +101,17 @@ pub struct Config {
     pub admin: Admin,
     /// Reloading of configuration files.
     pub reload: Reload,
-    /// The memory to share out.
+    /// The memory to divide.
     pub memory: Memory,
     /// The journal of acknowledged requests on disk.
     pub journal: Journal,
-    /// Writing spans to Apache Kafka, and judging those of a topic.
+    /// Writing spans to Apache Kafka, and judging spans of a topic.
     pub kafka: Kafka,
     /// Deadlines and rules of a stop.
     pub shutdown: Shutdown,
-    /// Our own log.
+    /// The log of spanscore itself.
     pub log: Log,
-    /// Source of each value.
+    /// The source of each value.
     #[serde(skip)]
     pub origins: Origins,
 }

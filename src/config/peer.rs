@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::forward::{ClientTls, Compression, Protocol};
 use super::units::{Duration, Secret};
 
-/// An OTLP peer as a section of `scores` describes it. A key that is left out is inherited.
+/// An OTLP peer as a section of `scores` describes it. Missing keys are inherited.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OtlpPeer {
-    /// The endpoint; left out, the endpoint of `scores`, else of `forward`.
+    /// The endpoint. Default: the endpoint of `scores`, else of `forward`.
     pub endpoint: Option<String>,
     /// Protocol.
     pub protocol: Option<Protocol>,

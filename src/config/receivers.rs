@@ -1,4 +1,4 @@
-//! The `receivers` and `admin` sections: which ports we listen on.
+//! The `receivers` and `admin` sections: the ports to listen on.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::units::{Amount, ByteSize, listen_address};
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Receivers {
-    /// OTLP, the one receiver there is.
+    /// OTLP, the only receiver.
     pub otlp: OtlpReceiver,
 }
 
@@ -24,13 +24,14 @@ pub struct OtlpReceiver {
     pub grpc: GrpcListener,
     /// OTLP/HTTP.
     pub http: HttpListener,
-    /// Largest request, after decompression.
+    /// Maximum size of a request, after decompression.
     pub max_request_size: ByteSize,
-    /// Most bytes of requests being received at once.
+    /// Maximum bytes of requests that are being received.
     pub max_in_flight: Amount,
     /// TLS on both ports.
     pub tls: Option<ServerTls>,
-    /// Items that claim to be scores of spanscore's: another sidecar's, or a forgery.
+    /// Treatment of items that claim to be scores of spanscore: scores of another sidecar, or
+    /// forged ones.
     pub scores: ReceivedScores,
 }
 
@@ -38,15 +39,15 @@ pub struct OtlpReceiver {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReceivedScores {
-    /// Forwards them like everything else.
+    /// Forward the scores like other items.
     #[default]
     Forward,
-    /// Removes them from what is forwarded.
+    /// Remove the scores from forwarded requests.
     Drop,
 }
 
 impl ReceivedScores {
-    /// The word in the configuration and in metrics.
+    /// Returns the word in the configuration and in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Forward => "forward",
@@ -59,7 +60,7 @@ impl ReceivedScores {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GrpcListener {
-    /// Listen at all?
+    /// Listen on this port.
     pub enabled: bool,
     /// Address and port.
     #[serde(deserialize_with = "listen_address")]
@@ -70,16 +71,16 @@ pub struct GrpcListener {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpListener {
-    /// Listen at all?
+    /// Listen on this port.
     pub enabled: bool,
     /// Address and port.
     #[serde(deserialize_with = "listen_address")]
     pub listen: SocketAddr,
-    /// Origins that browsers may send from; `*` for any.
+    /// Origins from which browsers may send; `*` for any.
     pub cors_allowed_origins: Vec<String>,
 }
 
-/// TLS where we listen.
+/// TLS settings of a listener.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServerTls {
@@ -87,7 +88,7 @@ pub struct ServerTls {
     pub cert_file: PathBuf,
     /// Private key, PEM.
     pub key_file: PathBuf,
-    /// Authorities of client certificates, PEM; with it, clients must show one (mTLS).
+    /// Authorities of client certificates, PEM; with it, clients must present a certificate (mTLS).
     #[serde(default)]
     pub client_ca_file: Option<PathBuf>,
 }
@@ -99,14 +100,14 @@ pub struct Admin {
     /// Address and port.
     #[serde(deserialize_with = "listen_address")]
     pub listen: SocketAddr,
-    /// File with the bearer token that callers of the API must show; read again whenever it is
-    /// needed. Probes and metrics stay open.
+    /// File with the bearer token that callers of the API must send; read whenever it is needed.
+    /// Probes and metrics need no token.
     pub token_file: Option<PathBuf>,
-    /// TLS on this port. With `client_ca_file`, callers of the API must show a certificate; probes
-    /// and scrapers need none.
+    /// TLS on this port. With `client_ca_file`, callers of the API must present a certificate;
+    /// probes and scrapers need none.
     pub tls: Option<ServerTls>,
-    /// Keeps criteria registered by the API over restarts; without it they are gone with the
-    /// process.
+    /// File that stores criteria registered by the API over restarts; without it, the end of the
+    /// process deletes them.
     pub state_file: Option<PathBuf>,
     /// The page at `/`, and the judged runs that it remembers.
     pub page: AdminPage,
@@ -118,9 +119,9 @@ pub struct Admin {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdminPage {
-    /// Serve the page and remember judged runs; `false` keeps nothing.
+    /// Serve the page and remember judged runs; `false` remembers nothing.
     pub enabled: bool,
-    /// Most bytes of remembered runs; `auto` is 5 % of `memory.limit` and at most 8 MiB.
+    /// Maximum bytes of remembered runs; `auto` is 5 % of `memory.limit`, at most 8 MiB.
     pub max_size: Amount,
 }
 
@@ -130,13 +131,13 @@ pub struct AdminPage {
 pub struct PageLink {
     /// The backend's name, as the page shows it.
     pub name: String,
-    /// An address of `http` or `https`; `{trace_id}`, `{span_id}`, `{service}`, `{agent}`,
-    /// `{session}`, `{start_ms}` and `{end_ms}` are replaced, percent-encoded.
+    /// An `http` or `https` URL; `{trace_id}`, `{span_id}`, `{service}`, `{agent}`, `{session}`,
+    /// `{start_ms}` and `{end_ms}` are replaced, percent-encoded.
     pub url: String,
 }
 
 impl PageLink {
-    /// The words that stand for parts of a run.
+    /// The placeholders for properties of a run.
     pub(super) const PLACEHOLDERS: [&str; 7] = [
         "trace_id", "span_id", "service", "agent", "session", "start_ms", "end_ms",
     ];

@@ -1,7 +1,7 @@
-//! Keys and words of other Kafka clients that people look for and that we do not have, each with
+//! Keys and words of other Kafka clients that users may try and that spanscore rejects, each with
 //! the remedy.
 
-/// Their dotted paths.
+/// Dotted paths, each with its remedy.
 const KEYS: &[(&str, &str)] = &[
     (
         "kafka.write.logs_topic",
@@ -26,13 +26,13 @@ const KEYS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The remedy for a key that is refused.
+/// Returns the remedy for a rejected key.
 pub(super) fn remedy_of(path: &str) -> Option<&'static str> {
     let (_, remedy) = KEYS.iter().find(|(refused, _)| *refused == path)?;
     Some(remedy)
 }
 
-/// The remedy for a mechanism of SASL that is refused.
+/// Returns the remedy for a rejected SASL mechanism.
 pub(super) fn remedy_of_mechanism(word: &str) -> Option<&'static str> {
     let is_known = ["OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM"].contains(&word);
     is_known.then_some(

@@ -1,5 +1,5 @@
-//! Merges a configuration that was read again into the running one, and names the changes that need
-//! a restart. Other keys need a restart (docs/design.md#configuration).
+//! Merges a new configuration into the running one, and names the changes that need a restart
+//! (docs/design.md#configuration).
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::Config;
 use super::units::Secret;
 
-/// The keys that a reload applies, beside secrets. Everything else is bound, connected or sized at
-/// the start.
+/// The keys that a reload applies, in addition to secrets. All other values are bound, connected or
+/// sized at the start.
 const RELOADED: [&str; 5] = [
     "criteria",
     "criteria_files",
@@ -19,9 +19,9 @@ const RELOADED: [&str; 5] = [
 ];
 
 impl Config {
-    /// This configuration with the keys that a reload may change, and the changed keys that need a
-    /// restart. Secrets are taken over unless another key of their sections needs a restart: a key
-    /// for a new endpoint must not be sent to the old one.
+    /// Returns this configuration with the reloadable keys of `new`, and the changed keys that need
+    /// a restart. New secrets apply only if no other key of `forward` or `scores` needs a restart;
+    /// otherwise the credentials of a new endpoint would be sent to the old one.
     pub fn reloaded(&self, new: Self) -> (Self, Vec<String>) {
         let mut needs_restart = Vec::new();
         compare("", &plain(self), &plain(&new), &mut needs_restart);
@@ -54,14 +54,13 @@ impl Config {
             ..self.clone()
         };
         if renews_secrets {
-            // Only secrets differ.
+            // Only the secrets differ.
             (next.forward, next.scores) = (forward, scores);
         }
         (next, needs_restart)
     }
 
-    /// The keys that a reload applies and that differ from an earlier configuration's, except the
-    /// criteria and secrets.
+    /// Returns the reloadable keys that differ from `earlier`, except criteria and secrets.
     pub fn changed_settings(&self, earlier: &Self) -> Vec<String> {
         let (mut now, mut before) = (self.to_value(), earlier.to_value());
         let settings = RELOADED.iter().filter(|key| !key.starts_with("criteria"));
@@ -69,7 +68,7 @@ impl Config {
         changed.map(|key| (*key).to_owned()).collect()
     }
 
-    /// The keys whose secrets differ from an earlier configuration's.
+    /// Returns the keys whose secrets differ from `earlier`.
     pub fn changed_secrets(&self, earlier: &Self) -> Vec<String> {
         let pairs = self.secrets().into_iter().zip(earlier.secrets());
         pairs
@@ -78,7 +77,7 @@ impl Config {
             .collect()
     }
 
-    /// Values that are printed as `****`, so that two of them look equal.
+    /// Returns the secrets: all are printed as `****`, so that different ones look equal.
     fn secrets(&self) -> Vec<(String, Vec<Secret>)> {
         let headers = self.otlp_peers().into_iter().map(|peer| {
             let headers = peer.headers.into_iter().flat_map(BTreeMap::values);
@@ -101,7 +100,7 @@ impl Config {
     }
 }
 
-/// Returns true for a key of the sections that have secrets.
+/// Returns true for a key of a section with secrets.
 fn is_of_destinations(key: &str) -> bool {
     ["forward", "scores"].contains(&key.split('.').next().unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! The `memory`, `reload`, `shutdown` and `log` sections: how the process behaves.
+//! The `memory`, `reload`, `shutdown` and `log` sections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,8 +13,8 @@ use super::units::{Amount, Duration};
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Memory {
-    /// All the memory we may use; `auto` is seven eighths of the cgroup's limit, but at
-    /// least 16 MiB below it; without a cgroup 512 MiB.
+    /// Maximum memory of the process. `auto` is seven eighths of the cgroup's limit, but at least
+    /// 16 MiB below it; without a cgroup, 512 MiB.
     pub limit: Amount,
 }
 
@@ -22,20 +22,21 @@ pub struct Memory {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Reload {
-    /// Time between two looks at the configuration files; 0 waits for SIGHUP or `POST /-/reload`.
+    /// Interval at which the configuration files are checked; with 0, only SIGHUP or `POST
+    /// /-/reload` reloads.
     pub interval: Duration,
-    /// Reaction of a start to a configuration that has mistakes.
+    /// Behaviour of a start if the configuration has mistakes.
     pub at_start: AtStart,
 }
 
-/// Reaction of a start to a configuration that has mistakes.
+/// Behaviours of a start if the configuration has mistakes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AtStart {
-    /// Refuses the start, with every mistake.
+    /// Refuse to start, and report every mistake.
     #[default]
     Refuse,
-    /// Forwards, judges by the criteria that can be used, and reports the rest.
+    /// Forward, judge by the valid criteria, and report the mistakes.
     Forward,
 }
 
@@ -43,11 +44,11 @@ pub enum AtStart {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Shutdown {
-    /// Longest time to take after SIGTERM.
+    /// Maximum time between SIGTERM and the exit.
     pub deadline: Duration,
-    /// Quiet time after which the listeners close.
+    /// Time without a request after which the listeners close.
     pub quiet: Duration,
-    /// Treatment of open traces.
+    /// Treatment of open traces at a stop.
     pub open_traces: AtStop,
     /// Exit with code 5 instead of 0 if not everything was delivered.
     pub exit_undelivered: bool,
@@ -57,18 +58,18 @@ pub struct Shutdown {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AtStop {
-    /// Judges them as they are.
+    /// Judge open traces as they are.
     #[default]
     Judge,
-    /// Keeps them in the journal; the next start on the folder resumes them.
+    /// Keep open traces in the journal; the next start with the same folder resumes them.
     Keep,
 }
 
-/// Levels of our own log.
+/// Levels of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// Failures only.
+    /// Failures.
     Error,
     /// Conditions that need attention.
     Warn,
@@ -77,11 +78,11 @@ pub enum LogLevel {
     Info,
     /// Events of single traces.
     Debug,
-    /// Everything.
+    /// All events.
     Trace,
 }
 
-/// Forms of our own log.
+/// Formats of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -98,9 +99,9 @@ pub enum LogFormat {
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
-    /// Level.
+    /// The level.
     pub level: LogLevel,
-    /// Form.
+    /// The format.
     pub format: LogFormat,
 }
 
@@ -124,28 +125,28 @@ impl Default for Shutdown {
     }
 }
 
-/// A number of bytes that its users read whenever they need it, since it follows the memory limit.
-/// Clones, and shares of it, follow together.
+/// A byte limit that changes with the memory limit: call [`Self::get`] at each use instead of
+/// storing the number. Clones and shares change with it.
 #[derive(Debug, Clone)]
 pub struct Bound {
     bytes: Arc<AtomicUsize>,
-    /// The part: how many, and of how many equal shares.
+    /// The number of shares that this value has, and the number of equal shares.
     part: (usize, usize),
 }
 
 impl Bound {
-    /// The bytes now.
+    /// Returns the current number of bytes.
     pub fn get(&self) -> usize {
         let (n_own, n_shares) = self.part;
         self.bytes.load(Ordering::Relaxed) / n_shares * n_own
     }
 
-    /// One of `n` equal shares of it.
+    /// Returns one of `n` equal shares.
     pub fn share(&self, n: usize) -> Self {
         self.part(1, n.max(1))
     }
 
-    /// This many of `n_shares` equal shares of it.
+    /// Returns `n_own` of `n_shares` equal shares.
     pub fn part(&self, n_own: usize, n_shares: usize) -> Self {
         Self {
             bytes: Arc::clone(&self.bytes),
@@ -155,7 +156,7 @@ impl Bound {
 }
 
 impl From<usize> for Bound {
-    /// A number that never changes.
+    /// Creates a limit that never changes.
     fn from(bytes: usize) -> Self {
         Self {
             bytes: Arc::new(AtomicUsize::new(bytes)),
@@ -164,46 +165,46 @@ impl From<usize> for Bound {
     }
 }
 
-/// `memory.limit` shared out, in bytes; absolute settings override their share. As
-/// `Budgets<Bound>`, what the parts of a running sidecar hold.
+/// `memory.limit` divided, in bytes; absolute settings override their share. `Budgets<Bound>` are
+/// the limits of a running sidecar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budgets<T = usize> {
-    /// The total that is shared out.
+    /// The total to divide.
     pub limit: T,
-    /// 30 %: the forward queue; 10 % where a journal keeps what does not fit. None where nothing is
-    /// received.
+    /// 30 %: the forward queue; 10 % with a journal, which stores what does not fit. 0 if nothing
+    /// is received.
     pub forward_queue: T,
-    /// Half of the forward queue's share, or all of it without a downstream: requests to be written
-    /// to Kafka, and their records. 0 if none are written.
+    /// Half of the forward queue's share, or all of it without a downstream: requests to write to
+    /// Kafka, and their records. 0 without `kafka.write`.
     pub kafka: T,
-    /// 10 %: requests being received. None in a judge of a topic that writes none.
+    /// 10 %: requests being received. 0 in a process that only reads a topic.
     pub in_flight: T,
     /// 20 %: open traces; 45 % in a judge that only reads.
     pub open: T,
     /// 10 %: recently closed traces; 15 % in a judge that only reads.
     pub recent: T,
-    /// 10 %: scores to be sent; 20 % in a judge that only reads.
+    /// 10 %: queued scores; 20 % in a judge that only reads.
     pub scores: T,
-    /// 10 %: spans waiting to be scored, or records that were read ahead.
+    /// 10 %: spans in the scoring queue, or records that were read ahead.
     pub scoring_queue: T,
     /// 7.5 % and 1.5 MiB: connections of senders.
     pub connections: T,
     /// 2.5 % and 0.5 MiB: connections of the admin port.
     pub admin_connections: T,
-    /// 5 %, at most 8 MiB, out of the share of recently closed traces: judged runs that the page
-    /// remembers. 0 without the page.
+    /// 5 %, at most 8 MiB, from the share of recently closed traces: judged runs for the page. 0
+    /// without the page.
     pub page: T,
 }
 
 impl Budgets {
-    /// These numbers as bounds, to be changed while they are used.
+    /// Returns these numbers as limits that can change while they are used.
     pub fn bounds(&self) -> Budgets<Bound> {
         self.map(|bytes| Bound::from(*bytes))
     }
 }
 
 impl Budgets<Bound> {
-    /// Sets new numbers, for all users at once.
+    /// Sets new numbers for all users at once.
     pub fn set(&self, budgets: &Budgets) {
         let mut now = Vec::new();
         budgets.map(|bytes| now.push(*bytes));
@@ -216,7 +217,7 @@ impl Budgets<Bound> {
 }
 
 impl<T> Budgets<T> {
-    /// Maps each number, in the order in which they stand here.
+    /// Maps each number, in the order of the fields.
     fn map<U>(&self, mut of: impl FnMut(&T) -> U) -> Budgets<U> {
         Budgets {
             limit: of(&self.limit),
@@ -234,33 +235,34 @@ impl<T> Budgets<T> {
     }
 }
 
-/// The limit where neither the configuration nor a cgroup sets one.
+/// The limit in bytes if neither the configuration nor a cgroup sets one.
 const DEFAULT_LIMIT: usize = 512 << 20;
 
-/// The memory of the process itself, before any telemetry, and for a few connections.
+/// Bytes that are not divided: 22 MiB for the idle process and [`LEAST_CONNECTIONS`] for a few
+/// connections.
 pub(super) const OWN_USE: usize = 24 << 20;
 
-/// Of [`OWN_USE`]: for connections, so that a small limit has room for some.
+/// The part of [`OWN_USE`] for connections, in bytes, so that some fit under a small limit.
 pub(super) const LEAST_CONNECTIONS: usize = 2 << 20;
 
-/// An eighth of a cgroup's limit is left unused: a process that reaches the limit is killed, and
-/// sockets, page tables and memory that the allocator has not given back count too. Without this
-/// reserve, an overload before a fast backend took 121 of 128 MiB for our own memory.
+/// Divisor of a cgroup's limit: an eighth stays unused, because a process that reaches the limit is
+/// killed, and sockets, page tables and memory that the allocator has not returned count too.
+/// Without this reserve, an overload before a fast backend needed 121 of 128 MiB.
 const KERNELS_SHARE: usize = 8;
 
-/// The least of a cgroup's limit that is left unused: what the allocator has not given back does
-/// not shrink with the limit (`benches/sidecar/saturation.rs`).
+/// Minimum unused bytes of a cgroup's limit: memory that the allocator has not returned does not
+/// shrink with the limit (`benches/sidecar/saturation.rs`).
 const LEAST_UNUSED: usize = 16 << 20;
 
-/// Most bytes of judged runs that the page remembers, unless `admin.page.max_size` says otherwise.
+/// Default maximum of `admin.page.max_size` in bytes.
 const MAX_PAGE: usize = 8 << 20;
 
-/// The least that is shared out, however small the limit is.
+/// Minimum bytes to divide, however small the limit is.
 const LEAST_SHARED: usize = 8 << 20;
 
 impl Config {
-    /// Shares the memory out. `cgroup_limit` is the limit that the shell read from the cgroup (v1
-    /// or v2), `None` without one.
+    /// Divides the memory. `cgroup_limit` is the limit of the cgroup (v1 or v2), `None` without
+    /// one.
     pub fn budgets(&self, cgroup_limit: Option<usize>) -> Budgets {
         let unused = |limit: usize| (limit / KERNELS_SHARE).max(LEAST_UNUSED);
         let of_cgroup = cgroup_limit.map(|limit| limit.saturating_sub(unused(limit)));
@@ -273,9 +275,9 @@ impl Config {
         let percent = |share: usize| limit / 100 * share;
         let page = if self.admin.page.enabled { percent(5).min(MAX_PAGE) } else { 0 };
         let connections = percent(10) + LEAST_CONNECTIONS;
-        // The rest is left to the page cache, which the cgroup counts.
+        // The page cache uses the rest, which counts for the cgroup.
         let forward_share = if self.journal.directory.is_some() { 10 } else { 30 };
-        // A judge of a topic receives nothing, and has the most of its memory for traces.
+        // A judge that only reads receives nothing, so traces get most of its memory.
         let (in_flight, open, recent, scores) =
             if self.kafka.only_reads() { (0, 45, 15, 20) } else { (10, 20, 10, 10) };
         let (forward, kafka) = match (self.kafka.write.enabled, &self.forward.endpoint) {

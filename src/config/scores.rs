@@ -1,4 +1,4 @@
-//! The `scores` section: where scores go and how they look.
+//! The `scores` section: destinations and form of scores.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use super::peer::OtlpPeer;
 use super::units::Duration;
 use super::writers::Writer;
 
-/// `scores`. A key that a shape leaves out is inherited from here, and then from `forward`.
+/// `scores`. A shape inherits missing keys from here, and then from `forward`.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scores {
@@ -22,7 +22,7 @@ pub struct Scores {
     pub batch: Batching,
     /// Attributes of the evaluated span to copy.
     pub copy_attributes: Vec<String>,
-    /// Add `gen_ai.evaluation.evaluator.*` to events? Proposed names, which may change.
+    /// Add `gen_ai.evaluation.evaluator.*` to events. The names are proposed and may change.
     pub evaluator_attributes: bool,
     /// Score spans.
     pub span: SpanScores,
@@ -30,7 +30,7 @@ pub struct Scores {
     pub event: EventScores,
     /// Metrics.
     pub metrics: MetricScores,
-    /// Backends whose own score APIs the scores are written to as well, each kind at most once.
+    /// Backends whose own score APIs also receive the scores, each kind at most once.
     pub writers: Vec<Writer>,
 }
 
@@ -38,22 +38,22 @@ pub struct Scores {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Batching {
-    /// Most evaluations in one request.
+    /// Maximum number of evaluations in one request.
     pub max_evaluations: usize,
-    /// Longest wait for more.
+    /// Maximum wait for further evaluations.
     pub max_delay: Duration,
 }
 
-/// Change of a score span when a late span changes its evaluation.
+/// Reactions of score spans to a late span that changes an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnRevision {
-    /// A new span that links to the one it replaces.
+    /// Send a new span with a link to the replaced span.
     #[default]
     NewSpan,
-    /// A span with the id of the first one, for backends that overwrite.
+    /// Send a span with the id of the first one, for backends that overwrite.
     SameId,
-    /// No further span.
+    /// Send no further span.
     None,
 }
 
@@ -72,17 +72,17 @@ pub enum StatusOnFail {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SpanScores {
-    /// Send score spans?
+    /// Send score spans.
     pub enabled: bool,
     /// Endpoint and protocol.
     #[serde(rename = "*")]
     #[schemars(flatten)]
     pub peer: OtlpPeer,
-    /// Change of the span when its evaluation changes.
+    /// The reaction to a late span that changes an evaluation.
     pub on_revision: OnRevision,
     /// Status of a failed evaluation's span.
     pub status_on_fail: StatusOnFail,
-    /// Share of the passes that become spans, 0 to 1; every fail does.
+    /// Share of the passes that become spans, 0 to 1; every fail becomes one.
     pub sample_pass: f64,
 }
 
@@ -90,7 +90,7 @@ pub struct SpanScores {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EventScores {
-    /// Send events? Off for backends that take traces only.
+    /// Send events. Turn it off for backends that accept only traces.
     pub enabled: bool,
     /// Endpoint and protocol.
     #[serde(rename = "*")]
@@ -113,7 +113,7 @@ pub enum Temporality {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct MetricScores {
-    /// Send metrics?
+    /// Send metrics.
     pub enabled: bool,
     /// Endpoint and protocol.
     #[serde(rename = "*")]
@@ -123,9 +123,9 @@ pub struct MetricScores {
     pub interval: Duration,
     /// Temporality.
     pub temporality: Temporality,
-    /// Most services with series of their own; the rest is `_other`.
+    /// Maximum number of services with a separate series; the rest is `_other`.
     pub max_services: usize,
-    /// Most agents with series of their own; the rest is `_other`.
+    /// Maximum number of agents with a separate series; the rest is `_other`.
     pub max_agents: usize,
 }
 

@@ -1,5 +1,5 @@
-//! The values of a configuration that are secrets: header values, and the API keys of writers,
-//! which may also be read from the file that `…_key_file` names.
+//! The secrets of a configuration: header values, and the API keys of writers, which a file named
+//! by `…_key_file` may also contain.
 
 use located::{
     ITEM, Interpolation, Kind, Map, MapEntry, Node, NodeValue, Problem, Problems, Scalar, Secrets,
@@ -51,8 +51,7 @@ pub(super) fn may_be_secret(path: &[String]) -> bool {
     is_secret(path) || !belongs_to_agent && path.iter().any(names_secret)
 }
 
-/// Reads the files that writers name: `api_key_file: PATH` is another way to write
-/// `api_key: ${file:PATH}`.
+/// Reads the files of writers: `api_key_file: PATH` is a synonym of `api_key: ${file:PATH}`.
 pub(super) fn read_key_files(
     root: &mut Node,
     interpolation: &mut Interpolation<'_>,

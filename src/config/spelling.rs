@@ -1,11 +1,11 @@
-//! Guesses from the attributes of one span how a framework spells its tool calls, and writes the
-//! `tools` setting that recognises them.
+//! Guesses from the attributes of one span which attributes a framework uses for tool calls, and
+//! writes the `tools` setting that recognises them.
 
 use serde_json::json;
 
 use super::yaml;
 
-/// Values of an attribute that marks a span as a tool call.
+/// Attribute values that mark a span as a tool call.
 const MARKS: [&str; 5] = [
     "tool",
     "tool_call",
@@ -13,13 +13,13 @@ const MARKS: [&str; 5] = [
     "function_call",
     "tool-call",
 ];
-/// Marks, names and ids are shorter than this many characters; texts are not.
+/// Maximum length of marks, names and ids in characters; texts are longer.
 const LONGEST_MARK: usize = 40;
 
-/// A guess from one span at how a framework spells its tool calls.
+/// A guess at the attributes that a framework uses for tool calls.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Spelling<'a> {
-    /// An attribute and its value that mark a span as a tool call.
+    /// An attribute and value that mark a span as a tool call.
     mark: Option<(&'a str, &'a str)>,
     name: Option<&'a str>,
     args: Option<&'a str>,
@@ -28,7 +28,7 @@ pub struct Spelling<'a> {
 }
 
 impl<'a> Spelling<'a> {
-    /// The guess, if the span looks like a tool call.
+    /// Returns a guess, if the span looks like a tool call.
     pub fn guess(attributes: impl IntoIterator<Item = (&'a str, &'a str)>) -> Option<Self> {
         let mut attributes: Vec<(&str, &str)> = attributes.into_iter().collect();
         attributes.sort_by_key(|(_, value)| value.chars().nth(LONGEST_MARK).is_some());
@@ -57,12 +57,13 @@ impl<'a> Spelling<'a> {
         })
     }
 
-    /// Returns true if an attribute marks the span as a tool call, which is surer than a name.
+    /// Returns true if an attribute marks the span as a tool call, which is more certain than a
+    /// name.
     pub fn is_marked(&self) -> bool {
         self.mark.is_some()
     }
 
-    /// The setting to try, as YAML.
+    /// Returns the setting to try, as YAML.
     pub fn setting(&self) -> String {
         let Some((key, value)) = self.mark else {
             let name = self.name.unwrap_or_default();

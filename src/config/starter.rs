@@ -1,5 +1,5 @@
-//! Writes a first configuration, on request with criteria proposed from recorded runs. The recorded
-//! runs may not be good ones, and its comments say so.
+//! Writes a first configuration, on request with criteria proposed from recorded runs. Its comments
+//! warn that the recorded runs may not be good ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,9 +61,9 @@ const NOTHING_TO_PROPOSE: &str = "\
 propose: here is an example.
 ";
 
-/// A commented first configuration. With trajectories, it has a criterion for each kind of run
-/// (equal root and agent) that expects the calls that all recorded runs of this kind share, in
-/// order, and one that limits the effort of such runs.
+/// Returns a commented first configuration. With trajectories, it has a criterion for each kind of
+/// run (equal root and agent) that expects the calls that all recorded runs of the kind made, in
+/// order, and a criterion that limits the effort of such runs.
 pub fn starter(trajectories: Option<&[Trajectory]>) -> String {
     let Some(trajectories) = trajectories else {
         return format!("{HEAD}{EXAMPLE}");
@@ -74,8 +74,8 @@ pub fn starter(trajectories: Option<&[Trajectory]>) -> String {
     }
 }
 
-/// The criteria of [`starter`] without its comments, byte for byte: the criteria about the order
-/// and the criteria about the effort; `None` if there is nothing to propose.
+/// Returns the criteria of [`starter`] without comments, byte for byte: criteria about order and
+/// about effort; `None` if there is nothing to propose.
 pub fn starter_criteria(trajectories: &[Trajectory]) -> Option<String> {
     let (kinds, all) = (kinds(trajectories), keys(trajectories));
     let mut criteria = proposed(&kinds, &all);
@@ -86,14 +86,14 @@ pub fn starter_criteria(trajectories: &[Trajectory]) -> Option<String> {
     Some(to_yaml(&json!({ "criteria": criteria })))
 }
 
-/// The proposed criteria about the order alone, ready to be pasted into a configuration; `None`
-/// where there is nothing to propose.
+/// Returns the proposed criteria about order, ready to paste into a configuration; `None` if there
+/// is nothing to propose.
 pub fn proposal(trajectories: &[Trajectory]) -> Option<String> {
     let criteria = proposed(&kinds(trajectories), &keys(trajectories));
     (!criteria.is_empty()).then(|| to_yaml(&json!({ "criteria": criteria })))
 }
 
-/// Runs of one kind, and the calls that all of them made in one order.
+/// Runs of one kind, and the calls that all of them made in the same order.
 struct Kind<'a> {
     key: GroupKey,
     shared: Vec<&'a str>,
@@ -107,8 +107,8 @@ fn kinds(trajectories: &[Trajectory]) -> Vec<Kind<'_>> {
         .filter(|trajectory| !trajectory.tool_calls.is_empty())
     {
         let key = key(trajectory);
-        // Retries and loops are rarely part of the rule: repeated calls of one tool count once. A
-        // name that holds an id is never called again.
+        // Repeated calls of one tool count once, because retries and loops are rarely part of a
+        // rule. A name that contains an id is never called again.
         let mut names: Vec<&str> = trajectory
             .tool_calls
             .iter()
@@ -131,7 +131,7 @@ fn kinds(trajectories: &[Trajectory]) -> Vec<Kind<'_>> {
     kinds
 }
 
-/// The root and agent of a run, as globs.
+/// Returns the root and agent of a run, as globs.
 pub(super) fn key(run: &Trajectory) -> GroupKey {
     GroupKey {
         root: glob(&run.root),
@@ -158,8 +158,8 @@ fn proposed(kinds: &[Kind<'_>], all: &BTreeSet<GroupKey>) -> Vec<Value> {
     with_shared.map(criterion).collect()
 }
 
-/// Limits that the recorded runs keep with room to spare, so that they stop only runs that are out
-/// of hand.
+/// Returns limits that are well above the effort of the recorded runs, so that they stop only runs
+/// that are out of hand.
 fn proposed_limits(kinds: &[Kind<'_>], all: &BTreeSet<GroupKey>) -> Vec<Value> {
     const LEAST_REPEATS: u64 = 2;
     let mut taken = BTreeMap::new();
@@ -238,9 +238,9 @@ fn common<'a>(names: &[&'a str], shared: &[&'a str]) -> Vec<&'a str> {
         .collect()
 }
 
-/// The selector of the runs with this root and agent, among runs of all these. A glob that matches
-/// everything is left out, and so is an empty name, unless the criterion would then also judge runs
-/// that do have a name there.
+/// Returns the selector of the runs with this root and agent, among runs with the keys `all`. Omits
+/// a glob that matches everything, and an empty name unless the criterion would then also judge
+/// runs with a name.
 pub(super) fn select(key: &GroupKey, all: &BTreeSet<GroupKey>) -> Map<String, Value> {
     let agent = key.agent.as_deref().unwrap_or_default();
     let fits = |glob: &str, other: &str| glob.is_empty() || glob == other;
@@ -260,8 +260,8 @@ pub(super) fn select(key: &GroupKey, all: &BTreeSet<GroupKey>) -> Map<String, Va
         .collect()
 }
 
-/// A name as a glob that it matches, and that the next run matches, too: an id
-/// (`Crew_<uuid>.kickoff`) becomes `*`. `*` and `?` cannot be escaped, but a `?` matches either.
+/// Returns a glob that matches a name and the name of the next run: an id (`Crew_<uuid>.kickoff`)
+/// becomes `*`. `*` and `?` cannot be escaped, but `?` matches both.
 pub(super) fn glob(name: &str) -> String {
     let mut glob = String::new();
     for (part, is_id) in parts(name) {
@@ -278,7 +278,7 @@ fn holds_id(name: &str) -> bool {
     parts(name).into_iter().any(|(_, is_id)| is_id)
 }
 
-/// The parts of a name in order, and whether each is an id.
+/// Splits a name into parts; true marks an id.
 fn parts(name: &str) -> Vec<(&str, bool)> {
     let mut parts = Vec::new();
     let mut rest = name;
@@ -298,7 +298,7 @@ fn parts(name: &str) -> Vec<(&str, bool)> {
     parts
 }
 
-/// The length of the UUID at the start of a text.
+/// Returns the length of the UUID at the start of a text.
 fn uuid_len(text: &str) -> Option<usize> {
     const GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
     const LEN: usize = 36;
@@ -312,8 +312,8 @@ fn uuid_len(text: &str) -> Option<usize> {
     (is_uuid && groups.next().is_none() && ends).then_some(LEN)
 }
 
-/// The length of the date and time at the start of a text, such as `2026-03-20T12:36:00Z`. A date
-/// alone may be a version (`gpt-4o-2024-08-06`).
+/// Returns the length of the date and time at the start of a text, such as `2026-03-20T12:36:00Z`.
+/// A date alone may be a version (`gpt-4o-2024-08-06`).
 fn time_len(text: &str) -> Option<usize> {
     const SHAPE: &[u8] = b"0000-00-00T00:00";
     let shape = SHAPE.iter().zip(text.as_bytes().get(..SHAPE.len())?);
@@ -329,15 +329,15 @@ fn time_len(text: &str) -> Option<usize> {
     })
 }
 
-/// The length of the counter at the end of a word (`order6332`).
+/// Returns the length of the counter at the end of a word (`order6332`).
 fn counter_len(word: &str) -> usize {
     let name = word.trim_end_matches(|c: char| c.is_ascii_digit());
     let counter = &word[name.len()..];
     if is_counter(counter) { counter.len() } else { 0 }
 }
 
-/// Returns true if a number of digits alone looks like a counter. Fewer digits may be a version or
-/// a code (`v2`, `error 404`), and four a year.
+/// Returns true if a number looks like a counter by its digits alone. Fewer digits may be a version
+/// or a code (`v2`, `error 404`), and four a year.
 fn is_counter(number: &str) -> bool {
     match number.len() {
         4 => !number.starts_with("19") && !number.starts_with("20"),
@@ -345,9 +345,8 @@ fn is_counter(number: &str) -> bool {
     }
 }
 
-/// Returns true if the word is an id rather than a word of a name. A counter, a long hexadecimal
-/// number, a long mix of digits and letters, such as a ULID, or letters of changing case with a
-/// digit.
+/// Returns true if the word is an id: a counter, a long hexadecimal number, a long mix of digits
+/// and letters, such as a ULID, or letters of changing case with a digit.
 fn is_id(word: &str) -> bool {
     let n_digits = word.bytes().filter(u8::is_ascii_digit).count();
     let is = |is: fn(&u8) -> bool| word.bytes().all(|byte| is(&byte));
@@ -362,7 +361,7 @@ fn is_id(word: &str) -> bool {
     }
 }
 
-/// The number of words in a name in camel case. Those of a random name are short.
+/// Returns the number of words in a name in camel case. The words of a random name are short.
 fn n_words(name: &str) -> usize {
     let bytes = name.as_bytes();
     let begins = |at: &usize| {
@@ -376,12 +375,12 @@ fn n_words(name: &str) -> usize {
     1 + (1..bytes.len()).filter(begins).count()
 }
 
-/// The name of a criterion about the runs of `slug`.
+/// Returns the name of a criterion for the runs of `slug`.
 pub(super) fn named(slug: &str, about: &str) -> String {
     if slug.is_empty() { about.to_owned() } else { format!("{slug}-{about}") }
 }
 
-/// A name in lower case, its words joined by hyphens.
+/// Converts a name to lower case, with hyphens between its words.
 pub(super) fn slug(name: &str) -> String {
     let words: Vec<String> = name
         .split(|c: char| !c.is_alphanumeric())

@@ -1,5 +1,5 @@
-//! The `tools` section as people write it (`16KiB`), converted from and to the settings of
-//! `extract`, which count bytes.
+//! The `tools` section as users write it (`16KiB`), converted from and to the settings of `extract`
+//! in bytes.
 
 use judge::extract;
 use schemars::JsonSchema;
@@ -12,19 +12,19 @@ use super::units::ByteSize;
 #[schemars(rename = "Tools")]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Section {
-    /// Attributes that name a tool, after the built-in conventions.
+    /// Attributes that name a tool, used after the built-in conventions.
     name_attributes: Vec<String>,
-    /// Names that are no calls. This list is the list.
+    /// Names that are not calls. A configured list replaces the default list.
     ignore: Vec<String>,
     /// Calls that are transfers between agents: `auto`, `off`, or a list of globs.
     handoffs: extract::Handoffs,
-    /// Longest arguments or result kept of one call; more is cut and marked. Never more than 32 MiB
+    /// Maximum stored bytes of a call's arguments or result; more is cut and marked. At most 32 MiB
     /// of one span.
     max_value_size: ByteSize,
-    /// Longest reply kept of a model that asks for tool calls, and as much of the messages that it
-    /// was asked with. Never more than 32 MiB each.
+    /// Maximum stored bytes of a model's reply that requests tool calls, and of the messages to the
+    /// model. At most 32 MiB each.
     max_messages_size: ByteSize,
-    /// Spellings of your own, asked before the built-in ones.
+    /// Own conventions, used before the built-in ones.
     conventions: Vec<extract::CustomConvention>,
 }
 

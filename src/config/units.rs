@@ -1,5 +1,5 @@
-//! Durations (`500ms`, `2s`, `15m`, `1h`), sizes (`64MiB`), `auto`, addresses and secrets: how they
-//! are written and checked.
+//! Durations (`500ms`, `2s`, `15m`, `1h`), sizes (`64MiB`), `auto`, addresses and secrets: their
+//! syntax and checks.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,11 +9,11 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use text::{duration_from, duration_text};
 
-/// A duration as people write it: `500ms`, `2s`, `15m`, `1h`; `0` alone is zero.
+/// A duration in the syntax of the configuration: `500ms`, `2s`, `15m`, `1h`; `0` alone is zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Duration(pub std::time::Duration);
 
-/// A size in bytes as people write it: `512`, `16KiB`, `64MiB`, `1GiB`.
+/// A size in bytes in the syntax of the configuration: `512`, `16KiB`, `64MiB`, `1GiB`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct ByteSize(pub usize);
 
@@ -30,24 +30,25 @@ pub enum Amount {
 /// A number of threads, or `auto`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Threads {
-    /// One for each CPU that the process may use and for each 32 MiB of open traces, at most 8.
+    /// The smaller of two numbers, from 1 to 8: the usable CPUs, and the memory of open traces
+    /// divided by 32 MiB.
     #[default]
     Auto,
-    /// This number.
+    /// A fixed number.
     Count(usize),
 }
 
-/// A header value or key: never printed, neither in logs nor in debug output.
+/// A header value or key, never printed in logs or debug output.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Secret(String);
 
 impl Duration {
-    /// A number of seconds.
+    /// Creates a duration of `secs` seconds.
     pub const fn from_secs(secs: u64) -> Self {
         Self(std::time::Duration::from_secs(secs))
     }
 
-    /// Reads `500ms`, `2s`, `15m`, `1h` or `0`.
+    /// Parses `500ms`, `2s`, `15m`, `1h` or `0`.
     pub fn parse(text: &str) -> Result<Self, String> {
         duration_from(text)
             .map(Self)
@@ -69,12 +70,12 @@ impl fmt::Display for Duration {
 }
 
 impl ByteSize {
-    /// A number of mebibytes.
+    /// Creates a size of `n` mebibytes.
     pub const fn mib(n: usize) -> Self {
         Self(n << 20)
     }
 
-    /// Reads `512`, `16KiB`, `64MiB`, `1GiB`.
+    /// Parses `512`, `16KiB`, `64MiB`, `1GiB`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let split = text
@@ -115,7 +116,7 @@ impl fmt::Display for ByteSize {
 }
 
 impl Amount {
-    /// The bytes; `share` is the share of `memory.limit`.
+    /// Returns the bytes; `share` is the value of `auto`.
     pub fn or(self, share: usize) -> usize {
         match self {
             Self::Auto => share,
@@ -134,18 +135,18 @@ impl fmt::Display for Amount {
 }
 
 impl Threads {
-    /// Most threads.
+    /// Maximum number of threads.
     pub(super) const MAX: usize = 64;
 
-    /// Most threads of `auto`: beyond that, the threads that receive need the CPUs.
+    /// Maximum number of threads of `auto`: the receiving threads need the remaining CPUs.
     const MAX_AUTO: usize = 8;
 
-    /// Least memory of open traces for each thread of `auto`, in bytes: a trace of the default
-    /// `assemble.size_limit` may take half of it.
+    /// Minimum memory of open traces for each thread of `auto`, in bytes: a trace of the default
+    /// `assemble.size_limit` may use half of it.
     const SIZE_OF_AUTO: usize = 32 << 20;
 
-    /// The number of threads, where the process may use this many CPUs and this many bytes for open
-    /// traces, of which one may take `size_limit`.
+    /// Returns the number of threads for a process with `n_cpus` CPUs and `max_open_size` bytes for
+    /// open traces, of which one may use `size_limit`.
     pub fn or(self, n_cpus: usize, max_open_size: usize, size_limit: usize) -> usize {
         match self {
             Self::Auto => {
@@ -183,7 +184,7 @@ impl Secret {
         Self(value.into())
     }
 
-    /// The value, for the one place that sends it.
+    /// Returns the value, for the one place that sends it.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -253,8 +254,8 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
-/// An address and port to listen on. `localhost` is the loopback address; other names are not
-/// looked up, since their address would decide who can reach us.
+/// Parses an address and port to listen on. `localhost` is the loopback address; other names are
+/// not resolved, because the answer would decide who can reach us.
 pub(super) fn listen_address<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<SocketAddr, D::Error> {
@@ -366,8 +367,8 @@ text_schema! {
     Amount: "^(auto|[0-9]+ ?(B|KiB|MiB|GiB)?|\\$\\{.+\\})$",
         "`auto` (a share of `memory.limit`) or a size such as `16MiB`";
     Threads: "^(auto|[0-9]+|\\$\\{.+\\})$",
-        "`auto` (one for each CPU and each 32 MiB of open traces, at most 8) or a number of \
-         threads such as `4`";
+        "`auto` (the smaller of the CPUs and `assemble.open.max_size` / 32 MiB, at most 8) or a \
+         number of threads such as `4`";
 }
 
 impl JsonSchema for Secret {

@@ -1,4 +1,5 @@
-//! Puts environment variables and flags at their places in the tree. The environment is passed in.
+//! Inserts environment variables and flags into the tree of a configuration. The environment is an
+//! argument.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +41,8 @@ const OTEL: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Puts OpenTelemetry's variables where the file says nothing; a `null` in the file says something.
+/// Inserts OpenTelemetry's variables for keys that the file does not have; `null` in the file is a
+/// value.
 pub(super) fn put_otel(
     root: &mut Node,
     environment: &BTreeMap<String, String>,
@@ -48,7 +50,7 @@ pub(super) fn put_otel(
     problems: &mut Problems,
 ) {
     for (variable, path) in OTEL {
-        // The specification treats an empty value as none.
+        // The specification treats an empty value as a missing one.
         let Some(text) = environment
             .get(*variable)
             .map(|value| value.trim())
@@ -99,7 +101,8 @@ pub(super) fn put_otel(
     }
 }
 
-/// OpenTelemetry also has an endpoint for each signal, a whole URL; we have one downstream.
+/// Warns of OpenTelemetry's endpoint variables for single signals, which are not read: there is one
+/// downstream.
 pub(super) fn mention_unread(
     config: &Config,
     environment: &BTreeMap<String, String>,
@@ -126,7 +129,7 @@ pub(super) fn mention_unread(
     }
 }
 
-/// Puts `SPANSCORE_FORWARD__ENDPOINT` and its like over the values of the file.
+/// Inserts variables such as `SPANSCORE_FORWARD__ENDPOINT`, which override the file.
 pub(super) fn put_own(
     root: &mut Node,
     environment: &BTreeMap<String, String>,
@@ -168,7 +171,7 @@ pub(super) fn put_own(
     }
 }
 
-/// Puts `--set forward.endpoint=…` over everything.
+/// Inserts flags such as `--set forward.endpoint=…`, which override all other sources.
 pub(super) fn put_flags(
     root: &mut Node,
     flags: &[(String, String)],
@@ -203,14 +206,14 @@ pub(super) fn put_flags(
     }
 }
 
-/// `SPANSCORE_FORWARD__ENDPOINT` for `forward.endpoint`.
+/// Returns the variable of a key: `SPANSCORE_FORWARD__ENDPOINT` for `forward.endpoint`.
 #[cfg(test)]
 pub(super) fn variable_of(path: &[String]) -> String {
     format!("{PREFIX}{}", path.join("__").to_uppercase())
 }
 
-/// The path as the configuration spells it. Below a map of free names (headers), `_` is read as the
-/// `-` that a variable cannot hold.
+/// Returns the path in the spelling of the configuration. Below a map with user-defined names
+/// (headers), `_` means `-`, which a variable cannot contain.
 fn spelled(known: &[Key], path: &[String]) -> Option<Vec<String>> {
     if known.iter().any(|key| key.path == path) {
         return Some(path.to_vec());
@@ -230,7 +233,7 @@ fn put(
     texts: &mut Texts,
     problems: &mut Problems,
 ) {
-    // A list of writers holds their keys.
+    // A list of writers contains their keys.
     let secret =
         path.iter().any(|key| key == "writers") || may_be_secret(path) || holds_credentials(text);
     let source = texts.add(
@@ -243,8 +246,8 @@ fn put(
         start: 0,
         end: text.len(),
     };
-    // Only a list or a map in brackets is read as YAML; any other text is taken literally, with its
-    // `#` and `: `.
+    // Only a list or a map in brackets is parsed as YAML; any other text is a literal, including
+    // its `#` and `: `.
     let value = if text.starts_with(['[', '{']) {
         parse(texts, source, problems)
     } else {
@@ -267,8 +270,8 @@ fn scalar(text: String, place: Place) -> Node {
     }
 }
 
-/// `key1=value1,key2=value2`, values percent-encoded (W3C Baggage, as the OpenTelemetry
-/// specification has it).
+/// Parses `key1=value1,key2=value2` with percent-encoded values (W3C Baggage, as in the
+/// OpenTelemetry specification).
 fn headers(text: &str, place: Place, texts: &Texts, problems: &mut Problems) -> Option<Node> {
     let mut map = Map::default();
     for pair in text
@@ -326,8 +329,9 @@ fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Kubernetes sets `SPANSCORE_SERVICE_HOST`, `SPANSCORE_PORT_4317_TCP_ADDR` and so on in every pod
-/// beside a Service named `spanscore` (or `spanscore-…`). Nobody wrote them.
+/// Returns true for a variable that Kubernetes sets in pods with a Service named `spanscore` (or
+/// `spanscore-…`): `SPANSCORE_SERVICE_HOST`, `SPANSCORE_PORT_4317_TCP_ADDR` and so on. No user set
+/// it.
 fn is_service_link(name: &str) -> bool {
     if name.contains("__") {
         return false;

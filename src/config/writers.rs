@@ -1,5 +1,5 @@
-//! `scores.writers`: backends whose own score APIs the scores are also written to, and how an API
-//! key becomes a header.
+//! `scores.writers`: backends whose own score APIs also receive the scores, and the headers for
+//! their API keys.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::forward::ClientTls;
 use super::units::{Duration, Secret};
 
-/// An entry of `scores.writers`: a backend whose own score API the scores are also written to.
+/// An entry of `scores.writers`: a backend whose own score API also receives the scores.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Writer {
@@ -29,7 +29,7 @@ pub enum Writer {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WriterPeer {
-    /// `http(s)://host[:port][/base]`, to which the path of the API is appended.
+    /// `http(s)://host[:port][/base]`; the path of the API is appended.
     pub endpoint: String,
     /// Headers to send.
     #[serde(default)]
@@ -50,9 +50,9 @@ pub struct TokenWriter {
     #[serde(rename = "*")]
     #[schemars(flatten)]
     pub peer: WriterPeer,
-    /// Sent as bearer token; `${env:NAME}` keeps it out of the file.
+    /// The API key, sent as bearer token; `${env:NAME}` keeps it out of the file.
     pub api_key: Option<Secret>,
-    /// A file that holds it.
+    /// A file with the API key.
     pub api_key_file: Option<PathBuf>,
 }
 
@@ -68,7 +68,7 @@ pub struct LangfuseWriter {
     pub public_key: Option<Secret>,
     /// The secret key of the project; `${env:NAME}` keeps it out of the file.
     pub secret_key: Option<Secret>,
-    /// A file that holds it.
+    /// A file with the secret key.
     pub secret_key_file: Option<PathBuf>,
 }
 
@@ -80,11 +80,11 @@ pub struct DatadogWriter {
     #[serde(rename = "*")]
     #[schemars(flatten)]
     pub peer: WriterPeer,
-    /// Sent as `dd-api-key`; `${env:NAME}` keeps it out of the file.
+    /// The API key, sent as `dd-api-key`; `${env:NAME}` keeps it out of the file.
     pub api_key: Option<Secret>,
-    /// A file that holds it.
+    /// A file with the API key.
     pub api_key_file: Option<PathBuf>,
-    /// Name of the LLM application; left out, the service of the evaluated span, as Datadog itself
+    /// Name of the LLM application. Default: the service of the evaluated span, as Datadog itself
     /// does for OpenTelemetry.
     pub ml_app: Option<String>,
 }
@@ -107,7 +107,7 @@ fn default_timeout() -> Duration {
 // === impl Writer ===
 
 impl Writer {
-    /// The key below `scores.writers`.
+    /// Returns the key below `scores.writers`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Phoenix(_) => "phoenix",
@@ -125,8 +125,8 @@ impl Writer {
         }
     }
 
-    /// The key that should have been read from a file, but was not: only paths in the configuration
-    /// file itself are read.
+    /// Returns the key that should have been read from a file but was not: only paths in the
+    /// configuration file itself are read.
     pub(super) fn unread_key(&self) -> Option<&'static str> {
         let (key, file, name) = match self {
             Self::Phoenix(TokenWriter {
@@ -153,7 +153,7 @@ impl Writer {
         (key.is_none() && file.is_some()).then_some(name)
     }
 
-    /// The header that holds our credentials.
+    /// Returns the header with our credentials.
     pub(super) fn credentials(&self) -> Option<(&'static str, Secret)> {
         match self {
             Self::Phoenix(writer) | Self::Mlflow(writer) => {

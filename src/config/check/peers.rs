@@ -80,7 +80,7 @@ impl Check<'_> {
         else {
             return;
         };
-        // An endpoint and protocol that both come from `forward` were checked there.
+        // An endpoint and protocol that both come from `forward` were checked as `forward`.
         if section == "forward"
             && chain.len() > 1
             && chain[..chain.len() - 1]
@@ -136,7 +136,7 @@ impl Check<'_> {
         }
     }
 
-    /// Each kind at most once: its name is the label of its metrics.
+    /// Rejects a second writer of one kind: the kind is the label of its metrics.
     fn writers(&mut self) {
         let config = self.config;
         let Some(NodeValue::List(items)) = self
@@ -242,7 +242,7 @@ impl Check<'_> {
         for (name, value) in peer.headers.unwrap_or(&none) {
             let key = format!("{}.headers.{name}", peer.section);
             let section = format!("{}.headers", peer.section);
-            // A name with a dot in it cannot be found by a dotted key.
+            // A dotted key cannot find a name that contains a dot.
             let at = if name.contains('.') { &section } else { &key };
             if let Some((title, remedy)) = wrong_header(name, value) {
                 self.wrong(&[at], title, remedy);
@@ -279,8 +279,8 @@ impl Check<'_> {
         }
     }
 
-    /// The headers of `forward` are inherited by other hosts too, and usually hold a key that was
-    /// meant for one of them.
+    /// Warns of headers that other hosts inherit from `forward`, because they usually contain a key
+    /// that was meant for one host.
     fn leaked_headers(&mut self) {
         let config = self.config;
         let Some(forward_host) = host_of(config.forward.endpoint.as_deref()) else {
@@ -310,7 +310,7 @@ impl Check<'_> {
     }
 }
 
-/// The mistake in a header, and its remedy.
+/// Returns the mistake in a header, and its remedy.
 fn wrong_header(name: &str, value: &Secret) -> Option<(String, &'static str)> {
     if !is_header_name(name) {
         Some((
@@ -354,7 +354,7 @@ fn is_header_value(value: &Secret) -> bool {
         .all(|b| b == b'\t' || (b >= 0x20 && b != 0x7f))
 }
 
-/// Headers that the transport itself sets.
+/// Returns true for headers that the transport itself sets.
 fn is_reserved_header(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let reserved = [
