@@ -1,5 +1,5 @@
 //! The HTTP client of a sidecar's admin API: address, credentials and TLS. Shared by all client
-//! commands; knows nothing of the calls that they make.
+//! commands.
 
 use std::fs;
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use crate::telemetry::Telemetry;
 use crate::tls;
 use crate::transport::{Frames, PooledClient, http1_client};
 
-/// Longest wait for a connection.
+/// Timeout for a connection.
 const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
-/// Longest wait for the start of a response, and for the whole response.
+/// Timeout for the start of a response, and for the whole response.
 pub(super) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
-/// Most bytes of an error response.
+/// Maximum bytes of an error response.
 const MAX_PROBLEM_SIZE: usize = 64 << 10;
 
-/// Escapes a path segment or a query value. Even dots are escaped: a criterion may be called `..`.
+/// Escapes a path segment or a query value, including dots, because a criterion may be called `..`.
 pub(super) fn escaped(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, NON_ALPHANUMERIC)
 }
 
-/// A sidecar's API.
+/// A client of a sidecar's API.
 pub(super) struct Api {
-    /// Scheme, host and port.
+    /// The scheme, host and port.
     base: String,
     authorization: Option<HeaderValue>,
     client: PooledClient,
@@ -50,7 +50,7 @@ pub(super) enum ApiFailure {
         /// The reason.
         reason: String,
     },
-    /// The sidecar answered with an error.
+    /// The sidecar answered with an error status.
     #[error("{base} answers {status}: {detail}")]
     Refused {
         /// The base URL.
@@ -65,8 +65,8 @@ pub(super) enum ApiFailure {
 }
 
 impl Api {
-    /// Connects as the arguments say; `config` supplies the address and the token where they do
-    /// not. Must be called within a runtime.
+    /// Creates a client from the arguments; `config` supplies the default address and token. Must
+    /// be called within a runtime.
     ///
     /// # Errors
     /// An argument is unusable; the text is for people.
@@ -111,7 +111,7 @@ impl Api {
             ca_file: args.ca_file.clone(),
             cert_file: args.cert_file.clone(),
             key_file: args.key_file.clone(),
-            // Without TLS no authority is needed, so the system may lack them, as our image does.
+            // Without TLS no authority is needed, and the system may lack them, as our image does.
             insecure_skip_verify: uri.scheme_str() == Some("http"),
             ..ClientTls::default()
         };
@@ -124,13 +124,13 @@ impl Api {
         })
     }
 
-    /// The base URL, for messages.
+    /// Returns the base URL, for messages.
     pub(super) fn base(&self) -> &str {
         &self.base
     }
 
-    /// Sends a request whose URI is a path and query. A response other than a success is a failure
-    /// with its detail.
+    /// Sends a request to a path and query. Every status other than success is a failure with its
+    /// detail.
     pub(super) async fn call(
         &self,
         request: Request<Bytes>,
@@ -194,7 +194,8 @@ impl Api {
     }
 }
 
-/// The innermost cause of an error: "connection refused" says more than "client error (Connect)".
+/// Returns the innermost cause of an error, because "connection refused" is more useful than
+/// "client error (Connect)".
 fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {

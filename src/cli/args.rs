@@ -25,16 +25,16 @@ pub struct Cli {
     /// Options of every subcommand.
     #[command(flatten)]
     pub global: Global,
-    /// The subcommand; `run` if left out.
+    /// The subcommand; `run` by default.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
 
 impl Cli {
-    /// Parses the command line, and refuses options that its subcommand would not use.
+    /// Parses the command line, and rejects options that its subcommand would not use.
     ///
     /// # Errors
-    /// The command line is wrong, or asks for help or the version.
+    /// The command line is wrong, or requests the help or the version.
     pub fn parse_arguments(
         arguments: impl IntoIterator<Item = OsString>,
     ) -> Result<Self, clap::Error> {
@@ -116,24 +116,24 @@ pub enum Command {
     Health(Health),
     /// List and change the criteria of a running sidecar.
     Criteria(Criteria),
-    /// Ask the running sidecar to drain (for preStop hooks in images without a shell).
+    /// Make the running sidecar drain (for preStop hooks in images without a shell).
     Drain(Drain),
 }
 
 /// `run`.
 #[derive(Debug, Default, Args)]
 pub struct Run {
-    /// Keep criteria registered by the API in this file over restarts (`admin.state_file`).
+    /// Store criteria registered by the API in this file over restarts (`admin.state_file`).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub state_file: Option<PathBuf>,
     /// Write every request to files in this folder, for `inspect`, `replay` and `init`: 64 MiB at
-    /// most, then the oldest are deleted. These files hold everything that agents send.
+    /// most, then the oldest files are deleted. The files contain everything that agents send.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub record: Option<PathBuf>,
 }
 
 impl Run {
-    /// The global options, with this subcommand's own added as overrides.
+    /// Returns the global options, with the options of this subcommand added as overrides.
     pub(super) fn applied_to(&self, global: &Global) -> Global {
         let overrides = self
             .state_file
@@ -169,7 +169,7 @@ pub struct Replay {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub report: Option<PathBuf>,
     /// Print only verdicts with this label (repeatable); the table and the exit code still count
-    /// all.
+    /// all verdicts.
     #[arg(long, value_name = "LABEL", value_parser = ["pass", "fail", "not_evaluated", "error"])]
     pub only: Vec<String>,
     /// Also fail on `not_evaluated`, and on a criterion that selects no run or names a tool that no
@@ -187,13 +187,13 @@ pub struct Replay {
     pub exit_zero: bool,
 }
 
-/// Arguments of `demo`.
+/// `demo`.
 #[derive(Debug, Args)]
 pub struct Demo {
     /// Stay up after the session and print the address of the page; Ctrl+C ends it.
     #[arg(long)]
     pub keep: bool,
-    /// It uses no configuration.
+    /// Rejects the options of a configuration.
     #[command(flatten)]
     pub no_configuration: NoConfiguration,
 }
@@ -219,10 +219,10 @@ pub enum ReplayFormat {
 /// `journal`.
 #[derive(Debug, Args)]
 pub struct JournalReport {
-    /// The folder (`journal.directory`). Exit code 3 if anything in it is damaged.
+    /// The folder (`journal.directory`). Exit code 3 if a record is damaged.
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
-    /// It uses no configuration.
+    /// Rejects the options of a configuration.
     #[command(flatten)]
     pub no_configuration: NoConfiguration,
 }
@@ -256,7 +256,7 @@ pub enum InspectFormat {
     Jsonl,
 }
 
-/// The address of a running sidecar, and our credentials.
+/// The address of a running sidecar, and the credentials of the client.
 #[derive(Debug, Args)]
 pub struct ApiClient {
     /// Admin address, HOST:PORT or http(s)://HOST:PORT [default: `admin.listen` of the
@@ -350,7 +350,7 @@ pub struct Init {
 pub struct Completions {
     /// The shell.
     pub shell: Shell,
-    /// It uses no configuration.
+    /// Rejects the options of a configuration.
     #[command(flatten)]
     pub no_configuration: NoConfiguration,
 }
@@ -358,10 +358,10 @@ pub struct Completions {
 /// `man`.
 #[derive(Debug, Args)]
 pub struct ManualPages {
-    /// The folder; it is created if it does not exist.
+    /// The folder, created if it does not exist.
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
-    /// It uses no configuration.
+    /// Rejects the options of a configuration.
     #[command(flatten)]
     pub no_configuration: NoConfiguration,
 }
@@ -448,7 +448,7 @@ pub struct Drain {
     /// Process id of the sidecar (1 in a container). Other programs are not signalled.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: i32,
-    /// It uses no configuration.
+    /// Rejects the options of a configuration.
     #[command(flatten)]
     pub no_configuration: NoConfiguration,
 }
@@ -548,7 +548,7 @@ mod tests {
         }
     }
 
-    /// A new subcommand must be listed here, with the options that it reads or refuses.
+    /// Every subcommand must be in this list, with `true` if it reads the options.
     #[test]
     fn options_that_a_subcommand_does_not_use_are_refused() {
         let lines = [

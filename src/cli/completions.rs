@@ -11,7 +11,7 @@ use super::args::{Cli, Completions};
 /// # Errors
 /// Writing to `out` failed.
 pub(super) fn completions(args: &Completions, out: &mut dyn Write) -> io::Result<u8> {
-    // The generator panics where it cannot write, and a closed pipe is no reason to panic.
+    // The generator panics if it cannot write, and a closed pipe must not cause a panic.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "spanscore", &mut script);
     out.write_all(&script)?;

@@ -9,13 +9,13 @@ use super::terminal;
 use crate::config::{AtStart, Config, Files, Loaded, Problems, Sources};
 use crate::export::score_line::Look;
 
-/// The file that is read without `--config`, if it exists.
+/// The default configuration file, read if it exists.
 pub const DEFAULT_FILE: &str = "spanscore.yaml";
 
 /// The reason why the configuration could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
-    /// The file itself cannot be read.
+    /// The file cannot be read.
     #[error("error: cannot read `{path}`: {error}")]
     Unreadable {
         /// The file.
@@ -41,11 +41,11 @@ impl Unusable {
     }
 }
 
-/// Loads the configuration that the flags and variables ask for. Returns it with the path of its
-/// file, if there is one.
+/// Loads the configuration of the flags and variables. Returns it with the path of its file, if
+/// there is one.
 ///
 /// # Errors
-/// Every problem of every source.
+/// All problems of all sources.
 pub fn load(
     global: &Global,
     environment: &BTreeMap<String, String>,
@@ -57,9 +57,8 @@ pub fn load(
     load_file(path.as_deref(), global, environment).map(|loaded| (loaded, path))
 }
 
-/// The part of the configuration that can be used, where it asks for such a start with
-/// `reload.at_start: forward` and says where telemetry goes: without a downstream, telemetry would
-/// be acknowledged and lost.
+/// Loads the valid part of the configuration, if it has `reload.at_start: forward` and a
+/// downstream: without a downstream, telemetry would be acknowledged and lost.
 pub fn load_sound(
     global: &Global,
     environment: &BTreeMap<String, String>,
@@ -84,7 +83,7 @@ pub fn load_sound(
 /// Like [`load`], with a given file.
 ///
 /// # Errors
-/// Every problem of every source.
+/// All problems of all sources.
 pub fn load_file(
     path: Option<&Path>,
     global: &Global,
@@ -139,7 +138,7 @@ impl Files for Disk {
     }
 }
 
-/// Says what a file is instead, or where it stops being UTF-8.
+/// Returns the encoding of a file, or the position of its first byte that is not UTF-8.
 fn not_utf8(bytes: &[u8], n_valid: usize) -> String {
     if bytes.starts_with(&[0xFF, 0xFE]) || bytes.starts_with(&[0xFE, 0xFF]) {
         return "it is UTF-16; save it as UTF-8".to_owned();

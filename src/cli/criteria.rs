@@ -20,7 +20,7 @@ use crate::config::{self, Config, Problems};
 use crate::export::score_line::Clean;
 use crate::register::PATTERN_LIMITS;
 
-/// Runs the command. `config` supplies the address of the sidecar unless the arguments do.
+/// Runs the command. `config` supplies the default address of the sidecar.
 pub(super) fn criteria(
     args: &Criteria,
     config: &Config,
@@ -88,7 +88,7 @@ struct PutOptions<'a> {
 }
 
 enum Failed {
-    /// The reason was already printed.
+    /// The command failed, and its message was printed.
     Exit(Exit),
     Output(io::Error),
 }
@@ -217,7 +217,7 @@ impl Client<'_, '_> {
         }
         match &parsed["criteria"] {
             Value::Array(items) => self.put_all(&text, items, &shown, options),
-            // The original text, so that a mistake is reported at its line.
+            // Send the original text, so that a mistake is reported at its line.
             _ => {
                 let Some(name) = parsed["name"].as_str().filter(|name| !name.is_empty()) else {
                     self.streams
@@ -230,7 +230,7 @@ impl Client<'_, '_> {
         }
     }
 
-    /// Registers a list of criteria, none of them unless the sidecar would take each.
+    /// Registers a list of criteria: all, or none if the sidecar would reject one.
     fn put_all(
         &mut self,
         text: &str,
@@ -238,7 +238,7 @@ impl Client<'_, '_> {
         file: &str,
         options: &PutOptions<'_>,
     ) -> Result<(), Failed> {
-        // Read here as the sidecar reads it, so that mistakes are reported at their place.
+        // Parse the file as the sidecar does, to report mistakes at their positions.
         let criteria = match config::criteria(text, PATTERN_LIMITS) {
             Ok(criteria) => criteria,
             Err(problems) => return self.refuse(&problems, file),
@@ -284,7 +284,7 @@ impl Client<'_, '_> {
         Ok(())
     }
 
-    /// Prints mistakes that were found in the file before anything was sent.
+    /// Prints the mistakes in the file; nothing was sent.
     fn refuse<T>(&mut self, problems: &Problems, file: &str) -> Result<T, Failed> {
         let text = terminal::rendered(problems, self.streams.err_look);
         let text = text.replace("--> body", &format!("--> {file}"));
@@ -303,7 +303,7 @@ impl Client<'_, '_> {
         self.call(Method::PUT, &path, options.if_match, body, origin)
     }
 
-    /// Prints the sidecar's response for a criterion that it accepted.
+    /// Prints the sidecar's response to an accepted criterion.
     fn tell(&mut self, name: &str, entry: &Value, verb: &str) -> Result<(), Failed> {
         let text = |key: &str| entry[key].as_str().unwrap_or_default();
         writeln!(
@@ -351,8 +351,7 @@ impl Client<'_, '_> {
         }
     }
 
-    /// Makes a call with a JSON response and prints a failure. `origin` says where the body came
-    /// from.
+    /// Makes a call with a JSON response, and prints a failure. `origin` is the source of the body.
     fn call(
         &mut self,
         method: Method,
@@ -465,11 +464,12 @@ impl Client<'_, '_> {
 /// The source of a call's body.
 #[derive(Clone, Copy)]
 enum Origin<'a> {
-    /// There is none.
+    /// The call has no body.
     None,
     /// The text of a file.
     Text(&'a str),
-    /// One criterion of a file, rewritten, so that its lines mean nothing to the reader.
+    /// A criterion of a file, rewritten as JSON, so that its line numbers are not those of the
+    /// file.
     Item { file: &'a str, name: &'a str },
 }
 

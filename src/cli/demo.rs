@@ -1,5 +1,5 @@
 //! `spanscore demo`: runs a real sidecar on its real ports, sends it a recorded agent session over
-//! OTLP, and receives its output as a backend would. It prints only what happened.
+//! OTLP, and receives its output as a backend would. Everything that the demo prints has happened.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -42,13 +42,13 @@ const RECORDING: [&[u8]; 6] = [
 /// The criteria that judge the session.
 const CRITERIA: &str = include_str!("../../examples/demo.yaml");
 
-/// A recording has no late spans to wait for.
+/// Settle time; a recording has no late spans.
 const SETTLE: &str = "300ms";
 
-/// Longest wait for the scores.
+/// Maximum wait for the scores.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Longest value shown, in characters.
+/// Maximum length of a shown value, in characters.
 const MAX_SHOWN: usize = 80;
 
 /// Runs the command.
@@ -189,14 +189,14 @@ async fn show(is_kept: bool, streams: &mut Streams<'_>) -> Result<Exit, DemoErro
 
 type Seen = (Vec<Arc<Trajectory>>, Vec<Evaluation>);
 
-/// Starts the sidecar on its default ports or, where these are taken, on free ones.
+/// Starts the sidecar on its default ports, or on free ports if one is in use.
 async fn start(backend: &Backend) -> Result<(mpsc::Receiver<Seen>, Sidecar, bool), DemoError> {
     for moved in [false, true] {
         let config = config(backend, moved);
         let (sender, judged) = mpsc::channel(64);
         let observer: sidecar::Observer = Box::new(move |judged, _| {
             if !judged.trajectories.is_empty() {
-                // The demo stops listening once it has the scores.
+                // The receiver is dropped once the demo has the scores.
                 let _ = sender.try_send((judged.trajectories.clone(), judged.evaluations.clone()));
             }
         });
@@ -277,14 +277,14 @@ async fn feed(grpc: Option<SocketAddr>, http: Option<SocketAddr>) -> Result<(), 
     Ok(())
 }
 
-/// The evaluations of the recorded session, which is one trace.
+/// Waits for the evaluations of the recorded session, which is one trace.
 async fn collect(judged: &mut mpsc::Receiver<Seen>) -> Seen {
     judged.recv().await.unwrap_or_default()
 }
 
 // === the simulated backend ===
 
-/// Receives OTLP and keeps the requests.
+/// Receives OTLP and stores the requests.
 struct Backend {
     address: SocketAddr,
     taken: Arc<Taken>,

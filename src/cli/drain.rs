@@ -1,6 +1,6 @@
-//! `spanscore drain`: announces to a running sidecar that it will be stopped, so that traces whose
-//! root has ended are judged sooner. Sends SIGUSR1, which ends any program that does not expect it,
-//! and so only to a sidecar.
+//! `spanscore drain`: makes a running sidecar drain, so that traces whose root has ended are judged
+//! sooner. Sends SIGUSR1 only to a sidecar, because the signal ends any program that does not
+//! handle it.
 
 use std::fs;
 use std::io;
@@ -17,13 +17,13 @@ const NAME: &str = "spanscore";
 const REMEDY: &str =
     "pass the sidecar's process id with --pid; in a container of its own it is 1, the default";
 
-/// The identity of a process, as far as the system reveals it.
+/// A process, as far as the system shows.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Sidecar,
-    /// Our program with another subcommand than `run`, which SIGUSR1 would end.
+    /// spanscore with another subcommand than `run`, which SIGUSR1 would end.
     OtherCommand,
-    /// Another program, by its name.
+    /// Another program, with its name.
     OtherProgram(String),
 }
 
@@ -36,7 +36,7 @@ pub(super) fn drain(args: &Drain, streams: &mut Streams<'_>) -> io::Result<Exit>
             .map(|()| Exit::Usage);
     };
     match test_kill_process(pid) {
-        // It exists, and may still turn out to be another program.
+        // The process exists; whether it is a sidecar is checked below.
         Ok(()) | Err(Errno::PERM) => {}
         Err(error) => {
             return streams
@@ -74,7 +74,7 @@ fn found(id: i32) -> Found {
     }
     match fs::read_to_string(format!("/proc/{id}/status")) {
         Ok(status) if !catches_usr1(&status) => Found::OtherCommand,
-        // Without /proc the name has to do.
+        // Without /proc, rely on the name.
         _ => Found::Sidecar,
     }
 }

@@ -1,5 +1,4 @@
-//! `spanscore drift`: compares recorded runs with a baseline. Prints the measures; the comparing is
-//! done in `learn`.
+//! `spanscore drift`: compares recorded runs with a baseline, and prints the measures.
 
 use std::io;
 use std::path::Path;
@@ -68,7 +67,7 @@ fn read_baseline(path: &Path) -> Result<Baseline, (String, Exit)> {
     Baseline::parse(&text).map_err(|error| (format!("{place}: {error}"), Exit::Usage))
 }
 
-/// The label of a measure, in the words of evaluations: a drift is a failure.
+/// Returns the label of a measure: a drift is a failure.
 fn label(measurement: &Measurement) -> &'static str {
     match measurement.has_drifted() {
         Some(true) => "fail",
@@ -112,7 +111,7 @@ fn human(group: &GroupDrift, min_runs: usize, streams: &mut Streams<'_>) -> io::
     Ok(())
 }
 
-/// The names behind a measure.
+/// Returns the names that explain a measure.
 fn remarks(group: &GroupDrift, measure: Measure) -> String {
     let mut remarks = String::new();
     match measure {
@@ -142,7 +141,7 @@ fn remarks(group: &GroupDrift, measure: Measure) -> String {
                     [] => "no call".to_owned(),
                     calls => calls.join(", "),
                 };
-                // Of hundreds of runs one is no whole percent.
+                // One of hundreds of runs is less than a percent.
                 let digits = usize::from(*share < 0.1);
                 let percent = share * 100.0;
                 remarks.push_str(&format!("  new, {percent:.digits$} %: {calls}{others}"));

@@ -62,10 +62,10 @@ pub(super) fn read(
 }
 
 impl Examples {
-    /// Judges every run by its entry, and runs without one by the criteria alone.
+    /// Judges every run by its entry, and runs without an entry by the criteria alone.
     ///
     /// # Errors
-    /// The entries and the runs cannot be told apart.
+    /// Entries cannot be matched with runs.
     pub(super) fn judge(
         &self,
         trajectories: &[Arc<Trajectory>],
@@ -110,7 +110,7 @@ impl Examples {
         Ok(judged)
     }
 
-    /// Compares every entry with the criteria before any recording is read, and reports likely
+    /// Compares every entry with the criteria before any recording is read, and returns likely
     /// mistakes.
     fn check(&self, rules: &Rules) -> Result<Vec<String>, String> {
         let mut warnings = Vec::new();

@@ -42,7 +42,8 @@ pub(super) fn health(
     }
 }
 
-/// A listener on all addresses is reached on the loopback address.
+/// Returns the address of a listener for clients: the loopback address for a listener on all
+/// addresses.
 pub(super) fn reachable(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         ip if !ip.is_unspecified() => ip,
@@ -52,7 +53,7 @@ pub(super) fn reachable(listen: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listen.port())
 }
 
-/// Makes one HTTP/1.0 request, whose response ends with the connection.
+/// Makes an HTTP/1.0 request, whose response ends with the connection.
 fn ask(address: SocketAddr, is_tls: bool, timeout: Duration) -> io::Result<(bool, String)> {
     let stream = TcpStream::connect_timeout(&address, timeout)?;
     stream.set_read_timeout(Some(timeout))?;
@@ -60,8 +61,8 @@ fn ask(address: SocketAddr, is_tls: bool, timeout: Duration) -> io::Result<(bool
     if !is_tls {
         return exchange(address, stream);
     }
-    // The certificate names the host that clients connect to, and nothing secret is exchanged: like
-    // the kubelet, we do not verify it.
+    // The certificate names the host that clients connect to, and the exchange has no secrets: like
+    // the kubelet, do not verify it.
     let tls = ClientTls {
         insecure_skip_verify: true,
         ..ClientTls::default()
@@ -76,7 +77,7 @@ fn exchange(address: SocketAddr, mut stream: impl Read + Write) -> io::Result<(b
     write!(stream, "GET /readyz HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
     let mut answer = Vec::new();
     let read = stream.take(64 << 10).read_to_end(&mut answer);
-    // A response counts even if TLS was not closed properly after it.
+    // A response counts even if the server did not close TLS properly.
     if answer.is_empty() {
         read?;
     }

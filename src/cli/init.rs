@@ -1,5 +1,4 @@
-//! `spanscore init`: writes a starter configuration to a new file or to standard output. Its
-//! contents come from `config`.
+//! `spanscore init`: writes a starter configuration to a new file or to standard output.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -10,8 +9,8 @@ use super::args::Init;
 use super::output;
 use crate::config;
 
-/// Writes the starter configuration. Criteria are proposed from `trajectories`, which the caller
-/// has read from the files of `--from`.
+/// Writes the starter configuration, with criteria proposed from `trajectories`, which were read
+/// from the files of `--from`.
 ///
 /// # Errors
 /// Writing to `out` or `err` failed.

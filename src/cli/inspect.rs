@@ -1,5 +1,4 @@
-//! `spanscore inspect`: prints the tool calls that spanscore extracts from recorded traces. Judges
-//! nothing.
+//! `spanscore inspect`: prints the tool calls that spanscore extracts from recorded traces.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,7 +15,7 @@ use super::verbose::Explainer;
 use super::{Exit, Streams};
 use crate::export::score_line::Clean;
 
-/// Most characters of arguments or of a result in the human format.
+/// Maximum length of shown arguments or results in the human format, in characters.
 const MAX_SHOWN: usize = 160;
 
 /// Runs the command.
@@ -117,7 +116,7 @@ pub(super) fn inspect(
     Ok(Exit::Fine)
 }
 
-/// Summarises what was read and found, and what to check if that is nothing.
+/// Summarises the input and the found calls; without any, says what to check.
 fn summary(replayed: &Replayed) -> String {
     let trajectories = &replayed.judged.trajectories;
     let n_calls = trajectories
@@ -143,7 +142,8 @@ fn summary(replayed: &Replayed) -> String {
     text
 }
 
-/// The line of the jsonl contract. A span id is empty if only log records report the call or run.
+/// Returns the line of the jsonl contract. The span id is empty if only log records report the call
+/// or run.
 pub(super) fn to_json(trajectory: &Trajectory) -> Value {
     let subject = trajectory.subject.as_ref();
     let span_id = subject.map(|subject| subject.span_id.to_string());
@@ -177,18 +177,18 @@ fn call_to_json(call: &ToolCall) -> Value {
     })
 }
 
-/// The values of calls that people see.
+/// The values of calls to show.
 #[derive(Clone, Copy)]
 pub(super) enum Shown<'a> {
-    /// None.
+    /// No values.
     Nothing,
     /// Arguments and results, up to a number of characters.
     Whole(usize),
-    /// Those at a path.
+    /// The values at a path.
     AtPath(&'a ValuePath),
 }
 
-/// A block for people: the trace, then a line for each call with its values.
+/// Returns a block for people: the trace, then a line for each call with its values.
 pub(super) fn human(trajectory: &Trajectory, shown: Shown<'_>) -> String {
     let mut text = format!("trace {}  {}", trajectory.trace_id, Clean(&trajectory.root));
     let facts = [
@@ -255,7 +255,7 @@ pub(super) fn human(trajectory: &Trajectory, shown: Shown<'_>) -> String {
     text
 }
 
-/// The JSON of the values at a path: a criterion tells a number from a text.
+/// Returns the values at a path as JSON, because a criterion distinguishes numbers from texts.
 fn at_path(path: &ValuePath, call: &ToolCall) -> String {
     let Some(found) = path.values_in(call) else {
         return "(not captured, or cut)".to_owned();
@@ -271,7 +271,7 @@ fn at_path(path: &ValuePath, call: &ToolCall) -> String {
 }
 
 fn shorten(payload: &Payload, max_length: usize) -> String {
-    // Line ends and tabs are common in results; spaces are enough to show them.
+    // Results often have line breaks and tabs; show them as spaces.
     let start = truncated(&payload.text, max_length);
     let mut text = Clean(&start.replace(char::is_whitespace, " ")).to_string();
     if payload.is_cut() || start.len() < payload.text.len() {

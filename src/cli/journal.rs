@@ -1,4 +1,4 @@
-//! `spanscore journal`: shows what waits in a journal's folder, since when, and what is damaged.
+//! `spanscore journal`: shows the undelivered records of a journal's folder, their age, and damage.
 //! Changes nothing.
 
 use std::io::{self, Write};
@@ -118,7 +118,7 @@ fn print_damage(
     Ok(())
 }
 
-/// Describes what waits in a log, and since when.
+/// Describes the undelivered records of a log, and their age.
 fn waiting(log: &LogSurvey, word: [&str; 2], items: fn(&LogSurvey) -> String) -> String {
     let segments = || log.segments.iter();
     let Some(oldest) = segments().filter_map(|segment| segment.oldest).min() else {

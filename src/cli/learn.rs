@@ -1,5 +1,5 @@
-//! `spanscore learn`: writes rules and a baseline from recorded good runs. Reads files, says what
-//! it left out, and leaves the learning to `learn`.
+//! `spanscore learn`: writes rules and a baseline from recorded good runs, and reports skipped
+//! runs.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -118,7 +118,7 @@ pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> i
         [(&args.output, &criteria), (&args.baseline, &baseline)]
             .into_iter()
             .partition(|(path, _)| *path == Path::new("-"));
-    // All are checked before one is written.
+    // Check all files before writing one.
     if args.output == args.baseline && files.len() > 1 {
         streams.complain(&format!(
             "`{}` cannot hold both the criteria and the baseline: name two files with `--output` \

@@ -1,4 +1,4 @@
-//! Starts our own log on standard error, as text or as JSON lines.
+//! Starts the log on standard error, as text or as JSON lines.
 
 use std::io::{self, IsTerminal};
 
@@ -20,13 +20,13 @@ pub(super) fn start(log: &Log, colour: bool) {
         LogFormat::Text => true,
         LogFormat::Json => false,
     };
-    // Only our own events: those of libraries are for their developers.
+    // Log only events of spanscore: events of libraries are for their developers.
     let builder = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(io::stderr)
         .with_ansi(colour)
         .with_target(false);
-    // An error means that the log was started before.
+    // An error means that the log is already started.
     let _ = if as_text {
         builder.try_init().map_err(drop)
     } else {

@@ -59,16 +59,16 @@ pub enum Exit {
     Usage,
     /// The input cannot be read, or is not OTLP.
     Unreadable,
-    /// The sidecar could not start, for example because a port is taken.
+    /// The sidecar could not start, for example because a port is in use.
     NoStart,
     /// The sidecar stopped before everything was delivered, and `shutdown.exit_undelivered` is set.
     Undelivered,
-    /// Stopped at once by a second signal.
+    /// A second signal stopped the sidecar at once.
     Cut,
 }
 
 impl Exit {
-    /// The exit code of the process (docs/design.md#exit-codes).
+    /// Returns the exit code of the process (docs/design.md#exit-codes).
     pub fn code(self) -> u8 {
         match self {
             Self::Fine => 0,
@@ -100,7 +100,8 @@ impl Streams<'_> {
         self.tell(&format!("error: {message}"))
     }
 
-    /// Prints a message, wrapped to the width of the terminal. It may hold text from outside.
+    /// Prints a message, wrapped to the width of the terminal. The message may contain text from
+    /// outside.
     fn tell(&mut self, message: &str) -> io::Result<()> {
         let lines: Vec<String> = message
             .lines()
@@ -118,7 +119,7 @@ impl Streams<'_> {
     }
 }
 
-/// Runs the subcommand of the arguments. `environment` holds all variables.
+/// Runs the subcommand of the arguments. `environment` has all variables.
 pub fn main(
     arguments: impl IntoIterator<Item = OsString>,
     environment: &BTreeMap<String, String>,
@@ -126,7 +127,7 @@ pub fn main(
     let cli = match Cli::parse_arguments(arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version go to standard output and are no failure; nor is a closed pipe.
+            // Help and version go to standard output and are not failures; nor is a closed pipe.
             let _ = error.print();
             return u8::from(error.use_stderr()) * Exit::Usage.code();
         }
@@ -144,7 +145,7 @@ pub fn main(
     let outcome = dispatch(&cli, environment, &mut streams);
     match outcome.and_then(|code| out.flush().map(|()| code)) {
         Ok(code) => code,
-        // The reader of our results has closed the pipe.
+        // The reader of the results has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Fine.code(),
         Err(error) => {
             let _ = writeln!(err, "error: cannot write the results: {error}");
@@ -175,8 +176,8 @@ fn dispatch(
         Command::Completions(args) => return completions::completions(args, streams.out),
         Command::Man(args) => man::man(args, streams)?,
         Command::Init(args) => {
-            // Recordings may need the conventions of a configuration that is there already. It need
-            // not be there, nor be right, where nothing is read.
+            // Recordings may need the conventions of an existing configuration. Without recordings,
+            // no configuration is read, so it may be missing or wrong.
             let config = match args.from.as_slice() {
                 [] => Config::default(),
                 _ => match load(global, environment, streams)? {
@@ -217,7 +218,7 @@ fn dispatch(
                     validate::report_warnings(&loaded, streams.err, streams.err_look)?;
                     Some((loaded, path, Start::Sound))
                 }
-                // The log reports the mistakes, and so do a metric and the status.
+                // The log, a metric and the status report the mistakes.
                 Err(unusable) => match configuration::load_sound(&global, environment) {
                     Some((loaded, path)) => Some((loaded, Some(path), Start::Unsound)),
                     None => {
@@ -229,7 +230,7 @@ fn dispatch(
             match started {
                 Some((loaded, path, start)) => {
                     let origin = ConfigOrigin {
-                        // A file that appears later is read then.
+                        // If there is no file, a reload reads one that appears later.
                         may_be_absent: path.is_none(),
                         start,
                         path: path.unwrap_or_else(|| PathBuf::from(configuration::DEFAULT_FILE)),
@@ -289,7 +290,7 @@ fn load(
     }
 }
 
-/// The rules that traces are judged by.
+/// Returns the rules by which traces are judged.
 fn rules(config: &Config) -> Rules {
     register::merge::rules(config, config.criteria.clone(), None)
 }

@@ -25,7 +25,7 @@ pub(super) struct Request {
     pub(super) place: String,
 }
 
-/// A recording that cannot be read, and the place of the error.
+/// A recording that cannot be read, and the position of the error.
 #[derive(Debug)]
 pub(super) struct Unreadable {
     place: String,
@@ -47,7 +47,8 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// The given files, and those in the given folders, sorted by name and without hidden ones.
+/// Returns the given files, and the files in the given folders, sorted by name and without hidden
+/// files.
 pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Unreadable> {
     let mut files = Vec::new();
     for path in paths {
@@ -67,7 +68,7 @@ pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Unreadable> {
                 inside.push(file);
             }
         }
-        // Beside its segments, the folder of a journal has a file that is none.
+        // A journal's folder also has a file that is not a segment.
         let is_segment = |file: &PathBuf| file.extension().is_some_and(|end| end == "seg");
         if inside.iter().any(is_segment) {
             inside.retain(is_segment);
@@ -81,8 +82,8 @@ pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Unreadable> {
     Ok(files)
 }
 
-/// The request bodies of one file, in order; `-` is standard input. `signal` is used for a body
-/// that neither its name nor its content identifies.
+/// Reads the request bodies of one file, in order; `-` is standard input. `signal` applies to a
+/// body that neither its name nor its content identifies.
 pub(super) fn read(path: &Path, signal: Signal) -> Result<Vec<Request>, Unreadable> {
     let path = &*path.to_string_lossy();
     let raw = if path == "-" { read_all(io::stdin().lock()) } else { std::fs::read(path) };
@@ -100,7 +101,7 @@ pub(super) fn read(path: &Path, signal: Signal) -> Result<Vec<Request>, Unreadab
             "is empty; expected OTLP request bodies or OTLP JSON lines",
         )),
         Some(_) if journal::is_segment(&content) => read_segment(path, content.into()),
-        // As protobuf, no OTLP request starts with `{` or `[`: they would be a group, or field 11.
+        // No OTLP request in protobuf starts with `{` or `[`: they would be a group, or field 11.
         Some(b'{' | b'[') => read_json(path, &content, named),
         Some(_) => Ok(vec![Request {
             signal: named.unwrap_or(signal),
@@ -110,7 +111,7 @@ pub(super) fn read(path: &Path, signal: Signal) -> Result<Vec<Request>, Unreadab
     }
 }
 
-/// The requests in a segment of a journal, delivered or not.
+/// Reads the requests in a segment of a journal, delivered or not.
 fn read_segment(path: &str, content: Bytes) -> Result<Vec<Request>, Unreadable> {
     let Some(requests) = journal::segment_requests(&content) else {
         return Err(Unreadable::new(
@@ -144,7 +145,8 @@ fn read_all(mut reader: impl Read) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Decides by the first bytes, not by the name: standard input has none, and names can be wrong.
+/// Decompresses by the first bytes, not by the name: standard input has no name, and names can be
+/// wrong.
 fn decompress(raw: Vec<u8>) -> io::Result<Vec<u8>> {
     if raw.starts_with(&[0x1f, 0x8b]) {
         read_all(MultiGzDecoder::new(raw.as_slice()))
@@ -163,7 +165,7 @@ fn signal_of_name(path: &str) -> Option<Signal> {
     })
 }
 
-/// One body, or one body a line; blank lines between them are skipped.
+/// Reads one body, or one body per line; skips blank lines.
 fn read_json(
     path: &str,
     content: &[u8],

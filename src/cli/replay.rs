@@ -39,7 +39,7 @@ pub(super) fn replay(
         )?;
         return Ok(Exit::Usage);
     }
-    // Runs are matched with examples once all of them are read.
+    // Examples are matched with runs after all runs are read.
     let without = examples.is_some().then(|| rules.without_judgement());
     let mut replayed = match replayed::judge(&args.recordings, without.as_ref().unwrap_or(rules)) {
         Ok(replayed) => replayed,
@@ -150,7 +150,7 @@ fn write_report(
 }
 
 /// Reports criteria that select no run, or name tools that no run calls (unless examples replace
-/// these names). Returns whether there are none.
+/// these names). Returns true if there are none.
 fn report_coverage(
     coverage: &Coverage,
     has_examples: bool,
@@ -171,7 +171,7 @@ fn report_coverage(
     Ok(fits)
 }
 
-/// One line for people: the input and the verdicts.
+/// Returns one line for people: the input and the verdicts.
 fn summary(replayed: &Replayed) -> String {
     let Judged {
         evaluations,
@@ -216,7 +216,7 @@ fn summary(replayed: &Replayed) -> String {
     text
 }
 
-/// Fails on any `fail` or `error`, and when nothing was judged; the flags say otherwise.
+/// Returns true on any `fail` or `error`, and if nothing was judged, unless flags change this.
 fn failed(
     args: &Replay,
     rules: &Rules,
@@ -250,7 +250,7 @@ fn failed(
     Ok(!below.is_empty() || (args.strict && is_any(Verdict::NotEvaluated)))
 }
 
-/// Explains why nothing was judged, and the remedy.
+/// Returns the reason why nothing was judged, and the remedy.
 fn why_nothing_judged(rules: &Rules, replayed: &Replayed) -> String {
     let judged = &replayed.judged;
     let why = if replayed.n_spans == 0 {

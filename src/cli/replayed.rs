@@ -23,27 +23,28 @@ pub(super) struct Replayed {
     pub(super) judged: Judged,
     pub(super) n_requests: usize,
     pub(super) n_spans: usize,
-    /// Place of the first item of each trace.
+    /// The position of the first item of each trace.
     places: HashMap<TraceId, RunPlace>,
 }
 
-/// Place of the first item of a trace.
+/// The position of the first item of a trace.
 #[derive(Debug)]
 pub(super) struct RunPlace {
     pub(super) file: String,
-    /// The file, and the line if it has lines.
+    /// The file, and the line for files with lines.
     pub(super) line: String,
-    /// The position among the traces of this file, counted from 1.
+    /// The position among the traces of the file, counted from 1.
     pub(super) position: usize,
 }
 
 impl Replayed {
-    /// The file and position of a run.
+    /// Returns the file and position of a run.
     pub(super) fn place(&self, trajectory: &Trajectory) -> Option<&RunPlace> {
         self.places.get(&trajectory.trace_id)
     }
 
-    /// Late results of other traces revise earlier evaluations: only the last revision counts.
+    /// Removes all but the last revision of each evaluation: late results of other traces revise
+    /// earlier ones.
     fn drop_superseded(&mut self) {
         let mut latest = HashMap::new();
         for (idx, evaluation) in self.judged.evaluations.iter().enumerate() {
@@ -70,7 +71,7 @@ pub(super) fn judge(recordings: &Recordings, rules: &Rules) -> Result<Replayed, 
     judge_files(&recordings.files, recordings.signal, rules)
 }
 
-/// Like [`judge`], for plain files.
+/// Like [`judge`], for a list of files.
 pub(super) fn judge_files(
     files: &[PathBuf],
     signal: Signal,
@@ -81,9 +82,9 @@ pub(super) fn judge_files(
 
 /// Callbacks for each request and trace.
 pub(super) trait Watcher {
-    /// A valid request with spans was read.
+    /// Called for each valid request with spans.
     fn request(&mut self, body: &Bytes);
-    /// A trace was closed.
+    /// Called for each closed trace.
     fn trace(&mut self, trace: &Trace);
 }
 
@@ -146,7 +147,7 @@ pub(super) fn judge_watched(
     Ok(replayed)
 }
 
-/// Notes the places of the traces of one file.
+/// Records the positions of the traces of one file.
 struct Places<'a> {
     file: String,
     position: usize,

@@ -1,5 +1,5 @@
-//! Prints for people what `replay` found: the verdicts of each run together, those first that need
-//! attention, then a table by criterion.
+//! Prints the results of `replay` for people: the verdicts of each run together, failures first,
+//! then a table by criterion.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -19,12 +19,11 @@ struct Row {
     n_fail: usize,
     n_not_evaluated: usize,
     n_error: usize,
-    /// Over all verdicts except `not_evaluated`; an `error` counts as 0.
+    /// The sum over all verdicts except `not_evaluated`; an `error` counts as 0.
     score_sum: f64,
 }
 
-/// Prints the verdicts with these labels, or all if there are none, below the run that they are
-/// about.
+/// Prints the verdicts with these labels, or all without labels, below their runs.
 pub(super) fn write_runs(
     replayed: &Replayed,
     is_shown: impl Fn(&Evaluation) -> bool,
@@ -49,7 +48,7 @@ pub(super) fn write_runs(
     for (_, evaluations) in &mut runs {
         evaluations.sort_by_key(|evaluation| rank(evaluation.verdict));
     }
-    // Stable: runs of one rank stay in the order of their arrival.
+    // The sort is stable: runs of one rank stay in the order of their arrival.
     runs.sort_by_key(|(_, evaluations)| {
         let first = evaluations.first();
         first.map(|evaluation| rank(evaluation.verdict))
@@ -84,7 +83,7 @@ fn rank(verdict: Verdict) -> u8 {
     }
 }
 
-/// Prints a row for each criterion: how many runs it selected, and what became of them.
+/// Prints a row for each criterion: the number of selected runs, and their verdicts.
 pub(super) fn write_table(
     coverage: &Coverage,
     evaluations: &[Evaluation],
@@ -98,7 +97,7 @@ pub(super) fn write_table(
         .map(|(criterion, _, n_matched)| (criterion, n_matched))
         .collect();
     let mut names: Vec<&str> = coverage.counts().map(|(criterion, ..)| criterion).collect();
-    // Expectations of single runs have no row of their own in the coverage.
+    // The coverage has no rows for expectations of single runs.
     names.extend(rows.keys().filter(|name| !matched.contains_key(*name)));
     if names.is_empty() {
         return Ok(());
@@ -156,7 +155,7 @@ pub(super) fn write_table(
     writeln!(out)
 }
 
-/// The criteria whose mean score is below a number, each with its mean.
+/// Returns the criteria whose mean score is below a number, each with its mean.
 pub(super) fn means_below(floor: f64, evaluations: &[Evaluation]) -> Vec<(&str, f64)> {
     let rows = rows(evaluations).into_iter();
     rows.filter_map(|(criterion, row)| Some((criterion, row.mean()?)))

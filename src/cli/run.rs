@@ -1,5 +1,4 @@
-//! `spanscore run`: starts the sidecar, and shuts it down gracefully on a signal. Decides nothing
-//! about spans or scores.
+//! `spanscore run`: starts the sidecar, and stops it in order on a signal.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
@@ -17,7 +16,7 @@ use crate::register::ConfigOrigin;
 use crate::sidecar::{self, Plan, Sidecar, StartError};
 use crate::telemetry::{ConfigurationInForce, ProxyIgnored, SendersElsewhere, Stopping};
 
-/// Proxy variables, which other programs obey and this one does not.
+/// Proxy variables, which other programs obey and spanscore ignores.
 const PROXIES: [&str; 6] = [
     "HTTPS_PROXY",
     "https_proxy",
@@ -27,8 +26,8 @@ const PROXIES: [&str; 6] = [
     "all_proxy",
 ];
 
-/// Set by the injection (deploy/kustomize/inject): containers of the pod that name an endpoint
-/// elsewhere.
+/// The variable of the injection (deploy/kustomize/inject) with the containers of the pod that
+/// export to another endpoint.
 const ELSEWHERE: &str = "SENDERS_ELSEWHERE";
 
 /// Runs the command.
@@ -88,13 +87,13 @@ pub(super) fn run(
             Exit::NoStart
         }
     };
-    // A thread that is still blocked (in a name lookup) must not delay the exit.
+    // A blocked thread (in a name lookup) must not delay the exit.
     runtime.shutdown_background();
     Ok(exit)
 }
 
 async fn until_stopped(plan: Plan, streams: &mut Streams<'_>) -> Result<Exit, StartError> {
-    // Before any port is bound: a signal during the start must not kill us half way.
+    // Before any port is bound: a signal during the start must not kill the process halfway.
     let mut signals = Signals {
         term: signal(SignalKind::terminate())?,
         int: signal(SignalKind::interrupt())?,
@@ -129,7 +128,7 @@ async fn until_stopped(plan: Plan, streams: &mut Streams<'_>) -> Result<Exit, St
     }
 }
 
-/// The page's address for a browser on this machine.
+/// Returns the page's address for a browser on this machine.
 pub(super) fn page_address(admin: SocketAddr, has_tls: bool) -> String {
     let scheme = if has_tls { "https" } else { "http" };
     if admin.ip().is_unspecified() || admin.ip().is_loopback() {
@@ -153,7 +152,8 @@ impl Signals {
     }
 }
 
-/// Evaluations are printed if no score has an endpoint: nothing else would show them.
+/// Returns the output of printed evaluations, if no score has an endpoint: nothing else would show
+/// them.
 fn print(config: &Config, look: Look) -> Option<Print> {
     if Shape::ALL
         .into_iter()

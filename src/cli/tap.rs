@@ -16,12 +16,12 @@ use super::{Exit, Streams};
 use crate::config::Config;
 use crate::export::score_line::{self, Clean};
 
-/// The first and the longest wait before a reconnect; each wait is twice the previous one.
+/// Delay before the first reconnect, and the maximum; each delay is twice the previous one.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// A sidecar sends something every 15 s; after this much silence the connection counts as lost.
+/// Time of silence after which a connection counts as lost; a sidecar sends something every 15 s.
 const LONGEST_SILENCE: Duration = Duration::from_secs(45);
-/// Most bytes of a line; sidecars send shorter ones.
+/// Maximum bytes of a line; sidecars send shorter ones.
 const MAX_LINE: usize = 4 << 20;
 
 /// Runs the command.
@@ -91,7 +91,7 @@ async fn follow(api: &Api, args: &Tap, streams: &mut Streams<'_>) -> io::Result<
                     End::Lost(reason) => format!("{}: {reason}", api.base()),
                 }
             }
-            // It is shutting down, or the maximum number of clients is connected.
+            // The sidecar stops, or the maximum number of clients is connected.
             Err(error @ ApiFailure::Refused { status: 500.., .. }) if was_connected => {
                 error.to_string()
             }
@@ -105,7 +105,7 @@ async fn follow(api: &Api, args: &Tap, streams: &mut Streams<'_>) -> io::Result<
             }
             Err(error) => return streams.complain(&error.to_string()).map(|()| Exit::NoStart),
         };
-        // One message for each outage, not for each attempt.
+        // Print one message for each outage, not for each attempt.
         if wait == FIRST_WAIT {
             writeln!(
                 streams.err,
@@ -183,7 +183,7 @@ async fn print(
     }
 }
 
-/// Prints a line; returns whether it was a score.
+/// Prints a line; returns true if it was a score.
 fn print_line(line: &[u8], format: TapFormat, streams: &mut Streams<'_>) -> io::Result<bool> {
     let Ok(score) = serde_json::from_slice::<Map<String, Value>>(line) else {
         return Ok(false);

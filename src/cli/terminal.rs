@@ -1,4 +1,4 @@
-//! The abilities of a terminal: colours and width.
+//! The colours and width of a terminal.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -10,7 +10,7 @@ use text::wrapped;
 use crate::config::Problems;
 use crate::export::score_line::{Colour, Look};
 
-/// Narrower than this, lines are not wrapped: there is nothing left to read.
+/// Minimum width in columns at which lines are wrapped.
 const MIN_WIDTH: usize = 20;
 
 /// Style of text for people on this output.
@@ -36,8 +36,8 @@ pub(super) fn look(
     }
 }
 
-/// Messages about a document, as they look on this output. Lines of the document stay whole: a
-/// caret below points into them.
+/// Renders messages about a document for this output. Does not wrap lines of the document, because
+/// a caret below points into them.
 pub(super) fn rendered(problems: &Problems, look: Look) -> String {
     let text = problems.render(look.colour == Colour::Ansi);
     let line = |line: &str| {
@@ -60,8 +60,9 @@ fn without_codes(line: &str) -> String {
     others.fold(first, |text, part| text + part)
 }
 
-/// `NO_COLOR` (https://no-color.org) wins over `CLICOLOR_FORCE` and `CLICOLOR`
-/// (https://bixense.com/clicolors), and these over what the terminal says about itself.
+/// Returns true if the output has colours. `NO_COLOR` (https://no-color.org) overrides
+/// `CLICOLOR_FORCE` and `CLICOLOR` (https://bixense.com/clicolors), which override the abilities of
+/// the terminal.
 fn shows_colours(is_terminal: bool, environment: &BTreeMap<String, String>) -> bool {
     let variable = |name: &str| environment.get(name).map(String::as_str);
     if variable("NO_COLOR").is_some_and(|value| !value.is_empty()) {

@@ -16,7 +16,8 @@ use crate::journal::is_in_memory;
 /// The name of the configuration if there is no file.
 const NO_FILE: &str = "defaults, variables and flags, without a configuration file";
 
-/// Checks the files, or what `run` would use. Results go to `out`, problems to `err`.
+/// Checks the files, or the configuration that `run` would use. Results go to `out`, problems to
+/// `err`.
 ///
 /// # Errors
 /// Writing to `out` or `err` failed.
@@ -85,7 +86,7 @@ pub(super) fn validate(
                 n_wrong += 1;
                 let mut message = Vec::new();
                 unusable.print(&mut message, look)?;
-                // A mistake in a variable is reported once, not with every file.
+                // Report a mistake in a variable once, not with every file.
                 if !printed.contains(&message) {
                     err.write_all(&message)?;
                     writeln!(err)?;

@@ -1,5 +1,5 @@
 //! `inspect --verbose`: explains how extraction interpreted each span of a recording. Reads the
-//! requests themselves, since the attributes of unrecognised spans are not kept anywhere else.
+//! requests themselves, because nothing else stores the attributes of unrecognised spans.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -20,21 +20,21 @@ use super::replayed::Watcher;
 use crate::config::Spelling;
 use crate::export::score_line::Clean;
 
-/// Most levels of indentation; deeper spans are not indented further.
+/// Maximum number of indentation levels; deeper spans get no further indentation.
 const MAX_INDENT: u32 = 16;
-/// Most attributes shown of an unrecognised span.
+/// Maximum number of shown attributes of an unrecognised span.
 const MAX_ATTRIBUTES: usize = 12;
-/// Most characters shown of an attribute's value.
+/// Maximum length of a shown attribute value, in characters.
 const MAX_VALUE: usize = 40;
 
-/// Collects what replay reads and closes.
+/// Collects the requests that replay reads and the traces that it closes.
 #[derive(Debug)]
 pub(super) struct Explainer<'a> {
     rules: &'a Rules,
     attributes: HashMap<(TraceId, SpanId), Vec<(String, String)>>,
-    /// Spans with expectations of their own, whether extraction read them or not.
+    /// Spans with expectations, even if extraction did not read them.
     saying: HashMap<TraceId, Vec<(SpanId, &'static str)>>,
-    /// Traces in the order of their arrival.
+    /// Traces in order of arrival.
     pub(super) traces: Vec<Explained>,
 }
 
@@ -42,14 +42,14 @@ pub(super) struct Explainer<'a> {
 #[derive(Debug)]
 pub(super) struct Explained {
     pub(super) trace_id: TraceId,
-    /// The trace id of its trajectory; one made of log records has an id of its own.
+    /// The trace id of the trajectory; a trajectory made of log records has a separate id.
     pub(super) arrival: u64,
     pub(super) notes: Vec<SpanReport>,
 }
 
 impl Watcher for Explainer<'_> {
     fn request(&mut self, body: &Bytes) {
-        // Replay passes on valid requests only.
+        // Replay calls this with valid requests only.
         let request = ExportTraceServiceRequest::decode(body.clone()).unwrap_or_default();
         let scopes = request
             .resource_spans
@@ -72,7 +72,7 @@ impl Watcher for Explainer<'_> {
                 self.saying.entry(trace_id).or_default().extend(said);
                 let mut attributes: Vec<(String, String)> =
                     span.attributes.into_iter().map(shown).collect();
-                // Marks, names and ids are short.
+                // Show short values first: marks, names and ids are short.
                 attributes.sort_by_key(|(_, value)| value.chars().count() > MAX_VALUE);
                 attributes.truncate(MAX_ATTRIBUTES);
                 self.attributes.insert((trace_id, span_id), attributes);
@@ -105,7 +105,7 @@ impl<'a> Explainer<'a> {
             .map_or(&[], Vec::as_slice)
     }
 
-    /// The run's own expectations and how they are used, a line each.
+    /// Returns the run's own expectations and their use, one line each.
     pub(super) fn span_expectations(
         &self,
         explained: &Explained,
@@ -167,7 +167,7 @@ impl<'a> Explainer<'a> {
             .collect()
     }
 
-    /// A line for each span, indented as a tree, with the attributes of unrecognised spans.
+    /// Returns a line for each span, indented as a tree, with the attributes of unrecognised spans.
     pub(super) fn spans(&self, explained: &Explained) -> String {
         let mut text = String::new();
         for note in &explained.notes {
@@ -198,9 +198,9 @@ impl<'a> Explainer<'a> {
         text
     }
 
-    /// The configuration with which spanscore would recognise a trace without tool calls, if one of
-    /// its spans looks like a tool call. In a trace with tool calls, the other spans are internals
-    /// of the framework (listing tools, running nodes).
+    /// Returns a configuration that would recognise tool calls in a trace without any, if one of
+    /// its spans looks like a tool call. In a trace with tool calls, other spans are internals of
+    /// the framework (listing tools, running nodes).
     pub(super) fn hint(&self) -> Option<String> {
         let has_calls = |explained: &&Explained| {
             explained

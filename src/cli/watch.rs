@@ -1,5 +1,6 @@
-//! Shows `run`'s first trajectories, then one a minute, while there is no criterion, ready to be
-//! pasted into one. Without a terminal it only counts them. Says once if nothing is recognised.
+//! Shows the first trajectories of `run`, then one a minute, while there is no criterion, each with
+//! a criterion to paste. Without a terminal it only counts them. Reports once if nothing is
+//! recognised.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -13,10 +14,10 @@ use crate::config;
 use crate::sidecar::{self, Observer};
 use crate::telemetry::{NothingRecognised, TrajectoriesSeen};
 
-/// Trajectories shown without a pause.
+/// Number of trajectories that are shown without a pause.
 const N_FIRST: u64 = 10;
 
-/// The time between two trajectories after those.
+/// Interval between later trajectories.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Shows trajectories that no criterion judges.
@@ -26,7 +27,7 @@ pub(super) struct Watch {
     n_seen: u64,
     n_shown: u64,
     last: Option<Instant>,
-    /// A trajectory was seen, or that none is recognised was said.
+    /// True if a trajectory was seen, or if the report about unrecognised spans was made.
     is_quiet: bool,
 }
 
@@ -51,8 +52,8 @@ impl Watch {
         })
     }
 
-    /// Says once if agents seem to send spans that nothing is recognised in. Where a trajectory was
-    /// seen, a trace without one is no surprise.
+    /// Reports once if agents seem to send spans in which nothing is recognised. After a trajectory
+    /// was seen, a trace without one is normal.
     fn notice_unrecognised(&mut self, judged: &Judged) {
         self.is_quiet |= !judged.trajectories.is_empty();
         if self.is_quiet {
@@ -70,7 +71,7 @@ impl Watch {
     }
 
     fn see(&mut self, judged: &Judged, now: Instant) {
-        // A run may have brought its own expectation, or belong to a case.
+        // A run may have its own expectation, or belong to a case.
         let is_judged = |trajectory: &Trajectory| {
             judged
                 .evaluations
@@ -92,7 +93,7 @@ impl Watch {
         }
     }
 
-    /// Counts a trajectory; returns whether to show it.
+    /// Counts a trajectory; returns true if it should be shown.
     fn take(&mut self, now: Instant) -> bool {
         self.n_seen += 1;
         let n_at_once = if self.is_terminal { N_FIRST } else { 1 };
@@ -110,7 +111,7 @@ impl Watch {
 
 fn show(trajectory: &Trajectory, width: Option<usize>) -> io::Result<()> {
     // Names are enough for a criterion. Values are private, and a sidecar's terminal may be a log
-    // that others read.
+    // that other people read.
     let mut text = inspect::human(trajectory, inspect::Shown::Nothing);
     let proposal = config::proposal(std::slice::from_ref(trajectory));
     if proposal.is_some() {
@@ -120,7 +121,7 @@ fn show(trajectory: &Trajectory, width: Option<usize>) -> io::Result<()> {
         );
     }
     let mut text = wrapped(&text, width).into_owned();
-    // It is to be pasted, so it is not wrapped.
+    // The text is for pasting, so it is not wrapped.
     text.push_str(proposal.as_deref().unwrap_or_default());
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{text}")?;

@@ -1,4 +1,4 @@
-//! The options of every subcommand, and which subcommands do without them.
+//! The options of every subcommand, and a marker for subcommands that reject them.
 
 use std::path::PathBuf;
 
@@ -24,13 +24,13 @@ fn key_and_value(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Leaves the options of every subcommand out of the help of one that refuses them.
+/// Removes the options of every subcommand from the help of a subcommand that rejects them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoConfiguration;
 
 impl Args for NoConfiguration {
     fn augment_args(command: clap::Command) -> clap::Command {
-        // A subcommand's own argument takes the place of the global one with its id.
+        // A subcommand's argument replaces the global one with the same id.
         let global = Global::augment_args(clap::Command::new("global"));
         command.args(
             global

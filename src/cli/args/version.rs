@@ -1,9 +1,9 @@
-//! The text of `--version`: which commit was built, how, and with what.
+//! The text of `--version`: the commit, profile and features of the build.
 
 use std::sync::LazyLock;
 
-/// `0.1.0 (commit 0123456789ab, profile dist, features mimalloc)`. The build sets the first two
-/// (deploy/build.sh); a build by cargo alone knows neither.
+/// `0.1.0 (commit 0123456789ab, profile dist, features mimalloc)`. The build (deploy/build.sh) sets
+/// the commit and the profile, which cargo alone does not have.
 pub(super) static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
     let features = [
         ("kafka", cfg!(feature = "kafka")),
