@@ -36,51 +36,51 @@ use slots::{ConnectionSlot, RequestGuard};
 
 pub use slots::{ConnectionLimits, ConnectionSlots};
 
-/// Longest TLS handshake.
+/// Timeout for a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection without traffic in either direction is closed after this long. SDKs send metrics
-/// each minute on a kept connection, and one that is closed under them costs them a request.
+/// Time without traffic in either direction after which a connection is closed. SDKs send metrics
+/// each minute on an open connection, and lose a request if it is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// HTTP/2: after this long without traffic, ping the peer.
+/// HTTP/2: time without traffic after which the peer is pinged.
 const PING_INTERVAL: Duration = Duration::from_secs(60);
 
-/// HTTP/2: longest wait for the answer to a ping.
+/// HTTP/2: timeout for the answer to a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// HTTP/1: most bytes that are read ahead, which bounds the headers of a request, and most bytes of
-/// an answer that wait to be written.
+/// HTTP/1: maximum bytes that are read ahead, which limits the headers of a request, and maximum
+/// bytes of an unsent answer.
 const MAX_BUFFER: usize = 64 << 10;
 
-/// HTTP/2: the window of a connection and of its streams. What a peer sends within it waits in our
-/// memory until a request reads it, so it is part of the size of a connection's slot.
+/// HTTP/2: the window of a connection and of its streams, in bytes. Data within the window is in
+/// our memory until a request reads it, so it is part of the size of a connection's slot.
 const WINDOW: u32 = 64 << 10;
 
-/// HTTP/2: the window of the connections that come first. A sender of megabytes waits for us less
-/// often.
+/// HTTP/2: the window of early connections, in bytes. A sender of megabytes then waits less often.
 const WIDE_WINDOW: u32 = 512 << 10;
 
-/// Largest HTTP/2 frame. A part of a frame waits in our memory for the rest.
+/// Maximum size of an HTTP/2 frame in bytes. An incomplete frame is in our memory.
 const MAX_FRAME: u32 = 64 << 10;
 
-/// HTTP/2: most bytes of answers that wait to be written, for each stream.
+/// HTTP/2: maximum bytes of unsent answers, for each stream.
 const MAX_SEND_BUFFER: usize = 64 << 10;
 
-/// HTTP/2: largest block of request headers. (HTTP/1.1: 100 headers in [`MAX_BUFFER`].)
+/// HTTP/2: maximum size of a block of request headers, in bytes. (HTTP/1.1: 100 headers in
+/// [`MAX_BUFFER`].)
 const MAX_HEADERS_SIZE: u32 = 16 << 10;
 
-/// An evicted connection may end its requests for this long.
+/// Time in which an evicted connection may finish its requests.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
-/// Pause after `accept` failed: without it, a lack of file descriptors would cause a busy loop.
+/// Pause after a failed `accept`; without it, a lack of file descriptors would cause a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// A port could not be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address} (`{setting}`): {}", remedy(.error, .setting))]
 pub struct BindError {
-    /// The setting the address came from.
+    /// The setting with the address.
     pub setting: &'static str,
     /// The address.
     pub address: SocketAddr,
@@ -121,8 +121,8 @@ pub struct Port {
 }
 
 impl Port {
-    /// Binds an address; port 0 takes any free port. `setting` names the address in messages and
-    /// labels; connections take `slots`.
+    /// Binds an address; port 0 means any free port. `setting` names the address in messages and
+    /// labels; connections use `slots`.
     pub async fn bind(
         address: SocketAddr,
         setting: &'static str,
@@ -144,12 +144,12 @@ impl Port {
         }
     }
 
-    /// The setting the address came from.
+    /// Returns the setting with the address.
     pub fn setting(&self) -> &'static str {
         self.setting
     }
 
-    /// The bound address.
+    /// Returns the bound address.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -244,7 +244,8 @@ impl Port {
     }
 }
 
-/// Errors of a peer that disconnected before we accepted it; the next connection may be fine.
+/// Returns true for errors of a peer that disconnected before we accepted it; the next connection
+/// may be fine.
 fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -255,14 +256,14 @@ fn concerns_one_connection(error: &io::Error) -> bool {
 }
 
 fn http(window: u32, max_streams: u32) -> auto::Builder<TokioExecutor> {
-    // Hyper runs each HTTP/2 request as a task of its own. The tasks end with their connection,
-    // whose loss fails their bodies.
+    // Hyper runs each HTTP/2 request as a separate task. The tasks end with their connection, whose
+    // loss makes their bodies fail.
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1()
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE_TIMEOUT)
-        // No `pipeline_flush`: with it, hyper answers pipelined requests into a write buffer that
-        // has no bound. Without it, hyper reads a request once the answer before it is written.
+        // Without `pipeline_flush`, hyper reads a request only after it has written the answer
+        // before it; with it, hyper would put answers into an unbounded buffer.
         .max_buf_size(MAX_BUFFER);
     http.http2()
         .timer(TokioTimer::new())
@@ -284,7 +285,7 @@ struct Connection {
     peer: IpAddr,
     slots: Arc<ConnectionSlots>,
     tls: Option<Arc<PortTls>>,
-    /// With the usual windows and with the larger ones.
+    /// Builders with the usual windows and with the larger ones.
     http: [auto::Builder<TokioExecutor>; 2],
     closing: watch::Receiver<bool>,
 }
@@ -335,7 +336,7 @@ impl Connection {
                 };
                 match shaken {
                     Ok(Ok(stream)) => {
-                        // Rustls keeps a certificate only once it has verified it.
+                        // Rustls stores a certificate only after verifying it.
                         service.certified = stream.get_ref().1.peer_certificates().is_some();
                         serve_http(&http, &mut ending, Box::new(stream), service).await
                     }
@@ -365,24 +366,24 @@ impl Connection {
     }
 }
 
-/// The reason why a connection ends before its peer closes it.
+/// The reasons why a connection ends before its peer closes it.
 struct Ending {
     slot: Arc<ConnectionSlot>,
     closing: watch::Receiver<bool>,
 }
 
 impl Ending {
-    /// Returns once the port closes, or, with `true`, once another connection needs the slot.
+    /// Waits until the port closes, or returns `true` once another connection needs the slot.
     async fn begins(&mut self) -> bool {
         tokio::select! {
             () = self.slot.evicted() => true,
-            // A port that is gone closes its connections as well.
+            // A dropped port also closes its connections.
             _ = self.closing.wait_for(|closing| *closing) => false,
         }
     }
 }
 
-/// A request's extension: the address of the peer at the other end of its connection.
+/// A request's extension: the peer's address.
 #[derive(Debug, Clone, Copy)]
 pub struct PeerAddress(pub IpAddr);
 
@@ -390,7 +391,8 @@ pub struct PeerAddress(pub IpAddr);
 #[derive(Debug, Clone, Copy)]
 pub struct CertifiedClient;
 
-/// A loopback name, with any port: `kubectl port-forward` gives the port another number.
+/// Returns true for a loopback name, with any port: `kubectl port-forward` gives the port another
+/// number.
 pub fn is_loopback_name(authority: &Authority) -> bool {
     let host = authority.host();
     let ip = host
@@ -400,8 +402,8 @@ pub fn is_loopback_name(authority: &Authority) -> bool {
     host.eq_ignore_ascii_case("localhost") || ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Tells a service of the connection that its requests arrived on, and the connection's slot of its
-/// requests.
+/// Passes the connection to its requests' service, and counts the requests in the connection's
+/// slot.
 struct ConnectionService<S> {
     service: S,
     certified: bool,
@@ -436,7 +438,7 @@ where
     }
 }
 
-/// A body whose request counts as unanswered until all of it was taken.
+/// A body whose request counts as unanswered until the whole body was sent.
 struct CountedBody<B> {
     body: B,
     _request: RequestGuard,
@@ -462,13 +464,13 @@ impl<B: Body + Unpin> Body for CountedBody<B> {
     }
 }
 
-/// A connection that carries HTTP, with or without TLS. A trait object, so that hyper is compiled
-/// once for both: a second copy takes 0.1 MB of the program.
+/// A connection for HTTP, with or without TLS. A trait object, so that hyper is compiled once for
+/// both: a second copy needs 0.1 MB of the program.
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-/// Serves a connection to its end. `true` if it had to give its slot to another.
+/// Serves a connection to its end. Returns `true` if the connection was evicted.
 async fn serve_http<S, B>(
     http: &auto::Builder<TokioExecutor>,
     ending: &mut Ending,
@@ -503,13 +505,13 @@ where
 // === IdleTimeoutStream ===
 
 /// A stream whose reads fail after [`IDLE_TIMEOUT`] without a byte in either direction. Hyper's own
-/// timeouts start with a request's first bytes, or, for HTTP/2, with its preface: it would wait
+/// timeouts start with a request's first bytes or the preface of HTTP/2, so hyper would wait
 /// forever for a client that connects and sends nothing.
 struct IdleTimeoutStream<I> {
     io: I,
     deadline: Pin<Box<Sleep>>,
-    /// Start of the waiting read. The deadline is only moved when it has passed: moving it for
-    /// every read would cost as much as the read.
+    /// Start of the waiting read. The deadline moves only after it has passed: moving it at every
+    /// read would cost as much as the read.
     since: Instant,
     waiting: bool,
 }

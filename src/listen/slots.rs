@@ -1,5 +1,5 @@
-//! Slots for a bounded number of connections. Counts what a connection may hold before it is
-//! served.
+//! Slots for a limited number of connections, which count the maximum memory of each connection
+//! before it is served.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,65 +10,65 @@ use crate::config::Bound;
 use crate::fair::{EvictingBudget, Reservation};
 use crate::sync::Mutex;
 
-/// What one connection may hold: hyper's state, and a read buffer or a frame of 64 KiB, or a window
-/// of HTTP/2 of that size.
+/// Maximum bytes of one connection: hyper's state, and a read buffer, a frame or an HTTP/2 window
+/// of 64 KiB.
 pub(super) const SLOT_SIZE: usize = 96 << 10;
 
-/// What a connection of HTTP/2 with the larger windows may hold.
+/// Maximum bytes of an HTTP/2 connection with the larger windows.
 pub(super) const WIDE_SLOT_SIZE: usize = SLOT_SIZE + super::WIDE_WINDOW as usize;
 
-/// What TLS may hold in addition: a handshake message or records that are read and written.
+/// Additional maximum bytes with TLS: a handshake message, or records that are read and written.
 const TLS_SIZE: usize = 64 << 10;
 
-/// Most evicted connections that may end their requests.
+/// Maximum number of evicted connections that may finish their requests.
 const MAX_ENDING: usize = 64;
 
-/// How much the connections of some ports may hold together.
+/// Limits on the connections of some ports together.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimits {
-    /// Bytes.
+    /// Maximum bytes.
     pub memory: Bound,
-    /// Connections, each of which takes a file descriptor.
+    /// Maximum number of connections, each of which needs a file descriptor.
     pub connections: usize,
-    /// HTTP/2: concurrent requests of a connection.
+    /// HTTP/2: maximum number of concurrent requests of a connection.
     pub streams: u32,
 }
 
-/// The connections of the ports that share one limit.
+/// The slots of ports that share one limit.
 #[derive(Debug)]
 pub struct ConnectionSlots {
     pub(super) limits: ConnectionLimits,
     budget: Arc<EvictingBudget>,
 }
 
-/// The slot of a connection, given back on drop.
+/// The slot of a connection, released on drop.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     reservation: Reservation,
-    /// HTTP/2: the connection has the larger windows.
+    /// True if the connection has the larger HTTP/2 windows.
     pub(super) is_wide: bool,
-    /// Requests that are not yet answered in full.
+    /// Number of requests without a complete answer.
     n_requests: Mutex<usize>,
     slots: Arc<ConnectionSlots>,
 }
 
-/// Held as long as a request of the connection is not answered in full.
+/// A guard of a request, dropped when the answer is complete.
 #[derive(Debug)]
 pub(super) struct RequestGuard(Arc<ConnectionSlot>);
 
 impl ConnectionSlots {
-    /// Slots within these limits; at least one, however little memory there is.
+    /// Creates slots within these limits; at least one, however little memory there is.
     pub fn new(limits: ConnectionLimits) -> Arc<Self> {
         let budget = EvictingBudget::new(limits.memory.clone(), Some(limits.connections));
         Arc::new(Self { limits, budget })
     }
 
-    /// A slot for a connection of this peer. If all are taken, another connection is evicted: one
-    /// of the peer that has most, or one of this peer that has begun and ended no request for a
-    /// second. Idle ones go first. `None` if there is none.
+    /// Returns a slot for a connection of this peer. If all slots are used, evicts a connection of
+    /// the peer with the most, or one of this peer that has begun and finished no request for a
+    /// second; idle connections go first. Returns `None` if no connection may be evicted.
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr, tls: bool) -> Option<Arc<ConnectionSlot>> {
         let tls = if tls { TLS_SIZE } else { 0 };
-        // Half of the memory is for those that come first: an agent opens a handful.
+        // Early connections get larger windows from half of the memory: an agent opens a handful.
         let is_wide = self.budget.n_bytes() + WIDE_SLOT_SIZE + tls <= self.budget.max() / 2;
         let size = if is_wide { WIDE_SLOT_SIZE } else { SLOT_SIZE } + tls;
         let reservation = self.budget.reserve(PeerId::from(peer), size, false)?;
@@ -82,13 +82,13 @@ impl ConnectionSlots {
 }
 
 impl ConnectionSlot {
-    /// Returns when the connection is to end.
+    /// Waits until the connection is evicted.
     pub(super) async fn evicted(&self) {
         self.reservation.evicted().await;
     }
 
-    /// Whether an evicted connection may end its requests. If many are ending, their sockets would
-    /// come on top of those of the others.
+    /// Returns true if an evicted connection may finish its requests. Sockets of many ending
+    /// connections would exceed the limit.
     pub(super) fn may_end_slowly(&self) -> bool {
         self.slots.budget.n_ending() <= MAX_ENDING
     }

@@ -1,10 +1,10 @@
 //! Reads a request's body into one contiguous message, with a permit for its memory.
 //!
 //! The permit grows as bytes arrive or are decompressed, so that a sender that announces much and
-//! sends little, or sends little that decompresses to much, holds no more than is really there
+//! sends little, or sends little that decompresses to much, uses only the memory of real bytes
 //! (plus 4 MiB in advance, once there are 32 KiB; plus 64 KiB of compressed bytes). The length that
-//! a compressed body claims is trusted only if the body has arrived in full, and only while it is
-//! decompressed.
+//! a compressed body claims is trusted only if the body has arrived in full, and only during
+//! decompression.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -22,48 +22,48 @@ use super::request_error::RequestError;
 use crate::config::Bound;
 use crate::fair::EvictingBudget;
 
-/// Longest time for one body: a trickling sender must not hold memory forever.
+/// Timeout for one body: a trickling sender must not use memory forever.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A smaller body is copied: a slice would pin the connection's read buffer, of which it may be a
-/// small part.
+/// Size in bytes below which a body is copied: a slice would pin the connection's read buffer,
+/// which may be much larger.
 const COPY_BELOW: usize = 16 << 10;
 
 /// Compressed bytes that are collected and decompressed in one call. Most requests fit, and a
-/// stream that ends in the call in which it started is inflated without copies into a window. Takes
-/// a few milliseconds, unless a bomb decompresses to the limit of a request.
+/// stream that ends in the call in which it started is inflated without copies into a window. A
+/// call takes a few milliseconds, unless a bomb decompresses to the limit of a request.
 const DECOMPRESSED_AT_ONCE: usize = 64 << 10;
 
-/// The smallest capacity that a buffer grows to.
+/// Minimum capacity of a growing buffer, in bytes.
 const MIN_CAPACITY: usize = 4 << 10;
 
-/// Most bytes of an announced message that are allocated at once, when some of it has arrived:
+/// Maximum bytes of an announced message that are allocated at once, when some of it has arrived:
 /// growing step by step copies a message of 2 MB twice, each time into new pages, which is a third
 /// of the cost of receiving it.
 const RESERVED_AT_ONCE: usize = 4 << 20;
 
-/// A sender that has sent fewer decompressed bytes is not trusted with the length it announces.
+/// Decompressed bytes that a sender must have sent before its announced length is trusted.
 const TRUSTED_FROM: usize = 32 << 10;
 
-/// An uncompressed message of at least this announced length is mapped: like those that are
-/// validated on another thread. Few requests are as large, and a mapped page costs more than one
-/// that the allocator still has.
+/// Announced length in bytes from which an uncompressed message is mapped, as for validation on
+/// another thread. Few requests are as large, and a mapped page costs more than one that the
+/// allocator still has.
 const MAPPED_FROM: usize = 4 << 20;
 
-/// Most bytes of a body that are read and discarded after a refusal, so that its sender reads our
-/// answer instead of a broken pipe and can keep using the connection.
+/// Maximum bytes of a body that are read and discarded after a refusal, so that its sender reads
+/// our answer instead of a broken pipe and can reuse the connection.
 const DISCARD_LIMIT: usize = 128 << 20;
 
-/// Longest time for discarding a body.
+/// Timeout for discarding a body.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Limits on the size of a request.
 #[derive(Debug, Clone)]
 pub(super) struct BodyLimits {
-    /// Most bytes after decompression, by each setting that limits it; the least counts, which is
-    /// never more than the budget.
+    /// Maximum bytes after decompression, by the setting that limits them; the lowest limit
+    /// applies, which is never more than the budget.
     pub(super) sizes: Vec<(Bound, &'static str)>,
-    /// Bytes of all requests being received.
+    /// The budget of all requests in arrival.
     pub(super) budget: Arc<EvictingBudget>,
 }
 
@@ -84,8 +84,8 @@ pub(super) struct BufferedMessage {
 }
 
 /// Reads a body to its end. First calls `check_room` with the announced length of the message, 0 if
-/// none is announced; even a compressed message is about that long. `permit` takes the memory.
-/// After an error, reads and discards the rest within reasonable limits.
+/// none is announced; decompression rarely makes a message shorter. `permit` accounts for the
+/// memory. After an error, reads and discards the rest within reasonable limits.
 pub(super) async fn read<B>(
     body: &mut B,
     framing: Framing,
@@ -129,7 +129,7 @@ where
             }
         }
     };
-    // The answer goes out either way.
+    // The answer is sent in both cases.
     let _ = time::timeout(DISCARD_TIMEOUT, discarding).await;
 }
 
@@ -179,7 +179,7 @@ struct MessagePrefix {
     length: usize,
 }
 
-/// Reads the prefix, and returns the bytes that arrived behind it.
+/// Reads the prefix, and returns the bytes that arrived after it.
 async fn prefix<B>(
     body: &mut B,
     pace: &mut Pace,
@@ -248,30 +248,31 @@ impl MessagePrefix {
 
 // === MessageBuffer ===
 
-/// A message as far as it has arrived.
+/// A partly received message.
 struct MessageBuffer<'a> {
     limits: &'a BodyLimits,
     permit: MemoryPermit,
-    /// Length of the message before decompression, if known.
+    /// The length of the message before decompression, if known.
     announced: Option<usize>,
-    /// The protocol requires exactly `announced` bytes; hyper checks a content-length itself.
+    /// True if the protocol requires exactly `announced` bytes; hyper checks a content-length
+    /// itself.
     framed: bool,
     n_received: usize,
     encoding: Encoding,
-    /// Made when the first bytes are decompressed.
+    /// The decoder, created when the first bytes are decompressed.
     decoder: Option<Decoder>,
     /// Compressed bytes to decompress next.
     pending: Vec<u8>,
     /// Bytes fed to the decoder.
     n_fed: usize,
-    /// The first piece of an uncompressed message. If it is the only one, it is passed on without a
+    /// The first piece of an uncompressed message. A message of one piece is passed on without a
     /// copy.
     first: Bytes,
-    /// The message, once there is more than one piece, unless it is mapped.
+    /// The message, once it has more than one piece, unless it is mapped.
     bytes: Vec<u8>,
-    /// The message, if it is large, once there is more than one piece.
+    /// The message, if it is large, once it has more than one piece.
     mapped: Option<MappedMessage>,
-    /// The length it may grow to under the permit.
+    /// The length up to which the permit allows the message to grow.
     granted: usize,
 }
 
@@ -303,8 +304,8 @@ impl<'a> MessageBuffer<'a> {
         })
     }
 
-    /// Takes the next bytes of the body. Few bytes may decompress to a thousand times as many, so
-    /// they are taken in steps, between which other tasks run.
+    /// Adds the next bytes of the body. Few bytes may decompress to a thousand times as many, so
+    /// decompression runs in steps, between which other tasks run.
     async fn take(&mut self, mut chunk: Bytes) -> Result<(), RequestError> {
         if chunk.is_empty() {
             return Ok(());
@@ -325,8 +326,7 @@ impl<'a> MessageBuffer<'a> {
         while self.pending.len() + chunk.len() > DECOMPRESSED_AT_ONCE {
             self.collect(&chunk.split_to(DECOMPRESSED_AT_ONCE - self.pending.len()))?;
             if self.decoder.is_none() {
-                // It waits here for further bytes, with its tables, and zstd with a copy of what it
-                // may refer to.
+                // Between the steps, memory has the decoder's tables, and for zstd also its window.
                 self.permit.add_fixed(self.encoding.decoder_size())?;
                 self.permit.set_window(self.encoding.window());
             }
@@ -336,7 +336,7 @@ impl<'a> MessageBuffer<'a> {
         self.collect(&chunk)
     }
 
-    /// Takes uncompressed bytes.
+    /// Adds uncompressed bytes.
     fn push(&mut self, chunk: Bytes) -> Result<(), RequestError> {
         if self.n_received > self.limits.max_size() {
             return Err(self.limits.too_large());
@@ -381,7 +381,7 @@ impl<'a> MessageBuffer<'a> {
         Ok(())
     }
 
-    /// Takes compressed bytes.
+    /// Adds compressed bytes.
     fn collect(&mut self, chunk: &[u8]) -> Result<(), RequestError> {
         let n_pending = self.pending.len() + chunk.len();
         self.permit.grow_to(self.bytes.capacity() + n_pending)?;
@@ -398,7 +398,7 @@ impl<'a> MessageBuffer<'a> {
         Ok(())
     }
 
-    /// Decompresses the collected bytes, which claim this length.
+    /// Decompresses the collected bytes, which claim the length `claimed`.
     fn decompress(&mut self, claimed: Option<usize>) -> Result<(), RequestError> {
         if self.decoder.is_none() {
             self.decoder = self.encoding.decoder()?;
@@ -421,7 +421,7 @@ impl<'a> MessageBuffer<'a> {
         // Real telemetry does not decompress to more than a thousand times its size.
         let claimed = claimed.map(|len| len.min(pending.len() << 10));
         decoder.feed(pending, bytes, |bytes, n_unread| {
-            // The rest decompresses about as the start did; an eighth more saves the last step.
+            // The rest decompresses about as the beginning did; an eighth more saves the last step.
             let n_read = (*n_fed - n_unread).max(1);
             let in_all = || {
                 (bytes.len() + bytes.len() / 8).saturating_mul(announced.unwrap_or_default())
@@ -499,8 +499,8 @@ impl<'a> MessageBuffer<'a> {
     }
 }
 
-/// Makes space for `n_more` bytes, at least doubling, so that a body is not copied repeatedly.
-/// Returns how many bytes the buffer may then hold.
+/// Allocates space for `n_more` bytes, at least doubling, so that a body is not copied repeatedly.
+/// Returns the number of bytes that the buffer may then have.
 fn grow(
     bytes: &mut Vec<u8>,
     granted: usize,
@@ -528,7 +528,7 @@ fn grow(
 }
 
 impl BodyLimits {
-    /// Most bytes after decompression.
+    /// Returns the maximum bytes after decompression.
     pub(super) fn max_size(&self) -> usize {
         self.least().0
     }

@@ -1,5 +1,5 @@
 //! Answers cross-origin requests of browsers as the Collector does: only configured origins are
-//! allowed, with any headers they ask for.
+//! allowed, with any requested headers.
 
 use hyper::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
@@ -13,7 +13,7 @@ use hyper::{Method, Response, StatusCode};
 use super::ResponseBody;
 use crate::listen::{PeerAddress, is_loopback_name};
 
-/// Time in seconds for which a browser may remember the answer to a preflight. Chrome's maximum.
+/// Time in seconds for which a browser may cache the answer to a preflight: Chrome's maximum.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("7200");
 
 /// `cors_allowed_origins`.
@@ -47,7 +47,7 @@ impl Cors {
         }
     }
 
-    /// The answer to a preflight request; `None` for any other request, or if no origin is
+    /// Returns the answer to a preflight request; `None` for any other request, or if no origin is
     /// configured.
     pub(super) fn preflight(&self, head: &Parts) -> Option<Response<ResponseBody>> {
         let is_preflight = head.method == Method::OPTIONS
@@ -71,8 +71,8 @@ impl Cors {
         Some(response)
     }
 
-    /// Lets an allowed origin read the answer. Credentials are allowed, since
-    /// `navigator.sendBeacon`, which browser SDKs use, always sends them.
+    /// Allows the request's origin to read the answer, if it is configured. Allows credentials,
+    /// because `navigator.sendBeacon`, which browser SDKs use, always sends them.
     pub(super) fn allow(&self, request: &HeaderMap, response: &mut HeaderMap) {
         if self.origins.is_empty() {
             return;
@@ -87,8 +87,9 @@ impl Cors {
         }
     }
 
-    /// Returns true if a browser on this machine sends this for a page whose name suddenly resolves
-    /// to a loopback address (DNS rebinding). To the browser, such a request is not cross-origin.
+    /// Returns true if a browser on this machine sends the request for a page whose name suddenly
+    /// resolves to a loopback address (DNS rebinding). To the browser, such a request is not
+    /// cross-origin.
     pub(super) fn is_rebound(&self, head: &Parts) -> bool {
         let is_local = head
             .extensions
@@ -105,7 +106,7 @@ impl Cors {
             && !authority.is_some_and(|authority| is_loopback_name(&authority))
     }
 
-    /// The request's origin, if it is allowed.
+    /// Returns the request's origin, if it is allowed.
     fn allowed<'a>(&self, headers: &'a HeaderMap) -> Option<&'a HeaderValue> {
         let value = headers.get(ORIGIN)?;
         let origin = value.to_str().ok()?.to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! Decompresses gzip, zlib and zstd, piece by piece, while its caller grants memory for the output.
+//! Decompresses gzip, zlib and zstd in pieces; the caller grants memory for the output.
 
 use flate2::{Decompress, FlushDecompress, Status};
 use hyper::header::HeaderValue;
@@ -6,21 +6,21 @@ use zstd::stream::raw::{DParameter, Decoder as Zstd, InBuffer, Operation, OutBuf
 
 use super::request_error::RequestError;
 
-/// The encodings that we read, for `accept-encoding` and `grpc-accept-encoding`.
+/// The supported encodings, for `accept-encoding` and `grpc-accept-encoding`.
 pub(super) const ACCEPTED: HeaderValue = HeaderValue::from_static("identity,gzip,zstd,deflate");
 
-/// Largest zstd window, as a power of two: 8 MiB, the limit of RFC 9659 for content in HTTP. A
-/// frame that asks for more is refused, unless it has arrived in full, when it needs no window.
-/// Only decompressed bytes of a window are resident, and a permit counts them.
+/// Maximum zstd window, as a power of two: 8 MiB, the limit of RFC 9659 for content in HTTP. A
+/// frame with a larger window is rejected, unless it has arrived in full and needs no window. Only
+/// decompressed bytes of a window are resident, and a permit counts them.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
-/// Compression of a body.
+/// Compressions of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encoding {
     Identity,
     Gzip,
     Zstd,
-    /// The zlib format. OTLP asks for gzip only, but Python's exporters offer this too, and the
+    /// The zlib format. OTLP requires gzip only, but Python's exporters offer zlib too, and the
     /// Collector reads it.
     Deflate,
 }
@@ -51,7 +51,7 @@ impl Encoding {
         }
     }
 
-    /// `None` for an uncompressed body.
+    /// Returns a decoder; `None` for an uncompressed body.
     pub(super) fn decoder(self) -> Result<Option<Decoder>, RequestError> {
         let codec = match self {
             Self::Identity => return Ok(None),
@@ -72,9 +72,9 @@ impl Encoding {
 }
 
 impl Encoding {
-    /// The decompressed length that a body claims: a gzip member at its end (RFC 1952, section
-    /// 2.3.1), a zstd frame at its start. It is unchecked, and there may be more members or frames;
-    /// zlib claims none.
+    /// Returns the decompressed length that a body claims: a gzip member at its end (RFC 1952,
+    /// section 2.3.1), a zstd frame at its start. The length is unchecked, and there may be more
+    /// members or frames; zlib has none.
     pub(super) fn claimed_len(self, body: &[u8]) -> Option<usize> {
         let claimed = match self {
             Self::Gzip => u64::from(u32::from_le_bytes(*body.last_chunk()?)),
@@ -84,7 +84,7 @@ impl Encoding {
         usize::try_from(claimed).ok()
     }
 
-    /// About the bytes of a decoder, without the window that zstd keeps.
+    /// Returns the approximate bytes of a decoder, without zstd's window.
     pub(super) fn decoder_size(self) -> usize {
         match self {
             Self::Identity => 0,
@@ -93,7 +93,7 @@ impl Encoding {
         }
     }
 
-    /// Most decompressed bytes that the decoder keeps for itself.
+    /// Returns the maximum decompressed bytes that the decoder stores.
     pub(super) fn window(self) -> usize {
         match self {
             Self::Identity | Self::Gzip | Self::Deflate => 0,
@@ -105,7 +105,7 @@ impl Encoding {
 /// Decompresses one body.
 pub(super) struct Decoder {
     codec: Codec,
-    /// Between two members or frames, the only place where a body may end.
+    /// True between two members or frames, the only position where a body may end.
     at_end: bool,
 }
 
@@ -116,8 +116,8 @@ enum Codec {
 }
 
 impl Decoder {
-    /// Decompresses a piece of the body onto the end of `output`. Whenever its capacity is used up,
-    /// calls `grow` with the number of unread bytes of the piece to get more.
+    /// Decompresses a piece of the body and appends it to `output`. Whenever the capacity is used
+    /// up, calls `grow` with the number of unread bytes of the piece.
     pub(super) fn feed(
         &mut self,
         mut input: &[u8],
@@ -131,8 +131,8 @@ impl Decoder {
             let before = (input.len(), output.len());
             match &mut self.codec {
                 Codec::Gzip(gzip) => {
-                    // A gzip file is a sequence of members (RFC 1952, section 2.2): one is
-                    // followed by the end or by another.
+                    // A gzip file is a sequence of members (RFC 1952, section 2.2): after one comes
+                    // the end or another member.
                     if self.at_end && !input.is_empty() {
                         *gzip = Decompress::new_gzip(15);
                         self.at_end = false;
@@ -159,7 +159,7 @@ impl Decoder {
                 }
             }
             let all_read = input.is_empty() && (self.at_end || output.len() < output.capacity());
-            // With input and space left, a decoder that neither reads nor writes never will.
+            // A decoder that has input and space, and neither reads nor writes, never will.
             let stalled = before == (input.len(), output.len()) && output.len() < output.capacity();
             match (all_read, stalled) {
                 (true, _) => return Ok(()),
@@ -186,7 +186,7 @@ impl Decoder {
     }
 }
 
-/// One step; `true` at the end of the stream.
+/// Runs one step; returns `true` at the end of the stream.
 fn inflate(
     decompress: &mut Decompress,
     input: &mut &[u8],
@@ -199,7 +199,7 @@ fn inflate(
     Ok(status == Status::StreamEnd)
 }
 
-/// One step; `true` at the end of a frame, with nothing left to write.
+/// Runs one step; returns `true` at the end of a frame, if all output was written.
 fn unzstd(
     zstd: &mut Zstd<'static>,
     input: &mut &[u8],

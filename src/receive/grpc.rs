@@ -1,6 +1,6 @@
-//! Answers OTLP/gRPC: unary calls of the three Export services. Built directly on HTTP/2: tonic's
-//! codec can neither account for memory as it decompresses nor answer RESOURCE_EXHAUSTED to a
-//! message that is too large.
+//! Answers OTLP/gRPC: unary calls of the three Export services. Implements HTTP/2 requests without
+//! tonic, whose codec can neither account for memory during decompression nor answer
+//! RESOURCE_EXHAUSTED to a message that is too large.
 
 use std::fmt::Display;
 
@@ -30,7 +30,7 @@ const NEEDS_POST: &str = "gRPC calls are POST requests\n";
 /// `partial_success` is unset.
 const EMPTY_MESSAGE: &[u8] = &[0, 0, 0, 0, 0];
 
-/// The signal whose `Export` method has this path.
+/// Returns the signal whose `Export` method has this path.
 fn exported(path: &str) -> Option<Signal> {
     match path {
         "/opentelemetry.proto.collector.trace.v1.TraceService/Export" => Some(Signal::Traces),
@@ -154,7 +154,7 @@ fn status(error: &RequestError) -> Status {
     }
 }
 
-/// An answer to a client that does not speak gRPC.
+/// Returns an answer to a client that does not speak gRPC.
 fn plain(status: StatusCode, message: &'static str) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody {
         data: Bytes::from_static(message.as_bytes()),

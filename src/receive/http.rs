@@ -150,9 +150,9 @@ where
         }
     };
     let limits = &inner.settings.limits;
-    // A client that asks before it sends is refused at once; reading the body would make hyper ask
-    // it to continue. JSON is transcoded, mostly to fewer bytes, so its length says nothing about
-    // the room it needs.
+    // A client that sends `Expect: 100-continue` is refused at once; reading the body would make
+    // hyper answer `100 Continue`. JSON is transcoded, mostly to fewer bytes, so its length is not
+    // the memory that it needs.
     let peer = permit.peer();
     let check_room = |n_bytes| match format {
         Format::Protobuf => inner.check_room(signal, peer, n_bytes),
@@ -174,7 +174,7 @@ where
         .map(|()| format)
 }
 
-/// The signal that a path names. Some SDKs post under a prefix, and some users end their endpoint
+/// Returns the signal in a path. Some SDKs post under a prefix, and some users end their endpoint
 /// in a slash.
 fn signal(path: &str) -> Option<Signal> {
     let path = path.trim_end_matches('/');
@@ -185,7 +185,8 @@ fn signal(path: &str) -> Option<Signal> {
     Signal::ALL.into_iter().find(is_named)
 }
 
-/// One of the two media types of the specification; parameters such as a charset do not matter.
+/// Returns the format of one of the two media types of the specification; parameters such as a
+/// charset do not matter.
 fn format(headers: &HeaderMap) -> Option<Format> {
     let value = headers.get(CONTENT_TYPE)?.to_str().ok()?;
     match value.split(';').next().unwrap_or_default().trim() {
@@ -195,8 +196,8 @@ fn format(headers: &HeaderMap) -> Option<Format> {
     }
 }
 
-/// An empty `Export…ServiceResponse`, whose `partial_success` is unset, in the request's media
-/// type.
+/// Returns an empty `Export…ServiceResponse`, whose `partial_success` is unset, in the request's
+/// media type.
 fn success(format: Format) -> Response<ResponseBody> {
     match format {
         Format::Protobuf => respond(StatusCode::OK, PROTOBUF, Bytes::new()),
@@ -223,8 +224,8 @@ fn refusal(error: &RequestError, format: Option<Format>) -> Response<ResponseBod
     response
 }
 
-/// A `google.rpc.Status` in the request's media type; plain text for a client that sent neither
-/// media type.
+/// Returns a `google.rpc.Status` in the request's media type, or plain text if the client sent
+/// neither.
 fn failure(
     status: StatusCode,
     code: Code,

@@ -1,12 +1,12 @@
-//! A large message that arrives: its bytes are mapped for it alone, and go back to the system when
-//! it is dropped. The allocator would keep them until the thread that allocated them, which need
-//! not be the one that drops them, has allocated a hundred times more; then the messages of a
-//! flood, each refused and no longer counted, fill a container.
+//! A large message in arrival, in separately mapped memory, which the system gets back when the
+//! message is dropped. The allocator would keep the bytes until the thread that allocated them has
+//! allocated a hundred times more; another thread may drop them, so the messages of a flood, each
+//! refused and not counted any more, would fill a container.
 
 use bytes::Bytes;
 use memmap2::MmapMut;
 
-/// A message of a known length, as far as it has arrived. Only bytes that arrived take memory.
+/// A message of a known length, partly received. Only received bytes use memory.
 #[derive(Debug)]
 pub(super) struct MappedMessage {
     map: MmapMut,
@@ -14,13 +14,13 @@ pub(super) struct MappedMessage {
 }
 
 impl MappedMessage {
-    /// Room for a message; `None` if the system has none.
+    /// Maps memory for a message; returns `None` if the system has none.
     pub(super) fn try_new(len: usize) -> Option<Self> {
         let map = MmapMut::map_anon(len).ok()?;
         Some(Self { map, n_filled: 0 })
     }
 
-    /// Adds bytes; `false` if they are more than the message was to have.
+    /// Adds bytes; returns `false` if they exceed the length of the message.
     pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
         let place = self.map[self.n_filled..].get_mut(..bytes.len());
         place.is_some_and(|place| {
@@ -30,7 +30,7 @@ impl MappedMessage {
         })
     }
 
-    /// The message, without a copy.
+    /// Returns the message, without a copy.
     pub(super) fn into_bytes(self) -> Bytes {
         Bytes::from_owner(self)
     }

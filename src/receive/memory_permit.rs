@@ -1,5 +1,4 @@
-//! The permit of one request for the memory that it takes while it arrives, is decompressed and
-//! read.
+//! The permit of one request for its memory during arrival, decompression and reading.
 
 use std::sync::Arc;
 
@@ -9,26 +8,26 @@ use super::request_error::RequestError;
 use crate::fair::{EvictingBudget, Reservation};
 use crate::heap;
 
-/// A request that takes at most this much need not wait until another of its peer stands still: it
-/// has usually arrived in full when we begin to read it.
+/// Maximum bytes of a brief request, which need not wait until another request of its peer is idle:
+/// it has usually arrived in full when reading begins.
 const BRIEF: usize = 64 << 10;
 
-/// Bytes of all requests being received that belong to one of them, returned on drop.
+/// The bytes of one request in the budget of all requests in arrival, released on drop.
 #[derive(Debug)]
 pub(super) struct MemoryPermit {
     reservation: Reservation,
     max: usize,
     peer: PeerId,
-    /// Bytes taken beside those of the message.
+    /// Bytes in addition to the message.
     fixed: usize,
-    /// How many bytes of the message are held twice.
+    /// Number of bytes of the message that are in memory twice.
     window: usize,
-    /// The request is small, or has arrived.
+    /// True if the request is small, or has arrived.
     is_brief: bool,
 }
 
 impl MemoryPermit {
-    /// A permit for `fixed` bytes beside a message, whose length may be announced.
+    /// Creates a permit for `fixed` bytes in addition to a message, whose length may be announced.
     pub(super) fn try_new(
         budget: &Arc<EvictingBudget>,
         peer: PeerId,
@@ -47,35 +46,35 @@ impl MemoryPermit {
         })
     }
 
-    /// The sender of the request.
+    /// Returns the sender of the request.
     pub(super) fn peer(&self) -> PeerId {
         self.peer
     }
 
-    /// Most bytes of all requests together.
+    /// Returns the maximum bytes of all requests together.
     pub(super) fn max(&self) -> usize {
         self.max
     }
 
-    /// Takes bytes beside those of the message.
+    /// Reserves bytes in addition to the message.
     pub(super) fn add_fixed(&mut self, n_bytes: usize) -> Result<(), RequestError> {
         self.fixed += n_bytes;
         self.take(self.reservation.n_bytes() + n_bytes)
     }
 
-    /// Returns what [`Self::add_fixed`] took.
+    /// Releases bytes that [`Self::add_fixed`] reserved.
     pub(super) fn remove_fixed(&mut self, n_bytes: usize) {
         self.fixed = self.fixed.saturating_sub(n_bytes);
     }
 
-    /// Counts the first `n_bytes` of the message twice from now on.
+    /// Counts the first `n_bytes` of the message twice from here on.
     pub(super) fn set_window(&mut self, n_bytes: usize) {
         self.window = n_bytes;
     }
 
-    /// Takes bytes up to this size of the message, or up to the whole budget if that is less.
-    /// Fails if there is no room, even if others are evicted, and once the request was evicted
-    /// itself.
+    /// Reserves bytes up to this size of the message, or up to the whole budget if that is less.
+    /// Fails if the budget is full and no other request may be evicted, or if this request was
+    /// evicted.
     pub(super) fn grow_to(&mut self, message: usize) -> Result<(), RequestError> {
         self.take(self.total(message))
     }
@@ -86,7 +85,7 @@ impl MemoryPermit {
         Ok(())
     }
 
-    /// Returns what the message does not need.
+    /// Releases bytes that the message does not need.
     pub(super) fn shrink_to(&mut self, message: usize) {
         self.reservation.shrink_to(self.total(message));
     }
@@ -95,13 +94,13 @@ impl MemoryPermit {
         message + message.min(self.window) + self.fixed
     }
 
-    /// Notes that the request has advanced.
+    /// Records progress of the request.
     pub(super) fn advanced(&self) {
         self.reservation.moved(false);
     }
 
-    /// The message has arrived; from now on the request yields only to other peers, and notices
-    /// when it next takes bytes. Fails if it was evicted.
+    /// Records that the message has arrived: from here on only other peers can evict the request,
+    /// which notices when it next reserves bytes. Fails if the request was evicted.
     pub(super) fn arrived(&mut self) -> Result<(), RequestError> {
         self.is_brief = true;
         if self.reservation.moved(true) {
@@ -111,7 +110,7 @@ impl MemoryPermit {
         }
     }
 
-    /// Returns once the request was evicted and is to end.
+    /// Waits until the request is evicted; the caller must then end it.
     pub(super) async fn evicted(&self) {
         self.reservation.evicted().await;
     }

@@ -1,4 +1,4 @@
-//! Receives OTLP over gRPC and HTTP, validates it and hands it to an [`RequestSink`].
+//! Receives OTLP over gRPC and HTTP, validates it and passes it to a [`RequestSink`].
 
 mod body;
 mod cors;
@@ -44,38 +44,38 @@ use request_error::RequestError;
 /// A complete and valid request.
 #[derive(Debug)]
 pub struct Received {
-    /// The signal of its items.
+    /// The signal of the items.
     pub signal: Signal,
     /// The `Export…ServiceRequest` as protobuf, byte for byte as received (after decompression;
     /// JSON is transcoded).
     pub body: Bytes,
-    /// Spans, log records or data points; at least one.
+    /// Number of spans, log records or data points; at least one.
     pub n_items: u64,
     /// The request's headers that `forward.pass_headers` names.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// The spans and log records kept for scoring; empty when scoring is off.
+    /// The spans and log records for scoring; empty if scoring is off.
     pub batch: span::Batch,
 }
 
-/// Takes received requests.
+/// Accepts or refuses received requests.
 pub trait RequestSink: Send + Sync + 'static {
-    /// What is kept of spans for scoring; `None` when scoring is off.
+    /// Returns the attributes to keep for scoring; `None` if scoring is off.
     fn admission(&self) -> Option<Arc<dyn SpanAdmission>>;
 
-    /// Checks whether a request of at least `n_bytes` would be refused. Asked before a body is
-    /// read, so that refusing it is cheap; [`Self::offer`] decides.
+    /// Returns an error if a request of at least `n_bytes` would be refused. Call it before a body
+    /// is read, so that refusing is cheap; [`Self::offer`] decides.
     fn check_room(&self, signal: Signal, peer: PeerId, n_bytes: usize) -> Result<(), QueueRefusal>;
 
-    /// Takes a request, which is then acknowledged, or refuses it. Never waits.
+    /// Accepts a request, which is then acknowledged, or refuses it. Never waits.
     fn offer(&self, received: Received) -> Result<Acknowledgement, QueueRefusal>;
 }
 
-/// The condition for acknowledging a request.
+/// The time at which to acknowledge a request.
 #[derive(Debug)]
 pub enum Acknowledgement {
-    /// Now.
+    /// At once.
     Now,
-    /// Once the journal has it; it may still refuse it.
+    /// Once the journal has the request, which the journal may still refuse.
     WhenKept(oneshot::Receiver<Result<(), QueueRefusal>>),
 }
 
@@ -84,7 +84,7 @@ pub enum Acknowledgement {
 pub struct Settings {
     limits: BodyLimits,
     pass_headers: Vec<HeaderName>,
-    /// Requests are forwarded, and neither `pass_headers` nor `forward.headers` sets an
+    /// True if requests are forwarded, and neither `pass_headers` nor `forward.headers` sets an
     /// `authorization`.
     drops_authorization: bool,
     received_scores: config::ReceivedScores,
@@ -92,8 +92,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// `budgets` are the shares of memory; `forwards` is set if there is a downstream, whose
-    /// requests `journal` keeps.
+    /// Creates settings. `budgets` are the shares of memory; `forwards` is true if there is a
+    /// downstream, whose requests `journal` stores.
     ///
     /// # Errors
     /// `forward.pass_headers` has an entry that is not a header name; the message names the
@@ -105,8 +105,8 @@ impl Settings {
         budgets: &config::Budgets<Bound>,
         forwards: bool,
     ) -> Result<Self, String> {
-        // A request that could never fit is refused as too large, since its sender would retry
-        // forever if it were refused for lack of memory.
+        // Refuse a request that could never fit as too large: its sender would retry forever if the
+        // reason were a lack of memory.
         let writes_topic = budgets.kafka.get() > 0;
         let of_destination = match (forwards, &journal.directory) {
             (true, None) => Some((
@@ -131,7 +131,7 @@ impl Settings {
         ];
         sizes.extend(of_destination);
         if writes_topic {
-            // The share of its records, one of which may hold all its spans.
+            // The share of records, one of which may have all spans of the request.
             sizes.push((
                 budgets.kafka.share(4),
                 "a quarter of `kafka.write.queue.max_size`",
@@ -171,7 +171,7 @@ struct ReceiverShared {
 }
 
 impl Receiver {
-    /// A receiver for any number of ports.
+    /// Creates a receiver for any number of ports.
     pub fn new(
         settings: Settings,
         intake: Arc<dyn RequestSink>,
@@ -184,7 +184,7 @@ impl Receiver {
         }))
     }
 
-    /// Bytes in flight and their limit, for `/metrics`.
+    /// Returns the bytes in flight and their limit, for `/metrics`.
     pub fn metrics(&self) -> MetricsSource {
         let budget = Arc::clone(&self.0.settings.limits.budget);
         Arc::new(move |page| {
@@ -227,8 +227,8 @@ impl hyper::service::Service<Request<Incoming>> for Receiver {
     }
 }
 
-/// `application/grpc`, with or without a subtype or parameters, but not gRPC-Web, which is another
-/// protocol.
+/// Returns true for `application/grpc`, with or without a subtype or parameters, but not for
+/// gRPC-Web, which is another protocol.
 fn is_grpc(headers: &HeaderMap) -> bool {
     let rest = headers
         .get(CONTENT_TYPE)
@@ -238,29 +238,30 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 
 // === validating a message ===
 
-/// Encoding of a message.
+/// Encodings of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Protobuf,
     Json,
 }
 
-/// A longer message is validated on a blocking thread, so that other connections do not wait.
+/// Size in bytes above which a message is validated on a blocking thread, so that other connections
+/// do not wait.
 const LONG_PROTOBUF: usize = 4 << 20;
 const LONG_JSON: usize = 256 << 10;
 
-/// While JSON is transcoded, memory holds its bytes and the protobuf, which is usually smaller and
-/// at worst four times larger (a `0,` in a histogram's counts becomes eight bytes): its bytes count
-/// this many times as in flight.
+/// Number of times that the bytes of JSON count as in flight. During transcoding, memory has the
+/// JSON and the protobuf, which is usually smaller and at worst four times larger (a `0,` in a
+/// histogram's counts becomes eight bytes).
 const JSON_FACTOR: usize = 4;
 
-/// Memory of a request while it is answered: its task and its stream, and for each header some
-/// bytes beside its text.
+/// Bytes of a request while it is answered: its task and its stream, and for each header some bytes
+/// besides its text.
 const REQUEST_SIZE: usize = 4 << 10;
 const HEADER_SIZE: usize = 64;
 
 impl ReceiverShared {
-    /// A permit for the memory of a request, which counts its headers already.
+    /// Creates a permit for the memory of a request, which already counts its headers.
     fn permit<B: Body>(&self, request: &Request<B>) -> Result<MemoryPermit, RequestError> {
         let address = request.extensions().get();
         let peer = address.map_or_else(PeerId::default, |PeerAddress(ip)| PeerId::from(*ip));
@@ -272,15 +273,15 @@ impl ReceiverShared {
         MemoryPermit::try_new(&self.settings.limits.budget, peer, fixed, announced)
     }
 
-    /// Checks whether the intake might accept a request of at least `n_bytes`.
+    /// Returns an error if the intake would refuse a request of at least `n_bytes`.
     fn check_room(&self, signal: Signal, peer: PeerId, n_bytes: usize) -> Result<(), RequestError> {
         self.intake
             .check_room(signal, peer, n_bytes)
             .map_err(RequestError::Refused)
     }
 
-    /// Validates a message and hands it to the intake. Success means that the request is to be
-    /// acknowledged; an error comes with the number of its items, if known.
+    /// Validates a message and passes it to the intake. Success means that the request must be
+    /// acknowledged; an error has the number of its items, if known.
     async fn take(
         &self,
         signal: Signal,
@@ -334,7 +335,7 @@ impl ReceiverShared {
             .emit(&self.telemetry);
         }
         let result = match n_items {
-            // There is nothing to forward or to count; the request succeeds.
+            // There is nothing to forward or count; the request succeeds.
             0 => Ok(()),
             _ => {
                 let offered = self.intake.offer(Received {
@@ -346,7 +347,7 @@ impl ReceiverShared {
                 });
                 match offered {
                     Ok(Acknowledgement::Now) => Ok(()),
-                    // The journal's thread answers every request, unless it died.
+                    // The journal's thread answers every request, unless the thread has panicked.
                     Ok(Acknowledgement::WhenKept(kept)) => {
                         kept.await.unwrap_or(Err(QueueRefusal::DiskFailed))
                     }
@@ -358,7 +359,7 @@ impl ReceiverShared {
         result.map_err(|refusal| (RequestError::Refused(refusal), n_items))
     }
 
-    /// The headers that `forward.pass_headers` names.
+    /// Returns the headers that `forward.pass_headers` names.
     fn passed(&self, headers: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
         if self.settings.drops_authorization && headers.contains_key(AUTHORIZATION) {
             AuthorizationNotPassed {}.emit(&self.telemetry);
@@ -374,7 +375,7 @@ impl ReceiverShared {
             .collect()
     }
 
-    /// Counts a request that went to a wrong path, or came with a wrong method or protocol.
+    /// Counts a request with a wrong path, method or protocol.
     fn misdirected(&self, reason: &'static str, head: &Parts, remedy: &str) {
         RequestMisdirected {
             reason,
@@ -397,20 +398,21 @@ impl ReceiverShared {
     }
 }
 
-/// A message that was found valid.
+/// A valid message.
 struct ValidatedMessage {
     /// The message as protobuf.
     body: Bytes,
     permit: MemoryPermit,
-    /// Items that are left to forward.
+    /// Number of items to forward.
     n_items: u64,
-    /// Items that claimed to be scores of ours.
+    /// Number of items that claimed to be scores of spanscore.
     n_scores: u64,
     batch: span::Batch,
 }
 
-/// Transcodes JSON, then validates the message and counts its items. Takes the permit along with
-/// the bytes: a sender that disconnects during the validation frees no memory before it ends.
+/// Transcodes JSON, then validates the message and counts its items. The permit is an argument with
+/// the bytes: a sender that disconnects during the validation frees no memory before the validation
+/// ends.
 fn validate(
     signal: Signal,
     format: Format,
@@ -470,7 +472,7 @@ fn validate(
     let n_scores = if may_hold_scores { scan_scores::count(&body, is_score) } else { 0 };
     let (body, n_left) = match scores {
         config::ReceivedScores::Drop if n_scores > 0 => {
-            // Until the old body is dropped, memory holds the request twice.
+            // Until the old body is dropped, memory has the request twice.
             permit.grow_to(2 * body.len() + batch.size())?;
             let body = scan_scores::without(&body, is_score);
             (Bytes::from(body), n_items - n_scores)
@@ -488,7 +490,7 @@ fn validate(
 
 // === ResponseBody ===
 
-/// The body of an answer: some bytes, then optional trailers.
+/// The body of an answer: bytes, then optional trailers.
 #[derive(Debug, Default)]
 pub struct ResponseBody {
     data: Bytes,

@@ -1,5 +1,5 @@
-//! Takes the chunks of a body as they arrive, and abandons a sender that is too slow or was
-//! evicted. Must not know what the chunks are.
+//! Reads the chunks of a body as they arrive, and abandons a sender that is too slow or was
+//! evicted.
 
 use std::fmt::Display;
 use std::future::poll_fn;
@@ -13,14 +13,14 @@ use tokio::time::{self, Instant};
 use super::memory_permit::MemoryPermit;
 use super::request_error::RequestError;
 
-/// A sender that sends less than [`LEAST_ADVANCE`] in this time is abandoned.
+/// Time in which a sender must send [`LEAST_ADVANCE`]; otherwise it is abandoned.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Bytes by which a body must have grown for its sender to count as advancing, unless it is
-/// complete: a byte now and then must not hold memory.
+/// Bytes that a body must grow for its sender to count as advancing, unless the body is complete: a
+/// byte from time to time must not keep memory.
 pub(super) const LEAST_ADVANCE: usize = 16 << 10;
 
-/// The next data of a body; `None` at its end.
+/// Returns the next data of a body; `None` at its end.
 pub(super) async fn chunk<B>(body: &mut B) -> Result<Option<Bytes>, RequestError>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -36,18 +36,18 @@ where
             }
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(chunk) => return Ok(Some(chunk)),
-                // A request's trailers have no meaning here.
+                // A request's trailers have no meaning.
                 Err(_) => continue,
             },
         }
     }
 }
 
-/// How fast a body arrives.
+/// The speed at which a body arrives.
 pub(super) struct Pace {
-    /// When it must have advanced.
+    /// Time by which the body must have advanced.
     deadline: Instant,
-    /// Bytes since it last did.
+    /// Bytes since the last advance.
     n_bytes: usize,
 }
 
@@ -59,7 +59,7 @@ impl Pace {
         }
     }
 
-    /// The next data of a body; `None` at its end.
+    /// Returns the next data of a body; `None` at its end.
     pub(super) async fn next_chunk<B>(
         &mut self,
         body: &mut B,

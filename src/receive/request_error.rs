@@ -1,5 +1,5 @@
-//! Reasons for refusing a request, and the gRPC status, HTTP status, counter label and message for
-//! it.
+//! Reasons for refusing a request, each with its gRPC status, HTTP status, counter label and
+//! message.
 
 use std::time::Duration;
 
@@ -16,35 +16,35 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// "Failures").
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RequestError {
-    /// Violates the protocol; retrying is useless.
+    /// The request violates the protocol; retrying is useless.
     Malformed(String),
-    /// Could never fit; retrying is useless unless in parts.
+    /// The request could never fit; retrying is useless unless in parts.
     TooLarge {
-        /// Most bytes of a request, after decompression.
+        /// Maximum bytes of a request, after decompression.
         limit: usize,
-        /// The setting that limits it.
+        /// The setting with the limit.
         setting: &'static str,
     },
-    /// Has items that take more memory than all requests may together; retrying is useless unless
-    /// in parts.
+    /// The request's items need more memory than all requests may use together; retrying is useless
+    /// unless in parts.
     TooDense {
-        /// Most bytes of all requests being received.
+        /// Maximum bytes of all requests in arrival.
         limit: usize,
     },
-    /// An encoding or media type that we do not read.
+    /// The encoding or media type is not supported.
     Unsupported(String),
-    /// The sender disconnected in the middle and will get no answer.
+    /// The sender disconnected before the end of the request and gets no answer.
     Interrupted(String),
     /// Too many bytes are being received.
     InFlightFull,
     /// The sender took too long, and other requests need its memory.
     TooSlow,
-    /// The forward queue did not take it.
+    /// The forward queue refused the request.
     Refused(QueueRefusal),
 }
 
 impl RequestError {
-    /// The label of our counters.
+    /// Returns the label of the counters.
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::Malformed(_) => "malformed",
@@ -66,7 +66,7 @@ impl RequestError {
     pub(super) fn code(&self) -> Code {
         match self {
             Self::Malformed(_) | Self::Interrupted(_) => Code::InvalidArgument,
-            // Without RetryInfo this asks the sender not to retry; OUT_OF_RANGE, tonic's own
+            // Without RetryInfo, this status means "do not retry"; OUT_OF_RANGE, tonic's own
             // answer, would be retried forever.
             Self::TooLarge { .. }
             | Self::TooDense { .. }
@@ -85,7 +85,7 @@ impl RequestError {
         }
     }
 
-    /// Delay before a retry; `None` if there must be none.
+    /// Returns the delay before a retry; `None` if the sender must not retry.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         (self.code() == Code::Unavailable).then_some(RETRY_AFTER)
     }

@@ -8,17 +8,17 @@ use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 
 use crate::config::{Problem, Problems};
 
-/// Most mistakes in one response.
+/// Maximum number of mistakes in one response.
 const MAX_REPORTED: usize = 20;
 
 /// The reason why a call failed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ApiError {
-    /// The document is invalid: every mistake in it.
+    /// The document is invalid; contains every mistake.
     Invalid(Problems),
     /// An argument is invalid.
     Argument {
-        /// The name.
+        /// The argument's name.
         name: &'static str,
         /// The mistake and its remedy.
         detail: String,
@@ -39,7 +39,7 @@ pub(crate) enum ApiError {
     Unsupported(String),
     /// Too many calls at once.
     Busy,
-    /// Every place is taken.
+    /// All slots are in use.
     Full(String),
     /// The sidecar failed.
     Internal(String),
@@ -63,7 +63,7 @@ impl ApiError {
         }
     }
 
-    /// In one sentence.
+    /// Returns the error as one sentence.
     pub(super) fn detail(&self) -> String {
         match self {
             Self::Invalid(problems) => match problems.iter().next() {
@@ -89,7 +89,7 @@ impl ApiError {
         }
     }
 
-    /// The body of `application/problem+json` (RFC 9457).
+    /// Returns the body of `application/problem+json` (RFC 9457).
     pub(super) fn to_json(&self) -> Value {
         let (status, _) = self.code();
         let mut body = Map::new();
@@ -103,8 +103,8 @@ impl ApiError {
         Value::Object(body)
     }
 
-    /// The gRPC status, with a field violation for each mistake. `within` is the field of the
-    /// request that holds the document.
+    /// Returns the gRPC status, with a field violation for each mistake. `within` is the field of
+    /// the request with the document.
     pub(super) fn status(&self, within: &str) -> Status {
         let (_, code) = self.code();
         let mut details = ErrorDetails::new();

@@ -1,5 +1,5 @@
-//! Evaluates a trajectory or OTLP spans that a caller sends, without keeping anything. This runs
-//! beside telemetry, so its cost is bounded before it begins.
+//! Evaluates a trajectory or OTLP spans that a caller sends, and stores nothing. The call runs
+//! beside telemetry, so its cost is limited before it begins.
 
 use std::sync::Arc;
 
@@ -25,19 +25,19 @@ use super::view::EvaluationsView;
 use crate::config::{self, Problems};
 use crate::export::score_line;
 
-/// Most tool calls in one request.
+/// Maximum number of tool calls in one request.
 const MAX_CALLS: usize = 10_000;
-/// Most criteria in one request.
+/// Maximum number of criteria in one request.
 const MAX_CRITERIA: usize = 1_000;
-/// Most work: the bytes of all criteria times the calls that they judge. Ten seconds of one core at
-/// the very worst.
+/// Maximum work: the bytes of all criteria times the calls that they judge. Ten seconds of one core
+/// in the worst case.
 const MAX_COST: usize = 256 << 20;
-/// Most patterns times the bytes of names, arguments and results that they search: a search takes
-/// time pattern × text at worst. `MAX_COST` counts the written bytes of a criterion, of which an
-/// expensive pattern needs few.
+/// Maximum number of patterns times the bytes of names, arguments and results that they search: a
+/// search takes time pattern × text in the worst case. `MAX_COST` counts the written bytes of a
+/// criterion, and an expensive pattern needs few.
 const MAX_SEARCH: usize = 16 << 20;
 
-/// The body of `POST /v1/evaluate`. The caller states the expectations: those in the spans
+/// The body of `POST /v1/evaluate`. The caller states the expectations: expectations in the spans
 /// (`spanscore.expect`, `spanscore.criteria`, `test.case.id`) are ignored.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -147,7 +147,7 @@ impl EvaluateRequest {
 }
 
 impl Register {
-    /// Judges a trajectory or traces by the request's criteria, or by those registered.
+    /// Judges a trajectory or traces by the request's criteria, or by the registered ones.
     pub(super) fn evaluate(&self, request: EvaluateRequest) -> Result<EvaluationsView, ApiError> {
         evaluate(
             request,
@@ -173,7 +173,7 @@ fn evaluate(
     } = request;
     let criteria = chosen(criteria, names, set)?;
     // Selectors of the request's criteria may read attributes that no registered criterion reads;
-    // those are kept for this request only.
+    // these attributes are kept for this request only.
     let rules = rules.judging_by(criteria);
     let trajectories = match (trajectory, traces, protobuf) {
         (Some(written), None, None) => vec![Arc::new(written.trajectory()?)],
@@ -229,7 +229,7 @@ fn evaluate(
         );
         return Err(ApiError::TooLarge(detail));
     }
-    // One for all, as if they were one trace: a request may have many.
+    // One budget for all trajectories, as if they were one trace, because a request may have many.
     let mut budget = SearchBudget::default();
     let evaluations = trajectories
         .iter()
@@ -248,7 +248,7 @@ fn evaluate(
     Ok(EvaluationsView { evaluations })
 }
 
-/// The criteria to judge by: those of the request, or all that are registered.
+/// Returns the criteria to judge by: those of the request, or all registered ones.
 fn chosen(
     criteria: Option<Vec<Criterion>>,
     names: Option<Vec<String>>,
@@ -280,7 +280,8 @@ fn chosen(
     Ok(chosen)
 }
 
-/// The trajectories of a trace request, assembled like a recording: all traces end with the input.
+/// Returns the trajectories of a trace request, assembled like a recording: all traces end with the
+/// input.
 fn trajectories(body: Vec<u8>, rules: &Rules, now: Now) -> Result<Vec<Arc<Trajectory>>, ApiError> {
     let scanned = scan::scan(&body, Some(rules)).map_err(|error| ApiError::Argument {
         name: "traces",
@@ -350,7 +351,7 @@ impl TrajectoryBody {
         let mut names: Vec<Arc<str>> = calls.iter().filter_map(|call| call.agent.clone()).collect();
         names.sort();
         names.dedup();
-        // One run for each named agent: the request does not say more.
+        // One run for each named agent: the request has no other information.
         let agent_runs: Arc<[AgentRun]> = names
             .iter()
             .enumerate()
@@ -412,7 +413,7 @@ impl ToolCallBody {
         self.start.is_some() || self.end.is_some()
     }
 
-    /// If no call has times, the calls came one after the other.
+    /// Converts a call. If no call has times, the calls count as sequential.
     fn tool_call(self, at: usize, has_times: bool) -> Result<ToolCall, ApiError> {
         let Self {
             name,
@@ -469,7 +470,7 @@ impl ToolCallBody {
     }
 }
 
-/// An id in hex; an empty text counts as missing.
+/// Parses an id in hex; an empty text counts as missing.
 fn id<T>(
     text: Option<String>,
     name: &'static str,

@@ -48,7 +48,7 @@ mod messages;
 /// `spanscore.v1` and its imports, for reflection.
 const DESCRIPTORS: &[u8] = include_bytes!("grpc/descriptors.bin");
 
-/// Longest time from the start of a call to its response.
+/// Timeout from the start of a call to its response.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) fn routes(register: &Register) -> Router {
@@ -216,7 +216,7 @@ fn precondition(if_match: String, create_only: bool) -> Precondition {
 }
 
 fn ttl(ttl: Option<prost_types::Duration>) -> Result<Option<Duration>, ApiError> {
-    // A negative duration is as invalid as none at all.
+    // A negative duration is as invalid as a missing one.
     ttl.map(|ttl| check_ttl(ttl.try_into().unwrap_or_default()))
         .transpose()
 }
@@ -315,7 +315,7 @@ async fn in_time(
     register: &Register,
     response: impl Future<Output = Response<tonic::body::Body>>,
 ) -> Response {
-    // Messages are held in memory while they arrive, so only a few may arrive at once.
+    // Messages are in memory while they arrive, so only a few may arrive at once.
     let _permit = register.0.slots.bodies.acquire().await;
     match tokio::time::timeout(CALL_TIMEOUT, response).await {
         Ok(response) => response.map(Body::new),
@@ -326,8 +326,8 @@ async fn in_time(
     }
 }
 
-/// Reflection, in both of its versions. The services are made at their first call: the decoded
-/// descriptors would take a tenth of an idle sidecar's memory.
+/// Returns the routes of reflection, in both of its versions. The services are created at their
+/// first call: the decoded descriptors would use a tenth of an idle sidecar's memory.
 fn reflection() -> Router {
     let services = Arc::new(LazyLock::new(|| {
         let builder = || {

@@ -1,4 +1,4 @@
-//! Limits of what callers of the API may register and ask for at once: telemetry comes first.
+//! Limits of what callers of the API may register and call at once, so that telemetry comes first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,35 +11,35 @@ use tokio::sync::Semaphore;
 use super::error::ApiError;
 use super::merge::{CriteriaSet, Registration};
 
-/// Most bytes of a request's body.
+/// Maximum bytes of a request's body.
 pub(super) const MAX_BODY_SIZE: usize = 4 << 20;
-/// Most registrations by the API. Files may hold more: their author can also raise the
+/// Maximum number of registrations by the API. Files may have more: their author can also raise the
 /// memory limit.
 pub(super) const MAX_REGISTRATIONS: usize = 1_000;
-/// Most bytes of one criterion registered by the API, as compact JSON: they bound what its
-/// expectations cost when a long trace is judged.
+/// Maximum bytes of one criterion registered by the API, as compact JSON. They limit the cost of
+/// its expectations when a long trace is judged.
 const MAX_CRITERION_SIZE: usize = 32 << 10;
-/// Most patterns of all registrations together. Each may take 32 KiB, and as much again while it
-/// searches.
+/// Maximum number of patterns of all registrations together. Each may use 32 KiB, and as much again
+/// during a search.
 pub(super) const MAX_PATTERNS: usize = 1_000;
-/// Limits of the patterns in one request, tighter than those of files.
+/// Limits of the patterns in one request, tighter than the limits for files.
 pub(crate) const PATTERN_LIMITS: PatternLimits = PatternLimits::network(MAX_PATTERNS);
-/// Most characters of a name that a caller sends.
+/// Maximum length of a name that a caller sends, in characters.
 pub(super) const MAX_NAME_LENGTH: usize = 200;
-/// Most attribute keys that selectors may add in the life of one process: keys keep their numbers,
-/// so that spans received before a change can still be read after it.
+/// Maximum number of attribute keys that selectors may add in the life of one process: keys keep
+/// their numbers, so that spans received before a change can still be read after it.
 pub(super) const MAX_KEYS: usize = 4_096;
-/// Longest time to live of a registration.
+/// Maximum time to live of a registration.
 pub(super) const MAX_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
 
 const MAX_CONCURRENT_BODIES: usize = 2;
 const MAX_CONCURRENT_WORK: usize = 1;
 
-/// Most calls that may do each of these at once.
+/// Slots for concurrent calls.
 pub(super) struct CallSlots {
-    /// Hold a body while it arrives.
+    /// Calls whose body is arriving.
     pub(super) bodies: Semaphore,
-    /// Change the set, or judge.
+    /// Calls that change the set, or judge.
     pub(super) work: Arc<Semaphore>,
 }
 
@@ -64,7 +64,7 @@ pub(super) fn check_ttl(ttl: Duration) -> Result<Duration, ApiError> {
     Ok(ttl)
 }
 
-/// Checks what the API has registered in a set.
+/// Checks the registrations of a set.
 pub(super) fn check_registrations(registered: &CriteriaSet) -> Result<(), ApiError> {
     if registered.registrations().len() > MAX_REGISTRATIONS {
         return Err(ApiError::Limit(format!(
@@ -114,7 +114,7 @@ pub(super) fn check_criterion(criterion: &Criterion) -> Result<usize, ApiError> 
     Ok(n_patterns(&json))
 }
 
-/// The number of patterns in a criterion's JSON form.
+/// Returns the number of patterns in a criterion's JSON form.
 pub(super) fn n_patterns(criterion: &Value) -> usize {
     criterion.pointer("/evaluate/tool_calls").map_or(0, n_texts)
 }

@@ -21,7 +21,7 @@ pub enum CriterionSource {
 }
 
 impl CriterionSource {
-    /// The name in the API and in metrics.
+    /// Returns the name in the API and in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -39,11 +39,11 @@ pub struct Registration {
     pub expires_unix_nanos: Option<u64>,
 }
 
-/// Every criterion, by source. Immutable: each change makes a new set.
+/// All criteria, by source. Immutable: each change creates a new set.
 #[derive(Debug, Clone, Default)]
 pub struct CriteriaSet {
     file: Arc<[Arc<Criterion>]>,
-    /// By the names of the files' criteria, the file of each.
+    /// The file of each criterion of the files, by name.
     paths: Arc<BTreeMap<String, Arc<str>>>,
     api: BTreeMap<String, Registration>,
 }
@@ -53,29 +53,29 @@ pub struct CriteriaSet {
 pub struct EntryInForce<'a> {
     /// The criterion in force.
     pub criterion: &'a Arc<Criterion>,
-    /// The source of that criterion.
+    /// The source of the criterion.
     pub source: CriterionSource,
     /// Time of expiry in Unix nanoseconds.
     pub expires_unix_nanos: Option<u64>,
-    /// The file that holds a criterion of this name.
+    /// The file with a criterion of this name.
     pub file: Option<&'a Arc<str>>,
-    /// The file's criterion of this name that it replaces.
+    /// The file's criterion that a registration replaces.
     pub shadowed: Option<&'a Arc<Criterion>>,
 }
 
 /// The differences between two sets, as sorted names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SetChanges {
-    /// In the later set only.
+    /// Names in the later set only.
     pub added: Vec<String>,
-    /// In both, with another revision.
+    /// Names in both sets, with different revisions.
     pub changed: Vec<String>,
-    /// In the earlier set only.
+    /// Names in the earlier set only.
     pub removed: Vec<String>,
 }
 
-/// The rules that traces are judged by. With `previous`, spans received under those rules can still
-/// be read.
+/// Returns the rules by which traces are judged. With `previous`, spans received under those rules
+/// can still be read.
 pub fn rules(config: &Config, criteria: Vec<Criterion>, previous: Option<&Rules>) -> Rules {
     Rules::following(
         previous,
@@ -93,7 +93,7 @@ impl CriteriaSet {
         Self::default().with_file(file).with_all(api)
     }
 
-    /// This set with other criteria of the files.
+    /// Returns this set with other criteria of the files.
     pub fn with_file(&self, file: Vec<Criterion>) -> Self {
         Self {
             file: file.into_iter().map(Arc::new).collect(),
@@ -101,7 +101,7 @@ impl CriteriaSet {
         }
     }
 
-    /// This set, with the file that holds each criterion.
+    /// Returns this set with the file of each criterion.
     pub fn read_from(self, paths: &Arc<BTreeMap<String, Arc<str>>>) -> Self {
         Self {
             paths: Arc::clone(paths),
@@ -109,7 +109,7 @@ impl CriteriaSet {
         }
     }
 
-    /// This set with a registration added or replaced.
+    /// Returns this set with a registration added or replaced.
     pub fn with(&self, registration: Registration) -> Self {
         let mut next = self.clone();
         next.api
@@ -117,14 +117,14 @@ impl CriteriaSet {
         next
     }
 
-    /// This set without the registration of this name.
+    /// Returns this set without the registration of this name.
     pub fn without(&self, name: &str) -> Self {
         let mut next = self.clone();
         next.api.remove(name);
         next
     }
 
-    /// This set with exactly these registrations.
+    /// Returns this set with exactly these registrations.
     pub fn with_all(&self, api: impl IntoIterator<Item = Registration>) -> Self {
         let api = api
             .into_iter()
@@ -136,7 +136,7 @@ impl CriteriaSet {
         }
     }
 
-    /// The names of the files' criteria that registrations replace, sorted.
+    /// Returns the names of the files' criteria that registrations replace, sorted.
     pub fn shadowing(&self) -> Vec<&str> {
         let names = self.file.iter().map(|criterion| criterion.name.as_str());
         let mut shadowed: Vec<&str> = names.filter(|name| self.api.contains_key(*name)).collect();
@@ -144,7 +144,7 @@ impl CriteriaSet {
         shadowed
     }
 
-    /// This set without expired registrations; `None` if none has expired.
+    /// Returns this set without expired registrations; `None` if none has expired.
     pub fn expired(&self, now_unix_nanos: u64) -> Option<Self> {
         let is_expired = |registration: &Registration| {
             registration
@@ -158,7 +158,7 @@ impl CriteriaSet {
         })
     }
 
-    /// The time in Unix nanoseconds at which the next registration expires.
+    /// Returns the time in Unix nanoseconds at which the next registration expires.
     pub fn next_expiry(&self) -> Option<u64> {
         self.api
             .values()
@@ -166,13 +166,13 @@ impl CriteriaSet {
             .min()
     }
 
-    /// The registrations of the API, by name.
+    /// Returns the registrations of the API, by name.
     pub fn registrations(&self) -> impl ExactSizeIterator<Item = &Registration> {
         self.api.values()
     }
 
-    /// The criteria in force: those of the files in their order, each replaced by the registration
-    /// of its name, then the other registrations by name.
+    /// Returns the criteria in force: the criteria of the files in their order, each replaced by
+    /// the registration of its name, then the remaining registrations by name.
     pub fn in_force(&self) -> Vec<&Arc<Criterion>> {
         let from_file = self.file.iter().map(|criterion| {
             self.api
@@ -192,7 +192,7 @@ impl CriteriaSet {
         from_file.chain(only_api).collect()
     }
 
-    /// The criterion in force under a name.
+    /// Returns the criterion in force under a name.
     pub fn get(&self, name: &str) -> Option<EntryInForce<'_>> {
         let from_file = self.file.iter().find(|criterion| criterion.name == name);
         match self.api.get(name) {
@@ -216,7 +216,7 @@ impl CriteriaSet {
         }
     }
 
-    /// Every name with the criterion in force under it, sorted.
+    /// Returns every name with its criterion in force, sorted.
     pub fn entries(&self) -> BTreeMap<&str, EntryInForce<'_>> {
         let from_file = self.file.iter().map(|criterion| {
             (
@@ -252,7 +252,7 @@ impl CriteriaSet {
         entries
     }
 
-    /// The number of criteria in force.
+    /// Returns the number of criteria in force.
     pub fn len(&self) -> usize {
         self.in_force().len()
     }
@@ -262,9 +262,9 @@ impl CriteriaSet {
         self.file.is_empty() && self.api.is_empty()
     }
 
-    /// The revision of the set: the first 12 hex digits of the SHA-256 of the names and revisions
-    /// in force, sorted by name. Sources and expiries are not part of it: they do not change any
-    /// judgement.
+    /// Returns the revision of the set: the first 12 hex digits of the SHA-256 of the names and
+    /// revisions in force, sorted by name. Sources and expiries are excluded, because they do not
+    /// change any judgement.
     pub fn revision(&self) -> String {
         let mut hash = Sha256::new();
         for (name, entry) in self.entries() {
@@ -275,8 +275,8 @@ impl CriteriaSet {
         hex(&hash.finalize()[..6])
     }
 
-    /// Changes whenever anything in the set changes, for `If-Match`. Unlike the revision it also
-    /// covers sources and expiries.
+    /// Returns a tag that changes whenever anything in the set changes, for `If-Match`. Unlike the
+    /// revision, the tag includes sources and expiries.
     pub fn etag(&self) -> String {
         hex(&Sha256::digest(
             self.entries()
@@ -286,7 +286,7 @@ impl CriteriaSet {
         ))
     }
 
-    /// The differences between this set and a later one.
+    /// Returns the differences between this set and a later one.
     pub fn changes_to(&self, later: &Self) -> SetChanges {
         let (before, after) = (self.entries(), later.entries());
         let mut changes = SetChanges::default();
@@ -309,7 +309,7 @@ impl CriteriaSet {
 }
 
 impl EntryInForce<'_> {
-    /// Changes whenever anything that the API shows changes.
+    /// Returns a tag that changes whenever anything that the API shows changes.
     pub fn etag(&self) -> String {
         let Self {
             criterion,

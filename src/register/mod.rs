@@ -1,9 +1,9 @@
 //! Criteria that change while the sidecar runs: from files that are reloaded and from callers of
-//! the API. Keeps one immutable set in force and replaces it whole.
+//! the API. One immutable set is in force and is replaced as a whole.
 //!
 //! A change holds one lock from the check of its precondition to the swap, so no writer overwrites
-//! another one's change unseen. Readers and the scoring threads take no lock. REST and gRPC call
-//! the same functions and show the same views; they differ in encoding only.
+//! the change of another writer unnoticed. Readers and the scoring threads take no lock. REST and
+//! gRPC call the same functions and show the same views; they differ in encoding only.
 
 pub mod merge;
 
@@ -45,25 +45,26 @@ pub(crate) use rest::Query;
 pub use set::{Register, ReloadOutcome, ReloadStopped};
 pub use state::StateError;
 
-/// The parts of a register.
+/// The arguments of [`open`].
 pub struct RegisterSetup {
-    /// The configuration that the sidecar was started with.
+    /// The configuration at the start of the sidecar.
     pub config: Config,
     /// Source of the configuration; without it nothing is reloaded.
     pub origin: Option<ConfigOrigin>,
-    /// The rules in force: swapped here, read by the scoring threads.
+    /// The rules in force, swapped by the register and read by the scoring threads.
     pub rules: Arc<ArcSwap<Rules>>,
-    /// The trajectories that the criteria have selected so far.
+    /// Counts of the trajectories that the criteria have selected.
     pub(crate) coverage: Arc<Mutex<Coverage>>,
-    /// Sends the headers of a reloaded configuration from now on. The error says why one cannot
-    /// be sent.
+    /// Uses the headers of a reloaded configuration for all further requests. The error says why a
+    /// header cannot be sent.
     pub renew_headers: RenewHeaders,
-    /// The one clock.
+    /// The clock.
     pub clock: fn() -> Now,
 }
 
 impl RegisterSetup {
-    /// The parts of a register that stands alone: nothing is reloaded, and no run is counted.
+    /// Creates the arguments of a register without a sidecar: nothing is reloaded, and no run is
+    /// counted.
     pub fn alone(config: Config, rules: Rules, clock: fn() -> Now) -> Self {
         Self {
             config,
@@ -76,7 +77,7 @@ impl RegisterSetup {
     }
 }
 
-/// Takes over the headers of a configuration.
+/// A function that uses the headers of a configuration for all further requests.
 pub type RenewHeaders = Box<dyn Fn(&Config) -> Result<(), String> + Send + Sync>;
 
 /// Opens the register, with the reloader that watches its files and deletes expired registrations.
@@ -135,7 +136,7 @@ pub fn open(
     Ok((register, reloader))
 }
 
-/// REST and gRPC, for the admin port.
+/// Returns the routes of REST and gRPC, for the admin port.
 pub fn routes(register: &Register) -> Router {
     rest::routes(register.clone()).merge(grpc::routes(register))
 }

@@ -1,6 +1,7 @@
 //! Serves the checked-in OpenAPI document, `openapi.yaml`, as JSON. Adds the version and the
-//! schemas of criteria, which come from the types that read them and so cannot drift. A schema
-//! cannot say whether a pattern is valid, so a body that fits it may still be refused.
+//! schemas of criteria, which are generated from the types that read criteria and so cannot drift.
+//! A schema cannot describe which patterns are valid, so a body that fits the schema may still be
+//! rejected.
 
 use std::sync::LazyLock;
 
@@ -10,7 +11,7 @@ use crate::config;
 
 const TEXT: &str = include_str!("openapi.yaml");
 
-/// The document, made at its first use.
+/// Returns the document, created at its first use.
 pub(super) fn document() -> &'static Value {
     static DOCUMENT: LazyLock<Value> = LazyLock::new(build);
     &DOCUMENT
@@ -30,7 +31,7 @@ fn criterion_schemas() -> Map<String, Value> {
     let mut all = config::schema_of_types();
     let mut schemas = Map::new();
     take("Criterion", &mut all["$defs"], &mut schemas);
-    // The path holds the name, so the body may leave it out.
+    // The path has the name, so the body may omit it.
     if let Some(mut unnamed) = schemas.get("Criterion").cloned() {
         if let Some(required) = unnamed.get_mut("required").and_then(Value::as_array_mut) {
             required.retain(|key| key != "name");
@@ -41,7 +42,7 @@ fn criterion_schemas() -> Map<String, Value> {
     schemas
 }
 
-/// Moves a definition, and those that it refers to, from `all`.
+/// Moves a definition, and the definitions that it refers to, out of `all`.
 fn take(name: &str, all: &mut Value, taken: &mut Map<String, Value>) {
     let Some(mut schema) = all.get_mut(name).map(Value::take) else {
         return;
@@ -81,8 +82,8 @@ fn refer_to_components(node: &mut Value, names: &mut Vec<String>) {
     }
 }
 
-/// A text may also be written without quotes, as `1.10` or `false`: in YAML as in JSON it is read
-/// as written.
+/// Allows texts without quotes, such as `1.10` or `false`, which are read as written in YAML as in
+/// JSON.
 fn allow_scalars(node: &mut Value) {
     match node {
         Value::Array(items) => items.iter_mut().for_each(allow_scalars),

@@ -1,9 +1,10 @@
 //! Reloads the configuration when its files change, on SIGHUP and on `POST /-/reload`, and deletes
 //! expired registrations.
 //!
-//! Files are polled, not subscribed to: a ConfigMap is a symlink that is swapped, editors write a
-//! new file and rename it, a bind mount reports no events at all, and only the content matters in
-//! the end. It is applied once two reads 200 ms apart agree, so that a half-written file is not.
+//! Files are polled, without subscriptions: a ConfigMap is a symlink that is swapped, editors write
+//! a new file and rename it, a bind mount reports no events at all, and only the content matters in
+//! the end. The content is applied once two reads 200 ms apart agree, so that a half-written file
+//! is not applied.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ use crate::telemetry::{ConfigurationRefused, ConfigurationReloaded, Heartbeat};
 /// Time between two reads that must agree, so that half-written files are not applied.
 pub const SETTLE_TIME: Duration = Duration::from_millis(200);
 
-/// Most reads of one reload; if they keep disagreeing, the next poll tries again.
+/// Maximum number of reads of one reload; if they keep disagreeing, the next poll retries.
 const MAX_READS: usize = 10;
 
 /// Source of the configuration.
@@ -32,9 +33,9 @@ const MAX_READS: usize = 10;
 pub struct ConfigOrigin {
     /// The main file.
     pub path: PathBuf,
-    /// True if it did not exist at the start; once it appears, it is read.
+    /// True if the file did not exist at the start; it is read once it appears.
     pub may_be_absent: bool,
-    /// Extent to which the start could use the configuration.
+    /// The extent to which the start could use the configuration.
     pub start: Start,
     /// The environment.
     pub environment: BTreeMap<String, String>,
@@ -46,16 +47,16 @@ pub struct ConfigOrigin {
     pub settle_time: Duration,
 }
 
-/// Extent to which the start could use the configuration.
+/// The extent to which the start could use the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// All of it.
+    /// The whole configuration.
     Sound,
-    /// Only a part: the mistakes are reported with the first read, at once.
+    /// A part of the configuration: the first read reports the mistakes at once.
     Unsound,
 }
 
-/// Reloads the configuration until it is asked to end.
+/// Reloads the configuration until it is stopped.
 pub struct Reloader {
     register: Register,
     origin: Option<ConfigOrigin>,
@@ -63,7 +64,7 @@ pub struct Reloader {
     requests: mpsc::Receiver<oneshot::Sender<ReloadOutcome>>,
 }
 
-/// One read of the configuration, and the files it depended on.
+/// One read of the configuration, and the files that it depends on.
 struct ReadAttempt {
     loaded: Result<Loaded, String>,
     /// True if the main file could be read.
@@ -72,7 +73,7 @@ struct ReadAttempt {
     fingerprint: [u8; 32],
 }
 
-/// A request that loading the configuration makes of the disk.
+/// A query of the disk while the configuration is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum FileQuery {
     Read(PathBuf),
@@ -94,7 +95,8 @@ impl Reloader {
         }
     }
 
-    /// Runs until `ended`, even in the middle of a reload: nothing would be judged by it any more.
+    /// Runs until `ended`, even in the middle of a reload: no more traces would be judged by its
+    /// result.
     pub async fn run(self, heartbeat: Heartbeat, ended: impl Future<Output = ()>) {
         tokio::select! {
             () = ended => {}
@@ -154,7 +156,7 @@ impl Reloader {
     }
 }
 
-/// Reads until two reads agree, and applies the result. `last` remembers the last read even if it
+/// Reads until two reads agree, and applies the result. `last` stores the last read even if it
 /// failed, so that a file that stays invalid is reported once.
 async fn settle(
     register: &Register,
@@ -174,7 +176,7 @@ async fn settle(
             fingerprint,
         } = attempt;
         if agrees {
-            // A file that disappears again is an error: criteria must not vanish with it.
+            // A file that disappears again is an error: its criteria must not vanish too.
             origin.may_be_absent &= !has_file;
             *last = ReadAttempt {
                 loaded: Err(String::new()),
@@ -214,7 +216,7 @@ async fn read(origin: ConfigOrigin) -> ReadAttempt {
     })
 }
 
-/// The configuration, and whether its main file could be read.
+/// Returns the configuration, and true if its main file could be read.
 fn load(origin: &ConfigOrigin, files: &Recorder<'_>) -> (Result<Loaded, String>, bool) {
     let path = &origin.path;
     let text = files.read(path);
@@ -236,7 +238,7 @@ fn load(origin: &ConfigOrigin, files: &Recorder<'_>) -> (Result<Loaded, String>,
     (loaded, file.is_some())
 }
 
-/// The fingerprint of the answers that the same queries get now.
+/// Returns the fingerprint of the current answers to the same queries.
 async fn fingerprint_now(origin: &ConfigOrigin, attempt: &ReadAttempt) -> [u8; 32] {
     let (files, queries) = (Arc::clone(&origin.files), attempt.queries.clone());
     let asking = tokio::task::spawn_blocking(move || {
@@ -257,7 +259,7 @@ async fn fingerprint_now(origin: &ConfigOrigin, attempt: &ReadAttempt) -> [u8; 3
 }
 
 async fn expire(register: &Register) {
-    // Without anything that expires, this costs one look at the set.
+    // Cheap when nothing expires: one read of the set.
     if register.0.set.load().next_expiry().is_some() {
         let register = register.clone();
         let _ = tokio::task::spawn_blocking(move || register.expire()).await;
@@ -280,7 +282,8 @@ async fn apply(register: &Register, loaded: Result<Loaded, String>) -> ReloadOut
         };
         let mut shown = outcome.to_json();
         shown["at"] = json!(rfc3339(register.unix_nanos()));
-        // Before the log, so that whoever acts on the log finds it in the status.
+        // Update the status before the log, so that anyone who reacts to the log finds the change
+        // in the status.
         *register.last_reload() = Some(shown);
         if let ReloadOutcome::Refused { problems } = &outcome {
             ConfigurationRefused {

@@ -23,7 +23,7 @@ use super::openapi;
 use super::set::{ChangeOptions, EtagMatch, Precondition, Register, ReloadOutcome, UpsertOutcome};
 use crate::config;
 
-/// Longest time that a body may take to arrive.
+/// Timeout for the arrival of a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(super) fn routes(register: Register) -> Router {
@@ -182,7 +182,7 @@ fn json(value: &impl Serialize) -> Response {
     ([(CONTENT_TYPE, "application/json")], format!("{value}\n")).into_response()
 }
 
-/// A response with an ETag, or 304 if the caller already has this version.
+/// Returns a response with an ETag, or 304 if the caller already has this version.
 fn tagged(headers: &HeaderMap, etag: &str, view: &impl Serialize) -> Result<Response, ApiError> {
     let is_known = match etags(headers, &IF_NONE_MATCH)? {
         Some(EtagMatch::Any) => true,
@@ -236,7 +236,7 @@ fn parse_ttl(text: &str) -> Result<Duration, ApiError> {
     check_ttl(ttl)
 }
 
-/// The ETags of a header. Weak ones are compared as strong ones.
+/// Parses the ETags of a header. Weak ETags compare like strong ones.
 fn etags(headers: &HeaderMap, name: &HeaderName) -> Result<Option<EtagMatch>, ApiError> {
     let mut tags = Vec::new();
     for value in headers.get_all(name) {
@@ -258,7 +258,7 @@ fn etags(headers: &HeaderMap, name: &HeaderName) -> Result<Option<EtagMatch>, Ap
     Ok((!tags.is_empty()).then_some(EtagMatch::OneOf(tags)))
 }
 
-/// The body as text: YAML or JSON, which is YAML.
+/// Returns the body as text: YAML or JSON, which is YAML.
 async fn text(register: &Register, request: Request) -> Result<String, ApiError> {
     if let Some(kind) = request.headers().get(CONTENT_TYPE) {
         let kind = kind
@@ -284,7 +284,7 @@ async fn text(register: &Register, request: Request) -> Result<String, ApiError>
             )));
         }
     }
-    // Bodies are held in memory while they arrive, so only a few may arrive at once.
+    // Bodies are in memory while they arrive, so only a few may arrive at once.
     let _permit = register
         .0
         .slots
@@ -328,12 +328,12 @@ async fn text(register: &Register, request: Request) -> Result<String, ApiError>
 }
 
 impl Register {
-    /// Reads the body of a request, of which only a few may arrive at once.
+    /// Reads the body of a request; only a few may arrive at once.
     pub(crate) async fn body_of(&self, request: Request) -> Result<String, ApiError> {
         text(self, request).await
     }
 
-    /// Reads a criterion that is tried and not registered, under the limits of those that are.
+    /// Reads a criterion to try without registering it, under the limits of registrations.
     pub(crate) fn read_criterion(
         &self,
         text: &str,
@@ -349,7 +349,7 @@ impl Register {
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads the query of an address. A parameter that is not `allowed` is an error.
+    /// Reads the query of a URL. A parameter that is not `allowed` is an error.
     pub(crate) fn read(uri: &Uri, allowed: &[&str]) -> Result<Self, ApiError> {
         let pairs = uri
             .query()
@@ -379,7 +379,7 @@ impl Query {
         Ok(Self(pairs))
     }
 
-    /// The value of a parameter, if it was given.
+    /// Removes and returns the value of a parameter, if it was given.
     pub(crate) fn take(&mut self, key: &str) -> Option<String> {
         let at = self.0.iter().position(|(name, _)| name == key)?;
         Some(self.0.swap_remove(at).1)

@@ -1,4 +1,4 @@
-//! The set of criteria in force: the lock that changes hold, and the swap that puts a new set into
+//! The set of criteria in force: the lock that changes take, and the swap that puts a new set into
 //! force.
 
 use std::collections::BTreeMap;
@@ -23,18 +23,18 @@ use crate::rfc3339::rfc3339;
 use crate::sync::Mutex;
 use crate::telemetry::{CriteriaInForce, CriteriaShadowed, RegistrationsExpired, Telemetry};
 
-/// The criteria in force, and how they change.
+/// The criteria in force, and their changes.
 #[derive(Clone)]
 pub struct Register(pub(super) Arc<RegisterState>);
 
 /// The state that all handles of a register share.
 pub(super) struct RegisterState {
-    /// The set that `rules` was made of. Both change together, under `config`'s lock.
+    /// The set from which `rules` were made. Both change together, under `config`'s lock.
     pub(super) set: ArcSwap<CriteriaSet>,
     pub(super) rules: Arc<ArcSwap<Rules>>,
     pub(super) coverage: Arc<Mutex<Coverage>>,
-    /// The configuration that the sidecar runs with. The lock of all writers; held for a moment's
-    /// work and, with a state file, for a write to disk.
+    /// The running configuration. Its lock is the lock of all writers, taken for a moment's work
+    /// and, with a state file, for a write to disk.
     pub(super) config: Mutex<Config>,
     pub(super) state_file: Option<StateFile>,
     pub(super) reloads: mpsc::Sender<oneshot::Sender<ReloadOutcome>>,
@@ -55,7 +55,7 @@ pub(super) struct Precondition {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum EtagMatch {
-    /// `*`: any version, but one must exist.
+    /// `*`: any version that exists.
     Any,
     OneOf(Vec<String>),
 }
@@ -70,7 +70,7 @@ pub(super) struct ChangeOptions {
     pub(super) validate_only: bool,
 }
 
-/// A registered criterion, and whether its name is new.
+/// A registered criterion, and true if its name is new.
 pub(super) struct UpsertOutcome {
     pub(super) registration: RegistrationView,
     pub(super) is_new: bool,
@@ -85,21 +85,21 @@ pub enum ReloadOutcome {
         revision: String,
         /// True if any criterion changed.
         changed: bool,
-        /// The other sections that changed and are in force, such as `tools`.
+        /// Other changed sections in force, such as `tools`.
         settings: Vec<String>,
         /// Keys whose new values need a restart.
         needs_restart: Vec<String>,
     },
     /// The last good set stays in force.
     Refused {
-        /// Every mistake, as `validate` prints them.
+        /// All mistakes, as `validate` prints them.
         problems: String,
     },
     /// There is no file to reload.
     NoFile,
 }
 
-/// Reloads are no longer possible: the sidecar stops.
+/// The error of a reload while the sidecar stops.
 #[derive(Debug, thiserror::Error)]
 #[error("the sidecar is shutting down")]
 pub struct ReloadStopped;
@@ -124,7 +124,7 @@ impl Register {
         outcome.await.map_err(|_| ReloadStopped)
     }
 
-    /// The revision of each criterion in force, by name.
+    /// Returns the revision of each criterion in force, by name.
     pub fn revisions(&self) -> BTreeMap<String, String> {
         let set = self.0.set.load();
         set.in_force()
@@ -189,7 +189,7 @@ impl Register {
         })
     }
 
-    /// The status of each destination: its last answer and its last failure.
+    /// Returns the status of each destination: its last answer and its last failure.
     fn destinations(&self) -> Vec<Value> {
         let Now {
             instant,
@@ -249,8 +249,8 @@ impl Register {
         })
     }
 
-    /// Deletes the API's registration under a name. A criterion of the file under that name is in
-    /// force again.
+    /// Deletes a registration of the API. A criterion of the files under that name is in force
+    /// again.
     pub(super) fn delete(
         &self,
         name: &str,
@@ -270,7 +270,7 @@ impl Register {
         Ok(DeletedView::new(&next, name))
     }
 
-    /// Replaces all registrations of the API with exactly these.
+    /// Replaces all registrations of the API with exactly `criteria`.
     pub(super) fn replace(
         &self,
         text: &str,
@@ -375,7 +375,7 @@ impl Register {
         merge::rules(config, criteria, Some(&self.0.rules.load()))
     }
 
-    /// Only under `config`'s lock.
+    /// Swaps the set and the rules. Call it only under `config`'s lock.
     fn swap(&self, next: CriteriaSet, rules: Rules, cause: &'static str) -> Arc<CriteriaSet> {
         let next = Arc::new(next);
         let before = self.0.set.swap(next.clone());
@@ -409,7 +409,7 @@ impl Register {
         next
     }
 
-    /// Runs slow work on a thread that may block, a few calls at a time.
+    /// Runs slow work on a blocking thread, a few calls at a time.
     pub(crate) async fn work<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,
@@ -419,7 +419,7 @@ impl Register {
             .await
             .map_err(|_| ApiError::Busy)?;
         let register = self.clone();
-        // A caller that disconnects does not stop a change half way: it is made wholly or not at
+        // A caller that disconnects does not stop a change halfway: it is made completely or not at
         // all.
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;
@@ -479,7 +479,7 @@ impl ChangeOptions {
 }
 
 impl ReloadOutcome {
-    /// As `POST /-/reload` and `/v1/status` show it.
+    /// Returns the JSON of `POST /-/reload` and `/v1/status`.
     pub(super) fn to_json(&self) -> Value {
         match self {
             Self::Applied {

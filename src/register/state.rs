@@ -1,9 +1,9 @@
-//! Keeps registrations in the state file over restarts. Replaces the file so that a crash leaves
+//! Stores registrations in the state file over restarts. Replaces the file so that a crash leaves
 //! the old one or the new one.
 //!
-//! A file that cannot be read or written stops the start: that is a deployment mistake. A file that
-//! cannot be parsed does not, since telemetry must flow: the usable registrations are restored, and
-//! a copy of the file is kept as `….unusable`.
+//! An unreadable or unwritable file stops the start, because it is a deployment mistake. A file
+//! that cannot be parsed does not, because telemetry must flow: the usable registrations are
+//! restored, and a copy of the file stays as `….unusable`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -19,19 +19,19 @@ use super::merge::Registration;
 use crate::config;
 use crate::rfc3339::{rfc3339, unix_nanos_from_rfc3339};
 
-/// Most bytes that are read from the file: many times what the API may register.
+/// Maximum bytes that are read from the file: many times the maximum of the API's registrations.
 const MAX_SIZE: u64 = 64 << 20;
 
 /// The version of the file's format.
 const VERSION: u32 = 1;
 
-/// The file that keeps the registrations of the API.
+/// The file with the registrations of the API.
 #[derive(Debug)]
 pub(super) struct StateFile {
     path: PathBuf,
 }
 
-/// An error in using the state file.
+/// An error of the state file.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use `admin.state_file`: `{}` {problem}", path.display())]
 pub struct StateError {
@@ -43,7 +43,7 @@ pub struct StateError {
 #[derive(Debug, Default)]
 pub(super) struct Restored {
     pub(super) registrations: Vec<Registration>,
-    /// Reasons why parts of the file could not be used; a copy of the file is then kept.
+    /// Reasons why parts of the file could not be used; a copy of the file then stays.
     pub(super) unusable: Vec<String>,
 }
 
@@ -85,7 +85,6 @@ impl StateFile {
         Ok((file, restored))
     }
 
-    /// The path of the file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -135,8 +134,8 @@ impl StateFile {
     }
 }
 
-/// Creates a file that only our user can read, in place of what is there. Criteria can name what a
-/// team guards against. A link that somebody planted under this name is removed and not followed.
+/// Creates a file that only our user can read, replacing an existing one: criteria can reveal what
+/// a team guards against. A planted link under this name is removed and not followed.
 fn create_private(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

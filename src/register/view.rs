@@ -1,4 +1,4 @@
-//! The API's view of a set and of changes to it. REST shows these structs as JSON; gRPC converts
+//! The API's view of a set and of changes to it. REST sends these structs as JSON; gRPC converts
 //! them to messages.
 
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use super::merge::{CriteriaSet, CriterionSource, EntryInForce, SetChanges};
 
 use crate::rfc3339::rfc3339;
 
-/// A criterion in force, and where it comes from.
+/// A criterion in force, and its source.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct RegistrationView {
     pub(super) name: String,
     pub(super) criterion: Arc<Criterion>,
     pub(super) revision: String,
     pub(super) source: &'static str,
-    /// The file that holds a criterion of this name.
+    /// The file with a criterion of this name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) file: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_rfc3339")]
@@ -30,7 +30,7 @@ pub(super) struct RegistrationView {
     pub(super) etag: String,
 }
 
-/// The file's criterion that a registration replaces while it lasts.
+/// The file's criterion that a registration replaces.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct ShadowedView {
     pub(super) source: &'static str,
@@ -90,7 +90,7 @@ impl From<EntryInForce<'_>> for RegistrationView {
 }
 
 impl ListView {
-    /// All criteria, sorted by name.
+    /// Returns all criteria, sorted by name.
     pub(super) fn new(registered: &CriteriaSet) -> Self {
         let entries = registered.entries().into_values();
         Self {

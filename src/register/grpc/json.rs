@@ -1,4 +1,4 @@
-//! The JSON form of messages, which is that of configuration files: serde for protobuf's `Value`
+//! The JSON form of messages, equal to that of configuration files: serde for protobuf's `Value`
 //! and `Struct`, and for `Count`, which files write as a pair (`[">=", 2]`).
 
 use prost_types::value::Kind;
@@ -8,10 +8,11 @@ use serde_json::{Map, Number, Value};
 
 use super::messages::Count;
 
-/// The largest whole number up to which every one is exact as a double.
+/// The largest number up to which every whole number is exact as a double.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// Protobuf does not send fields at their default, and documents leave them out.
+/// Returns true for a default: protobuf does not send fields with their default, and documents omit
+/// them.
 pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -38,7 +39,7 @@ pub(super) mod value {
     }
 }
 
-/// Lists of which one item stands for itself.
+/// Lists that a single item may replace.
 pub(super) mod one_or_more {
     use serde::de::DeserializeOwned;
 
@@ -116,7 +117,7 @@ fn to_json(value: &ProtoValue) -> Result<Value, &'static str> {
     })
 }
 
-/// 2.0 becomes 2, so that a criterion has the same revision from REST and from gRPC.
+/// Converts 2.0 to 2, so that a criterion has the same revision from REST and from gRPC.
 fn number_to_json(number: f64) -> Result<Number, &'static str> {
     if number.fract() == 0.0 && number.abs() < MAX_EXACT {
         return Ok((number as i64).into());
