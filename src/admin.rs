@@ -1,5 +1,5 @@
-//! Serves health, readiness and metrics over HTTP, and guards the API that other rooms serve on
-//! this port. Reads telemetry only; an outage of the downstream must not make the sidecar
+//! Serves health, readiness and metrics over HTTP, and guards the API of other modules on this
+//! port. Only the sidecar's own state counts: an outage of the downstream must not make the sidecar
 //! unhealthy.
 
 mod guard;
@@ -28,23 +28,23 @@ pub use scrapes::Scrapes;
 pub struct AdminPort {
     /// Metrics and heartbeats.
     pub telemetry: Arc<Telemetry>,
-    /// Metrics that are counted outside telemetry.
+    /// Sources of metrics that are counted outside telemetry.
     pub metrics: Vec<MetricsSource>,
-    /// The pages of metrics that are being read.
+    /// The pages of metrics that are being sent.
     pub scrapes: Arc<Scrapes>,
-    /// Start of the process, Unix nanoseconds.
+    /// Start of the process in Unix nanoseconds.
     pub started_unix_nanos: u64,
-    /// The OTLP ports, for requests that come here by mistake.
+    /// The OTLP ports, for requests that were sent to this port by mistake.
     pub otlp: OtlpAddresses,
     /// The permitted callers of the API.
     pub guard: Arc<Guard>,
-    /// The API, made by other rooms.
+    /// The routes of the API.
     pub api: Router,
-    /// The page that people look at, made by another room. It holds no telemetry.
+    /// The routes of the page for people, which contains no telemetry.
     pub page: Router,
 }
 
-/// The bound addresses of the OTLP ports; `None` for one that is off.
+/// The bound addresses of the OTLP ports; `None` for a disabled port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OtlpAddresses {
     /// OTLP/gRPC.
@@ -54,8 +54,9 @@ pub struct OtlpAddresses {
 }
 
 impl AdminPort {
-    /// The routes: `/livez`, `/readyz` and `/metrics`, open to every caller, the API behind its
-    /// guard, and the page behind the same guard without the token, which it asks for itself.
+    /// Returns the routes: `/livez`, `/readyz` and `/metrics`, open to every caller; the API behind
+    /// its guard; and the page behind the same guard without the token, for which the page itself
+    /// prompts.
     pub fn router(self) -> Router {
         let api = self.api.clone().layer(middleware::from_fn_with_state(
             self.guard.clone(),
@@ -76,8 +77,8 @@ impl AdminPort {
     }
 }
 
-/// Alive as long as every worker beats, also while starting and draining: otherwise we would be
-/// killed for an orderly stop.
+/// Alive as long as every worker beats, even during a start and a drain: otherwise an orderly stop
+/// would get the process killed.
 async fn livez(State(admin): State<AdminPort>) -> impl IntoResponse {
     match unhealthy(&admin.telemetry) {
         Some(unhealthy) => (StatusCode::SERVICE_UNAVAILABLE, unhealthy),
@@ -88,7 +89,8 @@ async fn livez(State(admin): State<AdminPort>) -> impl IntoResponse {
     }
 }
 
-/// Ready from when every port is bound until draining begins, as long as every worker beats.
+/// Ready from the time when every port is bound until the drain begins, as long as every worker
+/// beats.
 async fn readyz(State(admin): State<AdminPort>) -> impl IntoResponse {
     match (admin.telemetry.phase(), unhealthy(&admin.telemetry)) {
         (_, Some(unhealthy)) => (StatusCode::SERVICE_UNAVAILABLE, unhealthy),
@@ -123,7 +125,7 @@ async fn not_found(State(admin): State<AdminPort>, request: Request) -> impl Int
          {}\n",
         admin.otlp
     );
-    // Whoever opens the port in a browser asks for more paths than one; exporters post.
+    // A browser requests more paths than one; exporters use POST.
     if request.method() == Method::POST {
         RequestMisdirected {
             reason: "port",
@@ -149,7 +151,7 @@ impl fmt::Display for OtlpAddresses {
     }
 }
 
-/// Lists dead and stuck workers, a line each.
+/// Lists dead and stuck workers, one per line.
 fn unhealthy(telemetry: &Telemetry) -> Option<String> {
     let workers = telemetry.unhealthy(Instant::now().into_std());
     (!workers.is_empty()).then(|| {

@@ -1,4 +1,4 @@
-//! Writes spans to Apache Kafka and reads them. The spans of a trace go into one partition of a
+//! Writes spans to Apache Kafka and reads them. All spans of a trace go into one partition of a
 //! topic, so that each reader of a partition has whole traces.
 
 mod placement;

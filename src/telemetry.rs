@@ -1,8 +1,8 @@
-//! Counts and logs what happens in the sidecar: one row for each event, named by what happened.
-//! Metrics are named like the OpenTelemetry Collector's where it has one.
+//! Counts and logs the sidecar's events: one row for each event. Metrics are named like the
+//! OpenTelemetry Collector's if it has an equal one.
 
-/// Makes an event of each row: a struct with these fields, and `emit`, which runs the block with
-/// the fields as variables. A row names the telemetry in which it counts; one that only logs names
+/// Defines an event for each row: a struct with these fields, and `emit`, which runs the block with
+/// the fields as variables. A row names the telemetry that it counts in; a row that only logs names
 /// none.
 macro_rules! events {
     ($(
@@ -18,7 +18,7 @@ macro_rules! events {
         }
 
         impl $(<$life>)? $name $(<$life>)? {
-            /// Counts and logs it.
+            /// Counts and logs the event.
             pub fn emit(self $(, $telemetry: &Telemetry)?) {
                 let Self { $($field),* } = self;
                 $body
@@ -101,16 +101,17 @@ use health::HealthState;
 use item_accounting::ItemAccounting;
 use metrics::Metrics;
 
-/// Writes metrics that are counted elsewhere, such as those of the scores.
+/// A function that writes metrics counted elsewhere, such as those of the scores.
 pub type MetricsSource = Arc<dyn Fn(&mut MetricsPage) + Send + Sync>;
 
-/// Everything counted about ourselves.
+/// All counts, the health and the status of the sidecar.
 #[derive(Debug)]
 pub struct Telemetry {
-    /// Moved by every request, so counted without a lock that connections would share.
+    /// Counted without a lock that connections would share, because every request changes these
+    /// counts.
     items: ItemAccounting,
     metrics: Metrics,
-    /// Apart from the metrics, since probes must not wait for a scrape.
+    /// Separate from the metrics, because probes must not wait for a scrape.
     health: Mutex<HealthState>,
     outages: Mutex<forwarding::Outages>,
     destinations: Mutex<Vec<DestinationAnswers>>,
@@ -127,8 +128,8 @@ impl Default for Telemetry {
             destinations: Mutex::default(),
             kafka_clients: Mutex::default(),
         };
-        // Shown at zero from the start: an alert on an event that should never happen must not have
-        // to wait for its series to appear.
+        // Shown as zero from the start, so that an alert on an event that should never happen need
+        // not wait for its series to appear.
         telemetry.metrics.late_spans.add([], 0);
         telemetry.metrics.unscored_spans.add([], 0);
         TracesHeld::default().emit(&telemetry);
@@ -137,17 +138,17 @@ impl Default for Telemetry {
 }
 
 impl Telemetry {
-    /// The item counts of every signal seen so far. They balance at any time.
+    /// Returns the item counts of every signal seen so far. They balance at any time.
     pub fn item_counts(&self) -> BTreeMap<&'static str, ItemCounts> {
         self.items.read()
     }
 
-    /// A counter's value; 0 if it never moved.
+    /// Returns a counter's value; 0 if it was never incremented.
     pub fn counter(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         self.gauge(name, labels).cast_unsigned()
     }
 
-    /// A gauge's value; 0 if it was never set.
+    /// Returns a gauge's value; 0 if it was never set.
     pub fn gauge(&self, name: &str, labels: &[(&str, &str)]) -> i64 {
         let metrics = self.metrics.all();
         let found = metrics.iter().find(|(_, family)| family.name() == name);
@@ -155,7 +156,7 @@ impl Telemetry {
         found.map_or(0, |(_, family)| family.value(labels))
     }
 
-    /// Everything counted, as the text of `/metrics`; `sources` add metrics that are counted
+    /// Returns all metrics as the text of `/metrics`; `sources` add metrics that are counted
     /// elsewhere.
     pub fn metrics_text(&self, started_unix_nanos: u64, sources: &[MetricsSource]) -> String {
         let mut page = MetricsPage::new(started_unix_nanos);
@@ -176,11 +177,12 @@ impl Telemetry {
     }
 }
 
-/// Every name that [`Telemetry::metrics_text`] can contain, for tests of dashboards and docs.
+/// Returns every name that [`Telemetry::metrics_text`] can contain, for tests of dashboards and
+/// docs.
 #[cfg(test)]
 pub(crate) fn metric_names() -> impl Iterator<Item = String> {
     let telemetry = Telemetry::default();
-    // A family whose values all have labels has no sample as long as nothing was counted.
+    // A family whose series all have labels has no sample before the first count.
     let coverage: MetricsSource = Arc::new(|page| write_coverage(&[("pay", 1, 0)], page));
     let page = telemetry.metrics_text(0, &[coverage]);
     let shown: Vec<String> = page

@@ -1,8 +1,8 @@
-//! Builds rustls configurations from certificate files, again whenever the files change. The
-//! provider is ring, named here and nowhere else: there is no process-wide default.
+//! Builds rustls configurations from certificate files, and rebuilds them when the files change.
+//! Only this file names the provider, ring: there is no process-wide default.
 //!
-//! The files are read when a connection starts (a few small reads beside a handshake's signature),
-//! and the configuration is kept as long as their contents stay the same. So a rotated certificate
+//! The files are read when a connection starts (a few small reads besides a handshake's signature),
+//! and the configuration is reused while their contents stay the same. So a rotated certificate
 //! needs no timer, no watcher and no restart, a Kubernetes secret's symlink swap is noticed, and
 //! half-written files cost one warning: the last good configuration stays in use.
 
@@ -64,7 +64,7 @@ pub enum TlsError {
         /// The reason.
         error: String,
     },
-    /// One of `cert_file` and `key_file` without the other.
+    /// One of `cert_file` and `key_file` is set without the other.
     #[error("`cert_file` and `key_file` belong together, only one is set; set both or neither")]
     Half,
     /// The system has no authorities.
@@ -76,12 +76,12 @@ pub enum TlsError {
 
 // === client ===
 
-/// The configuration for connections to a peer. It reloads its files itself, so it is built once
-/// and used for every connection.
+/// Returns the configuration for connections to a peer. It reloads its files itself, so one
+/// configuration serves every connection.
 ///
 /// The caller sets ALPN (hyper-rustls requires it to be empty here) and `server_name`, which
-/// belongs to the connection. Fails if a file cannot be used now; later a bad file costs a warning,
-/// and the last good one stays in use.
+/// belongs to the connection. Fails if a file cannot be used; a file that becomes unusable later
+/// costs a warning, and its last good content stays in use.
 pub fn client_config(
     tls: &config::ClientTls,
     telemetry: &Arc<Telemetry>,
@@ -119,8 +119,8 @@ pub fn client_config(
         _ => return Err(TlsError::Half),
     };
     if tls.cert_file.is_some() || tls.ca_file.is_some() {
-        // A resumed session keeps its original identity and trust, which would outlive a rotated
-        // file.
+        // A resumed session would use its original identity and trust even after a file was
+        // rotated.
         config.resumption = Resumption::disabled();
     }
     Ok(config)
@@ -143,7 +143,7 @@ impl ResolvesClientCert for WatchedClientCert {
     }
 }
 
-/// Verifies a server's certificate; in any case the server must prove that it owns its key.
+/// Verifies a server's certificate, and in any case that the server owns its key.
 #[derive(Debug)]
 struct PeerVerifier {
     provider: Arc<CryptoProvider>,
@@ -208,7 +208,7 @@ impl ServerCertVerifier for PeerVerifier {
 
 // === server ===
 
-/// TLS of a port: our certificate and, with mTLS, the authorities of client certificates.
+/// TLS of a port: the server's certificate and, with mTLS, the authorities of client certificates.
 #[derive(Debug)]
 pub struct PortTls(Watched<ServerConfig>);
 
@@ -223,7 +223,7 @@ impl PortTls {
     }
 
     /// Like [`Self::try_new`], but clients may connect without a certificate: the service decides
-    /// what they may request. A certificate of another authority is still refused.
+    /// what they may request. A certificate of another authority is still rejected.
     pub fn with_optional_clients(
         tls: &config::ServerTls,
         telemetry: &Arc<Telemetry>,
@@ -234,7 +234,7 @@ impl PortTls {
         .map(Self)
     }
 
-    /// The configuration for the next connection. Reads the files.
+    /// Returns the configuration for the next connection. Reads the files.
     pub fn current(&self) -> Arc<ServerConfig> {
         self.0.current()
     }
@@ -308,11 +308,11 @@ struct Watched<T> {
 
 struct Loaded<T> {
     built: Arc<T>,
-    /// The fingerprint of the contents tried last, good or bad, so that bad ones are reported once.
+    /// The fingerprint of the last contents, good or bad, so that bad contents are reported once.
     fingerprint: Fingerprint,
 }
 
-/// SHA-256 of the files; `None` if one could not be read.
+/// SHA-256 of the files; `None` if a file could not be read.
 type Fingerprint = Option<[u8; 32]>;
 
 impl<T> Watched<T> {
@@ -467,8 +467,8 @@ fn authorities(file: &PemFile) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-/// Read once: they change only with the system's packages, and reading them takes some
-/// milliseconds.
+/// Returns the system's authorities. They are read once, because they change only with the system's
+/// packages, and reading them takes some milliseconds.
 fn system_authorities() -> Result<RootCertStore, TlsError> {
     static ROOTS: OnceLock<RootCertStore> = OnceLock::new();
     let roots = ROOTS.get_or_init(|| {

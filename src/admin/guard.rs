@@ -6,9 +6,9 @@
 //! with a token or a client certificate.
 //!
 //! On a loopback address every web page in a browser on the machine can reach the port too: by
-//! requests across origins, or by a name of its own that suddenly resolves to 127.0.0.1 (DNS
-//! rebinding). So no request that a browser sends on behalf of another origin passes, and on
-//! loopback the `Host` must be a loopback name.
+//! cross-origin requests, or under its own name, if that name suddenly resolves to 127.0.0.1 (DNS
+//! rebinding). So no request that a browser sends for another origin passes, and on loopback the
+//! `Host` must be a loopback name.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -31,7 +31,7 @@ use crate::config;
 use crate::listen::{CertifiedClient, is_loopback_name};
 use crate::telemetry::{ApiOpen, ApiRefused, Telemetry, TokenUnusable};
 
-/// Most bytes of a token file; a longer one is no token.
+/// Maximum size of a token file, in bytes.
 const MAX_TOKEN_SIZE: u64 = 4096;
 
 /// Decides who may use the API.
@@ -43,14 +43,14 @@ pub struct Guard {
 
 #[derive(Debug)]
 enum Rule {
-    /// Bound to loopback, and no credentials are configured.
+    /// The port is bound to loopback, and no credentials are configured.
     Loopback,
     /// Every configured credential is required.
     Credentials {
         token_file: Option<PathBuf>,
         certificate: bool,
     },
-    /// Everyone can reach the port, and no credentials are configured.
+    /// Everyone can reach the port, and no credentials are configured: the API is closed.
     Closed,
 }
 
@@ -74,10 +74,10 @@ enum GuardRefusal {
 }
 
 impl Guard {
-    /// The guard of a port that is bound to `address`.
+    /// Creates the guard of a port that is bound to `address`.
     ///
     /// # Errors
-    /// The token file cannot be read, or holds no token.
+    /// The token file cannot be read, or contains no token.
     pub fn try_new(
         address: SocketAddr,
         admin: &config::Admin,
@@ -136,8 +136,8 @@ impl Guard {
         self.check_caller(request, authority.as_ref())
     }
 
-    /// The files of the page hold no telemetry. A link on another page may lead to them, and a
-    /// browser that follows it cannot show a token.
+    /// Checks a request for the files of the page, which contain no telemetry. A link on another
+    /// page may lead to the page, and a browser that follows the link cannot send a token.
     fn check_page(&self, request: &Request) -> Result<(), GuardRefusal> {
         let authority = authority(request);
         let is = |name: &str, expected: &[u8]| {
@@ -178,8 +178,8 @@ impl Guard {
                 ..
             } => {
                 let shown = bearer(headers).ok_or(GuardRefusal::NoToken)?;
-                // Read for each request: a rotated token needs no timer and no restart, and a
-                // removed one opens nothing.
+                // Read the file for each request: a rotated token needs no timer and no restart,
+                // and a deleted one opens nothing.
                 let expected = read_token(path).map_err(|error| {
                     TokenUnusable {
                         error: error.to_string(),
@@ -236,8 +236,8 @@ pub(super) async fn guarded_page(
     guard.run(checked, request, next).await
 }
 
-/// Compares in a time that reveals neither where the tokens differ nor how long the expected one
-/// is.
+/// Compares in a time that reveals neither the first difference nor the length of the expected
+/// token.
 fn same(shown: &[u8], expected: &[u8]) -> bool {
     Sha256::digest(shown)
         .ct_eq(&Sha256::digest(expected))
@@ -289,7 +289,7 @@ fn read_token(path: &Path) -> Result<Vec<u8>, TokenError> {
 
 // === headers of browsers ===
 
-/// The host that the caller addresses: `:authority` in HTTP/2, `Host` in HTTP/1.
+/// Returns the host that the caller addresses: `:authority` in HTTP/2, `Host` in HTTP/1.
 fn authority(request: &Request) -> Option<Authority> {
     let host = || {
         request
@@ -303,8 +303,8 @@ fn authority(request: &Request) -> Option<Authority> {
     request.uri().authority().cloned().or_else(host)
 }
 
-/// Returns true if a browser sends this request on behalf of a page of another origin. Other
-/// programs send neither header.
+/// Returns true if a browser sends this request for a page of another origin. Other programs send
+/// neither header.
 fn is_cross_origin(headers: &HeaderMap, authority: Option<&Authority>) -> bool {
     let fetched_from = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     if fetched_from.is_some_and(|site| site != b"same-origin" && site != b"none") {

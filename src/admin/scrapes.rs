@@ -1,5 +1,5 @@
-//! The pages of metrics that are being read. Scrapers that read slowly, or not at all, share few of
-//! them.
+//! The pages of metrics that are being sent. Scrapers that read slowly, or not at all, share a few
+//! pages.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -13,17 +13,17 @@ use tokio::time::Instant;
 
 use crate::sync::Mutex;
 
-/// A page that somebody is still reading serves further scrapers for this long.
+/// Age up to which a page that is still being sent serves further scrapers.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
-/// Most pages that are held at once. One more takes the oldest from its readers, who have had
-/// [`SHARED_FOR`] for each of the others, and see their connection end.
+/// Maximum number of pages in memory. A further page evicts the oldest, whose readers have had
+/// [`SHARED_FOR`] for each later page, and closes their connections.
 const MAX_PAGES: usize = 8;
 
-/// Bytes copied for a connection at once; beside them it holds nothing of the page.
+/// Bytes that are copied for a connection at once; a connection has no other memory of the page.
 const PIECE: usize = 16 << 10;
 
-/// The pages that are being read.
+/// The pages that are being sent.
 #[derive(Debug, Default)]
 pub struct Scrapes(Mutex<VecDeque<Page>>);
 
@@ -34,10 +34,11 @@ struct Page {
 }
 
 impl Scrapes {
-    /// The page for one more reader: the newest, if it is being read and is fresh, else a new one.
+    /// Returns the page for a further reader: the newest, if it is fresh and still being sent, else
+    /// a new one.
     pub(super) fn page(&self, now: Instant, render: impl FnOnce() -> String) -> PageBody {
         let mut pages = self.0.lock();
-        // A reader holds its page weakly, so that it can be taken from it.
+        // A reader has only a weak reference, so that its page can be evicted.
         pages.retain(|page| Arc::weak_count(&page.text) > 0);
         let fresh = pages
             .back()
@@ -63,15 +64,15 @@ impl Scrapes {
     }
 }
 
-/// The body of an answer, which reads a page piece by piece.
+/// The body of an answer, which sends a page in pieces.
 #[derive(Debug)]
 pub(super) struct PageBody {
     text: Weak<String>,
-    /// Bytes that are still to be sent.
+    /// Number of unsent bytes.
     left: usize,
 }
 
-/// The page was taken from a reader that was too slow.
+/// The error of a reader whose page was evicted because it was too slow.
 #[derive(Debug, thiserror::Error)]
 #[error("the metrics were read too slowly")]
 pub(super) struct ReadTooSlowly;
@@ -94,7 +95,7 @@ impl HttpBody for PageBody {
         let piece = Bytes::copy_from_slice(&rest[..rest.len().min(PIECE)]);
         self.left -= piece.len();
         if self.left == 0 {
-            // The next scraper gets a new page, even if it comes before this answer has been sent.
+            // The next scraper gets a new page, even before this answer has been sent.
             self.text = Weak::new();
         }
         Poll::Ready(Some(Ok(Frame::data(piece))))

@@ -1,6 +1,6 @@
-//! Writes records that cannot be read to a topic of their own, byte for byte, with headers that say
-//! where they stood. Makes one attempt, without waiting for it; the judge of the partition tries
-//! again.
+//! Writes unreadable records to a separate topic, byte for byte, with headers that name their
+//! position. Makes one attempt, without waiting for its outcome; the judge of the partition
+//! retries.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -9,12 +9,12 @@ use super::client::{Failure, InFlight, Producer};
 use crate::config::{ByteSize, Duration, Kafka};
 use crate::sync::Mutex;
 
-/// Largest record that the client library accepts; the brokers' limit is smaller.
+/// Maximum size of a record in the client library, in bytes; the brokers' limit is lower.
 const MAX_SIZE: usize = 256 << 20;
 
 /// Writes to the set-aside topic. Shared by all judging threads.
 pub struct AsideWriter {
-    /// `write` describes the set-aside topic.
+    /// The configuration, whose `write` describes the set-aside topic.
     config: Kafka,
     producer: Mutex<Arc<Producer>>,
 }
@@ -22,7 +22,7 @@ pub struct AsideWriter {
 /// A record that cannot be read.
 #[derive(Debug)]
 pub struct AsideRecord<'a> {
-    /// The topic that it was read from.
+    /// The topic of the record.
     pub topic: &'a str,
     /// The partition.
     pub partition: i32,
@@ -34,26 +34,26 @@ pub struct AsideRecord<'a> {
     pub value: &'a [u8],
 }
 
-/// A record on its way.
+/// A record in flight.
 pub struct AsideInFlight {
     producer: Arc<Producer>,
     sent: InFlight,
 }
 
-/// The reason why the brokers do not have a record.
+/// The reason why the brokers did not accept a record.
 #[derive(Debug)]
 pub enum AsideFailure {
     /// The record is too large for the topic.
     TooLarge(String),
-    /// The brokers may take it later. The reason and its remedy.
+    /// The brokers may accept the record later. The reason and its remedy.
     Later(String),
 }
 
 impl AsideWriter {
-    /// A writer, which connects by itself.
+    /// Creates a writer, which connects by itself.
     ///
     /// # Errors
-    /// The library does not take a setting.
+    /// The client library rejects a setting.
     pub fn new(config: &Kafka, topic: &str) -> Result<Self, String> {
         let mut config = config.clone();
         config.write.topic = topic.to_owned();
@@ -69,10 +69,10 @@ impl AsideWriter {
     /// Sends a record. Blocks until the brokers have described the topic, which is a moment.
     ///
     /// # Errors
-    /// It was not sent.
+    /// The record was not sent.
     pub fn send(&self, record: &AsideRecord<'_>) -> Result<AsideInFlight, AsideFailure> {
         let producer = Arc::clone(&self.producer.lock());
-        // The library waits for a missing topic in silence.
+        // The library would wait for a missing topic without a message.
         let sent = producer.n_partitions().and_then(|_| {
             let (partition, offset) = (record.partition.to_string(), record.offset.to_string());
             let headers = [
@@ -89,7 +89,7 @@ impl AsideWriter {
         }
     }
 
-    /// Returns whether the brokers have a record; `None` while that is open.
+    /// Returns the outcome of a record; `None` while it is open.
     pub fn outcome(&self, in_flight: &mut AsideInFlight) -> Option<Result<(), AsideFailure>> {
         let AsideInFlight { producer, sent } = in_flight;
         let outcome = producer.outcome(sent)?;

@@ -1,5 +1,5 @@
-//! The Kafka client library, named here and in `consumer` only: a producer with what we need of its
-//! settings, and its errors in words that say what to do.
+//! The Kafka client library, which only this file and `consumer` name: a producer with its
+//! settings, and error messages with remedies.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,41 +20,41 @@ use super::split::TopicRecord;
 use crate::config::{Kafka, Sasl};
 use crate::sync::Mutex;
 
-/// Time for which the library tries to deliver a record before our own retries take over. Longer
-/// than a broker's failover.
+/// Time for which the library retries a record before our own retries begin. Longer than a broker's
+/// failover.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Longest wait for the brokers' description of a topic.
+/// Timeout for the brokers' description of a topic.
 pub(super) const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Interval between the library's reports of the brokers that it is connected to.
 const STATISTICS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Text in the library's statistics for a broker that answers; nothing else in them has this state.
+/// Text in the library's statistics for a connected broker; nothing else in them has this state.
 const BROKER_IS_UP: &[u8] = br#""state":"UP""#;
 
-/// Bytes of a record beside its value: headers of the protocol, and its key.
+/// Bytes of a record in addition to its value: headers of the protocol, and its key.
 const OVERHEAD: usize = 1 << 10;
 
-/// Most characters of a message of the library that we repeat.
+/// Maximum length of the library's message in our messages, in characters.
 const LONGEST_WHY: usize = 300;
 
-/// The reason why the brokers refused something.
+/// The reason why the brokers rejected something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// A smaller record may be taken.
+    /// The record is too large; a smaller one may be accepted.
     TooLarge {
         /// The reason, for the log.
         why: String,
     },
-    /// The library has no room for the record now.
+    /// The library's queue is full.
     Full,
-    /// May succeed later.
+    /// A later attempt may succeed.
     Later {
         /// The reason and its remedy, for the log.
         why: String,
     },
-    /// This producer is unusable; a new one must be made.
+    /// This producer is unusable; a new one must be created.
     Fatal {
         /// The reason, for the log.
         why: String,
@@ -68,23 +68,23 @@ pub(super) struct Producer {
     words: ErrorTexts,
 }
 
-/// Puts the library's errors into words.
+/// Turns the library's errors into messages.
 pub(super) struct ErrorTexts {
     /// The topic.
     pub(super) topic: String,
-    /// Our verb for the topic: `write` or `read`.
+    /// The verb for our use of the topic: `write` or `read`.
     pub(super) verb: &'static str,
-    /// The rights that we need for that.
+    /// The permissions that this use needs.
     pub(super) needs: String,
     pub(super) sasl: Option<Sasl>,
     pub(super) last_complaint: LastComplaint,
 }
 
-/// A record on its way.
+/// A record in flight.
 pub(super) struct InFlight(DeliveryFuture);
 
-/// Remembers the library's last error message, since its error codes seldom give the cause, and
-/// whether it is connected.
+/// Stores the library's last error message, because its error codes seldom give the cause, and the
+/// state of the connection.
 #[derive(Debug, Default)]
 pub(super) struct Context {
     pub(super) last_complaint: LastComplaint,
@@ -121,11 +121,11 @@ impl ClientContext for Context {
 }
 
 impl Producer {
-    /// A producer, which connects by itself. `buffer` is the most bytes of records that it holds.
-    /// It keeps `is_connected` up to date.
+    /// Creates a producer, which connects by itself. `buffer` is the maximum bytes of its records.
+    /// The producer updates `is_connected`.
     ///
     /// # Errors
-    /// The library does not take a setting.
+    /// The client library rejects a setting.
     pub(super) fn new(
         config: &Kafka,
         buffer: usize,
@@ -153,7 +153,7 @@ impl Producer {
         })
     }
 
-    /// The number of the topic's partitions, asked of the brokers. Blocks.
+    /// Queries the brokers for the number of the topic's partitions. Blocks.
     pub(super) fn n_partitions(&self) -> Result<i32, Failure> {
         let metadata = self
             .inner
@@ -163,7 +163,7 @@ impl Producer {
         self.words.n_partitions(&metadata)
     }
 
-    /// Hands a record to the library, which copies it.
+    /// Passes a record to the library, which copies it.
     pub(super) fn send(&self, record: &TopicRecord) -> Result<InFlight, Failure> {
         let key = record.key.map(|trace_id| trace_id.to_string());
         let out = FutureRecord {
@@ -180,7 +180,7 @@ impl Producer {
         }
     }
 
-    /// Hands a record with headers to the library, which chooses its partition and copies it.
+    /// Passes a record with headers to the library, which chooses its partition and copies it.
     pub(super) fn send_with(
         &self,
         value: &[u8],
@@ -199,12 +199,12 @@ impl Producer {
         }
     }
 
-    /// Waits until the brokers have the record.
+    /// Waits until the brokers have acknowledged the record.
     pub(super) async fn finish(&self, InFlight(delivery): InFlight) -> Result<(), Failure> {
         self.delivered(delivery.await.ok())
     }
 
-    /// Returns whether the brokers have the record; `None` while that is open.
+    /// Returns the outcome of a record; `None` while it is open.
     pub(super) fn outcome(&self, in_flight: &mut InFlight) -> Option<Result<(), Failure>> {
         let mut context = task::Context::from_waker(Waker::noop());
         match Pin::new(&mut in_flight.0).poll(&mut context) {
@@ -237,7 +237,7 @@ impl Producer {
 }
 
 impl ErrorTexts {
-    /// The number of the topic's partitions.
+    /// Returns the number of the topic's partitions.
     pub(super) fn n_partitions(&self, metadata: &Metadata) -> Result<i32, Failure> {
         let mut topics = metadata.topics().iter();
         let described = topics.find(|found| found.name() == self.topic);
@@ -250,7 +250,7 @@ impl ErrorTexts {
         }
     }
 
-    /// In words that say what to do.
+    /// Returns the failure of an error code, with its remedy.
     pub(super) fn failure_of(&self, code: RDKafkaErrorCode) -> Failure {
         let Self {
             topic,
@@ -326,7 +326,7 @@ fn is_about_tls(complaint: &str) -> bool {
     complaint.contains("SSL") || complaint.contains("certificate")
 }
 
-/// The reason why the library refuses its settings.
+/// Returns the reason why the library rejects its settings.
 pub(super) fn unusable(error: KafkaError) -> String {
     match error {
         KafkaError::ClientConfig(_, text, key, _) => format!("{key}: {text}"),
@@ -334,12 +334,12 @@ pub(super) fn unusable(error: KafkaError) -> String {
     }
 }
 
-/// The settings of a producer.
+/// Returns the settings of a producer.
 fn settings(config: &Kafka, buffer: usize) -> ClientConfig {
     let write = &config.write;
     let mut settings = connection(config);
     settings
-        // Every replica in sync has it, once and in order.
+        // Every in-sync replica has the record, once and in order.
         .set("enable.idempotence", "true")
         .set("compression.type", write.compression.as_str())
         .set("linger.ms", write.linger.0.as_millis().to_string())
@@ -356,7 +356,8 @@ fn settings(config: &Kafka, buffer: usize) -> ClientConfig {
     settings
 }
 
-/// Settings of the connection to the brokers. Names and meanings: librdkafka's CONFIGURATION.md.
+/// Returns the settings of the connection to the brokers. librdkafka's CONFIGURATION.md has their
+/// names and meanings.
 pub(super) fn connection(config: &Kafka) -> ClientConfig {
     let Kafka {
         brokers,
@@ -381,7 +382,7 @@ pub(super) fn connection(config: &Kafka) -> ClientConfig {
             "statistics.interval.ms",
             STATISTICS_INTERVAL.as_millis().to_string(),
         )
-        // Otherwise each broker that is away adds a line every second.
+        // Otherwise each unreachable broker adds a line every second.
         .set("log.connection.close", "false");
     if let Some(rack) = rack {
         settings.set("client.rack", rack);

@@ -1,5 +1,5 @@
-//! The Kafka client library's consumer: a member of a group, which reads the partitions that the
-//! group assigns to it, from given offsets, and commits.
+//! The Kafka client library's consumer: a member of a group, which polls its assigned partitions
+//! from given offsets, and commits.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -23,17 +23,17 @@ use super::client::{Context, ErrorTexts, Failure, METADATA_TIMEOUT, connection, 
 use crate::config::{Kafka, KafkaProtocol};
 use crate::sync::Mutex;
 
-/// Longest wait for the brokers' answer to a question about a partition.
+/// Timeout for the brokers' answer to a query about a partition.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Longest wait for the next complaint of the library. Without one, a log line of the library would
-/// hide the complaints behind it.
+/// Timeout for the next complaint of the library. Without a timeout, a log line of the library
+/// would hide the complaints after it.
 const COMPLAINT_WAIT: Duration = Duration::from_millis(20);
 
 /// Interval between queries for the number of the topic's partitions.
 const METADATA_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Most error messages of the library that are read in a row.
+/// Maximum number of error messages of the library that are read in a row.
 const MAX_COMPLAINTS: usize = 100;
 
 /// Text in the library's statistics for a group whose coordinator is connected.
@@ -43,8 +43,8 @@ const GROUP_IS_UP: &[u8] = br#""cgrp": { "state": "up""#;
 pub struct TopicReader {
     inner: Arc<BaseConsumer<ReaderContext>>,
     words: ErrorTexts,
-    /// To the thread that commits: the library reports the end of a commit only to a caller that
-    /// waits for it.
+    /// The inbox of the thread that commits: the library reports the end of a commit only to a
+    /// caller that waits for it.
     commits: SyncSender<TopicPartitionList>,
     committer: JoinHandle<()>,
 }
@@ -56,9 +56,9 @@ pub struct ReadRecord {
     pub partition: i32,
     /// The offset in the partition.
     pub offset: u64,
-    /// Time of the append, or of creation by the writer's clock: Unix time in milliseconds.
+    /// Unix time in milliseconds of the append, or of the creation by the writer's clock.
     pub unix_millis: Option<u64>,
-    /// The brokers stamped it.
+    /// True if the brokers set the time.
     pub is_log_append: bool,
     /// The content.
     pub value: Vec<u8>,
@@ -67,22 +67,22 @@ pub struct ReadRecord {
 /// The result of [`TopicReader::poll`].
 #[derive(Debug)]
 pub enum Polled {
-    /// Nothing yet, or a [change](TopicReader::changes).
+    /// No record yet, or a [change](TopicReader::changes).
     Nothing,
     /// A record.
     Record(ReadRecord),
-    /// Reading failed, and resumes without help. The reason and its remedy.
+    /// Polling failed, and resumes by itself. The reason and its remedy.
     Failed(String),
-    /// This member is unusable; a new one must be made.
+    /// This member is unusable; a new one must be created.
     Ended {
         /// The reason and its remedy.
         why: String,
-        /// The brokers do not know the group's protocol.
+        /// True if the brokers do not support the group's protocol.
         is_unsupported: bool,
     },
 }
 
-/// A change of this member's partitions, or the answer to a commit.
+/// A change of this member's partitions, or the outcome of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReaderChange {
     /// These partitions were assigned to this member; [`TopicReader::begin`] begins to read them.
@@ -91,23 +91,23 @@ pub enum ReaderChange {
     Revoked {
         /// The partitions.
         partitions: Vec<i32>,
-        /// The group has given this member up for dead, so others have the partitions already.
+        /// True if the group has evicted this member, so other members already have the partitions.
         is_lost: bool,
     },
-    /// A commit was answered: whether it was accepted.
+    /// A commit ended; true if it was accepted.
     Committed(bool),
 }
 
 /// The offset and metadata that the group has committed for a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommittedOffset {
-    /// The next record.
+    /// The offset of the next record.
     pub offset: u64,
-    /// The metadata beside it.
+    /// The metadata of the commit.
     pub metadata: String,
 }
 
-/// Collects changes; the loop that polls acts on them.
+/// Collects changes for the polling loop.
 #[derive(Default)]
 struct ReaderContext {
     common: Context,
@@ -172,11 +172,11 @@ fn release(
 }
 
 impl TopicReader {
-    /// A member that joins the group by itself. `index` is its number in this process, `buffer` the
-    /// most bytes that it reads ahead. It keeps `is_connected` up to date.
+    /// Creates a member, which joins the group by itself. `index` is its number in this process,
+    /// `buffer` the maximum bytes that it reads ahead. The member updates `is_connected`.
     ///
     /// # Errors
-    /// The library does not take a setting.
+    /// The client library rejects a setting.
     pub fn new(
         config: &Kafka,
         index: usize,
@@ -231,12 +231,14 @@ impl TopicReader {
         context.has_found_group.load(Ordering::Relaxed)
     }
 
-    /// The number of the topic's partitions, asked of the brokers before joining the group. Blocks.
+    /// Queries the brokers for the number of the topic's partitions before joining the group.
+    /// Blocks.
     pub fn find_topic(&self) -> Result<i32, String> {
         let topic = Some(&*self.words.topic);
         let metadata = self.inner.fetch_metadata(topic, METADATA_TIMEOUT);
         let metadata = metadata.map_err(|error| {
-            // The library reports its error messages only through `poll`. No record can come yet.
+            // The library reports its error messages only through `poll`, which cannot return a
+            // record yet.
             for _ in 0..MAX_COMPLAINTS {
                 if self.inner.poll(COMPLAINT_WAIT).is_none() {
                     break;
@@ -247,7 +249,7 @@ impl TopicReader {
         self.words.n_partitions(&metadata).map_err(text_of)
     }
 
-    /// The number of the topic's partitions, asked of the brokers. Blocks.
+    /// Queries the brokers for the number of the topic's partitions. Blocks.
     pub fn n_partitions(&self) -> Result<i32, String> {
         let topic = Some(&*self.words.topic);
         let metadata = self.inner.fetch_metadata(topic, METADATA_TIMEOUT);
@@ -263,7 +265,7 @@ impl TopicReader {
             .map_err(|error| self.why(&error))
     }
 
-    /// Waits for a record or a change, but no longer than `timeout`.
+    /// Waits for a record or a change, at most for `timeout`.
     pub fn poll(&self, timeout: Duration) -> Polled {
         match self.inner.poll(timeout) {
             None => Polled::Nothing,
@@ -285,12 +287,12 @@ impl TopicReader {
         }
     }
 
-    /// The changes since the last call, in their order.
+    /// Returns the changes since the last call, in order.
     pub fn changes(&self) -> Vec<ReaderChange> {
         mem::take(&mut *self.inner.context().changes.lock()).into()
     }
 
-    /// Returns the commits of the group for partitions that are ours. Blocks.
+    /// Returns the group's commits for this member's partitions. Blocks.
     pub fn committed(&self, partitions: &[i32]) -> Result<Vec<Option<CommittedOffset>>, String> {
         let list = self.list(partitions);
         let committed = self
@@ -310,8 +312,8 @@ impl TopicReader {
         Ok(partitions.iter().map(of).collect())
     }
 
-    /// The first offset of a partition, and the offset after its last record, as its leader reports
-    /// them. Blocks.
+    /// Returns the first offset of a partition, and one more than the last offset, as its leader
+    /// reports them. Blocks.
     pub fn ends(&self, partition: i32) -> Result<(u64, u64), String> {
         let ends = self
             .inner
@@ -320,12 +322,12 @@ impl TopicReader {
         Ok((low.max(0).cast_unsigned(), high.max(0).cast_unsigned()))
     }
 
-    /// The first offsets of partitions, and the offsets after their last records, as their leaders
-    /// report them. Each leader is asked for both at once, for all of its partitions: it answers
-    /// only between its waits for records, so that one question after the other would take a wait
-    /// for each. Blocks.
+    /// Returns the first offset of each partition, and one more than its last offset, as the
+    /// leaders report them. Queries each leader for both in parallel, for all its partitions: a
+    /// leader answers only between its waits for records, so sequential queries would each take a
+    /// wait. Blocks.
     pub fn ends_of(&self, partitions: &[i32]) -> Result<Vec<(u64, u64)>, String> {
-        // The client library takes an empty list for a mistake.
+        // The client library rejects an empty list.
         if partitions.is_empty() {
             return Ok(Vec::new());
         }
@@ -371,7 +373,7 @@ impl TopicReader {
         begun.map_err(|error| self.why(&error))
     }
 
-    /// Gives revoked partitions back.
+    /// Releases revoked partitions.
     pub fn release(&self, partitions: &[i32]) -> Result<(), String> {
         release(&self.inner, &self.list(partitions)).map_err(|error| self.why(&error))
     }
@@ -383,8 +385,8 @@ impl TopicReader {
         done.map_err(|error| self.why(&error))
     }
 
-    /// Commits for partitions; the answer comes as a [change](Self::changes), or, if `blocks`, at
-    /// once.
+    /// Commits for partitions; the outcome arrives as a [change](Self::changes), or is returned if
+    /// `blocks` is true.
     pub fn commit(
         &self,
         partitions: &[(i32, CommittedOffset)],
@@ -413,7 +415,7 @@ impl TopicReader {
             .context()
             .is_closing
             .store(true, Ordering::Release);
-        // Dropped, it waits until it has left.
+        // Dropping it waits until it has left.
         let Self {
             inner,
             commits,
@@ -429,8 +431,8 @@ impl TopicReader {
     fn failed(&self, error: &KafkaError) -> Polled {
         match self.inner.client().fatal_error() {
             None => Polled::Failed(self.why(error)),
-            // Old brokers do not list the request. Newer ones list it, and refuse it if the
-            // protocol is switched off.
+            // Old brokers do not list the request. Newer ones list the request, and reject it if
+            // the protocol is disabled.
             Some((
                 RDKafkaErrorCode::UnsupportedFeature | RDKafkaErrorCode::UnsupportedVersion,
                 _,
@@ -493,26 +495,26 @@ fn settings(config: &Kafka, index: usize, buffer: usize) -> ClientConfig {
                 (session / 10).clamp(1, 250).to_string(),
             )
             .set("partition.assignment.strategy", "cooperative-sticky"),
-        // The brokers decide these.
+        // With these protocols the brokers decide the timeouts.
         KafkaProtocol::Consumer | KafkaProtocol::Auto => settings.set("group.protocol", "consumer"),
     };
     settings
         .set("group.id", &read.group)
-        // Partitions that are added are read within this time.
+        // Partitions that are added are polled within this time.
         .set(
             "topic.metadata.refresh.interval.ms",
             METADATA_INTERVAL.as_millis().to_string(),
         )
         .set("enable.auto.commit", "false")
         .set("enable.auto.offset.store", "false")
-        // Applies if the record to read from is gone.
+        // Applies if the record to read from was deleted.
         .set("auto.offset.reset", "earliest")
         .set(
             "queued.max.messages.kbytes",
             (buffer >> 10).max(64).to_string(),
         )
         .set("fetch.queue.backoff.ms", "50")
-        // A broker answers no question while it waits for records.
+        // A broker answers no query while it waits for records.
         .set("fetch.wait.max.ms", "100");
     if let Some(name) = &read.instance_id {
         settings.set("group.instance.id", format!("{name}-{index}"));

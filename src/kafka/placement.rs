@@ -1,11 +1,11 @@
 //! Chooses the partition of a trace as the OpenTelemetry Collector and Kafka's own clients do, so
-//! that everybody who writes the topic agrees.
+//! that all writers of a topic agree.
 
 use otlp::span::TraceId;
 
 use crate::config::KafkaPartitioner;
 
-/// The partition of a trace among `n_partitions`, which is at least 1.
+/// Returns the partition of a trace among `n_partitions`, which is at least 1.
 pub fn partition_of(trace_id: TraceId, partitioner: KafkaPartitioner, n_partitions: i32) -> i32 {
     let key = trace_id.to_string();
     match partitioner {
@@ -19,14 +19,14 @@ pub fn partition_of(trace_id: TraceId, partitioner: KafkaPartitioner, n_partitio
     }
 }
 
-/// FNV-1a of 32 bits, by the parameters of draft-eastlake-fnv.
+/// Returns the 32-bit FNV-1a hash, with the parameters of draft-eastlake-fnv.
 fn fnv1a(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| {
         (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
     })
 }
 
-/// Murmur2 with the seed of `org.apache.kafka.common.utils.Utils.murmur2`.
+/// Returns the Murmur2 hash with the seed of `org.apache.kafka.common.utils.Utils.murmur2`.
 fn murmur2(bytes: &[u8]) -> u32 {
     const SEED: u32 = 0x9747_b28c;
     const M: u32 = 0x5bd1_e995;
@@ -53,7 +53,7 @@ fn murmur2(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// The values of Kafka's `UtilsTest.testMurmur2`.
+    /// The expected values are those of Kafka's `UtilsTest.testMurmur2`.
     #[test]
     fn murmur2_is_that_of_kafka() {
         for (text, expected) in [
@@ -71,7 +71,7 @@ mod tests {
         }
     }
 
-    /// The test vectors of draft-eastlake-fnv.
+    /// The expected values are test vectors of draft-eastlake-fnv.
     #[test]
     fn fnv1a_is_that_of_its_draft() {
         for (text, expected) in [

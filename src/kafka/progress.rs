@@ -1,17 +1,17 @@
-//! Writes and parses the progress of a judge, which is committed beside its offset.
+//! Encodes and parses the progress of a judge, the metadata of its commits.
 
 use judge::pipeline::{LogMark, LogMoment, LogProgress};
 
 /// The name before the version.
 const NAME: &str = "spanscore/";
 
-/// The version that we write, and the only one that we read.
+/// The version that this program writes, and the only one that it reads.
 const VERSION: &str = "1";
 
-/// The word before the number of partitions.
+/// The key of the number of partitions.
 const OF: &str = "of=";
 
-/// Longest text that is read. Ours are shorter, and brokers keep 4 KiB.
+/// Maximum length of a parsed text in bytes. Our texts are shorter, and brokers accept 4 KiB.
 const MAX_LEN: usize = 1 << 10;
 
 /// The reason why a text cannot be used.
@@ -26,12 +26,13 @@ pub enum ProgressUnread {
          committed it"
     )]
     Version(String),
-    /// The text is cut short or damaged.
+    /// The text is cut or damaged.
     #[error("cannot parse committed progress: `{0}` is missing or not a number")]
     Damaged(&'static str),
 }
 
-/// The text to commit. `n_partitions` is what the topic had when the group began with this one.
+/// Returns the text to commit. `n_partitions` is the topic's number of partitions when the group
+/// began with this one.
 pub fn encode(progress: &LogProgress, n_partitions: Option<i32>) -> String {
     let LogProgress {
         mark,
@@ -50,17 +51,17 @@ pub fn encode(progress: &LogProgress, n_partitions: Option<i32>) -> String {
     )
 }
 
-/// Number of partitions that the topic had when the group began with this one, if the text says so.
+/// Returns the topic's number of partitions when the group began with this one, if the text has it.
 pub fn n_partitions_at_start(text: &str) -> Option<i32> {
     let words = text.strip_prefix(NAME)?.split(' ');
     let mut numbers = words.filter_map(|word| word.strip_prefix(OF));
     numbers.next()?.parse().ok()
 }
 
-/// Reads a text that was committed. Ignores what a later program appends.
+/// Parses a committed text. Ignores words that a later program appends.
 ///
 /// # Errors
-/// It is not one of ours.
+/// The text was not written by spanscore, or cannot be parsed.
 pub fn decode(text: &str) -> Result<LogProgress, ProgressUnread> {
     let mut words = text.split(' ');
     let version = words.next().and_then(|word| word.strip_prefix(NAME));

@@ -1,6 +1,5 @@
-//! Splits the spans of an `ExportTraceServiceRequest` by the partition or the trace that they
-//! belong to. Copies spans and what encloses them, unknown fields included, as they were encoded;
-//! reads nothing but trace ids.
+//! Splits the spans of an `ExportTraceServiceRequest` by their partition or trace. Copies spans and
+//! their enclosing fields, including unknown ones, as they were encoded; decodes only trace ids.
 
 use std::ops::Range;
 
@@ -16,25 +15,25 @@ use crate::config::{KafkaPartitioner, KafkaRecords};
 pub(super) struct TopicRecord {
     /// The partition.
     pub(super) partition: i32,
-    /// The trace, where records are bundled by trace. Its letters are the key.
+    /// The trace id, if records are bundled by trace; in hex, it is the record's key.
     pub(super) key: Option<TraceId>,
-    /// An `ExportTraceServiceRequest`.
+    /// The value: an `ExportTraceServiceRequest`.
     pub(super) value: Vec<u8>,
-    /// Spans in it.
+    /// Number of spans.
     pub(super) n_spans: u64,
 }
 
-/// A request, split.
+/// The records of a split request.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Placed {
-    /// In the order of partitions, then of trace ids.
+    /// Records in the order of partitions, then of trace ids.
     pub(super) records: Vec<TopicRecord>,
-    /// Spans without a valid trace id. They belong to no trace and are in no record.
+    /// Number of spans without a valid trace id. They belong to no trace and are in no record.
     pub(super) n_without_id: u64,
 }
 
-/// Splits a request among `n_partitions`, which is at least 1. The request was validated by the
-/// receiver; if it is malformed after all, the error says where.
+/// Splits a request among `n_partitions`, which is at least 1. The receiver has validated the
+/// request; if it is malformed nevertheless, the error has the position.
 pub(super) fn place(
     body: &[u8],
     records: KafkaRecords,
@@ -65,7 +64,7 @@ pub(super) fn place(
             raw,
         });
     }
-    // Stable: the spans of a record stay in the order of the request.
+    // The sort is stable: the spans of a record stay in the order of the request.
     placed.sort_by_key(|span| (span.partition, span.key.map(|key| *key.as_bytes())));
     let records = placed
         .chunk_by(|a, b| (a.partition, a.key) == (b.partition, b.key))
@@ -82,7 +81,7 @@ pub(super) fn place(
     })
 }
 
-/// A span and where it belongs.
+/// A span and its partition.
 struct PlacedSpan<'a> {
     partition: i32,
     key: Option<TraceId>,
@@ -91,19 +90,19 @@ struct PlacedSpan<'a> {
     raw: &'a [u8],
 }
 
-/// The levels of a request: what encloses the spans, and the spans.
+/// The levels of a request: the enclosing fields of the spans, and the spans.
 #[derive(Default)]
 struct Outline<'a> {
-    /// Fields of the request beside its resource groups; all of them unknown.
+    /// Fields of the request besides its resource groups; all unknown.
     top: Vec<&'a [u8]>,
-    /// Fields of the resource groups beside their scope groups, one group after the other.
+    /// Fields of the resource groups besides their scope groups, one group after the other.
     resource_fields: Vec<&'a [u8]>,
-    /// For each resource group its range of `resource_fields`.
+    /// The range of `resource_fields` of each resource group.
     resources: Vec<Range<usize>>,
-    /// Fields of the scope groups beside their spans, one group after the other.
+    /// Fields of the scope groups besides their spans, one group after the other.
     scope_fields: Vec<&'a [u8]>,
     scopes: Vec<ScopeGroup>,
-    /// Encoded span, trace id if it is valid, and index of its scope group.
+    /// Encoded span, trace id if valid, and index of its scope group.
     spans: Vec<(&'a [u8], Option<TraceId>, usize)>,
 }
 
@@ -166,7 +165,7 @@ impl<'a> Outline<'a> {
         Ok(())
     }
 
-    /// A request with these spans, which are in the order of their scope groups.
+    /// Encodes a request with these spans, which are in the order of their scope groups.
     fn encode(&self, spans: &[PlacedSpan<'_>]) -> Vec<u8> {
         let n_span_bytes: usize = spans.iter().map(|span| span.raw.len()).sum();
         let mut value = Vec::with_capacity(n_span_bytes + n_span_bytes / 8 + 256);

@@ -1,5 +1,5 @@
-//! The writer: places the spans of a request in the topic's partitions and waits until the brokers
-//! have them. One attempt; the delivery of the queue retries.
+//! The writer: assigns the spans of a request to the topic's partitions and waits until the brokers
+//! have acknowledged them. One attempt; the delivery of the queue retries.
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use crate::telemetry::{MetricKind, MetricsPage, Telemetry};
 use crate::transport::queue::{Accounting, Queue, WhenFull};
 use crate::transport::{Delivery, DeliveryOutcome, OutboundRequest, Recipient, split};
 
-/// Interval between queries for the number of partitions. Judges ask as often: while one program
-/// knows of added partitions and another does not, traces seem misplaced.
+/// Interval between queries for the topic's number of partitions. Judges query at the same interval
+/// (`METADATA_INTERVAL`): while writer and judge see different numbers, spans seem misplaced.
 const PARTITIONS_FOR: Duration = Duration::from_secs(10);
 
-/// Wait before a record is offered to a full library again.
+/// Delay before a record is offered to a full library again.
 const FULL_WAIT: Duration = Duration::from_millis(20);
 
-/// Most requests that are written at once.
+/// Maximum number of requests that are written at once.
 const MAX_CONCURRENCY: usize = 8;
 
-/// Requests of at least this size are split on a blocking thread, not on an asynchronous worker.
+/// Size in bytes from which requests are split on a blocking thread, not on an asynchronous worker.
 const SLOW_TO_SPLIT: usize = 256 << 10;
 
 /// Settings of a writer.
@@ -37,23 +37,23 @@ pub struct TopicWriterSettings {
     pub config: Kafka,
     /// Delays between attempts.
     pub backoff: Backoff,
-    /// Most bytes of requests that wait and of records on their way.
+    /// Maximum bytes of queued requests and of records in flight.
     pub capacity: Bound,
     /// Accounts for the spans.
     pub accounting: Arc<dyn Accounting>,
-    /// Keeps requests until the brokers have them. The queue is a cache then.
+    /// The journal of unacknowledged requests. With a journal, the queue is a cache.
     pub journal: Option<JournalLog>,
 }
 
-/// The share of the capacity that records on their way may use: their requests are kept beside
-/// them until the brokers have them.
+/// Divisor of the capacity: records in flight may use the quotient, because their requests stay in
+/// memory until the brokers have acknowledged the records.
 const SHARE_OF_RECORDS: usize = 4;
 
-/// Prepares writing. The caller runs the delivery and awaits its end. `rng` is for the jitter
+/// Prepares writing. The caller runs the delivery and awaits its end. `rng` creates the jitter
 /// between attempts.
 ///
 /// # Errors
-/// The client library does not take a setting.
+/// The client library rejects a setting.
 pub fn start(
     settings: TopicWriterSettings,
     telemetry: &Arc<Telemetry>,
@@ -108,7 +108,8 @@ impl Debug for TopicWriter {
 }
 
 impl TopicWriter {
-    /// A writer, which connects by itself. `buffer` is the most bytes of records on their way.
+    /// Creates a writer, which connects by itself. `buffer` is the maximum bytes of records in
+    /// flight.
     fn new(
         config: &Kafka,
         backoff: Backoff,
@@ -130,7 +131,7 @@ impl TopicWriter {
         })
     }
 
-    /// Writes the metrics of what was written.
+    /// Writes the metrics of the written records.
     pub fn write_metrics(&self, page: &mut MetricsPage) {
         let Shared {
             n_records, n_bytes, ..
@@ -188,7 +189,7 @@ impl TopicWriter {
         if n_taken == 0 && n_without_id == 0 {
             return Err(failure);
         }
-        // Encoded messages one after the other are one message with the items of all.
+        // Concatenated encoded messages are one message with the items of all.
         let n_items = left.iter().map(|record| record.n_spans).sum();
         let rest: Vec<u8> = left.into_iter().flat_map(|record| record.value).collect();
         Ok(DeliveryOutcome::Partly {
@@ -235,7 +236,7 @@ impl TopicWriter {
         placed.map_err(|_| "the request is not valid protobuf".to_owned())
     }
 
-    /// Sends all records at once and waits until the brokers have them.
+    /// Sends all records at once and waits until the brokers have acknowledged them.
     async fn send(&self, producer: &Producer, records: Vec<TopicRecord>) -> Sent {
         let max_message_size = self.shared.config.write.max_message_size.0;
         // A record that is larger than the library's whole buffer would never fit.
@@ -300,11 +301,11 @@ impl TopicWriter {
 /// The result of one attempt.
 #[derive(Default)]
 struct Sent {
-    /// Records that the brokers have.
+    /// Number of records that the brokers have acknowledged.
     n_taken: u64,
-    /// Records that they do not have.
+    /// Records that the brokers have not acknowledged.
     left: Vec<TopicRecord>,
-    /// The reason why the brokers do not have the first of those.
+    /// The reason why the brokers did not accept the first of `left`.
     failure: Option<Failure>,
 }
 
@@ -344,7 +345,7 @@ impl Recipient for TopicWriter {
     }
 }
 
-/// Waits while the library is full: the brokers are slower than the senders.
+/// Waits while the library's queue is full: the brokers are slower than the senders.
 async fn hand_over(producer: &Producer, record: &TopicRecord) -> Result<InFlight, Failure> {
     loop {
         match producer.send(record) {
@@ -354,7 +355,7 @@ async fn hand_over(producer: &Producer, record: &TopicRecord) -> Result<InFlight
     }
 }
 
-/// The record, or its halves where it is larger than the limit and has several spans.
+/// Returns the record, or its halves if it is larger than the limit and has several spans.
 fn fitting(record: TopicRecord, limit: usize) -> Vec<TopicRecord> {
     if record.value.len() <= limit {
         return vec![record];

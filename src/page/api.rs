@@ -1,4 +1,4 @@
-//! The page's part of the API: `/v1/runs`, the verdicts over time, and what was not recognised.
+//! The page's part of the API: `/v1/runs`, the verdicts over time, and unrecognised spans.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::{Page, attempt, stream, view};
 use crate::config;
 use crate::register::{ApiError, Query};
 
-/// Default and largest number of runs in one answer.
+/// Default and maximum number of runs in one answer.
 const N_RUNS: usize = 200;
 const MAX_RUNS: usize = 1_000;
 
@@ -72,7 +72,7 @@ async fn one(State(page): State<Page>, id: Id, uri: Uri) -> Result<Response, Api
     Ok(json_response(detail.to_string()))
 }
 
-/// Criteria that this run passes: those that `spanscore init --from` would write.
+/// Returns criteria that this run passes, as `spanscore init --from` would write them.
 async fn criterion(State(page): State<Page>, id: Id, uri: Uri) -> Result<Response, ApiError> {
     Query::read(&uri, &[])?;
     let run = remembered(&page, id)?;
@@ -98,7 +98,7 @@ async fn evaluate(State(page): State<Page>, request: Request) -> Result<Response
     let outcome = register
         .work(move |register| {
             let criterion = register.read_criterion(&text, name.as_deref())?;
-            // Only the pointers are copied under the lock.
+            // Copy only the pointers under the lock.
             let runs: Vec<Arc<RememberedRun>> =
                 page.0.runs.lock().newest_first().cloned().collect();
             Ok(attempt::attempt(&Arc::new(criterion), &runs))

@@ -13,17 +13,17 @@ use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 use text::hex;
 
-/// Nothing inline, and nothing from elsewhere.
+/// Nothing inline, and nothing from other origins.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";
 
-/// The libraries and our own scripts as one.
+/// Returns the libraries and our own scripts as one text.
 pub(super) fn script() -> &'static str {
     SCRIPT.text
 }
 
-/// All styles as one.
+/// Returns all styles as one text.
 pub(super) fn style() -> &'static str {
     STYLE.text
 }
@@ -34,7 +34,7 @@ pub(super) fn routes() -> Router {
         .route("/page/{file}", get(file))
 }
 
-/// A file of the page. What follows from its text is made at the first request.
+/// A file of the page. Values that depend on its text are computed at the first request.
 struct Asset {
     content_type: &'static str,
     text: &'static str,
@@ -42,8 +42,8 @@ struct Asset {
     etag: LazyLock<HeaderValue>,
 }
 
-/// An [`Asset`] of files, one after the other: a released file may end in a comment without a
-/// newline.
+/// Joins files to an [`Asset`]. Adds line breaks, because a released file may end in a comment
+/// without one.
 macro_rules! asset {
     ($asset:ident, $content_type:literal, $($file:literal)+) => {
         static $asset: Asset = Asset {
@@ -56,7 +56,7 @@ macro_rules! asset {
 }
 
 asset!(INDEX, "text/html; charset=utf-8", "index.html");
-// The libraries and then our own scripts, in the order in which they need each other.
+// Libraries first, then our own scripts, in the order of their dependencies.
 asset!(SCRIPT, "text/javascript; charset=utf-8",
     "vendor/preact.umd.js"
     "vendor/hooks.umd.js"

@@ -1,4 +1,5 @@
-//! Judges remembered runs by a criterion that is not in force, and counts what would change.
+//! Judges remembered runs by a criterion that is not in force, and counts the verdicts that would
+//! change.
 
 use std::sync::Arc;
 
@@ -8,25 +9,25 @@ use text::abbreviated;
 
 use super::memory::RememberedRun;
 
-/// Most work: the bytes of the criterion times the calls that it judges. Older runs are left out
-/// beyond it. Two seconds of one core at the very worst.
+/// Maximum work: the bytes of the criterion times the calls that it judges. Older runs beyond the
+/// limit are skipped. Two seconds of one core in the worst case.
 const MAX_COST: usize = 48 << 20;
-/// Most bytes of names and values that patterns may search.
+/// Maximum bytes of names and values that patterns may search.
 const MAX_SEARCHED: usize = 16 << 20;
-/// Most runs that are listed.
+/// Maximum number of listed runs.
 const MAX_LISTED: usize = 200;
 
-/// Judges the runs, the newest first, by a criterion.
+/// Judges the runs, newest first, by a criterion.
 pub(super) fn attempt(criterion: &Arc<Criterion>, runs: &[Arc<RememberedRun>]) -> Value {
     let criteria = std::slice::from_ref(criterion);
-    // One for all runs, as if they were one trace.
+    // One budget for all runs, as if they were one trace.
     let mut budget = SearchBudget::default();
     let size = json!(criterion).to_string().len();
     let (mut cost, mut searched) = (0_usize, 0_usize);
     let mut labels = [0_u64; 4];
     let (mut n_runs, mut n_selected, mut n_without_values, mut n_changed) = (0_u64, 0_u64, 0, 0);
     let (mut n_in_part, mut n_unselected) = (0_u64, 0_u64);
-    // Runs that would change come first, then those that do not pass.
+    // Runs that would change come first, then runs that do not pass.
     let mut lists: [Vec<Value>; 3] = Default::default();
     for run in runs.iter().filter(|run| !run.trajectory.is_taken_over()) {
         let calls = &run.trajectory.tool_calls;
@@ -48,7 +49,7 @@ pub(super) fn attempt(criterion: &Arc<Criterion>, runs: &[Arc<RememberedRun>]) -
         let before = before.filter(|before| before.criterion.name() == criterion.name);
         let before = before.max_by_key(|before| severity(before.verdict));
         let evaluations = evaluate::judge_within(criteria, &run.trajectory, &explain, &mut budget);
-        // With `scope: agent` a run can have many; the worst one stands for it.
+        // With `scope: agent` a run can have many evaluations; show the worst one.
         let Some(worst) = evaluations
             .iter()
             .max_by_key(|found| severity(found.verdict))

@@ -8,28 +8,28 @@ use serde_json::json;
 use super::memory::{RememberedRun, Totals};
 use super::{Page, view};
 
-/// Most runs in one event of a stream.
+/// Maximum number of runs in one event of a stream.
 const MAX_RUNS: usize = 200;
 
 /// Some of the remembered runs, and the state of the memory at that time.
 pub(super) struct Changes {
     runs: Vec<Arc<RememberedRun>>,
-    /// Runs that were asked for and are left out, since there were too many.
+    /// Number of requested runs that were omitted.
     n_more: usize,
     n_remembered: usize,
     totals: Totals,
     oldest: u64,
-    /// The number of the last change: what is asked for next.
+    /// The number of the last change, for the next query.
     pub(super) change: u64,
 }
 
 impl Changes {
-    /// Everything that changed later.
+    /// Returns the changes after `since`.
     pub(super) fn after(page: &Page, since: u64) -> Self {
         Self::read(page, MAX_RUNS, since, |_| true)
     }
 
-    /// The newest runs that changed after `since` and are wanted.
+    /// Returns the newest runs that changed after `since` and satisfy `wants`.
     pub(super) fn read(
         page: &Page,
         limit: usize,
@@ -40,7 +40,8 @@ impl Changes {
         let (n_remembered, ..) = runs.sizes();
         let totals = runs.totals();
         let oldest = runs.newest_first().last().map_or(0, |run| run.number);
-        // Only pointers are copied under the lock, and mostly none: a scoring thread may wait.
+        // Copy only pointers under the lock, and mostly none: a scoring thread may wait for the
+        // lock.
         let all: Vec<Arc<RememberedRun>> = if totals.n_changes > since {
             let changed = runs.newest_first().filter(|run| run.change > since);
             changed.cloned().collect()
@@ -60,7 +61,7 @@ impl Changes {
         }
     }
 
-    /// As JSON. Each run is rendered once, however many pages show it.
+    /// Returns the changes as JSON. Each run is rendered once for all pages.
     pub(super) fn text(&self) -> String {
         let mut text = String::from("{\"runs\":[");
         for (at, run) in self.runs.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Selects remembered runs, as callers of the API ask for them.
+//! Selects remembered runs for callers of the API.
 
 use judge::evaluate::{Evaluation, Verdict};
 use judge::extract::glob_matches;
@@ -7,26 +7,26 @@ use text::truncated;
 use super::memory::RememberedRun;
 use crate::register::{ApiError, Query};
 
-/// Longest value: matching a glob takes pattern × text at worst.
+/// Maximum length of a value in bytes: matching a glob takes pattern × text in the worst case.
 const MAX_VALUE: usize = 256;
 
 /// The parameters of a filter.
 pub(super) const PARAMETERS: [&str; 5] = ["label", "criterion", "agent", "service", "text"];
 
-/// Selects runs: everything that is given must match. `criterion`, `agent` and `service` are globs.
-/// A label selects runs with such a verdict, and `pass` those that have no other.
+/// Selects runs: all given parameters must match. `criterion`, `agent` and `service` are globs. A
+/// label selects runs with such a verdict, and `pass` selects runs with no other verdict.
 #[derive(Debug, Default)]
 pub(super) struct RunFilter {
     label: Option<Verdict>,
     criterion: Option<String>,
     agent: Option<String>,
     service: Option<String>,
-    /// In lower case.
+    /// The text, in lower case.
     text: Option<String>,
 }
 
 impl RunFilter {
-    /// Takes the filter out of a query.
+    /// Removes the filter's parameters from a query.
     pub(super) fn take(query: &mut Query) -> Result<Self, ApiError> {
         let mut value = |name: &'static str| match query.take(name).filter(|text| !text.is_empty())
         {

@@ -1,10 +1,10 @@
-//! Counts verdicts by criterion and time: each of the last sixty minutes, and each quarter of an
-//! hour of the last day.
+//! Counts verdicts by criterion and time: for each of the last sixty minutes, and for each quarter
+//! of an hour of the last day.
 
 use judge::evaluate::{Evaluation, Verdict};
 use serde_json::{Value, json};
 
-/// Most criteria that are counted: about 3 KiB each.
+/// Maximum number of criteria that are counted: about 3 KiB each.
 const MAX_CRITERIA: usize = 256;
 const MINUTES: usize = 60;
 const QUARTERS: usize = 96;
@@ -13,7 +13,7 @@ const QUARTERS: usize = 96;
 #[derive(Debug, Default)]
 pub(super) struct History {
     of_criteria: Vec<Series>,
-    /// The series to begin a search with: evaluations come in the order of the criteria.
+    /// The series at which the next search starts: evaluations arrive in the order of the criteria.
     next: usize,
 }
 
@@ -24,14 +24,14 @@ struct Series {
     quarters: Ring<QUARTERS>,
 }
 
-/// Counts of the latest times; each place belongs to one time.
+/// Counts of the latest times; each slot belongs to one time.
 #[derive(Debug)]
 struct Ring<const N: usize> {
     counts: Box<[Counts; N]>,
     latest: u64,
 }
 
-/// Passed, failed, not evaluated, in error.
+/// Numbers of verdicts: pass, fail, not evaluated, error.
 type Counts = [u32; 4];
 
 impl History {
@@ -53,7 +53,7 @@ impl History {
         }
     }
 
-    /// The series of a criterion, unless there are too many.
+    /// Returns the series of a criterion; `None` if there are too many criteria.
     fn series_of(&mut self, name: &str, minute: u64) -> Option<&mut Series> {
         let n_series = self.of_criteria.len();
         let found = (self.next..n_series)
@@ -70,7 +70,7 @@ impl History {
         self.of_criteria.get_mut(idx)
     }
 
-    /// The counts of each criterion by name, the oldest time first.
+    /// Returns the counts of each criterion by name, oldest time first.
     pub(super) fn to_json(&self, unix_nanos: u64) -> Value {
         let minute = unix_nanos / 60_000_000_000;
         let mut by_name: Vec<&Series> = self.of_criteria.iter().collect();
@@ -109,8 +109,8 @@ impl<const N: usize> Ring<N> {
     }
 
     fn count(&mut self, time: u64, place: usize) {
-        // A clock that jumps back a little counts for the latest time there was. One that jumps
-        // back further was wrong before.
+        // A clock that jumps back a little counts for the latest time. A clock that jumps back
+        // further was wrong before.
         if time + N as u64 <= self.latest {
             *self.counts = [Counts::default(); N];
             self.latest = time;

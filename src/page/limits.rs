@@ -1,5 +1,5 @@
-//! Limits on what the list shows of a run, for which its memory allows, too.
+//! Limits on the list's view of a run, which the memory of runs reserves.
 
-/// Most calls of a line of the list, and characters of a name in it.
+/// Maximum number of calls in a line of the list, and maximum length of a name in characters.
 pub(super) const MAX_LISTED_CALLS: usize = 48;
 pub(super) const MAX_LISTED_NAME: usize = 120;

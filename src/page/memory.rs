@@ -1,7 +1,7 @@
-//! Remembers judged runs, the latest ones, within a number of bytes.
+//! Remembers the latest judged runs, within a number of bytes.
 //!
-//! Judging must not become slower because somebody might look at a page. So a run is copied without
-//! its values and not rendered, and while nobody looks only a few runs a second are copied.
+//! Judging must not become slower because someone might look at a page. So a run is copied without
+//! its values and not rendered, and while nobody looks only a few runs per second are copied.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -17,22 +17,22 @@ use otlp::span::TraceId;
 use super::limits::{MAX_LISTED_CALLS, MAX_LISTED_NAME};
 use crate::config::Bound;
 
-/// Runs that are remembered in a burst after a quiet time; and each second after that, while the
-/// page is not open, of runs that did not fail and of runs that failed.
+/// Number of runs that are remembered in a burst after a quiet time; and the numbers per second
+/// after that, while the page is closed, of runs without and with a failure.
 const MAX_AT_ONCE: u64 = 1_000;
 const A_SECOND: [u64; 2] = [10, 25];
-/// Each second while the page is open.
+/// Number of runs per second while the page is open.
 const A_SECOND_WATCHED: u64 = 1_000;
 
-/// A run that would take more than this share of the memory is kept with its first calls only.
+/// Divisor of the memory: of a larger run, only the first calls are stored.
 const LARGEST_SHARE: usize = 8;
-/// Calls of such a run that are kept.
+/// Number of stored calls of such a run.
 const MAX_CALLS_OF_LARGE: usize = 500;
 
 /// A judged run.
 #[derive(Debug)]
 pub(crate) struct RememberedRun {
-    /// Runs are numbered as they are first judged, from 1.
+    /// Number of the run, in the order of first judgements, from 1.
     pub(super) number: u64,
     /// The number of its last change. Streams resume from it.
     pub(super) change: u64,
@@ -40,18 +40,18 @@ pub(crate) struct RememberedRun {
     pub(super) judged_unix_nanos: u64,
     /// The agent's calls.
     pub(super) trajectory: Arc<Trajectory>,
-    /// Number of calls; more than the trajectory has if only the first calls are kept.
+    /// Number of calls; more than the trajectory has if only the first calls are stored.
     pub(super) n_calls: usize,
     /// The evaluations, each with its latest revision.
     pub(super) evaluations: Vec<Evaluation>,
-    /// True if values are kept.
+    /// True if values are stored.
     pub(super) has_values: bool,
     size: usize,
-    /// Rendered when it is first read.
+    /// The line of the list, rendered at its first use.
     pub(super) summary: OnceLock<Bytes>,
 }
 
-/// Judged runs, the latest ones.
+/// The latest judged runs.
 #[derive(Debug)]
 pub(super) struct RunMemory {
     capacity: Bound,
@@ -66,15 +66,15 @@ pub(super) struct RunMemory {
 /// Counts since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Totals {
-    /// Judged runs.
+    /// Number of judged runs.
     pub(super) n_judged: u64,
-    /// Runs that were not remembered, since too many came at once.
+    /// Number of runs that were not remembered, because too many came at once.
     pub(super) n_passed_over: u64,
-    /// Changes of the memory.
+    /// Number of changes of the memory.
     pub(super) n_changes: u64,
 }
 
-/// Most runs at once, and most runs a second.
+/// Limits on the number of runs in a burst, and per second.
 #[derive(Debug, Clone, Copy)]
 struct Allowance {
     left: u64,
@@ -99,7 +99,7 @@ impl RunMemory {
         }
     }
 
-    /// Remembers what was judged. `is_watched` says whether somebody looks at the runs now.
+    /// Remembers judgements. `is_watched` is true while a page is open.
     pub(super) fn note(
         &mut self,
         judged: &Judged,
@@ -123,7 +123,7 @@ impl RunMemory {
         };
         for group in groups {
             let id = trace_id(&group[0]);
-            // Trajectories and evaluations come in one order. A group without a new trajectory
+            // Trajectories and evaluations are in one order. A group without a new trajectory
             // revises a run that was judged before.
             if !first.clone().any(|trajectory| trajectory.trace_id == id) {
                 self.revise(id, revised.remove(&id), group, copy, unix_nanos);
@@ -141,7 +141,7 @@ impl RunMemory {
         for trajectory in first {
             self.take(trajectory, &[], copy, is_watched, unix_nanos);
         }
-        // Late spans changed these runs, and no verdict.
+        // Late spans changed these runs, but no verdict.
         for trajectory in &judged.revised {
             let id = trajectory.trace_id;
             if revised.remove(&id).is_some() {
@@ -173,7 +173,7 @@ impl RunMemory {
         run.number = self.totals.n_judged;
         run.change = self.totals.n_changes;
         run.judged_unix_nanos = unix_nanos;
-        // One run of very many agents must not push all others out.
+        // One run of very many agents must not evict all others.
         if run.size > self.capacity.get() / 2 {
             self.totals.n_passed_over += 1;
             return;
@@ -184,7 +184,7 @@ impl RunMemory {
         self.shrink();
     }
 
-    /// Late spans changed a run, or judgements of it. A run that is forgotten stays so.
+    /// Updates a run whose spans or judgements late spans changed. Ignores a run that was evicted.
     fn revise(
         &mut self,
         trace_id: TraceId,
@@ -197,7 +197,7 @@ impl RunMemory {
             return;
         };
         let before = &self.oldest_first[idx];
-        // Further slices of a run that is kept with its first calls only bring all of its calls.
+        // If only the first calls of a run are stored, a longer slice has all calls.
         let longest = evaluations.iter().map(|evaluation| &evaluation.trajectory);
         let longest = longest.max_by_key(|trajectory| trajectory.tool_calls.len());
         let longest = longest.filter(|longest| longest.tool_calls.len() >= before.n_calls);
@@ -229,7 +229,7 @@ impl RunMemory {
         {
             self.size -= oldest.size;
             let trace_id = oldest.trajectory.trace_id;
-            // The trace may have been judged as a new one since.
+            // The trace may have been judged as a new run since.
             if self.numbers.get(&trace_id) == Some(&oldest.number) {
                 self.numbers.remove(&trace_id);
             }
@@ -244,18 +244,18 @@ impl RunMemory {
             .ok()
     }
 
-    /// A remembered run.
+    /// Returns a remembered run.
     pub(super) fn get(&self, trace_id: TraceId) -> Option<Arc<RememberedRun>> {
         self.idx_of(trace_id)
             .map(|idx| Arc::clone(&self.oldest_first[idx]))
     }
 
-    /// The remembered runs, the newest first.
+    /// Returns the remembered runs, newest first.
     pub(super) fn newest_first(&self) -> impl Iterator<Item = &Arc<RememberedRun>> {
         self.oldest_first.iter().rev()
     }
 
-    /// The number of remembered runs, their bytes, and most bytes of them.
+    /// Returns the number of remembered runs, their bytes, and the maximum bytes.
     pub(super) fn sizes(&self) -> (usize, usize, usize) {
         (self.oldest_first.len(), self.size, self.capacity.get())
     }
@@ -281,7 +281,7 @@ fn replaces(later: &Evaluation, earlier: &Evaluation) -> bool {
 
 impl Allowance {
     fn take(&mut self, a_second: u64, second: u64) -> bool {
-        // A clock that jumps back gives nothing and takes nothing.
+        // A clock that jumps back adds nothing and removes nothing.
         let elapsed = second.saturating_sub(self.second);
         self.left = MAX_AT_ONCE.min(self.left.saturating_add(elapsed.saturating_mul(a_second)));
         self.second = second;
@@ -297,12 +297,12 @@ impl Allowance {
 #[derive(Debug, Clone, Copy)]
 struct CopyRules {
     has_values: bool,
-    /// Most bytes of one run.
+    /// Maximum bytes of one run.
     max_size: usize,
 }
 
 impl RememberedRun {
-    /// A run of a recording, for a report.
+    /// Returns a run of a recording, for a report.
     pub(crate) fn recorded(
         number: u64,
         trajectory: &Arc<Trajectory>,
@@ -326,7 +326,7 @@ impl RememberedRun {
         let n_calls = trajectory.tool_calls.len();
         let size = size_of_run(trajectory, evaluations, copy.has_values);
         let is_large = size > copy.max_size;
-        // Evidence that is kept may name any call, so all are kept with it.
+        // Stored evidence may refer to any call, so all calls are stored with it.
         let max_calls = if is_large { MAX_CALLS_OF_LARGE } else { usize::MAX };
         let kept = |trajectory: &Arc<Trajectory>| {
             if copy.has_values && !is_large {
@@ -362,12 +362,12 @@ impl RememberedRun {
     }
 }
 
-/// Bytes of a run, the rendered summary and its place in the memory included.
+/// Returns the bytes of a run, including its rendered summary and its entry in the memory.
 fn size_of_run(trajectory: &Trajectory, evaluations: &[Evaluation], has_values: bool) -> usize {
     const OF_RUN: usize = mem::size_of::<RememberedRun>() + mem::size_of::<Trajectory>() + 1_024;
     let listed = trajectory.tool_calls.iter().take(MAX_LISTED_CALLS);
     let of_summary = listed.map(|call| call.name.len().min(MAX_LISTED_NAME) + 40);
-    // Evidence holds a few numbers for each call, and some for each expectation.
+    // Evidence has a few numbers for each call, and some for each expectation.
     const OF_EVIDENCE: usize = 24;
     let of_agents = trajectory.agent_runs.iter().map(|run| {
         let attributes = run.subject.attributes.iter();
@@ -384,7 +384,7 @@ fn size_of_run(trajectory: &Trajectory, evaluations: &[Evaluation], has_values: 
         let values = [&call.args, &call.result];
         let values = values.into_iter().flatten().map(|value| {
             if has_values {
-                // As text, and as JSON once a criterion that is tried has read it.
+                // The value as text, and as JSON after a criterion on trial has read it.
                 value.text.len() * 4 + 64
             } else {
                 64

@@ -1,9 +1,9 @@
-//! The page for people: the runs that were judged lately, the page that shows them, and the same
-//! page as a file.
+//! The page for people: the latest judged runs, the page that shows them, and the same page as a
+//! file.
 //!
-//! A scoring thread hands over each judgement and never waits: it copies runs into a bounded
-//! memory. Whoever looks reads from there at a speed of their own, so a slow page holds nothing up
-//! and makes nothing grow.
+//! A scoring thread passes each judgement on and never waits: it copies runs into a bounded memory.
+//! Readers read from this memory at their own speed, so a slow page delays nothing and uses no
+//! further memory.
 
 mod limits;
 
@@ -46,39 +46,39 @@ use history::History;
 use memory::RunMemory;
 use specimens::Specimens;
 
-/// Most spans that looked like tool calls and are remembered, one of each name and service.
+/// Maximum number of remembered spans that look like tool calls, one for each name and service.
 const MAX_UNRECOGNISED: usize = 32;
 
-/// After this many tries without a proposal, a span will not get one.
+/// Number of attempts without a proposal after which none is made for a span.
 const MAX_TRIES: u64 = 200;
 
-/// The page and what it shows. Clones share one.
+/// The page and its data. Clones share the data.
 #[derive(Clone)]
 pub struct Page(Arc<PageState>);
 
-/// The parts that a page is made of.
+/// The arguments of a page.
 pub struct PageSetup {
-    /// Most bytes of remembered runs.
+    /// Maximum bytes of remembered runs.
     pub capacity: Bound,
     /// Links to the team's tracing backends.
     pub links: Vec<config::PageLink>,
-    /// Ports that agents send telemetry to.
+    /// Ports to which agents send telemetry.
     pub receivers: ReceiverPorts,
-    /// Reads the criteria that are tried.
+    /// Reads criteria on trial.
     pub register: Register,
-    /// The one clock.
+    /// The clock.
     pub clock: fn() -> Now,
 }
 
-/// The bound addresses of the OTLP ports, for people who have not sent anything yet; `None` for one
-/// that is off.
+/// The bound addresses of the OTLP ports, for people who have not sent anything yet; `None` for a
+/// disabled port.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReceiverPorts {
     /// OTLP/gRPC.
     pub grpc: Option<SocketAddr>,
     /// OTLP/HTTP.
     pub http: Option<SocketAddr>,
-    /// True if both expect TLS.
+    /// True if both ports require TLS.
     pub has_tls: bool,
 }
 
@@ -100,7 +100,7 @@ struct PageState {
     is_curious: AtomicBool,
     /// True if an unrecognised span has no proposal yet.
     misses_proposal: AtomicBool,
-    /// Number of pages that receive runs as they are judged.
+    /// Number of pages that receive runs by stream.
     n_streams: Arc<AtomicUsize>,
     links: Vec<config::PageLink>,
     receivers: ReceiverPorts,
@@ -108,7 +108,7 @@ struct PageState {
     clock: fn() -> Now,
 }
 
-/// A span that looks like a tool call, in traces in which nothing was recognised.
+/// A span that looks like a tool call, in traces without a recognised span.
 struct UnrecognisedSeen {
     service: Arc<str>,
     span_name: Option<Arc<str>>,
@@ -119,14 +119,15 @@ struct UnrecognisedSeen {
 }
 
 impl UnrecognisedSeen {
-    /// Returns true if another trace may give it a proposal. Traces of model calls alone have none.
+    /// Returns true if another trace may lead to a proposal. Traces with only model calls have
+    /// none.
     fn misses_proposal(&self) -> bool {
         self.proposal.is_none() && self.span_name.is_some() && self.n_seen < MAX_TRIES
     }
 }
 
 impl Page {
-    /// An empty page.
+    /// Creates an empty page.
     pub fn new(setup: PageSetup) -> Self {
         let PageSetup {
             capacity,
@@ -150,7 +151,7 @@ impl Page {
         }))
     }
 
-    /// Remembers what was judged.
+    /// Remembers judgements.
     pub fn note(&self, judged: &Judged, rules: &Rules, unix_nanos: u64) {
         let Judged {
             evaluations,
@@ -176,7 +177,7 @@ impl Page {
         self.0.is_curious.load(Ordering::Relaxed)
     }
 
-    /// Reads some spans of a valid trace request for spans that look like tool calls. Takes less
+    /// Scans some spans of a valid trace request for spans that look like tool calls. Takes less
     /// than a millisecond.
     pub fn look_at(&self, body: &[u8], n_spans: u64) {
         let misses_proposal = || self.0.misses_proposal.load(Ordering::Relaxed);
@@ -218,17 +219,17 @@ impl Page {
         }
     }
 
-    /// The API of the page, for those who may use the API.
+    /// Returns the routes of the page's API, for callers that may use the API.
     pub fn api(&self) -> Router {
         api::routes(self.clone())
     }
 
-    /// The page itself. It holds no telemetry.
+    /// Returns the routes of the page's files, which contain no telemetry.
     pub fn assets(&self) -> Router {
         assets::routes()
     }
 
-    /// The size of the memory of runs, for `/metrics`.
+    /// Returns the size of the memory of runs, for `/metrics`.
     pub fn metrics(&self) -> MetricsSource {
         let page = self.clone();
         Arc::new(move |metrics| {

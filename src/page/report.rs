@@ -1,5 +1,5 @@
-//! Writes the page as one file that holds the runs of a recording: it is opened from disk, without
-//! a server.
+//! Writes the page as one file with the runs of a recording, to be opened from disk, without a
+//! server.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -17,22 +17,23 @@ use super::{assets, view};
 use crate::config::PageLink;
 use crate::rfc3339::rfc3339;
 
-/// Runs whose details are compressed together: the page unpacks those that somebody opens.
+/// Number of runs whose details are compressed together; the page decompresses a group when someone
+/// opens one of its runs.
 const CHUNK: usize = 128;
 
 /// The contents of a report.
 pub struct Report<'a> {
-    /// The source in a few words.
+    /// A short description of the source.
     pub title: String,
     /// Time of writing in Unix nanoseconds.
     pub written_unix_nanos: u64,
-    /// The criteria that judged.
+    /// The criteria in force.
     pub criteria: &'a [Arc<Criterion>],
     /// Links to the team's tracing backends.
     pub links: &'a [PageLink],
-    /// May values of arguments and results be shown?
+    /// True if arguments and results may be shown.
     pub has_values: bool,
-    /// The runs and their evaluations, in the order in which they were recorded.
+    /// The runs and their evaluations, in recorded order.
     pub runs: Vec<(Arc<Trajectory>, Vec<Evaluation>)>,
 }
 
@@ -44,7 +45,7 @@ pub fn write(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     let script = assets::script();
     let style = assets::style();
     let hash = |text: &str| BASE64.encode(&Sha256::digest(text.as_bytes()));
-    // The file loads nothing, and runs this script only.
+    // The file loads nothing, and runs only this script.
     let policy = format!(
         "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; img-src data:; \
          base-uri 'none'; form-action 'none'",
@@ -102,7 +103,7 @@ pub fn write(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "<script>{script}</script>\n</body>\n</html>")
 }
 
-/// Data that no browser takes for markup, whatever is in it.
+/// Writes data in a form that no browser parses as markup.
 fn write_data(out: &mut dyn Write, id: &str, json: &str) -> io::Result<()> {
     let json = json.replace('<', "\\u003c");
     writeln!(

@@ -1,9 +1,8 @@
-//! Proposes how spans that look like tool calls could be recognised, from the few requests that it
-//! is shown.
+//! Proposes settings that would recognise spans which look like tool calls, from a few requests.
 //!
-//! The attributes of spans that no convention reads are not kept anywhere, so they are read from
-//! the request itself: of the first spans after the start, and later of few, and only as long as a
-//! proposal is missing. Keys of attributes are kept, and no values but those that mark a tool call.
+//! Nothing stores the attributes of spans that no convention reads, so they are read from the
+//! requests: all of the first spans after the start, and later a few, as long as a proposal is
+//! missing. Keys of attributes are stored, and no values except those that mark a tool call.
 
 use std::collections::VecDeque;
 
@@ -14,15 +13,15 @@ use otlp::wire::{delimited_fields, fields};
 
 use crate::config::Spelling;
 
-/// Spans that are all read after the start: a developer who tries out an agent sends few.
+/// Number of spans that are all read after the start: a developer who tries out an agent sends few.
 const AT_FIRST: usize = 4_096;
-/// Later, one span of this many is read.
+/// Later, one of this many spans is read.
 const ONE_OF: usize = 64;
-/// Most spans that are read of one request, which takes less than a millisecond.
+/// Maximum number of spans that are read of one request, which takes less than a millisecond.
 const MAX_SPANS: usize = 1_024;
-/// Spans whose proposals are kept until their trace is judged.
+/// Maximum number of proposals that are stored until their trace is judged.
 const MAX_PROPOSALS: usize = 128;
-/// Longest key that is proposed.
+/// Maximum length of a proposed key in bytes.
 const MAX_KEY: usize = 200;
 
 /// Proposals for the latest spans that look like tool calls.
@@ -51,8 +50,8 @@ impl Default for Specimens {
 }
 
 impl Specimens {
-    /// Reads some spans of a valid request. `is_wanted` says whether a proposal is missing. Returns
-    /// whether it needs to see the next request.
+    /// Reads some spans of a valid request. `is_wanted` is true if a proposal is missing. Returns
+    /// true if the next request is needed too.
     pub(super) fn look_at(&mut self, body: &[u8], n_spans: u64, is_wanted: bool) -> bool {
         if is_wanted {
             let n_spans = usize::try_from(n_spans).unwrap_or(usize::MAX);
@@ -96,8 +95,8 @@ impl Specimens {
         }
     }
 
-    /// The setting to try, as YAML, for a trace in which no tool call was recognised: the one that
-    /// `inspect --verbose` proposes.
+    /// Returns the setting to try, as YAML, for a trace without a recognised tool call, as `inspect
+    /// --verbose` proposes it.
     pub(super) fn proposal(&self, found: &Unrecognised) -> Option<&str> {
         let proposals = self.oldest_first.iter().filter(|proposal| {
             proposal.trace_id == found.trace_id && found.others.contains(&proposal.span_id)
@@ -107,7 +106,7 @@ impl Specimens {
     }
 }
 
-/// The key of an attribute and its value, empty if it is no text.
+/// Returns the key and value of an attribute; the value is empty if it is not a text.
 fn text_of(attribute: &[u8]) -> Option<(&str, &str)> {
     let last = |message, number| delimited_fields(message, number).last();
     let key = std::str::from_utf8(last(attribute, key_value::KEY)?).ok()?;

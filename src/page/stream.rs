@@ -1,8 +1,7 @@
-//! Streams runs to pages as they are judged, as server-sent events.
+//! Streams judged runs to pages, as server-sent events.
 //!
-//! Nothing waits in a queue: each stream looks at the memory at its own pace and remembers only how
-//! far it has read. For a browser that stops reading nothing is done; it receives the latest runs
-//! when it reads again.
+//! There is no queue: each stream polls the memory and stores only its position. A browser that
+//! stops reading costs nothing; it receives the latest runs when it reads again.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,15 +20,15 @@ use super::Page;
 use super::changes::Changes;
 use crate::register::ApiError;
 
-/// Most pages that receive runs as they are judged; further ones poll.
+/// Maximum number of streams; further pages poll.
 pub(super) const MAX_STREAMS: usize = 32;
-/// Time between two looks at the memory.
+/// Interval between polls of the memory.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// A comment follows this much silence; without it neither side would notice that the other is
-/// gone.
+/// Time of silence after which a comment is sent; without it neither side would notice that the
+/// connection is dead.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// A page that is being streamed to.
+/// The slot of a stream.
 struct Slot(Arc<AtomicUsize>);
 
 impl Slot {
@@ -46,7 +45,7 @@ impl Drop for Slot {
     }
 }
 
-/// The changes of the memory after `since`, for as long as somebody reads.
+/// Streams the changes of the memory after `since`, until the client disconnects.
 pub(super) fn stream(page: Page, since: u64) -> Result<Response, ApiError> {
     let slot = Slot::take(&page.0.n_streams).ok_or_else(|| {
         ApiError::Full(format!(

@@ -1,4 +1,4 @@
-//! The view of a run as JSON: a line of the list, and everything about one run.
+//! The JSON of a run: a line of the list, and all details of one run.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use super::memory::RememberedRun;
 
 use crate::rfc3339::rfc3339;
 
-/// Most evaluations in a line of the list.
+/// Maximum number of evaluations in a line of the list.
 const MAX_LISTED_EVALUATIONS: usize = 64;
-/// Most calls of one run that are shown, and characters of a name.
+/// Maximum number of shown calls of one run, and maximum length of a name in characters.
 const MAX_CALLS: usize = 2_000;
 const MAX_NAME: usize = 1_024;
-/// Most agent runs that are shown.
+/// Maximum number of shown agent runs.
 const MAX_AGENT_RUNS: usize = 500;
-/// Most characters of a value, whatever the configuration allows for explanations.
+/// Maximum length of a value in characters, whatever the configuration allows for explanations.
 const MAX_VALUE: usize = 4_096;
 
-/// A line of the list.
+/// Returns a line of the list.
 pub(super) fn summary(run: &RememberedRun) -> Value {
     let trajectory = &run.trajectory;
     let listed = trajectory.tool_calls.iter().take(MAX_LISTED_CALLS);
@@ -39,7 +39,7 @@ pub(super) fn summary(run: &RememberedRun) -> Value {
     let mut evaluations: Vec<&Evaluation> = run.evaluations.iter().collect();
     let n_evaluations = evaluations.len();
     if n_evaluations > MAX_LISTED_EVALUATIONS {
-        // A failure must not hide behind those that are listed.
+        // A failure must not be cut off.
         evaluations.sort_by_key(|evaluation| goodness(evaluation.verdict));
         evaluations.truncate(MAX_LISTED_EVALUATIONS);
     }
@@ -70,7 +70,7 @@ pub(super) fn summary(run: &RememberedRun) -> Value {
     Value::Object(line)
 }
 
-/// The worst verdict has the smallest.
+/// Returns the rank of a verdict; the worst has 0.
 fn goodness(verdict: Verdict) -> u8 {
     match verdict {
         Verdict::Fail => 0,
@@ -80,7 +80,7 @@ fn goodness(verdict: Verdict) -> u8 {
     }
 }
 
-/// Everything about one run.
+/// Returns all details of one run.
 pub(super) fn detail(run: &RememberedRun) -> Value {
     let trajectory = &run.trajectory;
     let mut view = facts(run, MAX_NAME);
@@ -112,12 +112,12 @@ pub(super) fn detail(run: &RememberedRun) -> Value {
     Value::Object(view)
 }
 
-/// A copy whose text is rendered and dropped: the memory of runs counts no texts.
+/// Returns a copy without rendered text, which the memory of runs does not count.
 fn unrendered(evaluation: &Evaluation) -> Evaluation {
     evaluation.with_trajectory(Arc::clone(&evaluation.trajectory))
 }
 
-/// The fields that identify a run.
+/// Returns the fields that identify a run.
 fn facts(run: &RememberedRun, max_name: usize) -> Map<String, Value> {
     let trajectory = &run.trajectory;
     let name = |name: &str| json!(abbreviated(name, max_name));
@@ -238,7 +238,8 @@ fn evaluation_json(evaluation: &Evaluation, whole: &Trajectory) -> Value {
     view
 }
 
-/// Positions of an evaluation's calls among the run's calls; `None` if it judges all of them.
+/// Returns the positions of an evaluation's calls among the run's calls; `None` if it judges all
+/// calls.
 fn positions(evaluation: &Evaluation, whole: &Trajectory) -> Option<Vec<usize>> {
     if evaluation.criterion.scope() == Scope::Trace {
         return None;

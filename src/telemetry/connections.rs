@@ -1,4 +1,4 @@
-//! Events of our ports and of certificate files.
+//! Events of ports and of certificate files.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -15,12 +15,12 @@ events! {
 /// A connection was accepted.
 #[derive(Debug)]
 pub struct ConnectionOpened {
-    /// The setting of the port that accepted it.
+    /// The setting of the port.
     pub setting: &'static str,
 }
 
 impl ConnectionOpened {
-    /// Counts it as long as the guard lives.
+    /// Counts the connection as open until the guard is dropped.
     pub fn emit(self, telemetry: &Arc<Telemetry>) -> OpenConnection {
         telemetry.metrics.connections_open.add([self.setting], 1);
         OpenConnection {
@@ -30,7 +30,7 @@ impl ConnectionOpened {
     }
 }
 
-/// Held as long as a connection is open.
+/// A guard of an open connection.
 #[derive(Debug)]
 pub struct OpenConnection {
     setting: &'static str,
@@ -57,20 +57,20 @@ events! {
         }
     }
 
-    /// A connection was closed because others needed its place.
+    /// A connection was evicted for a newer one.
     ConnectionGaveWay { setting: &'static str, peer: IpAddr } (telemetry) {
         if telemetry.metrics.connections_cut.add([setting, "gave_way"], 1) == 1 {
             tracing::warn!(
                 port = setting,
                 %peer,
-                "closed the connection that waited longest, for lack of memory for more \
+                "connection evicted: it was idle longest, and there is no memory for more \
                  connections; raise `memory.limit` if these peers are yours (further ones are \
                  counted in spanscore_connections_cut_total)"
             );
         }
     }
 
-    /// A connection was closed unserved because no other could be evicted.
+    /// A connection was closed unserved because no other connection could be evicted.
     ConnectionTurnedAway { setting: &'static str, peer: IpAddr } (telemetry) {
         if telemetry.metrics.connections_cut.add([setting, "no_slot"], 1) == 1 {
             tracing::warn!(

@@ -1,4 +1,4 @@
-//! The runs that criteria select: metrics by criterion, and the log line on one that selects
+//! Metrics of the runs that criteria select, and the log line about a criterion that selects
 //! nothing or names a tool that no run calls.
 
 use super::{MetricKind, MetricsPage};
@@ -23,7 +23,7 @@ events! {
     }
 }
 
-/// Writes how many trajectories each criterion saw and selected: name, seen, selected.
+/// Writes the number of trajectories that each criterion saw and selected: name, seen, selected.
 pub fn write_coverage(criteria: &[(&str, u64, u64)], page: &mut MetricsPage) {
     if criteria.is_empty() {
         return;

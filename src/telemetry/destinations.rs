@@ -1,5 +1,4 @@
-//! Remembers what each destination last answered, and how it last failed, for `/v1/status`. Reads
-//! no clock: times are arguments.
+//! The last answer and the last failure of each destination, for `/v1/status`. Times are arguments.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +8,7 @@ use text::abbreviated;
 use super::Telemetry;
 use crate::sync::Mutex;
 
-/// Most characters of an error. Peers write these texts.
+/// Maximum length of an error in characters. Peers write these texts.
 const MAX_ERROR: usize = 400;
 
 /// A queue began to deliver to its destination.
@@ -17,14 +16,14 @@ const MAX_ERROR: usize = 400;
 pub struct DestinationOpened {
     /// `forward`, `score_spans`, …
     pub queue: &'static str,
-    /// The setting or variable the endpoint came from.
+    /// The setting or variable with the endpoint.
     pub origin: String,
     /// The endpoint.
     pub endpoint: String,
 }
 
 impl DestinationOpened {
-    /// Lists the destination in `/v1/status` and returns where its answers are noted.
+    /// Lists the destination in `/v1/status`, and returns the value that records its answers.
     pub fn emit(self, telemetry: &Telemetry) -> DestinationAnswers {
         let Self {
             queue,
@@ -45,7 +44,7 @@ impl DestinationOpened {
     }
 }
 
-/// Records the answers of one destination for its delivery. Clones share it.
+/// Records the answers of one destination. Clones share the record.
 #[derive(Debug, Clone)]
 pub struct DestinationAnswers(Arc<Mutex<DestinationStatus>>);
 
@@ -61,16 +60,16 @@ pub struct AttemptEnded<'a> {
 /// The result of an attempt.
 #[derive(Debug, Clone, Copy)]
 pub enum Answer<'a> {
-    /// The destination took the request, or asked for it in another size or at another time.
+    /// The destination accepted the request, or requested a smaller one or a pause.
     Accepted,
-    /// The destination refused all or part of the request for good, with this message.
+    /// The destination permanently refused all or part of the request, with this message.
     Refused(&'a str),
-    /// There was no answer, or a request to try again. The text says why.
+    /// There was no answer, or the destination requested a retry. The text is the reason.
     Failed(&'a str),
 }
 
 impl AttemptEnded<'_> {
-    /// Notes it.
+    /// Records the answer.
     pub fn emit(self, answers: &DestinationAnswers) {
         let Self { at, answer } = self;
         let error = |text: &str| Some((at, abbreviated(text, MAX_ERROR).into_owned()));
@@ -93,7 +92,7 @@ impl AttemptEnded<'_> {
 pub struct DestinationStatus {
     /// `forward`, `score_spans`, …
     pub queue: &'static str,
-    /// The setting or variable the endpoint came from.
+    /// The setting or variable with the endpoint.
     pub origin: String,
     /// The endpoint.
     pub endpoint: String,
@@ -110,18 +109,18 @@ pub struct DestinationStatus {
 /// The result of the last attempt to deliver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DestinationState {
-    /// Nothing was sent yet.
+    /// No attempt yet.
     Untried,
-    /// The destination took the request.
+    /// The destination accepted the request.
     Accepts,
-    /// The destination refused the request for good.
+    /// The destination permanently refused the request.
     Refuses,
-    /// There was no answer, or a request to try again.
+    /// There was no answer, or the destination requested a retry.
     Fails,
 }
 
 impl DestinationState {
-    /// The name in `/v1/status`.
+    /// Returns the name in `/v1/status`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Untried => "untried",
@@ -133,7 +132,7 @@ impl DestinationState {
 }
 
 impl Telemetry {
-    /// The status of each destination, in the order in which their queues were opened.
+    /// Returns the status of each destination, in the order in which their queues were opened.
     pub fn destinations(&self) -> Vec<DestinationStatus> {
         let all = self.destinations.lock();
         all.iter().map(|answers| answers.0.lock().clone()).collect()

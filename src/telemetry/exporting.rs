@@ -1,4 +1,4 @@
-//! Events of scores on their way to their destinations.
+//! Events of scores from the queue to the destination.
 
 use super::Telemetry;
 

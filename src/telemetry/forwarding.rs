@@ -124,20 +124,20 @@ events! {
 pub(super) struct Outages(BTreeMap<String, BTreeSet<&'static str>>);
 
 impl Outages {
-    /// Adds a waiting queue; returns whether it is the first for this endpoint.
+    /// Adds a waiting queue; returns true if it is the first for this endpoint.
     fn begin(&mut self, endpoint: &str, queue: &'static str) -> bool {
         let queues = self.0.entry(endpoint.to_owned()).or_default();
         queues.insert(queue) && queues.len() == 1
     }
 
-    /// Returns whether this queue logs for all queues that wait for the endpoint.
+    /// Returns true if this queue logs for all queues that wait for the endpoint.
     fn is_logger(&self, endpoint: &str, queue: &'static str) -> bool {
         self.0
             .get(endpoint)
             .is_none_or(|queues| queues.first() == Some(&queue))
     }
 
-    /// Removes a queue that resumed; returns whether it was the last for this endpoint.
+    /// Removes a queue that resumed; returns true if it was the last for this endpoint.
     fn end(&mut self, endpoint: &str, queue: &'static str) -> bool {
         let Some(queues) = self.0.get_mut(endpoint) else {
             return true;

@@ -1,5 +1,5 @@
-//! Each long-running worker beats about once a second, and probes ask how long ago that was.
-//! `/livez` lists every worker. Reads no clock: times are arguments.
+//! The heartbeats of long-running workers, about one per second, and their age for probes. `/livez`
+//! lists every worker. Times are arguments.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,24 +8,24 @@ use std::time::{Duration, Instant};
 
 use super::Telemetry;
 
-/// A worker that has not beaten for this long is stuck. Workers beat every second, and a stuck one
-/// must be noticed within ten.
+/// Time without a heartbeat after which a worker counts as stuck. Workers beat every second, and a
+/// stuck worker must be noticed within ten.
 const STUCK_AFTER: Duration = Duration::from_secs(8);
 
 /// The phase of the sidecar's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Phase {
-    /// Not every port is bound yet.
+    /// At least one port is not bound.
     #[default]
     Starting,
     /// Accepting requests.
     Serving,
-    /// Stopping: finishing requests and traces that have begun.
+    /// Finishing the requests and traces that have begun.
     Draining,
 }
 
 impl Phase {
-    /// The name in `/v1/status`.
+    /// Returns the name in `/v1/status`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -38,9 +38,9 @@ impl Phase {
 /// The reason why a worker is unhealthy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unhealthy {
-    /// Ended, by a panic or otherwise, without being asked to.
+    /// The worker ended unexpectedly, by a panic or otherwise.
     Dead,
-    /// Has not beaten for this long.
+    /// The worker has not beaten for this long.
     Stuck(Duration),
 }
 
@@ -62,7 +62,7 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Interval between a worker's beats.
+    /// Interval between heartbeats.
     pub const INTERVAL: Duration = Duration::from_secs(1);
 
     /// Reports that the worker is alive.
@@ -72,7 +72,7 @@ impl Heartbeat {
         }
     }
 
-    /// Reports that the worker ends as intended.
+    /// Reports an intended end of the worker.
     pub fn finish(self) {
         self.telemetry.health().workers.remove(&self.id);
     }
@@ -80,7 +80,7 @@ impl Heartbeat {
 
 impl Drop for Heartbeat {
     fn drop(&mut self) {
-        // After `finish` the worker is no longer listed.
+        // After `finish` the worker is not listed.
         if let Some(worker) = self.telemetry.health().workers.get_mut(&self.id) {
             worker.dead = true;
         }
@@ -102,7 +102,7 @@ struct Worker {
 }
 
 impl Telemetry {
-    /// Registers a worker, which has just beaten. `name` is its name in `/livez`.
+    /// Registers a worker with a first heartbeat. `name` is its name in `/livez`.
     pub fn heartbeat(self: &Arc<Self>, name: impl Into<String>, now: Instant) -> Heartbeat {
         let mut health = self.health();
         let id = health.next_id;
@@ -121,7 +121,7 @@ impl Telemetry {
         }
     }
 
-    /// Workers that are dead or stuck, in the order in which they began.
+    /// Returns dead or stuck workers, in the order of registration.
     pub fn unhealthy(&self, now: Instant) -> Vec<(String, Unhealthy)> {
         let unhealthy = |worker: &Worker| {
             let silent = now.saturating_duration_since(worker.last_beat);
@@ -138,7 +138,7 @@ impl Telemetry {
             .collect()
     }
 
-    /// Names of all workers, in the order in which they began.
+    /// Returns the names of all workers, in the order of registration.
     pub fn workers(&self) -> Vec<String> {
         self.health()
             .workers
@@ -147,7 +147,7 @@ impl Telemetry {
             .collect()
     }
 
-    /// The current phase.
+    /// Returns the current phase.
     pub fn phase(&self) -> Phase {
         self.health().phase
     }

@@ -1,5 +1,5 @@
-//! Accounts for received items, signal by signal: accepted + restored = sent + queued + dropped, at
-//! any time. Every request moves these numbers, so they share no lock.
+//! Accounts for received items by signal: accepted + restored = sent + queued + dropped, at any
+//! time. Every request changes these numbers, so they share no lock.
 
 use std::collections::BTreeMap;
 use std::sync::MutexGuard;
@@ -9,7 +9,8 @@ use super::{MetricKind, MetricsPage, Telemetry};
 
 use crate::sync::Mutex;
 
-/// The fate of one signal's items: accepted + restored = sent + queued + the sum of dropped.
+/// The numbers of one signal's items by outcome: accepted + restored = sent + queued + the sum of
+/// dropped.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct ItemCounts {
     /// Received and acknowledged.
@@ -39,12 +40,12 @@ pub(super) struct SignalAccount {
     accepted: AtomicU64,
     restored: AtomicU64,
     sent: AtomicU64,
-    /// Apart from other drops: where a signal is not forwarded, every request ends here.
+    /// Separate from other drops: every request of a signal that is not forwarded ends here.
     discarded: AtomicU64,
     rare: Mutex<RareCounts>,
 }
 
-/// Counts that move too rarely for their lock to matter.
+/// Counts that change too rarely for their lock to matter.
 #[derive(Debug, Default)]
 pub(super) struct RareCounts {
     dropped: BTreeMap<&'static str, u64>,
@@ -52,7 +53,7 @@ pub(super) struct RareCounts {
 }
 
 impl ItemAccounting {
-    /// The account of `traces`, `logs` or `metrics`.
+    /// Returns the account of `traces`, `logs` or `metrics`.
     pub(super) fn signal(&self, signal: &'static str) -> &SignalAccount {
         match signal {
             "traces" => &self.traces,
@@ -82,14 +83,14 @@ impl SignalAccount {
         self.rare.lock()
     }
 
-    /// Items wait in the journal from before the start.
+    /// Adds undelivered items of the journal from before the start.
     pub(super) fn restored(&self, n_items: u64) {
         self.restored.fetch_add(n_items, Ordering::Relaxed);
     }
 
-    /// Reads the fates of items before the number of accepted items, and an item is accepted before
-    /// anything becomes of it. So the books balance without a lock: every item that is neither sent
-    /// nor dropped is queued.
+    /// Reads the outcomes before the number of accepted items; an item is counted as accepted
+    /// before its outcome. So the books balance without a lock: every item that is neither sent nor
+    /// dropped is queued.
     fn read(&self) -> ItemCounts {
         let (mut dropped, refused) = {
             let rare = self.rare();
@@ -115,12 +116,12 @@ impl SignalAccount {
 }
 
 impl ItemCounts {
-    /// Writes the metrics of one signal, whose items are called `items` in their names.
+    /// Writes the metrics of one signal; `items` is the word for its items in the names.
     fn write(&self, items: &str, page: &mut MetricsPage) {
         let words = items.replace('_', " ");
         let dropped: u64 = self.dropped.values().sum();
-        // Discarded items were never meant to be sent: the backend does not take the signal,
-        // or there is none.
+        // Discarded items cannot be sent: the backend does not accept the signal, or there is no
+        // backend.
         let discarded = self.dropped.get(DISCARDED).copied().unwrap_or_default();
         let refused: u64 = self.refused.values().sum();
         let failed = dropped - discarded;
@@ -184,8 +185,8 @@ events! {
         *telemetry.items.signal(signal).rare().dropped.entry(reason).or_default() += n_items;
     }
 
-    /// A request was accepted and discarded at once: the backend does not take the signal, or there
-    /// is none. Counted as dropped with the reason `discarded`.
+    /// A request was accepted and discarded at once: the backend does not accept the signal, or
+    /// there is no backend. Counted as dropped with the reason `discarded`.
     ItemsDiscarded { signal: &'static str, n_items: u64 } (telemetry) {
         let account = telemetry.items.signal(signal);
         account.accepted.fetch_add(n_items, Ordering::Relaxed);

@@ -13,7 +13,7 @@ const STATES: [&str; 4] = ["ok", "full", "disk_full", "disk_error"];
 /// The metrics of one log.
 #[derive(Debug)]
 pub struct JournalMetrics {
-    /// `requests`, …
+    /// The name of the log: `requests`, …
     log: &'static str,
     capacity: u64,
     size: AtomicU64,
@@ -27,7 +27,7 @@ pub struct JournalMetrics {
 }
 
 impl JournalMetrics {
-    /// The metrics of an empty log.
+    /// Creates the metrics of an empty log.
     pub fn new(log: &'static str, capacity: u64) -> Self {
         Self {
             log,
@@ -50,7 +50,7 @@ impl JournalMetrics {
         self.oldest.store(oldest.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// `requests` or `scores`.
+    /// Returns `requests` or `scores`.
     pub fn log(&self) -> &'static str {
         self.log
     }
@@ -147,7 +147,7 @@ impl JournalMetrics {
     }
 }
 
-/// Upper bounds in seconds.
+/// Upper bounds of the buckets in seconds.
 const BOUNDS: [(&str, Duration); 9] = [
     ("0.0005", Duration::from_micros(500)),
     ("0.001", Duration::from_millis(1)),

@@ -1,7 +1,7 @@
-//! The table of our metrics: one row gives a metric its field, type, labels, name and help.
+//! The table of metrics: one row gives a metric its field, type, labels, name and help.
 //!
 //! prometheus-client is not used, because its families are unordered hash maps and every scrape
-//! must list the same series in the same order.
+//! must list the series in the same order.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -11,17 +11,17 @@ use std::sync::{Arc, MutexGuard};
 use super::{MetricKind, MetricsPage};
 use crate::sync::Mutex;
 
-/// Makes the table: a field for each row, and [`Metrics::all`] over all rows. The doc comment of a
-/// row is its help text, so a metric without help does not compile. A unit is the end of a name
-/// (`_bytes`, `_seconds`), as Prometheus asks.
+/// Defines the table: a field for each row, and [`Metrics::all`] over all rows. The doc comment of
+/// a row is its help text, so a metric without help does not compile. A name ends in its unit
+/// (`_bytes`, `_seconds`), as Prometheus requires.
 macro_rules! metrics {
     ($(
         $(#[doc = $help:literal])+
         $field:ident: $kind:ident[$($label:literal),*] = $name:literal;
     )+) => {
-        /// Every counter and gauge that events move. Values that are computed at a scrape are
-        /// written by their owners: `item_accounting`, `process`, `coverage`, `journal`, the page,
-        /// the receivers and Kafka.
+        /// Every counter and gauge that events change. Owners write values that are computed at a
+        /// scrape: `item_accounting`, `process`, `coverage`, `journal`, the page, the receivers and
+        /// Kafka.
         #[derive(Debug)]
         pub(super) struct Metrics {
             $($(#[doc = $help])+ pub(super) $field: $kind<{ count(&[$($label),*]) }>,)+
@@ -34,7 +34,7 @@ macro_rules! metrics {
                 }
             }
 
-            /// In the order of the rows.
+            /// Returns all metrics in the order of the rows.
             pub(super) fn all(&self) -> Vec<(MetricKind, &dyn AnyFamily)> {
                 vec![$((MetricKind::$kind, &self.$field.0 as &dyn AnyFamily)),+]
             }
@@ -83,13 +83,14 @@ metrics! {
     judgements_unchanged: Counter[] = "spanscore_judgements_unchanged_total";
     /// Spans that were not written to Kafka although they were acknowledged, by reason
     kafka_spans_dropped: Counter["reason"] = "spanscore_kafka_spans_dropped_total";
-    /// Spans that were written to Kafka beside a downstream, by outcome: accepted, restored, sent
+    /// Spans that were written to Kafka as well as to a downstream, by outcome: accepted, restored,
+    /// sent
     kafka_spans: Counter["outcome"] = "spanscore_kafka_spans_total";
     /// Spans that arrived after their trace was closed
     late_spans: Counter[] = "spanscore_late_spans_total";
-    /// Late spans that were not judged because their trace was full or forgotten
+    /// Late spans that were not judged because their trace was full or evicted
     late_spans_unjudged: Counter[] = "spanscore_late_spans_unjudged_total";
-    /// Times that the addresses of assemble.peers were found
+    /// Successful look-ups of the addresses of assemble.peers
     peers_answers: Counter[] = "spanscore_peers_answers_total";
     /// Changes of the addresses of assemble.peers
     peers_changes: Counter[] = "spanscore_peers_changes_total";
@@ -113,14 +114,14 @@ metrics! {
     scores_sent: Counter["shape"] = "spanscore_scores_sent_total";
     /// Spans forwarded unscored because their trace or span id is empty or all zero
     spans_without_ids: Counter[] = "spanscore_spans_without_ids_total";
-    /// State files that could be read but not understood
+    /// State files that could be read but not parsed
     state_file_unusable: Counter[] = "spanscore_state_file_unusable_total";
     /// Failed TLS handshakes, by port
     tls_handshake_failures: Counter["port"] = "spanscore_tls_handshake_failures_total";
     /// Traces closed, by reason
     traces_closed: Counter["reason"] = "spanscore_traces_closed_total";
-    /// Traces of which only half arrived, by what is missing: spans (only log records with messages
-    /// came), or calls (spans say that tools were called, and nothing says which)
+    /// Traces that arrived only in part, by the missing part: spans (only log records with messages
+    /// arrived), or calls (spans report tool calls that neither spans nor messages name)
     traces_half_arrived: Counter["missing"] = "spanscore_traces_half_arrived_total";
     /// Traces that were closed as inactive while a parent of the same process was missing, with
     /// assemble.peers
@@ -140,27 +141,27 @@ metrics! {
     criteria: Gauge["source"] = "spanscore_criteria";
     /// Capacity of a queue in bytes, by queue
     exporter_queue_capacity: Gauge["queue"] = "spanscore_exporter_queue_capacity_bytes";
-    /// Bytes in a queue, by queue: forward holds the original telemetry, score_… the scores
+    /// Bytes in a queue, by queue: forward is the original telemetry, score_… are scores
     exporter_queue_size: Gauge["queue"] = "spanscore_exporter_queue_size_bytes";
     /// 1 while a client of Kafka has a connection to a broker, by client: writer, judge
     kafka_connected: Gauge["client"] = "spanscore_kafka_connected";
-    /// Bytes of memory that are shared out among queues and traces
+    /// Bytes of memory that are divided among queues and traces
     memory_shared: Gauge[] = "spanscore_memory_shared_bytes";
     /// Addresses of assemble.peers
     peers: Gauge[] = "spanscore_peers";
-    /// 1 if the addresses of assemble.peers are not known
+    /// 1 if the addresses of assemble.peers cannot be resolved
     peers_unresolved: Gauge[] = "spanscore_peers_unresolved";
     /// Scores waiting to be delivered, by shape
     scores_queued: Gauge["shape"] = "spanscore_scores_queued";
-    /// Services whose traces arrive torn: their spans reach several replicas
+    /// Services whose traces are spread over several replicas
     services_torn: Gauge[] = "spanscore_services_torn";
     /// Open traces
     traces_open: Gauge[] = "spanscore_traces_open";
-    /// Bytes held for open traces
+    /// Bytes of open traces
     traces_open_bytes: Gauge[] = "spanscore_traces_open_bytes";
-    /// Closed traces kept for late spans
+    /// Closed traces remembered for late spans
     traces_recent: Gauge[] = "spanscore_traces_recent";
-    /// Bytes held for closed traces
+    /// Bytes of closed traces
     traces_recent_bytes: Gauge[] = "spanscore_traces_recent_bytes";
 }
 
@@ -172,8 +173,8 @@ pub(super) struct Counter<const N: usize>(Family<N>);
 #[derive(Debug)]
 pub(super) struct Gauge<const N: usize>(Family<N>);
 
-/// The series of one metric, created as their label values first appear. A label's values come from
-/// small fixed sets.
+/// The series of one metric, created when their label values first appear. A label's values come
+/// from small fixed sets.
 #[derive(Debug)]
 struct Family<const N: usize> {
     name: &'static str,
@@ -186,7 +187,7 @@ struct Family<const N: usize> {
 pub(super) trait AnyFamily: Debug {
     fn name(&self) -> &'static str;
 
-    /// The value of one series; 0 if there is no such series.
+    /// Returns the value of one series; 0 if there is no such series.
     fn value(&self, labels: &[(&str, &str)]) -> i64;
 
     /// Writes the metric, unless it has no series yet.
@@ -205,7 +206,7 @@ impl<const N: usize> Counter<N> {
         before.cast_unsigned() + n
     }
 
-    /// The value of a series.
+    /// Returns the value of a series.
     pub(super) fn value(&self, label_values: [&'static str; N]) -> u64 {
         let series = self.0.series(label_values);
         series.load(Ordering::Relaxed).cast_unsigned()
@@ -223,13 +224,13 @@ impl<const N: usize> Gauge<N> {
         store(&self.0.series(label_values), value);
     }
 
-    /// The series itself, for those that move it without a lookup.
+    /// Returns the series itself, for code that changes it without a lookup.
     pub(super) fn series(&self, label_values: [&'static str; N]) -> Arc<AtomicI64> {
         self.0.series(label_values)
     }
 }
 
-/// Sets a gauge. A value that does not fit is as good as infinite.
+/// Sets a gauge. A value that does not fit becomes the maximum.
 pub(super) fn store(gauge: &AtomicI64, value: usize) {
     gauge.store(i64::try_from(value).unwrap_or(i64::MAX), Ordering::Relaxed);
 }

@@ -25,7 +25,7 @@ impl MetricsPage {
     /// The content type of the text.
     pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-    /// An empty page of a process that started then.
+    /// Creates an empty page; `started_unix_nanos` is the start of the process.
     pub fn new(started_unix_nanos: u64) -> Self {
         Self {
             text: String::new(),
@@ -71,8 +71,8 @@ impl MetricsPage {
         self.write(format_args!(" {value}\n"));
     }
 
-    /// Writes one series of the counter that was started last, which counts since the process
-    /// started. `name` has no `_total`.
+    /// Writes one series of the counter that was started last; it counts from the start of the
+    /// process. `name` has no `_total`.
     pub fn total<'a>(
         &mut self,
         name: &str,
@@ -84,8 +84,9 @@ impl MetricsPage {
         self.created(name, labels, self.started_unix_nanos);
     }
 
-    /// Writes when a series of the counter or histogram that was started last began. Prometheus
-    /// can read a zero from it, without which the first event of a new series is no increase.
+    /// Writes the start time of a series of the counter or histogram that was started last.
+    /// Prometheus can derive a zero from it; without a zero, the first event of a new series is no
+    /// increase.
     pub fn created<'a>(
         &mut self,
         name: &str,
@@ -107,7 +108,7 @@ impl MetricsPage {
         self.sample(name, [], value);
     }
 
-    /// The complete text.
+    /// Returns the complete text.
     pub fn finish(mut self) -> String {
         self.text.push_str("# EOF\n");
         self.text

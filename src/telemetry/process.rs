@@ -1,5 +1,5 @@
-//! Writes the resources that the process uses, as the system reports them, and its version. Leaves
-//! out a metric that the system does not report (outside Linux).
+//! Writes the resources that the process uses, as the system reports them, and its version. Omits
+//! metrics that the system does not report (outside Linux).
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -29,7 +29,7 @@ pub(super) fn write(started_unix_nanos: u64, page: &mut MetricsPage) {
         );
     }
     if let Ok(entries) = std::fs::read_dir("/proc/self/fd") {
-        // The listing itself holds one.
+        // The listing itself has one open.
         let n_open = entries.count().saturating_sub(1);
         page.gauge("process_open_fds", "Open file descriptors", n_open);
     }

@@ -68,7 +68,7 @@ events! {
         );
     }
 
-    /// A record holds no spans that can be read.
+    /// A record is not an OTLP trace request.
     RecordSetAside<'a> {
         topic: &'a str,
         partition: i32,

@@ -44,7 +44,7 @@ events! {
 }
 
 impl Telemetry {
-    /// Number of received items that claimed to be scores, by action.
+    /// Returns the number of received items that claimed to be scores, by action.
     pub fn received_scores(&self, action: &'static str) -> u64 {
         ["traces", "logs", "metrics"]
             .map(|signal| self.metrics.receiver_scores.value([signal, action]))

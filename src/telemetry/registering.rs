@@ -1,4 +1,4 @@
-//! Events of the criteria while the sidecar runs, and of the API on the admin port.
+//! Events of criteria that change while the sidecar runs, and of the API on the admin port.
 
 use std::net::SocketAddr;
 

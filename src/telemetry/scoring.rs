@@ -1,4 +1,4 @@
-//! Events of spans and traces on the score plane, and the life of the sidecar.
+//! Events of spans and traces on the score plane, and of the sidecar's start and stop.
 
 use super::Telemetry;
 
@@ -109,7 +109,7 @@ events! {
         }
     }
 
-    /// The addresses of `assemble.peers` were found.
+    /// The addresses of `assemble.peers` were resolved.
     PeersFound { n_peers: usize, n_before: Option<usize>, is_logged: bool } (telemetry) {
         let metrics = &telemetry.metrics;
         metrics.peers.set([], n_peers);
@@ -127,7 +127,7 @@ events! {
     }
 }
 
-/// The addresses of `assemble.peers` could not be found.
+/// The addresses of `assemble.peers` could not be resolved.
 #[derive(Debug)]
 pub struct PeersUnresolved<'a> {
     /// The name.
@@ -263,7 +263,7 @@ events! {
         tracing::warn!(folder, error, "a request was not recorded (further ones are not reported)");
     }
 
-    /// The sidecar will be stopped soon.
+    /// A drain begins.
     DrainBegun {} (_) {
         tracing::info!(
             "draining: still accepting requests, closing traces sooner and sending scores at once; \
@@ -280,7 +280,7 @@ events! {
         );
     }
 
-    /// The last line of the log.
+    /// The sidecar has stopped; the last log line.
     Stopped {
         n_undelivered: u64,
         n_kept: u64,
