@@ -95,7 +95,6 @@ struct Newcomer {
 // === impl FairBudget, Charge ===
 
 impl FairBudget {
-    /// Creates an empty budget.
     pub(crate) fn new(max: impl Into<Bound>) -> Arc<Self> {
         Arc::new(Self {
             max: max.into(),
@@ -104,7 +103,6 @@ impl FairBudget {
         })
     }
 
-    /// Returns the maximum bytes.
     pub(crate) fn max(&self) -> usize {
         self.max.get()
     }
@@ -197,7 +195,6 @@ impl EvictingBudget {
         })
     }
 
-    /// Returns the maximum bytes.
     pub(crate) fn max(&self) -> usize {
         self.max.get()
     }
@@ -364,7 +361,6 @@ impl Reservation {
         }
     }
 
-    /// Returns the reserved bytes.
     pub(crate) fn n_bytes(&self) -> usize {
         let state = self.budget.state.lock();
         state.by_number.get(&self.number).map_or(0, |it| it.n_bytes)

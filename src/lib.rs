@@ -15,10 +15,10 @@
 //!
 //! # Map
 //!
-//! - [`text`], [`located`]: texts and documents with positions; they know nothing of spanscore.
+//! - [`text`], [`located`]: texts, and documents with positions; independent of spanscore.
 //! - [`otlp`]: what arrives, validated and read in one pass.
 //! - [`judge`]: a trace in, verdicts out. Other programs can embed it; its page has an example.
-//! - this crate: the program. The modules below stand in the order in which data meets them.
+//! - this crate: the program. The modules below are in the order in which data meets them.
 
 // === ground: knows nothing of spanscore ===
 mod sync;

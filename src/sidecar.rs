@@ -571,7 +571,7 @@ fn scoring_bounds(config: &Config, bounds: &Budgets<Bound>) -> ScoringBounds {
     }
 }
 
-/// Returns a function that replaces the headers by those of a reloaded configuration.
+/// Returns a function that sends the headers of a reloaded configuration with all further requests.
 fn renew_headers(forward: ForwardHandle, exporter: Exporter) -> register::RenewHeaders {
     Box::new(move |config| {
         if let Some(destination) = config.forward_destination() {

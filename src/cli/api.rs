@@ -45,19 +45,14 @@ pub(super) enum ApiFailure {
     /// There was no response.
     #[error("no response from {base}: {reason}")]
     NoResponse {
-        /// The base URL.
         base: String,
-        /// The reason.
         reason: String,
     },
     /// The sidecar answered with an error status.
     #[error("{base} answers {status}: {detail}")]
     Refused {
-        /// The base URL.
         base: String,
-        /// The status.
         status: u16,
-        /// The detail.
         detail: String,
         /// The `application/problem+json` body; null if there is none.
         problem: Value,

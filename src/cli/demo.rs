@@ -50,8 +50,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Maximum length of a shown value, in characters.
 const MAX_SHOWN: usize = 80;
-
-/// Runs the command.
 pub(super) fn demo(is_kept: bool, streams: &mut Streams<'_>) -> io::Result<Exit> {
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -26,8 +26,6 @@ enum Found {
     /// Another program, with its name.
     OtherProgram(String),
 }
-
-/// Runs the command.
 pub(super) fn drain(args: &Drain, streams: &mut Streams<'_>) -> io::Result<Exit> {
     let id = args.pid;
     let Some(pid) = Pid::from_raw(id) else {

@@ -12,8 +12,6 @@ use super::args::{Drift, DriftFormat};
 use super::{Exit, Streams, replayed};
 use crate::config;
 use crate::export::score_line::Clean;
-
-/// Runs the command.
 pub(super) fn drift(args: &Drift, rules: &Rules, streams: &mut Streams<'_>) -> io::Result<Exit> {
     let baseline = match read_baseline(&args.baseline) {
         Ok(baseline) => baseline,

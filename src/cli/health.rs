@@ -12,8 +12,6 @@ use super::args::Health;
 use super::{Exit, Streams};
 use crate::config::{ClientTls, Config};
 use crate::tls;
-
-/// Runs the command.
 pub(super) fn health(
     args: &Health,
     config: &Config,

@@ -17,8 +17,6 @@ use crate::export::score_line::Clean;
 
 /// Maximum length of shown arguments or results in the human format, in characters.
 const MAX_SHOWN: usize = 160;
-
-/// Runs the command.
 pub(super) fn inspect(
     args: &Inspect,
     rules: &Rules,
@@ -116,7 +114,7 @@ pub(super) fn inspect(
     Ok(Exit::Fine)
 }
 
-/// Summarises the input and the found calls; without any, says what to check.
+/// Summarises the input and the found calls; without any, suggests what to check.
 fn summary(replayed: &Replayed) -> String {
     let trajectories = &replayed.judged.trajectories;
     let n_calls = trajectories

@@ -10,8 +10,6 @@ use super::{Exit, Streams};
 use crate::config::Signal;
 use crate::journal::{JournalSurvey, LogSurvey, survey};
 use crate::rfc3339::rfc3339;
-
-/// Runs the command.
 pub(super) fn journal(args: &JournalReport, streams: &mut Streams<'_>) -> io::Result<Exit> {
     let folder = args.folder.display();
     let survey = match survey(&args.folder) {

@@ -15,8 +15,6 @@ use super::args::Learn;
 use super::{Exit, Streams, output, replayed};
 use crate::config::{self, LearnedGroup};
 use crate::export::score_line::Clean;
-
-/// Runs the command.
 pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> io::Result<Exit> {
     let replayed = match replayed::judge(&args.recordings, rules) {
         Ok(replayed) => replayed,

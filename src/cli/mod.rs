@@ -89,9 +89,7 @@ struct Streams<'a> {
     out: &'a mut dyn Write,
     /// Messages.
     err: &'a mut dyn Write,
-    /// Style of results.
     look: Look,
-    /// Style of messages.
     err_look: Look,
 }
 

@@ -17,7 +17,6 @@ use crate::journal;
 /// One recorded request body, as protobuf.
 #[derive(Debug)]
 pub(super) struct Request {
-    /// The signal.
     pub(super) signal: Signal,
     /// The encoded `Export*ServiceRequest`.
     pub(super) body: Bytes,

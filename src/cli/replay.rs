@@ -17,8 +17,6 @@ use crate::config::PageLink;
 use crate::export::score_line::{self, Clean};
 use crate::page::report::{self, Report};
 use crate::sidecar;
-
-/// Runs the command.
 pub(super) fn replay(
     args: &Replay,
     rules: &Rules,

@@ -29,8 +29,6 @@ const PROXIES: [&str; 6] = [
 /// The variable of the injection (deploy/kustomize/inject) with the containers of the pod that
 /// export to another endpoint.
 const ELSEWHERE: &str = "SENDERS_ELSEWHERE";
-
-/// Runs the command.
 pub(super) fn run(
     args: &Run,
     loaded: Loaded,

@@ -23,8 +23,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 const LONGEST_SILENCE: Duration = Duration::from_secs(45);
 /// Maximum bytes of a line; sidecars send shorter ones.
 const MAX_LINE: usize = 4 << 20;
-
-/// Runs the command.
 pub(super) fn tap(args: &Tap, config: &Config, streams: &mut Streams<'_>) -> io::Result<Exit> {
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()

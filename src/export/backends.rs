@@ -135,8 +135,8 @@ impl Backends {
         Ok(Some((backends, tasks)))
     }
 
-    /// Uses the headers of `config` for all further requests. The writers must be those of the
-    /// start.
+    /// Uses the headers of `config` for all further requests. The list of writers must be unchanged
+    /// since the start.
     pub(super) fn renew_headers(&self, config: &Config) -> Result<(), TransportError> {
         let writers = config.scores.writers.iter().enumerate();
         for ((backend_idx, writer), headers) in writers.zip(&*self.headers) {

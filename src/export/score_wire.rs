@@ -15,14 +15,12 @@ use otlp::wire::{delimited_fields, fields};
 
 /// The scope name of all score items; the scan excludes spans with this scope name from scoring.
 pub(super) const SCOPE_NAME: &str = "spanscore";
-/// The scope version.
 pub(super) const SCOPE_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 // === attributes ===
 
 /// A repeated `KeyValue` at one field number.
 pub(super) struct Attributes<'a> {
-    /// The output.
     pub(super) out: &'a mut Vec<u8>,
     /// The number of the field that contains the attributes.
     pub(super) field: u64,
@@ -68,7 +66,6 @@ impl Attributes<'_> {
 
 // === JSON in place ===
 
-/// Appends a JSON string.
 pub(super) fn json_text(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let mut plain = 0;

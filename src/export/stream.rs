@@ -255,7 +255,6 @@ impl Waiting {
 
 // === Recent ===
 
-/// The most recent lines.
 #[derive(Debug, Default)]
 struct Recent {
     lines: Lines<RecentLine>,

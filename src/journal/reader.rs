@@ -48,8 +48,8 @@ pub struct Stretch {
 /// The records to read.
 #[derive(Debug)]
 pub(super) enum Wanted {
-    /// Undelivered requests. The consumed ones are those of the start: the reader had read later
-    /// ones before.
+    /// Undelivered requests. The reader skips requests that were consumed before the start; it has
+    /// read later ones before they are consumed.
     Waiting(Consumed),
     /// Records of some kinds, delivered or not.
     Kinds(&'static [RecordKind]),

@@ -17,7 +17,6 @@ pub(super) struct Found {
 pub(super) struct Hole {
     pub(super) at: usize,
     pub(super) n_bytes: usize,
-    /// The lost records.
     pub(super) sequences: Range<u64>,
     /// True if the hole lies in the last group, whose sync had not returned, so that none of it was
     /// acknowledged.

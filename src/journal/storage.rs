@@ -13,13 +13,11 @@ use rustix::fs::FallocateFlags;
 pub(super) trait Storage: Debug + Send + Sync {
     /// Returns the names of the files.
     fn names(&self) -> io::Result<Vec<String>>;
-    /// Opens an existing file.
     fn open(&self, name: &str) -> io::Result<Arc<dyn StoredFile>>;
     /// Creates an empty file, replacing an old one.
     fn create(&self, name: &str) -> io::Result<Arc<dyn StoredFile>>;
     /// Renames a file, replacing an old one.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes new, renamed and removed names durable.
     fn sync(&self) -> io::Result<()>;

@@ -70,7 +70,6 @@ pub(super) struct Producer {
 
 /// Turns the library's errors into messages.
 pub(super) struct ErrorTexts {
-    /// The topic.
     pub(super) topic: String,
     /// The verb for our use of the topic: `write` or `read`.
     pub(super) verb: &'static str,

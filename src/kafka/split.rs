@@ -13,13 +13,11 @@ use crate::config::{KafkaPartitioner, KafkaRecords};
 /// A record of the topic.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TopicRecord {
-    /// The partition.
     pub(super) partition: i32,
     /// The trace id, if records are bundled by trace; in hex, it is the record's key.
     pub(super) key: Option<TraceId>,
     /// The value: an `ExportTraceServiceRequest`.
     pub(super) value: Vec<u8>,
-    /// Number of spans.
     pub(super) n_spans: u64,
 }
 

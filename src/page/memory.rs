@@ -66,7 +66,6 @@ pub(super) struct RunMemory {
 /// Counts since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Totals {
-    /// Number of judged runs.
     pub(super) n_judged: u64,
     /// Number of runs that were not remembered, because too many came at once.
     pub(super) n_passed_over: u64,
@@ -244,7 +243,6 @@ impl RunMemory {
             .ok()
     }
 
-    /// Returns a remembered run.
     pub(super) fn get(&self, trace_id: TraceId) -> Option<Arc<RememberedRun>> {
         self.idx_of(trace_id)
             .map(|idx| Arc::clone(&self.oldest_first[idx]))

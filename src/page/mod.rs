@@ -49,7 +49,7 @@ use specimens::Specimens;
 /// Maximum number of remembered spans that look like tool calls, one for each name and service.
 const MAX_UNRECOGNISED: usize = 32;
 
-/// Number of attempts without a proposal after which none is made for a span.
+/// Maximum number of attempts to make a proposal for a span.
 const MAX_TRIES: u64 = 200;
 
 /// The page and its data. Clones share the data.
@@ -119,8 +119,8 @@ struct UnrecognisedSeen {
 }
 
 impl UnrecognisedSeen {
-    /// Returns true if another trace may lead to a proposal. Traces with only model calls have
-    /// none.
+    /// Returns true if another trace may lead to a proposal. A trace of model calls alone never
+    /// does.
     fn misses_proposal(&self) -> bool {
         self.proposal.is_none() && self.span_name.is_some() && self.n_seen < MAX_TRIES
     }

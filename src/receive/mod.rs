@@ -386,7 +386,6 @@ impl ReceiverShared {
         .emit(&self.telemetry);
     }
 
-    /// Counts a refusal.
     fn refused(&self, signal: Signal, error: &RequestError, n_items: u64) {
         IncomingRefused {
             signal: signal.as_str(),

@@ -18,7 +18,6 @@ pub(crate) enum ApiError {
     Invalid(Problems),
     /// An argument is invalid.
     Argument {
-        /// The argument's name.
         name: &'static str,
         /// The mistake and its remedy.
         detail: String,

@@ -139,7 +139,6 @@ impl EvaluateRequest {
         )
     }
 
-    /// Adds spans as protobuf.
     pub(super) fn with_protobuf(mut self, protobuf: Option<Vec<u8>>) -> Self {
         self.protobuf = protobuf;
         self

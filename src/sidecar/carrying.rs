@@ -72,7 +72,6 @@ pub(super) struct Underway {
 }
 
 impl Carrier {
-    /// Starts the thread.
     pub(super) fn start(log: JournalLog) -> io::Result<Self> {
         let (sender, jobs) = sync_channel::<CarryJob>(MAX_JOBS);
         thread::Builder::new()

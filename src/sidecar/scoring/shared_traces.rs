@@ -47,7 +47,6 @@ struct Progress {
 pub(super) struct SharedAccess {
     shared: Arc<SharedTraces>,
     index: usize,
-    /// The current round.
     pub(super) round: Round,
 }
 

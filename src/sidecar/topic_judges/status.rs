@@ -41,7 +41,6 @@ pub(super) struct PartitionStatus {
     pub(super) n_behind: u64,
     /// Age of the next unjudged record in milliseconds; 0 if there is none.
     pub(super) behind_millis: u64,
-    /// Number of open traces.
     pub(super) n_open: usize,
     /// Bytes of the open traces.
     pub(super) open_size: usize,
