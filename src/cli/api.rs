@@ -44,10 +44,7 @@ pub(super) struct Api {
 pub(super) enum ApiFailure {
     /// There was no response.
     #[error("no response from {base}: {reason}")]
-    NoResponse {
-        base: String,
-        reason: String,
-    },
+    NoResponse { base: String, reason: String },
     /// The sidecar answered with an error status.
     #[error("{base} answers {status}: {detail}")]
     Refused {
