@@ -213,8 +213,8 @@ impl ServerCertVerifier for PeerVerifier {
 pub struct PortTls(Watched<ServerConfig>);
 
 impl PortTls {
-    /// Reads the files. With `client_ca_file`, clients must present a certificate of one of its
-    /// authorities.
+    /// Reads the files. With `client_ca_file`, clients must present a certificate of an authority
+    /// in that file.
     pub fn try_new(tls: &config::ServerTls, telemetry: &Arc<Telemetry>) -> Result<Self, TlsError> {
         Watched::new(server_files(tls), telemetry, |files| {
             server_config(files, ClientCertificate::Required)

@@ -251,7 +251,7 @@ impl LogReader {
                 n_bytes: evidence.len() as u64,
                 n_records: lost.end - lost.start,
                 counts: hole.map_or(SignalCounts::default(), |hole| match scan.holes.len() {
-                    // Exact, even if no head can be read.
+                    // The count is exact, even if no head can be read.
                     1 => missing(segment, &scan),
                     _ => hole.counts,
                 }),

@@ -1,5 +1,5 @@
-//! Copies open traces out of segments that are about to be removed into new records, on a separate
-//! thread, because a disk may take any time to read.
+//! Copies open traces into new records before the segments with their spans are removed. A separate
+//! thread copies, because a disk may take any time to read.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;

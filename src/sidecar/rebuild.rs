@@ -97,7 +97,7 @@ struct State {
 #[derive(Debug)]
 struct Needs(Vec<Option<PartNeed>>);
 
-/// The needed records of a thread, and the first that it needs for open traces.
+/// The records that a thread needs, and the first record that it needs for open traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct PartNeed {
     needed: Needed,

@@ -13,9 +13,9 @@ const LONGEST_ASKED: Duration = Duration::from_secs(300);
 /// Minimum time between log lines about outages of one destination.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// Returns the delay before attempt number `n_failures` + 1: exponential, capped, and by `jitter`
-/// (0..=1) between half and the whole of the cap, so that a fleet of sidecars does not retry all at
-/// once. At least the delay that the peer requested.
+/// Returns the delay before attempt number `n_failures` + 1: exponential, capped, and multiplied by
+/// 0.5 to 1 according to `jitter` (0..=1), so that a fleet of sidecars does not retry all at once.
+/// At least the delay that the peer requested.
 pub(crate) fn wait(
     backoff: &Backoff,
     n_failures: u32,
