@@ -23,9 +23,9 @@ const TO_DATA_POINTS: &[Level] = &[
     &[metric::DATA_POINTS],
 ];
 
-/// Size in bytes above which a body is not split if its resource or scope is most of it: both halves
-/// would repeat the resource, neither would become small enough, and a megabyte of resource times a
-/// thousand spans would exhaust the memory.
+/// Size in bytes above which a body is not split if its resource or scope is most of it: both
+/// halves would repeat the resource, neither would become small enough, and a megabyte of resource
+/// times a thousand spans would exhaust the memory.
 const HEAVY: usize = 256 << 10;
 
 /// Halves `body`, which has `n_items` spans, log records or data points, by size: between
