@@ -47,7 +47,7 @@ pub enum Folded {
     Services,
     /// An agent beyond `scores.metrics.max_agents`.
     Agents,
-    /// A combination beyond [`MAX_COMBINATIONS`].
+    /// A combination beyond the maximum of 1,000.
     Series,
 }
 
