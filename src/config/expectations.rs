@@ -18,7 +18,7 @@ use super::units::ByteSize;
 #[serde(default, deny_unknown_fields)]
 pub struct RunExpectations {
     /// Extent to which a run may choose its own judgement, by attributes on or above its evaluated
-    /// span: not at all; by naming registered criteria (`spanscore.criteria`); or also by an own
+    /// span: not at all; by naming registered criteria (`spanscore.criteria`); or also by its own
     /// `evaluate` block (`spanscore.expect`). A run can only add criteria.
     pub from_spans: FromSpans,
     /// Maximum bytes of these attributes on one span; more is an error.

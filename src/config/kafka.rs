@@ -133,8 +133,8 @@ pub struct KafkaRead {
     /// Maximum age of an open trace that is read again; after a takeover, an older trace is
     /// `incomplete`.
     pub max_replay: Duration,
-    /// Another topic, to which records are written that are not OTLP. It must exist. Without it,
-    /// such records are skipped.
+    /// Another topic, for records that are not OTLP. It must exist. Without it, such records are
+    /// skipped.
     pub set_aside_topic: Option<String>,
 }
 

@@ -147,9 +147,9 @@ struct Shared {
     /// the scores of a trace and the trace's mark.
     marking: Mutex<()>,
     stream: Arc<ScoreStream>,
-    /// A batch is no longer empty.
+    /// Notified when a batch gets its first score.
     batch_opened: Notify,
-    /// A drain begins.
+    /// Notified when a drain begins.
     drain_begun: Notify,
     telemetry: Arc<Telemetry>,
 }

@@ -181,9 +181,9 @@ impl ScoreMetrics {
         }
     }
 
-    /// Counts an evaluation that was judged at `now_unix_nanos`. Of a changed evaluation, counts
-    /// only the change of its label, in a separate metric. Returns the limit that folds names into
-    /// `_other`, the first time it does.
+    /// Counts an evaluation that was judged at `now_unix_nanos`. A changed evaluation only counts
+    /// as a change of its label, in a separate metric. Returns the limit that folds names into
+    /// `_other`, when it is first exceeded.
     pub fn record(&self, evaluation: &Evaluation, now_unix_nanos: u64) -> Option<Folded> {
         if evaluation.revision > 0 {
             if let Some(previous) = evaluation

@@ -113,8 +113,8 @@ impl Storage for Folder {
     }
 }
 
-/// Returns true if a folder, or its nearest existing parent, is in memory. A reboot loses its
-/// content, and so does the end of the pod in a container.
+/// Returns true if a folder, or its nearest existing parent, is in memory. A reboot, or the end of
+/// a container's pod, loses the content.
 pub(super) fn is_in_memory(path: &Path) -> bool {
     const TMPFS: i128 = 0x0102_1994;
     const RAMFS: i128 = 0x8584_58f6;

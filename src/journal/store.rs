@@ -73,7 +73,7 @@ impl LogSettings {
         }
     }
 
-    /// Returns the settings of a log of scores: when it is full, it evicts the oldest.
+    /// Returns the settings of a log of scores, which evicts its oldest records when full.
     pub fn of_scores(max_size: u64, sync: bool) -> Self {
         Self {
             drops_oldest: true,

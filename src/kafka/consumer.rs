@@ -323,9 +323,9 @@ impl TopicReader {
     }
 
     /// Returns the first offset of each partition, and one more than its last offset, as the
-    /// leaders report them. Queries each leader for both in parallel, for all its partitions: a
-    /// leader answers only between its waits for records, so sequential queries would each take a
-    /// wait. Blocks.
+    /// leaders report them. Queries both in parallel, and each leader for all its partitions at
+    /// once: a leader answers only between its waits for records, so each sequential query would
+    /// take a wait. Blocks.
     pub fn ends_of(&self, partitions: &[i32]) -> Result<Vec<(u64, u64)>, String> {
         // The client library rejects an empty list.
         if partitions.is_empty() {
@@ -415,7 +415,7 @@ impl TopicReader {
             .context()
             .is_closing
             .store(true, Ordering::Release);
-        // Dropping it waits until it has left.
+        // Dropping the consumer waits until it has left the group.
         let Self {
             inner,
             commits,

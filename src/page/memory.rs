@@ -26,7 +26,7 @@ const A_SECOND_WATCHED: u64 = 1_000;
 
 /// Divisor of the memory: of a larger run, only the first calls are stored.
 const LARGEST_SHARE: usize = 8;
-/// Number of stored calls of such a run.
+/// Number of stored calls of a run beyond that share.
 const MAX_CALLS_OF_LARGE: usize = 500;
 
 /// A judged run.
@@ -34,7 +34,7 @@ const MAX_CALLS_OF_LARGE: usize = 500;
 pub(crate) struct RememberedRun {
     /// Number of the run, in the order of first judgements, from 1.
     pub(super) number: u64,
-    /// The number of its last change. Streams resume from it.
+    /// Number of the last change of the run; streams resume from it.
     pub(super) change: u64,
     /// Time of the last judgement in Unix nanoseconds; 0 in a report.
     pub(super) judged_unix_nanos: u64,

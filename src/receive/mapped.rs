@@ -1,7 +1,7 @@
 //! A large message in arrival, in separately mapped memory, which the system gets back when the
 //! message is dropped. The allocator would keep the bytes until the thread that allocated them has
-//! allocated a hundred times more; another thread may drop them, so the messages of a flood, each
-//! refused and not counted any more, would fill a container.
+//! allocated a hundred times more. Another thread may drop them, so the messages of a flood, each
+//! refused and released from the budget, would fill a container.
 
 use bytes::Bytes;
 use memmap2::MmapMut;

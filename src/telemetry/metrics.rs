@@ -75,7 +75,7 @@ metrics! {
     journal_restored_traces: Counter[] = "spanscore_journal_restored_traces_total";
     /// Journals set aside because a newer version wrote them
     journal_too_new: Counter[] = "spanscore_journal_too_new_total";
-    /// Open traces that the journal no longer has in full
+    /// Open traces that the journal does not have in full
     journal_uncarried_traces: Counter[] = "spanscore_journal_uncarried_traces_total";
     /// Evaluations made, counting each revision
     judgements: Counter[] = "spanscore_judgements_total";

@@ -101,8 +101,8 @@ impl<P: Recipient> Delivery<P> {
         }
     }
 
-    /// Delivers until the queue is closed and empty, or its deadline has passed. Returns the
-    /// undelivered items and, unless a journal has them, drops them as `shutdown`.
+    /// Delivers until the queue is closed and empty, or its deadline has passed. Then drops
+    /// requests that are not in a journal as `shutdown`, and returns their items.
     pub async fn run(mut self) -> Undelivered {
         let heartbeat = self
             .telemetry

@@ -443,7 +443,7 @@ impl Queue {
         self.moved();
     }
 
-    /// Puts the two halves of a request first in the queue. They share its charge.
+    /// Puts the two halves of a request first in the queue. The halves share the request's charge.
     pub(super) fn replace(&self, entry: QueuedRequest, halves: [(Bytes, u64); 2]) {
         let QueuedRequest {
             seq,
