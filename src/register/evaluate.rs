@@ -290,7 +290,7 @@ fn trajectories(body: Vec<u8>, rules: &Rules, now: Now) -> Result<Vec<Arc<Trajec
     let settings = Settings::replay();
     let mut pipeline = Pipeline::new(settings, now);
     pipeline.take(scanned.batch, now);
-    // They are judged later, once the cost is known.
+    // Criteria judge the trajectories later, once the cost is known.
     let without_criteria = rules.judging_by(Vec::new());
     Ok(pipeline.finish(&without_criteria, now).trajectories)
 }
