@@ -20,32 +20,38 @@ A criterion has one of these evaluators under `evaluate`. The score is between 0
 labels say that there is no verdict:
 
 - `not_evaluated`: the trace was cut short and its missing part could change the verdict, or
-  arguments or results that the criterion reads were not captured. A call without arguments (or a
-  result) had none if other calls of the trajectory that the same instrumentation recorded have
-  theirs: the same convention and service and, where many instrumentations share a convention
-  (`gen_ai`, `openinference`, `mcp`), the same instrumentation scope. Otherwise capture is off
-  there, and the value is unknown.
-- `error`: the criterion cannot be applied to a call that was made, or the run carries an
-  expectation that cannot be used ([expectations](expectations.md)).
+  arguments or results that the criterion reads were not captured.
+- `error`: the criterion cannot be applied to a call that was made, or the run has an expectation
+  that cannot be used ([expectations](expectations.md)).
+
+A result is *open* if it is unknown; if it matters, there is no verdict. Some evaluators reproduce
+an evaluator of another tool, *the reference* ([conformance](../tests/conformance/README.md)).
+
+If a call has no arguments, either it had none or they were not captured. spanscore decides by the
+other calls of the run from the same instrumentation: if those have arguments, the call had none;
+else the value is unknown. The same applies to results. Two calls are from the same instrumentation
+if they have the same convention and service, and for `gen_ai`, `openinference` and `mcp` the same
+instrumentation scope.
 
 Explanations show names, counts and positions. Values of arguments and results appear only with
 `explain.values: true`.
 
 A trace that was cut short gets a verdict only if its missing part cannot change it. Below, each
-evaluator says what further calls can change. Missing spans can also show that two calls are one (a
-client and its server), that a call is a hand-off, which arguments it had, that a clock was ahead,
-or that another span is the one to evaluate. Therefore:
+evaluator says what further calls can change. Spans that have not arrived could also reveal that two
+calls are one (client and server), that a call is a hand-off, that it had other arguments, that a
+clock was ahead, or that another span is the one to evaluate. Therefore, in such a trace:
 
-- An order is certain only among calls below one missing parent that the SDK marks as local (OTLP
-  flag 0x100), or below a root that is present.
-- A call whose missing parent could be its wrapper (only calls of its name lie below) counts once
-  for its name, without position and values. A call of an unnamed or badly named tool, and
-  `transfer_to_X` while no agent X is known, count for nothing.
-- Absent arguments and results may still arrive; arguments that are no object may change.
+- The order of two calls is certain only if both lie below the same root, or below the same missing
+  parent that the SDK marks as local (OTLP flag 0x100).
+- If all calls below a missing parent have one name, the parent may be the same call, reported by a
+  wrapper. Together they count as one call of that name; its position, arguments and result are
+  unknown. Calls without a usable tool name, and `transfer_to_X` while no agent X was seen, do not
+  count.
+- Absent arguments and results may still arrive; arguments that are not an object may change.
 - A criterion that selects by `agent`, `root` or `attributes` gives no verdict until the root is
-  present and is an agent run that has ended; one that selects by `service` gives none while a
-  parent is missing that is not marked as local. With `scope: agent`, a run gets no verdict while
-  a run around it could be missing.
+  present and is an agent run that has ended. A criterion that selects by `service` gives no verdict
+  while a parent that is not marked as local is missing. With `scope: agent`, a run gets no verdict
+  while an enclosing run could be missing.
 ";
 
 /// Evaluators in the order of the list.

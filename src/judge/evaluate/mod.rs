@@ -1,8 +1,8 @@
-//! Judges trajectories: criteria say what is expected, evaluators score it. Does not know how
-//! a tool call was spelled, where a criterion was written, or who reads the scores.
+//! Judges trajectories: criteria state expectations, evaluators score them. This module does not
+//! depend on how a tool call was recorded, where a criterion was written, or who reads the scores.
 //!
-//! The layers, from the bottom up; no import runs back: `comparison` (calls against expectations),
-//! `parameters` (how expectations are written), `rules` (evaluates rules over calls),
+//! The layers, from the bottom up; imports only point down: `comparison` (calls against
+//! expectations), `parameters` (how expectations are written), `rules` (judges rules over calls),
 //! `evaluators` (one file each), `criterion`, `judge`.
 
 mod comparison;

@@ -1,5 +1,4 @@
-//! Numbers for JSON values, equal for values that are equal as JSON, so that values are compared
-//! by numbers.
+//! Numbers JSON values so that comparing two values means comparing two numbers.
 
 use hashbrown::HashMap;
 use serde_json::Value;
@@ -7,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::extract::equality;
 
-/// Gives each distinct value a number.
+/// Gives each distinct value a number; values that are equal as JSON get the same number.
 #[derive(Default)]
 pub(crate) struct Numbering<'v> {
     by_hash: HashMap<u64, SmallVec<[(&'v Value, u32); 1]>>,
@@ -15,7 +14,7 @@ pub(crate) struct Numbering<'v> {
 }
 
 impl<'v> Numbering<'v> {
-    /// The number of a value.
+    /// Returns the number of a value.
     pub(crate) fn of_value(&mut self, value: &'v Value) -> u32 {
         let same_hash = self.by_hash.entry(equality::hash(value)).or_default();
         if let Some((_, number)) = same_hash

@@ -1,5 +1,5 @@
-//! Describes where the calls depart from an expected order: one sentence, and both lists of names
-//! side by side.
+//! Describes how the calls differ from an expected order: a sentence, and both lists of names side
+//! by side.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -7,15 +7,14 @@ use std::mem::discriminant;
 
 use text::{Clean, code, counted};
 
-/// Most entries of an alignment that a text shows: a person reads no more, and a runaway agent
-/// makes thousands of calls.
+/// Maximum number of alignment entries in a text: a person reads no more, and a runaway agent makes
+/// thousands of calls.
 const MAX_ENTRIES: usize = 16;
-/// Longer runs of entries of one kind are folded.
+/// The longest run of entries of one kind that is shown whole.
 const MAX_RUN: usize = 6;
-/// Entries shown of a folded run, next to where the sequences part.
+/// The number of entries of a folded run that are shown, next to the first difference.
 const N_SHOWN_OF_RUN: usize = 2;
 
-/// Two sequences of names, side by side.
 pub(crate) struct Alignment<'a> {
     /// The names of the calls, as they were made.
     pub(crate) actual: &'a [&'a str],
@@ -32,20 +31,20 @@ pub(crate) struct Alignment<'a> {
 enum Entry {
     /// Expected and called.
     Both(usize),
-    /// Called, not expected here.
+    /// Called, but not expected at this position.
     Called(usize),
-    /// Expected, not called here.
+    /// Expected, but not called at this position.
     Expected(usize),
 }
 
 impl Alignment<'_> {
-    /// The first difference of the two, and the call to blame, if there is one. With `is_exact`,
-    /// any other call is a departure.
+    /// Returns the first difference and, if there is one, the call to blame. With `is_exact`, every
+    /// other call is a difference.
     pub(crate) fn departure(&self, is_exact: bool) -> Option<(String, Option<usize>)> {
         if is_exact { self.first_difference() } else { self.first_gap() }
     }
 
-    /// Describes two orders that were too long to align.
+    /// Describes two orders that are too long to align.
     pub(crate) fn unaligned(&self, is_exact: bool) -> String {
         match self.departure(true) {
             Some((sentence, _)) if is_exact => sentence,
@@ -53,8 +52,8 @@ impl Alignment<'_> {
         }
     }
 
-    /// The reason why the first unmatched expected name is unmatched: "`create_order` was called
-    /// before `check_inventory`"; and the misplaced call, if there is one. `None` if every expected
+    /// Returns the reason for the first unmatched expected name, such as "`create_order` was called
+    /// before `check_inventory`", and the misplaced call, if there is one. `None` if every expected
     /// name is matched.
     fn first_gap(&self) -> Option<(String, Option<usize>)> {
         let gap = self
@@ -65,8 +64,7 @@ impl Alignment<'_> {
             .unwrap_or(self.pairs.len());
         let name = *self.expected.get(gap)?;
         let (before, after) = self.pairs.split_at(gap);
-        // The call to blame is an unmatched one of that name, the nearest to the place where it was
-        // expected.
+        // The call to blame is the unmatched call of that name nearest to its expected position.
         let here = after.first().map_or(self.actual.len(), |pair| pair.0);
         let misplaced = (0..self.actual.len())
             .filter(|&call_idx| {
@@ -105,7 +103,7 @@ impl Alignment<'_> {
         Some((sentence, Some(misplaced)))
     }
 
-    /// Every expected name that was never called: "`pay` and `ship` were not called".
+    /// Names all expected names that were never called: "`pay` and `ship` were not called".
     fn never_called(&self) -> String {
         let mut missing: Vec<&str> = Vec::new();
         for name in self.expected {
@@ -122,8 +120,8 @@ impl Alignment<'_> {
         }
     }
 
-    /// The first position at which two sequences that should be equal differ: "call 3 is `edit`,
-    /// expected `search`"; and the call there, if there is one.
+    /// Returns the first position at which two sequences differ, such as "call 3 is `edit`,
+    /// expected `search`", and the call there, if there is one.
     fn first_difference(&self) -> Option<(String, Option<usize>)> {
         let at = self
             .actual
@@ -166,8 +164,8 @@ impl Alignment<'_> {
         }
     }
 
-    /// A call by its name, and by its number too where the name recurs: a sentence that is true of
-    /// one call is often untrue of another.
+    /// Names a call, with its number if the name recurs: a sentence that is true for one call is
+    /// often untrue for another.
     pub(crate) fn named(&self, call_idx: usize) -> String {
         let name = self.actual[call_idx];
         match self.actual.iter().filter(|&&other| other == name).count() {
@@ -193,7 +191,7 @@ impl Alignment<'_> {
     }
 }
 
-/// A part of an alignment's text, and the number of entries that it stands for.
+/// A piece of an alignment's text, and the number of entries that it covers.
 struct Item {
     text: String,
     n_entries: usize,
@@ -201,9 +199,8 @@ struct Item {
 }
 
 impl Alignment<'_> {
-    /// Long runs of entries of one kind are folded, so that the places where the sequences part
-    /// stay in sight: `… 35 more, search, +37 others, -authenticate`. Missing names are never
-    /// folded.
+    /// Folds long runs of entries of one kind so that the differences stay visible:
+    /// `… 35 more, search, +37 others, -authenticate`. Missing names are never folded.
     fn items(&self) -> Vec<Item> {
         let entries = self.entries();
         let mut items = Vec::new();
@@ -252,8 +249,8 @@ impl Alignment<'_> {
     }
 }
 
-/// Both sequences in one: `validate_user, +create_order, check_inventory, -create_order`. Of long
-/// ones, the part around the first difference.
+/// Formats both sequences as one: `validate_user, +create_order, check_inventory, -create_order`.
+/// Long sequences are cut around the first difference.
 impl fmt::Display for Alignment<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let items = self.items();
@@ -280,7 +277,7 @@ impl fmt::Display for Alignment<'_> {
     }
 }
 
-/// "was never called", "was called once", "was called 3 times".
+/// Returns "was never called", "was called once", "was called 3 times".
 pub(crate) fn was_called(n: usize) -> String {
     if n == 0 {
         "was never called".to_owned()
@@ -289,7 +286,7 @@ pub(crate) fn was_called(n: usize) -> String {
     }
 }
 
-/// "never", "once", "twice", "3 times".
+/// Returns "never", "once", "twice", "3 times".
 pub(crate) fn times(n: usize) -> String {
     match n {
         0 => "never".to_owned(),
@@ -299,7 +296,7 @@ pub(crate) fn times(n: usize) -> String {
     }
 }
 
-/// "2 expected calls made in order, 1 other besides".
+/// Returns text such as "2 expected calls made in order, 1 other besides".
 pub(crate) fn made_in_order(n_expected: usize, n_others: usize) -> String {
     let made = counted(n_expected, "expected call", "expected calls");
     let others = match n_others {
@@ -309,7 +306,7 @@ pub(crate) fn made_in_order(n_expected: usize, n_others: usize) -> String {
     format!("{made} made in order, {others}")
 }
 
-/// The first sixteen names, quoted.
+/// Quotes the first sixteen names.
 pub(crate) fn quoted(names: &[&str]) -> String {
     let shown = names.iter().take(MAX_ENTRIES).copied().map(code);
     let mut text = shown.collect::<Vec<_>>().join(", ");

@@ -1,5 +1,4 @@
-//! Compares expected arguments with those of one call: whether they fit, and where they
-//! differ.
+//! Compares expected arguments with the arguments of a call, and describes the differences.
 
 use serde_json::{Map, Value};
 
@@ -7,16 +6,16 @@ use super::captured::{CapturedValues, Known, Tri};
 use super::score::Explain;
 use crate::extract::equality;
 
-/// How expected arguments must agree with a call's.
+/// The required relation between expected arguments and a call's arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Agreement {
-    /// Every expected key is there and equal; further keys are allowed.
+    /// Every expected key is present and equal; further keys are allowed.
     Contained,
-    /// Both have exactly these keys, all equal.
+    /// Both have the same keys, all equal.
     Equal,
 }
 
-/// Do the arguments of a call fit?
+/// Returns whether the arguments of a call match.
 pub(crate) fn fit(
     expected: &Map<String, Value>,
     call_idx: usize,
@@ -31,7 +30,7 @@ pub(crate) fn fit(
         Known::Value(actual) => match (actual.as_object(), agreement) {
             (Some(actual), Agreement::Equal) if expected.len() != actual.len() => Tri::No,
             (Some(actual), _) => contains(actual, expected),
-            // A value that is no object has no keys; `{}` asks for none.
+            // A value that is not an object has no keys; `{}` requires none.
             (None, Agreement::Contained) => Tri::from(expected.is_empty()),
             (None, Agreement::Equal) => Tri::No,
         },
@@ -49,29 +48,28 @@ fn contains(actual: &Map<String, Value>, expected: &Map<String, Value>) -> Tri {
     })))
 }
 
-/// Where the arguments of a call differ from the expected ones, without the values.
+/// The differences between the arguments of a call and the expected arguments, without values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum ArgsDifference {
-    /// They were not captured, or cut.
+    /// The arguments were not captured, or cut.
     Unknown,
-    /// They are no JSON object.
+    /// The arguments are not a JSON object.
     NoObject,
-    /// Single keys differ, in the order in which they are expected.
+    /// Single keys differ, in the order of the expected arguments.
     Keys(Vec<KeyDifference>),
 }
 
-/// A key that differs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum KeyDifference {
     Missing(String),
     Differs(String),
-    /// It holds a number that JSON cannot write, so it cannot be compared.
+    /// The key's value has a number that JSON cannot write, so it cannot be compared.
     Incomparable(String),
     NotExpected(String),
 }
 
 impl ArgsDifference {
-    /// Compares key by key.
+    /// Compares the arguments key by key.
     pub(crate) fn new(
         expected: &Map<String, Value>,
         actual: Known<&Value>,
@@ -104,7 +102,7 @@ impl ArgsDifference {
         Self::Keys(keys)
     }
 
-    /// How many keys differ; all of them where the arguments cannot be compared.
+    /// Returns the number of keys that differ; all keys if the arguments cannot be compared.
     pub(crate) fn n_keys(&self, expected: &Map<String, Value>) -> usize {
         match self {
             Self::Unknown | Self::NoObject => expected.len(),
@@ -112,7 +110,8 @@ impl ArgsDifference {
         }
     }
 
-    /// "`city` differs, `limit` is missing"; with both values where `explain` allows that.
+    /// Returns text such as "`city` differs, `limit` is missing", with both values if `explain`
+    /// allows.
     pub(crate) fn text(
         &self,
         expected: &Map<String, Value>,

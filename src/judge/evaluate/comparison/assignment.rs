@@ -1,5 +1,5 @@
-//! Expected calls that each need a call of their own, in any order, with certain arguments or a
-//! certain result: the best assignment, its score and its report.
+//! Assigns expected calls, each with certain arguments or a certain result, to separate calls in
+//! any order: the best assignment, its score and its report.
 
 use serde_json::{Map, Value, json};
 use text::{code, counted};
@@ -12,26 +12,26 @@ use super::rows::{AlignmentRow, RowKind};
 use super::score::{Explain, Rendered, Score, all_or_nothing};
 use crate::extract::Trajectory;
 
-/// Most unmet expectations that a text describes.
+/// Maximum number of unmet expectations that a text describes.
 const MAX_DESCRIBED: usize = 4;
 
-/// Which expectations are met, and how near the first few others came. Which call meets an
-/// expectation is not part of it: the text does not show that.
+/// The met expectations, and the nearest calls for the first unmet ones. The calls that meet
+/// expectations are not stored: the text does not show them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Assignment {
     is_met: Vec<bool>,
-    /// Of the first [`MAX_DESCRIBED`] unmet expectations, in order.
+    /// One entry for each of the first [`MAX_DESCRIBED`] unmet expectations, in order.
     nearest: Vec<Option<NearestCall>>,
 }
 
-/// The call of the right name, not assigned to another expectation, that differs least.
+/// The unassigned call of the right name that differs least.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct NearestCall {
     call_idx: usize,
     difference: Difference,
 }
 
-/// How a call of the right name fails to meet an expectation.
+/// The difference between a call of the right name and the expectation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Difference {
     Args(ArgsDifference),
@@ -40,7 +40,7 @@ enum Difference {
     ResultDiffers,
 }
 
-/// What is expected of a call of a certain name.
+/// The expected arguments or result of a call.
 #[derive(Clone, Copy)]
 pub(crate) enum ExpectedPart<'e> {
     Args(&'e Map<String, Value>, Agreement),
@@ -48,7 +48,7 @@ pub(crate) enum ExpectedPart<'e> {
 }
 
 impl ExpectedPart<'_> {
-    /// Does a call meet the expectation?
+    /// Returns whether a call meets the expectation.
     fn fits(self, call: usize, captured: &mut CapturedValues<'_>) -> Tri {
         match self {
             Self::Args(args, agreement) => arguments::fit(args, call, captured, agreement),
@@ -58,7 +58,7 @@ impl ExpectedPart<'_> {
         }
     }
 
-    /// How a call fails to meet the expectation, and how far off it is.
+    /// Returns the difference between a call and the expectation, and its size.
     fn difference(self, call: usize, captured: &mut CapturedValues<'_>) -> (usize, Difference) {
         match self {
             Self::Args(args, agreement) => {
@@ -95,7 +95,7 @@ impl ExpectedPart<'_> {
         }
     }
 
-    /// Both values, as the reference's justification has them; `None` where they are private.
+    /// Returns both values in the form of UiPath's justification; `None` if values are private.
     fn values(
         self,
         call: Option<usize>,
@@ -124,16 +124,16 @@ impl ExpectedPart<'_> {
     }
 }
 
-/// Expected calls, each by its name.
+/// Expected calls by name.
 pub(crate) struct ExpectedCalls<'e> {
     pub(crate) calls: Vec<(&'e str, ExpectedPart<'e>)>,
-    /// All or nothing?
+    /// True if the score is 1 or 0.
     pub(crate) strict: bool,
 }
 
 impl ExpectedCalls<'_> {
-    /// The number of met expectations divided by that of all, or all or nothing, by a maximum
-    /// matching. Nothing expected: 1 if nothing was called, else 0.
+    /// Returns the share of expectations that a maximum matching meets; with `strict`, 1 or 0. If
+    /// nothing is expected, the score is 1 if nothing was called, else 0.
     pub(crate) fn evaluate(&self, trajectory: &Trajectory) -> Score<Assignment> {
         let n_expected = self.calls.len();
         if n_expected == 0 {
@@ -170,7 +170,7 @@ impl ExpectedCalls<'_> {
         score
     }
 
-    /// The call of each expectation, of as many as possible.
+    /// Returns the call of each expectation in a maximum matching.
     fn assigned_calls(
         &self,
         captured: &mut CapturedValues<'_>,
@@ -184,7 +184,7 @@ impl ExpectedCalls<'_> {
         Bipartite::new(self.calls.len(), tool_calls.len(), fits).matching()
     }
 
-    /// The nearest call of each of the first few unmet expectations.
+    /// Returns the nearest call of each of the first unmet expectations.
     fn nearest(
         &self,
         calls: &[Option<usize>],
@@ -210,8 +210,9 @@ impl ExpectedCalls<'_> {
         unmet.map(nearest_of).collect()
     }
 
-    /// How many expectations were met, and for the first few others, why not. The reference's
-    /// `justification` has one line per expectation.
+    /// Renders the result: the number of met expectations, and a reason for each of the first
+    /// [`MAX_DESCRIBED`] unmet ones. The details have one line per expectation under the key
+    /// `justification`, as in UiPath's evaluators.
     pub(crate) fn report(
         &self,
         found: &Assignment,
@@ -221,7 +222,7 @@ impl ExpectedCalls<'_> {
         justification: &str,
     ) -> Rendered {
         let mut captured = CapturedValues::new(trajectory);
-        // Which call meets an expectation shows only in rows and values, so it is not remembered.
+        // The evidence has no assignment; compute it only for rows and values.
         let calls = if with_rows || explain.values {
             self.assigned_calls(&mut captured, Tri::Yes)
         } else {
@@ -299,7 +300,7 @@ impl ExpectedCalls<'_> {
     }
 }
 
-/// "`pay` was not called", "`pay` was called once, expected twice".
+/// Returns "`pay` was not called", or "`pay` was called once, expected twice".
 fn not_called(name: &str, n_expected: usize, trajectory: &Trajectory) -> String {
     let of_name = trajectory.tool_calls.iter();
     match of_name.filter(|call| *call.name == *name).count() {

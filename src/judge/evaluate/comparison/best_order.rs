@@ -1,5 +1,5 @@
-//! Pairs expected calls with calls that were made: as many as possible in the best order that the
-//! times allow, in the order of the list, or in any order.
+//! Pairs as many expected calls as possible with calls that were made. There are three modes: in
+//! the best order that the calls' times allow, in the order of the list, or in any order.
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -8,25 +8,26 @@ use super::bipartite::Bipartite;
 use super::lcs;
 use super::order::Intervals;
 
-/// States beyond which the best order is not looked for: the order of starts is taken instead.
+/// Maximum number of states in the search for the best order; above it, the order of starts counts.
 const MAX_STATES: usize = 100_000;
-/// Most candidates that are tried before the same happens.
+/// Maximum number of candidates in the search for the best order; above it, the order of starts
+/// counts.
 const MAX_LOOKS: usize = 20_000_000;
-/// Largest table of expected calls × calls, a byte each.
+/// Maximum cells of a table of expected calls × calls, a byte each.
 const MAX_CELLS: usize = 1 << 24;
 
-/// Pairs of an expected call and a call, by positions, in the order of the expected calls.
+/// Pairs of indices, of an expected call and a call, in the order of the expected calls.
 pub(crate) type Pairs = Vec<(usize, usize)>;
 
-/// The calls that fit each expected call. Equal expected calls share a kind.
+/// The calls that match each expected call. Equal expected calls share a kind.
 pub(crate) struct Fits {
     /// The kind of each expected call.
     pub(crate) kinds: Vec<u32>,
-    /// By kind, the calls that fit, rising.
+    /// The matching calls by kind, in ascending order.
     pub(crate) calls: Vec<Vec<u32>>,
-    /// Number of calls.
     pub(crate) n_calls: usize,
-    /// By call its only kind, `UNEXPECTED` for none; absent where a call can fit several kinds.
+    /// The only kind that each call can match, or `UNEXPECTED`; absent if a call can match several
+    /// kinds.
     pub(crate) only_kind: Option<Vec<u32>>,
 }
 
@@ -40,7 +41,7 @@ impl Fits {
         }
     }
 
-    /// As many pairs as possible, in any order.
+    /// Pairs as many calls as possible, in any order.
     pub(crate) fn in_any_order(&self) -> Pairs {
         let n_expected = self.kinds.len();
         if self.only_kind.is_some() {
@@ -63,7 +64,7 @@ impl Fits {
             .collect()
     }
 
-    /// As many pairs as possible in the order of the list; `None` if there is too much to compare.
+    /// Pairs as many calls as possible in the order of the list; `None` if the table is too large.
     pub(crate) fn in_list_order(&self) -> Option<Pairs> {
         if let Some(actual) = &self.only_kind {
             let pairs = lcs::common_subsequence(actual, &self.kinds)?;
@@ -74,8 +75,8 @@ impl Fits {
         Some(table.pairs(self).0)
     }
 
-    /// The fewest changes that turn the calls into the expected ones: pairs that fit, and pairs
-    /// that are substituted. `None` if there is too much to compare.
+    /// Finds the fewest changes that turn the calls into the expected calls. Returns matching pairs
+    /// and substituted pairs; `None` if the table is too large.
     pub(crate) fn by_edits(&self) -> Option<(Pairs, Pairs)> {
         Some(self.table(true)?.pairs(self))
     }
@@ -87,7 +88,7 @@ impl Fits {
             .checked_mul(n_expected + 1)
             .filter(|n| *n <= MAX_CELLS)?;
         let mut steps = vec![Step::Call; n_cells];
-        // The costs of one row: changes for a beginning of the expected calls and one of the calls.
+        // The number of changes for the first expected calls and the first calls, for one row.
         let mut row: Vec<u32> = (0..width as u32).collect();
         for expected in 0..n_expected {
             let mut diagonal = row[0];
@@ -112,8 +113,8 @@ impl Fits {
         Some(Table { steps, width })
     }
 
-    /// As many pairs as possible in an order that the times allow: no call was before one that is
-    /// paired earlier. `None` if there are too many ways to look for it.
+    /// Pairs as many calls as possible in an order that the times allow: no call ran before a call
+    /// that is paired earlier. `None` if the search exceeds its limits.
     pub(crate) fn in_best_order(&self, intervals: &Intervals) -> Option<Pairs> {
         if self.is_line(intervals) {
             return self.in_list_order();
@@ -121,7 +122,7 @@ impl Fits {
         Search::new(self, intervals).pairs()
     }
 
-    /// Returns true if there is only one order of the calls that fit.
+    /// Returns true if the matching calls have only one possible order.
     fn is_line(&self, intervals: &Intervals) -> bool {
         let mut fitting: Vec<u32> = self.calls.iter().flatten().copied().collect();
         fitting.sort_unstable();
@@ -132,7 +133,7 @@ impl Fits {
     }
 }
 
-/// The step by which a cell of the table is reached.
+/// The step that reaches a cell of the table.
 #[derive(Clone, Copy)]
 enum Step {
     Pair,
@@ -146,7 +147,7 @@ struct Table {
 }
 
 impl Table {
-    /// Pairs that fit, and those that do not.
+    /// Returns matching pairs and other pairs.
     fn pairs(&self, fits: &Fits) -> (Pairs, Pairs) {
         let (mut expected, mut call) = (fits.kinds.len(), fits.n_calls);
         let (mut fitting, mut others) = (Vec::new(), Vec::new());
@@ -172,25 +173,26 @@ impl Table {
 
 // === Search ===
 
-/// Gives every paired call a moment at which it runs; moments never go back along the expected
-/// calls. A state is how far they went, the latest start so far, and the calls that are used up but
-/// could still run and are still wanted.
+/// Gives every paired call a moment at which it runs; moments never decrease along the expected
+/// calls. A state is the number of expected calls handled, the latest start so far, and the used
+/// calls that could still run and match a later expected call.
 struct Search<'a> {
     fits: &'a Fits,
     intervals: &'a Intervals,
-    /// By kind, the calls that fit, by start; and the latest end up to each of them.
+    /// By kind: the matching calls in the order of their starts, and the latest end up to each
+    /// call.
     candidates: Vec<Vec<u32>>,
     latest_ends: Vec<Vec<i64>>,
-    /// Calls of one class fit the same expected calls.
+    /// The class of each call; calls of a class match the same expected calls.
     class: Vec<u32>,
-    /// The last expected call that each call fits.
+    /// The last expected call that each call matches.
     last_wanted: Vec<u32>,
     n_looks: usize,
 }
 
 type State = (i64, SmallVec<[u32; 4]>);
 
-/// A state that was reached, from which one, and by which call.
+/// A reached state: its number of pairs, the previous state, and the call used.
 struct Reached {
     n_pairs: u32,
     from: u32,
@@ -305,8 +307,8 @@ impl<'a> Search<'a> {
         Some(pairs)
     }
 
-    /// The calls that an expected call can take. Of calls that fit the same, one that begins and
-    /// ends no later suffices.
+    /// Returns the calls that an expected call can use. Of calls in one class, a call is skipped if
+    /// another begins and ends no later.
     fn candidates(
         &mut self,
         expected: usize,

@@ -1,8 +1,8 @@
-//! A maximum matching in a bipartite graph, given as a table of yes and no.
+//! A maximum matching in a bipartite graph, given as a table of booleans.
 
 use std::collections::VecDeque;
 
-/// A table of yes and no, one bit each: a row per expectation, a column per call.
+/// A table of booleans, one bit each: a row per expectation, a column per call.
 pub(crate) struct Bipartite {
     n_columns: usize,
     rows: Vec<Vec<u64>>,
@@ -30,7 +30,7 @@ impl Bipartite {
         }
     }
 
-    /// The column of each row in a maximum matching. Rows are matched in order, each by the
+    /// Returns the column of each row in a maximum matching. Rows are matched in order, each by the
     /// shortest augmenting path, lower columns first, so the result is deterministic.
     pub(crate) fn matching(&self) -> Vec<Option<usize>> {
         let mut owner: Vec<Option<usize>> = vec![None; self.n_columns];
@@ -52,8 +52,7 @@ impl Bipartite {
         column_of
     }
 
-    /// A free column that can be reached from the row, and for each column the row from which it
-    /// was reached.
+    /// Returns a free column that the row can reach, and for each column the row that reached it.
     fn augmenting_path(&self, row: usize, owner: &[Option<usize>]) -> Option<(usize, Vec<usize>)> {
         let mut unseen = vec![u64::MAX; self.n_columns.div_ceil(64)];
         let mut reached_from = vec![0; self.n_columns];
@@ -83,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    /// The size of the largest matching, by trying every assignment.
+    /// The size of a maximum matching, by trying every assignment.
     fn most(rows: &[Vec<bool>], used: &mut Vec<bool>) -> usize {
         let Some((row, rest)) = rows.split_first() else {
             return 0;

@@ -1,5 +1,4 @@
-//! Reads the arguments and results of calls, and notes which of them were not captured. Knows
-//! nothing of what is expected of them.
+//! Reads the arguments and results of calls, and records which reads failed and why.
 
 use hashbrown::HashMap;
 use serde_json::Value;
@@ -8,7 +7,7 @@ use super::score::{Missing, PathsSeen, ReadBy, UnusableValue};
 use super::value_path::{PathValues, ValuePath};
 use crate::extract::{Payload, ToolCall, Trajectory};
 
-/// No, maybe or yes, in this order, so that "and" is the least and "or" the greatest.
+/// No, maybe or yes, in ascending order, so that `min` is "and" and `max` is "or".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Tri {
     No,
@@ -41,7 +40,7 @@ impl std::ops::Not for Tri {
 }
 
 impl Tri {
-    /// For details, where `Maybe` is `null`.
+    /// Returns the answer for details, where `Maybe` is `null`.
     pub(crate) fn known(self) -> Option<bool> {
         match self {
             Self::No => Some(false),
@@ -56,37 +55,37 @@ impl Tri {
 pub(crate) enum Known<T> {
     /// Captured whole.
     Value(T),
-    /// The call has none: others that were recorded like it carry theirs, so capture is on.
+    /// The call has no value: other calls recorded in the same way have one, so capture is on.
     None,
     /// Not captured, or cut.
     Unknown,
 }
 
-/// The work that one evaluation may spend on searching texts, half a second on one core with most
-/// patterns and four seconds at worst. A pattern of twenty characters can search 20 MiB.
+/// Maximum work of one evaluation for searching texts: half a second on one core with ordinary
+/// patterns, four seconds at worst. A pattern of twenty characters can search 20 MiB.
 pub(crate) const MAX_SEARCH: u64 = 128 << 20;
 
-/// Reads arguments and results of a trajectory's calls, and notes which reads failed.
+/// Reads arguments and results of a trajectory's calls, and records the reads that failed.
 pub(crate) struct CapturedValues<'a> {
     trajectory: &'a Trajectory,
     /// The reads that failed so far.
     pub(crate) missing: Missing,
     /// The first value that could not be used.
     pub(crate) unusable: Option<UnusableValue>,
-    /// The paths that were followed, each where it is written, and whether they led to a value.
+    /// Followed paths, keyed by address, with whether they led to a value.
     followed: HashMap<*const ValuePath, Tri>,
-    /// The work spent on searching, and the most that may be.
+    /// The work spent on searching, and its limit.
     searched: u64,
     max_search: u64,
 }
 
 impl<'a> CapturedValues<'a> {
-    /// For evaluators that search nothing.
+    /// Creates a reader for evaluators that search nothing.
     pub(crate) fn new(trajectory: &'a Trajectory) -> Self {
         Self::within(trajectory, 0)
     }
 
-    /// Reads for an evaluator that may spend at most this much work on searching, and at most
+    /// Creates a reader that spends at most `max_search` units of work on searching, and at most
     /// [`MAX_SEARCH`].
     pub(crate) fn within(trajectory: &'a Trajectory, max_search: u64) -> Self {
         Self {
@@ -99,8 +98,7 @@ impl<'a> CapturedValues<'a> {
         }
     }
 
-    /// Searches a text, unless too much work has been spent on searching. Then the answer is not
-    /// known.
+    /// Searches a text; the answer is `Maybe` if the budget is too small.
     pub(crate) fn search(&mut self, cost: u64, search: impl FnOnce() -> bool) -> Tri {
         if !self.spend_searching(cost) {
             return Tri::Maybe;
@@ -108,14 +106,14 @@ impl<'a> CapturedValues<'a> {
         Tri::from(search())
     }
 
-    /// Takes work off what is left, and notes if too little is.
+    /// Spends work from the budget; records it if too little is left.
     pub(crate) fn spend_searching(&mut self, cost: u64) -> bool {
         let is_left = self.spend(cost);
         self.missing.too_long_to_search |= !is_left;
         is_left
     }
 
-    /// Takes this much work off what is left; `false` if too little is.
+    /// Spends work from the budget; returns `false` if too little is left.
     pub(crate) fn spend(&mut self, cost: u64) -> bool {
         let searched = self.searched.saturating_add(cost);
         let is_left = searched <= self.max_search;
@@ -125,7 +123,7 @@ impl<'a> CapturedValues<'a> {
         is_left
     }
 
-    /// The arguments of a call, as JSON.
+    /// Returns the arguments of a call as JSON.
     pub(crate) fn args(&mut self, call_idx: usize) -> Known<&'a Value> {
         match self.known(call_idx, false) {
             Some(Some(payload)) => Known::Value(payload.json()),
@@ -134,19 +132,19 @@ impl<'a> CapturedValues<'a> {
         }
     }
 
-    /// Notes a call with a value that is no number where an order is asked.
+    /// Records a call with a value that is not a number although an order or a sum reads it.
     pub(crate) fn note_no_number(&mut self, call_idx: usize, path: &ValuePath) {
         let no_number = &mut self.missing.no_number;
         no_number.get_or_insert_with(|| Box::new((call_idx, path.clone())));
     }
 
-    /// Notes a call up to which a sum has too many digits.
+    /// Records a call up to which a sum has too many digits.
     pub(crate) fn note_long_sum(&mut self, call_idx: usize, path: &ValuePath) {
         let long_sum = &mut self.missing.long_sum;
         long_sum.get_or_insert_with(|| Box::new((call_idx, path.clone())));
     }
 
-    /// Notes a value that is no text where one is read.
+    /// Records a value that is not text although `reader` reads text.
     pub(crate) fn note_no_text(
         &mut self,
         call_idx: usize,
@@ -164,7 +162,7 @@ impl<'a> CapturedValues<'a> {
         self.note_unusable(call_idx, path, kind, reader);
     }
 
-    /// Notes a value that cannot be used, if it is the first.
+    /// Records an unusable value, if it is the first.
     pub(crate) fn note_unusable(
         &mut self,
         call_idx: usize,
@@ -184,13 +182,14 @@ impl<'a> CapturedValues<'a> {
         }
     }
 
-    /// Notes whether a path led to a value in a call.
+    /// Records whether a path led to a value in a call.
     pub(crate) fn note_followed(&mut self, path: &ValuePath, led: Tri) {
         let so_far = self.followed.entry(path).or_insert(led);
         *so_far = led.max(*so_far);
     }
 
-    /// Where these paths led, which are those of a criterion.
+    /// Returns for each of a criterion's first 64 paths whether it led to a value in some call, or
+    /// in none.
     pub(crate) fn paths_seen<'p>(&self, paths: impl Iterator<Item = &'p ValuePath>) -> PathsSeen {
         let mut seen = PathsSeen::default();
         if self.followed.is_empty() {
@@ -206,14 +205,15 @@ impl<'a> CapturedValues<'a> {
         seen
     }
 
-    /// The text of a call's result, empty where the call has none; `None` where it is not known.
+    /// Returns the text of a call's result, empty if the call has none; `None` if the result is
+    /// unknown.
     pub(crate) fn result(&mut self, call_idx: usize) -> Option<&'a str> {
         let payload = self.known(call_idx, true)?;
         Some(payload.map_or("", |payload| &payload.text))
     }
 
-    /// What a call has at a path, or what was kept of it; `None` where nothing is known. A value
-    /// that was cut counts as missing only once [`Self::note_cut`] says so.
+    /// Returns the values of a call at a path, from a cut value only the part before the cut;
+    /// `None` if nothing is known. A cut value counts as missing only after [`Self::note_cut`].
     pub(crate) fn at(&mut self, call_idx: usize, path: &ValuePath) -> Option<PathValues<'a>> {
         let cut = self.missing.cut;
         let known = self.known(call_idx, path.of_result);
@@ -237,8 +237,7 @@ impl<'a> CapturedValues<'a> {
         is_known.then_some(found)
     }
 
-    /// Judges, and forgets the evidence that was missing on the way unless it leaves the answer
-    /// open.
+    /// Runs `judge`, and discards the missing evidence that it recorded unless the answer is open.
     pub(crate) fn forgetting(&mut self, judge: impl FnOnce(&mut Self) -> Tri) -> Tri {
         let missing = self.missing.clone();
         let answer = judge(self);
@@ -248,12 +247,12 @@ impl<'a> CapturedValues<'a> {
         answer
     }
 
-    /// Notes a call whose answer lies behind a cut.
+    /// Records a call whose answer depends on a cut value.
     pub(crate) fn note_cut(&mut self, call_idx: usize) {
         self.missing.cut = self.missing.cut.or(Some(call_idx));
     }
 
-    /// Did a call fail?
+    /// Returns whether a call failed.
     pub(crate) fn error(&mut self, call_idx: usize) -> Known<bool> {
         let trajectory = self.trajectory;
         let call = &trajectory.tool_calls[call_idx];
@@ -261,7 +260,7 @@ impl<'a> CapturedValues<'a> {
             self.missing.only_messages = true;
             return Known::Unknown;
         }
-        // The rest of a cut trace may hold the end of this span, or other attempts of this call.
+        // The rest of a cut trace may contain the end of this span, or other attempts of this call.
         if trajectory.cut_short && (call.partial || call.uncertainty.error) {
             self.missing.cut = self.missing.cut.or(Some(call_idx));
             return Known::Unknown;
@@ -269,7 +268,6 @@ impl<'a> CapturedValues<'a> {
         Known::Value(call.error)
     }
 
-    /// The trajectory whose calls it reads.
     pub(crate) fn trajectory(&self) -> &'a Trajectory {
         self.trajectory
     }
@@ -279,17 +277,18 @@ impl<'a> CapturedValues<'a> {
         self.searched
     }
 
-    /// The arguments or the result of a call; `None` where they are not known.
+    /// Returns the arguments or the result of a call; `None` if unknown.
     fn known(&mut self, call_idx: usize, of_result: bool) -> Option<Option<&'a Payload>> {
         let calls = &self.trajectory.tool_calls;
         let part = calls[call_idx].part(of_result);
-        // The rest of a cut trace may hold the end of this span, another span of this call, or a
-        // model message that repeats it.
+        // The rest of a cut trace may contain the end of this span, another span of this call, or a
+        // model message that repeats the call.
         let may_come = calls[call_idx].partial || part.payload.is_none() || part.may_change;
         let unfinished = self.trajectory.cut_short && may_come;
         match part.payload {
             Some(payload) if !payload.is_cut() && !unfinished => return Some(Some(payload)),
-            // A message answers every call: if none was seen, the result is not known.
+            // Every call gets a reply message, so a missing message means that the result is
+            // unknown.
             None if part.is_captured && of_result && self.trajectory.from_messages => {
                 self.note_cut(call_idx);
                 return None;

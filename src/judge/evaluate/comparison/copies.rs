@@ -1,5 +1,4 @@
-//! Literal copies of texts from one value in another. Compares characters; knows no path and no
-//! rule.
+//! Finds literal copies of texts from one value in another, character by character.
 
 use hashbrown::HashMap;
 use memchr::memmem;
@@ -8,40 +7,40 @@ use serde_json::Value;
 use super::captured::Tri;
 use super::value_path::PathValues;
 
-/// Texts shorter than this are in most others by chance, in characters.
+/// Minimum characters of a whole text; shorter texts occur in most others by chance.
 const MIN_WHOLE: usize = 8;
 
-/// Most bytes of one value that are looked up: an index takes some 40 bytes for each.
+/// Maximum bytes of one value that are indexed: an index uses some 40 bytes for each.
 const MAX_INDEXED: u64 = 1 << 20;
 
-/// Takes work off a budget; `false` if too little is left.
+/// Spends work from a budget; returns `false` if too little is left.
 pub(crate) type Spend<'s> = dyn FnMut(u64) -> bool + 's;
 
-/// What counts as a copy.
+/// The kinds of copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Copied {
-    /// Some text of `a` is inside a text of `b`.
+    /// A text of `a` is inside a text of `b`.
     AInB,
     /// Every text of `b` is a whole word in a text of `a`.
     BInA,
-    /// Both have a common run of this many characters.
+    /// Both share this many consecutive characters.
     Shared(usize),
 }
 
-/// The texts and numbers in the values at a path, but for empty ones.
+/// The texts and numbers in the values at a path, without empty texts.
 #[derive(Debug, Default)]
 pub(crate) struct TextLeaves<'v> {
     texts: Vec<Text<'v>>,
-    /// The work of reading all of them.
+    /// The work of reading all texts.
     cost: u64,
-    /// More of them may lie behind a cut.
+    /// True if more texts may lie behind a cut.
     is_open: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Text<'v> {
     text: &'v str,
-    /// Its end is missing.
+    /// True if the text's end is missing.
     is_cut: bool,
 }
 
@@ -80,33 +79,33 @@ impl<'v> TextLeaves<'v> {
         }
     }
 
-    /// Are there none for certain?
+    /// Returns true if there are certainly no texts.
     pub(crate) fn is_empty(&self) -> bool {
         self.texts.is_empty() && !self.is_open
     }
 
-    /// Is something missing?
+    /// Returns true if something is missing.
     pub(crate) fn is_cut(&self) -> bool {
         self.is_open || self.texts.iter().any(|text| text.is_cut)
     }
 
-    /// [`Tri::Maybe`] where a text of these may have been cut off together with a whole value.
+    /// Returns [`Tri::Maybe`] if a cut may hide a whole text.
     fn behind_cut(&self) -> Tri {
         if self.is_open { Tri::Maybe } else { Tri::No }
     }
 }
 
-/// The work of reading a text, or of looking for one.
+/// Returns the work of reading or finding a text.
 fn cost(text: &str) -> u64 {
     text.len() as u64 + 16
 }
 
-/// The first values of a pair, prepared for comparing them with several others.
+/// The first values of a pair, prepared for comparisons with several second values.
 pub(crate) struct Source<'t, 'v> {
     copied: Copied,
     texts: &'t TextLeaves<'v>,
-    /// All runs and the texts from them on, for [`Copied::Shared`]. `None` if there is too much to
-    /// index.
+    /// All substrings of the required length with the text from each on, for [`Copied::Shared`].
+    /// `None` if the values are too large to index.
     runs: Option<HashMap<&'v str, &'v str>>,
 }
 
@@ -126,8 +125,8 @@ impl<'t, 'v> Source<'t, 'v> {
         }
     }
 
-    /// Is there a copy, as far as is known, and how many characters has it? `None` once the work is
-    /// used up.
+    /// Returns whether there is a copy, and its number of characters. `None` if the budget is used
+    /// up.
     pub(crate) fn copy_in(
         &self,
         other: &TextLeaves<'_>,
@@ -168,7 +167,7 @@ impl<'t, 'v> Source<'t, 'v> {
     }
 }
 
-/// All runs of so many characters, and the text from each on.
+/// Returns all substrings of `length` characters, with the text from each on.
 fn runs<'t>(texts: &TextLeaves<'t>, length: usize) -> impl Iterator<Item = (&'t str, &'t str)> {
     texts.texts.iter().flat_map(move |&Text { text, .. }| {
         let starts = text.char_indices().map(|(at, _)| at);
@@ -220,7 +219,8 @@ fn b_in_a(a: &TextLeaves<'_>, b: &TextLeaves<'_>, spend: &mut Spend<'_>) -> Opti
     Some((all, longest))
 }
 
-/// Does a text occur in one of others, perhaps as a whole word? `None` once the work is used up.
+/// Returns whether a text occurs in another, or occurs as a whole word. `None` if the budget is
+/// used up.
 fn found_in(
     sought: &Text<'_>,
     others: &TextLeaves<'_>,
@@ -350,7 +350,7 @@ mod tests {
     }
 
     proptest! {
-        /// By comparing every pair of places.
+        /// Compares every pair of positions.
         #[test]
         fn shared_runs_are_those_of_all_pairs(a in "[ab日]{0,60}", b in "[ab日]{0,60}") {
             let (one, other): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());

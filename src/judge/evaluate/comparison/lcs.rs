@@ -2,37 +2,37 @@
 //! reconstruction.
 //!
 //! The reference evaluators fill a table over (actual i, expected j) and walk back from its end. A
-//! row of that table rises by 0 or 1 from column to column, so a row is kept as one bit per column
-//! and computed a machine word at a time (Hyyrö, "Bit-parallel LCS-length computation revisited",
-//! 2004). The walk back needs no numbers either: where the names differ, `dp[i-1][j] > dp[i][j-1]`
-//! holds exactly where row i rises at column j, which is that one bit.
+//! row of the table rises by 0 or 1 from column to column, so we store one bit per column and
+//! compute a row a machine word at a time (Hyyrö, "Bit-parallel LCS-length computation revisited",
+//! 2004). The walk back needs only these bits: if the names differ, `dp[i-1][j] > dp[i][j-1]` is
+//! true exactly if row i rises at column j.
 
 /// Largest table, in cells: docs/design.md#criteria-and-evaluators.
 const MAX_CELLS: usize = 4_096 * 4_096;
 
 const BITS: usize = u64::BITS as usize;
 
-/// The id of a name that is not expected; it matches nothing.
+/// The id of an unexpected name; matches nothing.
 pub const UNEXPECTED: u32 = u32::MAX;
 
 /// Positions (in `actual`, in `expected`).
 pub type Subsequence = Vec<(usize, usize)>;
 
-/// Positions of one longest common subsequence, rising in both; `None` if there is too much to
-/// compare.
+/// Returns the positions of one longest common subsequence, ascending in both sequences; `None` if
+/// the table would exceed its limit.
 ///
-/// `expected` holds small integers (the largest determines how much memory is taken); in `actual`,
-/// any other integer matches nothing. Where there are several longest ones, it is the one that
-/// walking the table back from its end finds, taking equal names, else dropping an actual if
-/// `dp[i-1][j] > dp[i][j-1]`, otherwise an expected.
+/// `expected` has small integers (the largest decides the memory used); in `actual`, any other
+/// integer matches nothing. If there are several longest subsequences, the result is the one found
+/// by walking the table back from its end: match equal names, else drop an actual name if
+/// `dp[i-1][j] > dp[i][j-1]`, else drop an expected name.
 pub fn common_subsequence(actual: &[u32], expected: &[u32]) -> Option<Subsequence> {
     let is_small = actual.len().saturating_mul(expected.len()) <= MAX_CELLS;
     whole(actual, expected).or_else(|| is_small.then(|| by_rows(actual, expected)))
 }
 
-/// Matches the last name with its last call, and so on to the first name. If that matches all
-/// names, it is the prescribed result, which prefers to drop a call that costs nothing to dropping
-/// a name. Most agents do what is expected of them, so this saves most of the work.
+/// Matches the last name with its last call, and so on to the first name. A match of all names is
+/// the prescribed result, because the walk back drops a call rather than a name if both cost
+/// nothing. Most agents behave as expected, so this saves most of the work.
 fn whole(actual: &[u32], expected: &[u32]) -> Option<Subsequence> {
     let mut n_left = expected.len();
     let mut pairs = Vec::with_capacity(n_left);
@@ -53,7 +53,7 @@ fn by_rows(actual: &[u32], expected: &[u32]) -> Subsequence {
     for (column, &name) in expected.iter().enumerate() {
         columns_of[name as usize].push(column);
     }
-    // Row 0, before any call, rises nowhere.
+    // Row 0, before any call, has no rises.
     let mut rows = vec![u64::MAX; n_words * (actual.len() + 1)];
     let mut mask = vec![0_u64; n_words];
     for (call_idx, &name) in actual.iter().enumerate() {
@@ -74,8 +74,8 @@ fn by_rows(actual: &[u32], expected: &[u32]) -> Subsequence {
             mask[column / BITS] = 0;
         }
     }
-    // Each row is left at the last column ahead that has the call's name (the call is taken), or at
-    // which the row rises (the call is dropped). The columns skipped are names dropped.
+    // The walk leaves each row at the last remaining column that has the call's name (the call is
+    // matched) or at which the row rises (the call is dropped). Skipped columns are dropped names.
     let mut pairs = Vec::new();
     let mut end = expected.len();
     for call_idx in (0..actual.len()).rev() {
@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    /// The classic table, as the reference evaluators fill it and walk it back.
+    /// The classic table, filled and walked back as in the reference evaluators.
     fn by_table(actual: &[u32], expected: &[u32]) -> Vec<(usize, usize)> {
         let mut dp = vec![vec![0_u32; expected.len() + 1]; actual.len() + 1];
         for i in 1..=actual.len() {
@@ -152,8 +152,7 @@ mod tests {
         }
     }
 
-    /// A fixed pseudo-random sequence (a linear congruential generator), so that large cases are
-    /// the same on every run.
+    /// A fixed pseudo-random sequence (a linear congruential generator), the same on every run.
     fn sequence(len: usize, n_names: u64, seed: u64) -> Vec<u32> {
         let mut state = seed;
         let mut next = || {

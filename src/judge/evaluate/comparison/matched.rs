@@ -1,4 +1,4 @@
-//! How expected calls and calls were paired, entry by entry, and the text that describes it.
+//! The pairs of expected calls and calls, entry by entry, and the text that describes them.
 
 use std::fmt::Write as _;
 
@@ -6,9 +6,9 @@ use text::Clean;
 
 use crate::extract::ToolCall;
 
-/// Most entries of an alignment that are kept.
+/// Maximum number of entries that are stored.
 const MAX_KEPT: usize = 10_000;
-/// Most entries that a text shows.
+/// Maximum number of entries that a text shows.
 const MAX_SHOWN: usize = 16;
 
 /// The outcome of an expected call, or of a call.
@@ -19,27 +19,26 @@ pub(crate) enum EntryKind {
     Extra,
     /// A pair that is out of order.
     Moved,
-    /// Another call in its place.
+    /// Another call was made instead.
     Substituted,
 }
 
-/// An expected call, a call (a position in the trajectory), or both.
+/// An expected call, a call (an index in the trajectory), or both.
 pub(crate) type AlignedEntry = (EntryKind, Option<usize>, Option<usize>);
 
-/// Pairs of expected calls and calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct Matched {
     pub(crate) n_expected: usize,
     pub(crate) n_calls: usize,
-    /// Absent where the score counts changes.
+    /// Absent if the score counts changes.
     pub(crate) n_matched: Option<usize>,
-    /// There were too many orders to look for the best.
+    /// True if there were too many orders to search for the best.
     pub(crate) fell_back: bool,
     pub(crate) entries: Vec<AlignedEntry>,
 }
 
 impl Matched {
-    /// Number of entries that need no change.
+    /// Returns the number of entries that need no change.
     pub(crate) fn n_unchanged(&self) -> usize {
         let n_changes = self
             .entries
@@ -50,8 +49,8 @@ impl Matched {
     }
 }
 
-/// Every expected call and every call once, in the order of the expected calls. With
-/// `finds_moved`, what is left over is paired where it fits, out of order.
+/// Returns every expected call and every call once, in the order of the expected calls. With
+/// `finds_moved`, unpaired calls are paired out of order if they match.
 pub(crate) fn alignment(
     (n_expected, calls): (usize, &[usize]),
     pairs: &[(usize, usize)],
@@ -74,7 +73,7 @@ pub(crate) fn alignment(
         partner[expected] = Some((kind, call));
         is_paired[call] = true;
     }
-    // Enough for a text; a proof needs none of them.
+    // Enough for a text; a proof needs no moved entries.
     const MAX_MOVED: usize = 256;
     let unpaired = (0..n_expected).filter(|expected| partner[*expected].is_none());
     let unpaired: Vec<usize> = unpaired
@@ -106,7 +105,7 @@ pub(crate) fn alignment(
     entries
 }
 
-/// The word of the details.
+/// The word in the details.
 pub(crate) fn kind_text(kind: EntryKind) -> &'static str {
     match kind {
         EntryKind::Match => "match",
@@ -117,7 +116,8 @@ pub(crate) fn kind_text(kind: EntryKind) -> &'static str {
     }
 }
 
-/// "f1 0.75: 3 of 4 expected calls among 4 made. Alignment …"; and the calls to blame.
+/// Returns text such as "f1 0.75: 3 of 4 expected calls among 4 made. Alignment …", and the calls
+/// to blame.
 pub(crate) fn words(
     (score, value): (&str, f64),
     found: &Matched,

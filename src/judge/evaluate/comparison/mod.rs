@@ -1,5 +1,5 @@
-//! How calls are compared with what is expected of them: orders, arguments, results, assignments,
-//! and the score that follows.
+//! Compares calls with expectations: orders, arguments, results and assignments, and the resulting
+//! score.
 
 pub mod lcs;
 

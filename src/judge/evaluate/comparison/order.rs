@@ -1,20 +1,21 @@
-//! Which call was before which: calls are intervals of time, and two that overlap have no order.
+//! The order of calls: calls are intervals of time, and two that overlap have no order.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::extract::{ToolCall, Trajectory};
 
-/// The calls that count as concurrent, so that neither is before the other.
+/// The calls that count as concurrent; neither of two concurrent calls is before the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Concurrency {
     /// Calls that overlap in time.
     #[default]
     Interval,
-    /// Also calls that one model reply asked for, though they ran one by one.
+    /// Calls that overlap in time, and calls that one model reply requested even if they ran one by
+    /// one.
     Reply,
-    /// None: calls are in the order in which they began.
+    /// No calls: the order is the order of the starts.
     None,
 }
 
@@ -25,17 +26,17 @@ impl Concurrency {
     }
 }
 
-/// The end of a call that has not ended: after everything, so that the difference of two times does
-/// not overflow. No time comes later: the year is 2116.
+/// The end of a call that has not ended. Later than any time (the year is 2116), but so small that
+/// the difference of two times does not overflow.
 const NEVER: i64 = i64::MAX / 2;
 
-/// The calls as intervals, by position. Starts and ends are ranks in one order, so that `x` is
-/// before `y` exactly if `end[x] < start[y]`; beside them stand the calls' own times.
+/// The calls as intervals, by index. Starts and ends are ranks in one order: `x` is before `y`
+/// exactly if `end[x] < start[y]`.
 #[derive(Debug, Clone)]
 pub(crate) struct Intervals {
     pub(crate) start: Vec<i64>,
     pub(crate) end: Vec<i64>,
-    /// Own start and end, Unix nanoseconds, whatever counts as concurrent.
+    /// The own start and end of each call in Unix nanoseconds, whatever counts as concurrent.
     begun: Vec<i64>,
     done: Vec<i64>,
     /// True for calls whose times are unknown.
@@ -49,14 +50,15 @@ pub(crate) struct Intervals {
 pub(crate) enum Near {
     /// At any distance.
     Any,
-    /// At most this many nanoseconds between the end of the earlier and the start of the later.
+    /// At most this many nanoseconds between the end of the earlier and the start of the later
+    /// call.
     Within(i64),
 }
 
 impl Intervals {
-    /// Points at one instant keep the order of the list, and a start stands before an end. Calls
-    /// taken from model messages have no times of their own: those of one reply are concurrent. A
-    /// call that is not placed overlaps all others and is near to each.
+    /// Ranks the starts and ends. At the same instant, starts come before ends, and calls keep the
+    /// order of the list. Calls read from model messages have no times of their own: calls of one
+    /// reply are concurrent. A call without a known time overlaps all calls and is near to each.
     pub(crate) fn new(trajectory: &Trajectory, concurrency: Concurrency) -> Self {
         let concurrency = match (trajectory.from_messages, concurrency) {
             (true, Concurrency::Interval) => Concurrency::Reply,
@@ -120,7 +122,7 @@ impl Intervals {
                     .map(|(key, at)| (key, false, at)),
             );
             moments.extend(ends.into_iter().zip(0..).map(|(key, at)| (key, true, at)));
-            // The starts are sorted already, and a stable sort makes use of it.
+            // The starts are sorted already, which makes a stable sort fast.
             moments.sort();
             (self.start, self.end) = (vec![0; n_calls], vec![0; n_calls]);
             // Equal moments of one kind share a rank: calls of one reply begin and end together.
@@ -132,7 +134,7 @@ impl Intervals {
                 if is_end { self.end[call_idx] = rank } else { self.start[call_idx] = rank }
             }
         }
-        // A group with a call that has not ended has not ended either.
+        // A group has not ended if one of its calls has not ended.
         for (end, done) in self.end.iter_mut().zip(&self.done) {
             if *done == NEVER {
                 *end = NEVER;
@@ -152,7 +154,7 @@ impl Intervals {
         }
     }
 
-    /// With time running backwards: what was before is after.
+    /// Returns the intervals with time running backwards: before becomes after.
     pub(crate) fn mirrored(&self) -> Self {
         let negated = |times: &[i64]| times.iter().map(|time| -time).collect::<Vec<_>>();
         Self {
@@ -165,7 +167,7 @@ impl Intervals {
         }
     }
 
-    /// Some of the calls, counted anew.
+    /// Returns the intervals of some of the calls, with new indices.
     pub(crate) fn only(&self, calls: &[usize]) -> Self {
         let of = |times: &[i64]| calls.iter().map(|call| times[*call]).collect::<Vec<_>>();
         Self {
@@ -186,19 +188,19 @@ impl Intervals {
         self.concurrency
     }
 
-    /// Returns true if nothing is known of the call's position among the others. With
-    /// [`Concurrency::Reply`], times decide which calls one reply asked for, so there a single call
-    /// without them leaves every order open.
+    /// Returns true if the call may stand at any position. With [`Concurrency::Reply`], times
+    /// decide which calls one reply requested, so a single call without times leaves every order
+    /// open.
     pub(crate) fn is_unplaced(&self, call: usize) -> bool {
         self.untimed[call] || (self.has_untimed && self.concurrency == Concurrency::Reply)
     }
 
-    /// Returns true if there is such a call.
+    /// Returns true if there is a call whose time is unknown.
     pub(crate) fn has_unplaced(&self) -> bool {
         self.has_untimed
     }
 
-    /// The first call whose time is not known: one of the given calls, else any.
+    /// Returns the first call whose time is unknown: one of the given calls, else any.
     pub(crate) fn first_untimed(&self, of_these: impl Fn(usize) -> bool) -> Option<usize> {
         let mut untimed = (0..self.len()).filter(|call| self.untimed[*call]);
         untimed
@@ -207,22 +209,22 @@ impl Intervals {
             .or_else(|| untimed.next())
     }
 
-    /// Nanoseconds from the start of `y` to that of `x`; negative if `y` started later.
+    /// Returns the nanoseconds from the start of `y` to the start of `x`; negative if `y` started
+    /// later.
     pub(crate) fn since(&self, x: usize, y: usize) -> i64 {
         self.begun[x].saturating_sub(self.begun[y])
     }
 
-    /// Sorts calls by start, and those that begin together by their own clock.
+    /// A sort key: the start's rank, then the call's own start, then its index.
     pub(crate) fn by_start(&self, call: usize) -> (i64, i64, usize) {
         (self.start[call], self.begun[call], call)
     }
 
-    /// Had `x` ended when `y` began?
+    /// Returns true if `x` had ended when `y` began.
     pub(crate) fn is_before(&self, x: usize, y: usize) -> bool {
         self.end[x] < self.start[y]
     }
 
-    /// Returns true if two calls are near each other.
     pub(crate) fn are_near(&self, x: usize, y: usize, near: Near) -> bool {
         match near {
             Near::Any => true,
@@ -230,7 +232,8 @@ impl Intervals {
         }
     }
 
-    /// Nanoseconds between the end of the earlier and the start of the later; 0 if they overlap.
+    /// Returns the nanoseconds between the end of the earlier and the start of the later call; 0 if
+    /// they overlap.
     pub(crate) fn gap(&self, x: usize, y: usize) -> i64 {
         let later_start = self.begun[x].max(self.begun[y]);
         let earlier_end = self.done[x].min(self.done[y]);
@@ -238,8 +241,8 @@ impl Intervals {
     }
 }
 
-/// Each call of a group takes the group's earliest start and latest end, and with them its lowest
-/// and highest place in the list.
+/// Gives each call of a group the group's earliest start and latest end, and the group's lowest and
+/// highest index.
 fn span_groups(calls: &[ToolCall], starts: &mut [(i64, usize)], ends: &mut [(i64, usize)]) {
     let mut by_group: Vec<(u32, usize)> = (calls.iter().zip(0..))
         .filter_map(|(call, at)| Some((call.parallel_group?, at)))

@@ -1,59 +1,57 @@
-//! Rows that show a person what was expected beside what was called, so that the row where the two
-//! part is seen at once.
+//! Rows that show expectations beside calls, so that a person sees the differing row at once.
 
 use serde::Serialize;
 
-/// Most rows of one evaluation: a runaway agent makes thousands of calls.
+/// Maximum number of rows of one evaluation: a runaway agent makes thousands of calls.
 pub(crate) const MAX_ROWS: usize = 2_000;
-/// Most calls that one row names.
+/// Maximum number of calls that one row names.
 const MAX_CALLS: usize = 100;
 
-/// Result for an expectation, or for a call that nobody expected.
+/// The result for an expectation, or for an unexpected call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowKind {
-    /// Expected and called, or a rule or limit that was kept.
+    /// Expected and called, or a satisfied rule or limit.
     Match,
-    /// Expected and not called.
+    /// Expected, but not called.
     Missing,
-    /// Called and not expected.
+    /// Called, but not expected.
     Extra,
-    /// Expected and called, but not in its place.
+    /// Expected and called, but at another position.
     Moved,
-    /// Called although it must not be.
+    /// Called, but forbidden.
     Forbidden,
-    /// Called with other arguments than expected, or with another result.
+    /// Called with other arguments or another result than expected.
     WrongArguments,
-    /// Another call stands in its place.
+    /// Another call was made instead.
     Replaced,
-    /// A rule or a limit that was broken.
+    /// A violated rule or limit.
     Broken,
-    /// Missing evidence leaves it open.
+    /// Open: evidence is missing.
     Open,
 }
 
 /// One row of an alignment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AlignmentRow {
-    /// Result of the row.
     pub kind: RowKind,
     /// The expectation: the name of a tool or a node, a rule, a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
-    /// The calls, as positions in the judged trajectory counted from 0.
+    /// The calls, as indices in the judged trajectory, counted from 0.
     pub calls: Vec<usize>,
-    /// The called or visited name, if that is not a call of the trajectory.
+    /// The called or visited name, if it is not a call of the trajectory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub visited: Option<String>,
-    /// Numbers or a reason, if there is more to say.
+    /// Numbers or a reason, if the row needs them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// True if it lowers the score.
+    /// True if the row lowers the score.
     pub fault: bool,
 }
 
 impl AlignmentRow {
-    /// A row without calls.
+    /// Creates a row without calls.
     pub(crate) fn new(kind: RowKind) -> Self {
         Self {
             kind,
@@ -65,7 +63,7 @@ impl AlignmentRow {
         }
     }
 
-    /// A row for a rule or a limit that was kept (`Some(true)`), broken, or is still open.
+    /// Creates a row for a rule or a limit: satisfied (`Some(true)`), violated, or open (`None`).
     pub(crate) fn kept(kept: Option<bool>, expected: impl Into<String>) -> Self {
         let kind = match kept {
             Some(true) => RowKind::Match,
@@ -90,16 +88,16 @@ impl AlignmentRow {
         self
     }
 
-    /// This row, counted as a fault or not.
+    /// Sets whether the row counts as a fault.
     pub(crate) fn at_fault(mut self, fault: bool) -> Self {
         self.fault = fault;
         self
     }
 }
 
-/// The rows of two sequences of names whose `pairs` (position called, position expected) match.
-/// With `is_exact` a call that nobody expected is a fault. An expected name that is called
-/// elsewhere has moved.
+/// Returns the rows of two sequences of names, whose `pairs` (index called, index expected) match.
+/// With `is_exact` an unexpected call is a fault. An expected name that was called elsewhere has
+/// moved.
 pub(crate) fn sequence(
     actual: &[&str],
     expected: &[&str],
@@ -110,7 +108,7 @@ pub(crate) fn sequence(
     for (call, _) in pairs {
         is_paired[*call] = true;
     }
-    // The call that an unmatched expectation most likely meant: the first one left of its name.
+    // An unmatched expectation most likely meant the first unpaired call of its name.
     let mut moved: Vec<Option<usize>> = vec![None; expected.len()];
     let mut matched = vec![false; expected.len()];
     for (_, at) in pairs {

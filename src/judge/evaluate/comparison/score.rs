@@ -1,5 +1,5 @@
-//! What an evaluator answers: a value, how far missing evidence could still move it, and the
-//! evidence itself. Knows no single evaluator.
+//! The result of an evaluator: a value, the bounds within which missing evidence could move it, and
+//! the evidence itself.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use super::value_path::ValuePath;
 pub enum Verdict {
     /// The score reached the threshold.
     Pass,
-    /// It did not.
+    /// The score did not reach the threshold.
     Fail,
     /// Evidence is missing, or the trace was cut short and more calls could change the verdict.
     NotEvaluated,
@@ -26,12 +26,12 @@ impl Verdict {
     /// All labels, in the order of their declaration.
     pub const ALL: [Self; 4] = [Self::Pass, Self::Fail, Self::NotEvaluated, Self::Error];
 
-    /// The label of a word that [`Self::as_str`] returns.
+    /// Returns the verdict for a word of [`Self::as_str`].
     pub fn named(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|label| label.as_str() == word)
     }
 
-    /// The word in `gen_ai.evaluation.score.label`, in metrics and in the jsonl lines.
+    /// The word in `gen_ai.evaluation.score.label`, in metrics and in jsonl lines.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -41,7 +41,7 @@ impl Verdict {
         }
     }
 
-    /// The reference's `success` and `passed`: `None` where nothing is known for certain.
+    /// The reference's `success` and `passed`; `None` without a verdict.
     pub(crate) fn success(self) -> Option<bool> {
         match self {
             Self::Pass => Some(true),
@@ -51,13 +51,13 @@ impl Verdict {
     }
 }
 
-/// The `explain` section: whether explanations show values, and how much of them.
+/// The `explain` section: whether explanations show values, and up to which length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Explain {
     /// Show argument and result values in explanations, details and score spans.
     pub values: bool,
-    /// Longest value shown, in characters.
+    /// Maximum length of a shown value, in characters.
     pub max_value_length: usize,
 }
 
@@ -71,14 +71,14 @@ impl Default for Explain {
 }
 
 impl Explain {
-    /// A value, shortened to the length that may be shown; `None` where values are private.
+    /// Returns a value, abbreviated to the maximum length; `None` if values are private.
     pub(crate) fn value(&self, text: &str) -> Option<String> {
         self.values
             .then(|| abbreviated(text, self.max_value_length).into_owned())
     }
 }
 
-/// Why an evaluation has the label `error`.
+/// The reason for the label `error`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct EvaluationError {
     /// A short word for `error.type`, such as `missing_argument`.
@@ -90,34 +90,33 @@ pub struct EvaluationError {
 /// The result of an evaluator for one trajectory, before the threshold is applied.
 #[derive(Debug)]
 pub(crate) struct Score<E> {
-    /// 0 to 1, for the trajectory as it is; missing evidence counts as not matching.
+    /// From 0 to 1, for the trajectory as it is; missing evidence counts as no match.
     pub(crate) value: f64,
-    /// The least it can become, whatever the missing evidence is and whatever further calls the
-    /// rest of a cut trace holds.
+    /// The lowest possible value, whatever the missing evidence and the rest of a cut trace
+    /// contain.
     pub(crate) least: f64,
-    /// The most it can become.
+    /// The highest possible value.
     pub(crate) most: f64,
     /// A call to which the criterion cannot be applied.
     pub(crate) fault: Option<CallError>,
-    /// The rest of a cut trace may hold such a call.
+    /// True if the rest of a cut trace may contain a call to which the criterion cannot be applied.
     pub(crate) may_fault: bool,
-    /// Evidence that was looked for and not captured.
+    /// Evidence that the evaluator needed and that was not captured.
     pub(crate) missing: Missing,
-    /// The first value that a pattern or condition could not match, since it is no text, or that a
-    /// sum lacks.
+    /// The first value that a pattern or condition could not match because it is not text, or that
+    /// a sum lacks.
     pub(crate) unusable: Option<UnusableValue>,
-    /// Where its paths lead.
+    /// The calls' values at the criterion's paths.
     pub(crate) paths: PathsSeen,
-    /// How many calls were expected.
     pub(crate) n_expected: usize,
     /// The work spent on searching texts with patterns.
     pub(crate) searched: u64,
-    /// Everything the text shows that does not follow from the names of the calls.
+    /// The evidence in the text that does not follow from the names of the calls.
     pub(crate) evidence: E,
 }
 
 impl<E> Score<E> {
-    /// A score that stays between two bounds, whatever else becomes known.
+    /// Creates a score that stays between two bounds, whatever the missing evidence is.
     pub(crate) fn between(value: f64, least: f64, most: f64, evidence: E) -> Self {
         Self {
             value,
@@ -134,7 +133,7 @@ impl<E> Score<E> {
         }
     }
 
-    /// Wraps the evidence and leaves the score as it is.
+    /// Wraps the evidence; the score stays the same.
     pub(crate) fn map<T>(self, wrap: impl FnOnce(E) -> T) -> Score<T> {
         Score {
             value: self.value,
@@ -152,27 +151,27 @@ impl<E> Score<E> {
     }
 }
 
-/// 1 or 0: the score of an evaluator that gives no partial credit.
+/// Returns 1 or 0, the score of an evaluator without partial credit.
 pub(crate) fn all_or_nothing(holds: bool) -> f64 {
     f64::from(u8::from(holds))
 }
 
-/// What a reader is shown of a judgement.
+/// The visible form of a judgement.
 #[derive(Debug, Default)]
 pub(crate) struct Rendered {
-    /// For people, in one or two sentences.
+    /// One or two sentences for people.
     pub(crate) text: String,
-    /// The calls to blame, positions in the trajectory.
+    /// The calls to blame, as indices in the trajectory.
     pub(crate) offending: Vec<usize>,
-    /// What was expected beside what was called.
+    /// The expectations beside the calls.
     pub(crate) rows: Vec<AlignmentRow>,
     /// The reference evaluator's own justification fields, a JSON object.
     pub(crate) details: Value,
 }
 
 impl<E> Score<Option<E>> {
-    /// The score of two orders that are too long to align: known only if they must be equal, and
-    /// `differ` for good.
+    /// The score of two orders that are too long to align. Open, unless they must be equal and
+    /// certainly differ.
     pub(crate) fn unaligned(n_expected: usize, differ: bool) -> Self {
         let mut score = Self::between(0.0, 0.0, all_or_nothing(!differ), None);
         score.missing.too_much = !differ;
@@ -181,28 +180,28 @@ impl<E> Score<Option<E>> {
     }
 }
 
-/// A call that lacks something the criterion reads, and will lack it whatever else becomes known.
+/// A call that lacks something that the criterion reads, and will lack it in the complete trace,
+/// too.
 #[derive(Debug)]
 pub(crate) struct CallError {
-    /// The call, a position in the trajectory.
+    /// The call, as an index in the trajectory.
     pub(crate) call_idx: usize,
     /// The mistake and its remedy.
     pub(crate) error: EvaluationError,
 }
 
-/// A value that is no text, so that no pattern matches it; or one that is missing in a sum.
+/// A value that no pattern matches because it is not text, or that is missing in a sum.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct UnusableValue {
-    /// Its call, a position in the trajectory.
+    /// The value's call, as an index in the trajectory.
     pub(crate) call_idx: usize,
-    /// Its path.
     pub(crate) path: String,
-    /// "a number", or "missing".
+    /// Text such as "a number" or "missing".
     pub(crate) kind: &'static str,
     pub(crate) reader: ReadBy,
 }
 
-/// What reads a value.
+/// The reader of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum ReadBy {
     /// A pattern under `args`.
@@ -215,77 +214,78 @@ pub(crate) enum ReadBy {
     Key,
 }
 
-/// Where the paths of a criterion lead, for the calls that fit the rest of a pattern: a bit for
-/// each of the first 64 paths.
+/// Whether a criterion's paths lead to values, for the calls that match the rest of a pattern; a
+/// bit for each of the first 64 paths.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PathsSeen {
-    /// Some call has a value there.
+    /// Paths at which some call has a value.
     pub(crate) somewhere: u64,
-    /// There are such calls, and none of them has a value there.
+    /// Paths at which none of the calls has a value, although there are such calls.
     pub(crate) nowhere: u64,
 }
 
-/// Evidence that an evaluator looked for and that was not captured.
+/// Evidence that an evaluator needed and that was not captured.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Missing {
-    /// No call of the trajectory carries arguments.
+    /// True if no call of the trajectory has arguments.
     pub(crate) no_args: bool,
-    /// No call of the trajectory carries a result.
+    /// True if no call of the trajectory has a result.
     pub(crate) no_results: bool,
-    /// The first call whose arguments are captured nowhere where it was recorded, although those of
-    /// other calls are.
+    /// The first call recorded by an instrumentation that captures no arguments, if other calls
+    /// have arguments.
     pub(crate) uncaptured_args: Option<usize>,
-    /// The first call whose result is captured nowhere, although that of other calls is.
+    /// The first call recorded by an instrumentation that captures no results, if other calls have
+    /// results.
     pub(crate) uncaptured_result: Option<usize>,
-    /// The calls are known from model messages alone, which tell neither when a call ran nor
-    /// whether it failed.
+    /// True if the calls are known from model messages only, which record neither times nor
+    /// failures.
     pub(crate) only_messages: bool,
-    /// Calls overlapped, and the criterion asks for no verdict then.
+    /// True if calls overlapped, and the criterion gives no verdict in that case.
     pub(crate) overlap: bool,
-    /// There was more to compare than is looked at.
+    /// True if a comparison exceeded its limit.
     pub(crate) too_much: bool,
-    /// Searching all texts with the criterion's patterns would have taken more work than is left.
+    /// True if searching all texts with the criterion's patterns exceeded the budget.
     pub(crate) too_long_to_search: bool,
-    /// The evaluated span has no start or no end, or ends before it starts.
+    /// True if the evaluated span has no start or no end, or ends before it starts.
     pub(crate) no_duration: bool,
-    /// Why the tokens of model calls, or their number, are not known.
+    /// The reason why the tokens of model calls, or their number, are unknown.
     pub(crate) unknown_tokens: Option<UnknownTokens>,
-    /// The first call whose time is not known.
+    /// The first call whose time is unknown.
     pub(crate) untimed: Option<usize>,
-    /// The first call of which only the beginning of a value was kept, or whose span had not ended.
+    /// The first call that has a cut value, or whose span had not ended.
     pub(crate) cut: Option<usize>,
-    /// An earlier turn of the session may have made the call that a rule asks for: one that called
-    /// a tool of such a name, a position in `EarlierTurns::names`, or else one that was not seen.
+    /// Set if an earlier turn of the session may have made the call that a rule requires: an index
+    /// in `EarlierTurns::names`, or `None` if only an unseen turn could have made the call.
     pub(crate) earlier_turn: Option<Option<usize>>,
     /// The first call with an argument that cannot be compared: NaN, an infinity, or a number
     /// beyond all doubles.
     pub(crate) incomparable: Option<usize>,
-    /// The first call with a value that is no number where an order or a sum is asked, and its
-    /// path.
+    /// The first call with a value that is not a number although an order or a sum reads it, and
+    /// the value's path.
     pub(crate) no_number: Option<Box<(usize, ValuePath)>>,
-    /// The first call whose arguments are no map where a key of them is asked for.
+    /// The first call whose arguments are not a map although a path names a key.
     pub(crate) no_map: Option<usize>,
-    /// The first call up to which the values at a path add up to more digits than a sum may have.
+    /// The first call up to which the values at a path add up to too many digits.
     pub(crate) long_sum: Option<Box<(usize, ValuePath)>>,
-    /// No call has a value to add up.
+    /// True if no call has a value to add up.
     pub(crate) no_value: bool,
 }
 
-/// Why the tokens of model calls, or their number, are not known.
+/// The reason why the tokens of model calls, or their number, are unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnknownTokens {
     /// No model call was seen, and no total of an agent.
     NoModel,
-    /// Totals that agents recorded do not settle it.
+    /// Totals that agents recorded do not decide the limit.
     Totals,
-    /// No criterion asked for them when the run was seen.
+    /// No criterion read tokens when the run was seen.
     NotKept,
-    /// So many of the model calls "recorded no usage", or only a part of it.
+    /// The number of model calls that "recorded no usage", or only a part of their usage.
     Unrecorded { n_calls: u32, what: &'static str },
 }
 
 impl Missing {
-    /// Was everything captured?
+    /// Returns true if no evidence is missing.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -1,5 +1,4 @@
-//! Paths into the arguments and the result of a call: how they are written, and the values to which
-//! they lead.
+//! Paths into the arguments and the result of a call: how they are written, and the values at them.
 
 use std::borrow::Cow;
 use std::slice;
@@ -15,7 +14,7 @@ use crate::extract::ToolCall;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ValuePath {
     text: String,
-    /// `result`, not `args`.
+    /// True for `result`, false for `args`.
     pub(crate) of_result: bool,
     steps: Vec<Step>,
 }
@@ -29,13 +28,13 @@ enum Step {
 }
 
 impl ValuePath {
-    /// A regular expression of what can be read.
+    /// A regular expression for valid paths.
     pub(crate) const PATTERN: &str = "^(args|result)(\\.[^.]+)*$";
 
-    /// Reads `args.lines.*.amount`.
+    /// Parses `args.lines.*.amount`.
     ///
     /// # Errors
-    /// What is wrong with the path.
+    /// Returns the error in the path.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut words = text.split('.');
         let of_result = match words.next() {
@@ -66,12 +65,13 @@ impl ValuePath {
         })
     }
 
-    /// As it was written.
+    /// The path as written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Does it ask for a key of arguments that are no map? No text and null are no arguments.
+    /// Returns true if the path names a key of arguments that are not a map. Blank text and null
+    /// count as absent arguments.
     fn lacks_map(&self, args: &Value) -> bool {
         let Some(Step::Key(key)) = self.steps.first().filter(|_| !self.of_result) else {
             return false;
@@ -84,7 +84,8 @@ impl ValuePath {
         }
     }
 
-    /// What a call has at the path, as far as it was kept. `None` where nothing is known.
+    /// Returns the values of a call at the path, from a cut value only the part before the cut.
+    /// `None` if nothing is known.
     pub fn values_in<'v>(&self, call: &'v ToolCall) -> Option<PathValues<'v>> {
         let part = call.part(self.of_result);
         match part.payload {
@@ -96,8 +97,8 @@ impl ValuePath {
         }
     }
 
-    /// The JSON of the values that it leads to in a call. `None` where they are not all known, or
-    /// there are none.
+    /// Returns the values of a call at the path as JSON. `None` if a value is unknown, or if there
+    /// is none.
     pub(crate) fn json_in(&self, call: &ToolCall) -> Option<String> {
         let found = self.values_in(call)?;
         let values: Vec<&Value> = found.present().collect();
@@ -109,7 +110,7 @@ impl ValuePath {
         }
     }
 
-    /// Follows the path in a value, parts of which may be incomplete.
+    /// Follows the path in a value, parts of which may be cut.
     pub(crate) fn follow<'v>(
         &self,
         value: &'v Value,
@@ -152,31 +153,30 @@ impl ValuePath {
 /// The values at a path in a call.
 #[derive(Default)]
 pub struct PathValues<'v> {
-    /// Null among them.
+    /// The values, including null.
     pub(crate) values: SmallVec<[&'v Value; 1]>,
-    /// More of them may lie behind a cut.
+    /// True if more values may lie behind a cut.
     pub(crate) is_open: bool,
-    /// The path asks for a key of arguments that are no map.
+    /// True if the path names a key of arguments that are not a map.
     pub(crate) lacks_map: bool,
-    /// How many values were looked at.
     pub(crate) n_visited: u64,
     /// The parts of the whole that end at a cut.
     incomplete: Vec<&'v Value>,
 }
 
 impl<'v> PathValues<'v> {
-    /// The values; null is none.
+    /// The values that are not null.
     pub fn present(&self) -> impl Iterator<Item = &'v Value> {
         let values = self.values.iter().copied();
         values.filter(|value| !value.is_null())
     }
 
-    /// Is something missing, of one of the values or behind them?
+    /// Returns true if a value is cut, or if more values may lie behind a cut.
     pub fn is_cut(&self) -> bool {
         self.is_open || self.values.iter().any(|value| self.is_incomplete(value))
     }
 
-    /// Does this value itself, or something in it, end at the cut?
+    /// Returns true if the value, or something in it, ends at the cut.
     pub(crate) fn is_incomplete(&self, value: &Value) -> bool {
         self.incomplete
             .iter()

@@ -1,5 +1,5 @@
-//! The expectation of one run, as an example file states it: which run it belongs to, and how it
-//! changes the criteria for that run.
+//! The expectation of one run from an example file: the run's id, and the fields that it changes in
+//! the criteria for that run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,30 +16,30 @@ use crate::evaluate::parameters::names::Names;
 use crate::evaluate::parameters::pattern::{FieldError, PatternCompiler, PatternLimits};
 use crate::extract::{CASE_ID, Trajectory};
 
-/// Expectation of one run: fields that replace those of the criteria with the same evaluator.
-/// Fields that it does not give keep the criterion's values.
+/// The expectation of one run: fields that replace those of criteria with the same evaluator. All
+/// other fields keep the criterion's values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expectation {
-    /// The [`CASE_ID`] of the run that it is for; without one, the run is found by position.
+    /// The [`CASE_ID`] of the run; without an id, the run is found by position.
     pub id: Option<String>,
     evaluator: &'static str,
-    /// In canonical form. `None` removes the criterion's own field, since the canonical form leaves
-    /// out empty fields.
+    /// Fields in canonical form. `None` removes the criterion's own field, because the canonical
+    /// form omits empty fields.
     fields: BTreeMap<String, Option<Value>>,
 }
 
-/// An expectation whose fields a criterion cannot take.
+/// The error if a criterion rejects the fields of an expectation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfit {
     /// The criterion's name.
     pub criterion: String,
-    /// The conflict of its fields with those of the expectation, and the remedy.
+    /// The conflict between the fields of the criterion and of the expectation, and the remedy.
     pub message: String,
 }
 
 impl Expectation {
-    /// From `expected_tools`, for `tool_order`. `exact_match` allows no other calls, whatever the
-    /// criterion says.
+    /// Creates an expectation for `tool_order` from `expected_tools`. `exact_match` forbids other
+    /// calls even if the criterion allows them.
     pub fn of_tools(
         id: Option<String>,
         expected_tools: &[ExpectedTool],
@@ -59,7 +59,7 @@ impl Expectation {
         }
     }
 
-    /// From `expected_output`, for `execution_order`.
+    /// Creates an expectation for `execution_order` from `expected_output`.
     pub fn of_output(id: Option<String>, expected_output: &Names) -> Self {
         let fields = BTreeMap::from([(
             "expected_output".to_owned(),
@@ -72,7 +72,7 @@ impl Expectation {
         }
     }
 
-    /// From `evaluate`, for any evaluator; `written` names the fields that were given.
+    /// Creates an expectation for any evaluator from `evaluate`; `written` names the given fields.
     pub fn of_evaluator<'a>(
         id: Option<String>,
         evaluator: &WrittenEvaluator,
@@ -91,11 +91,11 @@ impl Expectation {
         }
     }
 
-    /// Checks that these criteria can take its fields. Returns warnings, each with a criterion's
-    /// name.
+    /// Checks the expectation's fields against all criteria with the same evaluator. Returns
+    /// warnings, each with a criterion's name.
     ///
     /// # Errors
-    /// A criterion that cannot take its fields.
+    /// Returns an error for the first criterion that rejects the fields.
     pub fn check(&self, criteria: &[Arc<Criterion>]) -> Result<Vec<(String, String)>, Unfit> {
         let mut replaced = Vec::new();
         for criterion in criteria.iter().filter(|criterion| self.is_for(criterion)) {
@@ -124,23 +124,23 @@ impl Expectation {
             .collect())
     }
 
-    /// The name of its evaluator.
     pub fn evaluator_name(&self) -> &'static str {
         self.evaluator
     }
 
-    /// May it limit the tokens of models?
+    /// Returns whether the expectation's evaluator can limit model tokens.
     pub(crate) fn may_read_usage(&self) -> bool {
         self.evaluator == Efficiency::NAME
     }
 
-    /// Returns true if the criterion has the expectation's evaluator, and so takes its fields.
+    /// Returns true if the criterion has the expectation's evaluator.
     pub(crate) fn is_for(&self, criterion: &Criterion) -> bool {
         criterion.evaluate.name() == self.evaluator
     }
 
-    /// The criteria for this run: those of the same evaluator take its fields, the others stay. One
-    /// that cannot take them is in error: it may have been registered after the example was read.
+    /// Returns the criteria for this run: criteria with the expectation's evaluator get its fields,
+    /// the rest stay unchanged. A criterion that rejects the fields becomes an error; it may have
+    /// been registered after the example was read.
     pub fn replace(&self, criteria: &[Arc<Criterion>]) -> Vec<Applied> {
         let replaced = |criterion: &Arc<Criterion>| {
             if !self.is_for(criterion) {
@@ -159,8 +159,8 @@ impl Expectation {
         criteria.iter().map(replaced).collect()
     }
 
-    /// The criterion [`EXAMPLE`], which judges the run where no selected criterion has its
-    /// evaluator.
+    /// The criterion [`EXAMPLE`], which judges the run if no selected criterion has the
+    /// expectation's evaluator.
     pub(crate) fn on_its_own(&self) -> Applied {
         match self.evaluator(None, EXAMPLE) {
             Ok(evaluator) => Ok(Arc::new(Criterion::of_all(EXAMPLE, evaluator, None))),
@@ -212,22 +212,21 @@ impl Expectation {
     }
 }
 
-/// Runs and the expectations that they are judged by.
+/// Runs paired with their expectations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Paired {
-    /// For each run the position of its expectation.
+    /// The index of each run's expectation.
     pub runs: Vec<Option<usize>>,
-    /// The expectations whose id no run carries.
+    /// The expectations whose id no run has.
     pub without_run: Vec<usize>,
 }
 
-/// Finds the expectation of each trajectory. An expectation with an id is for all runs whose
-/// evaluated span (or a span above it) carries that id: a case can be tried several times, and not
-/// all cases need have been tried. The expectations without an id belong to the remaining runs, one
-/// to each, in order.
+/// Finds the expectation of each trajectory. An expectation with an id applies to all runs whose
+/// evaluated span (or a span above it) has that id: a case can run several times or not at all. The
+/// expectations without an id belong to the remaining runs, one each, in order.
 ///
 /// # Errors
-/// The reason why they cannot be paired, and the remedy.
+/// The reason why pairing failed, and the remedy.
 pub fn pair(
     expectations: &[Expectation],
     trajectories: &[Arc<Trajectory>],

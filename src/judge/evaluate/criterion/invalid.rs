@@ -1,5 +1,5 @@
-//! A criterion for one run that could not be built: its expectation could not be parsed, or
-//! does not go with the registered criterion. It keeps what an `error` evaluation reports.
+//! A criterion for one run that could not be built: its expectation did not parse, or contradicts
+//! the registered criterion. Contains the fields of its `error` evaluation.
 
 use std::sync::Arc;
 
@@ -8,29 +8,28 @@ use serde_json::json;
 use super::{Criterion, CriterionSeverity, Scope, Selector, digest};
 use crate::evaluate::comparison::score::EvaluationError;
 
-/// An expectation of one run that is in error. It stands beside the criteria and is reported like
-/// one, always as `error`.
+/// An expectation of one run that is in error. Reported like a criterion, always as `error`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InvalidCriterion {
-    /// The name that evaluations carry.
+    /// The name in evaluations.
     pub name: String,
-    /// Trajectories for which the error is reported.
+    /// The trajectories for which the error is reported.
     pub select: Selector,
     /// Scope of one evaluation.
     pub scope: Scope,
-    /// The severity that evaluations carry.
+    /// The severity in evaluations.
     pub severity: Option<CriterionSeverity>,
-    /// The threshold that evaluations carry.
+    /// The threshold in evaluations.
     pub threshold: f64,
-    /// The evaluator that was meant; `unknown` where that cannot be read.
+    /// The intended evaluator; `unknown` if the name could not be parsed.
     pub evaluator: &'static str,
-    /// The error.
     pub error: EvaluationError,
     revision: String,
 }
 
 impl InvalidCriterion {
-    /// One for every trajectory. The revision is that of the `text` that could not be used.
+    /// Creates an invalid criterion for every trajectory; its revision is derived from `text`, the
+    /// rejected text.
     pub(crate) fn new(
         name: &str,
         evaluator: &'static str,
@@ -52,7 +51,7 @@ impl InvalidCriterion {
         invalid
     }
 
-    /// In place of a criterion, for the trajectories that it selects.
+    /// Replaces `criterion` for the trajectories that it selects.
     pub(crate) fn in_place_of(
         criterion: &Criterion,
         evaluator: &'static str,
@@ -70,7 +69,7 @@ impl InvalidCriterion {
         invalid
     }
 
-    /// Identifies the text that is in error, as a criterion's revision identifies its parameters.
+    /// Returns the revision, a digest of the rejected text.
     pub fn revision(&self) -> &str {
         &self.revision
     }
@@ -87,5 +86,5 @@ impl InvalidCriterion {
     }
 }
 
-/// A criterion as one run is judged by it: applicable, or in error.
+/// A criterion as applied to one run: valid, or in error.
 pub(crate) type Applied = Result<Arc<Criterion>, Arc<InvalidCriterion>>;

@@ -1,5 +1,5 @@
-//! A criterion says what is expected of which trajectories: a name, a selector, a scope, one
-//! evaluator and a threshold. It is checked when it is loaded, so every criterion can be applied.
+//! A criterion: a name, a selector, a scope, one evaluator and a threshold. Loading checks a
+//! criterion, so every criterion can be applied.
 
 mod expectation;
 mod invalid;
@@ -22,38 +22,38 @@ pub(super) use invalid::Applied;
 pub use invalid::InvalidCriterion;
 pub use selector::{Glob, Selector};
 
-/// The name of the criterion that a run itself sends along.
+/// The name of the criterion that a run itself sends.
 pub const EXPECTED: &str = "expect";
 
-/// The name of the criterion that judges a run where no selected criterion has the evaluator of its
-/// example.
+/// The name of the criterion that judges a run if no selected criterion has the evaluator of the
+/// run's example.
 pub const EXAMPLE: &str = "example";
 
-/// One registered criterion. Made by deserialising it; its revision is that of what was read.
+/// A registered criterion, built by deserialising; the revision is a digest of the canonical form.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(try_from = "WrittenCriterion")]
 pub struct Criterion {
     /// Unique name.
     pub name: String,
-    /// For people.
+    /// A description for people.
     pub description: String,
-    /// Trajectories that it selects.
+    /// The trajectories that the criterion selects.
     pub select: Selector,
     /// Scope of one evaluation.
     pub scope: Scope,
-    /// The evaluator with its parameters.
+    /// The evaluator and its parameters.
     pub evaluate: Evaluator,
     /// Severity of a fail, if the criterion has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub severity: Option<CriterionSeverity>,
-    /// Pass means score ≥ threshold, 0 to 1.
+    /// The lowest score that passes, 0 to 1.
     pub threshold: f64,
     #[serde(skip)]
     revision: String,
 }
 
 impl Criterion {
-    /// Warnings about valid but probably unintended settings, one sentence each.
+    /// Returns warnings about valid but probably unintended settings, one sentence each.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = self.evaluate.warnings();
         if self.threshold == 0.0 {
@@ -63,14 +63,14 @@ impl Criterion {
         warnings
     }
 
-    /// The first 12 hex digits of the SHA-256 of its canonical form (compact JSON with sorted keys
-    /// and all defaults filled in): the same wherever and in whatever order it was written.
+    /// Returns the first 12 hex digits of the SHA-256 of the canonical form (compact JSON with
+    /// sorted keys and all defaults). It does not depend on where the criterion was written, or on
+    /// the order of its keys.
     pub fn revision(&self) -> &str {
         &self.revision
     }
 
-    /// This criterion with other parameters of its evaluator, and the revision that follows from
-    /// them.
+    /// Returns this criterion with other evaluator parameters, and the revision that follows.
     pub(crate) fn with(&self, evaluate: Evaluator) -> Self {
         let threshold = evaluate.threshold(Some(self.threshold));
         let mut criterion = Self {
@@ -82,8 +82,8 @@ impl Criterion {
         criterion
     }
 
-    /// A criterion for every trajectory, with the default threshold of its evaluator unless another
-    /// is given.
+    /// Creates a criterion for every trajectory, with the evaluator's default threshold unless
+    /// `threshold` is given.
     pub(crate) fn of_all(name: &str, evaluate: Evaluator, threshold: Option<f64>) -> Self {
         let mut criterion = Self {
             name: name.to_owned(),
@@ -99,19 +99,19 @@ impl Criterion {
         criterion
     }
 
-    /// Returns true if the criterion reads the tokens of models.
+    /// Returns true if the criterion reads model tokens.
     pub fn reads_usage(&self) -> bool {
         self.evaluate.reads_models()
     }
 
-    /// The attribute keys that its selector reads: what the scan must keep.
+    /// Returns the attribute keys that the selector reads, which the scan must store.
     pub fn selector_attributes(&self) -> impl Iterator<Item = &str> {
         self.select.attributes.keys().map(String::as_str)
     }
 }
 
 impl WrittenCriterion {
-    /// Compiles its evaluator.
+    /// Compiles the evaluator.
     ///
     /// # Errors
     /// As [`WrittenEvaluator::compile`].
@@ -138,7 +138,7 @@ impl WrittenCriterion {
 impl TryFrom<WrittenCriterion> for Criterion {
     type Error = String;
 
-    /// Under the limits of files.
+    /// Compiles under the limits for files.
     fn try_from(source: WrittenCriterion) -> Result<Self, String> {
         source
             .compile(&mut PatternCompiler::new(PatternLimits::FILE))
@@ -176,28 +176,28 @@ impl JsonSchema for Criterion {
     }
 }
 
-/// A criterion as it is written: which trajectories it is for, and what it expects of them.
+/// A criterion as it is written: the trajectories that it selects, and what it expects of them.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WrittenCriterion {
-    /// Unique name; metrics, score spans and events carry it.
+    /// Unique name; shown in metrics, score spans and events.
     name: Name,
-    /// For people.
+    /// A description for people.
     #[serde(default)]
     description: String,
-    /// Trajectories to judge; all, if left out.
+    /// The trajectories to judge; all if left out.
     #[serde(default)]
     select: Selector,
     /// Scope of one evaluation: the whole trace, or each agent run.
     #[serde(default)]
     scope: Scope,
-    /// Severity of a fail; scores carry it, and it changes no verdict.
+    /// Severity of a fail. Shown with scores; does not change a verdict.
     #[serde(default, deserialize_with = "written")]
     #[schemars(with = "CriterionSeverity")]
     severity: Option<CriterionSeverity>,
     /// The expectation: one evaluator with its parameters.
     evaluate: WrittenEvaluator,
-    /// Pass means score ≥ threshold; 1.0 if left out (`execution_order`: 0.5).
+    /// The lowest score that passes; 1.0 if left out (`execution_order`: 0.5).
     #[serde(default, deserialize_with = "written")]
     #[schemars(with = "Threshold")]
     threshold: Option<Threshold>,
@@ -285,7 +285,7 @@ pub enum CriterionSeverity {
 }
 
 impl CriterionSeverity {
-    /// The word of the configuration and of all outputs.
+    /// The word in the configuration and in all outputs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -307,7 +307,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// The word of the configuration and of the jsonl lines.
+    /// The word in the configuration and in jsonl lines.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Trace => "trace",

@@ -11,11 +11,11 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use crate::evaluate::parameters::optional::written;
 use crate::extract::{Trajectory, glob_matches};
 
-/// Selects the trajectories that a criterion judges. All that is given must hold; nothing given is
-/// every trajectory.
+/// Selects the trajectories that a criterion judges: those that satisfy all given fields; all
+/// trajectories if no field is given.
 ///
-/// Patterns are globs: `*` stands for any text, `?` for one character; they match the whole text,
-/// case-sensitively.
+/// Patterns are globs: `*` matches any text, `?` one character. A glob must match the whole text,
+/// and is case-sensitive.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Selector {
@@ -23,11 +23,11 @@ pub struct Selector {
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Glob")]
     pub service: Option<Glob>,
-    /// Name of the topmost span above the evaluated one.
+    /// Name of the topmost span above the evaluated span.
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Glob")]
     pub root: Option<Glob>,
-    /// Name of the agent; a trajectory without one has the empty name.
+    /// Name of the agent; empty for a trajectory without an agent.
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Glob")]
     pub agent: Option<Glob>,
@@ -35,8 +35,8 @@ pub struct Selector {
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Glob")]
     pub calls: Option<Glob>,
-    /// Attributes of the evaluated span, else of its resource, each with the glob that its value
-    /// must match; numbers and booleans as their JSON text.
+    /// Attributes of the evaluated span or else of its resource, each with a glob for its value;
+    /// numbers and booleans match as their JSON text.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, Glob>,
 }
@@ -86,18 +86,18 @@ impl Selector {
     }
 }
 
-/// A pattern over a whole text: `*` is any text, `?` one character.
+/// A pattern for a whole text: `*` is any text, `?` one character.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Glob(String);
 
 impl Glob {
-    /// Returns true if the whole text matches. Takes time text × pattern at worst.
+    /// Returns true if the whole text matches. The time is at most proportional to text × pattern.
     pub fn matches(&self, text: &str) -> bool {
         glob_matches(&self.0, text)
     }
 
-    /// As it was written.
+    /// The pattern as written.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -125,7 +125,7 @@ impl<'de> Deserialize<'de> for Glob {
     }
 }
 
-/// YAML reads `retries: 3` as a number; an attribute's value is compared as its JSON text.
+/// Accepts numbers and booleans as their JSON text: YAML parses `retries: 3` as a number.
 struct GlobVisitor;
 
 impl de::Visitor<'_> for GlobVisitor {

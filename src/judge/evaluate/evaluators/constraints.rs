@@ -22,18 +22,20 @@ use crate::extract::Trajectory;
 /// Were rules over the calls and their order kept?
 ///
 /// # What it checks
-/// Rules, each one template of the process language DECLARE. A rule makes a demand on some calls,
-/// its activations: `precedence: { a, b }` demands for each b that an a came before. The score is
-/// the mean over the rules of kept / activations, 1 for a rule without activations: use
-/// `select.calls` to leave such runs out.
+/// Rules, each from one template of the process language DECLARE. A rule requires something of some
+/// calls, its *activations*: `precedence: { a, b }` requires of each b that an a came before. The
+/// call that an activation needs, or must not have, is its *partner*. The score is the mean over
+/// the rules of satisfied activations / activations, and 1 for a rule without activations: use
+/// `select.calls` to exclude such runs.
 ///
-/// A call is an interval of time. It is *before* another if it had ended when the other began; two
-/// that overlap have no order.
+/// A call is an interval of time. It is *before* another call if it had ended when the other call
+/// began; two calls that overlap have no order.
 ///
 /// # Why
-/// What teams write by hand are rules, not lists: authenticate before every transfer, read a file
-/// before editing that file, an approval is used once, tests after the last edit, never twice for
-/// one order. [Sixteen rules](rules.md) have a run that keeps and a run that breaks each.
+/// Teams write rules, not lists: authenticate before every transfer, read a file before editing
+/// that file, use an approval once, run tests after the last edit, never act twice on one order.
+/// [rules.md](rules.md) has sixteen rules to copy, each with a run that follows it and a run that
+/// breaks it.
 ///
 /// # Example
 /// ```yaml
@@ -49,83 +51,87 @@ use crate::extract::Trajectory;
 ///
 /// # Parameters
 /// - `rules`: at least one; each names one template with its fields.
-/// - `concurrency` (`interval`): which calls overlap. `reply`: also those that one model reply
-///   asked for, though they ran one by one, since none of them knew the outcome of another. `none`:
-///   calls are in the order in which they began.
+/// - `concurrency` (`interval`): the calls that count as overlapping. `interval`: calls that
+///   overlap in time. `reply`: also calls that one model reply requested, even if they ran one by
+///   one, because none of them could use the result of another. `none`: no calls; the order is the
+///   order of the starts.
 ///
-/// | template | asks of | that | fields beside `a` |
+/// | template | activations | requirement | fields beside `a` |
 /// |---|---|---|---|
 /// | `existence` | the run | at least `min` (1) calls a were made | `min` |
 /// | `absence` | the run | at most `max` (0) calls a were made | `max` |
 /// | `exactly` | the run | `count` (1) calls a were made | `count` |
-/// | `init`, `end` | the run, if anything was called | the first, last call is an a | `overlap` |
-/// | `responded_existence` | each a | there is a b anywhere | `b`, `within`, `same` |
+/// | `init`, `end` | the run, if it has calls | the first or the last call is an a | `overlap` |
+/// | `responded_existence` | each a | there is a b, in any order | `b`, `within`, `same` |
 /// | `coexistence` | each a, each b | there is one of the other kind | `b`, `within`, `same` |
 /// | `not_coexistence` | each a, each b | there is none of the other kind | `b`, `within`, `same` |
 /// | `response` | each a | a b comes after it | `b`, `within`, `same`, `overlap` |
 /// | `alternate_response` | each a | a b comes after it, before the next a | as above |
 /// | `chain_response` | each a | the next call is a b | as above |
 /// | `precedence` | each b | an a came before it | as above |
-/// | `alternate_precedence` | each b | an a came before it, after the b before | as above |
-/// | `chain_precedence` | each b | the call right before it is an a | as above |
+/// | `alternate_precedence` | each b | an a came between the previous b and it | as above |
+/// | `chain_precedence` | each b | the previous call is an a | as above |
 /// | `succession` | each a, each b | `response` and `precedence` | as above |
-/// | `alternate_succession`, `chain_succession` | each a, each b | both of that kind | as above |
+/// | `alternate_succession`, `chain_succession` | each a, each b | both rules so named | as above |
 /// | `not_succession` | each b | no a came before it | as above |
-/// | `not_chain_succession` | each b | the call right before it is no a | as above |
-/// | `total` | each a | the sum at `of` up to it is at most `max` | `of`, `max`, `within`, `same` |
+/// | `not_chain_succession` | each b | the previous call is not an a | as above |
+/// | `total` | each a | the sum of `of` so far is at most `max` | `of`, `max`, `within`, `same` |
 ///
-/// - `a`, `b`: patterns of calls as in `tool_calls`: `name`, `error`, `command`, `path`, `args`,
-///   `result`, `where`; a text is the name's pattern. Of a list of patterns, a
-///   call fits if it fits one. A call is never its own partner.
-/// - `of`, `max`: the path of the values that `total` adds up, and the greatest sum that keeps the
-///   rule. The sum at a call is over the calls a that agree with it on every path of `same` and
-///   started at most `within` before it, itself and those that started with it included; without
-///   `within`, since the run began. All values of a call count, with `*` too; a call without one
-///   adds nothing. Sums are exact up to 38 digits. Where no call has a value at `of`, it may have
-///   another name, and there is no verdict. Where some calls have one and others do not, at `of` or
-///   at a path of `same`, the explanation and `/v1/status` name the first that has none.
-/// - `within`: only partners count whose gap, from the end of the earlier call to the start of the
-///   later, is at most this long; a rule that bars partners bars only those.
-/// - `same`: both calls must agree on every path, `args` or `result` with keys, indices or `*`
-///   (every element), such as `args.path`; `{ a: result.items.*.id, b: args.id }` has one path
-///   each. They agree if they share a value, equal as JSON. What is absent or null agrees with
-///   nothing. The text of a result is read as JSON if it is JSON (`7` is a number), else it is one
-///   text: `result` is the whole of it, and a path into it leads to nothing. In `alternate_…` only
-///   calls that agree with the one that asks get in between. The explanation names a path that none
-///   of the run's calls has, since it may be misspelt; so does `/v1/status` where no run has it.
-/// - `compare`, in an entry of `same` such as `{ a: result, b: args.body, compare: a_in_b }`, asks
-///   for a literal copy. `equal` is the default. `a_in_b`: some text of at least 8 characters at
-///   `a` is inside a text at `b`. `b_in_a`: every text or number at `b` is in a text at `a` as a
-///   whole word, of letters, digits and `_`. `shared_text`: both have a common run of at least
-///   `min_length` (24, at least 16) characters. A list or a map stands for the texts and numbers in
-///   it, as they were written; empty texts are ignored. A copy that was translated, summarised or
-///   encoded is not found: a kept rule means that no literal copy was seen.
-/// - `overlap`: the verdict where overlapping calls could have run in several orders and only some
-///   of these keep the rule: `fail`, `pass` or `not_evaluated`. Left out, it is `fail` where a rule
-///   asks for an order and `pass` where it bars one.
+/// - `a`, `b`: call patterns as in `tool_calls`, with `name`, `error`, `command`, `path`, `args`,
+///   `result` and `where`; a text is a pattern of the name. A list of patterns matches a call if
+///   one of them matches. A call is never its own partner.
+/// - `of`, `max`: the path of the values that `total` adds up, and the highest sum that satisfies
+///   the rule. For each call a, spanscore adds up `of` over that call and the earlier calls a:
+///   those that started at most `within` before it (default: since the run began) and agree with it
+///   on every path of `same`. Calls that started at the same time are included. All values of a
+///   call count, also with `*`; a call without a value adds nothing. Sums are exact up to 38
+///   digits. If no call has a value at `of`, the path may be misspelt: there is no verdict. If only
+///   some calls have a value at `of` or at a path of `same`, the explanation and `/v1/status` name
+///   the first call without one.
+/// - `within`: the longest gap between two calls, from the end of the earlier to the start of the
+///   later. Two calls further apart neither satisfy nor violate the rule.
+/// - `same`: both calls must agree on every path. A path is `args` or `result` with keys, indices
+///   or `*` (every element), such as `args.path`; `{ a: result.items.*.id, b: args.id }` has one
+///   path for each call. Two calls agree if they share a value, equal as JSON. A value that is
+///   absent or null agrees with nothing. A result that is JSON text is parsed first (`7` is a
+///   number). Any other result is one text, which only the path `result` reaches. In `alternate_…`
+///   rules only calls that agree with the activation count as coming in between. If no call of the
+///   run has a value at a path, the explanation says that the path may be misspelt; if no run has
+///   one, `/v1/status` says so, too.
+/// - `compare`, in an entry of `same` such as `{ a: result, b: args.body, compare: a_in_b }`,
+///   requires a literal copy instead of equal values (`equal`, the default). `a_in_b`: a text of at
+///   least 8 characters at `a` is inside a text at `b`. `b_in_a`: every text or number at `b` is in
+///   a text at `a` as a whole word, of letters, digits and `_`. `shared_text`: both share at least
+///   `min_length` (24, at least 16) consecutive characters. From a list or a map, the texts and
+///   numbers in it are compared as they were written; empty texts are ignored. A copy that was
+///   translated, summarised or encoded is not found: a satisfied rule means only that no literal
+///   copy was seen.
+/// - `overlap`: the verdict if overlapping calls could have run in several orders, and only some of
+///   these orders satisfy the rule: `fail`, `pass` or `not_evaluated`. Default: `fail` for rules
+///   that require an order, `pass` for rules that forbid one (`not_…`).
 ///
-/// A call may lack an earlier one that an earlier turn of the conversation made, in a trace of its
-/// own: the verdict is then `not_evaluated`
-/// ([Earlier turns of a session](design.md#earlier-turns-of-a-session)).
+/// If an earlier turn of the conversation, recorded as a separate trace, may have made the call
+/// that a rule misses, the verdict is `not_evaluated` ([Earlier turns of a
+/// session](design.md#earlier-turns-of-a-session)).
 ///
-/// A call that has not ended comes before no other and is no partner, but it can be an activation,
-/// violate a rule that bars it, and come in between. Calls taken from model messages have no times
-/// and no failures of their own: those of one reply overlap, and `within` and `error` are missing
-/// evidence. A call whose span has no start, or ends before it starts, may have run at any time: a
-/// rule that this could keep or break is open. A rule compares each activation with each possible
-/// partner; beyond 134 million steps, for many thousand calls, the rest is open.
+/// A call that has not ended precedes no other call and satisfies no requirement. But it can be an
+/// activation, violate a rule that forbids it, and come between two calls. Calls read from model
+/// messages have no times and no failures: the calls of one reply overlap, and `within` and `error`
+/// are missing evidence. A call whose span has no start, or ends before it starts, may have run at
+/// any time: a rule whose result depends on that is open. A rule compares each activation with each
+/// possible partner; after 134 million steps, for many thousand calls, the rest is open.
 ///
-/// Details: `rules`, for each `template`, `satisfied` (`null` where it is open), `activations`,
+/// Details: `rules`, with for each rule `template`, `satisfied` (`null` if open), `activations`,
 /// `violations`, `open`, `vacuous`, `violated` (the calls that violate it, counted from 1, at most
-/// 100), `because` (for each of them, or for the run, the calls that broke the rule) and, for a
-/// rule with `where`, `values` of the first call to blame, as in `tool_calls`.
+/// 100), `because` (for each violating call, or for the run, the calls that caused the violation)
+/// and, for a rule with `where`, `values` of the first call to blame, as in `tool_calls`.
 ///
 /// # When the trace was cut short
-/// Further calls can come anywhere, so few rules are certain. `existence` that is reached stays so;
-/// so do `coexistence` and `responded_existence` once the other kind was called, without `within`
-/// and `same`. `absence` and `exactly` that are exceeded, and a violated `not_succession` or
-/// `not_coexistence`, stay violated; so does a `total` that is exceeded, unless a negative value
-/// was seen.
+/// Further calls can come at any position, so few results are certain. A satisfied `existence`
+/// stays satisfied. So do `coexistence` and `responded_existence` without `within` and `same`, once
+/// the other kind was called. An exceeded `absence` or `exactly`, and a violated `not_succession`
+/// or `not_coexistence`, stay violated. So does an exceeded `total`, unless a negative value was
+/// seen.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Constraints {
@@ -133,17 +139,17 @@ pub struct Constraints {
     #[serde(deserialize_with = "at_least_one")]
     #[schemars(length(min = 1))]
     pub rules: Vec<Rule>,
-    /// Which calls overlap.
+    /// The calls that count as overlapping.
     #[serde(default, skip_serializing_if = "Concurrency::is_default")]
     pub concurrency: Concurrency,
 }
 
 read_with_hints!(Constraints);
 
-/// Most rules that an explanation describes.
+/// Maximum number of rules that an explanation describes.
 const MAX_DESCRIBED: usize = 8;
 
-/// The conditions on the first call to blame, of the patterns that name it.
+/// Returns the conditions of the patterns that match the name of the first call to blame.
 fn values_of(rule: &Rule, found: &RuleFound, told: Told<'_>) -> (Vec<Value>, String) {
     let (mut details, mut texts) = (Vec::new(), String::new());
     let Some(first) = found.offending().next() else {
@@ -186,7 +192,7 @@ impl Evaluate for Constraints {
             }
             found.push(of_rule);
         }
-        // 9 of 10 as a sum of tenths would not reach 0.9.
+        // The sum of nine tenths is below 0.9.
         let rounded = |mean: f64| (mean * 1e12).round() / 1e12;
         let [value, least, most] = sums.map(|sum| rounded(sum / self.rules.len() as f64));
         let mut score = Score::between(value, least, most, found);
@@ -200,7 +206,7 @@ impl Evaluate for Constraints {
     fn named_tools(&self) -> Vec<NamedTool<'_>> {
         let mut named = Vec::new();
         for rule in &self.rules {
-            // Other rules are kept by runs without such calls.
+            // Runs without such calls satisfy all other rules.
             let is_expected = matches!(
                 rule,
                 Rule::Existence(_) | Rule::Exactly(_) | Rule::Init(_) | Rule::End(_)
@@ -235,7 +241,7 @@ impl Evaluate for Constraints {
     fn reads_order(&self) -> bool {
         !self.rules.iter().all(|rule| match rule {
             Rule::Existence(_) | Rule::Absence(_) | Rule::Exactly(_) => true,
-            // How near two calls are follows from their times.
+            // The distance of two calls follows from their times.
             Rule::RespondedExistence(of) | Rule::Coexistence(of) | Rule::NotCoexistence(of) => {
                 of.within.is_none()
             }
@@ -307,7 +313,7 @@ impl Evaluate for Constraints {
         }
     }
 
-    /// All its patterns, with their paths.
+    /// Returns all patterns, with their paths.
     fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
         let rules = self.rules.iter_mut().enumerate();
         rules
@@ -346,7 +352,7 @@ impl Constraints {
         kinds.any(CallPattern::reads_shortcut)
     }
 
-    /// "2 rules kept, 5 activations".
+    /// Returns text such as "2 rules kept, 5 activations".
     fn kept_text(&self, found: &[RuleFound]) -> String {
         let n_activations: usize = found.iter().map(|found| found.n_activations).sum();
         if n_activations > 0 {

@@ -21,8 +21,8 @@ use crate::extract::Trajectory;
 /// Did the run stay within limits of effort?
 ///
 /// # What it checks
-/// Limits on how much was called, failed, retried and repeated, on how long the run took, and on
-/// what its models used. The score is the share of the limits that were kept.
+/// Limits on calls, failures, retries and repetitions, on the duration of the run, and on the use
+/// of models. The score is the share of limits that the run observes.
 ///
 /// # Why
 /// An agent that runs in circles may still reach the right answer, at ten times the price.
@@ -32,92 +32,93 @@ use crate::extract::Trajectory;
 /// evaluate:
 ///   efficiency: { max_calls: 20, max_errors: 3, max_repeats: 2, ignore: ["^poll_"] }
 /// ```
-/// Calls `search, open, search, open, search, open`, each pair with the same arguments, keep all
+/// Calls `search, open, search, open, search, open`, each pair with the same arguments, satisfy all
 /// three limits: the block of two was repeated twice. With `max_repeats: 1` they score 2/3.
 ///
 /// # Parameters
 /// At least one limit; numbers are whole, 0 or more.
 ///
 /// - `max_calls`, `max_errors`: calls; calls that failed.
-/// - `max_retries`: the longest chain of retries. A call is a retry if the previous call of its
-///   name and agent run, the last one to end before it began, had failed.
-/// - `max_repeats`: how many times in a row a call, or a block of 2 to 6 calls, was repeated at
-///   once, with the same names and arguments.
+/// - `max_retries`: the longest chain of retries. A call is a retry if the last call of the same
+///   tool that ended before it, in the same agent run, had failed.
+/// - `max_repeats`: how often a call, or a block of 2 to 6 calls, was immediately repeated with the
+///   same names and arguments.
 /// - `max_duplicates`: calls with the name and arguments of an earlier call, anywhere in the run.
-/// - `max_duration`: from start to end of the evaluated span, such as `2m`; of log records, from
-///   the first start to the last end.
-/// - `max_model_calls`: calls of models, also failed ones, without embeddings.
-/// - `max_input_tokens`, `max_output_tokens`, `max_tokens`: tokens that models read, wrote, and
-///   both together.
-/// - `ignore`: calls that are left out first: patterns of names, or maps with `name`, `error`,
-///   `args`, `result` and `where` as in `tool_calls`. Where it is not known whether a call is one
-///   of them, all limits on calls are open.
+/// - `max_duration`: the time from start to end of the evaluated span, such as `2m`; for log
+///   records, from the first start to the last end.
+/// - `max_model_calls`: model calls, including failed ones, without embeddings.
+/// - `max_input_tokens`, `max_output_tokens`, `max_tokens`: tokens that models read, tokens that
+///   models wrote, and the sum of both.
+/// - `ignore`: calls that do not count: patterns of names, or maps with `name`, `error`, `args`,
+///   `result` and `where` as in `tool_calls`. If it is unknown whether a call matches, all limits
+///   on calls are open.
 ///
-/// Where arguments were not captured, repeats and duplicates lie between none and what the names
-/// alone give. `max_retries`, `max_repeats` and `max_duration` need times: a span without a start,
-/// or one that ends before it starts, leaves them open where it matters.
+/// If arguments were not captured, the number of repeats and duplicates is only bounded: from 0 to
+/// the number that names alone suggest. `max_retries`, `max_repeats` and `max_duration` need times:
+/// a span without a start, or with an end before its start, leaves them open if its time matters.
 ///
-/// Each token counts once, where the model was called: of model spans within one another, the
-/// outermost one that recorded its usage. With `scope: agent`, a model call belongs to the run that
-/// it lies in, and a run that called only models and other agents is judged by these limits, too.
-/// A model call without usage used at least 0 tokens: a limit that the others exceed is exceeded,
-/// and one that they keep is open. The totals that agents record are read only where no model span
-/// was seen. Where there are none, all of these limits are open: nothing shows that no model was
-/// called. Which attributes are read stands in
-/// [conventions.md](conventions.md#shared-attributes); a sidecar keeps them only while some
-/// criterion has one of these limits.
+/// Each token counts once: if model spans are nested, the outermost one that recorded usage counts.
+/// With `scope: agent`, a model call belongs to the agent run that encloses it. Limits on models
+/// also judge runs that called only models and other agents. A model call without recorded usage
+/// may have used any number of tokens: if the other calls exceed a limit, it is exceeded, else it
+/// is open. Totals that agents recorded are read only if there is no model span. Without model
+/// spans and without totals all limits on models are open, because a model may have been called
+/// unrecorded. [conventions.md](conventions.md#shared-attributes) lists the attributes that are
+/// read. A sidecar stores them only while a criterion has a limit on models.
 ///
-/// Input includes cached tokens, as the OpenTelemetry conventions ask. A producer that leaves them
-/// out is noticed only where a span has more cached tokens than input; they are then added.
+/// Input tokens include cached tokens, as the OpenTelemetry conventions require. If a producer
+/// excludes cached tokens, spanscore can tell only if a span has more cached tokens than input
+/// tokens; it then adds the two.
 ///
-/// Details: `limits`, for each `limit`, `actual` and `kept` (`null` where it is open); durations in
-/// milliseconds, rounded up. Model calls and tokens have `at_least: true` where there may be more,
-/// and `from: agent` where they are agents' totals.
+/// Details: `limits`, with for each limit `limit`, `actual` and `kept` (`null` if open); durations
+/// in milliseconds, rounded up. Numbers of model calls and tokens have `at_least: true` if there
+/// may be more, and `from: agent` if agents recorded them as totals.
 ///
 /// # When the trace was cut short
-/// `max_calls`, `max_errors` and `max_duplicates` that are exceeded stay so. So do limits on models
-/// that the calls below an agent's run or a root exceed: above another call, a missing span may
-/// report the same one. `max_duration` is certain where the evaluated span is. All else is open.
+/// An exceeded `max_calls`, `max_errors` or `max_duplicates` stays exceeded. So does a limit on
+/// models if the exceeding model calls lie below an agent run or a root. Otherwise a missing span
+/// above a model call may report the same call, so the sum may be too high. `max_duration` is
+/// certain if it is certain which span is evaluated. Everything else is open.
 #[derive(Debug, Default, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, remote = "Self", deny_unknown_fields)]
 pub struct Efficiency {
-    /// Most calls.
+    /// Maximum number of calls.
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Most")]
     pub max_calls: Option<Most>,
-    /// Most calls that failed.
+    /// Maximum number of calls that failed.
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Most")]
     pub max_errors: Option<Most>,
-    /// Most retries of one call.
+    /// Maximum number of retries of one call.
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Most")]
     pub max_retries: Option<Most>,
-    /// Most times in a row that a call or a block of calls is repeated.
+    /// Maximum number of times that a call or a block of calls is immediately repeated.
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Most")]
     pub max_repeats: Option<Most>,
-    /// Most calls that repeat an earlier call.
+    /// Maximum number of calls that repeat an earlier call.
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Most")]
     pub max_duplicates: Option<Most>,
-    /// Longest time.
+    /// Maximum duration.
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Period")]
     pub max_duration: Option<Period>,
-    /// Most calls of models.
+    /// Maximum number of model calls.
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Most")]
     pub max_model_calls: Option<Most>,
-    /// Most tokens that models read.
+    /// Maximum number of tokens that models read.
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Most")]
     pub max_input_tokens: Option<Most>,
-    /// Most tokens that models write.
+    /// Maximum number of tokens that models write.
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Most")]
     pub max_output_tokens: Option<Most>,
-    /// Most tokens that models read and write together.
+    /// Maximum number of tokens that models read and write together.
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Most")]
     pub max_tokens: Option<Most>,
@@ -285,7 +286,7 @@ impl Efficiency {
         ]
     }
 
-    /// A limit as the details show it.
+    /// Returns a limit as the details show it.
     fn most(&self, limit: Limit) -> Option<u64> {
         if limit == Limit::Duration {
             return self.max_duration.map(Period::millis);
@@ -295,7 +296,7 @@ impl Efficiency {
         number.map(|Most(number)| u64::from(number))
     }
 
-    /// Kept as far as it is known; a duration that is not known does not count as kept.
+    /// Returns whether the limit is satisfied so far. An unknown duration does not satisfy a limit.
     fn is_kept_so_far(&self, found: &LimitFound) -> bool {
         match (found.kept, found.actual, self.most(found.limit)) {
             (Tri::Maybe, Some(actual), Some(most)) => actual <= most,

@@ -22,14 +22,14 @@ use crate::extract::Trajectory;
 ///
 /// # What it checks
 /// The names of the calls (or, with `over: nodes`, of the agents and graph nodes visited) against
-/// the expected ones, in one of three ways. By default as a set: the distinct names found in both,
-/// divided by the number expected. With `should_consider_ordering`: the longest common subsequence,
-/// divided by the number expected. With `should_exact_match`: 1 if both are equal, else 0; it wins
-/// over ordering.
+/// the expected names, in one of three ways. By default as a set: the number of distinct names in
+/// both, divided by the number of expected names. With `should_consider_ordering`: the length of
+/// the longest common subsequence, divided by the number of expected names. With
+/// `should_exact_match`: 1 if both lists are equal, else 0; takes precedence over ordering.
 ///
 /// # Why
-/// Workflows of agents and graphs are described by the steps they take; how strictly the order
-/// matters differs from one to the next.
+/// Agent workflows and graphs are described by their steps; how strictly the order matters differs
+/// between workflows.
 ///
 /// # Example
 /// ```yaml
@@ -39,26 +39,27 @@ use crate::extract::Trajectory;
 /// Calls `plan, write, search` score 2/3.
 ///
 /// # Parameters
-/// - `expected_output`: the expected names. Empty only with `should_exact_match`, where it scores 1
-///   if nothing was called.
+/// - `expected_output`: the expected names. May be empty only with `should_exact_match`; the score
+///   is then 1 if nothing was called.
 /// - `should_exact_match`, `should_consider_ordering` (both false): see above.
 /// - `strict_mode` (false): the threshold is 1, and a score below it becomes 0.
-/// - `over` (`tools`): `nodes` compares agent runs and graph nodes in the order they were visited,
-///   immediate repeats folded.
+/// - `over` (`tools`): `nodes` compares agent runs and graph nodes in the order of the visits;
+///   immediate repeats count as one visit.
 ///
-/// The criterion's `threshold` defaults to 0.5 here, as in the reference.
+/// The criterion's `threshold` defaults to 0.5 here, as in judgeval, the reference.
 ///
 /// # When the trace was cut short
-/// Set and ordering can only gain by further calls: a score that has reached the threshold passes
-/// for certain, none fails for certain, except that as a set no score can exceed the distinct names
-/// expected. Exact: never passes for certain, and fails for certain once the calls are no
-/// subsequence of what is expected. Over nodes nothing is certain.
+/// Further calls can only raise the set and the ordering score, so a score that has reached the
+/// threshold passes for certain. No score fails for certain, with one exception: the set score can
+/// never exceed (distinct expected names) / (expected names). `should_exact_match` never passes for
+/// certain, and fails for certain once the calls are not a subsequence of the expected names. With
+/// `over: nodes` nothing is certain.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ExecutionOrder {
     /// The expected names, in order.
     pub expected_output: Names,
-    /// Both must be equal.
+    /// The two lists must be equal.
     #[serde(default)]
     pub should_exact_match: bool,
     /// The order matters.
@@ -79,13 +80,13 @@ pub enum Over {
     /// The tool calls.
     #[default]
     Tools,
-    /// Agent runs and graph nodes, immediate repeats folded.
+    /// Agent runs and graph nodes; immediate repeats count as one visit.
     Nodes,
 }
 
 read_with_hints!(ExecutionOrder);
 
-/// Formula of the score.
+/// The formula of the score.
 enum Mode {
     Exact,
     Ordering,
@@ -101,19 +102,18 @@ impl Over {
     }
 }
 
-/// The called tools or visited agents.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct VisitsFound {
-    /// Positions (actual, expected) of the longest common subsequence.
+    /// Index pairs (actual, expected) of the longest common subsequence.
     pairs: Subsequence,
-    /// The nodes visited; empty where calls are compared.
+    /// The nodes visited; empty if calls are compared.
     nodes: Arc<[Arc<str>]>,
 }
 
 impl Evaluate for ExecutionOrder {
     const NAME: &'static str = "execution_order";
 
-    /// `None` if there is too much to compare.
+    /// `None` if the comparison exceeded its limit.
     type Evidence = Option<VisitsFound>;
 
     fn evaluate(&self, trajectory: &Trajectory, _: u64) -> Score<Option<VisitsFound>> {
@@ -146,7 +146,7 @@ impl Evaluate for ExecutionOrder {
         let (least, most) = match (trajectory.cut_short, self.over) {
             (false, _) => (value, value),
             (true, Over::Tools) => if_cut,
-            // Visits of one node fold into one visit once an outer span of that node arrives.
+            // An outer span of a node that arrives late merges the visits of the node into one.
             (true, Over::Nodes) => (0.0, 1.0),
         };
         let strict = |value: f64| {
@@ -203,7 +203,7 @@ impl Evaluate for ExecutionOrder {
         };
         let mut offending: Vec<usize> = call.into_iter().collect();
         if self.over == Over::Nodes {
-            // A visit of a node is no call, so there is no call to point at.
+            // A visit of a node is not a call, so there is no call to blame.
             offending.clear();
             for row in &mut rows {
                 let visit = row.calls.first().map(|at| actual[*at].to_owned());
@@ -248,7 +248,7 @@ impl Evaluate for ExecutionOrder {
     }
 }
 
-/// Each expected name once, with everything that was called under it.
+/// Returns a row for each expected name, with all calls of the name.
 fn set_rows(actual: &[&str], expected: &[&str]) -> Vec<AlignmentRow> {
     let mut rows: Vec<AlignmentRow> = Vec::new();
     for name in expected {
@@ -291,7 +291,7 @@ impl ExecutionOrder {
         seen.into_iter().filter(|seen| *seen).count()
     }
 
-    /// Says whether the expected names came in order, and names the first entry that differs.
+    /// Describes whether the expected names came in order; returns the first entry that differs.
     fn order_text(
         &self,
         actual: &[&str],

@@ -1,5 +1,5 @@
-//! The evaluators, one file each, and the two enums that list them: [`Evaluator`] and the
-//! [`Evidence`] that its report is rendered from. Knows neither thresholds nor criteria.
+//! The evaluators, one file each, and the two enums that list them: [`Evaluator`], and
+//! [`Evidence`], from which an evaluator's report is rendered.
 
 mod constraints;
 mod efficiency;
@@ -39,69 +39,69 @@ pub use tool_order::ExpectedTool;
 pub(super) use tool_order::ToolOrder;
 use trajectory_match::TrajectoryMatch;
 
-/// Makes the enums and their dispatch from the one list of evaluators.
+/// Defines the enums and their dispatch from a single list of evaluators.
 macro_rules! evaluators {
     ($($(#[$doc:meta])* $name:ident,)+) => {
-        /// What is expected of the calls: one evaluator with its parameters. It is read as a
-        /// [`WrittenEvaluator`].
+        /// The expectation: one evaluator with its parameters, parsed as a [`WrittenEvaluator`].
         #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
         #[serde(rename_all = "snake_case", remote = "Self")]
         pub enum Evaluator {
             $($(#[$doc])* $name($name),)+
         }
 
-        /// The findings of an evaluator in a trajectory. Together with the names of the calls, the
-        /// value and the label they determine the report, unless this shows values; and they differ
-        /// only where the report does. So their hash tells whether a late span changed anything
-        /// visible.
+        /// The findings of an evaluator in a trajectory. The findings, the names of the calls, the
+        /// value and the label determine the report, unless the report shows values; and findings
+        /// differ only if the report differs. So a hash of the findings shows whether a late span
+        /// changed anything visible.
         #[derive(Debug, Clone, PartialEq, Eq, Hash)]
         pub(super) enum Evidence {
             $($name(<$name as Evaluate>::Evidence),)+
         }
 
         impl Evaluator {
-            /// Its name in the configuration, in `spanscore.evaluator` and in the jsonl lines.
+            /// The name in the configuration, in `spanscore.evaluator` and in jsonl lines.
             pub fn name(&self) -> &'static str {
                 match self { $(Self::$name(_) => $name::NAME,)+ }
             }
 
-            /// Warnings about valid but probably unintended settings, one sentence each.
+            /// Returns warnings about valid but probably unintended settings, one sentence each.
             pub fn warnings(&self) -> Vec<String> {
                 match self { $(Self::$name(of) => of.warnings(),)+ }
             }
 
-            /// The patterns among its parameters.
+            /// Returns the patterns among the parameters.
             fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
                 match self { $(Self::$name(of) => of.patterns_mut(),)+ }
             }
 
-            /// The first field that contradicts another, by its path.
+            /// Checks what serde cannot: fields that contradict each other, and required fields
+            /// that are all missing. The error names the field by its path.
             fn check(&self) -> Result<(), FieldError> {
                 match self { $(Self::$name(of) => of.check(),)+ }
             }
 
-            /// The tools that its parameters name.
+            /// Returns the tools that the parameters name.
             pub(super) fn named_tools(&self) -> Vec<NamedTool<'_>> {
                 match self { $(Self::$name(of) => of.named_tools(),)+ }
             }
 
-            /// The threshold that applies, given the one that was written (0 to 1).
+            /// Returns the effective threshold, given the written one (0 to 1).
             pub(super) fn threshold(&self, written: Option<f64>) -> f64 {
                 match self { $(Self::$name(of) => of.threshold(written),)+ }
             }
 
-            /// Does the order of the calls matter?
+            /// Returns true if the order of the calls matters.
             pub(super) fn reads_order(&self) -> bool {
                 match self { $(Self::$name(of) => of.reads_order(),)+ }
             }
 
-            /// Does it judge calls of models?
+            /// Returns true if the evaluator judges model calls.
             pub(super) fn reads_models(&self) -> bool {
                 match self { $(Self::$name(of) => of.reads_models(),)+ }
             }
 
-            /// Evaluates a trajectory. Spends at most this much work on searching texts with
-            /// patterns.
+            /// Evaluates a trajectory; spends at most `max_search` units of work on searching
+            /// texts.
             pub(super) fn evaluate(
                 &self,
                 trajectory: &Trajectory,
@@ -114,7 +114,7 @@ macro_rules! evaluators {
                 }
             }
 
-            /// A sentence for each path that leads nowhere, a bit of
+            /// Returns a sentence for each path at which no call has a value, a bit of
             /// [`PathsSeen::nowhere`](crate::evaluate::comparison::score::PathsSeen::nowhere).
             pub(super) fn nowhere(&self, paths: u64) -> Vec<String> {
                 let asked = match self { $(Self::$name(of) => of.paths(),)+ };
@@ -129,7 +129,8 @@ macro_rules! evaluators {
                 sentences
             }
 
-            /// Renders evidence of this evaluator; empty for that of another.
+            /// Renders evidence of this evaluator; returns an empty report for evidence of another
+            /// evaluator.
             pub(super) fn report(
                 &self,
                 evidence: &Evidence,
@@ -167,7 +168,7 @@ evaluators! {
     Efficiency,
 }
 
-/// An evaluator as it is written: its patterns are not compiled yet.
+/// An evaluator as it is written, with patterns that are not compiled.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct WrittenEvaluator(Evaluator);
@@ -176,30 +177,29 @@ pub struct WrittenEvaluator(Evaluator);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NamedTool<'a> {
     pub(super) name: ToolName<'a>,
-    /// Is a call of it expected? Otherwise it is forbidden or allowed.
+    /// True if a call of the tool is expected; false if calls are forbidden or allowed.
     pub(super) is_expected: bool,
 }
 
-/// How an evaluator names a tool.
+/// The form in which an evaluator names a tool.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ToolName<'a> {
-    /// By its name.
+    /// The exact name.
     Exact(&'a str),
-    /// By a pattern of its calls.
+    /// A pattern of its calls.
     Of(&'a CallPattern),
 }
 
-/// A path that an evaluator follows.
 pub(super) struct AskedPath<'a> {
     pub(super) path: &'a ValuePath,
-    /// The calls that it is followed in.
+    /// The calls in which the path is followed.
     calls: &'a dyn fmt::Display,
-    /// It leads to texts that are compared.
+    /// True if the texts at the path are compared.
     is_of_texts: bool,
 }
 
 impl<'a> AskedPath<'a> {
-    /// The paths of the conditions of patterns.
+    /// Returns the paths in the conditions of patterns.
     fn of_conditions(
         patterns: impl Iterator<Item = &'a CallPattern>,
     ) -> impl Iterator<Item = Self> {
@@ -227,18 +227,18 @@ impl<'a> AskedPath<'a> {
     }
 }
 
-/// The judgement that evidence is rendered for.
+/// The judgement whose evidence is rendered.
 #[derive(Clone, Copy)]
 pub(super) struct Judgement<'a> {
     pub(super) trajectory: &'a Trajectory,
     pub(super) verdict: Verdict,
     pub(super) explain: &'a Explain,
-    /// Are rows wanted? Only people who look at one run read them.
+    /// True to render rows, which only people who inspect one run read.
     pub(super) with_rows: bool,
 }
 
 impl<'a> Judgement<'a> {
-    /// What the text about a call may show.
+    /// Returns the trajectory, and the limits on what a text may show of it.
     fn told(&self) -> Told<'a> {
         Told {
             trajectory: self.trajectory,
@@ -246,7 +246,7 @@ impl<'a> Judgement<'a> {
         }
     }
 
-    /// Makes rows if they are wanted.
+    /// Makes rows if the judgement requires them.
     fn rows(&self, make: impl FnOnce() -> Vec<AlignmentRow>) -> Vec<AlignmentRow> {
         if self.with_rows { make() } else { Vec::new() }
     }
@@ -259,15 +259,15 @@ impl Serialize for Evaluator {
 }
 
 impl WrittenEvaluator {
-    /// The evaluator's name.
     pub fn name(&self) -> &'static str {
         self.0.name()
     }
 
-    /// Compiles its patterns, and checks that its fields go together.
+    /// Compiles the patterns, and checks the fields.
     ///
     /// # Errors
-    /// Every pattern that cannot be compiled, or else the first field that contradicts another.
+    /// Returns an error for every pattern that does not compile, or else for the first invalid
+    /// field.
     pub fn compile(mut self, compiler: &mut PatternCompiler) -> Result<Evaluator, Vec<FieldError>> {
         compiler.compile(self.0.patterns_mut())?;
         let evaluator = self.0;
@@ -292,54 +292,55 @@ impl JsonSchema for WrittenEvaluator {
     }
 }
 
-/// The work of each evaluator. The serde struct is the evaluator; no method can fail, wait, log or
-/// count.
+/// An evaluator, implemented by its serde struct. No method can fail, wait, log or count.
 pub(super) trait Evaluate {
-    /// Its name in the configuration.
+    /// The name in the configuration.
     const NAME: &'static str;
 
-    /// What it found in a trajectory.
+    /// The evaluator's findings in a trajectory.
     type Evidence;
 
-    /// How well the trajectory does, and how far missing evidence could still move that. Spends at
-    /// most this much work on searching.
+    /// Returns the score of the trajectory, with bounds for missing evidence. Spends at most
+    /// `max_search` units of work on searching.
     fn evaluate(&self, trajectory: &Trajectory, max_search: u64) -> Score<Self::Evidence>;
 
-    /// The evidence for readers, with values only if the judgement allows them.
+    /// Renders the evidence, with values only if the judgement allows them.
     fn report(&self, found: &Self::Evidence, judgement: &Judgement<'_>) -> Rendered;
 
-    /// Does the order of the calls matter?
+    /// Returns true if the order of the calls matters.
     fn reads_order(&self) -> bool;
 
-    /// Does it judge calls of models?
+    /// Returns true if the evaluator judges model calls.
     fn reads_models(&self) -> bool {
         false
     }
 
-    /// The tools that its parameters name: a name that no run ever calls is probably misspelt.
+    /// Returns the tools that the parameters name: a name that no run ever calls is probably
+    /// misspelt.
     fn named_tools(&self) -> Vec<NamedTool<'_>>;
 
-    /// The paths that it follows, in the order of its parameters.
+    /// Returns the paths that the evaluator follows, in the order of the parameters.
     fn paths(&self) -> Vec<AskedPath<'_>> {
         Vec::new()
     }
 
-    /// The patterns among its parameters, with their paths.
+    /// Returns the patterns among the parameters, with their paths.
     fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
         Vec::new()
     }
 
-    /// The first field that contradicts another, by its path.
+    /// Checks what serde cannot: fields that contradict each other, and required fields that are
+    /// all missing. The error names the field by its path.
     fn check(&self) -> Result<(), FieldError> {
         Ok(())
     }
 
-    /// Warnings about valid but probably unintended settings.
+    /// Returns warnings about valid but probably unintended settings.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// The threshold that applies, given the one that was written (0 to 1).
+    /// Returns the effective threshold, given the written one (0 to 1).
     fn threshold(&self, written: Option<f64>) -> f64 {
         written.unwrap_or(1.0)
     }
@@ -359,7 +360,7 @@ impl<'a> NamedTool<'a> {
 }
 
 impl<'a> ToolName<'a> {
-    /// Does it name this tool?
+    /// Returns true if the evaluator means this tool.
     pub(super) fn matches(self, tool: &str) -> bool {
         match self {
             Self::Exact(name) => name == tool,
@@ -367,7 +368,7 @@ impl<'a> ToolName<'a> {
         }
     }
 
-    /// The name, or the pattern without its anchors, which then reads like one.
+    /// Returns the name, or the pattern without its anchors, which then reads like a name.
     pub(super) fn word(self) -> &'a str {
         match self {
             Self::Exact(name) => name,
@@ -379,15 +380,15 @@ impl<'a> ToolName<'a> {
     }
 }
 
-/// The name of an evaluator as a constant, if there is one of this name.
+/// Returns an evaluator's name as a constant; `None` for an unknown name.
 pub fn evaluator_named(name: &str) -> Option<&'static str> {
     let mut names: &'static [&'static str] = &[];
-    // It fails, having shown the names.
+    // Always fails; serde lists the variant names first.
     let _ = Evaluator::deserialize(VariantNames(&mut names));
     names.iter().find(|known| **known == name).copied()
 }
 
-/// Shows the variants of an enum that is deserialized from it.
+/// A deserializer that reports the variants of the enum it is asked for.
 struct VariantNames<'a>(&'a mut &'static [&'static str]);
 
 impl<'de> Deserializer<'de> for VariantNames<'_> {
@@ -413,7 +414,7 @@ impl<'de> Deserializer<'de> for VariantNames<'_> {
     }
 }
 
-/// The names of the calls, in the order they were made.
+/// Returns the names of the calls, in the order in which they were made.
 fn names_of(trajectory: &Trajectory) -> Vec<&str> {
     trajectory
         .tool_calls

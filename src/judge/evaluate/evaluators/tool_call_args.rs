@@ -14,11 +14,11 @@ use crate::extract::Trajectory;
 /// Were the tools called with the expected arguments?
 ///
 /// # What it checks
-/// Every expected call needs a call of its own: of the same name, with every expected key present
-/// and equal as JSON (1 = 1.0, true ≠ 1, nested values included). The order does not matter. The
-/// score is the number of expected calls that found one, divided by their number; with `strict` all
-/// or nothing. The assignment is the best possible, so a call that two expectations could claim
-/// goes to the one that has no other.
+/// Every expected call needs a separate call of the same name, with every expected key present and
+/// equal as JSON (1 = 1.0, true ≠ 1, nested values included). The order does not matter. The score
+/// is the number of expected calls with a match, divided by the number of expected calls; with
+/// `strict` it is 1 or 0. The assignment is the best possible: if a call matches two expectations,
+/// the expectation without another match gets it.
 ///
 /// # Why
 /// The right tool with the wrong argument books the wrong flight.
@@ -34,33 +34,33 @@ use crate::extract::Trajectory;
 /// does not.
 ///
 /// # Parameters
-/// - `tool_calls`: entries of `name` and `args`. Empty: the score is 1 if nothing was called, else
-///   0 (loads with a warning).
-/// - `strict` (false): all or nothing.
-/// - `subset` (false): accepted as the reference has it; further keys are allowed with and without
-///   it.
-/// - `exact` (false): no further keys.
+/// - `tool_calls`: entries with `name` and `args`. Empty: the score is 1 if nothing was called,
+///   else 0 (loads with a warning).
+/// - `strict` (false): 1 if every expected call has a match, else 0.
+/// - `subset` (false): no effect; accepted because the reference has the field. Further keys are
+///   allowed unless `exact` is set.
+/// - `exact` (false): further keys are forbidden.
 ///
-/// Details: `explained_tool_calls_args`, per expected call `Score: 1.0`, with the values where
-/// `explain.values` shows them.
+/// Details: `explained_tool_calls_args`, per expected call `Score: 1.0`, with the values if
+/// `explain.values` is true.
 ///
 /// # When the trace was cut short
-/// Further calls can only add pairs: a score that has reached the threshold passes for certain, and
-/// none fails for certain (except an empty expectation, once anything was called). Where no call
-/// carries arguments, or those in question were cut, the verdict is given only if they could not
-/// change it.
+/// Further calls can only add matches: a score that has reached the threshold passes for certain,
+/// and none fails for certain (except an empty expectation, once anything was called). If arguments
+/// were not captured or were cut, there is a verdict only if the missing arguments cannot change
+/// it.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolCallArgs {
     /// The expected calls, in any order.
     pub tool_calls: Vec<ExpectedArgs>,
-    /// All or nothing.
+    /// The score is 1 or 0.
     #[serde(default)]
     pub strict: bool,
-    /// Further keys are allowed, with and without it.
+    /// No effect; further keys are always allowed unless `exact` is set.
     #[serde(default)]
     pub subset: bool,
-    /// No further keys.
+    /// Further keys are forbidden.
     #[serde(default)]
     pub exact: bool,
 }
@@ -71,7 +71,7 @@ pub struct ToolCallArgs {
 pub struct ExpectedArgs {
     /// The tool's name.
     pub name: String,
-    /// Arguments that must be there and equal.
+    /// Arguments that must be present and equal.
     pub args: Map<String, Value>,
 }
 

@@ -23,13 +23,13 @@ use crate::extract::Trajectory;
 /// Was each tool called as often as expected?
 ///
 /// # What it checks
-/// How often each listed tool was called, against a number. The score is the share of the entries
-/// that hold; with `strict` it is 1 if all hold, else 0. A tool that was not called counts 0, also
-/// when nothing was called. Tools that are not listed may be called any number of times.
+/// The number of calls of each listed tool, against a number. The score is the share of the entries
+/// that are satisfied; with `strict` it is 1 if all are satisfied, else 0. A tool that was not
+/// called counts 0, also if nothing was called. Other tools may be called any number of times.
 ///
 /// # Why
-/// Runaway loops call one tool forty times; a careless agent never calls the check it was told to
-/// make. Both are numbers.
+/// Runaway loops call one tool forty times; a careless agent never makes the check it was told to
+/// make. Both show in numbers.
 ///
 /// # Example
 /// ```yaml
@@ -40,29 +40,30 @@ use crate::extract::Trajectory;
 /// at most 3.
 ///
 /// # Parameters
-/// - `tool_calls_count`: per tool an operator (`=`, `==`, `!=`, `>`, `<`, `>=`, `<=`) and a whole
-///   number, 0 or more. Empty: the score is 1 if nothing was called, else 0 (loads with a warning).
-/// - `strict` (false): all or nothing.
+/// - `tool_calls_count`: for each tool an operator (`=`, `==`, `!=`, `>`, `<`, `>=`, `<=`) and a
+///   whole number, 0 or more. Empty: the score is 1 if nothing was called, else 0 (loads with a
+///   warning).
+/// - `strict` (false): 1 if every entry is satisfied, else 0.
 ///
 /// Details: `explained_tool_calls_count`, per tool `Actual: 4, Expected: 3, Score: 0.0`.
 ///
 /// # When the trace was cut short
-/// Counts can only grow. An entry holds for certain if it is a lower bound that is reached, or `!=`
-/// a number already exceeded; it fails for certain if it is an upper bound or an equality already
-/// exceeded. The rest is open, and the verdict is given where the open entries cannot change it.
+/// Counts can only grow. A lower bound that is reached, or `!=` a number already exceeded, is
+/// satisfied for certain; an upper bound or an equality already exceeded is violated for certain.
+/// All other entries are open, and there is a verdict only if they cannot change it.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolCallCount {
-    /// Expected number of calls of each tool, such as `search: ["<=", 3]`.
+    /// The expected number of calls of each tool, such as `search: ["<=", 3]`.
     pub tool_calls_count: Counts,
-    /// All or nothing.
+    /// The score is 1 or 0.
     #[serde(default)]
     pub strict: bool,
 }
 
 read_with_hints!(ToolCallCount);
 
-/// Number of calls of each listed tool.
+/// The number of calls of each listed tool.
 pub(super) type CallCounts = Vec<usize>;
 
 impl Evaluate for ToolCallCount {
@@ -153,8 +154,7 @@ impl Evaluate for ToolCallCount {
                     code(name),
                     count.text()
                 ));
-                // The calls beyond the number are to blame; calls that were not made cannot be
-                // pointed at.
+                // The calls beyond the number are to blame; missing calls cannot be named.
                 offending.extend(calls.skip(count.most().unwrap_or(usize::MAX)));
             }
             let (score, expected) = (if holds { "1.0" } else { "0.0" }, count.n);
@@ -204,7 +204,7 @@ impl Evaluate for ToolCallCount {
 
 // === Counts ===
 
-/// An operator and a number per tool, in the order they were written.
+/// An operator and a number for each tool, in the order in which they were written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Counts {
     names: Names,
@@ -246,7 +246,7 @@ impl Count {
         }
     }
 
-    /// Holds now, and will hold however many calls follow.
+    /// Returns true if the count is satisfied, however many calls follow.
     fn holds_for_good(&self, n_calls: usize) -> bool {
         match self.operator {
             Operator::Greater | Operator::GreaterOrEqual => self.holds(n_calls),
@@ -255,13 +255,14 @@ impl Count {
         }
     }
 
-    /// Holds now, or after some number of further calls.
+    /// Returns true if some number of further calls, or none, can satisfy the count.
     fn can_still_hold(&self, n_calls: usize) -> bool {
         self.most().is_none_or(|most| n_calls <= most)
             && !(self.operator == Operator::Less && self.n == 0)
     }
 
-    /// The greatest number that holds, if there is one (0 for `< 0`, which no number satisfies).
+    /// Returns the highest number that satisfies the count, if there is one (0 for `< 0`, which no
+    /// number satisfies).
     fn most(&self) -> Option<usize> {
         match self.operator {
             Operator::Equal | Operator::LessOrEqual => Some(self.n),
@@ -367,7 +368,7 @@ impl<'de> Deserialize<'de> for Count {
 
 impl Serialize for Count {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // `=` and `==` are one operator, so that they have one canonical form.
+        // `=` and `==` are one operator, and have one canonical form.
         let word = OPERATORS
             .iter()
             .find(|(_, operator)| *operator == self.operator)
@@ -420,7 +421,7 @@ impl<'de> Deserialize<'de> for Number {
                 Err(E::custom(refused(n)))
             }
 
-            // In JSON text any other number is a map that only serde_json can read.
+            // serde_json passes other numbers as a map that only `Number` can parse.
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Number, A::Error> {
                 let number = serde_json::Number::deserialize(MapAccessDeserializer::new(map))
                     .map_err(|_| A::Error::invalid_type(Unexpected::Map, &self))?;

@@ -17,16 +17,18 @@ use crate::extract::Trajectory;
 /// Were the tools called in the expected order?
 ///
 /// # What it checks
-/// The names of all calls, in the order they were made, against the expected order. The score is
-/// the length of the longest common subsequence divided by the number of expected calls: calls in
-/// between cost nothing, an expected call that is missing or out of order costs its share. With
-/// `strict` the two orders must be equal, which scores 1, anything else 0. Where nothing was called
-/// the score is 0. Names compare by code point, case-sensitively. Where calls times expected names
-/// are more than 16 million, and not every name is found in its place, there is no verdict.
+/// The names of all calls, in the order in which they were made, against the expected order. The
+/// score is the length of the longest common subsequence divided by the number of expected calls:
+/// calls in between cost nothing, an expected call that is missing or out of order costs its share.
+/// With `strict` the score is 1 if the two orders are equal, else 0. If nothing was called the
+/// score is 0. Names are compared by code point, case-sensitively. If (number of calls) × (number
+/// of expected names) exceeds 16,777,216, there is a verdict only if all expected names occur in
+/// order.
 ///
 /// # Why
-/// Agents that do the right things in the wrong order create the order before checking the stock. A
-/// share instead of yes or no shows how far a run strayed, so a threshold can allow one slip.
+/// An agent that does the right things in the wrong sequence ships a purchase before it checks the
+/// stock. A share instead of yes or no shows how far a run strayed, so a threshold can allow one
+/// slip.
 ///
 /// # Example
 /// ```yaml
@@ -40,14 +42,14 @@ use crate::extract::Trajectory;
 /// - `tool_calls_order`: the expected names, at least one.
 /// - `strict` (false): the orders must be equal, with no call in between.
 ///
-/// Details: `actual_tool_calls_order`, `expected_tool_calls_order`, `lcs` (strict: the order if
-/// equal, else empty).
+/// Details: `actual_tool_calls_order`, `expected_tool_calls_order`, `lcs` (with `strict`: the order
+/// if both are equal, else empty).
 ///
 /// # When the trace was cut short
 /// Further calls can only lengthen a common subsequence, so a score that has reached the threshold
-/// passes for certain, and no score fails for certain. Strict: fails for certain once the calls are
-/// no subsequence of the expected order (whatever comes between them, they can no longer become
-/// equal), and never passes for certain.
+/// passes for certain, and no score fails for certain. A strict order fails for certain once the
+/// calls are not a subsequence of the expected order, because further calls cannot make the two
+/// equal. It never passes for certain.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolCallOrder {
@@ -60,8 +62,8 @@ pub struct ToolCallOrder {
 
 read_with_hints!(ToolCallOrder);
 
-/// Positions (call, expected) of the longest common subsequence; `None` if there is too much to
-/// compare.
+/// Index pairs (call, expected) of the longest common subsequence; `None` if the comparison
+/// exceeded its limit.
 pub(super) type Matches = Option<Subsequence>;
 
 impl Evaluate for ToolCallOrder {
@@ -82,7 +84,7 @@ impl Evaluate for ToolCallOrder {
         let (least, most) = match (trajectory.cut_short, self.strict) {
             (false, _) => (value, value),
             (true, false) => (value, 1.0),
-            // Could the calls still become equal?
+            // Further calls can make the orders equal only if every call is matched.
             (true, true) => (0.0, all_or_nothing(pairs.len() == actual.len())),
         };
         let mut score = Score::between(value, least, most, Some(pairs));

@@ -12,14 +12,15 @@ use crate::extract::Trajectory;
 /// Did the tools return what was expected?
 ///
 /// # What it checks
-/// Every expected result needs a call of its own: of the same name, whose result's text equals the
-/// expected text. The text is the one that was received; results that came as OTLP arrays or maps
+/// Every expected result needs a separate call of the same name, whose result has exactly the
+/// expected text. The text is compared as received; results that were sent as OTLP arrays or maps
 /// are compact JSON. The order does not matter. The score is the number of expected results found,
-/// divided by their number; with `strict` all or nothing. The assignment is the best possible.
+/// divided by the number of expected results; with `strict` it is 1 or 0. The assignment is the
+/// best possible.
 ///
 /// # Why
-/// A tool that answers `not found` where it should have found something spoils everything the agent
-/// does next.
+/// A tool that answers `not found` although there was something to find spoils everything that the
+/// agent does next.
 ///
 /// # Example
 /// ```yaml
@@ -29,24 +30,24 @@ use crate::extract::Trajectory;
 /// A call `check_stock` that returned `in stock` matches; `In stock` does not.
 ///
 /// # Parameters
-/// - `tool_outputs`: entries of `name` and `output`, a text. Empty: the score is 1 if nothing was
+/// - `tool_outputs`: entries with `name` and `output`, a text. Empty: the score is 1 if nothing was
 ///   called, else 0 (loads with a warning).
-/// - `strict` (false): all or nothing.
+/// - `strict` (false): 1 if every expected result was found, else 0.
 ///
-/// Details: `explained_tool_calls_outputs`, per expected result `Score: 1.0`, with the values where
-/// `explain.values` shows them.
+/// Details: `explained_tool_calls_outputs`, per expected result `Score: 1.0`, with the values if
+/// `explain.values` is true.
 ///
 /// # When the trace was cut short
-/// Further calls can only add pairs: a score that has reached the threshold passes for certain, and
-/// none fails for certain (except an empty expectation, once anything was called). Where no call
-/// carries a result, or those in question were cut or are still to come, the verdict is given only
-/// if they could not change it.
+/// Further calls can only add matches: a score that has reached the threshold passes for certain,
+/// and none fails for certain (except an empty expectation, once anything was called). If results
+/// were not captured, were cut or have not arrived, there is a verdict only if the missing results
+/// cannot change it.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolCallOutput {
     /// The expected results, in any order.
     pub tool_outputs: Vec<ExpectedOutput>,
-    /// All or nothing.
+    /// The score is 1 or 0.
     #[serde(default)]
     pub strict: bool,
 }
@@ -57,7 +58,7 @@ pub struct ToolCallOutput {
 pub struct ExpectedOutput {
     /// The tool's name.
     pub name: String,
-    /// The text of its result.
+    /// The text of the tool's result.
     pub output: String,
 }
 

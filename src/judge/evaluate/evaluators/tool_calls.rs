@@ -22,13 +22,13 @@ use crate::extract::Trajectory;
 ///
 /// # What it checks
 /// Patterns over calls. The score is 1 if every `required` entry is satisfied, no `disallowed`
-/// entry is violated, and the `sequence` entries match calls in this order, with anything in
+/// entry is violated, and the `sequence` entries match calls in this order, with any calls in
 /// between; else 0. A pattern is an unanchored regular expression over the tool's name, or a map
-/// that asks for more.
+/// with further conditions.
 ///
 /// # Why
-/// Rules such as "run the tests before you report" or "never `rm -rf`" are about what is in a call,
-/// not only about its name.
+/// Rules such as "run the tests before you report" or "never `rm -rf`" are about the content of a
+/// call, not only about its name.
 ///
 /// # Example
 /// ```yaml
@@ -46,42 +46,44 @@ use crate::extract::Trajectory;
 /// - `required`, `disallowed`, `sequence`: lists of entries, each a pattern of the name or a map;
 ///   at least one list has an entry.
 /// - `name`: pattern of the name; mandatory.
-/// - `error`: `true` for calls that failed only, `false` for calls that did not; checked with the
-///   name, before the arguments.
+/// - `error`: `true` matches only failed calls, `false` only calls that did not fail; checked with
+///   the name, before the arguments.
 /// - `command`, `path`: patterns of the argument of that name. A call whose name matches but which
 ///   has no such string argument makes the evaluation an `error`.
-/// - `args`: patterns of further string arguments; a call that lacks one does not match. A number,
-///   a boolean, a list or a map is never matched: the explanation and `/v1/status` name the first
-///   one that such a pattern met. Compare such values with `where`.
+/// - `args`: patterns of further string arguments; a call that lacks one does not match. A pattern
+///   never matches a number, a boolean, a list or a map: the explanation and `/v1/status` name the
+///   first such value that a pattern met. Compare such values with `where`.
 /// - `result`: pattern of the result's text; not in `sequence`.
 /// - `where`: conditions on arguments and results by path, such as `args.amount: { gt: 1000 }`
-///   ([Values](#values)); paths into `result` not in `sequence`.
-/// - `min_count` (1), `final`, `at_step`, `before_step`: only in `required`. They demand at least
-///   this many matching calls; the trajectory's last call; exactly this step, counted from 0; a
-///   step below this one. With `min_count`, every counted call must be at that position.
+///   ([Values](#values)); in `sequence` not on results.
+/// - `min_count` (1), only in `required`: at least this many calls match.
+/// - `final`, only in `required`: the match is the last call of the trajectory.
+/// - `at_step`, only in `required`: the match is in exactly this step, counted from 0.
+/// - `before_step`, only in `required`: the match is in an earlier step than this one. With
+///   `min_count`, every counted call must satisfy `final`, `at_step` and `before_step`.
 ///
-/// Patterns are in the syntax of the `regex` crate: they take linear time, so look-around and
-/// back-references are refused. A value longer than `tools.max_value_size` (16 KiB) is cut when it
-/// is received, and no pattern reads it: a verdict that depends on it is `not_evaluated`. Raise
-/// that setting with care: one search takes time pattern × value at worst. The largest pattern that
-/// loads (1 MiB compiled, such as a repetition of 10 000) can take about a second for 16 KiB, an
-/// ordinary one takes 20 ms for 10 MB. `\d`, `\w`, `\b` are ASCII, `\s` is Unicode white space. A
-/// call whose span has not ended satisfies no `required` entry; it can match `sequence`, and it
-/// violates `disallowed` unless a result is asked for.
+/// Patterns are in the syntax of the `regex` crate. Every search takes linear time, so look-around
+/// and back-references are rejected. A value longer than `tools.max_value_size` (16 KiB) is cut
+/// when it is received, and no pattern reads it: a verdict that depends on it is `not_evaluated`.
+/// Raise that setting with care: the time of a search is at most proportional to pattern × value.
+/// The largest pattern that loads (1 MiB compiled, such as a repetition of 10 000) can take about a
+/// second for 16 KiB; an ordinary pattern takes 20 ms for 10 MB. `\d`, `\w`, `\b` are ASCII, `\s`
+/// is Unicode white space. A call whose span has not ended satisfies no `required` entry. It can
+/// match `sequence`, and it violates `disallowed` unless the entry reads a result.
 ///
-/// Details: `passed`, `required_satisfied`, `disallowed_violated`, `sequence_satisfied`; `null`
-/// where it is not known. `values`, where a call violates a `disallowed` entry with `where`: its
-/// `call` (counted from 1), `path`, `operator`, `expected` and, with `explain.values: true`,
-/// `actual`.
+/// Details: `passed`, `required_satisfied`, `disallowed_violated`, `sequence_satisfied`; `null` if
+/// open. If a call violates a `disallowed` entry that has `where`, `values` describes the
+/// violation: `call` (counted from 1), `path`, `operator`, `expected` and, with
+/// `explain.values: true`, `actual`.
 ///
 /// # When the trace was cut short
-/// A disallowed call that was seen fails for certain. A required call that was seen, and a sequence
-/// that was completed, stay so, unless a position is asked for: another call could become the last,
-/// and a late model turn moves every step behind it. Calls that were not seen may still come, so
-/// nothing else is certain, and nothing passes while anything is disallowed. Where an entry asks
-/// for `command` or `path`, a further call could lack it, which makes the evaluation an `error`
-/// whatever was seen before: then only an error is certain. To detect a disallowed call in a trace
-/// that was cut short, ask for the argument under `args`.
+/// A disallowed call that was seen fails for certain. A required call that was seen, and a
+/// completed sequence, stay satisfied, unless an entry has `final`, `at_step` or `before_step`:
+/// another call could become the last, and a late model turn changes the step of every call after
+/// it. Calls that were not seen may still come, so nothing else is certain, and nothing passes if
+/// there is a `disallowed` entry. If an entry has `command` or `path`, a further call could lack
+/// that argument and make the evaluation an `error`: then only an error is certain. To detect a
+/// disallowed call in a trace that was cut short, write the argument under `args`.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolCalls {
@@ -98,33 +100,34 @@ pub struct ToolCalls {
 
 read_with_hints!(ToolCalls);
 
-/// Work spent on finding the calls of the rows again, beyond which rows lack their calls: only
-/// people who look at one run read them.
+/// Maximum work for finding the calls of the rows again; beyond it, rows lack their calls. Only
+/// people who inspect one run read rows.
 const MAX_SEARCH_FOR_ROWS: u64 = MAX_SEARCH / 8;
 
-/// The findings, entry by entry.
+/// The findings for all entries.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct EntriesFound {
-    /// Is each entry satisfied? Of those that are not: how many calls match for certain.
+    /// Whether each entry is satisfied; for an unsatisfied entry, the number of calls that
+    /// certainly match.
     required: Vec<EntryFound>,
-    /// Is each entry violated? Of those that are: how many calls violate it for certain, and the
-    /// first of them.
+    /// Whether each entry is violated; for a violated entry, the number of calls that certainly
+    /// violate it, and the first of these calls.
     disallowed: Vec<EntryFound>,
-    /// Is the sequence satisfied, if there is one? If not: how many of its first entries match for
-    /// certain, and the last of their calls.
+    /// Whether the sequence is satisfied, if there is one; if not, the number of its first entries
+    /// that certainly match, and the last of their calls.
     sequence: Option<EntryFound>,
-    /// The calls that violate an entry for certain, by position.
+    /// The calls that certainly violate an entry, by index.
     offending: Vec<usize>,
 }
 
-/// The findings for one entry, as far as the text shows them.
+/// The findings for one entry that the text shows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct EntryFound {
     holds: Tri,
     n_calls: usize,
     call_idx: Option<usize>,
-    /// How many calls have the name of a required entry that is not satisfied; `None` where finding
-    /// out would take too much work.
+    /// The number of calls with the name of an unsatisfied required entry; `None` if counting would
+    /// exceed the budget.
     n_named: Option<usize>,
 }
 
@@ -284,7 +287,7 @@ impl Evaluate for ToolCalls {
         }
     }
 
-    /// All its patterns, with their paths.
+    /// Returns all patterns, with their paths.
     fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
         [
             Entry::patterns_mut(&["tool_calls", "required"], &mut self.required),
@@ -327,7 +330,7 @@ impl Evaluate for ToolCalls {
 }
 
 impl ToolCalls {
-    /// No entry of the sequence reads a result.
+    /// Rejects an entry of `sequence` that reads a result.
     fn check_sequence(&self) -> Result<(), FieldError> {
         for (entry, at) in self.sequence.iter().zip(0_usize..) {
             let mut paths = entry.pattern.conditions.keys();
@@ -352,7 +355,7 @@ impl ToolCalls {
             .chain(self.sequence.iter().map(|entry| &entry.pattern))
     }
 
-    /// Finds the calls of each entry again.
+    /// Renders rows; searches the calls of each entry again.
     fn rows(&self, found: &EntriesFound, trajectory: &Trajectory) -> Vec<AlignmentRow> {
         let mut look = Look::new(trajectory, MAX_SEARCH_FOR_ROWS);
         let mut rows = Vec::new();
@@ -439,7 +442,7 @@ fn unsatisfied(pattern: &CallPattern, found: &EntryFound) -> String {
 
 // === Look ===
 
-/// Compares the calls with one entry after the other.
+/// Compares the calls with one entry at a time.
 struct Look<'a> {
     trajectory: &'a Trajectory,
     reader: CallReader<'a>,
@@ -480,7 +483,7 @@ impl<'a> Look<'a> {
         found
     }
 
-    /// How many calls have a name that the entry asks for.
+    /// Returns the number of calls whose name matches the entry.
     fn n_named(&mut self, entry: &CallPattern) -> Option<usize> {
         let mut n_named = 0;
         for call in &self.trajectory.tool_calls {
@@ -493,7 +496,7 @@ impl<'a> Look<'a> {
         Some(n_named)
     }
 
-    /// The calls that match the entry for certain.
+    /// Returns the calls that certainly match the entry.
     fn fitting(&mut self, entry: &CallPattern) -> Vec<usize> {
         (0..self.trajectory.tool_calls.len())
             .filter(|&call_idx| {
@@ -503,7 +506,7 @@ impl<'a> Look<'a> {
             .collect()
     }
 
-    /// The calls of the first entries of the sequence that match for certain, the earliest ones.
+    /// Returns the earliest calls that certainly match the first entries of the sequence.
     fn in_order(&mut self, entries: &[Entry<Sequence>]) -> Vec<usize> {
         let mut calls: Vec<usize> = Vec::new();
         for entry in entries {
@@ -519,7 +522,7 @@ impl<'a> Look<'a> {
         calls
     }
 
-    /// The calls that violate the entry for certain, and whether it is violated.
+    /// Returns the calls that certainly violate the entry, and whether the entry is violated.
     fn disallowed(&mut self, entry: &CallPattern) -> (Vec<usize>, Tri) {
         let mut calls = Vec::new();
         let mut violated = if self.trajectory.cut_short { Tri::Maybe } else { Tri::No };
@@ -567,7 +570,7 @@ impl<'a> Look<'a> {
         EntryFound::new(satisfied, calls.len(), last, satisfied != Tri::Yes)
     }
 
-    /// Is the call in the position that the entry asks for?
+    /// Returns whether the call has the position that the entry requires.
     fn position(&self, entry: &CallPattern, call_idx: usize) -> Tri {
         let call = &self.trajectory.tool_calls[call_idx];
         let cut_short = self.trajectory.cut_short;
@@ -578,7 +581,7 @@ impl<'a> Look<'a> {
             Tri::Yes
         };
         if entry.is_final {
-            // A call that is followed by another can never become the last again.
+            // A call that another call follows can never become the last one.
             position =
                 position.min(if is_last && cut_short { Tri::Maybe } else { Tri::from(is_last) });
         }

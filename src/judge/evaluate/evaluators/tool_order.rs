@@ -19,10 +19,10 @@ use crate::extract::Trajectory;
 /// Do the expected calls, with their parameters, occur in this order?
 ///
 /// # What it checks
-/// The expected calls must be a subsequence of the calls that were made: each in its turn, with
-/// anything in between. The score is 1 or 0. With `exact_match` there must be no other calls.
-/// `parameters`, if given, must equal the call's arguments as JSON (1 = 1.0, true ≠ 1); without
-/// them, any arguments will do.
+/// The expected calls must be a subsequence of the calls that were made, with any calls in between.
+/// The score is 1 or 0. With `exact_match` there must be no other calls. `parameters`, if given,
+/// must equal the call's arguments as JSON (1 = 1.0, true ≠ 1); without `parameters`, any arguments
+/// match.
 ///
 /// # Why
 /// Some orders allow no partial credit: a transfer without the authentication before it is wrong,
@@ -39,14 +39,15 @@ use crate::extract::Trajectory;
 /// Calls `edit, search` score 0: `edit` was not called after `search`.
 ///
 /// # Parameters
-/// - `expected_tools`: entries of `tool_name` and, optionally, `parameters`. A null counts as
-///   absent, also in further fields that the reference exports. Empty: the score is 1 (with
-///   `exact_match`: 1 if nothing was called); loads with a warning.
+/// - `expected_tools`: entries with `tool_name` and, optionally, `parameters`. `null` counts as
+///   absent. The fields that the original scorer exports as `null` are accepted as `null`, and have
+///   no effect. An empty list scores 1 (with `exact_match` only if nothing was called) and loads
+///   with a warning.
 /// - `exact_match` (false): no other calls.
 ///
 /// # When the trace was cut short
-/// Further calls cannot take a subsequence away: 1 is certain, 0 never is. With `exact_match` 1 is
-/// never certain, and 0 is certain once the calls made are no subsequence of those expected.
+/// Further calls cannot destroy a subsequence: a 1 is certain, a 0 never is. With `exact_match` a 1
+/// is never certain, and a 0 is certain once the calls are not a subsequence of the expected calls.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolOrder {
@@ -63,19 +64,19 @@ pub struct ToolOrder {
 pub struct ExpectedTool {
     /// The tool's name.
     pub tool_name: String,
-    /// Its arguments, equal as JSON; left out or null, any will do.
+    /// The arguments, equal as JSON; any arguments if left out or null.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Map<String, Value>>,
-    /// Not judged: the reference's export writes null.
+    /// Not judged; must be null, as the reference exports it.
     #[serde(default, deserialize_with = "not_judged", skip_serializing)]
     pub agent_name: (),
-    /// Not judged: the reference's export writes null.
+    /// Not judged; must be null, as the reference exports it.
     #[serde(default, deserialize_with = "not_judged", skip_serializing)]
     pub result_dependencies: (),
-    /// Not judged: the reference's export writes null.
+    /// Not judged; must be null, as the reference exports it.
     #[serde(default, deserialize_with = "not_judged", skip_serializing)]
     pub action_dependencies: (),
-    /// Not judged: the reference's export writes null.
+    /// Not judged; must be null, as the reference exports it.
     #[serde(default, deserialize_with = "not_judged", skip_serializing)]
     pub require_all: (),
 }
@@ -83,18 +84,18 @@ pub struct ExpectedTool {
 read_with_hints!(ToolOrder);
 read_with_hints!(ExpectedTool);
 
-/// Whether the expected calls were found in order.
+/// The result of searching the expected calls in order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) enum OrderFound {
-    /// All of them, and with `exact_match` no other.
+    /// All expected calls were found; with `exact_match`, there is no other call.
     All,
-    /// All names are right, and one call has other arguments; only with `exact_match`.
+    /// All names are right, but a call has other arguments; only with `exact_match`.
     OtherArguments(OtherArguments),
-    /// Not all of them.
+    /// Not all expected calls were found.
     Departs {
-        /// Positions (call, expected) that match for certain, the earliest ones.
+        /// Index pairs (call, expected) of the earliest calls that certainly match.
         pairs: Vec<(usize, usize)>,
-        /// The next call with the name of the first missing one.
+        /// The next call with the name of the first missing call.
         other_arguments: Option<OtherArguments>,
     },
 }
@@ -172,7 +173,7 @@ impl Evaluate for ToolOrder {
         let expected = self.expected_tools.iter();
         let expected: Vec<&str> = expected.map(|tool| tool.tool_name.as_str()).collect();
         let mut captured = CapturedValues::new(trajectory);
-        // The pairs that match, and a call with other arguments beside the one that it stands for.
+        // The matching pairs, and a call with other arguments beside its expectation.
         let (pairs, other) = match found {
             OrderFound::All if !judgement.with_rows => (Vec::new(), None),
             OrderFound::All => {
@@ -199,7 +200,7 @@ impl Evaluate for ToolOrder {
         if let Some((other, at)) = other {
             let call = [other.call_idx];
             rows.retain(|row| row.expected.is_some() || row.calls != call);
-            // The rows of the expected calls stand in their order.
+            // The rows of expected calls are in the order of the expected calls.
             let of_expected = rows.iter_mut().filter(|row| row.expected.is_some()).nth(at);
             if let Some(row) = of_expected {
                 let row_of_call = AlignmentRow::new(RowKind::WrongArguments);
@@ -257,8 +258,8 @@ impl Evaluate for ToolOrder {
 }
 
 impl ToolOrder {
-    /// Where the calls depart from what is expected, and the call to blame. `difference` is that of
-    /// a call with other arguments.
+    /// Describes the first difference from the expected calls; returns the call to blame.
+    /// `difference` describes a call with other arguments.
     fn departure_text(
         &self,
         alignment: &Alignment<'_>,
@@ -306,7 +307,7 @@ impl ToolOrder {
         }
     }
 
-    /// `pairs` are positions (call, expected).
+    /// Builds the result from index pairs (call, expected).
     fn found(&self, pairs: Vec<(usize, usize)>, captured: &mut CapturedValues<'_>) -> OrderFound {
         let tool_calls = &captured.trajectory().tool_calls;
         let (n_calls, n_expected) = (tool_calls.len(), self.expected_tools.len());
@@ -350,8 +351,8 @@ impl ToolOrder {
     }
 }
 
-/// Pairs each needle in turn with the first hay after the previous pair that fits it, up to the
-/// first needle without one. Taking the first is never worse, whatever the relation is.
+/// Pairs each needle in turn with the first hay after the previous pair that it fits, up to the
+/// first needle without one. The first match is never worse than a later one.
 fn earliest(
     n_needles: usize,
     n_hay: usize,

@@ -25,15 +25,15 @@ use crate::extract::Trajectory;
 /// How well do the calls match a reference, by one of a family of scores?
 ///
 /// # What it checks
-/// Expected calls are paired with calls that were made, each with one of its own: as many as
-/// possible, in order or in any order. The score follows from the number of pairs M, of expected
-/// calls n, and of calls made m. Where calls overlap in time, the best order that their times allow
-/// counts. Where dozens overlap and that order takes too long to find, a verdict is given only if
-/// no other order could change it.
+/// Expected calls are paired one to one with calls that were made: as many as possible, in order or
+/// in any order. The score follows from the number of pairs M, of expected calls n, and of calls
+/// made m. If calls overlap in time, the best order that their times allow counts. If dozens
+/// overlap and the search for that order takes too long, there is a verdict only if no other order
+/// could change it.
 ///
 /// # Why
 /// A reference is data: a good run, or an entry of an evaluation set. Each framework has its own
-/// score for it; here they form one family, and a preset gives the same numbers as the framework.
+/// score; here the scores form one family, and a preset gives the same numbers as the framework.
 ///
 /// # Example
 /// ```yaml
@@ -42,13 +42,14 @@ use crate::extract::Trajectory;
 ///     expected: [search, { name: book, args: { from: TXL } }, confirm]
 ///     score: f1
 /// ```
-/// Calls `search, book, look` with `from: TXL` score 2/3: two pairs among three expected and three
-/// made.
+/// Calls `search, book, look` with `from: TXL` score 2/3: two pairs among three expected calls and
+/// three calls made.
 ///
 /// # Parameters
-/// - `expected`: the calls, each a name or a map with `name` and `args`; names are exact, `args`
-///   must be present and equal as JSON. A null counts as absent, also in further fields that ADK
-///   exports. Empty: loads with a warning.
+/// - `expected`: the calls, each a name or a map with `name` and `args`. Names must be equal;
+///   `args` must be present and equal as JSON. `null` counts as absent. The other fields that ADK
+///   writes for a call are accepted if they are `null`, and have no effect. An empty list loads
+///   with a warning.
 /// - `score`, or else `preset`: exactly one of the two.
 ///
 /// | `score` | pairs | value |
@@ -56,44 +57,57 @@ use crate::extract::Trajectory;
 /// | `exact` | in order | 1 if M = n = m |
 /// | `in_order` | in order | 1 if M = n |
 /// | `any_order` | any order | 1 if M = n = m |
-/// | `subset` | any order | 1 if M = m: only listed calls |
-/// | `superset` | any order | 1 if M = n: all listed calls |
+/// | `subset` | any order | 1 if M = m: only expected calls |
+/// | `superset` | any order | 1 if M = n: all expected calls |
 /// | `precision`, `recall`, `f1` | by `ordered` | M/m, M/n, 2M/(n + m) |
 /// | `lcs_ratio` | in order | M/n |
 /// | `edit` | in the order of the list | (max(n, m) − changes)/max(n, m) |
 ///
-/// - `ordered` (false): with `precision`, `recall` and `f1`, pairs in order.
-/// - `exact_args` (false): no further arguments.
-/// - `include_failed` (true): `false` leaves failed calls out.
-/// - `concurrency` (`interval`): as in `constraints`; with `edit` it is `none`.
-/// - `preset`: fixes all but `expected` and `threshold`. `uipath` and `deepeval_ordering` are
-///   `lcs_ratio`; `uipath_strict`, `deepeval_exact` and `azure_exact` are `exact`;
-///   `azure_in_order`, `azure_any_order` (a superset), `azure_precision`, `azure_recall` and
-///   `azure_f1`; without failed calls `pydantic_exact`, `pydantic_in_order` (f1 in order) and
-///   `pydantic_any_order` (f1); with exact arguments `adk_exact`, `adk_in_order`, `adk_any_order`
-///   (a superset), `agentevals_strict`, `agentevals_unordered`, `agentevals_subset` and
-///   `agentevals_superset`. All presets order calls by their starts, except that
-///   `agentevals_strict` accepts the calls of one model reply in any order.
+/// - `ordered` (false): `precision`, `recall` and `f1` count pairs in order.
+/// - `exact_args` (false): further arguments are forbidden.
+/// - `include_failed` (true): `false` excludes failed calls.
+/// - `concurrency` (`interval`): as in `constraints`; `none` with `edit`.
+/// - `preset`: sets everything except `expected` and `threshold`. Calls are in the order of their
+///   starts, but `agentevals_strict` accepts the calls of one model reply in any order.
 ///
-/// The graded scores (`precision`, `recall`, `f1`, `lcs_ratio`, `edit`) are 1 if nothing was
-/// expected and nothing called, and 0 if only one of the two is empty.
+/// | `preset` | `score` | other settings |
+/// |---|---|---|
+/// | `uipath`, `deepeval_ordering` | `lcs_ratio` | |
+/// | `uipath_strict`, `deepeval_exact`, `azure_exact` | `exact` | |
+/// | `azure_in_order` | `in_order` | |
+/// | `azure_any_order` | `superset` | |
+/// | `azure_precision` | `precision` | |
+/// | `azure_recall` | `recall` | |
+/// | `azure_f1` | `f1` | |
+/// | `pydantic_exact` | `exact` | `include_failed: false` |
+/// | `pydantic_in_order` | `f1` | `include_failed: false`, `ordered: true` |
+/// | `pydantic_any_order` | `f1` | `include_failed: false` |
+/// | `adk_exact`, `agentevals_strict` | `exact` | `exact_args: true` |
+/// | `adk_in_order` | `in_order` | `exact_args: true` |
+/// | `adk_any_order`, `agentevals_superset` | `superset` | `exact_args: true` |
+/// | `agentevals_unordered` | `any_order` | `exact_args: true` |
+/// | `agentevals_subset` | `subset` | `exact_args: true` |
+///
+/// The graded scores (`precision`, `recall`, `f1`, `lcs_ratio`, `edit`) are 1 if both lists are
+/// empty, and 0 if only one is.
 ///
 /// Details: `score`, `expected` (n), `actual` (m), `matched` (M, not for `edit`), and `alignment`:
-/// entries of `kind`, `expected` and `call`, counted from 1, which prove the number. Kinds are
-/// `match`, `missing`, `extra`, `moved` (a pair out of order) and `substituted`. If there were too
-/// many orders to look for the best, `concurrency` is `none`. In order, a call whose span has no
-/// start, or ends before it starts, may be part of a pair or not.
+/// entries with `kind`, `expected` and `call` (counted from 1) that show how M was reached. Kinds
+/// are `match`, `missing`, `extra`, `moved` (a pair out of order) and `substituted`. If there are
+/// too many possible orders to search, the calls are compared in the order of their starts and the
+/// details say `concurrency: none`. For scores that depend on order, it is unknown whether a call
+/// without a valid start and end belongs to a pair.
 ///
 /// # When the trace was cut short
 /// `in_order`, `superset`, `recall` and `lcs_ratio` can only grow. `exact`, `any_order` and
-/// `subset` fail once a call is left over; `precision`, `f1` and `edit` fail once so many calls are
-/// left over that the threshold is out of reach.
+/// `subset` fail once a call has no pair; `precision`, `f1` and `edit` fail once so many calls have
+/// no pair that the threshold is out of reach.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct TrajectoryMatch {
     /// The expected calls, in order.
     pub expected: Vec<ExpectedCall>,
-    /// The score; or else `preset`.
+    /// The score; give either `score` or `preset`.
     #[serde(
         default,
         deserialize_with = "written",
@@ -101,7 +115,7 @@ pub struct TrajectoryMatch {
     )]
     #[schemars(with = "MatchScore")]
     pub score: Option<MatchScore>,
-    /// A score with all its settings, as another tool has it.
+    /// A score of another tool, with all its settings.
     #[serde(
         default,
         deserialize_with = "written",
@@ -109,7 +123,7 @@ pub struct TrajectoryMatch {
     )]
     #[schemars(with = "Preset")]
     pub preset: Option<Preset>,
-    /// Pairs in order, for `precision`, `recall` and `f1`.
+    /// `precision`, `recall` and `f1` count pairs in order.
     #[serde(
         default,
         deserialize_with = "written",
@@ -117,7 +131,7 @@ pub struct TrajectoryMatch {
     )]
     #[schemars(with = "bool")]
     pub ordered: Option<bool>,
-    /// No further arguments.
+    /// Further arguments are forbidden.
     #[serde(
         default,
         deserialize_with = "written",
@@ -125,7 +139,7 @@ pub struct TrajectoryMatch {
     )]
     #[schemars(with = "bool")]
     pub exact_args: Option<bool>,
-    /// Failed calls count too.
+    /// Failed calls count, too.
     #[serde(
         default,
         deserialize_with = "written",
@@ -133,7 +147,7 @@ pub struct TrajectoryMatch {
     )]
     #[schemars(with = "bool")]
     pub include_failed: Option<bool>,
-    /// Which calls overlap.
+    /// The calls that count as overlapping.
     #[serde(
         default,
         deserialize_with = "written",
@@ -145,18 +159,19 @@ pub struct TrajectoryMatch {
 
 read_with_hints!(TrajectoryMatch);
 
-/// The calls that count, and which expected calls each fits.
+/// The calls that count, with their matches for each expected call.
 struct Counted {
-    /// Positions in the trajectory.
+    /// Indices in the trajectory.
     calls: Vec<usize>,
     fits: Vec<Vec<Tri>>,
-    /// Some of the others may count too, or some of these not.
+    /// True if it is unknown whether some calls count.
     is_open: bool,
     /// True for each call whose position matters and is unknown.
     is_unplaced: Vec<bool>,
 }
 
-/// Pairs, substituted pairs, and how they were found.
+/// Pairs and substituted pairs. `fell_back` is true if the search for the best order exceeded its
+/// limits.
 struct Paired {
     pairs: Pairs,
     substituted: Pairs,
@@ -166,7 +181,7 @@ struct Paired {
 impl Paired {
     fn value_count(&self, score: MatchScore, n: usize, m: usize) -> usize {
         match score {
-            // Changes: one for each substituted pair, and each call that is left alone.
+            // Each substituted pair and each call without a pair is a change.
             MatchScore::Edit => {
                 let n_paired = self.pairs.len() + self.substituted.len();
                 let n_changes = self.substituted.len() + (n - n_paired) + (m - n_paired);
@@ -209,11 +224,12 @@ impl Evaluate for TrajectoryMatch {
             return Score { missing, ..score };
         };
         let best = at_best.as_ref().unwrap_or(&now);
-        // The pairs in the order of starts: another order that the times allow may have more.
+        // These are the pairs in the order of starts; another order that the times allow may have
+        // more.
         let fell_back = now.fell_back || best.fell_back;
         missing.too_much |= fell_back;
         let value = mode.score.value(now.value_count(mode.score, n, m), n, m);
-        // Where a call stands in the list decides which changes turn the list into another.
+        // The position of a call in the list affects the number of changes.
         let is_open = counted.is_open || (has_unplaced && mode.score == MatchScore::Edit);
         let (least, most) = match (trajectory.cut_short, is_open) {
             (false, false) => {
@@ -330,7 +346,7 @@ impl Evaluate for TrajectoryMatch {
 }
 
 impl Matched {
-    /// The value that the numbers come to.
+    /// Returns the value that follows from the numbers.
     fn value(&self, score: MatchScore) -> f64 {
         let matched = self.n_matched.unwrap_or_else(|| self.n_unchanged());
         score.value(matched, self.n_expected, self.n_calls)
@@ -338,7 +354,7 @@ impl Matched {
 }
 
 impl TrajectoryMatch {
-    /// A preset fixes all but the expected calls.
+    /// Rejects fields that the preset sets.
     fn check_preset(&self, preset: Preset) -> Result<(), FieldError> {
         let fixed = [
             ("ordered", self.ordered.is_some()),
@@ -421,7 +437,7 @@ impl TrajectoryMatch {
                     Known::Value(failed) => !failed,
                     Known::None | Known::Unknown => {
                         is_open = true;
-                        // In a cut trace, only calls that count for certain are left over.
+                        // In a cut trace, only calls that certainly count can lack a pair.
                         !trajectory.cut_short
                     }
                 };
@@ -452,7 +468,7 @@ impl TrajectoryMatch {
         }
     }
 
-    /// The pairs; `None` if there is too much to compare.
+    /// Returns the pairs; `None` if the comparison exceeded its limit.
     fn paired(
         &self,
         mode: Mode,
@@ -483,7 +499,8 @@ impl TrajectoryMatch {
         }
     }
 
-    /// Which calls fit for certain, or perhaps. A call that may stand anywhere fits perhaps.
+    /// Returns the calls that match with at least this certainty. A call at an unknown position
+    /// matches only perhaps.
     fn fits(&self, counted: &Counted, at_least: Tri) -> Fits {
         let mut numbers: HashMap<&str, u32> = HashMap::new();
         let (mut kinds, mut calls): (Vec<u32>, Vec<Vec<u32>>) = Default::default();
@@ -523,8 +540,8 @@ impl TrajectoryMatch {
         }
     }
 
-    /// How far the rest of a cut trace could move the score. The order of the list is always
-    /// possible, so its pairs stay; and no more can ever be paired than in any order.
+    /// Returns the bounds of the score for the rest of a cut trace. The order of the list is always
+    /// possible, so its pairs stay; and pairing in any order gives the highest number of pairs.
     fn for_good(&self, mode: Mode, counted: &Counted, best: &Paired) -> (f64, f64) {
         let (n, m) = (self.expected.len(), counted.calls.len());
         let sure = self.fits(counted, Tri::Yes);

@@ -1,15 +1,16 @@
-//! Finds the calls of a trajectory cut short that stay as they are, whatever the rest of the
-//! trace holds. Reads the uncertainty that extraction noted on each call; knows no expectations.
+//! Finds the calls of a trajectory cut short that stay as they are, whatever the rest of the trace
+//! contains. Uses the uncertainty that extraction recorded on each call.
 
 use std::collections::BTreeMap;
 
 use crate::extract::{ToolCall, Trajectory};
 
-/// Most lines of calls that are evaluated, the longest ones: each is evaluated anew.
+/// Maximum number of lines of calls that are evaluated, the longest first; each costs an
+/// evaluation.
 const MAX_LINES: usize = 32;
 
-/// The calls that certainly stay calls of their names. With `in_order` their order must be certain
-/// too: then there is one subset per line of calls, since the order between lines may change.
+/// Returns the calls that certainly keep their names. With `in_order` their order must be certain,
+/// too: then there is one subset per line of calls, because the order between lines may change.
 pub(super) fn subsets(trajectory: &Trajectory, in_order: bool) -> Vec<Trajectory> {
     let mut lines: BTreeMap<u32, Vec<ToolCall>> = BTreeMap::new();
     for call in trajectory
@@ -25,7 +26,7 @@ pub(super) fn subsets(trajectory: &Trajectory, in_order: bool) -> Vec<Trajectory
     lines.sort_by_key(|calls| std::cmp::Reverse(calls.len()));
     lines.truncate(MAX_LINES);
     let subset_of = |mut tool_calls: Vec<ToolCall>| {
-        // An outer call may replace this one; it has values of its own and may never end.
+        // An outer call with other values, which may never end, may replace the call.
         tool_calls
             .iter_mut()
             .for_each(|call| call.partial |= call.uncertainty.may_fold);

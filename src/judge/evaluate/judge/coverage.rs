@@ -1,5 +1,5 @@
-//! Counts for each criterion how many trajectories were judged and how many of them it
-//! selected, and finds out why it selects none, or which of its tools no run calls. Judges nothing.
+//! Counts for each criterion the judged and the selected trajectories, and finds out why a
+//! criterion selects none, or which of its tools no run calls.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -14,44 +14,44 @@ use crate::evaluate::criterion::{Criterion, Glob, Scope};
 use crate::evaluate::evaluators::NamedTool;
 use crate::extract::Trajectory;
 
-/// Most names remembered of each kind, and most bytes of a name: names can come from the network.
-/// All of them together take at most 170 KiB.
+/// Maximum number of names of each kind, and maximum bytes of a name: names can come from the
+/// network. All names together use at most 170 KiB.
 const MAX_NAMES: usize = 128;
 const MAX_NAME_SIZE: usize = 128;
-/// Most attributes whose values are remembered, and most values of each.
+/// Maximum number of attributes whose values are stored, and of values of each attribute.
 const MAX_ATTRIBUTES: usize = 16;
 const MAX_VALUES: usize = 32;
-/// Most characters of the sentence about an argument that is no text.
+/// Maximum characters of the sentence about an argument that is not text.
 const MAX_UNUSABLE: usize = 400;
-/// Most names in a message.
+/// Maximum number of names in a message.
 const MAX_SHOWN: usize = 5;
-/// A criterion is reported after this many trajectories, and then after ten times as many.
+/// A criterion is reported after this number of trajectories, and then after each tenfold number.
 const FIRST_REPORT: u64 = 100;
 
-/// The trajectories seen and selected by each criterion in force, and the names that they carry.
+/// Counts the trajectories that each active criterion saw and selected, and stores their names.
 #[derive(Debug, Default)]
 pub struct Coverage {
     criteria: Vec<Tally>,
     names: NamesSeen,
-    /// Pipelines whose trajectories are counted; 0 counts as one.
+    /// The number of pipelines whose trajectories are counted; 0 counts as one.
     n_pipelines: usize,
 }
 
-/// The trajectories that a criterion has seen since it came into force.
+/// The trajectories that a criterion has seen since it became active.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CriterionCoverage<'a> {
-    /// Its name.
+    /// The criterion's name.
     pub criterion: &'a str,
-    /// How many trajectories were judged.
+    /// The number of judged trajectories.
     pub n_seen: u64,
-    /// How many of them it selected.
+    /// The number of selected trajectories.
     pub n_matched: u64,
-    /// How many evaluations gave no verdict because of an earlier turn of their session.
+    /// The number of evaluations without a verdict because of an earlier turn of the session.
     pub n_earlier_turns: u64,
-    /// When it came into force, Unix nanoseconds.
+    /// The time at which the criterion became active, Unix nanoseconds.
     pub since_unix_nanos: Option<u64>,
-    /// The probable mistake: it selects none of them, names tools that no run calls, has a pattern
-    /// for a value that is no text, or a condition on a path at which no call has a value.
+    /// The probable mistake: the criterion selects no trajectory, names tools that no run calls,
+    /// has a pattern for a value that is not text, or a condition on a path without values.
     pub problem: Option<String>,
 }
 
@@ -62,13 +62,14 @@ struct Tally {
     n_seen: u64,
     n_matched: u64,
     n_earlier_turns: u64,
-    /// The evaluations in which a pattern met an argument that is no text, and the first of them.
+    /// The number of evaluations in which a pattern met an argument that is not text, and the first
+    /// of them.
     n_unusable: usize,
     unusable: Option<String>,
-    /// Where the paths of its conditions led, in all evaluations.
+    /// The values at the paths of the criterion's conditions, in all evaluations.
     paths: PathsSeen,
-    /// The trajectory of each pipeline that was counted last: with `scope: agent` it can have many
-    /// evaluations, and those of two pipelines can come between each other.
+    /// The trajectory last counted, by pipeline: with `scope: agent` a trajectory can have many
+    /// evaluations, and evaluations of two pipelines can alternate.
     last_matched: Vec<Option<u64>>,
     next_report: u64,
 }
@@ -77,27 +78,27 @@ struct Tally {
 struct NamesSeen {
     services: NameSet,
     roots: NameSet,
-    /// Agents of evaluated spans.
+    /// The agents of evaluated spans.
     agents: NameSet,
-    /// Agents of all runs.
+    /// The agents of all runs.
     run_agents: NameSet,
     tools: NameSet,
     attributes: BTreeMap<Arc<str>, NameSet>,
 }
 
-/// Some names, up to a number.
+/// A bounded set of names.
 #[derive(Debug)]
 struct NameSet {
     names: HashSet<Arc<str>>,
     capacity: usize,
-    /// There were more, or longer ones.
+    /// True if a name was dropped because it was too long or one too many.
     is_full: bool,
 }
 
 // === impl Coverage ===
 
 impl Coverage {
-    /// Counts the trajectories of this many pipelines.
+    /// Creates a coverage for the trajectories of several pipelines.
     pub fn of_pipelines(n_pipelines: usize) -> Self {
         Self {
             n_pipelines,
@@ -105,7 +106,7 @@ impl Coverage {
         }
     }
 
-    /// Counts new trajectories and their first evaluations by the criteria in force.
+    /// Counts new trajectories, and their first evaluations by the active criteria.
     pub fn note(&mut self, trajectories: &[Arc<Trajectory>], evaluations: &[Evaluation]) {
         for tally in &mut self.criteria {
             tally.n_seen += trajectories.len() as u64;
@@ -115,7 +116,7 @@ impl Coverage {
                 self.names.note(trajectory);
             }
         }
-        // Evaluations of a trajectory come in the order of the criteria.
+        // The evaluations of a trajectory are in the order of the criteria.
         let (n_criteria, mut next) = (self.criteria.len(), 0);
         let n_pipelines = self.n_pipelines.max(1);
         for evaluation in evaluations
@@ -133,22 +134,22 @@ impl Coverage {
         }
     }
 
-    /// Every criterion in force, in order.
+    /// Returns the coverage of every active criterion, in order.
     pub fn criteria(&self) -> impl Iterator<Item = CriterionCoverage<'_>> {
         self.criteria
             .iter()
             .map(|tally| tally.coverage(&self.names))
     }
 
-    /// The name of every criterion in force, how many trajectories were judged, and how many of
-    /// them it selected.
+    /// Returns for every active criterion its name, the number of judged trajectories, and the
+    /// number of selected ones.
     pub fn counts(&self) -> impl Iterator<Item = (&str, u64, u64)> {
         let tallies = self.criteria.iter();
         tallies.map(|tally| (&*tally.criterion.name, tally.n_seen, tally.n_matched))
     }
 
-    /// The criteria with a problem that are to be reported now: after their first hundred
-    /// trajectories, and then each time that there are ten times as many.
+    /// Returns the criteria with a problem that are due for a report: after their first hundred
+    /// trajectories, and then after each tenfold number.
     pub fn due(&mut self) -> Vec<CriterionCoverage<'_>> {
         let mut due = Vec::new();
         for (idx, tally) in self.criteria.iter_mut().enumerate() {
@@ -163,7 +164,7 @@ impl Coverage {
             .collect()
     }
 
-    /// Counts for these criteria from now on. One that did not change keeps its counts.
+    /// Replaces the counted criteria. A criterion that did not change keeps its counts.
     pub fn follow(&mut self, criteria: &[Arc<Criterion>], now_unix_nanos: Option<u64>) {
         let is_same = |(tally, criterion): (&Tally, &Arc<Criterion>)| {
             Arc::ptr_eq(&tally.criterion, criterion)
@@ -220,17 +221,17 @@ impl Tally {
         self.paths.nowhere |= paths.nowhere;
         let arrival = evaluation.trajectory.arrival;
         self.last_matched.resize(n_pipelines, None);
-        // Positions by arrival differ between pipelines by the remainder.
+        // Trajectories are numbered by arrival; the remainder identifies the pipeline.
         let last_matched = &mut self.last_matched[arrival as usize % n_pipelines];
         if *last_matched != Some(arrival) {
             *last_matched = Some(arrival);
             self.n_matched += 1;
-            // A trajectory can become one, or be selected, only with late spans.
+            // Late spans can turn a trace into a trajectory, or make a criterion select it.
             self.n_seen = self.n_seen.max(self.n_matched);
         }
     }
 
-    /// The trajectories that a problem would be based on.
+    /// Returns the number of trajectories on which a problem would be based.
     fn n_problematic(&self) -> u64 {
         match self.n_matched {
             0 => self.n_seen,
@@ -247,7 +248,7 @@ impl Tally {
                     let times = counted(self.n_unusable, "evaluation", "evaluations");
                     format!("in {times}, such as: {unusable}")
                 });
-                // An argument may be optional, so one call with a value is enough.
+                // An argument may be optional, so a single call with a value is enough.
                 let nowhere = self.paths.nowhere & !self.paths.somewhere;
                 let nowhere = self.criterion.evaluate.nowhere(nowhere);
                 let problems = [names.uncalled(&self.criterion), unusable];
@@ -296,8 +297,8 @@ impl NamesSeen {
         }
     }
 
-    /// Why a criterion selected none of the trajectories: the first of its globs that no name
-    /// matches, and the names.
+    /// Explains why a criterion selected no trajectory: the first of its globs that no name
+    /// matches, and the names seen.
     fn why_unselected(&self, criterion: &Criterion) -> String {
         let select = &criterion.select;
         let agents = match criterion.scope {
@@ -346,8 +347,8 @@ impl NamesSeen {
         }
     }
 
-    /// The tools of a criterion that no run called, and the names of those that runs did call. A
-    /// tool that must not be called is named only if another spelling of it was seen.
+    /// Returns the tools of a criterion that no run called, and the names of the tools that runs
+    /// called. A forbidden tool is included only if another spelling of its name was seen.
     fn uncalled(&self, criterion: &Criterion) -> Option<String> {
         if self.tools.is_full {
             return None;
@@ -429,7 +430,7 @@ impl NameSet {
         names
     }
 
-    /// The names, those first that are probably meant by these words.
+    /// Lists the names, first the names that `words` probably meant.
     fn near(&self, words: &[&str]) -> String {
         let names = self.sorted();
         let mut first: Vec<&str> = Vec::new();
@@ -442,7 +443,7 @@ impl NameSet {
         self.listed(&first)
     }
 
-    /// Some of the names: these first, then the others in alphabetical order.
+    /// Lists some of the names: `first`, then the rest in alphabetical order.
     fn listed(&self, first: &[&str]) -> String {
         let others = self.sorted().into_iter();
         let others = others.filter(|name| !first.contains(name));
@@ -463,8 +464,8 @@ impl NameSet {
     }
 }
 
-/// Are these names of one tool, in another spelling or with a namespace (`Shop-refund`,
-/// `mcp__shop__refund`)?
+/// Returns true if both names mean the same tool, in another spelling or with a namespace
+/// (`Shop-refund`, `mcp__shop__refund`).
 fn is_same_tool(one: &str, other: &str) -> bool {
     let letters = |name: &str| -> String {
         let letters = name.chars().filter(|c| c.is_alphanumeric());

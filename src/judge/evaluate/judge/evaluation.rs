@@ -1,5 +1,5 @@
-//! One evaluation: what was judged by which criterion, and the findings behind its label,
-//! rendered as text when somebody reads it. Knows no single evaluator.
+//! An evaluation: the trajectory, the criterion, and the findings behind the label, rendered as
+//! text on first use.
 
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
@@ -17,90 +17,88 @@ use crate::evaluate::criterion::{Applied, Criterion, CriterionSeverity, InvalidC
 use crate::evaluate::evaluators::{Evidence, Judgement};
 use crate::extract::Trajectory;
 
-/// One criterion's judgement of one trajectory.
+/// The judgement of one trajectory by one criterion.
 #[derive(Debug, Clone)]
 pub struct Evaluation {
-    /// The criterion that judged.
+    /// The criterion, or an expectation in error.
     pub criterion: JudgedBy,
-    /// The judged trajectory; for `scope: agent`, narrowed to that agent run.
+    /// The judged trajectory; for `scope: agent`, narrowed to one agent run.
     pub trajectory: Arc<Trajectory>,
-    /// 0 to 1; `None` for `not_evaluated` and `error`.
+    /// From 0 to 1; `None` for `not_evaluated` and `error`.
     pub value: Option<f64>,
-    /// The label.
     pub verdict: Verdict,
-    /// Only for the label `error`.
+    /// Set for the label `error` only.
     pub error: Option<EvaluationError>,
-    /// How many calls were expected: `spanscore.calls.expected`.
+    /// The number of expected calls: `spanscore.calls.expected`.
     pub n_expected: usize,
-    /// Rendered by [`Self::explanation`], [`Self::details`] and [`Self::offending`].
+    /// The findings, rendered by [`Self::explanation`], [`Self::details`] and [`Self::offending`].
     pub findings: Findings,
-    /// 0 for the first judgement, one more each time late spans change it. Set by the pipeline.
+    /// 0 for the first judgement, incremented each time late spans change it. Set by the pipeline.
     pub revision: u32,
-    /// The previous report; `None` for revision 0. Set by the pipeline.
+    /// The previous revision; `None` for revision 0. Set by the pipeline.
     pub previous: Option<Previous>,
-    /// It may have been reported before, with the same content. Set when a log is read again.
+    /// True if the evaluation may have been reported before, with the same content. Set when a log
+    /// is replayed.
     pub replayed: bool,
 }
 
 /// The previous revision of an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Previous {
-    /// The span that was evaluated then: a trace's topmost span may have arrived late.
+    /// The span evaluated in that revision. May differ, because a trace's topmost span may arrive
+    /// late.
     pub subject: Option<SpanId>,
-    /// Its label.
     pub verdict: Verdict,
-    /// Its number.
+    /// The revision's number.
     pub revision: u32,
 }
 
-/// The criterion of an evaluation, or an expectation that was in error.
+/// The criterion of an evaluation, or an expectation in error.
 #[derive(Debug, Clone)]
 pub enum JudgedBy {
-    /// A criterion.
     Criterion(Arc<Criterion>),
-    /// An expectation in error, which gives an `error` evaluation.
+    /// An expectation in error, which results in an `error` evaluation.
     Invalid(Arc<InvalidCriterion>),
 }
 
-/// The findings behind an evaluation. Text is rendered when it is first read: most evaluations are
-/// only counted, and rendering would be half the cost of judging.
+/// The findings behind an evaluation. Text is rendered on first use: most evaluations are only
+/// counted, and rendering would be half the cost of judging.
 #[derive(Debug, Clone)]
 pub struct Findings {
     basis: Option<Basis>,
     text: OnceLock<Box<EvaluationText>>,
 }
 
-/// The source of the rendered text; none where the text was fixed from the start.
+/// The source of the rendered text; `None` if the text was fixed at construction.
 #[derive(Debug, Clone)]
 pub(super) struct Basis {
     pub(super) evidence: Evidence,
-    /// The evidence that is missing; only for `not_evaluated`. Boxed: it is rare, and evaluations
-    /// are moved about.
+    /// The missing evidence; only for `not_evaluated`. Boxed because it is rare and evaluations are
+    /// moved.
     pub(super) missing: Option<Box<Missing>>,
-    /// A value that could not be matched, since it is no text, or that a sum lacks.
+    /// A value that could not be matched because it is not text, or that a sum lacks.
     pub(super) unusable: Option<Box<UnusableValue>>,
-    /// Where the paths of the criterion lead.
+    /// The values at the criterion's paths.
     pub(super) paths: PathsSeen,
     /// The call that cannot be judged; only for `error`.
     pub(super) faulty_call: Option<usize>,
     pub(super) explain: Explain,
 }
 
-/// The text of an evaluation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvaluationText {
-    /// For people, in one or two sentences.
+    /// One or two sentences for people.
     pub explanation: String,
     /// The reference evaluator's own justification fields, a JSON object.
     pub details: Value,
-    /// The calls to blame, positions in the trajectory.
+    /// The calls to blame, as indices in the trajectory.
     pub offending: Vec<usize>,
 }
 
 // === impl Evaluation ===
 
 impl Evaluation {
-    /// For people, in one or two sentences.
+    /// One or two sentences for people.
     pub fn explanation(&self) -> &str {
         &self.text().explanation
     }
@@ -110,21 +108,21 @@ impl Evaluation {
         &self.text().details
     }
 
-    /// The calls to blame, positions in `trajectory.tool_calls`.
+    /// The calls to blame, as indices in `trajectory.tool_calls`.
     pub fn offending(&self) -> &[usize] {
         &self.text().offending
     }
 
-    /// What was expected beside what was called, row by row; empty where there is no such evidence.
-    /// Rendered anew each time: only people who look at one run read it.
+    /// Renders the expectations beside the calls, row by row; empty without rows. Not cached: only
+    /// people who inspect one run read rows.
     pub fn alignment(&self) -> Vec<AlignmentRow> {
         let mut rows = self.report(true).rows;
         rows.truncate(MAX_ROWS);
         rows
     }
 
-    /// Hashes everything a reader sees of it, except the names of the calls and the criterion. If
-    /// the hash is equal, nothing that is shown has changed.
+    /// Hashes everything visible except the names of the calls and the criterion. An equal hash
+    /// means that nothing visible has changed.
     pub fn hash_shown<H: Hasher>(&self, state: &mut H) {
         (self.value.map(f64::to_bits), self.verdict, &self.error).hash(state);
         match &self.findings.basis {
@@ -140,13 +138,13 @@ impl Evaluation {
                 )
                     .hash(state);
             }
-            // Values are no part of the evidence, and an error shows only some of it.
+            // Values are not part of the evidence, and an error shows only some of the evidence.
             _ => (self.explanation(), self.details().to_string()).hash(state),
         }
     }
 
-    /// This evaluation with a copy of its trajectory, such as one without values. Its text is
-    /// rendered anew when somebody reads it.
+    /// Returns this evaluation with a copy of its trajectory, such as one without values. The text
+    /// is rendered again on first use.
     pub fn with_trajectory(&self, trajectory: Arc<Trajectory>) -> Self {
         let text = match self.findings.basis {
             Some(_) => OnceLock::new(),
@@ -165,7 +163,8 @@ impl Evaluation {
         }
     }
 
-    /// This evaluation with its explanation alone, for a trajectory whose calls are not all kept.
+    /// Returns this evaluation with only its explanation, for a trajectory that lacks some of its
+    /// calls.
     pub fn with_explanation_only(&self, trajectory: Arc<Trajectory>) -> Self {
         Self {
             criterion: self.criterion.clone(),
@@ -176,20 +175,20 @@ impl Evaluation {
         }
     }
 
-    /// Is there no verdict because of an earlier turn of the session?
+    /// Returns true if there is no verdict because of an earlier turn of the session.
     pub(super) fn awaits_session(&self) -> bool {
         let basis = self.findings.basis.as_ref();
         let missing = basis.and_then(|basis| basis.missing.as_ref());
         missing.is_some_and(|missing| missing.earlier_turn.is_some())
     }
 
-    /// Where the paths of the criterion lead.
+    /// The values at the criterion's paths.
     pub(super) fn paths(&self) -> PathsSeen {
         let basis = self.findings.basis.as_ref();
         basis.map_or_else(PathsSeen::default, |basis| basis.paths)
     }
 
-    /// The value that could not be matched or added up, as a sentence.
+    /// Describes the value that could not be matched or added up.
     pub(super) fn unusable(&self) -> Option<String> {
         let unusable = self.findings.basis.as_ref()?.unusable.as_ref()?;
         let call = self.trajectory.tool_calls.get(unusable.call_idx)?;
@@ -222,7 +221,7 @@ impl Evaluation {
         self.findings.text.get_or_init(|| Box::new(self.render()))
     }
 
-    /// Empty where the text was fixed from the start.
+    /// Renders the findings; empty if the text was fixed at construction.
     fn report(&self, with_rows: bool) -> Rendered {
         match (&self.findings.basis, &self.criterion) {
             (Some(basis), JudgedBy::Criterion(criterion)) => {
@@ -287,7 +286,6 @@ impl Evaluation {
 // === impl JudgedBy ===
 
 impl JudgedBy {
-    /// The criterion's name.
     pub fn name(&self) -> &str {
         match self {
             Self::Criterion(criterion) => &criterion.name,
@@ -295,7 +293,7 @@ impl JudgedBy {
         }
     }
 
-    /// The name of its evaluator; `unknown` where that could not be read.
+    /// Returns the evaluator's name; `unknown` if the name could not be parsed.
     pub fn evaluator(&self) -> &'static str {
         match self {
             Self::Criterion(criterion) => criterion.evaluate.name(),
@@ -303,7 +301,6 @@ impl JudgedBy {
         }
     }
 
-    /// What one evaluation covers.
     pub fn scope(&self) -> Scope {
         match self {
             Self::Criterion(criterion) => criterion.scope,
@@ -311,7 +308,7 @@ impl JudgedBy {
         }
     }
 
-    /// How bad a fail is, if its criterion says so.
+    /// The severity of a fail, if the criterion has one.
     pub fn severity(&self) -> Option<CriterionSeverity> {
         match self {
             Self::Criterion(criterion) => criterion.severity,
@@ -319,7 +316,7 @@ impl JudgedBy {
         }
     }
 
-    /// Pass means score ≥ threshold.
+    /// The lowest score that passes.
     pub fn threshold(&self) -> f64 {
         match self {
             Self::Criterion(criterion) => criterion.threshold,
@@ -327,7 +324,6 @@ impl JudgedBy {
         }
     }
 
-    /// The criterion's revision.
     pub fn revision(&self) -> &str {
         match self {
             Self::Criterion(criterion) => criterion.revision(),
@@ -366,7 +362,7 @@ impl From<EvaluationText> for Findings {
 }
 
 impl From<String> for EvaluationText {
-    /// A sentence, and nothing else.
+    /// Creates a text that has only an explanation.
     fn from(explanation: String) -> Self {
         Self {
             explanation,

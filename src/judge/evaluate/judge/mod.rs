@@ -1,5 +1,5 @@
-//! Judges trajectories by criteria: narrows them to agent runs, applies selectors, and turns
-//! scores into verdicts. Knows no single evaluator.
+//! Judges trajectories by criteria: narrows trajectories to agent runs, applies selectors, and
+//! turns scores into verdicts.
 
 mod certain_subset;
 mod coverage;
@@ -28,9 +28,9 @@ pub use span_expectations::{FromSpans, SpanExpectations, no_longer_expected, sea
 
 /// Judges one trajectory by every criterion whose selector matches.
 ///
-/// Evaluations come by agent run in start order, and within a run in the order of the criteria. An
-/// evaluation of the whole trace comes with the agent run that is the evaluated span, or first if
-/// that span is no agent run.
+/// Evaluations are ordered by the start of the agent run, then by criterion. An evaluation of the
+/// whole trace comes with the agent run that is the evaluated span, or first if that span is not an
+/// agent run.
 pub fn judge(
     criteria: &[Arc<Criterion>],
     trajectory: &Arc<Trajectory>,
@@ -39,7 +39,7 @@ pub fn judge(
     judge_within(criteria, trajectory, explain, &mut SearchBudget::default())
 }
 
-/// Like [`judge`], with the work that is left of a budget for several trajectories.
+/// Like [`judge`], with a search budget that several trajectories share.
 pub fn judge_within(
     criteria: &[Arc<Criterion>],
     trajectory: &Arc<Trajectory>,
@@ -60,13 +60,13 @@ pub fn judge_within(
     evaluations
 }
 
-/// A criterion to judge by, or one that is in error.
+/// A criterion, or an expectation in error.
 type AppliedRef<'a> = Result<&'a Arc<Criterion>, &'a Arc<InvalidCriterion>>;
 
-/// Visits each criterion with each trajectory that it is to judge: the whole one or one of its
-/// agent runs, in the order of [`judge`]. The criteria that are `named` apply whatever their
-/// selectors. A criterion that `depends_on_subject`, given its name and that of its evaluator, was
-/// derived from the evaluated span and is only as certain as that span.
+/// Visits each criterion with each trajectory that it judges: the whole trajectory or an agent run,
+/// in the order of [`judge`]. The criteria in `named` ignore their selectors. `depends_on_subject`
+/// gets the names of a criterion and its evaluator, and returns true if the criterion was derived
+/// from the evaluated span, and so is only as certain as that span.
 fn for_each_application<'a>(
     criteria: impl Iterator<Item = AppliedRef<'a>> + Clone,
     named: &BTreeSet<String>,
@@ -102,7 +102,7 @@ fn for_each_application<'a>(
     }
     let judged_by_calls = trajectory.judged_agent_runs();
     let is_judged = |run: usize| judged_by_calls.binary_search(&run).is_ok();
-    // A run that only called models and other agents is judged by limits on models alone.
+    // Only limits on models judge a run that called only models and other agents.
     let any_of_models = criteria.clone().any(reads_models);
     let calls_models =
         |run: usize| any_of_models && trajectory.agent_runs[run].model_use.n_calls > 0;
@@ -149,7 +149,7 @@ fn scope_of(applied: AppliedRef<'_>) -> Scope {
     }
 }
 
-/// Judges a trajectory that the criterion is for.
+/// Judges a trajectory that the criterion selects.
 fn apply(
     applied: AppliedRef<'_>,
     trajectory: &Arc<Trajectory>,
@@ -189,7 +189,7 @@ fn apply(
     }
 }
 
-/// The evaluation by an expectation in error.
+/// Returns the evaluation for an expectation in error.
 fn error(invalid: &Arc<InvalidCriterion>, trajectory: &Arc<Trajectory>) -> Evaluation {
     let explanation = invalid.error.message.clone();
     let criterion = JudgedBy::Invalid(invalid.clone());
@@ -199,9 +199,9 @@ fn error(invalid: &Arc<InvalidCriterion>, trajectory: &Arc<Trajectory>) -> Evalu
     }
 }
 
-/// Withdraws what was reported of a trace, or of one of its agent runs: with late spans the
-/// criterion no longer applies there. A run may have turned out to be part of another, or a
-/// selector may no longer match; a `fail` must not remain for that.
+/// Withdraws an evaluation of a trace or of an agent run to which the criterion does not apply
+/// after late spans. A run may be part of another run, or a selector may stop matching; a reported
+/// `fail` must not remain.
 pub fn withdraw(
     criterion: JudgedBy,
     trajectory: &Arc<Trajectory>,
@@ -218,7 +218,7 @@ pub fn withdraw(
                 Some(run) => trajectory.for_agent_run(run, &[]),
                 None => trajectory.with_calls(Vec::new()),
             };
-            // The score was reported under the id of a run that is none any more.
+            // The score was reported under the id of a span that stopped being a run.
             if let Some(subject) = &mut narrowed.subject {
                 subject.span_id = span_id;
             }
@@ -230,7 +230,7 @@ pub fn withdraw(
     without_score(criterion, trajectory, Verdict::NotEvaluated, explanation)
 }
 
-/// An evaluation that says why there is no score.
+/// Returns an evaluation that explains why there is no score.
 fn without_score(
     criterion: JudgedBy,
     trajectory: Arc<Trajectory>,
@@ -251,12 +251,13 @@ fn without_score(
     }
 }
 
-/// The label: an error that is certain, else pass or fail if missing evidence cannot change it.
+/// Returns the label: an error that is certain, else pass or fail if missing evidence cannot change
+/// it.
 fn verdict<E>(score: &Score<E>, threshold: f64) -> Verdict {
     if score.fault.is_some() {
         Verdict::Error
     } else if score.may_fault {
-        // An error would take the place of whatever is certain so far.
+        // An error would replace every certain result.
         Verdict::NotEvaluated
     } else if score.least >= threshold {
         Verdict::Pass
@@ -267,15 +268,15 @@ fn verdict<E>(score: &Score<E>, threshold: f64) -> Verdict {
     }
 }
 
-/// The label that the rest of a trace which was cut short cannot change. Evaluators allow for
-/// further calls anywhere in the list, so a verdict on any subset of calls that stays as it is
-/// holds for the whole trajectory.
+/// Returns the label that the rest of a trace cut short cannot change. Evaluators allow for further
+/// calls at any position, so a verdict on a subset of calls that stay as they are is a verdict on
+/// the whole trajectory.
 fn certain_verdict(
     criterion: &Criterion,
     trajectory: &Trajectory,
     budget: &mut SearchBudget,
 ) -> Verdict {
-    // The first tool span will replace calls taken from messages, whatever they say.
+    // Calls read from messages are provisional: the first tool span replaces them all.
     if trajectory.from_messages
         || trajectory.uncertainty.all
         || !criterion.select.matches_for_good(trajectory)

@@ -1,5 +1,5 @@
-//! Judges one run by the registered criteria, by the case of an example file that it belongs to,
-//! and by the expectations that it carries itself.
+//! Judges one run by the registered criteria, the case of an example file, and the run's own
+//! expectations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use crate::evaluate::comparison::score::Explain;
 use crate::evaluate::criterion::{Applied, Criterion, EXPECTED, Expectation};
 use crate::extract::Trajectory;
 
-/// Expectations of single runs, beside the criteria.
+/// The expectations of single runs, in addition to the criteria.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expectations {
-    /// The expectations that runs may carry themselves.
+    /// The kinds of expectations that spans may have.
     pub from_spans: FromSpans,
-    /// Most bytes of expectations that one span may carry.
+    /// Maximum bytes of the expectations in one span.
     pub max_size: usize,
     /// The cases of an example file, by id.
     pub cases: BTreeMap<String, Expectation>,
 }
 
 impl Default for Expectations {
-    /// Nothing is expected of single runs.
+    /// No expectations of single runs.
     fn default() -> Self {
         Self {
             from_spans: FromSpans::Off,
@@ -35,13 +35,13 @@ impl Default for Expectations {
 }
 
 impl Expectations {
-    /// The case that a run belongs to.
+    /// Returns the case of a run.
     pub fn case_of(&self, trajectory: &Trajectory) -> Option<&Expectation> {
         self.cases
             .get(trajectory.expectation_attributes.case_id.as_deref()?)
     }
 
-    /// The expectations that a run itself adds to its judgement.
+    /// Reads the run's own expectations.
     pub fn from_spans(
         &self,
         trajectory: &Trajectory,
@@ -58,8 +58,8 @@ impl Expectations {
 }
 
 /// Judges a run by the criteria that select it, with the fields of its case, and by its own
-/// expectations. `case` is [`Expectations::case_of`] the run, or the case that belongs to it by its
-/// position in a file. `take` gets each evaluation as soon as it is made: a run may have many.
+/// expectations. `case` is [`Expectations::case_of`] the run, or the case at the run's position in
+/// a file. `take` gets each evaluation as soon as it is made: a run may have many.
 pub fn judge_run(
     criteria: &[Arc<Criterion>],
     expectations: &Expectations,
@@ -68,14 +68,14 @@ pub fn judge_run(
     explain: &Explain,
     take: &mut dyn FnMut(Evaluation),
 ) {
-    // Most runs carry no expectations and belong to no case.
+    // Most runs have no expectations and no case.
     let SpanExpectations { names, own } = if trajectory.expectation_attributes.is_empty() {
         SpanExpectations::default()
     } else {
         expectations.from_spans(trajectory, criteria)
     };
-    // If another span turns out to be the evaluated one, the run may belong to another case, and
-    // carry other expectations.
+    // If another span becomes the evaluated span, the run may have another case and other
+    // expectations.
     let depends_on_subject = |name: &str, evaluator: &str| {
         name == EXPECTED
             || expectations
@@ -106,7 +106,7 @@ pub fn judge_run(
         }
     }
     applied.extend(own);
-    // All together, because evaluations have one order.
+    // One pass over all criteria, because the evaluations have one order.
     let criteria = applied.iter().map(Result::as_ref);
     for_each_application(criteria, &names, depends_on_subject, trajectory, &mut take);
 }

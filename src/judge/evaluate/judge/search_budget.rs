@@ -1,6 +1,5 @@
-//! The work that the judgement of one trace, or of one question, may spend on searching texts with
-//! patterns: evaluations take from it in their order, and those for which too little is left cannot
-//! decide.
+//! The budget for searching texts with patterns, for the judgement of one trace or of one query.
+//! Evaluations spend it in their order; an evaluation that exceeds the rest has no verdict.
 
 use crate::evaluate::comparison::captured::MAX_SEARCH;
 use crate::evaluate::comparison::score::Score;
@@ -8,16 +7,16 @@ use crate::evaluate::criterion::{Criterion, EXPECTED};
 use crate::evaluate::evaluators::Evidence;
 use crate::extract::Trajectory;
 
-/// For all registered criteria together: two seconds of one core with most patterns, fifteen at
-/// worst, with signs of life between the evaluations.
+/// Maximum work for all registered criteria together: two seconds of one core with ordinary
+/// patterns, fifteen at worst, with signs of life between the evaluations.
 const MAX_OF_TRACE: u64 = 4 * MAX_SEARCH;
 
-/// The work that is left for one trace, or for all trajectories of one question.
+/// The rest of the budget for one trace, or for all trajectories of one query.
 #[derive(Debug)]
 pub struct SearchBudget {
     registered: u64,
-    /// For expectations that the run carries itself, apart: they must not keep registered criteria
-    /// from deciding.
+    /// A separate budget for the run's own expectations: they must not use up the budget of the
+    /// registered criteria.
     carried: u64,
 }
 
@@ -31,7 +30,7 @@ impl Default for SearchBudget {
 }
 
 impl SearchBudget {
-    /// Evaluates a trajectory with the work that is left.
+    /// Evaluates a trajectory within the budget.
     pub(super) fn evaluate(
         &mut self,
         criterion: &Criterion,

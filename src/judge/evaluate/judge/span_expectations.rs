@@ -1,6 +1,6 @@
-//! Reads the expectations that a run carries on its spans. The judged agent must not weaken
-//! its own judge: nothing it says takes anything away, and expectations that cannot be read are an
-//! `error`. Nothing of them outlives the judgement, so runs cannot fill our memory with patterns.
+//! Reads the expectations on a run's spans. The judged agent must not weaken its own judge: its
+//! expectations can only add criteria, and an expectation that does not parse is an `error`.
+//! Compiled patterns are dropped after the judgement, so runs cannot fill our memory with patterns.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,34 +19,37 @@ use crate::extract::{
     equality,
 };
 
-/// Most work for one expectation: its bytes times the calls it is compared with. At the very worst
-/// it takes a few seconds of one core. Searches with its patterns have a limit of their own, as in
-/// every evaluation.
+/// Maximum work for one expectation, its bytes times the calls that it is compared with: at most a
+/// few seconds of one core. The searches with its patterns have their own limit, as in every
+/// evaluation.
 const MAX_COST: usize = 64 << 20;
-/// Most patterns that a run may carry: together as large as one pattern of a file may be.
+/// Maximum number of patterns in a run's expectation; together at most as large as one pattern of a
+/// file.
 const MAX_PATTERNS: usize = 32;
-/// Most further texts that are compared with a run's first: each may compile [`MAX_PATTERNS`].
+/// Maximum number of further texts that are compared with a run's first text: each may compile
+/// [`MAX_PATTERNS`] patterns.
 const MAX_SPELLINGS: usize = 4;
-/// Longest piece of a span's text that an error message repeats, in characters.
+/// Maximum characters of a span's text that an error message quotes.
 const MAX_SHOWN: usize = 64;
-/// Most mistakes that an error message lists.
+/// Maximum number of mistakes that an error message lists.
 const MAX_MISTAKES: usize = 5;
 
-/// The expectations that runs may carry themselves (`expectations.from_spans`).
+/// The kinds of expectations that spans may have (`expectations.from_spans`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FromSpans {
-    /// Nothing.
+    /// None.
     Off,
-    /// Registered criteria that apply whatever their selectors (`spanscore.criteria`).
+    /// Names of registered criteria that apply to the run whatever their selectors
+    /// (`spanscore.criteria`).
     #[default]
     NamesOnly,
-    /// That, and an expectation of their own (`spanscore.expect`).
+    /// Names of criteria, and an expectation of the run itself (`spanscore.expect`).
     Full,
 }
 
 impl FromSpans {
-    /// The word of the configuration.
+    /// The word in the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -55,7 +58,7 @@ impl FromSpans {
         }
     }
 
-    /// The parts of spans that must be kept for it.
+    /// Returns the attributes that the scan must store.
     pub fn bringing(self, max_size: usize) -> SpanExpectationPolicy {
         SpanExpectationPolicy {
             criteria: self != Self::Off,
@@ -65,19 +68,19 @@ impl FromSpans {
     }
 }
 
-/// The expectations that a run carries itself.
+/// A run's own expectations.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SpanExpectations {
-    /// Registered criteria that apply whatever their selectors.
+    /// The registered criteria that apply whatever their selectors.
     pub names: BTreeSet<String>,
-    /// The criterion [`EXPECTED`] of the run's own expectation; in error if anything that the run
-    /// says cannot be used.
+    /// The criterion [`EXPECTED`] of the run's own expectation; in error if any of the run's
+    /// expectations cannot be used.
     pub own: Option<Result<Arc<Criterion>, Arc<InvalidCriterion>>>,
 }
 
 impl SpanExpectations {
-    /// Reads the expectations of a run with these calls. Longer ones than `max_size` were cut when
-    /// they arrived.
+    /// Reads the expectations of a run with these calls. An expectation longer than `max_size` was
+    /// cut when it was received.
     pub fn read(
         attributes: &ExpectationAttributes,
         calls: &[ToolCall],
@@ -123,8 +126,8 @@ impl SpanExpectations {
     }
 }
 
-/// Stands for a criterion that was made for one run, when its evaluation is withdrawn: only its
-/// name and that of its evaluator are left.
+/// Replaces a run's own criterion when its evaluation is withdrawn; only the names of the criterion
+/// and of its evaluator are known.
 pub fn no_longer_expected(name: &str, evaluator: &'static str) -> InvalidCriterion {
     let error = EvaluationError {
         kind: "no_longer_expected",
@@ -133,7 +136,7 @@ pub fn no_longer_expected(name: &str, evaluator: &'static str) -> InvalidCriteri
     InvalidCriterion::new(name, evaluator, "", error)
 }
 
-/// Reads a list of names: separated by commas, or a JSON array, in which names may contain commas.
+/// Parses a list of names: separated by commas, or a JSON array, in which names may contain commas.
 fn read_names(said: &StatedValue, max_size: usize) -> Result<Vec<String>, EvaluationError> {
     let text = whole(said, CRITERIA, max_size)?;
     if text.trim_start().starts_with('[') {
@@ -148,7 +151,7 @@ fn read_names(said: &StatedValue, max_size: usize) -> Result<Vec<String>, Evalua
         .collect())
 }
 
-/// Reads what the spans of a run expect. Several spans may expect the same in other spellings.
+/// Parses the expectation of a run. Several spans may repeat the expectation in other spellings.
 fn read_expectation(
     said: &[StatedValue],
     calls: &[ToolCall],
@@ -158,7 +161,7 @@ fn read_expectation(
         return Ok(None);
     };
     let expected = read_evaluator(first, calls, max_size)?;
-    // Other spellings of one JSON value need not be compiled.
+    // Another spelling of the same JSON value need not be compiled.
     let json = |said: &StatedValue| -> Option<Value> {
         serde_json::from_str(said.text.as_deref().filter(|_| !said.cut)?).ok()
     };
@@ -226,8 +229,8 @@ fn read_evaluator(
     Ok(evaluator)
 }
 
-/// A second key beside the evaluator. serde_json says only where it expected a bracket, or that it
-/// does not know the first key.
+/// Describes a second key beside the evaluator. The error of serde_json only says that it expected
+/// a bracket, or that the first key is unknown.
 fn wrong_number_of_keys(text: &str, error: &serde_json::Error) -> Option<String> {
     let map: Map<String, Value> = serde_json::from_str(text).ok()?;
     let keys: Vec<String> = map.keys().map(|key| format!("`{}`", shown(key))).collect();
@@ -242,7 +245,7 @@ fn wrong_number_of_keys(text: &str, error: &serde_json::Error) -> Option<String>
     })
 }
 
-/// The bytes of these calls that a pattern may look at.
+/// Returns the bytes of the calls that a pattern may search.
 pub fn searched_size(calls: &[ToolCall]) -> usize {
     let payload =
         |payload: &Option<Payload>| payload.as_ref().map_or(0, |payload| payload.text.len());
@@ -287,8 +290,8 @@ fn unreadable(
     mistake("unreadable_expectation", said, key, &message)
 }
 
-/// A serde error may quote an expected argument, and values are private. The names of fields and
-/// evaluators are not.
+/// Removes values from a serde error, which may quote a private argument. Names of fields and
+/// evaluators are not private.
 fn without_values(message: &str) -> String {
     for (start, word) in [
         ("invalid type: string \"", "a string"),
@@ -331,7 +334,7 @@ impl Mistakes {
         read.map_err(|error| self.0.push(error)).ok()
     }
 
-    /// One error of the first mistake's kind, with all messages.
+    /// Joins all messages into one error of the first mistake's kind.
     fn in_one(self) -> Option<EvaluationError> {
         let kind = self.0.first()?.kind;
         let mut messages: Vec<String> = self

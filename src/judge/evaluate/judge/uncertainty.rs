@@ -1,4 +1,4 @@
-//! The reasons why a verdict is not given.
+//! Explains why there is no verdict.
 
 use text::{code, counted};
 
@@ -8,7 +8,8 @@ use crate::evaluate::comparison::value_path::PathValues;
 use crate::evaluate::parameters::condition::number_of;
 use crate::extract::{Payload, Trajectory};
 
-/// The tool of the earlier turn that may have made a missing call, or else how many were seen.
+/// Returns the tool of the earlier turn that may have made a missing call, or else how many turns
+/// were seen.
 fn earlier_turn<'a>(
     missing: &Missing,
     trajectory: &'a Trajectory,
@@ -19,7 +20,7 @@ fn earlier_turn<'a>(
     Some(name.map(|name| &**name).ok_or(earlier.seen))
 }
 
-/// What the call lacks of which something is missing.
+/// Describes why the call with missing evidence is incomplete.
 fn incomplete(missing: &Missing, trajectory: &Trajectory) -> Option<String> {
     let call = trajectory.tool_calls.get(missing.cut?)?;
     let (name, mut values) = (
@@ -43,7 +44,7 @@ fn incomplete(missing: &Missing, trajectory: &Trajectory) -> Option<String> {
     }
 }
 
-/// The value that is no number.
+/// Describes the value that is not a number.
 fn no_number(missing: &Missing, trajectory: &Trajectory, explain: &Explain) -> Option<String> {
     let (call_idx, path) = &**missing.no_number.as_ref()?;
     let call = trajectory.tool_calls.get(*call_idx)?;
@@ -60,7 +61,7 @@ fn no_number(missing: &Missing, trajectory: &Trajectory, explain: &Explain) -> O
     ))
 }
 
-/// Why there is no verdict, in words.
+/// Describes the reasons why there is no verdict.
 pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory, explain: &Explain) -> String {
     const CAPTURE: &str = "turn on content capture in the agent's instrumentation";
     let name = |call: Option<usize>| Some(code(&trajectory.tool_calls.get(call?)?.name));

@@ -1,5 +1,5 @@
-//! Patterns over one call, as the lists of `tool_calls` hold them. Knows one call at a time;
-//! the meaning of the lists is the evaluator's.
+//! Patterns that compare a single call, the entries of the lists of `tool_calls`. The evaluator
+//! decides what a list requires.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
 use crate::evaluate::comparison::score::{CallError, EvaluationError, Explain, ReadBy};
 use crate::extract::Trajectory;
 
-/// What is asked of one call. Which fields may be written depends on the list.
+/// The conditions on one call. The list decides which fields are allowed.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CallPattern {
@@ -56,7 +56,7 @@ pub struct CallPattern {
     #[serde(skip_serializing_if = "Where::is_empty")]
     #[schemars(with = "BTreeMap<String, Condition>")]
     pub conditions: Where,
-    /// How many such calls there must be, at least 1.
+    /// The minimum number of such calls, at least 1.
     #[serde(default, skip_serializing_if = "MinCount::is_one")]
     pub min_count: MinCount,
     /// The call must be the trajectory's last.
@@ -74,26 +74,26 @@ pub struct CallPattern {
     pub before_step: Option<BeforeStep>,
 }
 
-/// What the text about a call may show.
+/// The trajectory, and the limits on what an explanation may show of it.
 #[derive(Clone, Copy)]
 pub(crate) struct Told<'a> {
     pub(crate) trajectory: &'a Trajectory,
     pub(crate) explain: &'a Explain,
 }
 
-/// Compares calls with patterns, and remembers the first call that lacks an argument which a
-/// pattern reads of every call of that name.
+/// Compares calls with patterns. Records the first call that lacks an argument which `command` or
+/// `path` reads.
 pub(crate) struct CallReader<'a> {
     pub(crate) captured: CapturedValues<'a>,
     pub(crate) fault: Option<CallError>,
 }
 
-/// How a call fits a pattern.
+/// The result of comparing a call with a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fit {
-    /// It does, does not, or that is not known.
+    /// The call matches, does not match, or either is possible.
     Known(Tri),
-    /// The name fits, but the call has no such string argument, which `command` or `path` reads.
+    /// The name matches, but the call lacks this string argument, which `command` or `path` reads.
     Lacks(&'static str),
 }
 
@@ -114,7 +114,7 @@ impl CallPattern {
         }
     }
 
-    /// A field that contradicts another, and why.
+    /// Returns a field that contradicts another, and the reason.
     pub(crate) fn contradiction(&self) -> Option<(&'static str, String)> {
         match (self.at_step, self.before_step) {
             (Some(AtStep(at)), Some(BeforeStep(before))) if at >= before => {
@@ -128,7 +128,7 @@ impl CallPattern {
         }
     }
 
-    /// All its patterns, below a path.
+    /// Returns all patterns of the call pattern, with their paths below `path`.
     pub(crate) fn patterns_mut(&mut self, path: &[&str]) -> Vec<PlacedPattern<'_>> {
         let placed = |keys: &[&str], pattern| {
             let path = path.iter().chain(keys).map(|key| (*key).to_owned());
@@ -156,7 +156,7 @@ impl CallPattern {
         fields.chain(args).chain(conditions).collect()
     }
 
-    /// `command` and `path`: each reads the argument of that name.
+    /// Returns the patterns of `command` and `path`; each reads the argument of that name.
     fn shortcuts(&self) -> impl Iterator<Item = (&'static str, &Pattern)> {
         let shortcuts = [("command", &self.command), ("path", &self.path)];
         shortcuts
@@ -164,7 +164,7 @@ impl CallPattern {
             .filter_map(|(argument, pattern)| Some((argument, pattern.as_ref()?)))
     }
 
-    /// Did the call fail, or not fail, as the pattern asks?
+    /// Returns whether the call failed, or did not fail, as `error` requires.
     fn fit_error(&self, call_idx: usize, captured: &mut CapturedValues<'_>) -> Tri {
         let Some(asked) = self.error else {
             return Tri::Yes;
@@ -175,7 +175,8 @@ impl CallPattern {
         }
     }
 
-    /// Reads arguments and result of a call of this name, whose position is not ruled out.
+    /// Compares the arguments and the result of a call whose name matches and whose position may
+    /// match.
     fn fit_values(&self, position: Tri, call_idx: usize, captured: &mut CapturedValues<'_>) -> Fit {
         let mut fit = position;
         let args = if self.reads_shortcut() || !self.args.is_empty() {
@@ -217,7 +218,7 @@ impl CallPattern {
         Fit::Known(fit)
     }
 
-    /// Do the values of a call satisfy all conditions?
+    /// Returns whether the call's values satisfy all conditions of `where`.
     fn fit_conditions(&self, call_idx: usize, captured: &mut CapturedValues<'_>) -> Tri {
         captured.forgetting(|captured| {
             let mut fit = Tri::Yes;
@@ -246,8 +247,8 @@ impl CallPattern {
         })
     }
 
-    /// For details: the conditions on a call that fits. And for the text, what its values are, if
-    /// values are shown.
+    /// Returns the conditions as details of a call that matches and, if values are shown, their
+    /// values as text.
     pub(crate) fn values_of(&self, call_idx: usize, told: Told<'_>) -> (Vec<Value>, String) {
         let (mut details, mut texts) = (Vec::new(), Vec::new());
         for (path, condition) in &self.conditions {
@@ -276,13 +277,14 @@ impl CallPattern {
         (details, text)
     }
 
-    /// Does it read results, by a pattern or a condition?
+    /// Returns whether a pattern or a condition reads results.
     pub(crate) fn reads_result(&self) -> bool {
         self.result.is_some() || self.conditions.keys().any(|path| path.of_result)
     }
 
-    /// Fields by which no call can match; `place` is the path of this pattern. No value but a text
-    /// matches a pattern, so one that reads as a number, a boolean or null was meant for a value.
+    /// Returns warnings about fields that no call can match; `place` is the path of this call
+    /// pattern. A pattern matches text only, so a pattern that reads as a number, a boolean or null
+    /// was probably meant as a value.
     pub(crate) fn warnings(&self, place: &str) -> Vec<String> {
         let is_value = |text: &str| {
             serde_json::from_str::<Value>(text)
@@ -317,13 +319,13 @@ impl CallPattern {
         never.into_iter().chain(values).chain(booleans).collect()
     }
 
-    /// Can a call be at fault for lacking an argument?
+    /// Returns whether a call can cause an error because it lacks an argument.
     pub(crate) fn reads_shortcut(&self) -> bool {
         self.shortcuts().next().is_some()
     }
 }
 
-/// "`^bash$` with `command` and `result`".
+/// Formats as "`^bash$` with `command` and `result`".
 impl fmt::Display for CallPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shortcuts = self.shortcuts().map(|(argument, _)| argument);
@@ -352,7 +354,7 @@ impl fmt::Display for CallPattern {
 }
 
 impl<'a> CallReader<'a> {
-    /// A reader that may spend at most this much work on searching.
+    /// Creates a reader that spends at most `max_search` units of work on searching.
     pub(crate) fn new(trajectory: &'a Trajectory, max_search: u64) -> Self {
         Self {
             captured: CapturedValues::within(trajectory, max_search),
@@ -360,8 +362,8 @@ impl<'a> CallReader<'a> {
         }
     }
 
-    /// Does a call fit the pattern, if its position does? Whether it failed is looked at with its
-    /// name, before its arguments.
+    /// Returns whether the call matches the pattern, given the match of its position. `error` is
+    /// compared before the arguments.
     pub(crate) fn fit(&mut self, pattern: &CallPattern, position: Tri, call_idx: usize) -> Tri {
         let name = &self.captured.trajectory().tool_calls[call_idx].name;
         let position = match position {
@@ -371,12 +373,12 @@ impl<'a> CallReader<'a> {
         self.fit_named(pattern, position, call_idx)
     }
 
-    /// Does the name fit?
+    /// Returns whether the name matches.
     pub(crate) fn fits_name(&mut self, pattern: &CallPattern, name: &str) -> Tri {
         search(&pattern.name, name, &mut self.captured)
     }
 
-    /// Like [`Self::fit`], for a call whose name fits.
+    /// Like [`Self::fit`], for a call whose name matches.
     pub(crate) fn fit_named(
         &mut self,
         pattern: &CallPattern,
@@ -389,8 +391,7 @@ impl<'a> CallReader<'a> {
             ..
         } = self.captured.trajectory();
         let call = &tool_calls[call_idx];
-        // The result of a call that has not ended may still come; in a complete trace it never
-        // will.
+        // In a trace that was cut short, the result of a call that has not ended may still arrive.
         let lacks_result = call.partial && !call.untimed && !cut_short;
         if position == Tri::No || (lacks_result && pattern.reads_result()) {
             return Tri::No;
@@ -402,7 +403,8 @@ impl<'a> CallReader<'a> {
         match pattern.fit_values(position, call_idx, &mut self.captured) {
             Fit::Known(fit) => fit,
             Fit::Lacks(argument) => {
-                // If its position may still rule the call out, there may be no error in the end.
+                // A position that does not match in the end rules out the call, and with it the
+                // error.
                 let is_first = (self.fault.as_ref()).is_none_or(|fault| call_idx < fault.call_idx);
                 if position == Tri::Yes && is_first {
                     self.fault = Some(self.missing_argument(pattern, call_idx, argument));
@@ -456,13 +458,13 @@ fn string_argument<'a>(args: Known<&'a Value>, argument: &str) -> Known<&'a str>
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Entry<L> {
-    /// What is asked of the call.
+    /// The conditions on the call.
     pub pattern: CallPattern,
     #[serde(skip)]
     list: PhantomData<L>,
 }
 
-/// A list of call patterns: it decides which fields may be written.
+/// A list of call patterns; decides which fields its entries may have.
 pub trait CallList {
     /// The name of its entries in the schema.
     const ENTRY: &'static str;
@@ -512,7 +514,7 @@ impl<L> From<CallPattern> for Entry<L> {
 }
 
 impl<L> Entry<L> {
-    /// All patterns of a list of entries, below a path.
+    /// Returns all patterns of a list of entries, with their paths.
     pub(crate) fn patterns_mut<'a>(
         list: &[&str],
         entries: &'a mut [Self],
@@ -527,7 +529,7 @@ impl<L> Entry<L> {
             .collect()
     }
 
-    /// Fields of the entries of a list by which no call can match.
+    /// Returns warnings about fields of the entries that no call can match.
     pub(crate) fn warnings(list: &str, entries: &[Self]) -> Vec<String> {
         let entries = entries.iter().enumerate();
         entries
@@ -562,21 +564,22 @@ impl<'de, L: CallList> Deserialize<'de> for Entry<L> {
     }
 }
 
-/// A kind of calls: those that fit one of its patterns.
+/// A kind of calls: the calls that match at least one of the patterns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Calls {
     entries: Vec<Entry<InRule>>,
-    /// It was written as a list. One pattern is the same with and without.
+    /// True if the patterns were written as a list, even a list of one.
     is_list: bool,
 }
 
 impl Calls {
-    /// Its patterns, at least one.
+    /// The patterns, at least one.
     pub(crate) fn patterns(&self) -> impl Iterator<Item = &CallPattern> {
         self.entries.iter().map(|entry| &entry.pattern)
     }
 
-    /// Each pattern, and its place in the list that it is written in.
+    /// Returns each pattern with its index in the list, as text for a path; empty if no list was
+    /// written.
     pub(crate) fn placed(&self) -> impl Iterator<Item = (String, &CallPattern)> {
         let place = |at| {
             if self.is_list { format!("[{at}]") } else { String::new() }
@@ -586,7 +589,7 @@ impl Calls {
             .map(move |(at, pattern)| (place(at), pattern))
     }
 
-    /// All patterns of theirs, below a path.
+    /// Returns all patterns, with their paths below `path`.
     pub(crate) fn patterns_mut(&mut self, path: &[&str]) -> Vec<PlacedPattern<'_>> {
         if self.is_list {
             Entry::patterns_mut(path, &mut self.entries)
@@ -598,7 +601,7 @@ impl Calls {
     }
 }
 
-/// "`^transfer$` or `^refund$`".
+/// Formats as "`^transfer$` or `^refund$`".
 impl fmt::Display for Calls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, pattern) in self.patterns().enumerate() {

@@ -1,5 +1,5 @@
-//! Conditions on the values of a call, as `where` lists them: how they are written, and whether
-//! values satisfy them. Knows one path at a time.
+//! Conditions on the values of a call under `where`: how they are parsed, and whether values
+//! satisfy them.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -21,14 +21,14 @@ use crate::evaluate::comparison::captured::{CapturedValues, Tri};
 use crate::evaluate::comparison::value_path::{PathValues, ValuePath};
 use crate::extract::equality;
 
-/// Conditions by path; all of them must hold.
+/// Conditions by path; a call must satisfy all of them.
 pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 
-/// A pattern of a call says more about one call with `where`: a map from paths to conditions, all
-/// of which must hold. A path is `args` or `result`, then keys, positions (from 0) or `*` for
-/// every element of a list: `args.amount`, `result.items.*.id`. The text of a result is read as
-/// JSON if it is JSON. `spanscore inspect --path args.amount` shows the values at a path in
-/// recorded runs.
+/// `where` restricts a call pattern by values in the call's arguments and result. It maps paths to
+/// conditions, and a call matches only if it satisfies all of them. A path is `args` or `result`,
+/// then keys, positions (from 0) or `*` for every element of a list: `args.amount`,
+/// `result.items.*.id`. A result that is JSON text is parsed first.
+/// `spanscore inspect --path args.amount` shows the values at a path in recorded runs.
 ///
 /// ```yaml
 /// evaluate:
@@ -45,48 +45,50 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 /// | `{ equals: [1, 2] }` | equals this list |
 /// | `equals`, `not_equals`, `in`, `not_in` | equality of JSON: `7` is `7.0`, and not `"7"` |
 /// | `gt`, `gte`, `lt`, `lte` | exact order of decimals; a lower and an upper bound together |
-/// | `regex`, `contains`, `not_contains` | of a text, or of the JSON text of a number or boolean |
-/// | `exists: true`, `exists: false` | a value other than null is there, or none is |
+/// | `regex`, `contains`, `not_contains` | search a text, or the JSON text of a number or boolean |
+/// | `exists: true`, `exists: false` | there is a value other than null, or there is none |
 ///
-/// - *Several values.* A path with `*` leads to several: some value must satisfy all operators of
-///   its condition together. `not_equals`, `not_in` and `not_contains` hold if there is a value
-///   and none is equal, in the list, or contains the text. So `lt` and `gte` are no opposites
-///   under `*`, and `{ gt: 1000, not_equals: 5000 }` asks `gt` of some value and `not_equals` of
-///   all.
-/// - *No value.* Only `exists: false` holds where there is no value. If absence counts, write a
-///   second entry. Null is no value, except where `equals` or `in` names it. If no call that fits
-///   the rest of the pattern has anything at the path, the explanation says so, and if that is so
-///   in all runs, `/v1/status` and `replay`: the path may be misspelt.
-/// - *No text.* `regex`, `contains` and `not_contains` match no list and no map: the explanation
-///   and `/v1/status` name the first one that they met.
-/// - *No number.* An order reads JSON numbers and texts that are wholly a number, `-1000.50`; not
-///   `1,000`, `+5`, `.5`, `1e3`. Any other value keeps the verdict open, and the explanation names
-///   it: a transfer whose amount is written differently does not pass.
+/// - *Several values.* A path with `*` can lead to several values. The condition is satisfied if
+///   one value satisfies all its operators together. `not_equals`, `not_in` and `not_contains` are
+///   different: they are satisfied if there is a value and no value is equal, in the list, or
+///   contains the text. So `lt` and `gte` are not opposites under `*`, and
+///   `{ gt: 1000, not_equals: 5000 }` requires one value above 1000, and no value 5000.
+/// - *No value.* Without a value only `exists: false` is satisfied; to accept a missing value as
+///   well, write a second entry. Null is a value only for `equals` or `in` with null. If no call
+///   that matches the rest of the pattern has a value at the path, the explanation says that the
+///   path may be misspelt. If no run has a value there, `/v1/status` and `replay` say so, too.
+/// - *No text.* `regex`, `contains` and `not_contains` never match a list or a map. The explanation
+///   and `/v1/status` show the first list or map that they met.
+/// - *No number.* `gt`, `gte`, `lt` and `lte` read JSON numbers, and texts that are a plain number
+///   such as `-1000.50`, but not `1,000`, `+5`, `.5` or `1e3`. Any other value leaves the verdict
+///   open and is named in the explanation: a transfer whose amount is written differently does not
+///   pass.
 /// - `args: { x: "^y" }` beside `where` matches texts only.
 ///
-/// Patterns of calls stand in `tool_calls`, in `constraints` and in `ignore` of `efficiency`. With
+/// `tool_calls`, `constraints` and `ignore` of `efficiency` contain call patterns. With
 /// `explain.values: true` explanations show a value as JSON: the text `"1000"` has quotes, the
 /// number has none.
 ///
-/// What is known of a value decides what is known of a condition:
+/// The evidence for a value decides the answer of a condition; *open* means that the answer is
+/// unknown:
 ///
 /// | evidence | answer |
 /// |---|---|
 /// | the value was captured | yes or no |
 /// | arguments or result were not captured | open, `exists` too |
 /// | the value is not in captured arguments | no; `exists: false` yes |
-/// | arguments are a text or a list, and the path asks for a key | open |
+/// | arguments are a text or a list, and the path names a key | open |
 /// | the value lies behind a cut | open; a value that ends before the cut is known |
-/// | `contains` or `shared_text`, found in the kept part | yes |
+/// | `contains` or `shared_text`, found before the cut | yes |
 /// | `contains` or `shared_text`, not found, and the text is cut | open |
 /// | `regex` of a text that is cut | open |
-/// | `a_in_b`: `a` is cut, and its kept part is not in a whole `b` | no |
+/// | `a_in_b`: `a` is cut, and its beginning is not in a whole `b` | no |
 /// | `equals` with a text that is cut and differs already | no |
-/// | `NaN`, or no number where an order is asked | open |
-/// | the work that searching may take is used up | open |
+/// | `NaN`, or not a number for `gt`, `gte`, `lt` or `lte` | open |
+/// | the search budget is used up | open |
 ///
-/// A value that was cut is read as its beginning. If a sender writes one key twice, the second of
-/// which is behind the cut, the first counts.
+/// A cut value is parsed up to the cut. If a sender writes a key twice and the second value is
+/// behind the cut, the first value counts.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, remote = "Self", deny_unknown_fields)]
 #[schemars(transform = with_short_forms)]
@@ -128,13 +130,13 @@ pub struct Condition {
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "bool")]
     exists: Option<bool>,
-    /// The key under which serde_json passes on a number that no primitive type holds.
+    /// The key under which serde_json passes a number that fits no primitive type.
     #[serde(rename = "$serde_json::private::Number", skip_serializing)]
     #[schemars(skip)]
     number: Option<String>,
 }
 
-/// A number as it was written: a JSON number, or a text that is one.
+/// A number as it was written: a JSON number, or a text that is a number.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(inline, extend("type" = ["number", "string"]))]
@@ -142,7 +144,7 @@ pub(crate) struct DecimalBound(Value);
 
 type HoldsFor = fn(Ordering) -> bool;
 
-/// The call whose value is looked at, and the path of the value.
+/// The index of a call, and the path of a value in it.
 type Place<'p> = (usize, &'p ValuePath);
 
 impl Condition {
@@ -153,7 +155,7 @@ impl Condition {
         }
     }
 
-    /// Do the values at the path satisfy it?
+    /// Returns whether the values at the path satisfy the condition.
     pub(crate) fn fit(
         &self,
         found: &PathValues<'_>,
@@ -194,17 +196,17 @@ impl Condition {
         })
     }
 
-    /// The values under `equals` and `in`, if either is asked.
+    /// The values under `equals` and `in`; `None` without either operator.
     fn allowed(&self) -> Option<impl Iterator<Item = &Value>> {
         any_of(&self.equals, &self.one_of)
     }
 
-    /// The values under `not_equals` and `not_in`, if either is asked.
+    /// The values under `not_equals` and `not_in`; `None` without either operator.
     fn excluded(&self) -> Option<impl Iterator<Item = &Value>> {
         any_of(&self.not_equals, &self.not_in)
     }
 
-    /// The bounds, and the order in which a number must stand to each.
+    /// The bounds, each with the order that a number must have to it.
     fn bounds(&self) -> impl Iterator<Item = (&DecimalBound, HoldsFor)> {
         let bounds = [
             (&self.gt, Ordering::is_gt as HoldsFor),
@@ -216,7 +218,8 @@ impl Condition {
         bounds.filter_map(|(bound, holds)| Some((bound.as_ref()?, holds)))
     }
 
-    /// Does one value satisfy all operators that ask for some value?
+    /// Returns whether `value` satisfies all positive operators: `equals`, `in`, the bounds,
+    /// `regex` and `contains`.
     fn is_satisfied(
         &self,
         value: &Value,
@@ -252,7 +255,7 @@ impl Condition {
         fit.min(part.map_or(Tri::Yes, |part| contains(part, value, is_cut)))
     }
 
-    /// Is one value what no value may be?
+    /// Returns whether `value` is forbidden by `not_equals`, `not_in` or `not_contains`.
     fn is_hit(
         &self,
         value: &Value,
@@ -268,7 +271,7 @@ impl Condition {
         is_excluded.max(part.map_or(Tri::No, |part| contains(part, value, is_cut)))
     }
 
-    /// The work of looking at a value, but for that of a pattern.
+    /// Returns the work of comparing a value, without the work of `regex`.
     fn cost(&self, value: &Value) -> u64 {
         let length = match value {
             Value::String(text) => text.len(),
@@ -281,12 +284,12 @@ impl Condition {
         n_compared.max(length) as u64
     }
 
-    /// Is it satisfied where there is no value?
+    /// Returns true if the condition is `exists: false`.
     pub(crate) fn asks_for_absence(&self) -> bool {
         self.exists == Some(false)
     }
 
-    /// An operator on texts and a list or map that it never matches, where a text would have
+    /// Returns a text operator and a list or map that it cannot match, if a text there could have
     /// changed the answer.
     pub(crate) fn unreadable<'v>(
         &self,
@@ -322,7 +325,8 @@ impl Condition {
         }
     }
 
-    /// A text that YAML 1.1 takes for a boolean. In capitals it is rather a code, such as Norway's.
+    /// Returns a text that YAML 1.1 reads as a boolean. Texts in capitals are not reported: `NO` is
+    /// rather a code, such as Norway's.
     pub(crate) fn yaml_boolean(&self) -> Option<&str> {
         let values = self.allowed().into_iter().flatten();
         let values = values.chain(self.excluded().into_iter().flatten());
@@ -330,7 +334,7 @@ impl Condition {
         texts.find(|text| matches!(*text, "yes" | "no" | "on" | "off"))
     }
 
-    /// A condition that no value satisfies, or that says one thing twice.
+    /// Returns an error if no value can satisfy the condition, or if two operators say the same.
     fn contradiction(&self) -> Option<String> {
         let parts = self.parts();
         let n_of_some = parts
@@ -360,7 +364,7 @@ impl Condition {
         Some(message.to_owned())
     }
 
-    /// Two bounds with no number between them.
+    /// Returns an error if no number lies between the two bounds.
     fn gap(&self) -> Option<String> {
         let (low, above) = match (&self.gt, &self.gte) {
             (Some(low), _) => (low, "above"),
@@ -392,7 +396,8 @@ fn any_of<'c>(
     is_any.then(|| one.iter().chain(list.iter().flatten()))
 }
 
-/// Is the value equal as JSON to one of these? Of a text that was cut, its beginning is known.
+/// Returns whether `value` is equal as JSON to an expected value. A text that was cut is compared
+/// up to the cut.
 fn equals_one<'e>(
     mut expected: impl Iterator<Item = &'e Value>,
     value: &Value,
@@ -424,7 +429,7 @@ fn contains(part: &str, value: &Value, is_cut: bool) -> Tri {
     }
 }
 
-/// A JSON number, or a text that is wholly a decimal number.
+/// Parses a JSON number, or a text that is a plain decimal number.
 pub(crate) fn number_of(value: &Value) -> Option<Decimal<'_>> {
     match value {
         Value::Number(number) => Decimal::parse(number.as_str()),
@@ -433,7 +438,7 @@ pub(crate) fn number_of(value: &Value) -> Option<Decimal<'_>> {
     }
 }
 
-/// The text of a value: itself, or the JSON text of a number or a boolean.
+/// Returns a text itself, or the JSON text of a number or a boolean.
 fn text_of(value: &Value) -> Option<Cow<'_, str>> {
     match value {
         Value::String(text) => Some(text.into()),
@@ -463,7 +468,7 @@ impl DecimalBound {
     }
 }
 
-/// "gt 1000".
+/// Formats as "gt 1000".
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const MAX_CHARS: usize = 60;
@@ -478,7 +483,7 @@ impl fmt::Display for Condition {
 
 // === as written ===
 
-/// Reads `where`: at least one path.
+/// Parses `where`; rejects an empty map.
 pub(crate) fn at_least_one_condition<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Where, D::Error> {
@@ -493,7 +498,7 @@ pub(crate) fn at_least_one_condition<'de, D: Deserializer<'de>>(
     }
 }
 
-/// Reads the values of operators and checks them, so that an error is placed at the value.
+/// Parses and checks an operator's value, so that an error points at the value.
 macro_rules! checked {
     ($($read:ident: $type:ty = $check:path, $operator:literal;)+) => {$(
         fn $read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<$type>, D::Error> {
@@ -523,7 +528,7 @@ fn at_least_one(operator: &str, list: Vec<Value>) -> Result<Vec<Value>, String> 
     }
 }
 
-/// The short form of `equals`.
+/// Visits a plain value, the short form of `equals`.
 macro_rules! visit_values {
     ($($visit:ident: $type:ty,)+) => {$(
         fn $visit<E: de::Error>(self, value: $type) -> Result<Condition, E> {

@@ -1,4 +1,4 @@
-//! A call that is expected, as data: its exact name and, if they matter, its arguments.
+//! An expected call: the exact name and, optionally, the arguments.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,12 +12,12 @@ use serde_json::{Map, Value};
 use super::field_aliases::Hinted;
 use super::optional::not_judged;
 
-/// A call that is expected: a text is its name.
+/// An expected call; a plain text is the name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct ExpectedCall(NameAndArgs);
 
-/// A call that is expected. Google's ADK writes null for what its `FunctionCall` does not have.
+/// An expected call. Google's ADK writes null for absent fields of its `FunctionCall`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ExpectedCall")]
@@ -26,16 +26,16 @@ struct NameAndArgs {
     #[serde(deserialize_with = "a_name")]
     #[schemars(length(min = 1))]
     name: String,
-    /// Arguments that must be there and equal; any if left out or null.
+    /// Arguments that must be present and equal; any arguments if left out or null.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     args: Option<Map<String, Value>>,
-    /// Not judged: a reference's export writes null.
+    /// Not judged; must be null, as ADK exports it.
     #[serde(default, deserialize_with = "not_judged", skip_serializing)]
     id: (),
-    /// Not judged: a reference's export writes null.
+    /// Not judged; must be null, as ADK exports it.
     #[serde(default, deserialize_with = "not_judged", skip_serializing)]
     partial_args: (),
-    /// Not judged: a reference's export writes null.
+    /// Not judged; must be null, as ADK exports it.
     #[serde(default, deserialize_with = "not_judged", skip_serializing)]
     will_continue: (),
 }
@@ -46,7 +46,7 @@ impl ExpectedCall {
         &self.0.name
     }
 
-    /// The arguments, if they matter.
+    /// The arguments; `None` if any arguments are allowed.
     pub(crate) fn args(&self) -> Option<&Map<String, Value>> {
         self.0.args.as_ref()
     }

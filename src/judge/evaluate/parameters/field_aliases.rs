@@ -1,6 +1,6 @@
-//! Recognises fields that the reference documents spell or place differently, and refuses
-//! them with the right spelling. Knows the words, not the evaluators. Camel case, and the maps that
-//! the references wrap around the fields, are rewritten by `config`.
+//! Recognises fields that the reference documents spell or place differently, and rejects them with
+//! the right spelling. (`config` rewrites camel case, and the maps that the references wrap around
+//! the fields.)
 
 use std::fmt;
 
@@ -9,7 +9,8 @@ use serde::de::{self, DeserializeSeed, MapAccess, Visitor};
 use serde::forward_to_deserialize_any;
 use text::nearest;
 
-/// Another spelling, and the fields that could be meant: the first of them that this struct has.
+/// Another spelling, and the fields that it can mean; the first field that the struct has is
+/// suggested.
 const SPELLINGS: &[(&str, &[&str])] = &[
     ("exact_match", &["should_exact_match", "strict", "exact"]),
     ("should_exact_match", &["exact_match", "strict", "exact"]),
@@ -114,7 +115,7 @@ const COUNTS: [(&str, &str); 3] = [
     ("count", "exactly"),
 ];
 
-/// Why a rule with these fields has no such field that counts calls.
+/// Returns the error for a field that counts calls, in a rule whose template does not have it.
 fn refused_count(key: &str, fields: &[&str]) -> Option<String> {
     let (_, template) = COUNTS.iter().find(|(field, _)| *field == key)?;
     let own = COUNTS.iter().find(|(field, _)| fields.contains(field));
@@ -124,7 +125,7 @@ fn refused_count(key: &str, fields: &[&str]) -> Option<String> {
     })
 }
 
-/// Why a word is no operator of a condition, if these fields are operators.
+/// Returns the error for an unknown operator, if `fields` are the operators of a condition.
 fn refused_operator(word: &str, fields: &[&str]) -> Option<String> {
     let near = || nearest(word, fields.iter().copied());
     (fields.contains(&"not_contains")).then(|| match near() {
@@ -136,23 +137,22 @@ fn refused_operator(word: &str, fields: &[&str]) -> Option<String> {
     })
 }
 
-/// Is this word another spelling of the field? Then a message that the field is missing is
-/// superfluous: the word was refused already.
+/// Returns whether `word` is another spelling of `field`. The word was rejected already, so an
+/// error about the missing field would be superfluous.
 pub fn stands_for(word: &str, field: &str) -> bool {
     SPELLINGS
         .iter()
         .any(|(spelling, meant)| *spelling == word && meant.contains(&field))
 }
 
-/// A deserializer that refuses known other spellings of a struct's fields with the right spelling;
-/// everything else passes through.
+/// A deserializer that rejects known other spellings of a struct's fields and names the right ones.
 pub(crate) struct Hinted<D> {
     deserializer: D,
     fields: Option<&'static [&'static str]>,
 }
 
 impl<D> Hinted<D> {
-    /// With the fields of the struct that is read.
+    /// Accepts all fields of the struct.
     pub(crate) fn new(deserializer: D) -> Self {
         Self {
             deserializer,
@@ -160,7 +160,7 @@ impl<D> Hinted<D> {
         }
     }
 
-    /// With some of the fields of the struct that is read; the others are refused.
+    /// Accepts only some fields of the struct.
     pub(crate) fn with_fields(deserializer: D, fields: &'static [&'static str]) -> Self {
         Self {
             deserializer,
@@ -194,8 +194,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Hinted<D> {
     }
 }
 
-/// A struct's visitor; takes maps only, since a list of values without names would say nothing to a
-/// reader.
+/// A struct's visitor. Accepts maps only: a list of values without names would be unreadable.
 struct Fields<V> {
     visitor: V,
     fields: &'static [&'static str],
@@ -247,7 +246,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for HintedMap<A> {
     }
 }
 
-/// Reads a key; the error is raised while it is read, so that it is placed at the key.
+/// Reads a key. Raising the error during the read places it at the key.
 struct Key<K> {
     seed: K,
     fields: &'static [&'static str],
@@ -290,9 +289,9 @@ impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for Key<K> {
     }
 }
 
-/// Implements serde for a struct whose derives are `#[serde(remote = "Self")]`: it is read with
-/// hints. (A single field is checked by its own type, and fields against each other by
-/// `Evaluate::check`, where errors have the better places.)
+/// Implements serde for a struct whose derives are `#[serde(remote = "Self")]`: parsing gives the
+/// hints. (The type of a field checks the field itself. `Evaluate::check` compares fields with each
+/// other, because it can place the errors better.)
 macro_rules! read_with_hints {
     ($name:ident) => {
         impl<'de> serde::Deserialize<'de> for $name {

@@ -1,5 +1,4 @@
-//! Whole numbers and durations that limit something, with errors that name the field. Knows
-//! no evaluator.
+//! Whole numbers and durations that serve as limits; their errors name the field.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Number;
 use text::{duration_from, duration_text};
 
-/// Reads a whole number, and names the field where it is none or too small.
+/// Parses a whole number. The error for another value, or one below `least`, names the field.
 pub(crate) fn whole_number<'de, D: Deserializer<'de>>(
     deserializer: D,
     field: &'static str,
@@ -65,7 +64,7 @@ pub(crate) fn whole_number<'de, D: Deserializer<'de>>(
             self.read(None, n)
         }
 
-        // In JSON text any other number is a map that only serde_json can read.
+        // serde_json passes other numbers as a map that only `Number` can parse.
         fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<u32, A::Error> {
             let number = Number::deserialize(MapAccessDeserializer::new(map))
                 .map_err(|_| de::Error::invalid_type(Unexpected::Map, &self))?;
@@ -75,7 +74,7 @@ pub(crate) fn whole_number<'de, D: Deserializer<'de>>(
     deserializer.deserialize_any(NumberVisitor(field, least))
 }
 
-/// Defines a whole number of a field, which is the least one if left out.
+/// Defines the type of a field that is a whole number; the default is the smallest allowed value.
 macro_rules! count {
     ($name:ident, $field:literal, $least:literal, $doc:literal) => {
         #[doc = $doc]
@@ -106,7 +105,7 @@ count!(
     "A number that is not to be exceeded, 0 or more."
 );
 
-/// A duration that is not zero: `500ms`, `2s`, `15m`, `1h`.
+/// A duration above zero: `500ms`, `2s`, `15m`, `1h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Period(std::time::Duration);
 

@@ -1,5 +1,5 @@
-//! The scores of a match with a reference, the value that a number of pairs has in each, and the
-//! presets that give the numbers of other tools.
+//! The scores of a match with a reference, the value of each score for a number of pairs, and
+//! presets that reproduce the scores of other tools.
 
 use std::borrow::Cow;
 
@@ -9,37 +9,37 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::evaluate::comparison::order::Concurrency;
 use crate::evaluate::comparison::score::all_or_nothing;
 
-/// Formulas from the pairs to the value.
+/// Formulas that turn the number of pairs into a score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MatchScore {
-    /// These calls in this order, and no others.
+    /// The expected calls in the expected order, and no other calls.
     Exact,
-    /// These calls in this order.
+    /// The expected calls in the expected order.
     InOrder,
-    /// These calls and no others.
+    /// The expected calls, and no other calls.
     AnyOrder,
-    /// Only these calls.
+    /// Only expected calls.
     Subset,
-    /// All these calls.
+    /// All expected calls.
     Superset,
-    /// The share of the calls that were expected.
+    /// The share of the calls made that were expected.
     Precision,
     /// The share of the expected calls that were made.
     Recall,
-    /// The harmonic mean of both.
+    /// The harmonic mean of precision and recall.
     F1,
     /// The longest common subsequence, as a share of the expected calls.
     LcsRatio,
-    /// The fewest changes that turn one list into the other.
+    /// The smallest number of changes that turns one list into the other.
     Edit,
 }
 
-/// A score as another tool has it, by its place in [`PRESETS`].
+/// A score of another tool, by its index in [`PRESETS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preset(usize);
 
-/// The settings that the fields or the preset stand for.
+/// The settings that the fields or the preset give.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mode {
     pub(crate) score: MatchScore,
@@ -49,7 +49,7 @@ pub(crate) struct Mode {
     pub(crate) concurrency: Concurrency,
 }
 
-/// Names only, all calls, in the order of their starts.
+/// Compares names only, and all calls in the order of their starts.
 const fn plain(score: MatchScore) -> Mode {
     Mode {
         score,
@@ -75,8 +75,8 @@ const fn exact_args(score: MatchScore) -> Mode {
     }
 }
 
-/// Each equal to its package's own function within 1e-12: uipath 2.14.44, pydantic-evals 2.62.0,
-/// agentevals 0.0.9, google-adk 2.13.0, deepeval 4.3.1, azure-ai-evaluation 1.18.10.
+/// Each preset agrees with its package's own function within 1e-12: uipath 2.14.44, pydantic-evals
+/// 2.62.0, agentevals 0.0.9, google-adk 2.13.0, deepeval 4.3.1, azure-ai-evaluation 1.18.10.
 const PRESETS: [(&str, Mode); 20] = [
     ("uipath", plain(MatchScore::LcsRatio)),
     ("uipath_strict", plain(MatchScore::Exact)),
@@ -106,7 +106,7 @@ const PRESETS: [(&str, Mode); 20] = [
     ("agentevals_superset", exact_args(MatchScore::Superset)),
 ];
 
-/// For the error: serde takes only lists that are part of the program.
+/// The names for the error: serde accepts only a list in static memory.
 const PRESET_NAMES: [&str; PRESETS.len()] = {
     let mut names = [""; PRESETS.len()];
     let mut at = 0;
@@ -126,7 +126,7 @@ impl Preset {
         PRESETS[self.0].0
     }
 
-    /// Returns true if its package refuses an empty list of expected calls.
+    /// Returns true if the preset's package rejects an empty list of expected calls.
     pub(crate) fn refuses_nothing(self) -> bool {
         self.as_str().starts_with("azure")
     }
@@ -155,7 +155,7 @@ impl MatchScore {
         }
     }
 
-    /// The value of M pairs, for n expected calls and m made.
+    /// Returns the score of `matched` pairs, for `n` expected calls and `m` calls made.
     pub(crate) fn value(self, matched: usize, n: usize, m: usize) -> f64 {
         if self.is_graded() && (n == 0 || m == 0) {
             return all_or_nothing(n == m);
@@ -168,12 +168,12 @@ impl MatchScore {
             Self::Precision => of(matched, m),
             Self::Recall | Self::LcsRatio => of(matched, n),
             Self::F1 => of(2 * matched, n + m),
-            // `matched` is the part that needs no change.
+            // `matched` counts the calls that need no change.
             Self::Edit => of(matched, n.max(m)),
         }
     }
 
-    /// The highest value that is possible once this many calls are left over.
+    /// Returns the highest possible score if `extra` calls have no partner.
     pub(crate) fn most_with_extra(self, extra: usize, n: usize) -> f64 {
         if extra == 0 {
             return 1.0;

@@ -1,5 +1,5 @@
-//! The types of evaluators' parameters: names, patterns, patterns over calls, and rules. They check
-//! themselves when they are read.
+//! The types of the evaluators' parameters: names, patterns, call patterns and rules. Parsing
+//! checks them.
 
 pub(super) mod call_pattern;
 pub(super) mod condition;

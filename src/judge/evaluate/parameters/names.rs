@@ -1,4 +1,4 @@
-//! A list of tool names, interned when it is loaded so that judging compares small integers.
+//! A list of tool names, interned when it is parsed so that judging compares small integers.
 
 use std::fmt;
 
@@ -43,12 +43,12 @@ impl Names {
         self.index.len()
     }
 
-    /// The id of each of these names; `UNEXPECTED` for those not in the list.
+    /// Returns the id of each name; `UNEXPECTED` if the name is not in the list.
     pub(crate) fn ids_of<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Vec<u32> {
         names.into_iter().map(|name| self.id_of(name)).collect()
     }
 
-    /// The id of this name; `UNEXPECTED` if it is not in the list.
+    /// Returns the id of the name; `UNEXPECTED` if the name is not in the list.
     pub(crate) fn id_of(&self, name: &str) -> u32 {
         self.index.get(name).copied().unwrap_or(UNEXPECTED)
     }
@@ -107,7 +107,6 @@ impl JsonSchema for Names {
 // === impl NonEmptyNames ===
 
 impl NonEmptyNames {
-    /// The names.
     pub fn names(&self) -> &Names {
         &self.0
     }

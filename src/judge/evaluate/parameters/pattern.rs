@@ -1,6 +1,5 @@
-//! Regular expressions that run in linear time and bounded memory. They are parsed with the
-//! configuration, and compiled after it under limits that depend on who wrote them. Knows nothing
-//! of tools.
+//! Regular expressions that run in linear time and bounded memory. The configuration parses them,
+//! and compiles them later under limits that depend on their author.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,54 +12,54 @@ use regex_syntax::ast::{
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Most bytes of the states a search builds as it goes; beyond that it discards them and starts
-/// again, slower but still linear.
+/// Maximum bytes of the states that a search caches. A search that needs more discards the states
+/// and starts again, slower but still in linear time.
 const MAX_CACHE_SIZE: usize = 256 << 10;
-/// Deepest nesting of groups and classes; the default of the `regex` crate, 250, is more than
+/// Maximum nesting of groups and classes. The default of the `regex` crate, 250, is more than
 /// anybody writes by hand.
 const MAX_NESTING: u32 = 100;
 
-/// An unanchored regular expression in the syntax of the `regex` crate, where `\d`, `\w` and `\b`
-/// (and `\D`, `\W`, `\B`) are ASCII, as in the reference, and `\s` is Unicode white space. `.` and
-/// literals are whole characters, in any script.
+/// An unanchored regular expression in the syntax of the `regex` crate. `\d`, `\w` and `\b` (and
+/// `\D`, `\W`, `\B`) are ASCII, as in the reference; `\s` is Unicode white space. `.` and literals
+/// are whole characters of any script.
 ///
-/// The `regex` crate has no such mixture: its Unicode switch turns all classes at once, and without
-/// it `.` would match half a character. So the pattern is parsed and the classes that are to be
-/// ASCII are written out: `\d` becomes `[0-9]`. One trace remains: `(?i)[\w]`, in brackets, also
-/// matches `ſ` and the Kelvin sign, which fold to `s` and `k`.
+/// The `regex` crate can only switch all classes to ASCII together, and then `.` matches half a
+/// character. So we parse the pattern and write out the ASCII classes: `\d` becomes `[0-9]`. One
+/// difference remains: `(?i)[\w]`, in brackets, also matches `ſ` and the Kelvin sign, which fold to
+/// `s` and `k`.
 #[derive(Clone)]
 pub struct Pattern {
     source: String,
-    /// `None` until [`PatternCompiler`] has compiled it, with the evaluator that it belongs to.
+    /// `None` until [`PatternCompiler`] compiles the pattern's evaluator.
     compiled: Option<Compiled>,
 }
 
 #[derive(Clone)]
 struct Compiled {
     regex: Regex,
-    /// About how many states the regex has: at worst a search looks at each of them for each byte.
+    /// The approximate number of states. A search visits at most all of them for each byte.
     n_states: u64,
-    /// Names of tools are short: the regex would take nearly twice as long to find a plain text in
-    /// one (265 instructions in place of 150).
+    /// The text, if the pattern is plain text. Tool names are short: the regex would take nearly
+    /// twice as long to find the text (265 instructions instead of 150).
     plain: Option<Plain>,
 }
 
-/// How many patterns may be compiled, and how large each may become.
+/// Limits on the number of patterns and the size of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PatternLimits {
-    /// Most patterns.
+    /// Maximum number of patterns.
     pub max_patterns: usize,
-    /// Most bytes of one compiled pattern. Searching takes time (pattern × text) at worst, so this
-    /// bounds it.
+    /// Maximum bytes of one compiled pattern. The limit also bounds the time of a search, which is
+    /// at most proportional to (pattern × text).
     pub max_compiled_size: usize,
 }
 
-/// Compiles patterns of one source, such as a file or a request, under common limits.
+/// Compiles the patterns of one source, such as a file or a request, under common limits.
 #[derive(Debug, Clone)]
 pub struct PatternCompiler {
     limits: PatternLimits,
     n_compiled: usize,
-    /// More than `max_patterns` were found, and reported once.
+    /// True once an error reported more than `max_patterns` patterns.
     is_exhausted: bool,
 }
 
@@ -70,29 +69,29 @@ pub(crate) struct PlacedPattern<'a> {
     pub(crate) pattern: &'a mut Pattern,
 }
 
-/// A field that cannot be used, found once the whole evaluator was read: a pattern that cannot be
-/// compiled, or a field that contradicts another.
+/// An error in a field that shows only in the whole evaluator: a pattern that does not compile, or
+/// a field that contradicts another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {
-    /// Its path below the value that was compiled: keys, and positions as numbers. Where a string
-    /// stands for a map, the path names the key that the string is the value of.
+    /// The field's path below the compiled value: keys, and positions as numbers. If a string is
+    /// the short form of a map, the path names the key that the string is the value of.
     pub path: Vec<String>,
     /// The mistake and its remedy.
     pub message: String,
-    /// Should the field not be there at all, whatever its value?
+    /// True if the field must not be there, whatever its value.
     pub at_key: bool,
 }
 
 // === impl PatternLimits ===
 
 impl PatternLimits {
-    /// For files. A hundred ordinary patterns stay far below one of this size.
+    /// The limits for files. A hundred ordinary patterns together are far smaller than this size.
     pub const FILE: Self = Self {
         max_patterns: usize::MAX,
         max_compiled_size: 1 << 20,
     };
 
-    /// For patterns that came over the network, whose author could send any number of them.
+    /// The limits for patterns from the network, whose author can send any number of them.
     pub const fn network(max_patterns: usize) -> Self {
         Self {
             max_patterns,
@@ -104,7 +103,6 @@ impl PatternLimits {
 // === impl PatternCompiler ===
 
 impl PatternCompiler {
-    /// Starts counting.
     pub fn new(limits: PatternLimits) -> Self {
         Self {
             limits,
@@ -113,13 +111,12 @@ impl PatternCompiler {
         }
     }
 
-    /// How many patterns it has compiled.
     pub fn n_compiled(&self) -> usize {
         self.n_compiled
     }
 
-    /// Compiles all patterns of one value. If any fails none is counted, since the value will be
-    /// read again without it, or not at all.
+    /// Compiles all patterns of one value. If one fails, none counts towards the limit: the value
+    /// is either parsed again without it or rejected.
     pub(crate) fn compile(
         &mut self,
         patterns: Vec<PlacedPattern<'_>>,
@@ -165,13 +162,13 @@ impl FieldError {
         }
     }
 
-    /// A field, at a path of keys, whose value cannot be used.
+    /// An error in the value of a field, at a path of keys.
     pub(crate) fn new(path: &[&str], message: impl Into<String>) -> Self {
         let path = path.iter().map(|key| (*key).to_owned()).collect();
         Self::of_value(path, message.into())
     }
 
-    /// A field, at a path of keys below an evaluator's name, that should not be there.
+    /// An error about a field that must not be there, at a path of keys below an evaluator's name.
     pub(crate) fn of_key(path: &[&str], message: impl Into<String>) -> Self {
         Self {
             path: path.iter().map(|key| (*key).to_owned()).collect(),
@@ -180,14 +177,14 @@ impl FieldError {
         }
     }
 
-    /// The error with its path below `keys`.
+    /// Prefixes the path with `keys`.
     pub fn below(mut self, keys: &[&str]) -> Self {
         let keys = keys.iter().map(|key| (*key).to_owned());
         self.path.splice(0..0, keys);
         self
     }
 
-    /// All messages, each with its path.
+    /// Joins all messages, each with its path.
     pub(crate) fn join(errors: &[Self]) -> String {
         let messages = errors
             .iter()
@@ -198,7 +195,7 @@ impl FieldError {
 
 // === impl Pattern ===
 
-/// A pattern that is a plain text, and where it must stand.
+/// A pattern that is plain text, with or without anchors.
 #[derive(Clone)]
 struct Plain {
     at_start: bool,
@@ -207,7 +204,7 @@ struct Plain {
 }
 
 impl Pattern {
-    /// Compiles it; the error says what is wrong and what to write instead.
+    /// Compiles the pattern. The error names the mistake and the remedy.
     fn compile(&mut self, max_size: usize) -> Result<(), String> {
         let source = self.source.as_str();
         let ast = ast::parse::ParserBuilder::new()
@@ -243,7 +240,7 @@ impl Pattern {
         Ok(())
     }
 
-    /// Is there a match anywhere in the text?
+    /// Returns whether the pattern matches anywhere in the text.
     pub(crate) fn is_match(&self, text: &str) -> bool {
         let Compiled { regex, plain, .. } = self.compiled();
         match plain {
@@ -252,9 +249,9 @@ impl Pattern {
         }
     }
 
-    /// The work of a search in the text at worst. Measured on one core: 4 ns a unit for
+    /// Returns the maximum work of a search in the text. Measured on one core: 4 ns a unit for
     /// `ignore.{0,1000}instructions`, at most 30 ns for patterns made to be slow, and far less for
-    /// patterns that people write.
+    /// ordinary patterns.
     pub(crate) fn search_cost(&self, text: &str) -> u64 {
         let Compiled {
             n_states, plain, ..
@@ -272,7 +269,7 @@ impl Pattern {
             .expect("an evaluator is made by compiling the patterns of its source")
     }
 
-    /// As it was written.
+    /// The source, as written.
     pub fn as_str(&self) -> &str {
         &self.source
     }
@@ -306,8 +303,8 @@ impl Plain {
     }
 }
 
-/// Repetitions are written out when a pattern is compiled, so they multiply. A character of any
-/// script takes a few states, a class of Unicode dozens.
+/// Estimates the number of states. Compiling unrolls repetitions, so nested ones multiply. A
+/// character takes a few states, a Unicode class dozens.
 fn n_states(ast: &Ast) -> u64 {
     match ast {
         Ast::Empty(_) | Ast::Flags(_) | Ast::Assertion(_) => 0,
@@ -369,7 +366,7 @@ fn last_line(text: &str) -> &str {
 
 // === ASCII classes ===
 
-/// Copies a pattern, replacing the classes that are to be ASCII.
+/// Copies a pattern and replaces the classes that must be ASCII.
 struct AsciiClasses<'a> {
     source: &'a str,
     copied: usize,
@@ -404,8 +401,8 @@ impl Visitor for AsciiClasses<'_> {
 
     fn visit_pre(&mut self, ast: &Ast) -> Result<(), ast::Error> {
         match ast {
-            // Case-folding would add `ſ` and the Kelvin sign to the letters, so the classes are
-            // kept out of a surrounding `(?i)`.
+            // A surrounding `(?i)` would add `ſ` and the Kelvin sign to the letters, so `(?-i:…)`
+            // shields the classes.
             Ast::ClassPerl(class) => {
                 if let Some(class_text) = written_out(class) {
                     self.replace(&class.span, format_args!("(?-i:{class_text})"));
@@ -461,7 +458,7 @@ impl fmt::Debug for Pattern {
     }
 }
 
-/// As code.
+/// Renders the source as code.
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&text::code(&self.source))

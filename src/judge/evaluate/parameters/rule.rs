@@ -1,5 +1,5 @@
-//! Rules over calls as they are written, one DECLARE template each. Knows which fields may be
-//! written together, not what a rule means.
+//! Rules over calls as they are written, one DECLARE template each; checks which fields go
+//! together.
 
 use std::fmt;
 
@@ -18,18 +18,18 @@ use super::pattern::PlacedPattern;
 use super::same::{Same, at_least_one_path};
 use crate::evaluate::comparison::value_path::ValuePath;
 
-/// Defines the rules from the one list of templates.
+/// Defines the rules from a single list of templates.
 macro_rules! templates {
     ($($(#[$doc:meta])* $template:ident($fields:ident) = $name:literal,)+) => {
-        /// One rule: a template and what it is about. `a` is first in time wherever there is an
-        /// order.
+        /// One rule: a template with its fields. In templates with an order, `a` is the earlier
+        /// call.
         #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
         #[serde(rename_all = "snake_case", remote = "Self")]
         pub enum Rule {
             $($(#[$doc])* $template($fields),)+
         }
 
-        /// Every template by name, and whether its rules are about two kinds of calls.
+        /// Every template by name, and whether its rules relate two kinds of calls.
         pub const RULE_TEMPLATES: &[(&str, bool)] = &[$(($name, $fields::HAS_B),)+];
 
         impl Rule {
@@ -40,7 +40,7 @@ macro_rules! templates {
                 }
             }
 
-            /// What the rule is about.
+            /// The rule's fields in a common form.
             pub(crate) fn shape(&self) -> RuleShape<'_> {
                 match self {
                     $(Self::$template(fields) => fields.shape(),)+
@@ -57,19 +57,19 @@ macro_rules! templates {
 }
 
 templates! {
-    /// At least `min` calls a.
+    /// At least `min` calls match a.
     Existence(AtLeast) = "existence",
-    /// At most `max` calls a.
+    /// At most `max` calls match a.
     Absence(AtMost) = "absence",
-    /// Exactly `count` calls a.
+    /// Exactly `count` calls match a.
     Exactly(ExactlyMany) = "exactly",
     /// The first call is an a.
     Init(Edge) = "init",
     /// The last call is an a.
     End(Edge) = "end",
-    /// For each a, some b anywhere.
+    /// Every `a` needs a `b`, in any order.
     RespondedExistence(Unordered) = "responded_existence",
-    /// For each a some b, and for each b some a.
+    /// Every `a` needs a `b` and every `b` an `a`, in any order.
     Coexistence(Unordered) = "coexistence",
     /// Not both an a and a b.
     NotCoexistence(Unordered) = "not_coexistence",
@@ -81,7 +81,7 @@ templates! {
     ChainResponse(Ordered) = "chain_response",
     /// Before each b came an a.
     Precedence(Ordered) = "precedence",
-    /// Before each b came an a, after the b before it.
+    /// Before each b came an a, after the previous b.
     AlternatePrecedence(Ordered) = "alternate_precedence",
     /// The call right before each b is an a.
     ChainPrecedence(Ordered) = "chain_precedence",
@@ -91,21 +91,21 @@ templates! {
     AlternateSuccession(Ordered) = "alternate_succession",
     /// `chain_response` and `chain_precedence`.
     ChainSuccession(Ordered) = "chain_succession",
-    /// No a came before a b.
+    /// No b comes after an a.
     NotSuccession(Ordered) = "not_succession",
-    /// No a came right before a b.
+    /// No b comes directly after an a.
     NotChainSuccession(Ordered) = "not_chain_succession",
-    /// At no call, the values of the calls a up to it add up to more than `max`.
+    /// For every a, the values of the calls a up to it add up to at most `max`.
     Total(TotalOf) = "total",
 }
 
-/// The fields of a rule, whatever its template.
+/// The fields of a rule of any template.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RuleShape<'r> {
     pub(crate) a: &'r Calls,
     /// `None` for a rule about one kind of calls.
     pub(crate) b: Option<&'r Calls>,
-    /// How many calls a there must be at least, and at most.
+    /// The minimum and the maximum number of calls a.
     pub(crate) bounds: (u32, u32),
     pub(crate) within: Option<Period>,
     pub(crate) same: &'r [Same],
@@ -124,12 +124,12 @@ impl<'r> RuleShape<'r> {
         }
     }
 
-    /// The one or two kinds of calls.
+    /// Returns the one or two kinds of calls.
     pub(crate) fn kinds(self) -> impl Iterator<Item = &'r Calls> {
         [Some(self.a), self.b].into_iter().flatten()
     }
 
-    /// The patterns of both.
+    /// Returns the patterns of all kinds.
     pub(crate) fn patterns(self) -> impl Iterator<Item = &'r CallPattern> {
         self.kinds().flat_map(Calls::patterns)
     }
@@ -139,9 +139,9 @@ impl<'r> RuleShape<'r> {
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct AtLeast {
-    /// The calls it is about.
+    /// The calls that the rule is about.
     pub a: Calls,
-    /// How many there must be, at least 1.
+    /// The minimum number of calls, at least 1.
     #[serde(default)]
     pub min: Min,
 }
@@ -150,9 +150,9 @@ pub struct AtLeast {
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct AtMost {
-    /// The calls it is about.
+    /// The calls that the rule is about.
     pub a: Calls,
-    /// How many there may be; 0 if left out.
+    /// The maximum number of calls; 0 if left out.
     #[serde(default)]
     pub max: Max,
 }
@@ -161,9 +161,9 @@ pub struct AtMost {
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ExactlyMany {
-    /// The calls it is about.
+    /// The calls that the rule is about.
     pub a: Calls,
-    /// How many there must be, at least 1.
+    /// The required number of calls, at least 1.
     #[serde(default)]
     pub count: ExactCount,
 }
@@ -172,16 +172,16 @@ pub struct ExactlyMany {
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Edge {
-    /// The calls it is about.
+    /// The calls that the rule is about.
     pub a: Calls,
-    /// The verdict where calls overlap so that the rule is kept in some orders only.
+    /// The verdict if calls overlap and only some of their possible orders satisfy the rule.
     #[serde(default, deserialize_with = "written")]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Overlap")]
     pub overlap: Option<Overlap>,
 }
 
-/// Two kinds of calls in no order.
+/// Two kinds of calls in any order.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Unordered {
@@ -189,12 +189,12 @@ pub struct Unordered {
     pub a: Calls,
     /// The second kind of calls.
     pub b: Calls,
-    /// Most time between the end of the earlier call and the start of the later.
+    /// The longest time between the end of the earlier call and the start of the later.
     #[serde(default, deserialize_with = "written")]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Period")]
     pub within: Option<Period>,
-    /// Where both calls must agree.
+    /// Paths at which both calls must agree.
     #[serde(default, deserialize_with = "at_least_one_path")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
@@ -209,17 +209,17 @@ pub struct Ordered {
     pub a: Calls,
     /// The calls that come second.
     pub b: Calls,
-    /// Most time between the end of the earlier call and the start of the later.
+    /// The longest time between the end of the earlier call and the start of the later.
     #[serde(default, deserialize_with = "written")]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Period")]
     pub within: Option<Period>,
-    /// Where both calls must agree.
+    /// Paths at which both calls must agree.
     #[serde(default, deserialize_with = "at_least_one_path")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
     pub same: Vec<Same>,
-    /// The verdict where calls overlap so that the rule is kept in some orders only.
+    /// The verdict if calls overlap and only some of their possible orders satisfy the rule.
     #[serde(default, deserialize_with = "written")]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Overlap")]
@@ -230,19 +230,19 @@ pub struct Ordered {
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct TotalOf {
-    /// The calls it is about.
+    /// The calls that the rule is about.
     pub a: Calls,
-    /// The path of the values that are added up, such as `args.amount`.
+    /// The path of the values to add up, such as `args.amount`.
     pub of: ValuePath,
-    /// The greatest sum that keeps the rule.
+    /// The highest sum that satisfies the rule.
     #[serde(deserialize_with = "max_of_sum")]
     pub(crate) max: DecimalBound,
-    /// How long before a call the others may have started that are added to it.
+    /// Only calls that started at most this long before a call count towards its sum.
     #[serde(default, deserialize_with = "written")]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Period")]
     pub within: Option<Period>,
-    /// Where calls must agree to be added up.
+    /// Paths at which calls must agree to be added up.
     #[serde(default, deserialize_with = "own_paths")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
@@ -253,7 +253,7 @@ fn max_of_sum<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DecimalBound
     DecimalBound::new("max", Value::deserialize(deserializer)?).map_err(de::Error::custom)
 }
 
-/// All calls of a sum are of one kind, so they share values at one path.
+/// Rejects different paths and copies: all calls of a sum are of one kind.
 fn own_paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Same>, D::Error> {
     let same = at_least_one_path(deserializer)?;
     if same
@@ -269,13 +269,13 @@ fn own_paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Same>, D:
     }
 }
 
-/// The verdict on a rule that is kept in some of the orders which overlapping calls could have had.
+/// The verdict on a rule that only some possible orders of overlapping calls satisfy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
-    /// It is violated.
+    /// The rule is violated.
     Fail,
-    /// It is kept.
+    /// The rule is satisfied.
     Pass,
     /// There is no verdict.
     NotEvaluated,
@@ -289,7 +289,7 @@ read_with_hints!(Unordered);
 read_with_hints!(Ordered);
 read_with_hints!(TotalOf);
 
-/// What the fields are about: calls a, or calls a and b.
+/// Defines the common form of a template's fields, for calls a, or calls a and b.
 macro_rules! fields {
     ($name:ident, [$($kind:ident),+], $rule:ident => $shape:expr) => {
         impl $name {
@@ -344,7 +344,7 @@ fields!(TotalOf, [a], rule => RuleShape {
 });
 
 impl Rule {
-    /// All its patterns, below a path.
+    /// Returns all patterns of the rule, with their paths below `path`.
     pub(crate) fn patterns_mut(&mut self, path: &[&str]) -> Vec<PlacedPattern<'_>> {
         let template = self.template();
         let entries = self.entries_mut().into_iter();
@@ -367,7 +367,7 @@ count!(
 
 // === words that are no template ===
 
-/// Words that people try, and what to write.
+/// Words that people try, and the remedy for each.
 const REWRITES: &[(&[&str], &str)] = &[
     (
         &["choice"],
@@ -439,12 +439,12 @@ const REWRITES: &[(&[&str], &str)] = &[
     (&["at_most"], "write `absence` with `max`"),
 ];
 
-/// The templates that forbid something of two kinds of calls.
+/// The templates that forbid a relation of two kinds of calls.
 const BANS: [&str; 3] = ["not_coexistence", "not_succession", "not_chain_succession"];
 const BANS_REMEDY: &str = "rules that forbid something are `absence`, `not_coexistence`, \
                            `not_succession` and `not_chain_succession`";
 
-/// A deserializer that refuses words that are no template, and says what to write instead.
+/// A deserializer that rejects words that are not a template, and names the remedy.
 struct Templates<D>(D);
 
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for Templates<D> {
@@ -470,7 +470,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Templates<D> {
     }
 }
 
-/// A visitor of templates, the variant of one, or the word of one.
+/// A visitor of templates, the access to a variant, or the seed that reads its name.
 struct Template<T>(T);
 
 impl<'de, V: Visitor<'de>> Visitor<'de> for Template<V> {

@@ -1,4 +1,4 @@
-//! Where two calls must agree, as `same` lists it. Knows how it is written, not what agrees.
+//! The paths at which two calls must agree, as `same` lists them; [`super::super::rules`] compares.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use crate::evaluate::comparison::copies::{Copied, Source, TextLeaves};
 use crate::evaluate::comparison::value_path::ValuePath;
 use crate::extract::Trajectory;
 
-/// Where two calls must agree: a path for both, or a path each.
+/// A pair of values that must agree: one path for both calls, or a path for each.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 #[schemars(inline, transform = or_one_path)]
@@ -25,10 +25,10 @@ pub struct Same {
     pub(crate) a: ValuePath,
     /// The path in `b`.
     pub(crate) b: ValuePath,
-    /// What they must have in common.
+    /// The relation that the two values must have.
     #[serde(default, skip_serializing_if = "Compare::is_equal")]
     compare: Compare,
-    /// The least length of a shared text, in characters.
+    /// The minimum length of a shared text, in characters.
     #[serde(default, deserialize_with = "written")]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "MinLength")]
@@ -36,7 +36,7 @@ pub struct Same {
 }
 
 impl Same {
-    /// The copy that both must have in common; `None` if they must share a value.
+    /// Returns the copy that the calls must share; `None` if their values must be equal.
     pub(crate) fn copied(&self) -> Option<Copied> {
         match self.compare {
             Compare::Equal => None,
@@ -51,8 +51,8 @@ impl Same {
         }
     }
 
-    /// "the same `args.path`", or "a literal copy of `result` in `args.body`", of so many
-    /// characters if that is known.
+    /// Returns "the same `args.path`", or "a literal copy of `result` in `args.body`", with the
+    /// number of characters if it is known.
     pub(crate) fn describe(&self, n_chars: Option<usize>) -> String {
         let (a, b) = (code(self.a.as_str()), code(self.b.as_str()));
         let copied = self.copied();
@@ -74,7 +74,7 @@ impl Same {
         }
     }
 
-    /// The copy between two calls, as far as their values are there.
+    /// Returns the number of copied characters, if the captured values show a copy.
     pub(crate) fn n_copied(&self, [a, b]: [usize; 2], trajectory: &Trajectory) -> Option<usize> {
         let copied = self.copied()?;
         let mut captured = CapturedValues::within(trajectory, MAX_SEARCH / 8);
@@ -88,7 +88,7 @@ impl Same {
 
 // === as written ===
 
-/// A list of paths that is written has one.
+/// Parses a list of paths; rejects an empty list.
 pub(crate) fn at_least_one_path<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<Same>, D::Error> {
@@ -102,18 +102,18 @@ pub(crate) fn at_least_one_path<'de, D: Deserializer<'de>>(
     }
 }
 
-/// What two calls must have in common at their paths.
+/// The relation that two calls must have at their paths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Compare {
-    /// A value, equal as JSON.
+    /// The values are equal as JSON.
     #[default]
     Equal,
-    /// Some text of `a`, of at least 8 characters, is inside a text of `b`.
+    /// A text of `a`, of at least 8 characters, is inside a text of `b`.
     AInB,
     /// Every text or number of `b` is in a text of `a` as a whole word.
     BInA,
-    /// A run of at least `min_length` characters.
+    /// The values share at least `min_length` consecutive characters.
     SharedText,
 }
 
@@ -123,7 +123,7 @@ impl Compare {
     }
 }
 
-/// The least length of a shared text: shorter ones are shared by chance.
+/// The minimum length of a shared text; shorter texts are shared by chance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(transparent)]
 struct MinLength(#[schemars(range(min = 16))] u32);

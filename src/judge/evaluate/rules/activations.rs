@@ -1,101 +1,100 @@
-//! What became of the calls that a rule asks something of, as far as that is known, and which
-//! part of it is kept as evidence.
+//! Counts the activations of a rule and the violations among them, and keeps some violations as
+//! evidence. An activation is a call, or the run, of which the rule requires something.
 
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::parameters::rule::Rule;
 
-/// Most violations whose calls are listed.
+/// Maximum number of violations whose calls are listed.
 pub(crate) const MAX_TOLD: usize = 100;
 
-/// Something that a rule asks, of a call or of the run.
+/// A call, or the run, of which a rule requires something.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Activation {
-    /// Does the rule ask it for certain?
+    /// True if the rule certainly requires it.
     pub(crate) is_certain: bool,
-    /// Is the rule kept?
+    /// The answer to whether the rule is satisfied.
     pub(crate) kept: Tri,
-    /// Is it kept if everything that is not known does not match?
+    /// True if the rule is satisfied when unknown evidence counts as no match.
     pub(crate) kept_so_far: bool,
-    /// The call; none for the run.
+    /// The call; `None` for the run.
     pub(crate) call: Option<usize>,
 }
 
 /// The activations of a rule, counted.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// Activations that are asked for certain; of these, the ones that are kept if everything that
-    /// is not known does not match.
+    /// Certain activations; a satisfied one is satisfied when unknown evidence counts as no match.
     so_far: Kept,
-    /// Activations that are perhaps not asked at all count where that makes the share worse, or
-    /// better.
+    /// The counts of the lowest and the highest possible share: an uncertain activation counts only
+    /// if it lowers or raises the share.
     at_worst: Kept,
     at_best: Kept,
     n_violations: usize,
     n_open: usize,
-    /// The calls that violate the rule; a call that asks on both sides may be listed twice.
+    /// The calls that violate the rule. A call with two requirements may occur twice.
     violating: Vec<u32>,
-    /// The first violations: of a call, or of the run.
+    /// The first violations, each of a call or of the run.
     told: Vec<(Option<usize>, Breach)>,
-    /// A sum may shrink, since a negative value was seen.
+    /// True if further values may lower a sum, because a negative value was seen.
     pub(crate) may_shrink: bool,
-    /// No call has a value to add up.
+    /// True if no call has a value to add up.
     pub(crate) lacks_values: bool,
 }
 
-/// Activations, and those of them that are kept.
+/// Numbers of activations and of satisfied activations.
 #[derive(Debug, Clone, Copy, Default)]
 struct Kept {
     n: usize,
     n_kept: usize,
 }
 
-/// Why a call has no partner of its own; calls by position.
+/// The reason why a call has no partner; calls by index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Lack {
-    /// There was no partner.
+    /// There is no partner.
     Nothing,
     /// A partner overlaps the call.
     Overlap(usize),
-    /// The nearest partner came this many milliseconds later, rounded up, so that it is not shown
-    /// as equal to the limit that it exceeds.
+    /// The nearest partner came this many milliseconds later. Rounded up, so that the number never
+    /// equals the limit that it exceeds.
     TooFar(usize, i64),
-    /// A call came in between; and the partner after it, if there is one and it matters.
+    /// A call lies in between; with the partner after it, if there is one and the rule can use it.
     InBetween(usize, Option<usize>),
 }
 
 impl Lack {
-    /// Would a further partner do?
+    /// Returns true if a further partner would satisfy the rule.
     pub(crate) fn is_for_want(self) -> bool {
         matches!(self, Self::Nothing | Self::Overlap(_))
     }
 }
 
-/// How a rule is broken; calls by position.
+/// The way in which a rule is violated; calls by index.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Breach {
     /// No partner comes after the call.
     After(Lack),
-    /// No partner came before it; would one before all other calls do?
+    /// No partner comes before the call. True if a partner before all other calls would satisfy the
+    /// rule.
     Before(Lack, bool),
     /// There is no partner at all.
     Alone { of_b: bool },
-    /// A call that bars it came before.
+    /// A forbidden partner comes before the call.
     Barred(usize),
-    /// A call that bars it ran at the same time.
+    /// A forbidden partner runs at the same time.
     BarredBeside(usize),
-    /// There is a call that excludes it.
+    /// A forbidden partner exists.
     Together(usize),
-    /// The calls that were made, and those of them that ended; the calls beyond the bound are at
-    /// fault.
+    /// The number of calls made and of calls that ended, and the calls beyond the limit.
     Count {
         n_made: usize,
         n_ended: usize,
         beyond: Vec<usize>,
     },
-    /// The values of so many calls add up to this sum.
+    /// The values of `n_calls` calls add up to `sum`.
     Total { n_calls: usize, sum: String },
-    /// Of the calls that came first, or last: those of another kind, those that have not ended, and
-    /// one at the same time that is as required.
+    /// Of the first or last calls: calls of another kind, calls that have not ended, and a matching
+    /// call that ran at the same time.
     Edge {
         misfits: Vec<usize>,
         unended: Vec<usize>,
@@ -104,7 +103,7 @@ pub(crate) enum Breach {
 }
 
 impl Breach {
-    /// The calls that broke the rule.
+    /// Returns the calls that violated the rule.
     fn because(&self) -> Vec<usize> {
         match self {
             Self::After(lack) | Self::Before(lack, _) => match lack {
@@ -125,28 +124,28 @@ impl Breach {
     }
 }
 
-/// The visible part of the result of one rule.
+/// The visible part of a rule's result.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct RuleFound {
     pub(crate) n_activations: usize,
     pub(crate) n_violations: usize,
     pub(crate) n_open: usize,
-    /// The first calls that violate it, each once, rising.
+    /// The first calls that violate the rule, without duplicates, in order.
     pub(crate) violated: Vec<usize>,
-    /// For each of them, or for the run, the calls that broke the rule.
+    /// For each violating call, or for the run, the calls that caused the violation.
     pub(crate) because: Vec<Vec<usize>>,
-    /// The first violation: of a call, or of the run.
+    /// The first violation, of a call or of the run.
     pub(crate) first: Option<(Option<usize>, Breach)>,
-    /// How many calls violate it beside those that the first violation is about.
+    /// The number of violating calls that the first violation does not name.
     pub(crate) n_others: usize,
-    /// Further values may be negative, and repair the rule.
+    /// True if further values may be negative, and so satisfy the rule.
     pub(crate) may_shrink: bool,
-    /// Earlier turns of the session that did not make the call either whose want is the first
-    /// violation.
+    /// The number of earlier turns of the session that also lack the call whose absence is the
+    /// first violation.
     pub(crate) n_earlier_turns: usize,
 }
 
-/// A share of kept activations, and how far missing evidence could still move it.
+/// A share of satisfied activations, and the bounds within which missing evidence could move it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Share {
     pub(crate) value: f64,
@@ -155,7 +154,7 @@ pub(crate) struct Share {
 }
 
 impl RuleFound {
-    /// Is the rule kept? `None` where that is open.
+    /// Returns whether the rule is satisfied; `None` if that is open.
     pub(crate) fn is_satisfied(&self) -> Option<bool> {
         match (self.n_violations, self.n_open) {
             (0, 0) => Some(true),
@@ -182,7 +181,7 @@ impl RuleFound {
         for (call, breach) in &tally.told {
             let mut because = breach.because();
             because.truncate(MAX_TOLD);
-            // A call that asks on both sides is listed once.
+            // A call with two requirements is listed once.
             let is_shown = call.is_some() && call.as_ref() == found.violated.last();
             if is_shown && let Some(last) = found.because.last_mut() {
                 last.extend(because);
@@ -196,7 +195,8 @@ impl RuleFound {
         found
     }
 
-    /// Is the first violation only that no such call came before all others?
+    /// Returns true if the first violation is only that no matching call came before all other
+    /// calls.
     pub(crate) fn wants_earlier(&self, rule: &Rule) -> bool {
         match &self.first {
             Some((_, Breach::Before(_, wants_earlier))) => *wants_earlier,
@@ -210,7 +210,7 @@ impl RuleFound {
         }
     }
 
-    /// The calls to blame.
+    /// Returns the calls to blame.
     pub(crate) fn offending(&self) -> impl Iterator<Item = usize> {
         let because = self.because.iter().flatten().copied();
         self.violated.iter().copied().chain(because)
@@ -218,7 +218,7 @@ impl RuleFound {
 }
 
 impl Share {
-    /// 1 without activations.
+    /// Returns the share; 1 without activations.
     pub(crate) fn new(tally: &Tally) -> Self {
         Self {
             value: tally.so_far.share(),
@@ -254,7 +254,7 @@ impl Kept {
 }
 
 impl Tally {
-    /// Counts an activation. `breach` is called only for a violation that is listed.
+    /// Counts an activation; calls `breach` only for a violation that is listed.
     pub(crate) fn add(&mut self, activation: Activation, breach: impl FnOnce() -> Breach) {
         let Activation {
             is_certain,
@@ -277,12 +277,12 @@ impl Tally {
         }
     }
 
-    /// Is it not known of some activation whether it is kept?
+    /// Returns true if some activation is open.
     pub(crate) fn is_open(&self) -> bool {
         self.n_open > 0
     }
 
-    /// Adds the activations of another question of the same rule.
+    /// Adds the activations of another requirement of the same rule.
     pub(crate) fn extend(&mut self, other: Self) {
         self.so_far = self.so_far.with(other.so_far);
         self.at_worst = self.at_worst.with(other.at_worst);
@@ -293,8 +293,7 @@ impl Tally {
         self.told.extend(other.told);
     }
 
-    /// The calls that violate the rule, sorted, without those of the first violation that is
-    /// listed.
+    /// Returns the number of violating calls that the first listed violation does not name.
     fn n_beside_first(&self) -> usize {
         let Some((Some(_), breach)) = self.told.first() else {
             return 0;

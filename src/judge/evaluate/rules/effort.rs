@@ -1,5 +1,5 @@
-//! How much effort a run took, measured by each quantity that can be limited, as far as it is
-//! known. Renders no text.
+//! Measures a run's effort in each quantity that can be limited, with bounds if evidence is
+//! missing.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,11 @@ use crate::evaluate::parameters::call_pattern::{CallReader, Entry, Ignored};
 use crate::evaluate::parameters::limits::Period;
 use crate::extract::{Trajectory, equality};
 
-/// The longest block of calls that is looked for.
+/// The longest block of calls searched for repetition.
 const MAX_BLOCK: usize = 6;
-/// Most calls that a text names.
+/// Maximum number of calls that a text names.
 const MAX_NAMED: usize = 8;
 
-/// A limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Limit {
     Calls,
@@ -39,18 +38,19 @@ pub(crate) enum Limit {
 pub(in crate::evaluate) struct LimitFound {
     pub(crate) limit: Limit,
     pub(crate) kept: Tri,
-    /// A number, or milliseconds rounded up; `None` if it is not known.
+    /// A number, or milliseconds rounded up; `None` if unknown.
     pub(crate) actual: Option<u64>,
-    /// For an exceeded limit: some of the calls that exceed it, and the length of the block.
+    /// For an exceeded limit, some of the calls that exceed it, and the length of the repeated
+    /// block.
     pub(crate) calls: Vec<usize>,
     pub(crate) block: usize,
-    /// `actual` is no more than what is certain.
+    /// True if `actual` is only a lower bound.
     pub(crate) at_least: bool,
-    /// `actual` is a total that agents recorded; no model call was seen.
+    /// True if `actual` is a total that agents recorded, and no model call was seen.
     pub(crate) from_agent: bool,
 }
 
-/// A number as far as it is known, and the calls beyond the limit.
+/// Bounds of a number, and the calls beyond the limit.
 struct Amount {
     least: u64,
     most: u64,
@@ -70,7 +70,7 @@ impl Amount {
 }
 
 impl LimitFound {
-    /// Stands before its actual number.
+    /// The text before `actual`.
     pub(crate) fn prefix(&self) -> &'static str {
         if self.at_least { "at least " } else { "" }
     }
@@ -92,7 +92,7 @@ impl Limit {
         }
     }
 
-    /// The unit of its numbers, after a space.
+    /// The unit of `actual`, after a space.
     pub(crate) fn unit(self) -> &'static str {
         match self {
             Self::Duration => " ms",
@@ -101,7 +101,7 @@ impl Limit {
     }
 }
 
-/// The effort of a run by the key of its limit, where it is known: calls, errors, retries, repeats.
+/// Returns the run's known effort by the key of the limit: calls, errors, retries, repeats.
 pub(crate) fn effort(trajectory: &Trajectory) -> [(&'static str, Option<u64>); 4] {
     let mut look = EffortLook::new(&[], trajectory, 0);
     [Limit::Calls, Limit::Errors, Limit::Retries, Limit::Repeats].map(|limit| {
@@ -114,25 +114,25 @@ pub(crate) fn effort(trajectory: &Trajectory) -> [(&'static str, Option<u64>); 4
 pub(crate) struct EffortLook<'a> {
     trajectory: &'a Trajectory,
     pub(crate) captured: CapturedValues<'a>,
-    /// Positions in the trajectory.
+    /// Indices in the trajectory.
     calls: Vec<usize>,
-    /// Set if it is unknown for some of them whether they count.
+    /// True if it is unknown whether some calls count.
     is_unsure: bool,
     no_duration: bool,
     unknown_tokens: Option<UnknownTokens>,
     untimed: Option<usize>,
 }
 
-/// A call's name and arguments, each as a number; no arguments have a number of their own.
+/// A call's name and arguments, each as a number; absent arguments have their own number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Made {
     name: u32,
-    /// `None` where they are not known.
+    /// `None` if the arguments are unknown.
     args: Option<Option<u32>>,
 }
 
 impl Made {
-    /// Is it the same call again?
+    /// Returns whether both calls have the same name and arguments.
     fn is(self, other: Self) -> Tri {
         match (self.name == other.name, self.args, other.args) {
             (false, ..) => Tri::No,
@@ -143,7 +143,7 @@ impl Made {
 }
 
 impl<'a> EffortLook<'a> {
-    /// The calls that count. Reading them may take at most this much work.
+    /// Selects the calls that count, with a budget for searching in them.
     pub(crate) fn new(
         ignore: &[Entry<Ignored>],
         trajectory: &'a Trajectory,
@@ -175,7 +175,7 @@ impl<'a> EffortLook<'a> {
         }
     }
 
-    /// The evidence that is missing.
+    /// Returns the missing evidence.
     pub(crate) fn missing(&self) -> Missing {
         Missing {
             no_duration: self.no_duration,
@@ -185,7 +185,7 @@ impl<'a> EffortLook<'a> {
         }
     }
 
-    /// The amount that a limit counts; its calls are those beyond `most`.
+    /// Returns the amount that a limit counts, with the calls beyond `most`.
     fn amount(&mut self, limit: Limit, most: usize) -> Amount {
         match limit {
             Limit::Errors => self.errors(most),
@@ -199,7 +199,6 @@ impl<'a> EffortLook<'a> {
         }
     }
 
-    /// Judges a limit.
     pub(crate) fn judge(&mut self, limit: Limit, most: u32) -> LimitFound {
         let amount = self.amount(limit, most as usize);
         self.found(limit, u64::from(most), amount)
@@ -252,7 +251,7 @@ impl<'a> EffortLook<'a> {
         }
     }
 
-    /// The longest chain of retries, and the calls of it.
+    /// Returns the length of the longest chain of retries, with its calls.
     fn retries(&mut self) -> Amount {
         let failed = self.failed();
         let intervals = Intervals::new(self.trajectory, Concurrency::Interval).only(&self.calls);
@@ -264,14 +263,15 @@ impl<'a> EffortLook<'a> {
                 .or_default()
                 .push(at);
         }
-        // By place: the call before of its name and run, and how long the chain is.
+        // For each counted call: the previous call of its name and run, and the length of its
+        // chain.
         let mut previous: Vec<Option<usize>> = vec![None; self.calls.len()];
         let mut longest = [(0_u64, None); 2];
         let mut chains = [vec![0_u64; self.calls.len()], vec![0; self.calls.len()]];
         for places in groups.values_mut() {
             if let Some(untimed) = places.iter().find(|at| intervals.is_unplaced(**at)) {
                 self.untimed = self.untimed.or(Some(self.calls[*untimed]));
-                // Each of the others may follow another, where that failed.
+                // Each call of the group may follow another call that failed.
                 let failed = places
                     .iter()
                     .filter(|at| failed[**at] >= Tri::Maybe)
@@ -316,7 +316,7 @@ impl<'a> EffortLook<'a> {
         }
     }
 
-    /// The kind of each call.
+    /// Numbers the calls by name and arguments.
     fn made(&mut self) -> Vec<Made> {
         let mut names: HashMap<&str, u32> = HashMap::new();
         let mut numbering = Numbering::default();
@@ -327,7 +327,7 @@ impl<'a> EffortLook<'a> {
                 .entry(&*self.trajectory.tool_calls[*call_idx].name)
                 .or_insert(next);
             let args = match self.captured.args(*call_idx) {
-                // No arguments are none, however that is written.
+                // An empty map counts as absent arguments.
                 Known::Value(Value::Object(args)) if args.is_empty() => Some(None),
                 Known::Value(value) if equality::is_comparable(value) => {
                     Some(Some(numbering.of_value(value)))
@@ -344,12 +344,12 @@ impl<'a> EffortLook<'a> {
         made
     }
 
-    /// How often a block came again at once, at most, and the calls of it.
+    /// Returns the highest number of immediate repetitions of a block, with its calls.
     fn repeats(&mut self) -> Amount {
         let made = self.made();
         let is_untimed = |call: &&usize| self.trajectory.tool_calls[**call].untimed;
         if let Some(untimed) = self.calls.iter().find(is_untimed).copied() {
-            // A call that may stand anywhere may begin, prolong or interrupt a row.
+            // An untimed call may begin, prolong or interrupt a row.
             self.untimed = self.untimed.or(Some(untimed));
             let mut by_name: HashMap<u32, u64> = HashMap::new();
             for of_call in &made {
@@ -377,7 +377,7 @@ impl<'a> EffortLook<'a> {
         let first = (last + 1).saturating_sub(block * (n + 1));
         let calls: Vec<usize> = match (n, block) {
             (0, _) => Vec::new(),
-            // The last of them, which is reported.
+            // The last call of the row is reported.
             (_, 1) => self.calls[first..=last]
                 .iter()
                 .rev()
@@ -394,11 +394,11 @@ impl<'a> EffortLook<'a> {
         }
     }
 
-    /// Calls that were made before, with the same arguments.
+    /// Returns the number of calls that were made before with the same arguments.
     fn duplicates(&mut self, most: usize) -> Amount {
         let made = self.made();
         let mut seen: HashMap<Made, usize> = HashMap::new();
-        // By name: distinct known arguments.
+        // The number of distinct known arguments, by name.
         let mut distinct: HashMap<u32, usize> = HashMap::new();
         let mut again = Vec::new();
         for (of_call, call_idx) in made.iter().zip(&self.calls) {
@@ -418,7 +418,7 @@ impl<'a> EffortLook<'a> {
         }
     }
 
-    /// Judges the limit of time.
+    /// Judges the limit on the duration.
     pub(crate) fn duration(&mut self, most: Period) -> LimitFound {
         let calls = &self.trajectory.tool_calls;
         let untimed = calls.iter().any(|call| call.untimed);
@@ -437,7 +437,7 @@ impl<'a> EffortLook<'a> {
                     .unwrap_or(0),
             ),
         };
-        // Calls made of log records have no span around them.
+        // Calls read from log records have no span around them.
         let is_known = if self.trajectory.subject.is_some() {
             start != 0 && end >= start
         } else {
@@ -459,7 +459,7 @@ impl<'a> EffortLook<'a> {
         }
     }
 
-    /// Judges a limit of model calls or of their tokens.
+    /// Judges a limit on model calls or their tokens.
     pub(crate) fn of_models(&mut self, limit: Limit, most: u32) -> LimitFound {
         let used = &self.trajectory.model_use;
         let tokens = match limit {
@@ -500,7 +500,7 @@ impl<'a> EffortLook<'a> {
                     },
                 })
             } else {
-                // A trace that was cut short names itself as the reason.
+                // In a trace that was cut short, the cut itself is the reason.
                 (greatest > most && !cut_short).then_some(UnknownTokens::Totals)
             });
         }

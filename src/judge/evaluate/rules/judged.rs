@@ -1,6 +1,6 @@
-//! Judges the calls of one trajectory by one rule after the other: what each template
-//! requires, of which calls, and which of it cannot change however the rest of a cut trace turns
-//! out.
+//! Judges the calls of one trajectory by one rule at a time: the calls of which the template
+//! requires something, whether they satisfy it, and whether the rest of a cut trace could change
+//! that.
 
 use std::rc::Rc;
 
@@ -20,26 +20,26 @@ use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader, Calls};
 use crate::evaluate::parameters::rule::{Overlap, Rule, RuleShape, TotalOf};
 use crate::extract::Trajectory;
 
-/// The greatest value below 1 that a share with a violation may have.
+/// The highest share below 1 for a rule with a violation.
 const NEARLY_ONE: f64 = 1.0 - 1e-9;
 
-/// Most patterns whose fits are kept from one rule to the next.
+/// Maximum number of patterns whose matches are cached between rules.
 const MAX_PATTERNS: usize = 64;
 
-/// Reads the calls of one trajectory.
+/// Judges the calls of one trajectory.
 pub(crate) struct RuleJudge<'a> {
     trajectory: &'a Trajectory,
     reader: CallReader<'a>,
     read_paths: ReadPaths<'a>,
-    /// The distinct names, and which of them each call has.
+    /// The distinct names, and the index of each call's name.
     names: Vec<&'a str>,
     name_of: Vec<u32>,
-    /// Has the call ended? A span with neither start nor end does not tell.
+    /// The answer to whether each call has ended; open for a span without start and end.
     ended: Vec<Tri>,
-    /// How the calls fit the patterns that rules named so far.
+    /// The matches of the calls, by pattern.
     fits: Vec<(&'a CallPattern, Rc<[Tri]>)>,
     intervals: Intervals,
-    /// The calls with time running backwards; made when a rule first needs it.
+    /// The intervals with time running backwards, computed on first use.
     backwards: Option<Intervals>,
     overlap: bool,
     too_much: bool,
@@ -49,7 +49,7 @@ pub(crate) struct RuleJudge<'a> {
 }
 
 impl<'a> RuleJudge<'a> {
-    /// A judge that may spend at most this much work on searching.
+    /// Creates a judge that spends at most `max_search` units of work on searching.
     pub(crate) fn new(
         trajectory: &'a Trajectory,
         concurrency: Concurrency,
@@ -93,12 +93,12 @@ impl<'a> RuleJudge<'a> {
         self.reader.captured.searched()
     }
 
-    /// Where the paths of a criterion led.
+    /// Returns for each path whether it led to a value in some call.
     pub(crate) fn paths_seen<'p>(&self, paths: impl Iterator<Item = &'p ValuePath>) -> PathsSeen {
         self.reader.captured.paths_seen(paths)
     }
 
-    /// The evidence that is missing, a call that lacks an argument, and one that is no text.
+    /// Returns the missing evidence, a call that lacks an argument, and a value that is not text.
     pub(crate) fn finish(self) -> (Missing, Option<CallError>, Option<UnusableValue>) {
         let missing = Missing {
             overlap: self.overlap,
@@ -111,7 +111,6 @@ impl<'a> RuleJudge<'a> {
         (missing, self.reader.fault, self.reader.captured.unusable)
     }
 
-    /// Judges a rule.
     pub(crate) fn judge(&mut self, rule: &'a Rule) -> (Share, RuleFound) {
         let tally = self.activations(rule);
         let share = Share::new(&tally);
@@ -131,7 +130,7 @@ impl<'a> RuleJudge<'a> {
         (share, found)
     }
 
-    /// [`Missing::earlier_turn`] for calls of this kind.
+    /// Returns [`Missing::earlier_turn`] for calls of this kind.
     fn earlier_turn(&mut self, a: &Calls) -> Option<Option<usize>> {
         let earlier = self.trajectory.earlier_turns.as_ref()?;
         let mut names = earlier.names.iter();
@@ -153,7 +152,7 @@ impl<'a> RuleJudge<'a> {
         }
     }
 
-    /// How each call fits one of several patterns.
+    /// Returns each call's match with at least one of the patterns.
     fn fits(&mut self, calls: &'a Calls) -> Rc<[Tri]> {
         let mut patterns = calls.patterns();
         let first = patterns.next().map(|pattern| self.fits_pattern(pattern));
@@ -191,7 +190,7 @@ impl<'a> RuleJudge<'a> {
             .collect()
     }
 
-    /// At least `min` calls a that have ended, and at most `max` calls a, ended or not.
+    /// Requires at least `min` calls a that have ended, and at most `max` calls a, ended or not.
     fn count(&mut self, shape: &RuleShape<'a>) -> Tally {
         let (fits, (min, max)) = (self.fits(shape.a), shape.bounds);
         let n_of = |least: Tri, ended: bool| {
@@ -215,13 +214,13 @@ impl<'a> RuleJudge<'a> {
         }
         of_run(reached.min(not_exceeded), kept_so_far, || Breach::Count {
             n_made: n_of(Tri::Yes, false) as usize,
-            // Where no call is required, it makes no difference whether one has ended.
+            // If `min` is 0, calls that have not ended count, too.
             n_ended: n_of(Tri::Yes, min > 0) as usize,
             beyond: calls.skip(max as usize).take(MAX_TOLD).collect(),
         })
     }
 
-    /// The first or the last call: those that no other call is before, or after.
+    /// Judges the first or the last calls: calls with no other call before, or after, them.
     fn edge(&mut self, shape: &RuleShape<'a>, is_first: bool) -> Tally {
         let fits = self.fits(shape.a);
         let earlier_turn = if is_first { self.earlier_turn(shape.a) } else { None };
@@ -312,7 +311,7 @@ impl<'a> RuleJudge<'a> {
             | Rule::AlternateSuccession(_) => self.earlier_turn(shape.a),
             _ => None,
         };
-        // No value is needed where one of the kinds is absent.
+        // If one of the kinds is absent, no value is needed.
         let same = if any(&a) && any(&b) { shape.same } else { &[] };
         let captured = &mut self.reader.captured;
         let questions = questions(rule);
@@ -363,7 +362,7 @@ impl<'a> RuleJudge<'a> {
         tally
     }
 
-    /// Was a b made, and has it ended?
+    /// Returns true if a b was made and has ended.
     fn has_ended(&mut self, rule: &'a Rule) -> bool {
         let (Rule::RespondedExistence(_), Some(b)) = (rule, rule.shape().b) else {
             return true;
@@ -374,12 +373,12 @@ impl<'a> RuleJudge<'a> {
     }
 }
 
-/// The calls with time running backwards.
+/// Returns the intervals with time running backwards.
 fn backwards<'l>(mirrored: &'l mut Option<Intervals>, intervals: &Intervals) -> &'l Intervals {
     mirrored.get_or_insert_with(|| intervals.mirrored())
 }
 
-/// The one activation of a rule about the whole run.
+/// Returns the single activation of a rule about the whole run.
 fn of_run(kept: Tri, kept_so_far: bool, breach: impl FnOnce() -> Breach) -> Tally {
     let mut tally = Tally::default();
     let activation = Activation {
@@ -392,9 +391,9 @@ fn of_run(kept: Tri, kept_so_far: bool, breach: impl FnOnce() -> Breach) -> Tall
     tally
 }
 
-/// How far the rest of a cut trace could move the share. Further calls may come anywhere, and
-/// repair or break most rules. Where calls of one reply are concurrent, a model span that comes
-/// late may change which calls these are, so no order is certain then.
+/// Returns the share, with bounds for the rest of a cut trace. Further calls may come at any
+/// position, and satisfy or violate most rules. If calls of one reply are concurrent, a late model
+/// span may change the groups, so no order is certain.
 fn for_good(
     rule: &Rule,
     share: Share,
@@ -428,7 +427,7 @@ fn for_good(
     }
 }
 
-/// Were more calls made than are allowed?
+/// Returns true if more calls were made than allowed.
 fn exceeds(found: &RuleFound) -> bool {
     matches!(&found.first, Some((None, Breach::Count { beyond, .. })) if !beyond.is_empty())
 }

@@ -1,5 +1,5 @@
-//! The values on which two kinds of calls must agree. What was read of a path is kept, since rules
-//! often share their paths.
+//! Reads the values at which two kinds of calls must agree, and caches them by path: rules often
+//! share paths.
 
 use hashbrown::HashMap;
 use serde_json::Value;
@@ -12,14 +12,14 @@ use crate::evaluate::comparison::value_path::ValuePath;
 use crate::evaluate::parameters::same::Same;
 use crate::extract::equality;
 
-/// Most paths that are kept from one rule to the next.
+/// Maximum number of paths that are cached between rules.
 const MAX_PATHS: usize = 16;
-/// Most pairs of calls whose texts are compared at one pair of paths.
+/// Maximum number of pairs of calls whose texts are compared at one pair of paths.
 const MAX_PAIRS: usize = 1 << 18;
-/// Most values of all calls together that are compared on one path.
+/// Maximum number of values, of all calls together, that are compared at one path.
 const MAX_VALUES: usize = 1 << 18;
 
-/// The values that were read so far, by path.
+/// The cached values, by path.
 #[derive(Default)]
 pub(crate) struct ReadPaths<'a> {
     numbering: Numbering<'a>,
@@ -28,9 +28,9 @@ pub(crate) struct ReadPaths<'a> {
 
 struct ReadPath {
     path: ValuePath,
-    /// By call; `None` where no rule asked for it.
+    /// The values by call; `None` if no rule has read the call.
     found: Vec<Option<Found>>,
-    /// How many values may still be read.
+    /// The number of values that may still be read.
     n_left: usize,
     too_many: bool,
 }
@@ -38,32 +38,33 @@ struct ReadPath {
 /// The values of a call at a path.
 enum Found {
     Unknown,
-    /// Numbers, rising.
+    /// Numbers in ascending order.
     Known(SmallVec<[u32; 1]>),
 }
 
-/// What two kinds of calls must agree on.
+/// The values that two kinds of calls must share.
 #[derive(Default)]
 pub(crate) struct SharedValues {
-    /// For each path of `same`, what the calls have there.
+    /// The values for each path of `same`.
     places: Vec<Place>,
-    /// The value of some call is not known.
+    /// True if the value of some call is unknown.
     pub(crate) has_unknown: bool,
-    /// There were too many values to compare.
+    /// True if there were too many values to compare.
     pub(crate) too_many: bool,
 }
 
-/// What the calls have at a pair of paths.
+/// The values of the calls at a pair of paths.
 struct Place {
-    /// Where the paths were read, of the first and of the second kind; `None` where nobody asks.
+    /// The indices of the cached paths for the two kinds; `None` if only copies are compared.
     read: Option<[usize; 2]>,
-    /// For a call of either kind: has the one a copy of the other? `None` where values are shared.
+    /// Whether one call has a copy of the other's text, by pair; `None` if values are compared.
     copies: Option<HashMap<[usize; 2], Tri>>,
 }
 
 impl<'a> ReadPaths<'a> {
-    /// Reads the values of the calls that fit. Copies are looked for between the two kinds; calls
-    /// of one kind, where `own_kind` asks for them, share values.
+    /// Reads the values at both paths of each `same` entry, for the calls that match. An entry with
+    /// `compare` looks for copies between the two kinds instead; its values are read as well only
+    /// with `own_kind`, to compare calls of one kind.
     pub(crate) fn agreement(
         &mut self,
         same: &[Same],
@@ -108,7 +109,7 @@ impl<'a> ReadPaths<'a> {
         agreement
     }
 
-    /// Do two calls, each of one of the two kinds, share a value on every path?
+    /// Returns whether two calls, each of one of the two kinds, agree on every path.
     pub(crate) fn agree(&self, agreement: &SharedValues, of: [(usize, usize); 2]) -> Tri {
         let on_path = |place: &Place| {
             let [(side, call), (_, other)] = of;
@@ -138,7 +139,7 @@ impl<'a> ReadPaths<'a> {
             .unwrap_or(Tri::Yes)
     }
 
-    /// A call of one kind that has no value where others of its kind have one.
+    /// Returns a call without a value at a path at which another call of its kind has one.
     pub(crate) fn lacking(
         &self,
         agreement: &SharedValues,
@@ -157,7 +158,7 @@ impl<'a> ReadPaths<'a> {
         })
     }
 
-    /// The work of comparing two kinds' calls with one call: a step for each value.
+    /// Returns the work of comparing the calls of two kinds with one call: a step per value.
     pub(crate) fn cost(&self, agreement: &SharedValues, n_calls: usize) -> u64 {
         let n_values = |place: usize| MAX_VALUES - self.paths[place].n_left;
         let places = agreement
@@ -168,7 +169,7 @@ impl<'a> ReadPaths<'a> {
         (n_calls + places.map(n_values).sum::<usize>()) as u64
     }
 
-    /// Reads a path of the calls that fit; the position of the path in `paths`.
+    /// Reads a path in the calls that match; returns the index of the path in `paths`.
     fn read(&mut self, path: &ValuePath, fits: &[Tri], captured: &mut CapturedValues<'a>) -> usize {
         let known = self.paths.iter().position(|read| read.path == *path);
         let at = known.unwrap_or_else(|| {
@@ -222,7 +223,7 @@ impl ReadPath {
     }
 }
 
-/// Looks for copies between all calls of two kinds, at the paths of an entry of `same`.
+/// Searches for copies between all calls of two kinds, at the paths of an entry of `same`.
 fn copies(
     same: &Same,
     copied: Copied,
@@ -281,7 +282,7 @@ fn copies(
     copies
 }
 
-/// Do two rising lists share a number?
+/// Returns true if two ascending lists share a number.
 fn share(mut one: &[u32], mut other: &[u32]) -> bool {
     while let (Some(first), Some(second)) = (one.first(), other.first()) {
         match first.cmp(second) {

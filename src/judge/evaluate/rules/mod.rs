@@ -1,5 +1,5 @@
-//! Judges single rules and limits over calls: which calls a rule requires something of, and which
-//! of them break it.
+//! Judges single rules and limits over calls: finds the calls of which a rule requires something,
+//! and the calls that violate it.
 
 pub(super) mod activations;
 pub(super) mod effort;

@@ -1,6 +1,6 @@
-//! Judges rules about two kinds of calls: does a call have a partner, on the side and near enough
-//! as the rule requires, before another call gets in between, in every order that the times allow,
-//! in some, or in none? Partners before a call are looked for with time running backwards.
+//! Judges rules about two kinds of calls: searches for each call's partner on the required side,
+//! near enough, with no forbidden call in between. The answer holds for every order that the times
+//! allow, for some, or for none. Partners before a call are searched with time running backwards.
 
 use super::activations::{Activation, Breach, Lack, Tally};
 use super::keys::{ReadPaths, SharedValues};
@@ -11,10 +11,10 @@ use crate::evaluate::parameters::rule::Overlap;
 /// The requirement of a call of one kind on calls of the other kind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PairRequirement {
-    /// The kind that asks is `b`, not `a`.
+    /// True if `b` has the requirement, false for `a`.
     pub(crate) of_b: bool,
     pub(crate) place: Direction,
-    /// A partner is barred, not asked for.
+    /// True if a partner is forbidden, false if one is required.
     pub(crate) bars: bool,
     pub(crate) between: Between,
     pub(crate) overlap: Overlap,
@@ -28,48 +28,48 @@ pub(crate) enum Direction {
     Before,
 }
 
-/// The calls that may not come between a call and its partner.
+/// The calls that must not come between a call and its partner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Between {
-    /// Anything may.
+    /// Any call may come in between.
     Anything,
-    /// No call of the first call's own kind that agrees with it.
+    /// No call of the same kind as the first call that agrees with it may come in between.
     NotOwnKind,
-    /// No call at all.
+    /// No call may come in between.
     Nothing,
 }
 
-/// Two kinds of calls, and what they agree on.
+/// Two kinds of calls, and the values on which they must agree.
 pub(crate) struct Pair<'p, 'v> {
-    /// Fit of each call to the first kind, and to the second.
+    /// The match of each call with the first and with the second kind.
     pub(crate) fits: [&'p [Tri]; 2],
     pub(crate) values: &'p ReadPaths<'v>,
     pub(crate) agreement: &'p SharedValues,
-    /// `None` where there are no times to compare.
+    /// `None` if there are no times to compare.
     pub(crate) near: Option<Near>,
-    /// By position: has the call ended?
+    /// For each call, the answer to whether it has ended.
     pub(crate) ended: &'p [Tri],
-    /// Calls that have not ended may yet, and then be nearer or farther.
+    /// True if unfinished calls may still end, and then be nearer or farther.
     pub(crate) ends_may_come: bool,
-    /// A call `a` may have been made before the trace began.
+    /// True if a call `a` may have been made before the trace began.
     pub(crate) may_be_earlier: bool,
 }
 
-/// The outcome for the calls that ask.
+/// The result for the calls with a requirement.
 pub(crate) struct Answers {
     pub(crate) tally: Tally,
-    /// There was too much to look at.
+    /// True if the search budget ran out.
     pub(crate) is_exhausted: bool,
-    /// An answer is open.
+    /// True if an answer is open.
     pub(crate) is_open: bool,
-    /// An answer is open because a call may have been made before the trace began.
+    /// True if an answer is open because a call may have been made before the trace began.
     pub(crate) wants_earlier: bool,
-    /// The answers depend on a call whose time is not known.
+    /// True if the answers depend on a call whose time is unknown.
     pub(crate) is_unplaced: bool,
 }
 
 impl Pair<'_, '_> {
-    /// Time runs backwards where partners come before.
+    /// Judges a requirement. Pass mirrored intervals if partners come before.
     pub(crate) fn ask(
         &self,
         question: PairRequirement,
@@ -91,7 +91,7 @@ impl Pair<'_, '_> {
             )
         };
         let so_far = asked(false, false);
-        // Doubtful partners make a rule less likely to be kept where they are barred.
+        // If partners are forbidden, an uncertain partner makes a rule less likely to be satisfied.
         let bounds = is_doubtful.then(|| [asked(false, true), asked(true, false)]);
         let n_compared = so_far.partners.len() + so_far.blockers.len();
         let cost = self
@@ -122,7 +122,7 @@ impl Pair<'_, '_> {
             if self.ends_may_come && self.ended[call] != Tri::Yes && !is_near_any {
                 kept = Tri::Maybe;
             }
-            // How near it is to another call is not known, only that there is no such call.
+            // The distance to another call is unknown; only the absence of a partner is certain.
             let has_partner = kept == Tri::from(!question.bars);
             if !is_near_any && has_partner && intervals.is_unplaced(call) {
                 kept = Tri::Maybe;
@@ -144,7 +144,7 @@ impl Pair<'_, '_> {
         answers
     }
 
-    /// Returns true if a call whose time is unknown could be a partner, or get in between.
+    /// Returns true if a call whose time is unknown could be a partner, or lie in between.
     fn has_unplaced(&self, question: PairRequirement, intervals: &Intervals) -> bool {
         let [a, b] = self.fits;
         let matters =
@@ -154,19 +154,19 @@ impl Pair<'_, '_> {
     }
 }
 
-/// The calls that a call is compared with. A fit or an agreement that is not known counts as one,
-/// or as none.
+/// The calls that a call is compared with. An unknown match or agreement counts as a match or as
+/// none, as `counts_unknown` says.
 struct Asked<'p, 'v> {
     pair: &'p Pair<'p, 'v>,
     question: PairRequirement,
     intervals: &'p Intervals,
     near: Near,
-    /// True if unknown fits count: of partners, of calls that come in between.
+    /// True if unknown matches count, for partners and for calls in between.
     counts_unknown: [bool; 2],
     partners: Vec<usize>,
     is_partner: Vec<bool>,
     blockers: Vec<usize>,
-    /// It is not known when all the calls ran that matter.
+    /// True if a relevant call has an unknown time.
     has_unplaced: bool,
 }
 
@@ -180,8 +180,8 @@ impl<'p, 'v> Asked<'p, 'v> {
     ) -> Self {
         let [own, other] = if question.of_b { [pair.fits[1], pair.fits[0]] } else { pair.fits };
         let [unknown_partners, unknown_blockers] = counts_unknown;
-        // A partner that is asked for has ended. One that is barred need not have, unless its end
-        // decides how near it is.
+        // A required partner must have ended. A forbidden partner need not have ended, unless its
+        // end decides how near it is.
         let counts_partial = question.bars && !(pair.ends_may_come && pair.near != Some(Near::Any));
         let is_partner = |(call, fit): (usize, &Tri)| {
             let may_be_far = match pair.near {
@@ -219,8 +219,8 @@ impl<'p, 'v> Asked<'p, 'v> {
         }
     }
 
-    /// Says whether call `x` of the kind that asks agrees with another call, of its own kind or of
-    /// the other.
+    /// Returns whether call `x`, which has the requirement, agrees with a call of its own kind or
+    /// of the other kind.
     fn agrees(&self, x: usize, other: usize, is_own_kind: bool) -> bool {
         let own_side = usize::from(self.question.of_b);
         let other_side = if is_own_kind { own_side } else { 1 - own_side };
@@ -244,28 +244,28 @@ impl<'p, 'v> Asked<'p, 'v> {
         partners.filter(move |&y| self.are_partners(x, y, near))
     }
 
-    /// The calls that may not come between `x` and a partner.
+    /// Returns the calls that must not come between `x` and a partner.
     fn blockers(&self, x: usize) -> impl Iterator<Item = usize> {
         let is_any = self.question.between == Between::Nothing;
         let blockers = self.blockers.iter().copied();
         blockers.filter(move |&z| z != x && (is_any || self.agrees(x, z, true)))
     }
 
-    /// Of these calls, the one after `x` that ends first.
+    /// Returns the call after `x` that ends first.
     fn first_after(&self, x: usize, calls: impl Iterator<Item = usize>) -> Option<usize> {
         let after = calls.filter(|&y| self.intervals.is_before(x, y));
         after.min_by_key(|&y| (self.intervals.end[y], y))
     }
 
-    /// The partner that begins first of those that end after `x` begins.
+    /// Returns the earliest partner that ends after `x` begins.
     fn not_before(&self, x: usize) -> Option<usize> {
         let partners = self.partners(x, self.near);
         let not_before = partners.filter(|&y| !self.intervals.is_before(y, x));
         not_before.min_by_key(|&y| (self.intervals.start[y], y))
     }
 
-    /// The first call that could come between `x` and `y`, the partner after it that ends first,
-    /// and is no partner itself.
+    /// Returns the first call that could come between `x` and `y` and is not a partner; `y` is the
+    /// partner after `x` that ends first.
     fn in_between(&self, x: usize, y: usize) -> Option<usize> {
         let is_between = |z: &usize| {
             !self.intervals.is_before(*z, x)
@@ -276,7 +276,7 @@ impl<'p, 'v> Asked<'p, 'v> {
         between.min_by_key(|&z| (self.intervals.start[z], z))
     }
 
-    /// Says whether the call keeps the rule.
+    /// Returns whether the call satisfies the rule.
     fn kept(&self, x: usize) -> Tri {
         let is_anywhere = self.question.place == Direction::Anywhere;
         let has_partner = if is_anywhere {
@@ -286,8 +286,8 @@ impl<'p, 'v> Asked<'p, 'v> {
                 .is_some_and(|y| self.in_between(x, y).is_none())
         };
         let may_have_one = || {
-            // In every order, of the calls that may not come in between the one that ends first
-            // does.
+            // In every order, the first of the forbidden calls in between is the one that ends
+            // first.
             let limit = self.first_after(x, self.blockers(x));
             let partner = self.not_before(x);
             partner.is_some_and(|y| {
@@ -303,7 +303,7 @@ impl<'p, 'v> Asked<'p, 'v> {
         }
     }
 
-    /// Returns true if a call before all others would keep the rule.
+    /// Returns true if a call before all other calls would satisfy the rule.
     fn wants_earlier(&self, x: usize) -> bool {
         self.question.place == Direction::Before
             && !self.question.bars
@@ -332,11 +332,11 @@ impl<'p, 'v> Asked<'p, 'v> {
         }
     }
 
-    /// The reason why no partner comes after `x` for certain.
+    /// Returns the reason why `x` certainly has no partner after it.
     fn lack(&self, x: usize) -> Lack {
         let is_next_only = self.question.between == Between::Nothing;
         if let Some(y) = self.first_after(x, self.partners(x, self.near)) {
-            // Where no call at all may come in between, the later partner is not shown.
+            // If no call may come in between, the later partner is not shown.
             let partner = Some(y).filter(|_| !is_next_only);
             let blocker = self.in_between(x, y);
             return blocker.map_or(Lack::Nothing, |z| Lack::InBetween(z, partner));
@@ -355,7 +355,7 @@ impl<'p, 'v> Asked<'p, 'v> {
     }
 }
 
-/// A rule that is kept in some orders only.
+/// Returns the answer for a rule that only some orders satisfy.
 pub(crate) fn kept_in_some(overlap: Overlap) -> Tri {
     match overlap {
         Overlap::Fail => Tri::No,

@@ -1,5 +1,5 @@
-//! Describes in words how a rule was broken. Shows the names of the calls, how long a literal copy
-//! is, and a sum only where values are shown.
+//! Explains how a rule was violated. Shows the names of the calls and the length of a literal copy,
+//! but a sum only if values are shown.
 
 use text::{code, counted, duration_text};
 
@@ -12,7 +12,7 @@ use crate::evaluate::parameters::rule::{Rule, RuleShape, TotalOf};
 use crate::evaluate::parameters::same::Same;
 use crate::extract::{ToolCall, Trajectory};
 
-/// The first violation of a rule, and how many more there are.
+/// Describes the first violation of a rule, and counts the rest.
 pub(crate) fn violation(
     rule: &Rule,
     found: &RuleFound,
@@ -43,7 +43,7 @@ pub(crate) fn violation(
     Some(sentence)
 }
 
-/// The calls of which a rule asks something: where there are none, there is nothing to check.
+/// Describes the calls of which a rule requires something; without them there is nothing to check.
 pub(crate) fn asking(rule: &Rule) -> String {
     let (RuleShape { a, b, .. }, questions) = (rule.shape(), questions(rule));
     let asks = |of_b: bool| questions.iter().any(|question| question.of_b == of_b);
@@ -60,7 +60,7 @@ struct RuleExplanation<'a> {
     trajectory: &'a Trajectory,
     shows_values: bool,
     calls: &'a [ToolCall],
-    /// "in this trace".
+    /// Text such as "in this trace".
     place: &'static str,
 }
 
@@ -72,7 +72,7 @@ impl RuleExplanation<'_> {
         }
     }
 
-    /// The names of these calls, which are the first of `n_calls`.
+    /// Lists the first calls out of `n_calls`.
     fn all_called(&self, calls: &[usize], n_calls: usize) -> String {
         const MAX_NAMED: usize = 4;
         let mut text = (calls.iter().take(MAX_NAMED))
@@ -85,7 +85,7 @@ impl RuleExplanation<'_> {
         text
     }
 
-    /// " with the same `args.path`"; of the copies between two calls, how long they are.
+    /// Returns " with the same `args.path`", or the copies between two calls with their length.
     fn same(&self, calls: Option<[usize; 2]>) -> String {
         let same = self.rule.shape().same;
         if same.is_empty() {
@@ -104,7 +104,7 @@ impl RuleExplanation<'_> {
         format!(" with {}", texts.join(" and "))
     }
 
-    /// " within 10s".
+    /// Returns text such as " within 10s".
     fn within(&self) -> String {
         let within = self.rule.shape().within;
         within.map_or_else(String::new, |within| format!(" within {within}"))
@@ -155,7 +155,7 @@ impl RuleExplanation<'_> {
         }
     }
 
-    /// "`args.amount` of 3 calls of `^transfer$` sums to 1250 within 1h (at most 1000), at …".
+    /// Returns "`args.amount` of 3 calls of `^transfer$` sums to 1250 within 1h (at most 1000), at …".
     fn total(&self, n_calls: usize, sum: &str, called: &str) -> String {
         let Rule::Total(TotalOf { a, of, max, .. }) = self.rule else {
             return String::new();
@@ -229,7 +229,7 @@ impl RuleExplanation<'_> {
         }
     }
 
-    /// How many calls were made, and how many were required.
+    /// Describes the number of calls made and the number required.
     fn count(&self, breach: &Breach, a: &Calls) -> String {
         let Breach::Count {
             n_made,
@@ -256,7 +256,7 @@ impl RuleExplanation<'_> {
         }
     }
 
-    /// Which calls came first or last in place of an `a`.
+    /// Names the calls that came first or last instead of an `a`.
     fn at_edge(&self, breach: &Breach, place: &str, a: &Calls) -> String {
         let Breach::Edge {
             misfits,
@@ -291,7 +291,7 @@ impl RuleExplanation<'_> {
     }
 }
 
-/// "was called twice", and of calls that must have ended, how many did.
+/// Returns "was called twice", with the number of calls that ended if some did not.
 fn called_and_ended(n_made: usize, n_ended: usize) -> String {
     let called = was_called(n_made);
     match (n_made, n_ended) {

@@ -1,10 +1,9 @@
-//! The meaning of each template about two kinds of calls: which of them asks, on which side, for
-//! what.
+//! The requirements of each template about two kinds of calls.
 
 use super::pairs::{Between, Direction, PairRequirement};
 use crate::evaluate::parameters::rule::{Overlap, Rule};
 
-/// The requirements of a rule about two kinds of calls; none for a rule about one.
+/// Returns the requirements of a rule about two kinds of calls; none for a rule about one kind.
 pub(crate) fn questions(rule: &Rule) -> Vec<PairRequirement> {
     let overlap = rule.shape().overlap;
     let asks = |of_b: bool, place: Direction, between: Between| PairRequirement {
@@ -48,8 +47,8 @@ pub(crate) fn questions(rule: &Rule) -> Vec<PairRequirement> {
     }
 }
 
-/// Returns true if every run with such a call breaks the rule, since its two kinds are one. None
-/// comes before the first call of a kind or after its last.
+/// Returns true if every run with a matching call violates the rule, because its two kinds are the
+/// same: no call of a kind comes before the first or after the last of the kind.
 pub(crate) fn is_never_kept(rule: &Rule) -> bool {
     let shape = rule.shape();
     let asks_for_another =

@@ -1,5 +1,5 @@
-//! Judges a rule about a sum: at each call, what the values of the calls before it add up to, at
-//! least and at most. Knows one rule.
+//! Judges a rule about a sum: for each call, the bounds of the sum over the call and the calls
+//! before it.
 
 use serde_json::Value;
 use text::decimal::{Decimal, Sum};
@@ -15,7 +15,7 @@ use crate::evaluate::parameters::rule::TotalOf;
 /// A sum over calls of one kind.
 pub(crate) struct Total<'t, 'v> {
     pub(crate) rule: &'t TotalOf,
-    /// There are no times to compare.
+    /// True if there are no times to compare.
     pub(crate) is_untimed: bool,
     pub(crate) fits: &'t [Tri],
     pub(crate) values: &'t ReadPaths<'v>,
@@ -23,14 +23,15 @@ pub(crate) struct Total<'t, 'v> {
     pub(crate) intervals: &'t Intervals,
 }
 
-/// The values of a call, added up.
+/// The sums of a call's values.
 #[derive(Debug, Clone, Copy, Default)]
 struct Addends {
-    /// Of those that are not negative, and of the others.
+    /// The sum of the values that are not negative, and the sum of the negative values.
     sums: [Sum; 2],
     n_values: usize,
     has_negative: bool,
-    /// A value is no number, not known, or left out since a sum had too many digits with it.
+    /// True if a value is unknown or not a number, or was left out because the sum would have too
+    /// many digits.
     is_open: bool,
 }
 
@@ -91,7 +92,7 @@ impl Total<'_, '_> {
         tally.lacks_values = has_none && !calls.is_empty();
     }
 
-    /// Does call `y` count where the sum is taken at call `x`?
+    /// Returns whether call `y` counts towards the sum at call `x`.
     fn counts(&self, x: usize, y: usize) -> Tri {
         if x == y {
             return Tri::Yes;
@@ -162,19 +163,19 @@ impl Total<'_, '_> {
     }
 }
 
-/// What the calls before a call, and itself, add up to.
+/// The sum over one call and the calls before it, as bounds.
 #[derive(Default)]
 struct Sums {
     certain: Sum,
-    /// What may count beside it: values that are not negative, and others.
+    /// The sums of uncertain values: not negative, and negative.
     possible: [Sum; 2],
-    /// A value is not known, or left out since a sum had too many digits with it.
+    /// True if a value is unknown, or was left out because the sum would have too many digits.
     is_open: bool,
     n_calls: usize,
 }
 
 impl Sums {
-    /// `false` if a sum has too many digits.
+    /// Adds a call's values. Returns `false` if a sum has too many digits.
     fn add(&mut self, counts: Tri, addends: &Addends) -> bool {
         let [plus, minus] = addends.sums;
         let [most, least] = &mut self.possible;
@@ -190,7 +191,7 @@ impl Sums {
         fits
     }
 
-    /// The most and the least that it can be; `None` if that has too many digits.
+    /// Returns the highest and the lowest possible sum; `None` for a sum with too many digits.
     fn bounds(&self) -> [Option<Sum>; 2] {
         self.possible.map(|possible| {
             let mut sum = self.certain;
