@@ -1,17 +1,17 @@
-//! Divides a budget among its users, so that a flood costs its own sender first. Decides who is
-//! refused, and whose holdings are evicted.
+//! Divides a budget among its users, so that a flood harms its own sender first: decides who is
+//! refused, and from whose share something is evicted.
 
-/// Most keys with a share of their own; further keys use the last share together.
+/// Maximum number of separate shares; further keys use the last share together.
 pub const MAX_SHARES: usize = 256;
 
-/// A user that adds to a budget may then hold at most this many times what is left free.
+/// Maximum size of a share after an addition, as a multiple of the free rest of the budget.
 const TIMES_FREE: usize = 7;
 
-/// The number of a share. It stays its key's while the share holds something.
+/// The index of a share. A key keeps its index while its share is not empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShareIdx(u16);
 
-/// The measure by which the heaviest share is found.
+/// The measure that decides which share is the heaviest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShareMeasure {
     /// Connections, traces, …
@@ -25,11 +25,11 @@ pub enum ShareMeasure {
 pub struct Held {
     /// Number of things.
     pub n_things: usize,
-    /// Bytes of all of them.
+    /// Total bytes.
     pub n_bytes: usize,
 }
 
-/// How much each user holds of a budget.
+/// The amount of a budget that each user holds.
 #[derive(Debug)]
 pub struct FairShares<K> {
     total: Held,
@@ -46,12 +46,12 @@ impl<K> Default for FairShares<K> {
 }
 
 impl<K: Copy + PartialEq> FairShares<K> {
-    /// What all shares hold together.
+    /// The sum of all shares.
     pub fn total(&self) -> Held {
         self.total
     }
 
-    /// The share of this key.
+    /// Returns the share of a key, and assigns one to a new key.
     pub fn share(&mut self, key: K) -> ShareIdx {
         let own = &self.shares[..self.shares.len().min(MAX_SHARES - 1)];
         let known = own.iter().position(|(other, _)| *other == key);
@@ -74,7 +74,7 @@ impl<K: Copy + PartialEq> FairShares<K> {
         }
     }
 
-    /// Releases a part of a share.
+    /// Subtracts from a share.
     pub fn release(&mut self, share: ShareIdx, less: Held) {
         for held in self.held(share) {
             held.n_things -= less.n_things;
@@ -82,15 +82,16 @@ impl<K: Copy + PartialEq> FairShares<K> {
         }
     }
 
-    /// Bytes that a share may add while `n_free` bytes of the budget are free, so that others find
-    /// room. For holdings that cannot be taken back.
+    /// Returns the bytes that a share may add while `n_free` bytes of the budget are free, so that
+    /// some remain for other shares. For amounts that cannot be evicted.
     pub fn room(&self, share: ShareIdx, n_free: usize) -> usize {
         let held = self.shares[share.idx()].1.n_bytes;
         n_free.saturating_mul(TIMES_FREE).saturating_sub(held) / (TIMES_FREE + 1)
     }
 
-    /// The share from which to evict something for a newcomer that adds `n_more` to its own: the
-    /// heaviest, if it would still hold more than the newcomer's, else the newcomer's.
+    /// Returns the share from which to evict something when a newcomer adds `n_more` to its own
+    /// share: the heaviest, if it is heavier than the newcomer's share would be, else the
+    /// newcomer's.
     pub fn victim(&self, newcomer: ShareIdx, n_more: usize, by: ShareMeasure) -> ShareIdx {
         let own = self.shares[newcomer.idx()].1.by(by);
         let others = self.shares.iter().enumerate();
@@ -113,7 +114,7 @@ impl ShareIdx {
 }
 
 impl Held {
-    /// One thing of this size.
+    /// Returns one thing of this size.
     pub fn thing(n_bytes: usize) -> Self {
         Self {
             n_things: 1,
@@ -121,7 +122,7 @@ impl Held {
         }
     }
 
-    /// Bytes of a thing that is counted already.
+    /// Returns bytes that belong to a thing counted earlier.
     pub fn bytes(n_bytes: usize) -> Self {
         Self {
             n_things: 0,
@@ -129,7 +130,7 @@ impl Held {
         }
     }
 
-    /// The amount by this measure.
+    /// Returns the amount in this measure.
     pub fn by(self, measure: ShareMeasure) -> usize {
         match measure {
             ShareMeasure::Things => self.n_things,

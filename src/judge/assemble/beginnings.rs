@@ -1,9 +1,9 @@
-//! When a memory begins for single peers or services, where theirs had to give way before its time.
+//! Separate history starts for peers or services whose history was evicted early.
 
-/// Beginnings of their own, at most.
+/// Maximum number of separate starts.
 const MAX_BEGINNINGS: usize = 64;
 
-/// For each of some keys, the last moment of what was forgotten of it.
+/// The time of the latest forgotten event, by key.
 #[derive(Debug)]
 pub(super) struct Beginnings<K>(Vec<(K, u64)>);
 
@@ -14,8 +14,8 @@ impl<K> Default for Beginnings<K> {
 }
 
 impl<K: Copy + Eq> Beginnings<K> {
-    /// Begins the memory for this key, or for all where it is unknown, after this moment. Returns
-    /// the moment if it concerns all.
+    /// Moves the start of the key's history to this moment, or of all histories if the key is
+    /// unknown or the table is full. Returns the moment if it applies to all.
     pub(super) fn begin(&mut self, of: Option<K>, moment: u64) -> Option<u64> {
         let Some(of) = of else {
             return Some(moment);
@@ -30,13 +30,13 @@ impl<K: Copy + Eq> Beginnings<K> {
         None
     }
 
-    /// The beginning of the key's own memory.
+    /// Returns the separate start of the key's history, if it has one.
     pub(super) fn of(&self, of: K) -> Option<u64> {
         let found = self.0.iter().find(|(known, _)| *known == of);
         found.map(|&(_, beginning)| beginning)
     }
 
-    /// Drops the beginnings that are too old, and returns the last of them.
+    /// Drops the starts that are too old. Returns the latest dropped start.
     pub(super) fn expire(&mut self, is_recent: impl Fn(u64) -> bool) -> Option<u64> {
         let mut dropped = None;
         self.0.retain(|&(_, beginning)| {

@@ -1,5 +1,5 @@
-//! The buffer: which traces are open, when and why each is closed, and what happens to late
-//! spans, by the rules of docs/design.md#when-is-a-trace-done. Its parts count, time and remember.
+//! Decides which traces are open, when and why a trace is closed, and what happens to late spans,
+//! by the rules of docs/design.md#when-is-a-trace-done.
 
 mod marking;
 mod rebuilding;
@@ -26,46 +26,45 @@ use super::unscored::UnscoredTraces;
 use super::version::Arrival;
 use super::{CloseReason, Closed, Inserted, Memo, Settings, Sizes, Stats};
 
-/// Assembles spans into traces and hands out each trace when it is done.
+/// Assembles spans into traces and returns each trace when it is done.
 ///
-/// `now` must not run backwards. Call [`close_due`](Self::close_due) after
-/// [`insert`](Self::insert) and [`mark_unscored`](Self::mark_unscored): traces that a limit closes
-/// wait there, outside the budget of open traces. Where much is inserted at once, call
-/// [`close_limited`](Self::close_limited) in between, before [`closing_size`](Self::closing_size)
-/// grows large.
+/// `now` must not decrease. Call [`close_due`](Self::close_due) after [`insert`](Self::insert) and
+/// [`mark_unscored`](Self::mark_unscored): until then, traces that a limit closes stay in the
+/// buffer without counting against the budget of open traces. During large insertions, call
+/// [`close_limited`](Self::close_limited) before [`closing_size`](Self::closing_size) grows large.
 #[derive(Debug)]
 pub struct TraceBuffer<M> {
     settings: Settings,
     /// Tick 0.
     start: Now,
-    /// The last instant and its tick: all spans of a request have the same instant.
+    /// A cache of the last instant and its tick: all spans of a request have the same instant.
     last_tick: (Instant, Tick),
-    /// Keyed, so that no sender can choose trace ids that collide. No order of output depends on
-    /// it.
+    /// Randomly keyed, so that no sender can choose trace ids that collide. Output order does not
+    /// depend on it.
     hasher: SeedableRandomState,
     index: HashMap<TraceId, Slot, SeedableRandomState>,
     open: Slab<Box<BufferedTrace<M>>>,
     timers: Timers,
     resources: SharedResources,
-    /// Open traces that no limit is closing, and their bytes, by sender: both count against the
-    /// budget of open traces.
+    /// The open traces that count against the budget, and their bytes, by sender. Traces that a
+    /// limit is closing do not count.
     shares: Shares,
     service_hasher: FixedState,
-    /// Traces that were opened before this may be split by a change of the replicas.
+    /// A change of the replicas may have split traces that were opened before this tick.
     split_until: Tick,
-    /// Bytes of the traces that a limit is closing.
+    /// Total bytes of the traces that a limit is closing.
     closing_size: usize,
     recent: RecentlyClosed<M>,
     unscored: UnscoredTraces,
-    /// Unix time at which our memory of traces begins: an earlier trace may have been forgotten.
+    /// The start of the trace history (Unix time): an earlier trace may have been forgotten.
     memory_unix_nanos: u64,
     n_arrived: u64,
-    /// The record of the journal that what arrives now is in.
+    /// The journal record of the spans that are being inserted.
     record: u64,
 }
 
 impl<M: Memo> TraceBuffer<M> {
-    /// An empty buffer, whose memory of traces begins once it has warmed up.
+    /// Creates an empty buffer, whose trace history starts after the warm-up.
     pub fn new(settings: Settings, now: Now) -> Self {
         let settings = settings.of_partition();
         let hasher = SeedableRandomState::random();
@@ -98,7 +97,8 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// An empty buffer with the same hashes in each run, so that a filter claims the same ids.
+    /// Creates an empty buffer with the same hashes in each run, so that a filter claims the same
+    /// ids.
     #[cfg(test)]
     pub(super) fn with_fixed_hashes(settings: Settings, now: Now) -> Self {
         let hasher = SeedableRandomState::fixed();
@@ -109,15 +109,15 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Takes in a span that a peer sent. The trace does not depend on the order, batching and
-    /// repetition of its spans.
+    /// Inserts a span that a peer sent. The order, batching and repetition of spans do not change
+    /// the trace.
     #[inline]
     pub fn insert(&mut self, span: Span, peer: PeerId, now: Now) -> Inserted {
         self.insert_arrival(span.trace_id, &Arrival::of_span(span), peer, now)
     }
 
-    /// Takes in a log record that a peer sent, to be held with a trace. It closes nothing, and its
-    /// parent cannot be missing: a trace of records alone is closed when it is inactive.
+    /// Inserts a log record that a peer sent. A record closes no trace, and its parent cannot be
+    /// missing: a trace that has only records is closed when it is inactive.
     pub fn insert_record(
         &mut self,
         trace_id: TraceId,
@@ -182,9 +182,9 @@ impl<M: Memo> TraceBuffer<M> {
         inserted
     }
 
-    /// Opens a closed trace again, to settle, if its spans are still there: another trace completes
-    /// one of its calls. Returns whether they were dropped because the memory of closed traces was
-    /// full.
+    /// Reopens a closed trace until it settles, if its spans are still stored: another trace
+    /// completes one of its calls. Returns true if its spans were dropped because the memory for
+    /// closed traces was full.
     pub fn reopen(&mut self, trace_id: &TraceId, now: Now) -> bool {
         let tick = self.tick(now);
         let Some(recent) = self.recent.find(self.hasher.hash_one(trace_id), trace_id) else {
@@ -200,9 +200,9 @@ impl<M: Memo> TraceBuffer<M> {
         false
     }
 
-    /// Begins our memory of traces anew: replicas came or went at some time after `since`, so a
-    /// trace that was opened here since then may have begun elsewhere. Those that were open before
-    /// were, and are, ours.
+    /// Restarts the trace history: replicas came or went at some time after `since`, so a trace
+    /// that was opened later may have begun at another replica. Traces that were opened earlier are
+    /// not affected.
     pub fn begin_memory(&mut self, since: Now, now: Now) {
         let warm = now.unix_nanos.saturating_add(ticks(self.settings.warm_up));
         self.memory_unix_nanos = self.memory_unix_nanos.max(warm);
@@ -218,12 +218,12 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Shortens the settle times from now on: the sidecar is about to stop.
+    /// Shortens the settle times, because the sidecar is about to stop.
     pub fn shorten_settle(&mut self, settle: Duration) {
         self.timers.shorten_settle(ticks(settle));
     }
 
-    /// Applies other sizes from now on. What exceeds them is closed, or forgotten, at once.
+    /// Applies new size limits. Traces beyond the limits are closed or forgotten at once.
     pub fn resize(&mut self, sizes: Sizes, now: Now) {
         self.settings.resize(sizes);
         self.recent.resize(self.settings.max_recent_size);
@@ -231,16 +231,16 @@ impl<M: Memo> TraceBuffer<M> {
         self.evict(tick);
     }
 
-    /// When `close_due` may have a trace to close, if no span arrives before.
+    /// Returns the time at which `close_due` may have a trace to close, if no span arrives earlier.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.start
             .instant
             .checked_add(Duration::from_nanos(self.timers.next()?))
     }
 
-    /// Closes the traces whose timer or limit has fired, until they take `max_size` bytes: by
-    /// deadline, then in the order in which the waits began. Traces that have only expired follow,
-    /// and stay open. Call it again until it returns none: no trace is returned twice.
+    /// Closes the traces whose timer or limit has fired, until they reach `max_size` bytes: by
+    /// deadline, then in the order in which the waits began. Then returns traces that have only
+    /// expired, and stay open. Call it again until it returns none: no trace is returned twice.
     pub fn close_due(&mut self, now: Now, max_size: usize) -> Vec<Closed<M>> {
         let tick = self.tick(now);
         self.forget(now);
@@ -290,7 +290,7 @@ impl<M: Memo> TraceBuffer<M> {
         closed
     }
 
-    /// Closes traces that a limit closes, until they take `max_size` bytes.
+    /// Closes traces that have reached a limit, until they reach `max_size` bytes.
     pub fn close_limited(&mut self, now: Now, max_size: usize) -> Vec<Closed<M>> {
         let tick = self.tick(now);
         self.forget(now);
@@ -304,14 +304,14 @@ impl<M: Memo> TraceBuffer<M> {
         closed
     }
 
-    /// Bytes of the traces that a limit closes, and that have yet to be handed out.
+    /// Total bytes of the traces that a limit closes and that `close_due` has not returned.
     pub fn closing_size(&self) -> usize {
         self.closing_size
     }
 
-    /// Makes all traces due, by first arrival: settling ones as settled, those that a limit closes
-    /// for that limit, all others for the given reason (`Shutdown`, or `NoRoot` at the end of
-    /// replay's input).
+    /// Makes all traces due, by first arrival: a settling trace as settled, a trace that a limit
+    /// closes for that limit, every other trace for `otherwise` (`Shutdown`, or `NoRoot` at the end
+    /// of replay's input).
     pub fn make_all_due(&mut self, otherwise: CloseReason, now: Now) {
         let tick = self.tick(now);
         let mut slots: Vec<(u64, Slot)> = self
@@ -325,7 +325,8 @@ impl<M: Memo> TraceBuffer<M> {
                 continue;
             };
             match trace.closing {
-                // It waits in the order of arrival, like all others.
+                // Restarts the wait, so that the trace closes in the order of arrival like all
+                // traces.
                 Some(_) => self.timers.close_now(slot, tick),
                 None if self.is_quiet(slot) => {
                     self.start_closing(slot, CloseReason::RootEnded, tick);
@@ -335,14 +336,14 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Takes a judged trace back, with the memo of what was reported, so that late spans find it.
+    /// Stores a judged trace, with the memo of its report, so that late spans find it.
     pub fn remember(&mut self, closed: Closed<M>, now: Now) {
         let tick = self.tick(now);
         let Closed {
             trace, memo, rest, ..
         } = closed;
         let Some(mut buffered) = rest else {
-            // It has only expired. If it has been closed since, the last report counts.
+            // The trace has only expired. If it has been closed since, the last report counts.
             if let Some(open) = self
                 .index
                 .get(&trace.trace_id)
@@ -359,8 +360,8 @@ impl<M: Memo> TraceBuffer<M> {
             }
             return;
         };
-        // Each further span of a trace that has reached a limit would close it again: they are only
-        // counted from now on.
+        // Further spans of a trace that has reached a limit would close it again, so they are only
+        // counted.
         if matches!(
             trace.reason,
             CloseReason::SpanLimit | CloseReason::SizeLimit
@@ -373,7 +374,7 @@ impl<M: Memo> TraceBuffer<M> {
             .fill(self.hasher.hash_one(buffered.trace_id), buffered, tick);
     }
 
-    /// How much the buffer holds.
+    /// Returns the numbers and sizes of the buffered traces.
     pub fn stats(&self) -> Stats {
         let mut stats = Stats {
             n_open: self.shares.n_traces(),
@@ -385,7 +386,7 @@ impl<M: Memo> TraceBuffer<M> {
         stats
     }
 
-    /// Opens a trace for a span: a new trace, or a remembered one that the span changes.
+    /// Opens a new trace for a span, or reopens a remembered trace that the span changes.
     fn open_for(
         &mut self,
         trace_id: TraceId,
@@ -451,7 +452,7 @@ impl<M: Memo> TraceBuffer<M> {
         slot
     }
 
-    /// `is_quiet` says that the trace was found so at this moment.
+    /// `is_quiet` is true if the caller has just found the trace quiet.
     fn close(
         &mut self,
         slot: Slot,
@@ -474,7 +475,7 @@ impl<M: Memo> TraceBuffer<M> {
         let shape = (!is_seen).then(|| buffered.spans.shape(&self.hasher));
         let seen_reason = buffered.reason(reason, shape.as_ref(), &self.settings);
         let parent_missing = shape.as_ref().is_some_and(TraceShape::has_orphans);
-        // Children of a run that is still going on prove nothing.
+        // Children of a run that is still open prove nothing.
         let inactive = shape.filter(|_| reason == CloseReason::Inactive);
         let torn = inactive.and_then(|shape| shape.torn_span());
         let torn_service = torn.map(|torn| buffered.spans.service(torn));
@@ -493,8 +494,8 @@ impl<M: Memo> TraceBuffer<M> {
         })
     }
 
-    /// Takes a trace out of the budget. It stays until `close_due` hands it out, and still takes
-    /// spans unless its own limit was reached.
+    /// Removes a trace from the budget. The trace stays in the buffer until `close_due` returns it,
+    /// and accepts spans unless it has reached its own limit.
     fn start_closing(&mut self, slot: Slot, reason: CloseReason, tick: Tick) {
         let Some(trace) = self
             .open
@@ -510,7 +511,7 @@ impl<M: Memo> TraceBuffer<M> {
         self.timers.close_now(slot, tick);
     }
 
-    /// Has a top span ended, is no other open, and is no local parent missing?
+    /// Returns true if a top span has ended, no top span is open, and no local parent is missing.
     fn is_quiet(&self, slot: Slot) -> bool {
         let trace = self.open.get(slot);
         let trace = trace.filter(|trace| trace.quiet.is_some());
@@ -525,7 +526,7 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// The limit that closes a trace.
+    /// Returns the limit that closes a trace.
     fn limit_of(&self, slot: Slot) -> CloseReason {
         self.open
             .get(slot)
@@ -533,8 +534,8 @@ impl<M: Memo> TraceBuffer<M> {
             .unwrap_or(CloseReason::Evicted)
     }
 
-    /// Makes room where the most is held: of that service of that peer, closes the settling traces
-    /// first, then those that have been idle for longest.
+    /// Evicts traces until the budget suffices: from the heaviest service of the heaviest peer,
+    /// settling traces first, then the traces that have been idle for longest.
     fn evict(&mut self, tick: Tick) {
         let (max_traces, max_size) = (self.settings.max_open_traces, self.settings.max_open_size);
         while let Some(share) = self.shares.to_give_way(max_traces, max_size)
@@ -550,17 +551,17 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Forgets traces that are too many or too old; our memory of traces then begins after them.
+    /// Forgets traces beyond a limit or too old; the trace history then starts after them.
     fn forget(&mut self, now: Now) {
         let tick = self.tick(now);
         let forgotten = self.recent.forget(tick).max(self.unscored.forget(tick));
-        // With a memory of no closed traces, every trace would be incomplete.
+        // With a history of no traces, every trace would be incomplete.
         if let Some(forgotten) = forgotten.filter(|_| self.settings.max_recent_traces > 0) {
             self.memory_unix_nanos = self.memory_unix_nanos.max(unix_nanos(forgotten, tick, now));
         }
     }
 
-    /// Unix time at which our memory of a peer's traces begins.
+    /// Returns the start of the history of a peer's traces (Unix time).
     fn memory_of(&mut self, peer: PeerId, now: Now) -> u64 {
         let tick = self.tick(now);
         match self.recent.beginning_of(peer) {
@@ -580,7 +581,7 @@ impl<M: Memo> TraceBuffer<M> {
     }
 }
 
-/// Unix time of a tick that is not later than `now`.
+/// Returns the Unix time of a tick; `now` must not be earlier.
 fn unix_nanos(tick: Tick, now_tick: Tick, now: Now) -> u64 {
     now.unix_nanos.saturating_sub(now_tick.saturating_sub(tick))
 }

@@ -1,5 +1,5 @@
-//! One trace in the buffer, open or recently closed: its spans, what was reported, and why it
-//! may be incomplete.
+//! A trace in the buffer, open or recently closed: its spans, its reported results, and the reasons
+//! why it may be incomplete.
 
 use otlp::span::TraceId;
 
@@ -10,55 +10,55 @@ use super::timers::Quiet;
 use super::trace_spans::{TraceItems, TraceSpans};
 use super::{CloseReason, Memo, Settings, Trace};
 
-/// A trace in the buffer: open, or recently closed.
+/// A trace in the buffer, open or recently closed.
 #[derive(Debug)]
 pub(super) struct BufferedTrace<M> {
     pub(super) trace_id: TraceId,
-    /// The sender of its first span.
+    /// The sender of the first span.
     pub(super) sender: TraceSender,
-    /// Did another peer send spans of it, too?
+    /// True if several peers sent spans of the trace.
     pub(super) has_several_senders: bool,
-    /// The share that it counts against while it is open.
+    /// The share that the trace counts against while it is open.
     pub(super) share: BudgetShare,
     pub(super) spans: TraceSpans,
-    /// The pipeline's memory of the trace.
+    /// The pipeline's memo of the trace.
     pub(super) memo: M,
-    /// Was it closed, or reported as expired, before?
+    /// True if the trace was closed, or reported as expired, before.
     pub(super) reported: bool,
-    /// Were spans of it forwarded unscored, or may it have been forgotten?
+    /// True if spans of the trace were forwarded unscored, or if it may have been forgotten.
     pub(super) unscored: bool,
-    /// Unix time at which our memory of traces began when its first span arrived: what was
-    /// forgotten later cannot have been part of this trace.
+    /// The start of the trace history when the first span arrived (Unix time): traces forgotten
+    /// later cannot have been this trace.
     pub(super) memory_unix_nanos: u64,
-    /// When its first span arrived.
+    /// The arrival of the first span.
     pub(super) opened: Tick,
     pub(super) arrival: u64,
-    /// The first record of the journal that had spans of it; 0 without a journal.
+    /// The first journal record with spans of the trace; 0 without a journal.
     pub(super) first_record: u64,
-    /// What earlier records had of it is in later ones again, or given up.
+    /// The oldest journal record that the trace needs: spans in earlier records were copied forward
+    /// or dropped.
     pub(super) needed_from: u64,
-    /// The kind of its end that its timers wait for.
+    /// The kind of top span that has ended, which decides the settle time.
     pub(super) quiet: Option<Quiet>,
-    /// Has it settled before without being done? It then gives way like an idle one, so that no
-    /// sender has its spans looked at again with each new one.
+    /// True if the trace has settled without being done. It is then evicted like an idle trace, so
+    /// that a sender cannot make us examine its spans again with each new span.
     pub(super) settled_in_vain: bool,
-    /// Set by a limit: nothing can keep the trace open.
+    /// Set by a limit: the trace closes whatever arrives.
     pub(super) closing: Option<CloseReason>,
 }
 
 impl<M: Memo> BufferedTrace<M> {
-    /// Bytes of this trace.
     pub(super) fn size(&self) -> usize {
         size_of::<Self>() + self.spans.size() + self.memo.size()
     }
 
-    /// Whose share of the closed traces it counts against.
+    /// Returns the sender whose share of the closed traces the trace counts against.
     pub(super) fn closed_sender(&self) -> TraceSender {
         if self.has_several_senders { TraceSender::SEVERAL } else { self.sender }
     }
 
-    /// The reason to report: `Incomplete` where a trace would be judged in full although spans may
-    /// be missing.
+    /// Returns the reason to report: `Incomplete` instead of a reason for a full verdict if spans
+    /// may be missing.
     pub(super) fn reason(
         &self,
         reason: CloseReason,
@@ -77,13 +77,13 @@ impl<M: Memo> BufferedTrace<M> {
         }
     }
 
-    /// The trace to judge, which borrows the kept attributes until [`Self::take_back`].
+    /// Returns the trace to judge. It borrows the stored attributes until [`Self::take_back`].
     pub(super) fn lend(&mut self, reason: CloseReason, parent_missing: bool) -> Trace {
         let items = self.spans.lend(self.trace_id);
         self.trace(reason, parent_missing, items)
     }
 
-    /// The trace to judge, with copies of the kept attributes.
+    /// Returns the trace to judge, with copies of the stored attributes.
     pub(super) fn copy(&self, reason: CloseReason, parent_missing: bool) -> Trace {
         let items = self.spans.copy(self.trace_id);
         self.trace(reason, parent_missing, items)

@@ -1,6 +1,6 @@
-//! Timers of constant length as waiting queues: a wait of constant length ends in the order in
-//! which it began, so a linked list is all the timer it needs. Starting, cancelling and asking for
-//! the first are O(1), and leave nothing stale behind.
+//! Timers of constant length as queues: waits of equal length end in the order in which they began,
+//! so a linked list is enough. Starting, cancelling and reading the first wait are O(1) and leave
+//! nothing stale.
 
 use super::slab::Slot;
 
@@ -10,7 +10,7 @@ pub(super) type Tick = u64;
 const NONE: Slot = Slot::MAX;
 const NO_QUEUE: u16 = u16::MAX;
 
-/// Queues of waiting slots, numbered from 0. A slot waits in at most one of them.
+/// Queues of waiting slots, numbered from 0. A slot waits in at most one queue.
 #[derive(Debug)]
 pub(super) struct FifoTimers {
     ends: Vec<Ends>,
@@ -41,7 +41,7 @@ impl FifoTimers {
         timers
     }
 
-    /// Adds empty queues until there are `n_queues`, at most 65 535.
+    /// Adds empty queues up to `n_queues` queues, at most 65,535.
     pub(super) fn grow(&mut self, n_queues: usize) {
         let empty = Ends {
             first: NONE,
@@ -52,16 +52,15 @@ impl FifoTimers {
         }
     }
 
-    /// Number of queues.
     pub(super) fn n_queues(&self) -> usize {
         self.ends.len()
     }
 
-    /// Starts a wait at the end of a queue, and cancels the slot's previous one.
+    /// Starts a wait at the end of a queue, and cancels the slot's previous wait.
     pub(super) fn start(&mut self, queue: usize, slot: Slot, now: Tick) {
         let at = slot as usize;
-        // A slot that is last already only waits anew. One that began at this time need not move,
-        // as with the spans of a trace in one batch.
+        // The last slot of a queue only gets a new start. A slot whose wait began at this tick need
+        // not move, as with the spans of a trace in one batch.
         if let Some(link) = self.links.get_mut(at)
             && usize::from(link.queue) == queue
             && (link.since == now || self.ends[queue].last == slot)
@@ -118,7 +117,7 @@ impl FifoTimers {
         }
     }
 
-    /// The slot that has waited longest in a queue, and since when.
+    /// Returns the slot that has waited longest in a queue, and the start of its wait.
     pub(super) fn first(&self, queue: usize) -> Option<(Slot, Tick)> {
         let first = self.ends[queue].first;
         (first != NONE).then(|| (first, self.links[first as usize].since))

@@ -1,20 +1,21 @@
-//! Traces that were forgotten before their time because one peer closed too many: a trace that is
-//! opened under such an id is incomplete, and no other trace suffers.
+//! Traces that were forgotten early because one peer closed too many: a trace that is reopened
+//! under such an id is incomplete, and no other trace is affected.
 
 use super::fifo_timers::Tick;
 
-/// Words of 64 bits in each filter, at most: 512 KiB.
+/// Maximum 64-bit words in each filter: 512 KiB.
 const MAX_WORDS: usize = 1 << 16;
 
-/// Bits that stand for a hash.
+/// The number of bits that represent a hash.
 const N_PROBES: u64 = 10;
 
-/// Bits for each hash: a full filter claims one of 11,000 others, a half-full one of 3 million.
+/// The filter's bits per hash: a full filter claims one of 11,000 other hashes, a half-full one of
+/// 3 million.
 const BITS_PER_HASH: usize = 20;
 
-/// A bounded set of hashes that may claim one which was not inserted, and never denies one that
-/// was. It has two Bloom filters: the current one takes hashes for the time for which a closed
-/// trace is remembered, and is kept for as long again.
+/// A bounded set of hashes that may claim a hash that was not inserted, and never denies one that
+/// was. It has two Bloom filters: the current filter accepts hashes for the time for which a closed
+/// trace is remembered, and then stays for as long again.
 #[derive(Debug)]
 pub(super) struct ForgottenTraces {
     n_words: usize,
@@ -25,17 +26,17 @@ pub(super) struct ForgottenTraces {
     ttl: Tick,
 }
 
-/// Takes no memory while it is empty.
+/// A Bloom filter, which uses no memory while it is empty.
 #[derive(Debug, Default)]
 struct Filter {
     words: Vec<u64>,
     n_hashes: usize,
-    /// Time at which the last trace was closed.
+    /// The time at which the last trace was closed.
     last_closed: Tick,
 }
 
 impl ForgottenTraces {
-    /// Takes at most this many bytes, and at most 1 MiB.
+    /// Creates an empty set that uses at most `max_size` bytes, and at most 1 MiB.
     pub(super) fn new(max_size: usize, ttl: Tick) -> Self {
         Self {
             n_words: (max_size / (2 * size_of::<u64>())).min(MAX_WORDS),
@@ -46,7 +47,7 @@ impl ForgottenTraces {
         }
     }
 
-    /// Inserts the hash of a trace that was closed at some time. Returns whether there was room.
+    /// Inserts the hash of a closed trace. Returns false if the filter is full.
     pub(super) fn insert(&mut self, hash: u64, closed: Tick, now: Tick) -> bool {
         let max_hashes = self.n_words * 64 / BITS_PER_HASH;
         if self.current.n_hashes >= max_hashes {
@@ -60,12 +61,12 @@ impl ForgottenTraces {
         true
     }
 
-    /// Returns true if the hash was inserted; it may be another one.
+    /// Returns true if the hash was inserted, and sometimes for other hashes.
     pub(super) fn contains(&self, hash: u64) -> bool {
         self.current.contains(hash) || self.earlier.contains(hash)
     }
 
-    /// Drops hashes that are too old. Returns when the last of them was closed.
+    /// Drops hashes that are too old. Returns the latest closing time of a dropped hash.
     pub(super) fn expire(&mut self, now: Tick) -> Option<Tick> {
         let mut dropped = None;
         while !self.is_empty() {
@@ -81,7 +82,7 @@ impl ForgottenTraces {
         dropped
     }
 
-    /// Bytes that it takes.
+    /// Returns the bytes used.
     pub(super) fn size(&self) -> usize {
         size_of_val(&*self.current.words) + size_of_val(&*self.earlier.words)
     }
@@ -110,7 +111,8 @@ impl Filter {
     }
 }
 
-/// The words and bits of a hash, which has a key: no sender can choose ids that meet another's.
+/// Returns the words and bits of a hash. The hash is keyed, so no sender can choose ids that
+/// collide with another sender's.
 fn probes(hash: u64, n_words: usize) -> impl Iterator<Item = (usize, u64)> {
     (1..=N_PROBES).map(move |probe| {
         let mut mixed = hash.wrapping_add(probe.wrapping_mul(0x9E37_79B9_7F4A_7C15));
@@ -141,7 +143,7 @@ mod tests {
         assert_eq!(forgotten.size(), 1 << 16);
         assert!((0..n_taken).all(|n| forgotten.contains(hash(n))));
         let claimed = (n_taken..1_000_000).filter(|&n| forgotten.contains(hash(n)));
-        // 87 are expected.
+        // The expected number is 87.
         assert!(claimed.count() < 180);
     }
 

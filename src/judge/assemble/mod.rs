@@ -1,6 +1,6 @@
-//! Groups spans into traces and closes each trace when it is done. Knows ids, parents, times
-//! and the class of each span; knows nothing of how a tool call is spelled, nor of what is expected
-//! of it. All timers run on arrival, never on span times.
+//! Groups spans into traces and closes each trace when it is done. Uses ids, parents, times and the
+//! class of each span; does not depend on tool calls or criteria. All timers run on arrival, never
+//! on span times.
 
 mod partition;
 mod settings;
@@ -40,33 +40,32 @@ pub use settings::{Settings, Sizes};
 pub use torn::TornServices;
 pub use trace_id_filter::TraceIdFilter;
 
-/// Why a trace was closed.
+/// The reason why a trace was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CloseReason {
     /// A top span has ended, no local parent is missing, and no span has arrived for the settle
     /// time.
     RootEnded,
-    /// Replay's end of input, without an ended root.
+    /// Replay reached the end of its input, without an ended root.
     NoRoot,
-    /// No new span for `assemble.inactive`.
+    /// No new span arrived for `assemble.inactive`.
     Inactive,
-    /// Open for `assemble.expired`.
+    /// The trace was open for `assemble.expired`.
     Expired,
-    /// `assemble.span_limit` reached.
+    /// The trace reached `assemble.span_limit`.
     SpanLimit,
-    /// `assemble.size_limit` reached.
+    /// The trace reached `assemble.size_limit`.
     SizeLimit,
     /// The budget of open traces was full.
     Evicted,
     /// The sidecar is stopping.
     Shutdown,
-    /// Spans of it were forwarded unscored, it began before our memory of traces does, or the
+    /// Spans of the trace were forwarded unscored, the trace began before the trace history, or
     /// traces of its service arrive torn.
     Incomplete,
 }
 
 impl CloseReason {
-    /// All reasons.
     pub const ALL: [Self; 9] = [
         Self::RootEnded,
         Self::NoRoot,
@@ -79,7 +78,7 @@ impl CloseReason {
         Self::Incomplete,
     ];
 
-    /// The word in `spanscore.completeness`, in metrics and in the jsonl lines.
+    /// The word in `spanscore.completeness`, in metrics and in jsonl lines.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::RootEnded => "root_ended",
@@ -94,80 +93,77 @@ impl CloseReason {
         }
     }
 
-    /// Is a trace that was closed for this reason judged in full?
+    /// Returns true if a trace closed for this reason gets full verdicts.
     fn is_in_full(self) -> bool {
         matches!(self, Self::RootEnded | Self::NoRoot | Self::Inactive)
     }
 }
 
-/// A closed trace: one version of each span, and why it was closed.
+/// A closed trace: one version of each span, and the reason.
 #[derive(Debug, Clone)]
 pub struct Trace {
-    /// Its id.
     pub trace_id: TraceId,
-    /// Why it was closed.
     pub reason: CloseReason,
     /// One version per span id, by start, then span id.
     pub spans: Vec<Span>,
     /// The log records that are held with the trace, by time, then record id.
     pub records: Vec<LogRecord>,
-    /// Does a span name a parent that never arrived and is not marked remote?
+    /// True if a span names a parent that never arrived and is not marked remote.
     pub parent_missing: bool,
-    /// Position of this trace by first arrival, counted from 0: the order of replay's lines.
+    /// The position of the trace by first arrival, counted from 0: the order of replay's lines.
     pub arrival: u64,
 }
 
-/// The outcome of a span.
+/// The result of inserting a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inserted {
-    /// It is part of a trace that has not been reported yet.
+    /// The span is part of a trace that has not been reported.
     Taken,
     /// This version of the span, or one that wins over it, was known: nothing has changed.
     Known,
-    /// It is part of a trace that was reported before. If that was closed, it is open again, to
+    /// The span is part of a trace that was reported before. A closed trace was reopened, to
     /// settle.
     Late,
-    /// Not taken: a limit has closed its trace.
+    /// The span was dropped: a limit has closed its trace.
     TooLate,
-    /// Not taken: the other spans of its trace are forgotten, since the memory of closed traces was
-    /// full. What it would change stays as it was reported.
+    /// The span was dropped: the other spans of its trace were forgotten, because the memory for
+    /// closed traces was full. The reported results stay as they are.
     Forgotten,
 }
 
-/// The pipeline's memory of a trace: its reported results.
+/// The pipeline's memo of a trace: its reported results.
 pub trait Memo: Default {
-    /// Bytes on the heap.
+    /// The bytes on the heap.
     fn size(&self) -> usize;
 }
 
-/// A trace to judge. Judge it, put the reported results into `memo`, and hand it back with
+/// A trace to judge. Judge it, store the reported results in `memo`, and return it with
 /// [`TraceBuffer::remember`].
 #[derive(Debug)]
 #[must_use = "a trace that is not handed back is not remembered, and its late spans are lost"]
 pub struct Closed<M> {
-    /// The trace.
     pub trace: Trace,
-    /// The memo of its last report; the default if there is none.
+    /// The memo of the last report; the default if there is none.
     pub memo: M,
-    /// Is it reported for the first time?
+    /// True if the trace is reported for the first time.
     pub first: bool,
-    /// Its sender; one that is nobody's where several peers sent spans of it.
+    /// The trace's sender; an anonymous peer if several peers sent spans.
     pub peer: PeerId,
-    /// The service of a span whose parent went to another replica, if one surely did.
+    /// The service of a span whose parent certainly went to another replica.
     torn_service: Option<Arc<str>>,
-    /// A change of the replicas may have split it, which proves nothing about how traces arrive.
+    /// True if a change of the replicas may have split the trace. Such a trace does not show that
+    /// traces of its service arrive torn.
     may_be_split: bool,
-    /// The first record of the journal that had spans of it.
+    /// The first journal record with spans of the trace.
     pub first_record: u64,
-    /// The oldest record that it still needs.
+    /// The oldest journal record that the trace needs.
     pub needed_from: u64,
-    /// The rest of a closed trace; `None` if the trace is still open (expired).
+    /// The rest of a closed trace; `None` for an expired trace, which is still open.
     rest: Option<Box<buffered_trace::BufferedTrace<M>>>,
 }
 
 impl<M: Memo> Closed<M> {
-    /// Counts the trace for its services, and takes its full verdict away if their traces arrive
-    /// torn.
+    /// Counts the trace for its services, and withholds a full verdict if their traces arrive torn.
     pub fn check_torn(&mut self, torn: &mut TornServices) {
         let Some(buffered) = &self.rest else {
             return;
@@ -185,16 +181,16 @@ impl<M: Memo> Closed<M> {
     }
 }
 
-/// How much the buffer holds.
+/// The numbers and sizes of the buffered traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
-    /// Open traces, without those that a limit closes and `close_due` has yet to hand out.
+    /// Open traces, without those that a limit closes and `close_due` has not returned.
     pub n_open: usize,
     /// Bytes of the open traces.
     pub open_size: usize,
     /// Remembered traces.
     pub n_recent: usize,
-    /// Remembered traces whose spans are still there.
+    /// Remembered traces whose spans are still stored.
     pub n_recent_whole: usize,
     /// Bytes of the remembered traces.
     pub recent_size: usize,
@@ -202,24 +198,24 @@ pub struct Stats {
     pub n_unscored: usize,
 }
 
-/// What was seen of torn traces: some of their spans reached this replica, the rest another.
+/// Observations of torn traces: some of their spans reached this replica, the rest another.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct TornTraces {
-    /// Torn traces that were closed.
+    /// The number of torn traces that were closed.
     pub n_traces: usize,
-    /// Services whose traces have begun to arrive torn, or no longer do.
+    /// Services whose traces have begun, or stopped, to arrive torn.
     pub changes: Vec<TornService>,
 }
 
-/// A service whose traces have begun to arrive torn, or no longer do.
+/// A service whose traces have begun, or stopped, to arrive torn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TornService {
-    /// Its name; empty for all services beyond the bound.
+    /// The name; empty for all services beyond the limit together.
     pub service: Arc<str>,
-    /// Do they arrive torn from now on?
+    /// True if the traces have begun to arrive torn.
     pub is_torn: bool,
-    /// Torn traces among its latest closed ones.
+    /// The number of torn traces among the service's latest closed traces.
     pub n_torn: usize,
-    /// The latest closed ones that count.
+    /// The number of latest closed traces that count.
     pub n_closed: usize,
 }

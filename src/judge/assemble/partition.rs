@@ -1,9 +1,8 @@
-//! The parts into which all traces are divided where several pipelines judge them. A trace belongs
-//! to one part by its id.
+//! Maps a trace id to one of N partitions, each judged by its own pipeline.
 
 use otlp::span::TraceId;
 
-/// One of several equal parts of all traces.
+/// One of several equal partitions of all traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Partition {
     index: usize,
@@ -11,13 +10,13 @@ pub struct Partition {
 }
 
 impl Partition {
-    /// All traces.
+    /// The only partition, with all traces.
     pub const WHOLE: Self = Self {
         index: 0,
         n_partitions: 1,
     };
 
-    /// The parts of a division into `n_partitions`, in order; at least one.
+    /// Returns `n_partitions` partitions, in order; at least one.
     pub fn all(n_partitions: usize) -> impl Iterator<Item = Self> {
         let n_partitions = n_partitions.max(1);
         (0..n_partitions).map(move |index| Self {
@@ -26,40 +25,38 @@ impl Partition {
         })
     }
 
-    /// The index of the part to which a trace belongs in a division into `n_partitions`.
+    /// Returns the index of a trace's partition among `n_partitions`.
     ///
-    /// The hash has no key. A sender that chooses its ids so that all traces fall to one part gains
-    /// nothing: they are judged as if there were no other.
+    /// The hash has no key. A sender that chooses its ids so that all traces fall to one partition
+    /// gains nothing: the traces are judged as if there were only this partition.
     pub fn index_of(trace_id: TraceId, n_partitions: usize) -> usize {
         if n_partitions <= 1 {
             return 0;
         }
-        // The steps of splitmix64, so that ids that count up are spread, too.
+        // The steps of splitmix64, which also spread consecutive ids.
         let (high, low) = trace_id.halves();
         let mut hash = high.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(low);
         hash = (hash ^ (hash >> 32)).wrapping_mul(0x94D0_49BB_1331_11EB);
         hash = (hash ^ (hash >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         hash ^= hash >> 31;
-        // The upper half of the product of a 64-bit fraction and the number of parts.
+        // The upper half of the product of a 64-bit fraction and the number of partitions.
         ((u128::from(hash) * n_partitions as u128) >> 64) as usize
     }
 
-    /// Returns true if the trace belongs to this part.
+    /// Returns true if the trace belongs to this partition.
     pub fn holds(self, trace_id: TraceId) -> bool {
         Self::index_of(trace_id, self.n_partitions) == self.index
     }
 
-    /// Its index.
     pub fn index(self) -> usize {
         self.index
     }
 
-    /// Number of parts.
     pub fn n_partitions(self) -> usize {
         self.n_partitions
     }
 
-    /// Returns true if there is no other part.
+    /// Returns true if there is no other partition.
     pub fn is_whole(self) -> bool {
         self.n_partitions == 1
     }

@@ -1,6 +1,6 @@
-//! Recently closed traces, remembered so that late spans are recognised. Where there is no room,
-//! the peer that holds the most gives way: its oldest traces lose their spans first, which leaves a
-//! hash and a time, and are then forgotten.
+//! Recently closed traces, remembered so that late spans are recognised. If memory is short, the
+//! heaviest peer's oldest traces first lose their spans, which leaves a hash and a time, and are
+//! then forgotten.
 
 use hashbrown::HashTable;
 use otlp::span::{PeerId, TraceId};
@@ -13,11 +13,11 @@ use super::shares::{BudgetShare, Excess, Shares, TraceSender};
 use super::slab::{Slab, Slot};
 use super::{Memo, Stats};
 
-/// Bytes of an entry without its spans: in the slab, in both queues and in the index, which have
-/// room for more than they hold.
+/// Bytes of an entry without its spans: its parts of the slab, both queues and the index, with
+/// their spare capacity.
 const ENTRY_SIZE: usize = 128;
 
-/// Entries for which there is always room.
+/// The number of entries that are always allowed.
 const MIN_ENTRIES: usize = 1_024;
 
 /// Recently closed traces.
@@ -27,17 +27,17 @@ pub(super) struct RecentlyClosed<M> {
     index: HashTable<Slot>,
     /// All entries and the bytes of their spans, by peer.
     shares: Shares,
-    /// All entries, by the time of closing. A queue for each peer.
+    /// All entries by closing time, with a queue for each peer.
     order: FifoTimers,
-    /// The entries that have their spans, by the time of closing. A queue for each peer.
+    /// The entries that have their spans, by closing time, with a queue for each peer.
     whole: FifoTimers,
     n_whole: usize,
-    /// No entry is too old before.
+    /// A lower bound of the next expiry.
     none_expires_before: Tick,
-    /// Entries that had to give way before their time.
+    /// Entries that were evicted early.
     forgotten: ForgottenTraces,
-    /// For each peer that had too many of these for all to be listed, when the last one was closed:
-    /// the memory of its traces begins then.
+    /// The start of a peer's trace history: the closing time of the last forgotten trace, for peers
+    /// with too many forgotten traces to list.
     beginnings: Beginnings<PeerId>,
     max_traces: usize,
     max_size: usize,
@@ -47,11 +47,11 @@ pub(super) struct RecentlyClosed<M> {
 #[derive(Debug)]
 struct ClosedTrace<M> {
     hash: u64,
-    /// `None` while it is judged, and after its spans were dropped.
+    /// `None` while the trace is judged, and after its spans were dropped.
     trace: Option<Box<BufferedTrace<M>>>,
-    /// The peer's share that it counts against.
+    /// The peer's share that the entry counts against.
     share: BudgetShare,
-    /// Its spans were dropped because memory was full.
+    /// True if the spans were dropped because memory was full.
     is_forgotten: bool,
 }
 
@@ -73,9 +73,9 @@ impl<M: Memo> RecentlyClosed<M> {
         }
     }
 
-    /// Adds a trace that was closed and is being judged.
+    /// Inserts a closed trace that is being judged.
     pub(super) fn insert(&mut self, hash: u64, sender: TraceSender, now: Tick) {
-        // Senders choose their services: only peers count.
+        // Senders choose their service names, so only peers count.
         let sender = TraceSender {
             service: 0,
             ..sender
@@ -97,7 +97,7 @@ impl<M: Memo> RecentlyClosed<M> {
         self.none_expires_before = self.none_expires_before.min(now.saturating_add(self.ttl));
     }
 
-    /// Puts a judged trace back. If it is no longer remembered, it is dropped.
+    /// Stores a judged trace; drops it if its entry was forgotten.
     pub(super) fn fill(&mut self, hash: u64, trace: Box<BufferedTrace<M>>, now: Tick) {
         let Some(slot) = self.find(hash, &trace.trace_id) else {
             return;
@@ -116,8 +116,8 @@ impl<M: Memo> RecentlyClosed<M> {
         self.forget_spans();
     }
 
-    /// Sets the limit from now on. Whole traces that exceed it are forgotten with the next
-    /// [`Self::forget`].
+    /// Changes the size limit and drops the spans beyond it; the next [`Self::forget`] forgets
+    /// entries.
     pub(super) fn resize(&mut self, max_size: usize) {
         self.max_size = max_size;
         self.forget_spans();
@@ -130,7 +130,7 @@ impl<M: Memo> RecentlyClosed<M> {
             .is_some_and(|entry| entry.is_forgotten)
     }
 
-    /// Finds a remembered trace. Without its spans only the hash is compared.
+    /// Finds a remembered trace. Without the spans only the hash is compared.
     pub(super) fn find(&self, hash: u64, trace_id: &TraceId) -> Option<Slot> {
         let is_it = |entry: &ClosedTrace<M>| {
             entry.hash == hash
@@ -144,45 +144,45 @@ impl<M: Memo> RecentlyClosed<M> {
             .copied()
     }
 
-    /// A remembered trace, if it still has its spans.
+    /// Returns a remembered trace, if it still has its spans.
     pub(super) fn get(&self, slot: Slot) -> Option<&BufferedTrace<M>> {
         self.entries.get(slot)?.trace.as_deref()
     }
 
-    /// For each trace that has its spans, the oldest record of the journal that it needs.
+    /// Returns the oldest journal record needed by each trace that has its spans.
     pub(super) fn needed_records(&self) -> impl Iterator<Item = u64> {
         let slots = self.entries.slots();
         slots.filter_map(|slot| Some(self.get(slot)?.needed_from))
     }
 
-    /// Remembers a trace for longer: a late span arrived after its own spans were dropped.
+    /// Remembers a trace for longer: a late span arrived after the trace's own spans were dropped.
     pub(super) fn touch(&mut self, slot: Slot, now: Tick) {
         if let Some(entry) = self.entries.get(slot) {
             self.order.start(entry.share.peer(), slot, now);
         }
     }
 
-    /// Removes a trace, to open it again.
+    /// Removes a trace to reopen it.
     pub(super) fn take(&mut self, slot: Slot) -> Option<Box<BufferedTrace<M>>> {
         let trace = self.drop_spans(slot);
         self.remove(slot);
         trace
     }
 
-    /// Returns true if a trace with this hash was forgotten early, so that spans of it may have
-    /// been seen; it may be another trace.
+    /// Returns true if a trace with this hash was forgotten early, and sometimes for other traces.
+    /// Spans of such a trace may have been seen.
     pub(super) fn was_forgotten(&self, hash: u64) -> bool {
         self.forgotten.contains(hash)
     }
 
-    /// Time at which the last of a peer's traces was closed that is neither remembered nor known to
-    /// be forgotten, if it was forgotten early.
+    /// Returns the closing time of the last trace of the peer that was forgotten early and is not
+    /// listed as forgotten.
     pub(super) fn beginning_of(&self, peer: PeerId) -> Option<Tick> {
         self.beginnings.of(peer)
     }
 
-    /// Forgets traces that are too many or too old. Returns when the last forgotten one was closed
-    /// that may be missed in the traces of any peer.
+    /// Forgets traces beyond the limit or too old. Returns the closing time of the last forgotten
+    /// trace that any peer's spans may belong to.
     pub(super) fn forget(&mut self, now: Tick) -> Option<Tick> {
         let mut forgotten = self.forget_expired(now);
         while self.entries.len() > self.max_entries() {
@@ -191,7 +191,7 @@ impl<M: Memo> RecentlyClosed<M> {
                 break;
             };
             self.drop_spans(oldest);
-            // With a memory of no closed traces, every trace would be incomplete.
+            // With a history of no traces, every trace would be incomplete.
             if let Some(hash) = self.remove(oldest)
                 && self.max_traces > 0
                 && !self.forgotten.insert(hash, closed, now)
@@ -208,7 +208,6 @@ impl<M: Memo> RecentlyClosed<M> {
         forgotten
     }
 
-    /// Adds the remembered traces to the statistics.
     pub(super) fn add_to(&self, stats: &mut Stats) {
         stats.n_recent = self.entries.len();
         stats.n_recent_whole = self.n_whole;
@@ -219,7 +218,7 @@ impl<M: Memo> RecentlyClosed<M> {
         self.shares.size() + self.entries.len() * ENTRY_SIZE + self.forgotten.size()
     }
 
-    /// So many entries are remembered: without their spans, they take at most half of the memory.
+    /// The maximum number of entries: without spans, they use at most half of the memory.
     fn max_entries(&self) -> usize {
         let with_room = (self.max_size / 2 / ENTRY_SIZE).max(MIN_ENTRIES);
         self.max_traces.min(with_room)
@@ -248,7 +247,7 @@ impl<M: Memo> RecentlyClosed<M> {
         forgotten
     }
 
-    /// Drops the spans of the heaviest peer's oldest traces until the others have room.
+    /// Drops the spans of the heaviest peer's oldest traces until the size limit is met.
     fn forget_spans(&mut self) {
         while self.n_whole > 0 && self.size() > self.max_size {
             let heaviest = self.shares.heaviest(Excess::Size);
@@ -271,7 +270,7 @@ impl<M: Memo> RecentlyClosed<M> {
         Some(trace)
     }
 
-    /// Removes an entry without spans, and returns its hash.
+    /// Removes an entry without spans; returns its hash.
     fn remove(&mut self, slot: Slot) -> Option<u64> {
         let entry = self.entries.remove(slot)?;
         self.shares.close(entry.share, 0);

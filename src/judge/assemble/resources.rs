@@ -1,36 +1,37 @@
-//! Shares equal resources of different requests, so that no trace holds a copy of its own.
+//! Shares equal resources of different requests, so that traces do not store copies.
 
 use std::sync::Arc;
 
 use otlp::span::Resource;
 
-/// Number of shared resources. An agent has one, a gateway a few dozen.
+/// Maximum number of shared resources. An agent has one, a gateway a few dozen.
 const MAX_RESOURCES: usize = 64;
 
-/// Size of the largest shared resource, in bytes. With the number above, at most 256 KiB are
-/// outside every budget.
+/// Maximum bytes of a shared resource. With the number above, at most 256 KiB are outside every
+/// budget.
 const MAX_SIZE: usize = 4 << 10;
 
-/// Resources that traces share.
 #[derive(Debug, Default)]
 pub(super) struct SharedResources {
     known: Vec<Arc<Resource>>,
-    /// The last resource and its shared form: spans of one request arrive one after the other.
+    /// A cache of the last resource and its shared form: spans of one request arrive one after the
+    /// other.
     last: Option<(Arc<Resource>, SharedResource)>,
 }
 
-/// A resource as a trace holds it.
+/// A trace's reference to a resource.
 #[derive(Debug, Clone)]
 pub(super) struct SharedResource {
     pub(super) resource: Arc<Resource>,
-    /// Bytes that count as the trace's own: 0 for a shared resource.
+    /// The bytes that count towards the trace: 0 for a shared resource.
     pub(super) cost: usize,
 }
 
 impl SharedResources {
-    /// The shared form of this resource and of all that equal it.
+    /// Returns the shared form of a resource; equal resources have the same one.
     pub(super) fn share(&mut self, resource: &Arc<Resource>) -> &SharedResource {
-        // Dropped if it is another one: its reference count would say that it is in use.
+        // Drops the cached resource before looking for another: its reference count would show it
+        // as in use.
         let last = self
             .last
             .take()

@@ -1,5 +1,5 @@
-//! Remembers of each session its turns, each a trace of its own, and the tools that they called: a
-//! turn is not blamed for want of a call that an earlier one made.
+//! Stores the turns of each session, each a separate trace, and the tools that they called: a turn
+//! does not fail for lack of a call that an earlier turn made.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -15,28 +15,29 @@ use super::slab::{Slab, Slot};
 use super::timers::ticks;
 
 const MAX_SESSIONS: usize = 65_536;
-/// Turns of a session that are kept one by one: the first and the latest.
+/// Maximum number of turns of a session that are stored one by one: the first and the latest.
 const MAX_TURNS: usize = 64;
 const MAX_NAMES: usize = u64::BITS as usize;
-/// Later turns that a turn revises: each is judged again.
+/// Maximum number of later turns that a changed turn causes to be judged again.
 const MAX_REVISED: usize = 8;
 const MAX_NAME_SIZE: usize = 128;
 
 /// Bytes of a session in the index and the queues.
 const ENTRY_SIZE: usize = 64;
-/// Bytes of the allocator and the counts of a shared name.
+/// Bytes of the allocator and the reference counts of a shared name.
 const NAME_SIZE: usize = 32;
 
-/// If a turn's messages do not tell, the turn counts as the first of its session if none is known
-/// and nothing was forgotten for this long.
+/// If a turn's messages do not show whether it is the first, it counts as the first if no turn is
+/// known and nothing was forgotten for this long.
 const PAUSE: Duration = Duration::from_secs(30 * 60);
 
-/// The sessions that had turns of late. Where there is no room, the peer that holds the most gives
-/// way: its session without a turn for longest is forgotten, and the memory of that session's
-/// service begins then. The next turn may come from any peer: pods share a service.
+/// The sessions with recent turns. If memory is short, the heaviest peer's longest idle session is
+/// forgotten, and the history of the session's service starts anew. Turns of a session may come
+/// from any peer: pods share a service.
 #[derive(Debug)]
 pub struct Sessions {
-    /// Keyed, so that no sender can choose names that collide. No order of output depends on it.
+    /// Randomly keyed, so that no sender can choose names that collide. Output order does not
+    /// depend on it.
     hasher: DefaultHashBuilder,
     index: HashMap<u64, Slot>,
     sessions: Slab<Session>,
@@ -44,12 +45,12 @@ pub struct Sessions {
     /// A queue for each peer.
     order: FifoTimers,
     max_size: usize,
-    /// Unix time at which the memory of sessions begins.
+    /// The start of the session history (Unix time).
     memory_unix_nanos: u64,
-    /// For each service, by its hash.
+    /// Separate history starts, by the hash of the service.
     beginnings: Beginnings<u64>,
-    /// Unix time at which spans were last missed, which may have been those of a turn of any
-    /// session: nobody has read them.
+    /// The time of the last lost spans (Unix time), which may have belonged to a turn of any
+    /// session.
     missed_unix_nanos: u64,
 }
 
@@ -58,14 +59,14 @@ struct Session {
     key: u64,
     service: u64,
     share: BudgetShare,
-    /// By start. Beyond the bound the first stands for those after it.
+    /// Turns by start. Beyond the limit, later turns are merged into the first.
     turns: Vec<KnownTurn>,
     n_merged: usize,
     /// The names that merged turns called, a bit each.
     merged_names: u64,
-    /// Calls of a merged turn may be missing.
+    /// True if calls of a merged turn may be missing.
     is_torn: bool,
-    /// The tools that its turns called, or seemed to call while their spans were arriving.
+    /// The tools that the turns called, or seemed to call while their spans were arriving.
     names: Vec<Arc<str>>,
 }
 
@@ -73,59 +74,58 @@ struct Session {
 struct KnownTurn {
     start_unix_nanos: u64,
     trace_id: TraceId,
-    /// No turn came before it, by its messages or else by the memory when it was first noted.
+    /// True if no turn came before it, by its messages or else by the history when it was first
+    /// recorded.
     is_first: bool,
     reaches_back: bool,
-    /// All of its calls are known.
+    /// True if all calls of the turn are known.
     is_whole: bool,
-    /// The session's names that it called, a bit each.
+    /// The session's names that the turn called, a bit each.
     names: u64,
 }
 
 /// A trace that is a turn of a session.
 #[derive(Debug)]
 pub struct Turn<'a> {
-    /// The service whose session it is.
+    /// The session's service.
     pub service: &'a str,
-    /// The id of the session.
+    /// The session id.
     pub session: &'a str,
-    /// The trace.
     pub trace_id: TraceId,
-    /// Its start, Unix nanoseconds.
+    /// The turn's start, Unix nanoseconds.
     pub start_unix_nanos: u64,
-    /// True if its first model request repeated answers of earlier turns. `None` if that is not
-    /// known.
+    /// True if the first model request repeated answers of earlier turns; `None` if unknown.
     pub continues: Option<bool>,
-    /// All of its calls are known.
+    /// True if all calls of the turn are known.
     pub is_whole: bool,
     /// The sender of the trace.
     pub peer: PeerId,
 }
 
-/// The known turns before one.
+/// The known turns before a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlierTurns {
-    /// Least number of turns.
+    /// The minimum number of turns.
     pub n_turns: usize,
-    /// The tools that they called.
+    /// The tools that the turns called.
     pub names: Vec<Arc<str>>,
-    /// Extent to which they were seen.
+    /// The extent to which the turns were seen.
     pub seen: TurnsSeen,
 }
 
-/// Extent to which the earlier turns of a session were seen.
+/// The extent to which the earlier turns of a session were seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TurnsSeen {
-    /// All of them, whole.
+    /// All turns, completely.
     All,
-    /// There were more.
+    /// Not all turns.
     NotAll,
-    /// None, and it is not known whether there were any.
+    /// No turns; whether there were any is unknown.
     Unknown,
 }
 
 impl Sessions {
-    /// No session yet. Without a guard, nothing came before this memory (`replay`).
+    /// Creates an empty history. Without a guard, no turn precedes the history (`replay`).
     pub(crate) fn new(max_size: usize, is_guarded: bool, now: Now) -> Self {
         let begin = if is_guarded { now.unix_nanos } else { 0 };
         Self {
@@ -141,24 +141,24 @@ impl Sessions {
         }
     }
 
-    /// Sets the limit of memory from now on.
+    /// Changes the memory limit.
     pub(crate) fn resize(&mut self, max_size: usize) {
         self.max_size = max_size;
         self.forget();
     }
 
-    /// Bytes of all sessions.
+    /// Total bytes of the sessions.
     pub(crate) fn size(&self) -> usize {
         self.shares.size()
     }
 
-    /// Spans were missed: no session that is known was seen whole any more.
+    /// Records lost spans: any known session may lack them.
     pub(crate) fn miss(&mut self, now: Now) {
         self.memory_unix_nanos = self.memory_unix_nanos.max(now.unix_nanos);
         self.missed_unix_nanos = self.memory_unix_nanos;
     }
 
-    /// Notes a turn and the tools that it called. Returns the next turns, if this changes them.
+    /// Records a turn and the tools that it called. Returns the later turns that this changes.
     pub(crate) fn note<'n>(
         &mut self,
         turn: &Turn<'_>,
@@ -205,7 +205,7 @@ impl Sessions {
         later
     }
 
-    /// The known turns before a recorded turn; `None` if there were none.
+    /// Returns the known turns before a recorded turn; `None` if there were none.
     pub(crate) fn earlier(&self, turn: &Turn<'_>) -> Option<EarlierTurns> {
         let slot = self.index.get(&self.key(turn));
         let session = slot.and_then(|slot| self.sessions.get(*slot));
@@ -273,7 +273,7 @@ impl Sessions {
 }
 
 impl Session {
-    /// Returns whether anything is new.
+    /// Returns true if the turn changed.
     fn note<'n>(
         &mut self,
         turn: &Turn<'_>,
@@ -399,7 +399,7 @@ mod tests {
         for (service, session, at, expected) in [
             ("flood", "new", 5_000, Some(TurnsSeen::Unknown)),
             ("shop", "new", 5_001, None),
-            // Nothing was forgotten in the half hour before.
+            // Nothing was forgotten in the previous half hour.
             ("flood", "newer", 9_000, None),
         ] {
             let new = turn_of(service, session, at, 2);
@@ -427,7 +427,7 @@ mod tests {
         let new = turn("new", 5_000, 3);
         note(&mut sessions, &new, &[], 5_000);
         assert_eq!(seen(&sessions, &new), Some(TurnsSeen::Unknown));
-        // Beginnings that are too old are dropped, and not lost for a turn that began before.
+        // Dropped starts still apply to turns that began before them.
         let old = turn("old", 5_500, 3);
         note(&mut sessions, &old, &[], 9_000);
         assert_eq!(seen(&sessions, &old), Some(TurnsSeen::Unknown));
@@ -442,7 +442,7 @@ mod tests {
         }
         let earlier = sessions.earlier(&last).unwrap();
         assert_eq!((earlier.n_turns, earlier.seen), (100, TurnsSeen::All));
-        // The first turn stands for those that are not kept one by one, and may be noted again.
+        // The first turn represents the merged turns, and may be recorded again.
         note(&mut sessions, &turn("chat", 4_000, 1), &[], 4_100);
         assert_eq!(sessions.earlier(&last).unwrap().names.len(), 1);
         let names: Vec<String> = (0..65).map(|n| format!("tool {n}")).collect();

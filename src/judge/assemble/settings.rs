@@ -1,70 +1,69 @@
-//! The timers and limits of the buffer, as the keys `assemble.*` set them.
+//! The timers and limits of the buffer, as set by `assemble.*`.
 
 use std::time::Duration;
 
 use super::partition::Partition;
 
-/// The bytes that traces may take, as they follow the memory limit.
+/// The size limits of traces, which follow the memory limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
     /// One trace, at most [`Settings::MAX_SIZE_LIMIT`].
     pub trace: usize,
     /// All open traces.
     pub open: usize,
-    /// The recently closed traces.
+    /// All recently closed traces.
     pub recent: usize,
 }
 
-/// The timers and limits of `assemble.*`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The traces that the buffer holds. The limits below are for all partitions together, and each
-    /// has an equal part of them.
+    /// The buffer's partition of all traces. Limits apply to all partitions together; each
+    /// partition gets an equal share.
     pub partition: Partition,
-    /// Keys the hashes by which services share the budget of open traces: with a random one, no
-    /// service can choose a name that shares another's part.
+    /// Keys the hashes by which services share the budget of open traces: with a random key, no
+    /// service can choose a name that collides with another's.
     pub sender_key: u64,
-    /// Quiet time after a top span has ended.
+    /// The quiet time after a top span has ended.
     pub settle: Duration,
-    /// Longest time for which new spans can put off the settling. A longer `settle` still applies
+    /// The longest time for which new spans can delay the settling. A longer `settle` still applies
     /// in full.
     pub max_settle: Duration,
-    /// Quiet time after a top span with a remote parent has ended.
+    /// The quiet time after a top span with a remote parent has ended.
     pub settle_remote: Duration,
-    /// Quiet time after which a trace without an ended root is closed.
+    /// The quiet time after which a trace without an ended root is closed.
     pub inactive: Duration,
-    /// A trace is incomplete if one of its top spans began before our memory of traces and did not
-    /// end at least this long before it. `None` turns the guard off.
+    /// A trace is incomplete if one of its top spans began before the trace history and did not end
+    /// at least this long before its start. `None` disables the guard.
     pub restart_guard: Option<Duration>,
-    /// Time from a start, or a change of the replicas, until our memory of traces begins: until the
-    /// router knows, traces that began elsewhere may still come here.
+    /// The time from a start, or a change of the replicas, until the trace history starts: until
+    /// the router is up to date, spans of traces that began elsewhere may still arrive here.
     pub warm_up: Duration,
-    /// True if other replicas take a part of the traces.
+    /// True if other replicas receive a part of the traces.
     pub has_peers: bool,
-    /// Time for which a trace can be open before its certain results are reported.
+    /// The time after which the certain results of an open trace are reported.
     pub expired: Duration,
-    /// Most spans of one trace.
+    /// Maximum number of spans of one trace.
     pub span_limit: usize,
-    /// Most bytes of one trace, up to [`Settings::MAX_SIZE_LIMIT`] and half of a partition's part
-    /// of `max_open_size`.
+    /// Maximum bytes of one trace, at most [`Settings::MAX_SIZE_LIMIT`] and half of a partition's
+    /// share of `max_open_size`.
     pub size_limit: usize,
-    /// Most open traces; also most remembered ids of traces with unscored spans.
+    /// Maximum number of open traces, and of remembered ids of traces with unscored spans.
     pub max_open_traces: usize,
-    /// Most bytes of all open traces.
+    /// Maximum bytes of all open traces.
     pub max_open_size: usize,
-    /// Most recently closed traces remembered.
+    /// Maximum number of remembered closed traces.
     pub max_recent_traces: usize,
-    /// Most bytes of the recently closed traces.
+    /// Maximum bytes of the remembered closed traces.
     pub max_recent_size: usize,
-    /// Time for which a closed trace is remembered.
+    /// The time for which a closed trace is remembered.
     pub recent_ttl: Duration,
 }
 
 impl Settings {
-    /// Upper bound of `size_limit`, 2 GiB: places among a trace's attributes are 32-bit numbers.
+    /// Maximum `size_limit`, 2 GiB: offsets into a trace's attributes are 32-bit numbers.
     pub const MAX_SIZE_LIMIT: usize = 2 << 30;
 
-    /// The limits of one partition.
+    /// Returns the limits of one partition.
     pub(super) fn of_partition(mut self) -> Self {
         let n_partitions = self.partition.n_partitions();
         self.max_open_traces = self.max_open_traces.div_ceil(n_partitions);
@@ -77,7 +76,7 @@ impl Settings {
         self
     }
 
-    /// Applies other sizes, which are for all partitions together.
+    /// Applies new sizes, given for all partitions together.
     pub(super) fn resize(&mut self, sizes: Sizes) {
         let n_partitions = self.partition.n_partitions();
         self.max_open_size = sizes.open / n_partitions;
@@ -86,7 +85,8 @@ impl Settings {
         self.size_limit = sizes.trace.min(longest);
     }
 
-    /// No timers, limits or guard: a trace closes at the end of input only (`replay`, `inspect`).
+    /// Disables timers, limits and guard: traces close only at the end of the input (`replay`,
+    /// `inspect`).
     pub fn replay() -> Self {
         Self {
             partition: Partition::WHOLE,

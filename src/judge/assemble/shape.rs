@@ -1,10 +1,9 @@
-//! The parents of a trace's spans, and what follows from them: which spans are top spans, and
-//! whether a top span has ended and no parent is missing. Computed from all spans at once, when a
-//! trace may be done.
+//! Derives from the parents of a trace's spans which spans are top spans, and whether a top span
+//! has ended and no parent is missing. Computed from all spans at once, when a trace may be done.
 //!
-//! Nothing here recurses, and no walk visits a span twice: a walk along a cycle of parents ends at
-//! the first span that it marked. Every span of a cycle has a present parent, so none is a top span
-//! and none an orphan: such a trace closes as inactive.
+//! No function recurses, and no walk visits a span twice: a walk along a cycle of parents ends at
+//! the first span that it marked. Every span of a cycle has a present parent, so it is neither a
+//! top span nor an orphan: such a trace closes as inactive.
 
 use std::time::Duration;
 
@@ -14,14 +13,13 @@ use smallvec::SmallVec;
 use super::timers::ticks;
 use super::version::Version;
 
-/// The parents of a trace's spans.
 #[derive(Debug)]
 pub(super) struct TraceShape<'v> {
     versions: &'v [Version],
-    /// The position of each span's parent.
+    /// The index of each span's parent.
     parent: SmallVec<[Parent; 16]>,
-    /// Is one of its descendants an agent run or a model span? Empty where no remote parent is
-    /// missing, since it matters only there.
+    /// True for a span with an agent run or a model span among its descendants. Empty if no remote
+    /// parent is missing, because it matters only then.
     has_agent_descendant: Vec<bool>,
 }
 
@@ -34,7 +32,7 @@ enum Parent {
 
 impl<'v> TraceShape<'v> {
     pub(super) fn new(versions: &'v [Version], find: impl Fn(SpanId) -> Option<usize>) -> Self {
-        // Siblings often follow each other: their parent is found once.
+        // Siblings often follow each other; the cache finds their parent once.
         let mut last = (None, Parent::None);
         let parent_of = |version: &Version| {
             if version.parent_id != last.0 {
@@ -64,31 +62,32 @@ impl<'v> TraceShape<'v> {
         shape
     }
 
-    /// Has a top span ended, is no other still open, and is no local parent missing?
+    /// Returns true if a top span has ended, no top span is open, and no local parent is missing.
     pub(super) fn is_quiet(&self) -> bool {
         let mut tops = self.tops().peekable();
         tops.peek().is_some() && tops.all(Version::ended) && !self.has_orphans()
     }
 
-    /// Does a span name a local parent that has not arrived?
+    /// Returns true if a span names a local parent that has not arrived.
     pub(super) fn has_orphans(&self) -> bool {
         self.missing_parents()
             .any(|(_, version)| !version.is_remote())
     }
 
-    /// Did a top span start before our memory of traces, and not end at least `guard` before it?
+    /// Returns true if a top span started before the trace history and did not end at least `guard`
+    /// before it.
     pub(super) fn reaches_back(&self, memory_unix_nanos: u64, guard: Duration) -> bool {
         let since = memory_unix_nanos.saturating_sub(ticks(guard));
-        // A start of 0 means that the sender gave none.
+        // A start of 0 means that the sender set none.
         self.tops().any(|top| {
             (1..memory_unix_nanos).contains(&top.start_unix_nanos)
                 && (!top.ended() || top.end_unix_nanos > since)
         })
     }
 
-    /// A span whose parent was certainly in the same process and has not arrived. Where senders do
-    /// not mark parents as remote or local, a single missing parent may be a caller that is not
-    /// traced here; two are not.
+    /// Returns a span whose parent was certainly in the same process and has not arrived. If
+    /// senders do not mark parents as remote or local, a single missing parent may be an untraced
+    /// caller; two cannot.
     pub(super) fn torn_span(&self) -> Option<usize> {
         let mut unmarked = None;
         let mut orphans = self
@@ -101,8 +100,8 @@ impl<'v> TraceShape<'v> {
         torn.map(|(at, _)| at)
     }
 
-    /// Spans without a parent; under a remote parent that is not here, runs and the spans above
-    /// runs and model calls.
+    /// Returns the top spans: spans without a parent and, below a remote parent that is missing,
+    /// agent runs and the spans above runs and model calls.
     fn tops(&self) -> impl Iterator<Item = &'v Version> {
         let is_above_work = |at: usize| self.has_agent_descendant.get(at) == Some(&true);
         let is_top = move |at: usize, version: &Version| match self.parent[at] {
@@ -119,7 +118,7 @@ impl<'v> TraceShape<'v> {
         spans.filter_map(move |(at, version)| is_top(at, version).then_some(version))
     }
 
-    /// The spans that name a parent which has not arrived.
+    /// Returns the spans that name a parent which has not arrived.
     fn missing_parents(&self) -> impl Iterator<Item = (usize, &'v Version)> {
         let spans = self.versions.iter().enumerate().zip(&self.parent);
         spans

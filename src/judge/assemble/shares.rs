@@ -1,18 +1,17 @@
-//! How much of a budget of traces each sender holds, and who holds the most: a sender with
-//! many traces makes its own give way, not those of others. Knows peers, services and sizes; knows
-//! nothing of traces.
+//! Counts each sender's share of a budget of traces, and finds the heaviest: a sender with many
+//! traces evicts its own traces, not those of other senders.
 
 use std::cmp::Reverse;
 
 use otlp::span::PeerId;
 
-/// Peers that have shares of their own, further ones share the last. Senders choose their
-/// services, so each peer has its own few, of which the last is for all further ones. The tables
-/// for open traces take at most 200 KiB, timers included; those for closed ones take 110 KiB.
+/// Limits on separate shares; further peers share the last one. Senders choose their service names,
+/// so each peer has a few service shares, and further services share the last. The tables for open
+/// traces use at most 200 KiB, timers included; the tables for closed traces 110 KiB.
 const MAX_PEERS: usize = 256;
 const SERVICES: usize = 16;
 
-/// Stands for all peers without a share of their own.
+/// Represents all peers without a separate share.
 const FURTHER_PEERS: PeerId = PeerId(u64::MAX - 1);
 const FURTHER_SERVICES: u32 = u32::MAX;
 
@@ -20,25 +19,25 @@ const FURTHER_SERVICES: u32 = u32::MAX;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct TraceSender {
     pub(super) peer: PeerId,
-    /// A hash of the service's name.
+    /// A hash of the service name.
     pub(super) service: u32,
 }
 
 impl TraceSender {
-    /// For traces of which a journal only knows that they were judged.
+    /// The sender of restored traces: the journal only records that they were judged.
     pub(super) const UNKNOWN: Self = Self {
         peer: PeerId(0),
         service: 0,
     };
 
-    /// For traces of which several peers have sent spans.
+    /// The sender of traces that have spans from several peers.
     pub(super) const SEVERAL: Self = Self {
         peer: PeerId(u64::MAX),
         service: 0,
     };
 }
 
-/// The number of the share that a trace counts against.
+/// The index of the share that a trace counts against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct BudgetShare(u16);
 
@@ -47,20 +46,20 @@ impl BudgetShare {
         self.0.into()
     }
 
-    /// The number of the peer's shares.
+    /// The index of the peer.
     pub(super) fn peer(self) -> usize {
         self.number() / SERVICES
     }
 }
 
-/// Which budget is exceeded.
+/// The measure in which a budget is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Excess {
     Traces,
     Size,
 }
 
-/// What is held of the budget.
+/// The shares of a budget.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     total: Held,
@@ -86,17 +85,16 @@ struct Held {
 }
 
 impl Shares {
-    /// Number of traces.
     pub(super) fn n_traces(&self) -> usize {
         self.total.n_traces
     }
 
-    /// Bytes of all traces.
+    /// Total bytes of the traces.
     pub(super) fn size(&self) -> usize {
         self.total.size
     }
 
-    /// Counts a trace of this size.
+    /// Adds a trace of this size.
     pub(super) fn open(&mut self, sender: TraceSender, size: usize) -> BudgetShare {
         let share = self.share_of(sender);
         for held in self.held(share) {
@@ -106,7 +104,7 @@ impl Shares {
         share
     }
 
-    /// Stops counting a trace.
+    /// Removes a trace.
     pub(super) fn close(&mut self, share: BudgetShare, size: usize) {
         for held in self.held(share) {
             held.n_traces -= 1;
@@ -114,7 +112,7 @@ impl Shares {
         }
     }
 
-    /// Counts the new size of a trace.
+    /// Changes the size of a trace.
     #[inline]
     pub(super) fn resize(&mut self, share: BudgetShare, before: usize, after: usize) {
         for held in self.held(share) {
@@ -122,8 +120,8 @@ impl Shares {
         }
     }
 
-    /// The share that holds the most, of the peer that does. A peer that holds less than its
-    /// equal part of an exceeded budget is never the one.
+    /// Returns the heaviest share of the heaviest peer. A peer below its equal part of an exceeded
+    /// budget is never the heaviest.
     pub(super) fn heaviest(&self, measure: Excess) -> BudgetShare {
         let peers = self.peers.iter().map(PeerShares::total);
         let peer = heaviest(peers, measure);
@@ -132,15 +130,15 @@ impl Shares {
         BudgetShare((peer * SERVICES + heaviest(held, measure)) as u16)
     }
 
-    /// The peer of a share, unless further ones share it.
+    /// Returns the peer of a share; `None` for the share of further peers.
     pub(super) fn peer(&self, share: BudgetShare) -> Option<PeerId> {
         let place = share.peer();
         let shares = self.peers.get(place).filter(|_| place < MAX_PEERS - 1);
         shares.map(|shares| shares.peer)
     }
 
-    /// The share that must give way while there are more traces than `max_traces`, or more bytes
-    /// than `max_size`.
+    /// Returns the share from which to evict while there are more than `max_traces` traces or
+    /// `max_size` bytes.
     #[inline]
     pub(super) fn to_give_way(&self, max_traces: usize, max_size: usize) -> Option<BudgetShare> {
         let Held { n_traces, size } = self.total;
@@ -153,7 +151,8 @@ impl Shares {
         }
     }
 
-    /// The sender's share, or one that nobody uses, or the last, which further senders share.
+    /// Returns the sender's share, else an unused share, else the last share, which further senders
+    /// use together.
     fn share_of(&mut self, sender: TraceSender) -> BudgetShare {
         let known = self
             .peers
@@ -227,7 +226,7 @@ impl Held {
     }
 }
 
-/// The place of the most that is held, the first of several.
+/// Returns the index of the largest amount, the first if several are equal.
 fn heaviest(all: impl Iterator<Item = Held>, measure: Excess) -> usize {
     let held = all.map(|held| held.by(measure));
     let heaviest = held
@@ -245,7 +244,7 @@ mod tests {
         TraceSender { peer, service }
     }
 
-    /// The share that gives way where the budget is exceeded by one trace, or by one byte.
+    /// The share from which to evict if one trace or one byte exceeds the budget.
     fn gives_way(shares: &Shares, measure: Excess) -> BudgetShare {
         let Held { n_traces, size } = shares.total;
         let gives_way = match measure {

@@ -1,9 +1,9 @@
-//! A slab: values under small numbers that are used again once freed.
+//! A slab: stores values under small numbers and reuses freed numbers.
 
 /// The number of a value in a slab.
 pub(super) type Slot = u32;
 
-/// Values under numbers; a freed number is used again.
+/// Values by number.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     places: Vec<Option<T>>,
@@ -49,7 +49,7 @@ impl<T> Slab<T> {
         self.places.len() - self.free.len()
     }
 
-    /// The numbers in use, in ascending order.
+    /// Returns the numbers in use, in ascending order.
     pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
         (0..)
             .zip(&self.places)

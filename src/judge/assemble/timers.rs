@@ -1,5 +1,4 @@
-//! The timers of the open traces: which of them is due next, and which gives way first. Knows
-//! slots, delays and the numbers of shares; knows nothing of spans.
+//! The timers of the open traces: which trace is due next, and which is evicted first.
 
 use std::time::Duration;
 
@@ -8,38 +7,38 @@ use super::fifo_timers::{FifoTimers, Tick};
 use super::shares::BudgetShare;
 use super::slab::Slot;
 
-/// Which top span of a settling trace may have ended.
+/// The kind of top span that has ended in a settling trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Quiet {
     /// A top span without a parent.
     Local,
-    /// Only top spans whose parents are remote: other processes may still send spans.
+    /// Top spans with remote parents only: other processes may still send spans.
     Remote,
 }
 
-/// The timer of a trace that is due.
+/// The timer that has fired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
-    /// It has settled, if a top span has ended and no local parent is missing.
+    /// The trace has settled, if a top span has ended and no local parent is missing.
     Settled,
     /// No span arrived for too long.
     Inactive,
-    /// A limit closes it.
+    /// A limit closes the trace.
     Closing,
 }
 
 /// The timers of all open traces.
 #[derive(Debug)]
 pub(super) struct Timers {
-    /// Since the last new span. Queues: settling, settling (remote), not settling, closing.
+    /// Waits since the last new span. Queues: settling, settling (remote), not settling, closing.
     quiet: FifoTimers,
-    /// Since the last new span of a trace that settles, or that has settled in vain.
+    /// Waits since the last new span of a trace that settles, or that has settled in vain.
     idle: FifoTimers,
-    /// Since the settling began. Queues: settling, settling (remote).
+    /// Waits since the settling began. Queues: settling, settling (remote).
     settling: FifoTimers,
-    /// Since the trace was opened.
+    /// Waits since the trace was opened.
     age: FifoTimers,
-    /// Like `quiet`, for each share. Queues of a share: settling, settling (remote), not settling.
+    /// Like `quiet`, by share. Queues of a share: settling, settling (remote), not settling.
     by_share: FifoTimers,
     quiet_delays: [Tick; 4],
     settling_delays: [Tick; 2],
@@ -49,10 +48,10 @@ pub(super) struct Timers {
 const IDLE: usize = 2;
 const CLOSING: usize = 3;
 
-/// Queues of each share: all of `quiet` but the last.
+/// The number of queues of each share: all queues of `quiet` but the last.
 const QUEUES_OF_SHARE: usize = CLOSING;
 
-/// As ticks, `Tick::MAX` (584 years) meaning never.
+/// Converts to ticks; `Tick::MAX` (584 years) means never.
 pub(super) fn ticks(duration: Duration) -> Tick {
     Tick::try_from(duration.as_nanos()).unwrap_or(Tick::MAX)
 }
@@ -73,7 +72,7 @@ impl Timers {
         }
     }
 
-    /// Shortens the settle times from now on. Waits keep their start, so queues stay in order.
+    /// Shortens the settle times. Waits keep their start, so the queues stay in order.
     pub(super) fn shorten_settle(&mut self, settle: Tick) {
         for delay in self.quiet_delays[..2]
             .iter_mut()
@@ -83,16 +82,16 @@ impl Timers {
         }
     }
 
-    /// Starts the timers of a trace that was opened, or opened again.
+    /// Starts the timers of a trace that was opened or reopened.
     pub(super) fn open(&mut self, slot: Slot, share: BudgetShare, quiet: Option<Quiet>, now: Tick) {
         self.by_share.grow((share.number() + 1) * QUEUES_OF_SHARE);
         self.age.start(0, slot, now);
         self.restart(slot, share, None, quiet, false, now);
     }
 
-    /// Restarts the timers of a trace after a new span. A new span puts off a settling, but not its
-    /// longest time; a settling of another kind starts anew, since its top span has only just
-    /// ended.
+    /// Restarts the timers of a trace after a new span. A new span delays the settling, but not
+    /// beyond its longest time. A settling of another kind starts anew, because its top span has
+    /// just ended.
     pub(super) fn restart(
         &mut self,
         slot: Slot,
@@ -121,7 +120,7 @@ impl Timers {
         }
     }
 
-    /// Stops the settling of a trace: it waits for spans, and has done so since the last one.
+    /// Stops the settling of a trace, which then waits for spans as it has since its last span.
     pub(super) fn wait_for_spans(&mut self, slot: Slot, share: BudgetShare, now: Tick) {
         self.quiet.cancel(slot);
         self.settling.cancel(slot);
@@ -134,7 +133,7 @@ impl Timers {
         self.idle.cancel(slot);
     }
 
-    /// Makes a trace due now because a limit was reached: nothing can put that off.
+    /// Makes a trace due at once because it reached a limit; further spans do not delay it.
     pub(super) fn close_now(&mut self, slot: Slot, now: Tick) {
         self.quiet.start(CLOSING, slot, now);
         self.idle.cancel(slot);
@@ -143,7 +142,7 @@ impl Timers {
         self.by_share.cancel(slot);
     }
 
-    /// Cancels the timers of a trace that was closed.
+    /// Cancels the timers of a closed trace.
     pub(super) fn cancel(&mut self, slot: Slot) {
         self.quiet.cancel(slot);
         self.idle.cancel(slot);
@@ -152,7 +151,7 @@ impl Timers {
         self.by_share.cancel(slot);
     }
 
-    /// When the next timer is due.
+    /// Returns the time of the next timer.
     pub(super) fn next(&self) -> Option<Tick> {
         let next = self
             .next_closing()
@@ -163,27 +162,27 @@ impl Timers {
         next.filter(|&at| at != Tick::MAX)
     }
 
-    /// The trace to close first, if one is due.
+    /// Returns the trace to close first, if one is due.
     pub(super) fn due(&self, now: Tick) -> Option<(Slot, Due)> {
         self.next_closing()
             .filter(|&(at, _, _)| at <= now)
             .map(|(_, slot, due)| (slot, due))
     }
 
-    /// The trace that a limit closes first.
+    /// Returns the trace that a limit closes first.
     pub(super) fn first_limited(&self) -> Option<Slot> {
         self.quiet.first(CLOSING).map(|(slot, _)| slot)
     }
 
-    /// The next trace that has been open for too long, once per trace.
+    /// Returns the next trace that has been open for too long, once per trace.
     pub(super) fn take_expired(&mut self, now: Tick) -> Option<Slot> {
         let (_, slot) = self.next_expiry().filter(|&(at, _)| at <= now)?;
         self.age.cancel(slot);
         Some(slot)
     }
 
-    /// The trace of a share to close when there is no room: the settling one that would settle
-    /// first, else the one that has been idle for longest.
+    /// Returns the trace of a share to evict: the settling trace that would settle first, else the
+    /// trace that has been idle for longest.
     pub(super) fn victim(&self, share: BudgetShare) -> Option<(Slot, Due)> {
         let first = |queue: usize| {
             self.by_share

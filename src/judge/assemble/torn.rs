@@ -1,7 +1,7 @@
-//! Whether the traces of a service arrive torn: some of their spans at this replica, the rest at
-//! another. A single trace proves nothing, since a missing child cannot be seen; many do. A trace
-//! that was closed as inactive while a local parent is missing is the evidence, and a service with
-//! too many of them gives no full verdict.
+//! Detects services whose traces arrive torn: some of their spans at this replica, the rest at
+//! another. A single trace proves nothing, because a missing child is invisible; many do. The
+//! evidence is a trace that was closed as inactive with a missing local parent. A service with too
+//! many torn traces gets no full verdicts.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,30 +10,30 @@ use hashbrown::HashMap;
 
 use super::{TornService, TornTraces};
 
-/// Closed traces of a service that count.
+/// The number of latest closed traces of a service that count.
 const WINDOW: usize = 200;
-/// Most torn ones among them that are still taken for accidents: 2 %.
+/// Maximum number of torn traces among them that count as accidents: 2 %.
 const MAX_TORN: usize = WINDOW / 50;
-/// Most services that count for themselves; the others count as one.
+/// Maximum number of services that are counted separately; further services count as one.
 const MAX_SERVICES: usize = 200;
 
-/// The latest closed traces of each service.
+/// Counts torn traces among the latest closed traces of each service.
 #[derive(Debug, Default)]
 pub struct TornServices {
     by_service: HashMap<Arc<str>, Window>,
-    /// Since the last [`Self::take`].
+    /// The changes since the last [`Self::take`].
     seen: TornTraces,
 }
 
 #[derive(Debug, Default)]
 struct Window {
-    /// True for each closed trace that was torn. The oldest first.
+    /// True for each closed trace that was torn, the oldest first.
     closed: VecDeque<bool>,
     n_torn: usize,
 }
 
 impl TornServices {
-    /// Notes a closed trace of a service.
+    /// Counts a closed trace of a service.
     pub(super) fn note(&mut self, service: &str, is_torn: bool) {
         let service: Arc<str> = match self.by_service.get_key_value(service) {
             Some((known, _)) => known.clone(),

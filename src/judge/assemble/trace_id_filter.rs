@@ -1,25 +1,23 @@
-//! A Bloom filter of trace ids: knows for certain which ids were not inserted, in memory that
-//! does not grow.
+//! A Bloom filter of trace ids: proves in bounded memory that an id was not inserted.
 
 use otlp::span::TraceId;
 
-/// Words of 64 bits: 512 KiB.
+/// The number of 64-bit words: 512 KiB.
 const N_WORDS: usize = 1 << 16;
 
-/// Bits that stand for an id.
+/// The number of bits that represent an id.
 const N_PROBES: u64 = 4;
 
-/// A set that may claim an id which was not inserted, and never denies one that was. With 100,000
-/// ids one of 15,000 others is claimed, with 400,000 one of a hundred, with a million one of seven.
-/// Takes no memory while it is empty. The hash has no key: whoever knows the id of another's trace
-/// can name it outright.
+/// A set that may claim an id that was not inserted, and never denies one that was. With 100,000
+/// ids it claims one of 15,000 other ids, with 400,000 one of a hundred, with a million one of
+/// seven. It uses no memory while it is empty. The hash has no key: a sender that wants to mark
+/// another sender's trace can send the trace's id itself.
 #[derive(Debug, Clone, Default)]
 pub struct TraceIdFilter {
     words: Vec<u64>,
 }
 
 impl TraceIdFilter {
-    /// Inserts an id.
     pub fn insert(&mut self, trace_id: TraceId) {
         self.words.resize(N_WORDS, 0);
         for (word, bit) in probes(trace_id) {
@@ -27,7 +25,6 @@ impl TraceIdFilter {
         }
     }
 
-    /// Inserts all ids of another filter.
     pub fn merge(&mut self, other: Self) {
         if self.words.is_empty() {
             *self = other;
@@ -38,7 +35,7 @@ impl TraceIdFilter {
         }
     }
 
-    /// Returns true if the id was inserted; it may be another one.
+    /// Returns true if the id was inserted, and sometimes for other ids.
     pub fn contains(&self, trace_id: TraceId) -> bool {
         !self.is_empty() && probes(trace_id).all(|(word, bit)| self.words[word] & bit != 0)
     }
@@ -49,8 +46,8 @@ impl TraceIdFilter {
     }
 }
 
-/// The words and bits of an id. Each probe multiplies by an odd number, so that ids that count up
-/// are spread, too.
+/// Returns the words and bits of an id. Each probe multiplies by an odd number, which also spreads
+/// consecutive ids.
 fn probes(trace_id: TraceId) -> impl Iterator<Item = (usize, u64)> {
     let (high, low) = trace_id.halves();
     let mixed = (high ^ low.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);

@@ -1,6 +1,6 @@
-//! Ids of traces of which spans were forwarded unscored before any span was taken: a trace
-//! that is opened under such an id is incomplete. An id is kept for as long as a closed trace is
-//! remembered; our memory of traces then begins after it.
+//! Ids of traces of which spans were forwarded unscored before the trace was opened: a trace that
+//! is opened under such an id is incomplete. An id is stored for as long as a closed trace is
+//! remembered; the trace history then starts after it.
 
 use std::collections::VecDeque;
 
@@ -10,19 +10,19 @@ use otlp::span::TraceId;
 use super::fifo_timers::Tick;
 use super::trace_id_filter::TraceIdFilter;
 
-/// A bounded set of traces that are not open and of which spans went unscored.
+/// A bounded set of traces that are not open and of which spans were forwarded unscored.
 #[derive(Debug)]
 pub(super) struct UnscoredTraces {
-    /// Time at which each id was last marked.
+    /// The time at which each id was last marked.
     last: HashMap<TraceId, Tick>,
-    /// One entry per id, in the order in which they were first marked. An entry whose id is gone or
-    /// was marked again is put right when it reaches the front.
+    /// One entry per id, in the order of the first marks. An entry whose id is gone or was marked
+    /// again is corrected when it reaches the front.
     order: VecDeque<(TraceId, Tick)>,
     max_traces: usize,
     ttl: Tick,
-    /// Ids for which there was no room, since `overflow_began`, and those of the time before. Each
-    /// filter is kept until the traces that were running have had the time to be closed as
-    /// inactive; the restart guard still catches traces that began before it.
+    /// Ids beyond the limit: one filter since `overflow_began`, and one for the period before. Each
+    /// filter is stored until the traces open at that time must have been closed as inactive; the
+    /// restart guard still catches traces that began before that period.
     overflow: TraceIdFilter,
     earlier_overflow: TraceIdFilter,
     overflow_began: Tick,
@@ -43,7 +43,7 @@ impl UnscoredTraces {
         }
     }
 
-    /// Marks a trace that is not open: spans of it went unscored.
+    /// Marks a trace that is not open.
     pub(super) fn insert(&mut self, trace_id: TraceId, now: Tick) {
         if let Some(last) = self.last.get_mut(&trace_id) {
             *last = now;
@@ -56,7 +56,7 @@ impl UnscoredTraces {
         }
     }
 
-    /// Marks many traces, which a filter stands for.
+    /// Marks many traces, given as a filter.
     pub(super) fn insert_all(&mut self, trace_ids: TraceIdFilter, now: Tick) {
         self.begin_overflow(now);
         self.overflow.merge(trace_ids);
@@ -68,16 +68,15 @@ impl UnscoredTraces {
         }
     }
 
-    /// Removes a trace that is being opened. Returns whether spans of it went, or may have gone,
-    /// unscored.
+    /// Removes a trace that is being opened. Returns true if spans of it were, or may have been,
+    /// forwarded unscored.
     pub(super) fn take(&mut self, trace_id: &TraceId) -> bool {
         self.last.remove(trace_id).is_some()
             || self.overflow.contains(*trace_id)
             || self.earlier_overflow.contains(*trace_id)
     }
 
-    /// Forgets what is too old. Returns when the last forgotten mark was made, if one was
-    /// forgotten.
+    /// Forgets marks that are too old. Returns the time of the last forgotten mark.
     pub(super) fn forget(&mut self, now: Tick) -> Option<Tick> {
         let mut forgotten = None;
         while let Some(&(trace_id, since)) = self.order.front() {

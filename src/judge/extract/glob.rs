@@ -1,11 +1,11 @@
-//! Matches globs: one rule for the names of transfers and for selectors.
+//! Matches globs, for the names of transfers and for selectors.
 
-/// Returns true if the whole text matches the glob. `*` is any text, `?` one character, everything
-/// else itself. Takes time text × glob at worst.
+/// Returns true if the whole text matches the glob. `*` matches any text, `?` one character, every
+/// other character itself. The time is at most proportional to text × glob.
 pub fn glob_matches(glob: &str, text: &str) -> bool {
     let (mut pattern, mut text) = (glob.chars(), text.chars());
-    // Where to resume when the text after the last star did not fit: that star takes one character
-    // more.
+    // The position after the last star. If the following text does not match, the star consumes one
+    // more character.
     let mut retry = None;
     loop {
         let before = (pattern.clone(), text.clone());

@@ -1,12 +1,12 @@
-//! Turns a closed trace into its trajectory. Knows how tool calls are spelled; knows nothing
-//! of what is expected of them.
+//! Turns a closed trace into its trajectory. Depends on how frameworks record tool calls, but not
+//! on criteria.
 //!
-//! The room has floors; a file imports only files of its own floor and of floors below, and no two
-//! files import each other. From the ground up:
+//! The folder has layers; a file imports only files of its own layer and of layers below, and no
+//! two files import each other. From the bottom up:
 //!
-//! 1. `settings`, `glob`, `uncertainty`, `tool_call`, `model_use`: types that every floor uses
-//! 2. `values`: arguments, results and messages as JSON; knows no span
-//! 3. `spans`: what a single span says; its folder `conventions` alone knows frameworks by name
+//! 1. `settings`, `glob`, `uncertainty`, `tool_call`, `model_use`: types that every layer uses
+//! 2. `values`: arguments, results and messages as JSON, independent of spans
+//! 3. `spans`: the interpretation of a single span; only its folder `conventions` names frameworks
 //! 4. `trace`: roles, turns and calls, derived from all spans of a trace
 //! 5. `trajectory`: the result
 

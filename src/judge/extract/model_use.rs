@@ -1,39 +1,38 @@
-//! Counts a run's model calls and their tokens, as far as these are known. Only types; `trace`
-//! counts.
+//! The types that count a run's model calls and their tokens; `trace` counts.
 
 /// The tokens that model calls read, wrote, or both.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Tokens {
-    /// As many for certain, whatever else becomes known.
+    /// Lower bound: tokens that were certainly used.
     pub least: u64,
-    /// No more than this; `u64::MAX` where nothing bounds them.
+    /// Upper bound; `u64::MAX` if there is none.
     pub most: u64,
-    /// Number of model calls that recorded no such number.
+    /// The number of model calls that did not record the tokens.
     pub n_without: u64,
 }
 
-/// The model calls of a run. By default none was seen, and no total was recorded.
+/// The model calls of a run. By default no call was seen, and no total was recorded.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct ModelUse {
-    /// Number of model calls.
     pub n_calls: u64,
-    /// Number of model calls that stay model calls of their own, whatever the rest of a trace cut
-    /// short is.
+    /// The number of model calls that certainly stay separate calls, whatever the rest of a trace
+    /// cut short contains.
     pub n_certain: u64,
-    /// No model call was seen: the tokens are the totals that agents recorded.
+    /// True if no model call was seen and the tokens are the totals that agents recorded.
     pub from_agent: bool,
-    /// Some criterion read the tokens of models when the run was seen: otherwise they are not kept.
+    /// True if some criterion read model tokens when the run was seen; otherwise the tokens were
+    /// not stored.
     pub is_usage_kept: bool,
     /// Tokens that were read.
     pub input: Tokens,
     /// Tokens that were written.
     pub output: Tokens,
-    /// Both together.
+    /// The sum of both.
     pub total: Tokens,
 }
 
 impl ModelUse {
-    /// The three sums, in one order.
+    /// Returns the three sums, always in this order.
     pub(crate) fn sums(&mut self) -> impl Iterator<Item = &mut Tokens> {
         [&mut self.input, &mut self.output, &mut self.total].into_iter()
     }

@@ -1,5 +1,4 @@
-//! The settings `tools`: how tool calls are recognised. Plain data; `Recogniser` compiles
-//! them.
+//! The settings `tools`, which decide how tool calls are recognised. `Recogniser` compiles them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,64 +13,66 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Tools {
     /// Attributes that name a tool, after the built-in conventions.
     pub name_attributes: Vec<String>,
-    /// Names that are no tool calls. Your list replaces the default one.
+    /// Names of spans that are not tool calls. Your list replaces the default list.
     pub ignore: Vec<String>,
     /// Calls that are transfers between agents: `auto`, `off`, or a list of globs.
     pub handoffs: Handoffs,
-    /// Longest arguments or result kept of one call, in bytes; more is cut and marked.
+    /// Maximum bytes of the stored arguments or result of one call; a longer value is cut and
+    /// marked.
     pub max_value_size: usize,
-    /// Longest reply kept of a model that asks for tool calls, and as much of the messages that it
-    /// was asked with, in bytes.
+    /// Maximum bytes stored of a model reply that requests tool calls, and of the messages that the
+    /// model received.
     pub max_messages_size: usize,
-    /// Conventions of your own, asked before the built-in ones.
+    /// Your own conventions, which take precedence over the built-in ones.
     pub conventions: Vec<CustomConvention>,
 }
 
-/// Calls that are transfers between agents, and so no tool calls.
+/// Calls that are transfers between agents, and so not tool calls.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Handoffs {
-    /// `transfer_to_agent`, and `transfer_to_X`, `handoff_to_X`, `handoff to X` where X is an agent
-    /// of the trace.
+    /// `transfer_to_agent`, and `transfer_to_X`, `handoff_to_X`, `handoff to X` if X is an agent of
+    /// the trace.
     #[default]
     Auto,
-    /// None.
+    /// No calls.
     Off,
     /// Calls whose name matches one of these globs (`*` and `?`).
     Globs(Vec<String>),
 }
 
-/// A convention of your own.
+/// A custom convention.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "HouseConvention")]
 pub struct CustomConvention {
-    /// Name in `inspect` and in the exported calls.
+    /// The name in `inspect` and in the exported calls.
     pub name: String,
-    /// Kind of the spans: `tool` calls, `agent` runs, or calls of a `model`.
+    /// The kind of the spans: `tool` calls, `agent` runs, or `model` calls.
     #[serde(default)]
     pub kind: SpanKind,
-    /// Attributes and their values, all of which a span must have to be of this kind; numbers and
-    /// booleans as their JSON text.
+    /// Attributes and values that a span of this kind must have, all of them; numbers and booleans
+    /// as their JSON text.
     #[serde(rename = "match")]
     pub matches: BTreeMap<String, String>,
-    /// Attributes and their values, all of which mark a call that failed, beside the span's status.
+    /// Attributes and values that mark a failed call: a span that has all of them failed. A span
+    /// with status ERROR failed in any case.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub error_match: BTreeMap<String, String>,
-    /// The attribute that holds the name of the tool or agent; without it the span's name.
+    /// The attribute with the name of the tool or agent; the span's name if left out.
     #[serde(default)]
     pub name_from: Option<String>,
-    /// The attribute that holds the arguments.
+    /// The attribute with the arguments.
     #[serde(default)]
     pub args_from: Option<String>,
-    /// The attribute that holds the result.
+    /// The attribute with the result.
     #[serde(default)]
     pub result_from: Option<String>,
-    /// The attribute that holds the model's call id.
+    /// The attribute with the model's call id.
     #[serde(default)]
     pub id_from: Option<String>,
 }
 
-/// Kind of the spans of a convention of your own.
+/// The kind of the spans of a custom convention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SpanKind {
@@ -80,7 +81,7 @@ pub enum SpanKind {
     Tool,
     /// Agent runs.
     Agent,
-    /// Calls of a model.
+    /// Model calls.
     Model,
 }
 
@@ -100,7 +101,7 @@ impl Default for Tools {
 }
 
 impl Tools {
-    /// The attributes that the settings name, which the scan must keep.
+    /// Returns the attributes that the settings name, which the scan must store.
     pub(super) fn attributes(&self) -> impl Iterator<Item = &str> {
         self.name_attributes.iter().map(String::as_str).chain(
             self.conventions
@@ -109,7 +110,7 @@ impl Tools {
         )
     }
 
-    /// The mistakes in the settings: where each is, and its remedy.
+    /// Returns the mistakes in the settings, each with its path and its remedy.
     pub fn problems(&self) -> Vec<(String, String)> {
         let mut problems = Vec::new();
         for (at, name) in self.name_attributes.iter().enumerate() {
@@ -158,7 +159,7 @@ impl CustomConvention {
         matched.map(String::as_str).chain(from)
     }
 
-    /// Keys that this kind of span does not use.
+    /// Returns the keys that a span of this kind does not use.
     fn unused(&self) -> Vec<&'static str> {
         let of_calls = [
             ("args_from", self.args_from.is_some()),
@@ -178,7 +179,7 @@ impl CustomConvention {
 }
 
 impl SpanKind {
-    /// The word of the configuration.
+    /// The word in the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Tool => "tool",
@@ -210,7 +211,7 @@ impl<'de> Deserialize<'de> for Handoffs {
                 }
             }
 
-            // YAML 1.1 readers take `off` for a boolean.
+            // YAML 1.1 parsers read `off` as a boolean.
             fn visit_bool<E: de::Error>(self, value: bool) -> Result<Handoffs, E> {
                 if value {
                     Err(E::custom("write `auto`, `off`, or a list of globs"))

@@ -1,5 +1,4 @@
 //! A tool call of a trajectory: name, arguments, result, error, and the agent that made it.
-//! Knows nothing of the span that it was taken from.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,48 +7,48 @@ use serde_json::Value;
 
 use super::uncertainty::CallUncertainty;
 
-/// One call of one tool.
+/// A call of a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCall {
-    /// The tool's name; `(unnamed)` where the span names none.
+    /// The tool's name; `(unnamed)` if the span names none.
     pub name: Arc<str>,
-    /// The model's id of the call, where the payload carries it.
+    /// The model's id of the call, if it was recorded.
     pub call_id: Option<Arc<str>>,
-    /// Arguments, unwrapped; `None` if it has none, or if they were not captured.
+    /// The arguments, unwrapped; `None` if there are none, or if they were not captured.
     pub args: Option<Payload>,
-    /// Result, unwrapped; `None` if it has none, or if it was not captured.
+    /// The result, unwrapped; `None` if there is none, or if it was not captured.
     pub result: Option<Payload>,
-    /// Which of the two are captured where the call was recorded.
+    /// The parts that the call's instrumentation captures.
     pub captured: CapturedParts,
-    /// Did the call fail?
+    /// True if the call failed.
     pub error: bool,
-    /// Name of the agent that made it.
+    /// The name of the agent that made the call.
     pub agent: Option<Arc<str>>,
-    /// The agent run that made it, a position in `Trajectory::agent_runs`.
+    /// The agent run that made the call, an index in `Trajectory::agent_runs`.
     pub agent_run: Option<usize>,
-    /// The model turn that asked for it, counted from 0.
+    /// The model turn that requested the call, counted from 0.
     pub step: u32,
-    /// Calls of one model reply share a group; `None` for a call alone.
+    /// The group of calls that one model reply requested; `None` for a single call.
     pub parallel_group: Option<u32>,
-    /// The span it was taken from; `None` for a log record.
+    /// The call's span; `None` for a log record.
     pub span_id: Option<SpanId>,
-    /// Start, Unix nanoseconds.
+    /// The start, Unix nanoseconds.
     pub start_unix_nanos: u64,
-    /// End, Unix nanoseconds.
+    /// The end, Unix nanoseconds.
     pub end_unix_nanos: u64,
-    /// The convention that recognised it, by its file's name (`…messages` for calls taken from
+    /// The convention that recognised the call, by its file's name (`…messages` for calls read from
     /// model messages).
     pub convention: Arc<str>,
-    /// Its span has not ended yet.
+    /// True if the span has not ended.
     pub partial: bool,
-    /// The call's span has no start, or ends before it starts: the time of the call is not known,
-    /// and its place in the list is a guess.
+    /// True if the span has no start, or ends before it starts: the time of the call is unknown,
+    /// and its position in the list is a guess.
     pub untimed: bool,
-    /// The ways in which the call could still change if the trace was cut short.
+    /// The ways in which the call could change if the trace was cut short.
     pub uncertainty: CallUncertainty,
 }
 
-/// The parts that an instrumentation captures of its calls: a call without such a part has none.
+/// The parts of calls that an instrumentation captures: a call that lacks a captured part has none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CapturedParts {
     /// Arguments.
@@ -58,53 +57,54 @@ pub struct CapturedParts {
     pub result: bool,
 }
 
-/// The arguments or the result of a call, as far as they are known.
+/// The arguments or the result of a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PartOfCall<'c> {
     pub(crate) payload: Option<&'c Payload>,
-    /// Whether such parts are captured where the call was recorded.
+    /// True if the call's instrumentation captures such parts.
     pub(crate) is_captured: bool,
-    /// Whether the rest of a cut trace may bring another one.
+    /// True if the rest of a cut trace may contain another value.
     pub(crate) may_change: bool,
 }
 
 /// Arguments or a result. Parsed on first use: most criteria never read it.
 #[derive(Debug, Clone)]
 pub struct Payload {
-    /// The text as it was received (unwrapped), which patterns and text equality see; compact JSON
-    /// only for values that came as OTLP arrays or maps.
+    /// The text as received (unwrapped), which patterns and text equality read; compact JSON for
+    /// values received as OTLP arrays or maps.
     pub text: Arc<str>,
-    /// How to read the text, once.
+    /// The parser of the text.
     read: fn(&str) -> (Value, KeptPart),
-    /// Boxed: most payloads are never read, and calls are moved about.
+    /// Boxed because most payloads are never parsed, and calls are moved.
     json: OnceLock<Box<(Value, KeptPart)>>,
-    /// What stands before a cut, read on first use.
+    /// The kept prefix of a cut value, parsed on first use.
     pub(super) beginning: OnceLock<Option<Box<Beginning>>>,
 }
 
-/// The kept beginning of a value: what stands in it is known, and more may follow where it was cut.
+/// The kept prefix of a cut value: complete values in it are known, and more may follow after the
+/// cut.
 #[derive(Debug, Clone)]
 pub(super) struct Beginning {
     pub(super) json: Value,
-    /// The keys and positions from the root to the innermost value that is incomplete.
+    /// The keys and indices from the root to the innermost incomplete value.
     pub(super) path: Vec<String>,
 }
 
-/// How much of a value was kept.
+/// The extent to which a value was kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeptPart {
-    /// All of it.
+    /// The whole value.
     Whole,
-    /// The beginning of its text, which may be JSON.
+    /// A prefix of the text, which may be JSON.
     Beginning,
-    /// The beginning of a plain text.
+    /// A prefix of plain text.
     BeginningOfText,
-    /// A part that tells nothing: it may be of an envelope, or not the beginning.
+    /// An unusable part: it may belong to an envelope, or not be a prefix.
     Unreadable,
 }
 
 impl ToolCall {
-    /// Its result, or its arguments.
+    /// Returns the result, or the arguments.
     pub(crate) fn part(&self, is_result: bool) -> PartOfCall<'_> {
         let Self {
             captured,
@@ -126,7 +126,7 @@ impl ToolCall {
         }
     }
 
-    /// This call without its values: `lost` stands for each that was captured.
+    /// Returns this call without its values: `lost` replaces each captured value.
     fn without_values(&self, lost: &Payload) -> Self {
         let lost_if = |payload: &Option<Payload>| payload.as_ref().map(|_| lost.clone());
         Self {
@@ -140,7 +140,7 @@ impl ToolCall {
         }
     }
 
-    /// The first calls of a list without their values, which are neither absent nor known.
+    /// Returns the first calls of a list without their values, which become unknown, not absent.
     pub(super) fn all_without_values(calls: &[Self], n_first: usize) -> Vec<Self> {
         let lost = Payload::unread("", |_| (Value::String(String::new()), KeptPart::Unreadable));
         let first = calls.iter().take(n_first);
@@ -149,14 +149,14 @@ impl ToolCall {
 }
 
 impl Payload {
-    /// A text and its value as JSON; a plain text is a JSON string. `cut` if something is missing
-    /// at its end.
+    /// Creates a payload from a text and its JSON; plain text is a JSON string. `cut` is true if
+    /// the end is missing.
     pub fn new(text: impl Into<Arc<str>>, json: Value, cut: bool) -> Self {
         let kept = if cut { KeptPart::Unreadable } else { KeptPart::Whole };
         Self::read(text, json, kept)
     }
 
-    /// A text that was read.
+    /// Creates a payload from a parsed text.
     pub(super) fn read(text: impl Into<Arc<str>>, json: Value, kept: KeptPart) -> Self {
         Self {
             text: text.into(),
@@ -166,22 +166,22 @@ impl Payload {
         }
     }
 
-    /// A value of which nothing was kept: it is neither absent nor known.
+    /// Returns a value of which nothing was kept: unknown, not absent.
     pub(crate) fn lost() -> Self {
         Self::new("", Value::String(String::new()), true)
     }
 
-    /// Was nothing of it kept?
+    /// Returns true if nothing was kept.
     pub fn is_lost(&self) -> bool {
         self.text.is_empty() && self.is_cut()
     }
 
-    /// This value, marked as one whose end is missing.
+    /// Marks the value as one whose end is missing.
     pub(crate) fn into_cut(self) -> Self {
         Self::new(self.text.clone(), self.json().clone(), true)
     }
 
-    /// A text that `read` parses on first use: its JSON, and how much of it was kept.
+    /// Creates a payload that `read` parses on first use.
     pub(crate) fn unread(text: &str, read: fn(&str) -> (Value, KeptPart)) -> Self {
         Self {
             text: text.into(),
@@ -191,17 +191,17 @@ impl Payload {
         }
     }
 
-    /// The text as JSON; a plain text is a JSON string.
+    /// The text as JSON; plain text is a JSON string.
     pub fn json(&self) -> &Value {
         &self.parsed().0
     }
 
-    /// Is something missing at its end? Then never compare it as if it were whole.
+    /// Returns true if the end is missing. Never compare a cut value as if it were whole.
     pub fn is_cut(&self) -> bool {
         self.kept() != KeptPart::Whole
     }
 
-    /// How much of it was kept.
+    /// The extent to which the value was kept.
     pub(crate) fn kept(&self) -> KeptPart {
         self.parsed().1
     }
@@ -217,11 +217,9 @@ impl PartialEq for Payload {
     }
 }
 
-/// A part of a call that another trace brings.
+/// A part of a call that another trace contains.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallPart {
-    /// The arguments of the call.
     Args(Payload),
-    /// The result of the call.
     Result(Payload),
 }

@@ -1,5 +1,5 @@
-//! The acts of one agent in one closed trace: its tool calls in order, the span that is judged, and
-//! how far it can be trusted. Combines the results of `trace`.
+//! The tool calls of one agent in one closed trace, in order, with the evaluated span and the
+//! certainty of both. Combines the results of `trace`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,108 +25,103 @@ use super::trace::{calls, log_trajectory, uncertainty};
 use super::uncertainty::TrajectoryUncertainty;
 use crate::assemble::{CloseReason, EarlierTurns, Trace};
 
-/// The tool calls of one agent in one trace, in the order they were made.
+/// The tool calls of one agent in one trace, in the order in which they were made.
 #[derive(Debug, Clone)]
 pub struct Trajectory {
-    /// The trace it was taken from.
     pub trace_id: TraceId,
-    /// The evaluated span; score spans become its children. `None` for trajectories made of log
-    /// records.
+    /// The evaluated span; score spans become its children. `None` for trajectories of log records.
     pub subject: Option<Subject>,
     /// `service.name` of the evaluated span's resource.
     pub service: Arc<str>,
-    /// Name of the topmost span above the evaluated one.
+    /// The name of the topmost span above the evaluated span.
     pub root: Arc<str>,
-    /// Name of the agent of the evaluated span.
+    /// The name of the evaluated span's agent.
     pub agent: Option<Arc<str>>,
-    /// Session or conversation id.
+    /// The session or conversation id.
     pub session: Option<Arc<str>>,
     /// The reason why the trace was closed.
     pub completeness: CloseReason,
     /// True if the trace was cut short. Then only a verdict that no further call could change is
     /// given (`docs/design.md#what-is-certain-in-a-cut-trace`).
     pub cut_short: bool,
-    /// Taken from model messages alone: cut short, such a trajectory is never certain, since the
-    /// first tool span replaces it.
+    /// True if all calls were read from model messages. If the trace was cut short, such a
+    /// trajectory is never certain, because the first tool span replaces it.
     pub from_messages: bool,
-    /// Other traces may hold arguments and results that its calls lack.
+    /// True if other traces may contain arguments and results that the calls lack.
     pub completed_elsewhere: bool,
-    /// True for one agent run of its trace.
+    /// True for a single agent run of the trace.
     pub is_agent_run: bool,
-    /// True if the first model request repeated answers of earlier turns of the session. `None` if
-    /// that is not known.
+    /// True if the first model request repeated answers of earlier turns of the session; `None` if
+    /// unknown.
     pub continues_session: Option<bool>,
     /// Earlier turns of the session; `None` without a session and for its first turn.
     pub earlier_turns: Option<Arc<EarlierTurns>>,
-    /// The changes that the rest of a trace cut short could make to the owner of the trajectory.
+    /// The changes to the evaluated span that the rest of a trace cut short could cause.
     pub uncertainty: TrajectoryUncertainty,
-    /// A span of another resource started before its parent, and was ordered as if shifted.
+    /// True if a span of another resource started before its parent, and was ordered with a shifted
+    /// start.
     pub clock_adjusted: bool,
-    /// Number of spans in the trace.
+    /// The number of spans in the trace.
     pub n_spans: usize,
-    /// Latest end of any span, Unix nanoseconds.
+    /// The latest end of any span, Unix nanoseconds.
     pub latest_end_unix_nanos: u64,
-    /// The model calls.
     pub model_use: ModelUse,
-    /// The calls, in order.
     pub tool_calls: Vec<ToolCall>,
-    /// The agent runs, by start; `ToolCall::agent_run` points into it. Runs of one name directly
-    /// nested are one. Shared with the trajectories of the single runs, like all that follows.
+    /// The agent runs, by start; `ToolCall::agent_run` is an index into it. Directly nested runs of
+    /// one name are one run. Shared with the trajectories of single runs, like all following
+    /// fields.
     pub agent_runs: Arc<[AgentRun]>,
-    /// Agent runs and graph nodes in start order, immediate repeats folded (`execution_order` with
+    /// Agent runs and graph nodes in start order, immediate repeats merged (`execution_order` with
     /// `over: nodes`).
     pub node_visits: Arc<[Arc<str>]>,
-    /// The run's own attributes about its judgement.
+    /// The run's own attributes for its judgement.
     pub expectation_attributes: Arc<ExpectationAttributes>,
-    /// Position of the trace by first arrival.
+    /// The position of the trace by first arrival.
     pub arrival: u64,
 }
 
-/// The evaluated span, as far as scores need it.
+/// The fields of the evaluated span that scores need.
 #[derive(Debug, Clone)]
 pub struct Subject {
-    /// The id.
     pub span_id: SpanId,
-    /// The name.
     pub name: Arc<str>,
     /// The start, Unix nanoseconds.
     pub start_unix_nanos: u64,
-    /// The end, Unix nanoseconds; 0 where it has none.
+    /// The end, Unix nanoseconds; 0 if there is none.
     pub end_unix_nanos: u64,
     /// The OTLP span flags.
     pub flags: u32,
     /// The W3C trace state.
     pub trace_state: Arc<str>,
-    /// The resource.
     pub resource: Arc<Resource>,
-    /// The kept attributes by key, then those of its resource that it does not have itself, as the
-    /// text that selectors compare and scores copy (numbers and booleans as their JSON text);
-    /// looked up with [`Subject::attribute`].
+    /// The kept attributes by key, then the resource's attributes that the span lacks, as the text
+    /// that selectors compare and scores copy (numbers and booleans as their JSON text). Look up
+    /// with [`Subject::attribute`].
     pub attributes: Vec<(Arc<str>, Arc<str>)>,
 }
 
-/// One agent run of a trace.
+/// An agent run of a trace.
 #[derive(Debug, Clone)]
 pub struct AgentRun {
     /// The agent's name.
     pub name: Arc<str>,
-    /// The span, as far as scores need it.
+    /// The fields of the span that scores need.
     pub subject: Subject,
-    /// The run that contains it, a position in `Trajectory::agent_runs`.
+    /// The enclosing run, an index in `Trajectory::agent_runs`.
     pub parent: Option<usize>,
-    /// True if its span has ended.
+    /// True if the span has ended.
     pub ended: bool,
-    /// The own session, where it differs.
+    /// The session, if it differs from the trajectory's.
     pub session: Option<Arc<str>>,
-    /// The trace was cut short, and the rest may show that it is part of an outer run of the same
-    /// name.
+    /// True if the trace was cut short and the rest may show that the run is part of an outer run
+    /// of the same name.
     pub may_merge: bool,
-    /// The model calls that it made itself.
+    /// The model calls that the run made itself.
     pub model_use: ModelUse,
 }
 
 impl Subject {
-    /// The text of an attribute of the span, else of its resource.
+    /// Returns the text of an attribute of the span or else of its resource.
     pub fn attribute(&self, name: &str) -> Option<&str> {
         self.attributes
             .iter()
@@ -136,7 +131,7 @@ impl Subject {
 }
 
 impl Trajectory {
-    /// The name of the evaluated run, which may only wrap that of `agent`.
+    /// Returns the name of the evaluated run, which may only wrap the run of `agent`.
     pub(crate) fn own_run(&self) -> Option<&str> {
         let subject = self.subject.as_ref()?;
         let mut runs = self.agent_runs.iter();
@@ -144,12 +139,13 @@ impl Trajectory {
         Some(&run.name)
     }
 
-    /// Returns true if spans report all calls of this group of log records. Then it is no run.
+    /// Returns true if spans report all calls of this group of log records, which then is not a
+    /// run.
     pub fn is_taken_over(&self) -> bool {
         self.subject.is_none() && self.tool_calls.is_empty()
     }
 
-    /// The runs that `scope: agent` judges: all but those that have no calls of their own and
+    /// Returns the runs that `scope: agent` judges: all runs except those without calls that
     /// contain another run.
     pub fn judged_agent_runs(&self) -> Vec<usize> {
         let mut has_calls = vec![false; self.agent_runs.len()];
@@ -165,7 +161,7 @@ impl Trajectory {
             .collect()
     }
 
-    /// A copy of which nothing is certain.
+    /// Returns a copy in which nothing is certain.
     pub fn as_uncertain(&self) -> Self {
         Self {
             uncertainty: TrajectoryUncertainty {
@@ -176,8 +172,8 @@ impl Trajectory {
         }
     }
 
-    /// A copy of its first calls without arguments and results, and without what the run says
-    /// about its own judgement except its case: those hold values, too.
+    /// Returns a copy of the first calls without arguments and results, and of the run's own
+    /// attributes only the case, because the other attributes contain values, too.
     pub fn without_values(&self, n_first: usize) -> Self {
         let calls = ToolCall::all_without_values(&self.tool_calls, n_first);
         let mut copy = self.with_calls(calls);
@@ -190,7 +186,7 @@ impl Trajectory {
         copy
     }
 
-    /// The trajectory with other calls. Everything that grows with the trace is shared.
+    /// Returns the trajectory with other calls. Everything that grows with the trace is shared.
     pub fn with_calls(&self, tool_calls: Vec<ToolCall>) -> Self {
         Self {
             trace_id: self.trace_id,
@@ -208,8 +204,8 @@ impl Trajectory {
         }
     }
 
-    /// The positions of the calls that each agent run made itself: a sub-agent's calls belong to
-    /// the sub-agent, the delegating call to the run that delegates.
+    /// Returns the indices of the calls that each agent run made itself: a sub-agent's calls belong
+    /// to the sub-agent, the delegating call to the delegating run.
     pub fn calls_by_agent_run(&self) -> Vec<Vec<usize>> {
         let mut by_run = vec![Vec::new(); self.agent_runs.len()];
         for (call_idx, call) in self.tool_calls.iter().enumerate() {
@@ -220,13 +216,14 @@ impl Trajectory {
         by_run
     }
 
-    /// The trajectory of one agent run, with the calls at these positions. The list of runs stays
-    /// whole. A trace has as many runs as calls, so the cost must not grow with the trace.
+    /// Returns the trajectory of one agent run, with the calls at these indices. The list of runs
+    /// is not narrowed. A trace can have as many runs as calls, so the cost must not grow with the
+    /// trace.
     pub fn for_agent_run(&self, run_idx: usize, call_idxs: &[usize]) -> Self {
         let own_calls = call_idxs.iter().map(|&call_idx| &self.tool_calls[call_idx]);
         let mut narrowed = self.with_calls(own_calls.cloned().collect());
         if let Some(run) = self.agent_runs.get(run_idx) {
-            // A run without calls of its own is judged only until it turns out to contain another.
+            // A run without calls is judged only until it turns out to contain another run.
             let may_be_outer = self.cut_short && narrowed.tool_calls.is_empty();
             narrowed.uncertainty = TrajectoryUncertainty {
                 subject: self.cut_short && !run.ended,
@@ -244,9 +241,9 @@ impl Trajectory {
         narrowed
     }
 
-    /// Adjusts a trajectory of a trace that was made of log records.
+    /// Adjusts the trajectory of a trace that has only log records.
     fn adjust_for_records(&mut self, trace: &Trace) {
-        // Its parent is missing by design.
+        // The parent of a record is missing by design.
         self.cut_short = !matches!(trace.reason, CloseReason::Inactive | CloseReason::NoRoot);
         let named = log_trajectory::arrange(trace, self.cut_short, &mut self.tool_calls);
         self.trace_id = named.unwrap_or(trace.trace_id);
@@ -259,15 +256,15 @@ impl Trajectory {
     }
 }
 
-/// The trajectory of a closed trace. `None` for a trace with neither a tool call nor an agent run
-/// that does not ask for judgement either: it is counted, and not judged.
+/// Returns the trajectory of a closed trace. `None` for a trace without a tool call, an agent run
+/// or an expectation: it is counted, and not judged.
 pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> {
     let readable = ReadableTrace::new(trace);
     let trace = &*readable.trace;
     let roles = SpanRoles::new(&readable, recogniser);
     let mut interner = Interner::default();
     let shows_hole = is_cut_short(trace, &roles);
-    // A span that was scanned before a reload may be a call by what was not kept of it.
+    // A span scanned before a reload may be a call, by attributes that were not stored.
     let is_outdated = |span: &Span| recogniser.reads_more_than_is_kept(span.class.recognition);
     let cut_short = shows_hole || trace.spans.iter().any(is_outdated);
     let gates = cut_short.then(|| Gates::new(&roles, recogniser));
@@ -285,7 +282,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
     };
     let evaluated = evaluated_span(&roles)?;
     let expectation_attributes = expectation_attributes(&roles, recogniser, evaluated);
-    // A run that did nothing at all is judged too if it asks for it.
+    // A run without any call is judged, too, if it has an expectation.
     let did_nothing = tool_calls.is_empty() && roles.runs.is_empty() && !messages_cut;
     if did_nothing && expectation_attributes.is_empty() {
         return None;
@@ -346,7 +343,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         subject: Some(subject),
         arrival: trace.arrival,
     };
-    // Calls may be missing with messages that were too long, as if the trace had been cut short.
+    // A message that was too long may hide calls, as if the trace had been cut short.
     if messages_cut && !cut_short {
         trajectory.completeness = CloseReason::SizeLimit;
         trajectory.cut_short = true;
@@ -357,7 +354,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
     Some(trajectory)
 }
 
-/// The evaluated span, and what the other runs of the trace share with it.
+/// The evaluated span, and the fields that the trace's other runs share with it.
 struct Evaluated<'a> {
     span: SpanIdx,
     subject: &'a Subject,

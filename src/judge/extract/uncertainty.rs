@@ -1,36 +1,38 @@
-//! The certainty of a trajectory of a trace that was cut short: for each call, and for the
-//! evaluated span. All false for a trace that is complete. Only types; `trace` sets them.
+//! The certainty of the trajectory of a trace that was cut short, for each call and for the
+//! evaluated span. All fields are false for a complete trace. `trace` sets them.
 
-/// The changes that the rest of a trace cut short could make to a call, besides adding calls.
+/// The changes to a call that the rest of a trace cut short could cause, besides adding calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CallUncertainty {
-    /// True if it may turn out to be no call, the same call as another of the list, or a call of
-    /// another name.
+    /// True if the call may turn out to be no call, the same call as another in the list, or a call
+    /// of another name.
     pub may_go: bool,
-    /// A call of the same name may lie around it, and then counts for both: that call began
-    /// earlier, and has arguments and an end of its own.
+    /// True if a call of the same name may enclose this one, and then counts for both: the outer
+    /// call began earlier, and has its own arguments and end.
     pub may_fold: bool,
-    /// Calls of one line stay in their order; between lines the order may change.
+    /// The line of the call: calls of one line keep their order; between lines the order may
+    /// change.
     pub line: u32,
-    /// True if its arguments may change.
+    /// True if the arguments may change.
     pub args: bool,
-    /// True if its result may change.
+    /// True if the result may change.
     pub result: bool,
-    /// The failure may change; for a call known from messages alone it is unknown, also in a
+    /// True if the failure may change; for a call known from messages only it is unknown, also in a
     /// complete trace.
     pub error: bool,
 }
 
-/// The changes that the rest of a trace cut short could make to the owner of the trajectory.
+/// The changes to the evaluated span that the rest of a trace cut short could cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TrajectoryUncertainty {
-    /// Another span may turn out to be the evaluated one: another agent, other attributes.
+    /// True if another span may turn out to be the evaluated span, with another agent and other
+    /// attributes.
     pub subject: bool,
-    /// Another span may turn out to be the topmost one.
+    /// True if another span may turn out to be the topmost span.
     pub root: bool,
-    /// The evaluated span may turn out to be another service's.
+    /// True if the evaluated span may turn out to belong to another service.
     pub service: bool,
-    /// Nothing about it is certain: for example, the agent run may turn out to be one that is not
-    /// judged on its own.
+    /// True if nothing is certain: for example, the agent run may turn out to be one that is not
+    /// judged separately.
     pub all: bool,
 }

@@ -1,4 +1,4 @@
-//! Marks traces as incomplete whose spans were forwarded unscored.
+//! Marks traces as incomplete if spans of them were forwarded unscored.
 
 use std::hash::BuildHasher;
 
@@ -10,8 +10,8 @@ use crate::assemble::slab::Slot;
 use crate::assemble::trace_id_filter::TraceIdFilter;
 
 impl<M: Memo> TraceBuffer<M> {
-    /// Marks traces as incomplete, open or not yet open: spans of them were forwarded unscored. A
-    /// closed one is opened again, since its reported results may be wrong.
+    /// Marks traces as incomplete, whether open or not: spans of them were forwarded unscored. A
+    /// closed trace is reopened, because its reported results may be wrong.
     pub fn mark_unscored(&mut self, trace_ids: &[TraceId], now: Now) {
         let tick = self.tick(now);
         self.forget(now);
@@ -38,8 +38,8 @@ impl<M: Memo> TraceBuffer<M> {
         self.evict(tick);
     }
 
-    /// Like [`Self::mark_unscored`], for more traces than can be listed. It may mark others, too,
-    /// and opens no closed trace again.
+    /// Like [`Self::mark_unscored`], for more traces than can be listed. May mark further traces,
+    /// and reopens no closed trace.
     pub fn mark_many_unscored(&mut self, trace_ids: TraceIdFilter, now: Now) {
         let tick = self.tick(now);
         self.forget(now);

@@ -1,5 +1,5 @@
-//! What a journal adds to the buffer: which records the traces are in, and how they are
-//! rebuilt from these after a restart. Knows no record's content.
+//! The buffer's support for a journal: the records that traces need, and how traces are rebuilt
+//! from records after a restart.
 
 use std::hash::BuildHasher;
 
@@ -10,41 +10,40 @@ use crate::assemble::shares::TraceSender;
 use crate::assemble::slab::Slot;
 use crate::assemble::{CloseReason, Closed, Memo};
 
-/// What a journal notes of an open trace.
+/// The state of an open trace in the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenTrace {
-    /// The trace.
     pub trace_id: TraceId,
-    /// The first record that had spans of it.
+    /// The first record with spans of the trace.
     pub first_record: u64,
-    /// The oldest record that it needs.
+    /// The oldest record that the trace needs.
     pub needed_from: u64,
-    /// Unix time at which our memory of traces began when its first span arrived.
+    /// The start of the trace history when the first span arrived (Unix time).
     pub memory_unix_nanos: u64,
-    /// Spans of it are missing.
+    /// True if spans of the trace are missing.
     pub is_unscored: bool,
 }
 
 impl<M: Memo> TraceBuffer<M> {
-    /// What arrives from now on is in this record of the journal.
+    /// Sets the journal record of the spans that are inserted next.
     pub fn set_record(&mut self, record: u64) {
         self.record = record;
     }
 
-    /// The oldest record of the journal that an open or remembered trace needs.
+    /// Returns the oldest journal record that an open or remembered trace needs.
     pub fn oldest_record(&self) -> Option<u64> {
         let open = self.oldest_open_record().into_iter();
         open.chain(self.recent.needed_records()).min()
     }
 
-    /// The oldest record that an open trace needs.
+    /// Returns the oldest journal record that an open trace needs.
     pub fn oldest_open_record(&self) -> Option<u64> {
         let slots = self.open.slots();
         let open = slots.filter_map(|slot| Some(self.open.get(slot)?.needed_from));
         open.min()
     }
 
-    /// The open traces that need records before this one.
+    /// Returns the open traces that need records before this one.
     pub fn open_below(&self, record: u64) -> Vec<OpenTrace> {
         let slots = self.open.slots();
         let open = slots.filter_map(|slot| self.open.get(slot));
@@ -59,7 +58,7 @@ impl<M: Memo> TraceBuffer<M> {
         below.collect()
     }
 
-    /// These traces need no records before this one any more.
+    /// Records that these traces need no records before this one.
     pub fn need_from(&mut self, trace_ids: impl IntoIterator<Item = TraceId>, record: u64) {
         for trace_id in trace_ids {
             let slot = self.index.get(&trace_id);
@@ -69,7 +68,7 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// An open trace is here in full, although it began before the records that it was rebuilt
+    /// Marks an open trace as complete, although it began before the records that it was rebuilt
     /// from.
     pub fn restore_open(&mut self, open: &OpenTrace) {
         let slot = self.index.get(&open.trace_id);
@@ -80,8 +79,8 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Closes the open traces that begin before a record, and drops their spans: late spans of them
-    /// come too late.
+    /// Closes the open traces that begin before a record and drops their spans; late spans of such
+    /// traces are dropped, too.
     pub fn forget_open_below(&mut self, record: u64, now: Now) {
         let tick = self.tick(now);
         let slots: Vec<Slot> = self.open.slots().collect();
@@ -93,17 +92,17 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Unix time in nanoseconds at which our memory of traces begins.
+    /// The start of the trace history, Unix nanoseconds.
     pub fn memory_unix_nanos(&self) -> u64 {
         self.memory_unix_nanos
     }
 
-    /// A journal proves that no trace was missed that began later.
+    /// Sets the start of the trace history: the journal proves that every later trace was seen.
     pub fn set_memory(&mut self, since_unix_nanos: u64) {
         self.memory_unix_nanos = since_unix_nanos;
     }
 
-    /// Closes a trace that was reported before the restart, if it is open. Hand it back with
+    /// Closes a trace that was reported before the restart, if it is open. Return it with
     /// [`Self::remember`].
     pub fn close_reported(
         &mut self,
@@ -124,7 +123,7 @@ impl<M: Memo> TraceBuffer<M> {
                     first: false,
                     peer: trace.closed_sender().peer,
                     torn_service: None,
-                    // Its first part was acknowledged by this replica.
+                    // This replica acknowledged the trace's first spans.
                     may_be_split: false,
                     first_record: trace.first_record,
                     needed_from: trace.needed_from,
@@ -135,7 +134,7 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Remembers that a trace was reported whose spans are gone: a late span cannot revise it.
+    /// Remembers a reported trace whose spans are gone, so that a late span cannot revise it.
     pub fn remember_without_spans(&mut self, trace_id: &TraceId, now: Now) {
         let tick = self.tick(now);
         let hash = self.hasher.hash_one(trace_id);
@@ -145,7 +144,7 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Marks all open traces as incomplete: spans of them may have been missed.
+    /// Marks all open traces as incomplete, because spans of them may have been lost.
     pub fn mark_all_unscored(&mut self) {
         let slots: Vec<Slot> = self.open.slots().collect();
         for slot in slots {

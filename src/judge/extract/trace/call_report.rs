@@ -1,11 +1,11 @@
-//! Decides whether two reports are of one call, by id, name and arguments.
+//! Decides by id, name and arguments whether two reports are of the same call.
 
 use serde_json::Value as Json;
 
 use crate::extract::tool_call::Payload;
 use crate::extract::values::equality;
 
-/// The parts of a report by which a call is recognised. An absent part agrees with any.
+/// The parts of a report that identify a call. An absent part agrees with every part.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallReport<'a> {
     pub(crate) call_id: Option<&'a str>,
@@ -14,9 +14,9 @@ pub(crate) struct CallReport<'a> {
 }
 
 impl CallReport<'_> {
-    /// Returns true if both could be reports of one call. They have one id, or one of them has none
-    /// and both have one name; and no part of one contradicts the other. Ids are reused, so an
-    /// equal id alone proves nothing.
+    /// Returns true if both can be reports of the same call: their ids are equal, or one has no id
+    /// and their names are equal; and no part contradicts the other. Ids are reused, so an equal id
+    /// alone proves nothing.
     pub(crate) fn agrees_with(&self, other: &CallReport<'_>) -> bool {
         let is_known_same = match (self.call_id, other.call_id) {
             (Some(id), Some(other_id)) => id == other_id,
@@ -30,7 +30,7 @@ impl CallReport<'_> {
     }
 }
 
-/// Returns true if the arguments show that these are two calls. Absent ones and cut ones do not.
+/// Returns true if the arguments show that these are two calls. Absent and cut arguments do not.
 pub(crate) fn args_differ(one: Option<&Payload>, other: Option<&Payload>) -> bool {
     let (Some(one), Some(other)) = (one, other) else {
         return false;
@@ -42,8 +42,8 @@ pub(crate) fn args_differ(one: Option<&Payload>, other: Option<&Payload>) -> boo
         && !lost_its_name(Some(other), Some(one))
 }
 
-/// No arguments at all, or the bare text of a tool's only argument, whose name only the other
-/// report has.
+/// Returns true if `bare` has no arguments, or only the bare text of a tool's only argument, whose
+/// name only `named` has.
 pub(crate) fn lost_its_name(bare: Option<&Payload>, named: Option<&Payload>) -> bool {
     let (bare, named) = match (bare, named) {
         (_, None) => return false,

@@ -1,5 +1,5 @@
-//! The tool calls of a trace that has tool spans: values out of their envelopes, one entry a
-//! call, in order, with steps and parallel groups. Leaves the models' messages to `joins`.
+//! The tool calls of a trace that has tool spans: unwraps values, merges the reports of a call, and
+//! sets order, steps and parallel groups. `joins` adds the models' messages.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use crate::extract::tool_call::{CapturedParts, Payload, ToolCall};
 use crate::extract::uncertainty::CallUncertainty;
 use crate::extract::values::payload;
 
-/// The calls of a trace that has tool spans, in order. If it was cut short, which the gates tell,
-/// each says what could still change about it.
+/// Returns the calls of a trace that has tool spans, in order. Gates are given for a trace cut
+/// short; each call then has its uncertainty.
 pub(crate) fn from_spans(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,
@@ -40,14 +40,15 @@ pub(crate) fn from_spans(
         draft.n_turns = turns.started_before(draft.owner, draft.call.start_unix_nanos);
         draft.call.step = u32::try_from(draft.n_turns.saturating_sub(1)).unwrap_or(u32::MAX);
     }
-    // Drafts come in order. Only if two began at one time and depth do replies decide which was
-    // asked for first.
+    // Drafts are in order. If two began at the same time and depth, the replies decide which one
+    // was requested first.
     let time_and_depth =
         |draft: &Draft| (roles.tree.start[draft.span], roles.tree.depth[draft.span]);
     let has_ties = !drafts.is_sorted_by(|draft, next| time_and_depth(draft) < time_and_depth(next));
     let announced = joins::join(roles, recogniser, &models, &turns, &mut drafts, has_ties);
     if has_ties {
-        // Before the position in the reply: start, then depth. After it: end, then span id.
+        // The sort key before the position in the reply is start, then depth; after it, end, then
+        // span id.
         drafts.sort_by_key(|draft| {
             let (start, depth, end, span_id) = roles.rank(draft.span);
             let id = draft.call.call_id.as_ref();
@@ -62,7 +63,7 @@ pub(crate) fn from_spans(
     drafts.into_iter().map(|draft| draft.call).collect()
 }
 
-/// The call of a span, folded ones too.
+/// Returns the call of a span, also for a folded span.
 fn draft(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,
@@ -126,15 +127,15 @@ fn draft(
     })
 }
 
-/// One draft a call, in order, and the drafts that are the same calls as these.
+/// One draft per call, in order, and the drafts that report the same calls.
 struct Folded {
     kept: Vec<Draft>,
     duplicates: Vec<Duplicate>,
 }
 
-/// A draft of a call that another draft represents; it adds what the other lacks.
+/// A draft of a call that another draft represents; it adds missing parts.
 struct Duplicate {
-    /// A position in `Folded::kept`.
+    /// An index in `Folded::kept`.
     of: usize,
     draft: Draft,
 }
@@ -156,7 +157,7 @@ fn fold(roles: &SpanRoles<'_>, recogniser: &Recogniser, interner: &mut Interner)
         let capturing = Capturing::new(recorders.iter().copied().zip(calls));
         for (draft, recorder) in drafts.iter_mut().zip(&recorders) {
             let captured = capturing.parts_of(recorder);
-            // What a span lacks may be among the attributes and events that its SDK dropped.
+            // A missing part may be among the attributes and events that the SDK dropped.
             let dropped = (captured.args && draft.call.args.is_none()
                 || captured.result && draft.call.result.is_none())
                 && is_torn(&roles.spans[draft.span]);
@@ -195,8 +196,8 @@ fn fold(roles: &SpanRoles<'_>, recogniser: &Recogniser, interner: &mut Interner)
     }
 }
 
-/// Returns true if each draft is a call of its own, as far as can be seen without a table. Most
-/// traces have few calls and no call twice.
+/// Returns true if each draft is certainly a separate call, decided without a table. Most traces
+/// have few calls and no call twice.
 fn are_distinct(roles: &SpanRoles<'_>, drafts: &[Draft]) -> bool {
     let is_folded = |draft: &Draft| {
         let excluded = roles.roles[draft.span].excluded;
@@ -209,13 +210,14 @@ fn are_distinct(roles: &SpanRoles<'_>, drafts: &[Draft]) -> bool {
     drafts.len() <= A_FEW && !drafts.iter().any(is_folded) && !(0..drafts.len()).any(is_repeated)
 }
 
-/// For each draft, in order, the span of the draft that stands for the same call, if there is one.
+/// Returns for each draft, in order, the span of the draft that represents the same call, if there
+/// is one.
 fn originals(roles: &SpanRoles<'_>, drafts: &[Draft]) -> Vec<Option<SpanIdx>> {
-    // The latest kept draft of each id and name, and for each draft the one of its id and name
-    // before it.
+    // The latest kept draft of each id and name, and for each draft the previous draft of its id
+    // and name.
     let mut latest: HashMap<(&str, &str), usize> = HashMap::with_capacity(drafts.len());
     let mut before: Vec<Option<usize>> = vec![None; drafts.len()];
-    // The arguments of kept drafts that have them from a report folded into them.
+    // The arguments that kept drafts got from folded reports.
     let mut folded_args: HashMap<SpanIdx, &Payload> = HashMap::new();
     let mut originals = Vec::with_capacity(drafts.len());
     for (at, draft) in drafts.iter().enumerate() {
@@ -247,7 +249,7 @@ fn originals(roles: &SpanRoles<'_>, drafts: &[Draft]) -> Vec<Option<SpanIdx>> {
     originals
 }
 
-/// The spans that repeat a call of another span, with that span.
+/// Returns the spans that repeat a call of another span, with that other span.
 pub(crate) fn repeated_calls(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,
@@ -259,9 +261,9 @@ pub(crate) fn repeated_calls(
         .collect()
 }
 
-/// One call reported twice, by two instrumentations or from two processes: one id, one name, at one
-/// time. Calls that ran one after the other were made twice, and siblings never fold. A clock of
-/// milliseconds lets reports of one call seem to touch, or to take no time.
+/// Returns true if two instrumentations or processes report the same call: one id, one name,
+/// overlapping times. Calls that ran one after the other are two calls, and siblings never fold.
+/// With a millisecond clock, two reports of one call may seem to touch, or to take no time.
 fn is_twin(roles: &SpanRoles<'_>, kept: &Draft, draft: &Draft) -> bool {
     let parent = |draft: &Draft| roles.spans[draft.span].parent_id;
     let overlap = draft.call.start_unix_nanos <= kept.call.end_unix_nanos;
@@ -269,7 +271,7 @@ fn is_twin(roles: &SpanRoles<'_>, kept: &Draft, draft: &Draft) -> bool {
 }
 
 fn absorb(kept: &mut Draft, draft: Draft) {
-    // Another span of the same call, still to come, could take precedence over this one.
+    // A span of the same call that has not arrived could take precedence over this span.
     kept.call.uncertainty.args |= kept.call.args.is_none();
     kept.call.uncertainty.result |= kept.call.result.is_none();
     kept.call.captured.args |= draft.call.captured.args;
@@ -281,8 +283,8 @@ fn absorb(kept: &mut Draft, draft: Draft) {
         kept.call.name = draft.call.name;
         kept.poorly_named = false;
     }
-    // A client often leaves the status unset where its server failed. Attempts within it come in
-    // order: one that succeeds makes up for those that had failed before it began.
+    // A client often leaves the status unset if its server failed. Attempts within the call are in
+    // order: a successful attempt cancels the failures that ended before it began.
     if kept.settled {
         return;
     }
@@ -294,11 +296,11 @@ fn absorb(kept: &mut Draft, draft: Draft) {
     }
 }
 
-/// Calls of one reply share a group, also if they ran one by one; without a model span, those that
-/// overlap in time do.
+/// Assigns groups: calls of one reply share a group, even if they ran one by one; without a model
+/// span, calls that overlap in time share one.
 fn set_groups(turns: &Turns, drafts: &mut [Draft]) {
     let (group_of, sizes) = groups(turns, drafts);
-    // Groups of several are numbered in the order of their first calls.
+    // Groups of several calls are numbered in the order of their first calls.
     let mut number = 0;
     let numbers: Vec<Option<u32>> = (sizes.iter())
         .map(|&size| {
@@ -311,19 +313,19 @@ fn set_groups(turns: &Turns, drafts: &mut [Draft]) {
     }
 }
 
-/// The latest group of an owner's calls within one call.
+/// The latest group of an owner's calls within one enclosing call.
 #[derive(Clone, Copy)]
 struct LatestGroup {
     group: usize,
-    /// The step of its calls; `None` if they follow no model.
+    /// The step of the group's calls; `None` if they follow no model.
     step: Option<u32>,
-    /// The latest end of its calls.
+    /// The latest end of the group's calls.
     until: u64,
 }
 
-/// The group of each draft, and the sizes of the groups. Drafts come in order of their starts, so
-/// those of one owner within one call come in order of their steps, and only the latest group of
-/// these can grow.
+/// Returns the group of each draft, and the sizes of the groups. Drafts are in the order of their
+/// starts, so drafts of one owner within one call are in the order of their steps, and only their
+/// latest group can grow.
 fn groups(turns: &Turns, drafts: &[Draft]) -> (Vec<usize>, Vec<usize>) {
     let mut group_of = Vec::with_capacity(drafts.len());
     let mut sizes: Vec<usize> = Vec::with_capacity(drafts.len());

@@ -1,5 +1,5 @@
-//! Decides whether arguments and results are captured at all where a call was recorded: they are if
-//! other calls that the same instrumentation recorded carry theirs.
+//! Decides whether the instrumentation of a call captures arguments and results: it does if another
+//! of its calls has them.
 
 use std::hash::Hash;
 
@@ -11,8 +11,8 @@ use crate::extract::spans::SpanIdx;
 use crate::extract::spans::conventions::is_written_by_many;
 use crate::extract::tool_call::{CapturedParts, Payload, ToolCall};
 
-/// Records calls, and captures their values or does not: a convention in a service, and its
-/// instrumentation scope if many instrumentations write by that convention.
+/// The instrumentation that records a call: a convention in a service, and the instrumentation
+/// scope if many instrumentations share the convention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct CallRecorder<'a> {
     convention: &'a str,
@@ -21,7 +21,7 @@ pub(crate) struct CallRecorder<'a> {
 }
 
 impl<'a> CallRecorder<'a> {
-    /// The recorder of a span's call.
+    /// Returns the recorder of a span's call.
     pub(crate) fn of(roles: &'a SpanRoles<'_>, span_idx: SpanIdx) -> Self {
         let span = &roles.spans[span_idx];
         let convention = roles.roles[span_idx].convention;
@@ -43,7 +43,7 @@ pub(crate) struct Capturing<R> {
 }
 
 impl<R: Eq + Hash> Capturing<R> {
-    /// By the parts that the calls carry themselves, before messages complete them.
+    /// Collects the parts that the calls have themselves, before messages complete the calls.
     pub(crate) fn new<'c>(calls: impl Iterator<Item = (R, &'c ToolCall)>) -> Self
     where
         R: Copy,
@@ -79,7 +79,7 @@ pub(crate) fn lacks_part(call: &ToolCall) -> bool {
     call.args.is_none() || call.result.is_none()
 }
 
-/// Sets what is captured of calls that come without spans: it depends on their conventions alone.
+/// Sets the captured parts of calls without spans, which depend only on their conventions.
 pub fn set_captured(calls: &mut [ToolCall]) {
     let capturing: Vec<CapturedParts> = {
         let recorded = calls.iter().map(|call| (&*call.convention, call));

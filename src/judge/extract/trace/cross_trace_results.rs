@@ -1,6 +1,5 @@
-//! The parts of calls that a trace holds for other traces: tool results that its models' requests
-//! repeat, for the traces whose models asked for them, and spans in which a framework hands
-//! arguments and results around.
+//! The parts of calls that a trace contains for other traces: tool results that its models'
+//! requests repeat, and spans in which a framework passes arguments and results on.
 
 use std::sync::Arc;
 
@@ -16,20 +15,19 @@ use crate::extract::tool_call::CallPart;
 /// A part of a call that another trace may have made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CrossTraceResult {
-    /// The id of the call.
     pub call_id: String,
     /// `service.name` of the span's resource.
     pub service: Arc<str>,
-    /// Start of the span, Unix nanoseconds.
+    /// The start of the span, Unix nanoseconds.
     pub start_unix_nanos: u64,
-    /// The span that holds it.
+    /// The span that contains the part.
     pub span_id: SpanId,
-    /// The arguments or the result.
     pub part: CallPart,
 }
 
-/// The parts of calls that a trace holds for others. Models' requests are read only if no tool of
-/// the trace has a span: spans hold their results themselves, and so do those of traces like it.
+/// Returns the parts of calls that a trace contains for other traces. Models' requests are read
+/// only if no tool of the trace has a span: tool spans contain their results, and so do spans of
+/// similar traces.
 pub fn cross_trace_results(trace: &Trace, recogniser: &Recogniser) -> Vec<CrossTraceResult> {
     let max_size = recogniser.tools.max_value_size;
     let has_tools = trace.spans.iter().any(|span| span.class.tool_call);
@@ -73,8 +71,8 @@ pub fn cross_trace_results(trace: &Trace, recogniser: &Recogniser) -> Vec<CrossT
     results
 }
 
-/// Returns true if a span of this name carries parts of calls. Then the parts that the calls of its
-/// own trace lack are in other traces.
+/// Returns true if a span of this name passes parts of calls on. The parts that the trace's own
+/// calls lack are then in other traces.
 pub(crate) fn is_carrier(span_name: &str) -> bool {
     carrier(span_name).is_some()
 }

@@ -1,5 +1,4 @@
-//! A tool call on its way into the trajectory: what the steps of `calls` pass on to each
-//! other.
+//! A tool call before it is complete, as the steps of `calls` pass it on.
 
 use super::turns::Owner;
 use crate::extract::spans::SpanIdx;
@@ -8,28 +7,27 @@ use crate::extract::tool_call::ToolCall;
 /// The name of a call whose span names no tool.
 pub(crate) const UNNAMED: &str = "(unnamed)";
 
-/// Up to this many calls are compared pair by pair: building a table would cost more.
+/// The number of calls up to which comparing pairs is cheaper than building a table.
 pub(crate) const A_FEW: usize = 16;
 
-/// Most calls of one id that are searched for another report of a call: only a sender that repeats
-/// its ids makes more.
+/// Maximum number of calls of one id that are searched for another report of a call: only a sender
+/// that reuses ids has more.
 pub(crate) const MAX_TWINS: usize = 8;
 
-/// A call that is not complete yet.
 #[derive(Debug)]
 pub(crate) struct Draft {
     pub(crate) call: ToolCall,
     pub(crate) span: SpanIdx,
-    /// Whose turn it belongs to.
+    /// The owner of the call's turn.
     pub(crate) owner: Owner,
-    /// The call that it was made in.
+    /// The enclosing call.
     pub(crate) inside: Option<SpanIdx>,
-    /// Number of its owner's turns that had started before it.
+    /// The number of the owner's turns that had started before the call.
     pub(crate) n_turns: usize,
-    /// The name says little (a class): a better one replaces it.
+    /// True if the name is a class name, which a better name replaces.
     pub(crate) poorly_named: bool,
-    /// The own span decides whether it failed, by an error or by the status OK.
+    /// True if the span itself decides whether the call failed, by an error or by the status OK.
     pub(crate) settled: bool,
-    /// End of the last failed attempt within it.
+    /// The end of the last failed attempt within the call.
     pub(crate) failed_until: u64,
 }

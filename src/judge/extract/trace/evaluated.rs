@@ -1,4 +1,5 @@
-//! Finds the evaluated span of a trace, its session, and whether the trace was cut short.
+//! Finds the evaluated span of a trace and its session, and decides whether the trace was cut
+//! short.
 
 use std::borrow::Cow;
 
@@ -7,12 +8,12 @@ use crate::assemble::{CloseReason, Trace};
 use crate::extract::spans::SpanIdx;
 use crate::extract::spans::shared_keys::own_session;
 
-/// The earliest agent run among the topmost; else the earliest top span; else the earliest topmost
-/// span present.
+/// Returns the earliest topmost agent run, else the earliest top span, else the earliest topmost
+/// span.
 pub(crate) fn evaluated_span(roles: &SpanRoles<'_>) -> Option<SpanIdx> {
-    // Runs are in order, so that the first of the topmost is the earliest. A run that is a tool
-    // call, or lies in one, was called by an agent above it, even if that has no run of its own
-    // (some graph agents are marked as runs only if their name says so).
+    // Runs are in order, so the first topmost run is the earliest. A run that is a tool call, or
+    // lies in one, was called by an agent above it, even if that agent has no run (some graph
+    // agents are marked as runs only if their name says so).
     let is_called = |span_idx: SpanIdx| {
         roles.recognised[span_idx].call.is_some() || roles.roles[span_idx].call_above.is_some()
     };
@@ -27,8 +28,8 @@ pub(crate) fn evaluated_span(roles: &SpanRoles<'_>) -> Option<SpanIdx> {
     top.or_else(|| tops.first().copied())
 }
 
-/// A closed trace is judged in full if its root has ended; without that, only where it shows no
-/// hole (`docs/design.md#when-is-a-trace-done`).
+/// Returns true if the trace was cut short: its root has not ended and a span is visibly missing
+/// (`docs/design.md#when-is-a-trace-done`).
 pub(crate) fn is_cut_short(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
     match trace.reason {
         CloseReason::RootEnded => false,
@@ -37,7 +38,7 @@ pub(crate) fn is_cut_short(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
     }
 }
 
-/// Returns true if a span is missing above those that are here.
+/// Returns true if a span above the present spans is missing.
 fn shows_hole(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
     let has_ended = |span_idx: SpanIdx| {
         let span = &roles.spans[span_idx];
@@ -48,20 +49,20 @@ fn shows_hole(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
         return true;
     }
     if !trace.parent_missing {
-        // A sidecar beside a tool's server sees calls and no agent: the agent's other calls went to
+        // A sidecar beside a tool server sees calls and no agent; the agent's other calls went to
         // other servers.
         return !tops.any(is_top_span(roles));
     }
-    // A parent is missing that is not marked as remote. Many SDKs mark nothing: there a run that
-    // is all there is may well have a parent in another process.
+    // The missing parent is not marked as remote. Many SDKs mark nothing, so a single run may well
+    // have a parent in another process.
     let (Some(top), None) = (tops.next(), tops.next()) else {
         return true;
     };
     roles.spans[top].parent_is_local() || !roles.runs.iter().any(|run| run.span == top)
 }
 
-/// Decides for each topmost span whether it is a top span: one without a parent, or one with a
-/// remote parent and an agent's work in it.
+/// Decides for each topmost span whether it is a top span: a span without a parent, or with a
+/// remote parent and an agent's work below it.
 fn is_top_span(roles: &SpanRoles<'_>) -> impl Fn(SpanIdx) -> bool {
     let mut holds_agent = vec![false; roles.spans.len()];
     for run in &roles.runs {
@@ -82,22 +83,22 @@ fn is_top_span(roles: &SpanRoles<'_>) -> impl Fn(SpanIdx) -> bool {
     }
 }
 
-/// Returns true if the first model request held an answer that an earlier turn of the session had
-/// received. `None` if no messages of it were captured.
+/// Returns true if the first model request contained an answer from an earlier turn of the session;
+/// `None` if its messages were not captured.
 pub(crate) fn continues_session(roles: &SpanRoles<'_>) -> Option<bool> {
     let models = || (0..roles.spans.len()).filter(|&span_idx| roles.recognised[span_idx].is_model);
     let repeats_answers = |span_idx: SpanIdx| roles.spans[span_idx].repeats_answers;
     let asked = models().filter(|&span_idx| repeats_answers(span_idx).is_some());
     let first = asked.min_by_key(|&span_idx| roles.rank(span_idx))?;
-    // The reply of a model whose messages were not captured may be the answer.
+    // The answer may be the reply of a model whose messages were not captured.
     let is_before = |span_idx: SpanIdx| {
         repeats_answers(span_idx).is_none() && roles.tree.end[span_idx] <= roles.tree.start[first]
     };
     repeats_answers(first).filter(|_| !models().any(is_before))
 }
 
-/// The session of the evaluated span, else of those above it, else of the earliest span that names
-/// one: often only model spans do.
+/// Returns the session of the evaluated span, else of the spans above it, else of the earliest span
+/// that names a session: often only model spans do.
 pub(crate) fn session<'a>(roles: &SpanRoles<'a>, evaluated: SpanIdx) -> Option<Cow<'a, str>> {
     let session_of = |span_idx: SpanIdx| own_session(&roles.recognised[span_idx].view);
     let anywhere = || {

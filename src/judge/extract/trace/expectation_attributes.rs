@@ -1,5 +1,5 @@
-//! A run's statements about its own judgement, read from the evaluated span, those above it and its
-//! resource: the case that the run is one of, criteria to apply, an expectation.
+//! A run's own attributes for its judgement, read from the evaluated span, the spans above it and
+//! its resource: the run's test case, criteria to apply, and an expectation.
 
 use std::sync::Arc;
 
@@ -9,23 +9,23 @@ use super::span_roles::SpanRoles;
 use crate::extract::spans::view::attribute_text;
 use crate::extract::spans::{Recogniser, SpanIdx};
 
-/// A run's own attributes about its judgement.
+/// A run's own attributes for its judgement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExpectationAttributes {
-    /// The run's test case: named by the nearest span from the evaluated one up, else by its
-    /// resource.
+    /// The run's test case, from the nearest span that names one, from the evaluated span up, or
+    /// else from the resource.
     pub case_id: Option<Arc<str>>,
-    /// Each different value of [`CRITERIA`](crate::extract::CRITERIA), from the evaluated span up,
+    /// The distinct values of [`CRITERIA`](crate::extract::CRITERIA), from the evaluated span up,
     /// the resource last.
     pub criteria: Vec<StatedValue>,
-    /// Each different value of [`EXPECT`](crate::extract::EXPECT), in the same order. A sender that
-    /// can set it on one span must not be able to hide the value of another span.
+    /// The distinct values of [`EXPECT`](crate::extract::EXPECT), in the same order. A sender that
+    /// can set the attribute on one span must not be able to hide the value of another span.
     pub expect: Vec<StatedValue>,
 }
 
 impl ExpectationAttributes {
-    /// Returns true if the run asks for no judgement. A case's id alone does not ask: test
-    /// harnesses put it on traces of all kinds.
+    /// Returns true if the run requests no judgement. A case id alone is no request: test harnesses
+    /// put it on traces of all kinds.
     pub fn is_empty(&self) -> bool {
         self.criteria.is_empty() && self.expect.is_empty()
     }
@@ -36,14 +36,14 @@ impl ExpectationAttributes {
 pub struct StatedValue {
     /// The span; `None` for the resource.
     pub span_id: Option<SpanId>,
-    /// The text as it was sent, compact JSON of arrays and maps; `None` for bytes.
+    /// The text as sent, compact JSON for arrays and maps; `None` for bytes.
     pub text: Option<Arc<str>>,
-    /// Only its beginning was kept.
+    /// True if only a prefix was kept.
     pub cut: bool,
 }
 
-/// Reads only the evaluated span and those above it: neither a sub-agent nor a call decides how its
-/// run is judged.
+/// Reads only the evaluated span, the spans above it and the resource: neither a sub-agent nor a
+/// call decides how its run is judged.
 pub(crate) fn expectation_attributes(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,
@@ -83,7 +83,7 @@ fn add_value(
     } else {
         attribute_text(value).map(|text| Arc::from(&*text))
     };
-    // Baggage copies one value onto every span.
+    // Baggage copies one value to every span.
     if !values
         .iter()
         .any(|other| other.text == text && other.cut == cut)

@@ -1,6 +1,6 @@
-//! Finds traces of which only half arrived: the spans of a model's calls are one signal, the
-//! log records with its messages another, and a router may send them to different places. Nothing
-//! is judged by it.
+//! Finds traces of which only half arrived. The spans of model calls are one signal, the log
+//! records with their messages another, and a router may send them to different places. Does not
+//! affect verdicts.
 
 use std::sync::Arc;
 
@@ -10,26 +10,25 @@ use crate::assemble::{CloseReason, Trace};
 use crate::extract::spans::keys;
 use crate::extract::spans::log_records::holds_messages;
 
-/// The half of a trace that is missing.
+/// A trace of which only half arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HalfArrived {
     /// `service.name` of the half that arrived.
     pub service: Arc<str>,
-    /// The missing half.
     pub missing: MissingHalf,
 }
 
 /// The half that a trace lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingHalf {
-    /// Log records with a model's messages arrived, and no span.
+    /// Log records with a model's messages arrived, but no span.
     Spans,
-    /// A model's span says that it called tools, and no span or log record says which.
+    /// A model's span reports tool calls, but no span or log record names them.
     Calls,
 }
 
-/// The missing half of a closed trace, if only one half arrived. `has_calls` says whether any tool
-/// call was found in it. A trace that a limit or a stop closed may not have ended yet.
+/// Returns the missing half of a closed trace, if only one half arrived. `has_calls` is true if the
+/// trace has a tool call. A trace that a limit or a stop closed may not have ended.
 pub fn half_arrived(trace: &Trace, has_calls: bool) -> Option<HalfArrived> {
     if !matches!(
         trace.reason,
@@ -59,7 +58,7 @@ pub fn half_arrived(trace: &Trace, has_calls: bool) -> Option<HalfArrived> {
     })
 }
 
-/// Returns true if the model's answer ended with calls. Providers write `tool_calls`, `tool_use`,
+/// Returns true if the model's answer ended with calls. Providers write `tool_calls`, `tool_use` or
 /// `function_call`, alone or in a list.
 fn names_calls(span: &Span) -> bool {
     let reasons = span.get(keys::FINISH_REASONS);

@@ -1,5 +1,5 @@
-//! Recognises calls that are transfers between agents, and so no tool calls. Asks whether an agent
-//! of the trace has the target's name: a bank's `transfer_to_savings` stays a call.
+//! Recognises calls that are transfers between agents, and so not tool calls. The target must be an
+//! agent of the trace: a bank's `transfer_to_savings` stays a call.
 
 use crate::extract::glob::glob_matches;
 use crate::extract::settings::Handoffs;
@@ -13,7 +13,7 @@ const TRANSFERS: &[&str] = &[
     "transfer_back_to_",
 ];
 
-/// Returns true if a call of this name is a transfer. Its span may say (`gen_ai.transfer.mode`).
+/// Returns true if a call of this name is a transfer. `mode` is the span's `gen_ai.transfer.mode`.
 /// `is_agent` gets letters and digits, and is called only if nothing else decides.
 pub(crate) fn is_handoff(
     name: &str,
@@ -39,7 +39,8 @@ pub(crate) fn is_handoff(
     }
 }
 
-/// Letters and digits, in lower case: how a name is compared with a tool made of it.
+/// Returns the letters and digits in lower case, the form in which an agent's name is compared with
+/// the name of a transfer.
 pub(crate) fn letters(name: &str) -> String {
     name.chars()
         .filter(|char| char.is_alphanumeric())

@@ -1,19 +1,18 @@
-//! Interns texts that a trace repeats, such as the names of its agents: each is allocated
-//! once and numbered, so that comparing two is comparing numbers.
+//! Interns texts that a trace repeats, such as agent names: each text is allocated once and
+//! numbered, so comparing texts means comparing numbers.
 
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-/// Up to this many texts are compared one by one, which is quicker than hashing; a trace rarely has
-/// more.
+/// The number of texts that are compared one by one, which is faster than hashing; a trace rarely
+/// has more.
 const FEW: usize = 8;
 
-/// The texts seen so far.
 #[derive(Debug, Default)]
 pub(crate) struct Interner {
     texts: Vec<Arc<str>>,
-    /// Symbols beyond the first few.
+    /// The symbols beyond the first few.
     by_text: HashMap<Arc<str>, Symbol>,
 }
 
@@ -45,7 +44,7 @@ impl Interner {
         self.texts[symbol as usize].clone()
     }
 
-    /// The text, allocated once.
+    /// Returns the text, allocated once.
     pub(crate) fn shared(&mut self, text: &str) -> Arc<str> {
         let symbol = self.symbol(text);
         self.text(symbol)

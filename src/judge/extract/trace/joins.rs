@@ -1,5 +1,5 @@
-//! Completes a call from other spans: the models' replies announce call ids, arguments and order,
-//! later requests repeat results. Completes the drafts of a trace's calls. Never invents a call.
+//! Completes the drafts of a trace's calls from model spans: replies announce call ids, arguments
+//! and order, later requests repeat results. Never adds a call.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::extract::spans::{Recogniser, SpanIdx, model_messages};
 use crate::extract::tool_call::{Payload, ToolCall};
 use crate::extract::values::{AnnouncedCall, Announcement, equality};
 
-/// Completes the drafts from replies and later requests. Returns the place of each announced call
-/// id in the order of all announcements, if `wants_places`.
+/// Completes the drafts from replies and later requests. With `wants_places`, returns the position
+/// of each announced call id among all announcements.
 pub(crate) fn join(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,
@@ -49,8 +49,8 @@ pub(crate) fn join(
     places
 }
 
-/// For each draft: true if another draft has the same id. A result answers an id: of two calls that
-/// succeeded with one id it may answer either.
+/// Returns for each draft whether another draft has the same id. A result answers an id, so of two
+/// successful calls with one id it may answer either.
 fn reused_ids(drafts: &[Draft]) -> Vec<bool> {
     let ids = || {
         let succeeded = |draft: &&Draft| !draft.call.error;
@@ -72,7 +72,7 @@ fn reused_ids(drafts: &[Draft]) -> Vec<bool> {
 }
 
 /// Returns true if no reply could add anything. Checked before any reply is parsed; arguments are
-/// parsed only if they do not look like JSON's.
+/// parsed only if they do not look like a JSON object.
 fn is_complete(draft: &Draft) -> bool {
     let is_object = |args: &Payload| {
         args.text.starts_with("{\"") || &*args.text == "{}" || args.json().is_object()
@@ -117,7 +117,7 @@ fn join_replies(
             if !of_id.is_reused {
                 return Some(of_id.first).filter(is_it);
             }
-            // Only the reply of the call's own turn can be meant.
+            // Only the reply of the call's own turn can contain it.
             let model = turns.model_at(draft.owner, draft.call.step)?;
             let mut own_turn = of_model.get(&model)?.iter().copied().filter(is_it);
             own_turn.next().filter(|_| own_turn.next().is_none())
@@ -127,9 +127,10 @@ fn join_replies(
             *joined = true;
         }
     }
-    // Where one side has no id, a call is the n-th of its name in the reply of its turn; equal
-    // arguments go first, since calls of one turn can start in any order. A call whose name is
-    // poor (a class) is matched last, by its arguments alone, if they are those of one tool.
+    // If one side has no id, a call matches the n-th call of its name in the reply of its turn;
+    // equal arguments match first, because calls of one turn can start in any order. A call with a
+    // poor name (a class) matches last, by its arguments alone, if only one tool has these
+    // arguments.
     for by in [MatchBy::NameAndArgs, MatchBy::Name, MatchBy::Args] {
         for (draft, joined) in drafts
             .iter_mut()
@@ -150,7 +151,7 @@ fn join_replies(
             if let Some(at) = found
                 && is_one_tool(at)
             {
-                // A model's turn that is still to come could move the call to another reply.
+                // A model turn that has not arrived could move the call to another reply.
                 draft.call.uncertainty.args |= announced[at].gives_args(draft);
                 draft.call.uncertainty.result |= draft.call.result.is_none();
                 announced[at].give(draft);
@@ -168,8 +169,8 @@ fn join_replies(
         .collect()
 }
 
-/// A part of a reply is missing, which may say what this call was made with, or what its bare text
-/// is called.
+/// Marks the arguments as incomplete: the missing part of a reply may contain the call's arguments,
+/// or the name of its only argument.
 fn lose_args(call: &mut ToolCall) {
     call.args = Some(match call.args.take() {
         None => Payload::lost(),
@@ -178,8 +179,8 @@ fn lose_args(call: &mut ToolCall) {
     });
 }
 
-/// The calls that each outermost model span announces. Model spans within it repeat them, and are
-/// read only if it announces none, or none with an id.
+/// Returns the calls that each outermost model span announces. Model spans within it repeat the
+/// calls, and are read only if it announces no call, or none with an id.
 pub(crate) fn replies(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,
@@ -219,7 +220,7 @@ pub(crate) fn replies(
     replies
 }
 
-/// Gives the calls of a reply the ids under which an inner span has the same calls.
+/// Copies the call ids of an inner span to the same calls of the outer reply.
 fn take_ids(outer: &mut Announcement, inner: Announcement) {
     let names = |reply: &Announcement| -> Vec<String> {
         reply.calls.iter().map(|call| call.name.clone()).collect()
@@ -231,7 +232,8 @@ fn take_ids(outer: &mut Announcement, inner: Announcement) {
     }
 }
 
-/// The calls that a model span announces, or else the log records that were written in it.
+/// Returns the calls that a model span announces, or else those in the log records written in the
+/// span.
 fn announcement(roles: &SpanRoles<'_>, model: SpanIdx, max_size: usize) -> Announcement {
     let own = model_messages::announcement(&roles.recognised[model].view, max_size);
     let records = roles.records_of.get(&model);
@@ -247,9 +249,10 @@ fn announcement(roles: &SpanRoles<'_>, model: SpanIdx, max_size: usize) -> Annou
     if of_records.calls.is_empty() && own.cut { own } else { of_records }
 }
 
-/// Some instrumentations announce calls under ids of their own (`fc_…`), where results answer those
-/// of the provider (`call_…`). If the next request answers none of a reply's calls, and holds as
-/// many results for calls that nobody announced, these are the results, in their order.
+/// Replaces the ids of a reply's calls by the ids that the next request answers. Some
+/// instrumentations announce calls under their own ids (`fc_…`), while results answer the
+/// provider's ids (`call_…`). If the next request answers none of a reply's calls, and has as many
+/// results for unannounced calls, these results answer the calls, in order.
 pub(crate) fn take_answered_ids(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,
@@ -289,22 +292,22 @@ pub(crate) fn take_answered_ids(
 /// The tool results that the models' requests repeat.
 #[derive(Debug, Default)]
 pub(crate) struct RequestResults {
-    /// In the order of the requests, those of log records last.
+    /// The results in the order of the requests; results of log records are last.
     by_id: HashMap<String, SmallVec<[RequestResult; 1]>>,
-    /// Messages are missing: there may be more results.
+    /// True if messages are missing, so that there may be more results.
     pub(crate) cut: bool,
 }
 
 #[derive(Debug)]
 struct RequestResult {
-    /// The model span that was asked with it; `None` for a log record.
+    /// The model span whose request has the result; `None` for a log record.
     model: Option<SpanIdx>,
     payload: Payload,
 }
 
 impl RequestResults {
-    /// The first result with this id in a request that did not begin before `asked_at`, and is not
-    /// that of `own_model`: a request repeats calls that were made before it.
+    /// Returns the first result with this id in a request of another model span that did not begin
+    /// before `asked_at`: a request repeats only calls that were made before it.
     pub(crate) fn of_call(
         &self,
         roles: &SpanRoles<'_>,
@@ -323,7 +326,7 @@ impl RequestResults {
     }
 }
 
-/// Tool results among the models' requests, by call id.
+/// Returns the tool results in the models' requests, by call id.
 pub(crate) fn results(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,
@@ -345,7 +348,7 @@ pub(crate) fn results(
     results
 }
 
-/// The properties that an announced call and a call without an id must share.
+/// The properties that must agree between an announced call and a call without an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MatchBy {
     NameAndArgs,
@@ -353,14 +356,13 @@ enum MatchBy {
     Args,
 }
 
-/// The announcements with one id.
 struct OfId {
     first: usize,
-    /// Another call was announced with this id.
+    /// True if another call was announced with this id.
     is_reused: bool,
 }
 
-/// An announced call, until a draft takes it.
+/// An announced call, and whether a draft has matched it.
 struct Slot {
     call: AnnouncedCall,
     taken: bool,
@@ -376,12 +378,12 @@ impl Slot {
             && (by == MatchBy::Name || same_args(self.call.args.as_ref(), call.args.as_ref()))
     }
 
-    /// Returns true if this is another call than the announced one.
+    /// Returns true if the announced call is a different call.
     fn differs_from(&self, call: &AnnouncedCall) -> bool {
         self.call.name != call.name || args_differ(self.call.args.as_ref(), call.args.as_ref())
     }
 
-    /// Returns true if this announces the call, by id and name.
+    /// Returns true if the slot announces the draft's call, by id and name.
     fn is_of_id(&self, draft: &Draft) -> bool {
         self.call.call_id.as_deref() == draft.call.call_id.as_deref()
             && (self.call.name == *draft.call.name || draft.poorly_named)

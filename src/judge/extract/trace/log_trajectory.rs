@@ -1,5 +1,5 @@
-//! Traces made of log records, which stand for a prompt or session: the order of their calls,
-//! each call id once.
+//! Traces that have only log records, for a prompt or a session: orders their calls and removes
+//! repeated call ids.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::extract::spans::view::{View, attribute_text};
 use crate::extract::tool_call::ToolCall;
 use crate::extract::uncertainty::CallUncertainty;
 
-/// A trace as it is read: the log records of a trace made of nothing else are read as its spans.
+/// A trace in readable form: if it has only log records, the records become its spans.
 pub(crate) struct ReadableTrace<'a> {
     pub(crate) trace: Cow<'a, Trace>,
     pub(crate) is_made_of_records: bool,
@@ -40,7 +40,7 @@ impl<'a> ReadableTrace<'a> {
 }
 
 fn records_as_spans(trace: &Trace) -> Trace {
-    // A parent that no record has: none of them is the root.
+    // A parent that no record has, so that none of the records is the root.
     let absent_parent = SpanId::try_new(&trace.trace_id.as_bytes()[..8]);
     let as_span = |record: &LogRecord| {
         let view = View::of_record(record);
@@ -49,7 +49,7 @@ fn records_as_spans(trace: &Trace) -> Trace {
             .and_then(attribute_text)
             .and_then(|text| text.parse().ok())
             .unwrap_or_default();
-        // Saturates: a negative or senseless duration counts as none.
+        // Saturates: a negative or senseless duration counts as 0.
         let duration_nanos = (duration_ms * 1e6) as u64;
         let failed = view.is_false(keys::SUCCESS);
         Span {
@@ -79,7 +79,7 @@ fn records_as_spans(trace: &Trace) -> Trace {
     }
 }
 
-/// Orders the calls by their records, and drops repeated ones. Returns the trace that the records
+/// Orders the calls by their records, and drops repeated calls. Returns the trace that the records
 /// name, if they name one.
 pub(crate) fn arrange(
     trace: &Trace,
@@ -98,8 +98,8 @@ pub(crate) fn arrange(
         // A record is written when the call is over.
         call.span_id = None;
         call.partial = false;
-        // A call may yet turn out to be reported by a span too, and the order is that of the
-        // records' numbers only if all of them have one.
+        // A span may turn out to report the call, too, and the order follows the records' numbers
+        // only if all records have one.
         call.uncertainty = if cut_short {
             CallUncertainty {
                 may_go: call.call_id.is_some(),
@@ -113,7 +113,7 @@ pub(crate) fn arrange(
     records.iter().find_map(|span| span.kept.named_trace())
 }
 
-/// By the records' numbers if all of them have one, else by time.
+/// Orders the records by number if all have one, else by time.
 fn in_order(trace: &Trace) -> Vec<&Span> {
     let mut records: Vec<&Span> = trace.spans.iter().collect();
     let sequence = |span: &Span| {

@@ -1,5 +1,5 @@
-//! The calls that models' replies ask for, in a trace whose tools have no spans. Such calls
-//! were asked for; nothing shows that they were made.
+//! The calls that models' replies request, in a trace whose tools have no spans. Nothing shows that
+//! these calls were made.
 
 use std::sync::Arc;
 
@@ -21,11 +21,11 @@ use crate::extract::values::{AnnouncedCall, Announcement, ConversationResult};
 #[derive(Debug)]
 pub(crate) struct MessageCalls {
     pub(crate) calls: Vec<ToolCall>,
-    /// Some of the replies are cut, so that there may have been more calls.
+    /// True if a reply is cut, so that there may have been more calls.
     pub(crate) cut: bool,
 }
 
-/// A model's reply, and whose turn it is.
+/// A model's reply, and the owner of its turn.
 struct Reply {
     calls: Vec<AnnouncedCall>,
     span: SpanIdx,
@@ -37,9 +37,9 @@ struct Reply {
 #[derive(Default)]
 struct Results {
     of_requests: RequestResults,
-    /// Messages of runs that are recorded in one span.
+    /// Results in runs that are recorded in one span.
     of_conversations: HashMap<String, Payload>,
-    /// By call id: true if the result says that the call failed.
+    /// True for a call id if the result reports a failure.
     failed: HashMap<String, bool>,
 }
 
@@ -93,8 +93,8 @@ pub(crate) fn from_messages(
     MessageCalls { calls, cut }
 }
 
-/// Adds the replies and results of a run that this span records as a whole. Returns whether its end
-/// is missing.
+/// Adds the replies and results of a run that this span records as a whole. Returns true if the
+/// run's end is missing.
 fn add_conversation(
     span: SpanIdx,
     roles: &SpanRoles<'_>,
@@ -107,8 +107,8 @@ fn add_conversation(
     let Some(conversation) = conversation else {
         return false;
     };
-    // Newer releases have spans of the models, too, which name no ids. Those of an agent that the
-    // run called are not in its conversation.
+    // Newer releases also record model spans, which have no call ids. The conversation does not
+    // contain the model spans of an agent that the run called.
     let repeats = |reply: &Reply| {
         let mut above = roles.tree.ancestors(reply.span);
         let nearest_run = above.find(|&above| roles.roles[above].own_run.is_some());
@@ -146,7 +146,7 @@ fn add_conversation(
     conversation.cut
 }
 
-/// The calls of the replies, each id once.
+/// Returns the calls of the replies, each id once.
 fn listed(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,
@@ -154,10 +154,10 @@ fn listed(
     replies: Vec<Reply>,
     results: &Results,
 ) -> Vec<ToolCall> {
-    // The calls of each id: a model may use an id again for another call.
+    // The calls of each id: a model may reuse an id for another call.
     let mut of_id: HashMap<String, Vec<usize>> = HashMap::new();
     let mut calls: Vec<ToolCall> = Vec::new();
-    // The span whose reply asks for each of them.
+    // The span whose reply requests each call.
     let mut spans: Vec<SpanIdx> = Vec::new();
     let mut next_group = 1;
     for reply in replies {

@@ -1,5 +1,5 @@
-//! Derived from all spans of a trace together: roles, turns, calls in order, and how certain they
-//! are. From the bottom up, each file builds on the ones before it.
+//! Derives roles, turns, ordered calls and their certainty from all spans of a trace. Each file
+//! builds only on the files listed before it.
 
 pub(crate) mod interner;
 

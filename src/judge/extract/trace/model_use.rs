@@ -1,5 +1,5 @@
-//! Counts the model calls of a trace and their tokens, each token once: where the model was called.
-//! Totals that agents record count only where no model call was seen.
+//! Counts the model calls of a trace and their tokens, each token once, at the model call. Totals
+//! that agents recorded count only if no model call was seen.
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
@@ -10,14 +10,15 @@ use crate::extract::model_use::ModelUse;
 use crate::extract::spans::usage::Usage;
 use crate::extract::spans::{Recogniser, SpanIdx, keys};
 
-/// The model calls of a trace, and those that each agent run made itself.
+/// The model calls of a trace, and the model calls that each agent run made itself.
 pub(crate) struct ModelUses {
     pub(crate) of_trace: ModelUse,
     pub(crate) of_runs: Vec<ModelUse>,
 }
 
 impl ModelUses {
-    /// Of a trace that was cut short, the gates tell which model spans may lie in another.
+    /// Counts the model calls. Gates are given for a trace cut short, and show which model spans
+    /// may lie in another one.
     pub(crate) fn new(
         roles: &SpanRoles<'_>,
         recogniser: &Recogniser,
@@ -71,8 +72,8 @@ impl ModelUses {
         uses
     }
 
-    /// Adds the totals of agent runs in which no model call was seen. More model calls may yet come
-    /// in a trace that was cut short.
+    /// Adds the totals of agent runs in which no model call was seen. In a trace that was cut
+    /// short, more model calls may arrive.
     fn add_totals(
         &mut self,
         roles: &SpanRoles<'_>,
@@ -108,7 +109,7 @@ impl ModelUses {
             }
             let is_topmost = roles.runs[run].parent.is_none();
             match total {
-                // The models that were seen may be those of this run.
+                // The models that were seen may belong to this run.
                 Some(total) if has_models => add(&mut self.of_trace, total, false),
                 Some(_) => add_total(&mut self.of_trace, total, !cut_short),
                 None if is_topmost && !has_models => {
@@ -141,7 +142,7 @@ fn add_total(model_use: &mut ModelUse, total: Option<Usage>, is_certain: bool) {
     }
 }
 
-/// For each run: true if a model span lies in it, its own span left out.
+/// Returns for each run whether a model span other than its own lies in it.
 fn runs_that_hold_models(roles: &SpanRoles<'_>) -> Vec<bool> {
     let mut holds_model = vec![false; roles.runs.len()];
     for (span, role) in roles.recognised.iter().zip(&roles.roles) {
@@ -154,7 +155,7 @@ fn runs_that_hold_models(roles: &SpanRoles<'_>) -> Vec<bool> {
     holds_model
 }
 
-/// The total that each agent run recorded, on the outermost of its spans that has one.
+/// Returns the total of each agent run, from the outermost of its spans that has one.
 fn totals_of_runs(roles: &SpanRoles<'_>) -> Vec<Option<Usage>> {
     let mut totals = vec![None; roles.runs.len()];
     for &span_idx in &roles.tree.parents_first {
@@ -166,8 +167,8 @@ fn totals_of_runs(roles: &SpanRoles<'_>) -> Vec<Option<Usage>> {
     totals
 }
 
-/// The usage of each outermost model span that recorded none itself: that of the spans within it,
-/// or else of its twin.
+/// Returns the usage of each outermost model span that recorded none: the usage of the spans within
+/// it, or else of its twin.
 fn of_inner_models(roles: &SpanRoles<'_>) -> HashMap<SpanIdx, Usage> {
     let mut below: HashMap<SpanIdx, Usage> = HashMap::new();
     let mut twins: HashMap<SpanIdx, Usage> = HashMap::new();

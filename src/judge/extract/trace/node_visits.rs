@@ -1,4 +1,3 @@
-//! The agents and graph nodes that a trace visits, in order.
 
 use std::sync::Arc;
 
@@ -7,8 +6,8 @@ use super::span_roles::SpanRoles;
 use crate::extract::spans::SpanIdx;
 use crate::extract::spans::shared_keys::{GraphNode, MAY_NAME_NODE, graph_node};
 
-/// Agent runs, and the nodes of graphs: every span within a node names it, and its topmost ones
-/// count.
+/// Returns the agent runs and graph nodes that a trace visits, in order. Every span within a node
+/// names the node; only the topmost ones count.
 pub(crate) fn node_visits(roles: &SpanRoles<'_>, interner: &mut Interner) -> Arc<[Arc<str>]> {
     let nodes: Vec<Option<GraphNode<'_>>> = if roles.present.intersects(MAY_NAME_NODE) {
         (roles.recognised.iter())
@@ -28,7 +27,7 @@ pub(crate) fn node_visits(roles: &SpanRoles<'_>, interner: &mut Interner) -> Arc
             visits.push((span_idx, interner.shared(&node.name)));
         }
     }
-    // A run that is a node itself comes as run and node; they fold if they are of one name.
+    // A run that is also a node appears twice; the two merge if their names are equal.
     visits.sort_by_key(|(span_idx, _)| roles.rank(*span_idx));
     visits.dedup_by(|(_, name), (_, name_before)| name == name_before);
     visits.into_iter().map(|(_, name)| name).collect()

@@ -1,6 +1,5 @@
-//! Explains, span by span, how a trace was interpreted (`inspect --verbose`), so that a
-//! framework that is not recognised is a five-minute configuration and not a mystery. Costs a
-//! second pass, for people only.
+//! Explains for each span how it was interpreted (`inspect --verbose`), so that an unrecognised
+//! framework can be configured in minutes. Costs a second pass, and runs only on request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,48 +16,43 @@ use crate::extract::spans::{Recogniser, SpanIdx};
 /// The interpretation of one span.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpanReport {
-    /// The span.
     pub span_id: SpanId,
-    /// The name.
     pub name: Arc<str>,
-    /// Number of spans of the trace above it.
+    /// The number of spans above it in the trace.
     pub depth: u32,
     /// The role in the trace.
     pub role: SpanRole,
-    /// Number of log records with a model's messages that were written in it.
+    /// The number of log records with a model's messages that were written in the span.
     pub n_records: usize,
 }
 
-/// The role of a span in its trace. Conventions are those that recognised it.
+/// The role of a span in its trace, with the convention that recognised it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SpanRole {
-    /// A tool call of its own, recognised by this convention.
+    /// A separate tool call.
     Call(Arc<str>),
-    /// Another span stands for this call.
+    /// A report of another span's call.
     Folded(SpanId),
-    /// `tools.ignore` names it.
+    /// A call that `tools.ignore` excludes.
     Ignored,
     /// A transfer between agents.
     Handoff,
-    /// Made up by the framework (`tool.synthesized`).
+    /// A call invented by the framework (`tool.synthesized`).
     Synthesized,
-    /// The run of an agent.
     AgentRun {
-        /// The agent's name.
         name: Arc<str>,
-        /// The convention.
         convention: Arc<str>,
     },
-    /// Directly within a run of this agent, and so the same run.
+    /// A span directly within a run of this agent, and so part of that run.
     InnerRun(Arc<str>),
-    /// Marked like an agent's run, but it calls no tool itself: a plain completion, or a workflow
-    /// around the runs of agents.
+    /// A span marked like an agent run that calls no tool: a plain completion, or a workflow around
+    /// agent runs.
     Completion(Arc<str>),
-    /// A call of a model, recognised by this convention.
+    /// A model call.
     Model(Arc<str>),
-    /// A model span within another: the same turn.
+    /// A model span within another one, part of the same turn.
     InnerModel,
-    /// No convention recognised it.
+    /// A span that no convention recognised.
     Other,
 }
 
@@ -86,7 +80,7 @@ impl fmt::Display for SpanRole {
     }
 }
 
-/// A report for each span: every span after its parent, siblings by their start.
+/// Returns a report for each span, parents first, siblings by start.
 pub fn span_reports(trace: &Trace, recogniser: &Recogniser) -> Vec<SpanReport> {
     let readable = ReadableTrace::new(trace);
     let trace = &*readable.trace;
@@ -150,7 +144,7 @@ fn role(
     }
 }
 
-/// Every span after its parent and before its parent's next child.
+/// Returns the spans depth first: every span after its parent and before its parent's next child.
 fn top_down(roles: &SpanRoles<'_>) -> Vec<SpanIdx> {
     let n_spans = roles.spans.len();
     let mut children: Vec<Vec<SpanIdx>> = vec![Vec::new(); n_spans];

@@ -1,5 +1,5 @@
-//! The role of each span in its trace: agent runs, tool calls folded to one entry each, outermost
-//! model spans, and what lies above each span.
+//! The role of each span in its trace: agent runs, tool calls merged to one entry each, outermost
+//! model spans, and the enclosing run, call and model of each span.
 
 use std::borrow::Cow;
 
@@ -27,43 +27,43 @@ pub(crate) struct SpanRoles<'a> {
     pub(crate) recognised: Vec<RecognisedSpan<'a>>,
     /// The role of each span in its trace.
     pub(crate) roles: Vec<Role<'a>>,
-    /// The built-in keys that any of the spans has.
+    /// The built-in keys that occur in the spans.
     pub(crate) present: KeyBits,
     pub(crate) tree: Tree,
-    /// Log records with messages of the models.
+    /// The log records with messages of models.
     pub(crate) records: Vec<View<'a>>,
-    /// Records that were written in a span, in order.
+    /// The records written in each span, in order.
     pub(crate) records_of: HashMap<SpanIdx, Vec<View<'a>>>,
-    /// The agent whose turn a span belongs to, where one run has turns of several agents.
+    /// The agent whose turn a span belongs to, if one run has turns of several agents.
     turn_agents: HashMap<SpanIdx, &'a str>,
-    /// Agent runs in the order of their starts; directly nested ones of one name are one.
+    /// The agent runs in the order of their starts; directly nested runs of one name are one run.
     pub(crate) runs: Vec<RunSpan<'a>>,
-    /// True if any span was a tool call by its marks, counted or not.
+    /// True if any span is marked as a tool call, counted or not.
     pub(crate) has_tool_spans: bool,
 }
 
 /// The role of one span.
 #[derive(Clone, Copy)]
 pub(crate) struct Role<'a> {
-    /// The convention that recognised it, empty for none.
+    /// The convention that recognised the span; empty for none.
     pub(crate) convention: &'a str,
-    /// The convention that recognised it as an agent's run, even if it turned out to be none.
+    /// The convention that recognised the span as an agent run, even if it is not one.
     run_convention: Option<ConventionId>,
-    /// The reason why a tool span is no call of its own.
+    /// The reason why a tool span is not a separate call.
     pub(crate) excluded: Option<Exclusion>,
-    /// The run that this span starts or continues.
+    /// The run that the span starts or continues.
     pub(crate) own_run: Option<RunIdx>,
-    /// The agent run that it lies in, its own left out.
+    /// The enclosing agent run, without the span's own run.
     pub(crate) run_above: Option<RunIdx>,
-    /// The tool call that it lies in, its own left out; folded spans are skipped.
+    /// The enclosing tool call, without the span's own call; folded spans are skipped.
     pub(crate) call_above: Option<SpanIdx>,
-    /// The outermost model span that it lies in or is, up to the next call or run.
+    /// The outermost model span, this or above, up to the next call or run.
     pub(crate) model_of: Option<SpanIdx>,
-    /// The sibling by which another instrumentation reports the same call of a model.
+    /// The sibling by which another instrumentation reports the same model call.
     pub(crate) twin_of: Option<SpanIdx>,
 }
 
-/// The run, the call and the outermost model span that lie above a span.
+/// The run, the call and the outermost model span above a span.
 #[derive(Default)]
 struct Above {
     run: Option<RunIdx>,
@@ -71,29 +71,28 @@ struct Above {
     model: Option<SpanIdx>,
 }
 
-/// Most siblings of a model's span that are searched for another report of its call.
+/// Maximum number of siblings of a model span that are searched for another report of its call.
 const MAX_SIBLINGS: usize = 16;
 
-/// A position in `SpanRoles::runs`.
+/// An index in `SpanRoles::runs`.
 pub(crate) type RunIdx = usize;
 
-/// An agent run.
 pub(crate) struct RunSpan<'a> {
     pub(crate) span: SpanIdx,
     pub(crate) name: Cow<'a, str>,
     pub(crate) parent: Option<RunIdx>,
 }
 
-/// The reason why a tool span is no call of its own.
+/// The reason why a tool span is not a separate call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exclusion {
-    /// Reports the same call as this span.
+    /// The span reports the same call as this other span.
     Folded(SpanIdx),
-    /// `tools.ignore` names it.
+    /// `tools.ignore` names the tool.
     Ignored,
-    /// Hands control to another agent.
+    /// The call hands control to another agent.
     Handoff,
-    /// The framework made it up.
+    /// The framework invented the call.
     Synthesized,
 }
 
@@ -126,7 +125,7 @@ impl<'a> SpanRoles<'a> {
         roles
     }
 
-    /// Adds a span on its own.
+    /// Adds a span, recognised by itself.
     fn recognise(
         &mut self,
         span_idx: SpanIdx,
@@ -139,7 +138,7 @@ impl<'a> SpanRoles<'a> {
         self.has_tool_spans |= recognised.synthesized;
         let mut convention = recognised.convention();
         let mut is_model = recognised.model.is_some();
-        // A span that no convention knows is a model's if messages were recorded in it.
+        // A span without a convention is a model span if messages were recorded in it.
         if recognised.call.is_none() && agent.is_none() && self.records_of.contains_key(&span_idx) {
             is_model = true;
             if convention.is_empty() {
@@ -164,14 +163,14 @@ impl<'a> SpanRoles<'a> {
             agent,
             is_model,
         });
-        // Added in its place: most spans are no call, and a call is large to move.
+        // Built in place: most spans are not calls, and a call is expensive to move.
         if let (Some(source), Some(span)) = (recognised.call, self.recognised.last_mut()) {
             let call = span.call.insert(source.call(&view));
             complete_call(call, &view, is_agent_run);
         }
     }
 
-    /// Lets the conventions correct what several spans show together.
+    /// Lets the conventions correct roles that depend on several spans.
     fn refine(&mut self) {
         for refine in refines() {
             if self.present.intersects(refine.when) {
@@ -186,7 +185,7 @@ impl<'a> SpanRoles<'a> {
         }
     }
 
-    /// The whole run that a span records by itself, if its convention writes such spans.
+    /// Returns the whole run that a span records, if its convention writes such spans.
     pub(crate) fn conversation(&self, span_idx: SpanIdx, max_size: usize) -> Option<Conversation> {
         let convention = self.roles[span_idx].run_convention?.get();
         (convention.conversation?)(&self.recognised[span_idx].view, max_size)
@@ -222,7 +221,7 @@ impl<'a> SpanRoles<'a> {
         }
     }
 
-    /// One pass from the top down: runs, models, and calls folded into the call above them.
+    /// Walks once from the roots, and sets runs, models, and calls folded into the call above.
     fn walk(&mut self, max_size: usize) {
         let mut known = KnownCalls::default();
         let mut models: HashMap<SpanIdx, Vec<SpanIdx>> = HashMap::new();
@@ -252,7 +251,7 @@ impl<'a> SpanRoles<'a> {
         }
     }
 
-    /// The spans above the children of a span.
+    /// Returns the run, call and model above the children of a span.
     fn above_child_of(&self, parent: SpanIdx) -> Above {
         let role = &self.roles[parent];
         let is_call = self.recognised[parent].call.is_some();
@@ -267,9 +266,9 @@ impl<'a> SpanRoles<'a> {
         }
     }
 
-    /// The sibling by which another instrumentation reports the same call of a model: one lasted
-    /// while the other did, and their replies ask for the same calls. Takes it out of `siblings`,
-    /// or adds the span to them.
+    /// Returns the sibling by which another instrumentation reports the same model call: one of the
+    /// two ran within the time of the other, and their replies request the same calls. Removes the
+    /// sibling from `siblings`, or adds the span.
     fn twin_of_model(
         &self,
         span_idx: SpanIdx,
@@ -296,7 +295,7 @@ impl<'a> SpanRoles<'a> {
         twin
     }
 
-    /// Returns true if the replies of two models name calls by id, and no call in common.
+    /// Returns true if both replies name calls by id, and no id is in both.
     fn ask_for_other_calls(&self, models: [SpanIdx; 2], max_size: usize) -> bool {
         let [one, other] = models.map(|model| {
             let reply = model_messages::announcement(&self.recognised[model].view, max_size);
@@ -306,7 +305,7 @@ impl<'a> SpanRoles<'a> {
         !one.is_empty() && !other.is_empty() && one.is_disjoint(&other)
     }
 
-    /// A new run, or the one above if that is of the same name and nothing was called in between.
+    /// Returns a new run, or the run above if it has the same name and no call lies in between.
     fn run_of(&mut self, span_idx: SpanIdx, name: Cow<'a, str>) -> RunIdx {
         let role = &self.roles[span_idx];
         if let Some(above) = role.run_above
@@ -327,8 +326,9 @@ impl<'a> SpanRoles<'a> {
         self.runs.len() - 1
     }
 
-    /// Client, server and wrapper each report one call: the outermost stands for all. A retry is a
-    /// sibling, and two ids are two calls.
+    /// Returns the enclosing call if both report the same call: client, server and wrapper each
+    /// report a call, and the outermost report represents it. A retry is a sibling, and two ids are
+    /// two calls.
     fn same_call_above(
         &self,
         span_idx: SpanIdx,
@@ -339,7 +339,7 @@ impl<'a> SpanRoles<'a> {
         let role = &self.roles[span_idx];
         let above_idx = role.call_above?;
         let above = self.recognised[above_idx].call.as_ref()?;
-        // An agent that runs in between made a call of its own.
+        // An agent run in between means a separate call.
         let role_above = &self.roles[above_idx];
         if role.run_above != role_above.own_run.or(role_above.run_above) {
             return None;
@@ -382,13 +382,12 @@ impl<'a> SpanRoles<'a> {
         }
     }
 
-    /// The number of spans that are calls.
     pub(crate) fn n_calls(&self) -> usize {
         let spans = self.recognised.iter();
         spans.filter(|span| span.call.is_some()).count()
     }
 
-    /// Start, depth, end, span id: the order of spans that nothing else orders.
+    /// Returns start, depth, end and span id, the order of spans that nothing else orders.
     pub(crate) fn rank(&self, span_idx: SpanIdx) -> (u64, u32, u64, SpanId) {
         (
             self.tree.start[span_idx],
@@ -398,8 +397,8 @@ impl<'a> SpanRoles<'a> {
         )
     }
 
-    /// The run that a run only wraps, as a workflow's does: it has no calls of its own, and the
-    /// runs directly below it are of one agent. Else the run itself.
+    /// Returns the run that this run only wraps, as a workflow does: it has no calls, and the runs
+    /// directly below it are of one agent. Else returns the run itself.
     pub(crate) fn innermost_of_wrappers(&self, mut run: RunIdx) -> RunIdx {
         if self.runs.iter().all(|inner| inner.parent != Some(run)) {
             return run;
@@ -418,7 +417,7 @@ impl<'a> SpanRoles<'a> {
         run
     }
 
-    /// For each run: true if it has calls of tools or models that lie in no run within it.
+    /// Returns for each run whether it has calls of tools or models outside the runs within it.
     pub(crate) fn runs_with_work(&self) -> Vec<bool> {
         let mut has_own = vec![false; self.runs.len()];
         for (span, role) in self.recognised.iter().zip(&self.roles) {
@@ -430,7 +429,7 @@ impl<'a> SpanRoles<'a> {
         has_own
     }
 
-    /// The name of the agent that a span names as its own, or of the run that it lies in.
+    /// Returns the agent that a span names as its own, or the agent of the enclosing run.
     pub(crate) fn agent_of(&self, span_idx: SpanIdx) -> Option<Cow<'_, str>> {
         let of_turn = || self.turn_agents.get(&span_idx).copied().map(Cow::Borrowed);
         let of_run = |run: RunIdx| Cow::Borrowed(&*self.runs[run].name);
@@ -439,8 +438,8 @@ impl<'a> SpanRoles<'a> {
             .or_else(|| self.roles[span_idx].run_above.map(of_run))
     }
 
-    /// The agents of the trace, in letters and digits: those of its runs, and those that spans name
-    /// as their own.
+    /// Returns the agents of the trace, in letters and digits: the agents of its runs, and the
+    /// agents that spans name as their own.
     fn agent_names<'n>(&self, of_runs: impl Iterator<Item = &'n str>) -> HashSet<String> {
         let own = (self.recognised.iter()).filter_map(|span| own_agent(&span.view));
         of_runs
@@ -459,12 +458,12 @@ impl<'a> SpanRoles<'a> {
         recogniser.ignores(name) || handoffs::is_handoff(name, None, handoffs, is_agent)
     }
 
-    /// Returns true for a model span within another.
+    /// Returns true for a model span within another one.
     pub(crate) fn is_inner_model(&self, span_idx: SpanIdx) -> bool {
         self.recognised[span_idx].is_model && self.roles[span_idx].model_of != Some(span_idx)
     }
 
-    /// The outermost model spans, in order.
+    /// Returns the outermost model spans, in order.
     pub(crate) fn models(&self) -> Vec<SpanIdx> {
         let mut models: Vec<SpanIdx> = (0..self.spans.len())
             .filter(|&span_idx| self.roles[span_idx].model_of == Some(span_idx))
@@ -474,11 +473,10 @@ impl<'a> SpanRoles<'a> {
     }
 }
 
-/// The calls within which other calls lie, by their spans: what the reports folded into them so far
-/// say.
+/// Calls that enclose other calls, by their spans, completed by the reports folded into them.
 type KnownCalls<'a> = HashMap<SpanIdx, KnownCall<'a>>;
 
-/// The knowledge of a call while reports are folded into it.
+/// The known parts of a call while reports are folded into it.
 struct KnownCall<'a> {
     call_id: Option<Cow<'a, str>>,
     name: Option<Cow<'a, str>>,
@@ -503,7 +501,7 @@ impl<'a> KnownCall<'a> {
         }
     }
 
-    /// Adds the parts that another report of it has.
+    /// Adds the parts that another report of the call has.
     fn complete(&mut self, other: Self) {
         self.call_id = self.call_id.take().or(other.call_id);
         self.name = self.name.take().or(other.name);
@@ -511,7 +509,7 @@ impl<'a> KnownCall<'a> {
     }
 }
 
-/// The records by the spans that they were written in.
+/// Returns the records by the span in which they were written.
 fn records_of(trace: &Trace) -> HashMap<SpanIdx, Vec<View<'_>>> {
     let mut records_of: HashMap<SpanIdx, Vec<View<'_>>> = HashMap::new();
     if trace.records.is_empty() {

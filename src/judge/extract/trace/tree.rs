@@ -1,4 +1,4 @@
-//! The tree of a trace's spans: parents, depths, and starts corrected for clocks that differ. Total
+//! The tree of a trace's spans: parents, depths, and starts corrected for different clocks. Total
 //! and near-linear for any parent ids: cycles, a span that is its own parent, thousands of levels.
 
 use std::sync::Arc;
@@ -8,28 +8,27 @@ use otlp::span::{Resource, Span, SpanId};
 
 use crate::extract::spans::SpanIdx;
 
-/// In a trace with up to this many spans a parent is found by a linear search: building a table
-/// would cost more than all its look-ups.
+/// The number of spans up to which a linear search for parents is cheaper than building a table.
 const A_FEW: usize = 32;
 
 /// The tree of a trace's spans; all vectors are indexed by span.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     pub(crate) parent: Vec<Option<SpanIdx>>,
-    /// Every span after its parent.
+    /// All spans, each after its parent.
     pub(crate) parents_first: Vec<SpanIdx>,
     pub(crate) depth: Vec<u32>,
-    /// Start by which spans are ordered, Unix nanoseconds.
+    /// The start by which spans are ordered, Unix nanoseconds.
     pub(crate) start: Vec<u64>,
-    /// End, never before the start.
+    /// The end, never before the start.
     pub(crate) end: Vec<u64>,
-    /// A span of another resource started before its parent, and was shifted.
+    /// True if a span of another resource started before its parent, and was shifted.
     pub(crate) clock_adjusted: bool,
 }
 
 impl Tree {
-    /// Cuts cycles of parents at a place that does not depend on the order of arrival: before its
-    /// earliest span.
+    /// Cuts cycles of parents above their earliest span, so the result does not depend on the order
+    /// of arrival.
     pub(crate) fn new(spans: &[Span]) -> Self {
         let ids = (0..)
             .zip(spans)
@@ -48,7 +47,7 @@ impl Tree {
             })
             .collect();
         let mut parents_first = self::parents_first(&parent);
-        // From the top down a cycle is never reached, nor the spans that hang on it.
+        // A walk from the roots reaches neither a cycle nor the spans below it.
         if parents_first.len() < spans.len() {
             cut_cycles(&mut parent, |span_idx| {
                 (spans[span_idx].start_unix_nanos, spans[span_idx].span_id)
@@ -65,17 +64,17 @@ impl Tree {
         tree
     }
 
-    /// The spans above this one, nearest first.
+    /// Returns the spans above this span, nearest first.
     pub(crate) fn ancestors(&self, span_idx: SpanIdx) -> impl Iterator<Item = SpanIdx> {
         std::iter::successors(self.parent[span_idx], |&above| self.parent[above])
     }
 
-    /// The topmost span above this one, or itself.
+    /// Returns the topmost span above this span, or the span itself.
     pub(crate) fn topmost(&self, span_idx: SpanIdx) -> SpanIdx {
         self.ancestors(span_idx).last().unwrap_or(span_idx)
     }
 
-    /// Spans without a parent in the trace.
+    /// Returns the spans without a parent in the trace.
     pub(crate) fn tops(&self) -> impl Iterator<Item = SpanIdx> {
         (0..self.parent.len()).filter(|&span_idx| self.parent[span_idx].is_none())
     }
@@ -98,8 +97,7 @@ impl Tree {
             if shift.is_empty() {
                 continue;
             }
-            // A subtree is shifted together, up to the next change of process, which has a clock of
-            // its own.
+            // A subtree is shifted together, up to the next process, which has another clock.
             shift[span_idx] = if resources[span_idx] == resources[parent] {
                 shift[parent]
             } else {
@@ -134,7 +132,7 @@ fn cut_cycles<K: Ord>(parent: &mut [Option<SpanIdx>], rank: impl Fn(SpanIdx) -> 
         if seen_in[at] != walk || parent[at].is_none() {
             continue;
         }
-        // The walk came back to where it had been: `at` lies on a cycle.
+        // The walk met its own path, so `at` lies on a cycle.
         let cycle = std::iter::successors(Some(at), |&on| parent[on].filter(|&above| above != at));
         if let Some(first) = cycle.min_by_key(|&on| rank(on)) {
             parent[first] = None;
@@ -142,9 +140,9 @@ fn cut_cycles<K: Ord>(parent: &mut [Option<SpanIdx>], rank: impl Fn(SpanIdx) -> 
     }
 }
 
-/// Every span after its parent, level by level; spans on a cycle and below it are left out.
+/// Returns the spans level by level, each after its parent, without spans on a cycle or below it.
 fn parents_first(parent: &[Option<SpanIdx>]) -> Vec<SpanIdx> {
-    // Spans come by their starts: those of a flat trace are in this order already.
+    // Spans are sorted by start; in a flat trace this order is already right.
     let mut parents = (0..).zip(parent);
     if parent.is_sorted() && parents.all(|(span_idx, above)| *above < Some(span_idx)) {
         return (0..parent.len()).collect();
@@ -181,7 +179,7 @@ fn parents_first(parent: &[Option<SpanIdx>]) -> Vec<SpanIdx> {
     order
 }
 
-/// Numbers the different resources, one entry for each span; empty if all spans share one. Most
+/// Numbers the distinct resources, one entry for each span; empty if all spans share one. Most
 /// traces have one resource, and most spans share it by pointer.
 fn resource_ids(spans: &[Span]) -> Vec<usize> {
     if spans.is_sorted_by(|a, b| Arc::ptr_eq(&a.resource, &b.resource)) {

@@ -1,11 +1,11 @@
-//! The model turns of a trace: which agent each belongs to, and which turn a call follows.
-//! Does not read the models' messages.
+//! The model turns of a trace: the agent of each turn, and the turn that each call follows. Does
+//! not read the models' messages.
 
 use super::interner::{Interner, Symbol};
 use super::span_roles::{RunIdx, SpanRoles};
 use crate::extract::spans::SpanIdx;
 
-/// The agent that a turn or call belongs to: turns are counted by agent run and agent name.
+/// The owner of a turn or call: turns are counted by agent run and agent name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Owner {
     pub(crate) run: Option<RunIdx>,
@@ -13,7 +13,7 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// The owner of a span.
+    /// Returns the owner of a span.
     pub(crate) fn of(roles: &SpanRoles<'_>, span_idx: SpanIdx, interner: &mut Interner) -> Self {
         Self {
             run: roles.roles[span_idx].run_above,
@@ -37,17 +37,16 @@ pub(crate) struct TurnScope {
     pub(crate) call: Option<SpanIdx>,
 }
 
-/// The model turns of a trace.
 #[derive(Debug)]
 pub(crate) struct Turns {
-    /// By owner, then in order.
+    /// Sorted by owner, then in order.
     turns: Vec<Turn>,
     /// Sorted.
     scopes: Vec<TurnScope>,
 }
 
 impl Turns {
-    /// Of model spans in their order.
+    /// Creates the turns of model spans, which must be in order.
     pub(crate) fn new(roles: &SpanRoles<'_>, models: &[SpanIdx], interner: &mut Interner) -> Self {
         let turn = |&model: &SpanIdx| Turn {
             owner: Owner::of(roles, model, interner),
@@ -77,22 +76,23 @@ impl Turns {
         &self.turns[start..start + len]
     }
 
-    /// Number of turns of this owner that had started before a time. A call's step is one less.
+    /// Returns the number of the owner's turns that had started before a time. A call's step is one
+    /// less.
     pub(crate) fn started_before(&self, owner: Owner, time: u64) -> usize {
         self.of(owner).partition_point(|turn| turn.start < time)
     }
 
-    /// The model span that asked for the calls of a step.
+    /// Returns the model span that requested the calls of a step.
     pub(crate) fn model_at(&self, owner: Owner, step: u32) -> Option<SpanIdx> {
         self.of(owner).get(step as usize).map(|turn| turn.model)
     }
 
-    /// Returns true if a turn lies in this scope.
+    /// Returns true if the scope has a turn.
     pub(crate) fn any_within(&self, scope: &TurnScope) -> bool {
         self.scopes.binary_search(scope).is_ok()
     }
 
-    /// The position of each model span among those of its owner.
+    /// Returns each model span with its position among the turns of its owner.
     pub(crate) fn steps(&self) -> impl Iterator<Item = (SpanIdx, u32)> {
         let mut before: Option<(Owner, u32)> = None;
         self.turns.iter().map(move |turn| {

@@ -1,11 +1,10 @@
-//! The changes that the missing spans of a trace that was cut short could make to what is known, so
-//! that a verdict given early never changes. Concerns only the calls that are listed already:
-//! evaluators know what further calls could do to their verdicts.
+//! Decides how missing spans could change the known calls of a trace cut short, so that a verdict
+//! given early never changes. Evaluators decide what further calls could change.
 //!
-//! Assumed: a span that has ended stays as it is; spans that report one call by its id agree on its
-//! name and arguments, and on when it began as far as other calls go; a parent marked as local has
-//! its child's resource; a root is alone; and a span beneath which a model was asked, an agent ran,
-//! or another tool was called is no mere wrapper of a call beneath it.
+//! Assumptions: a span that has ended does not change. Spans that report one call by its id agree
+//! on its name, its arguments, and its start relative to other calls. A parent marked as local has
+//! its child's resource. A trace has one root. A span above a model call, an agent run or a call of
+//! another tool is not a mere wrapper of a call below it.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use crate::extract::spans::conventions::is_workflow;
 use crate::extract::spans::{Recogniser, SpanIdx};
 use crate::extract::uncertainty::{CallUncertainty, TrajectoryUncertainty};
 
-/// Sets for each call what could still change about it. The calls come in their order.
+/// Sets the uncertainty of each call. The drafts must be in order.
 pub(crate) fn set_for_calls(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,
@@ -32,7 +31,7 @@ pub(crate) fn set_for_calls(
         let call = &mut draft.call;
         call.uncertainty.may_fold =
             gates.may_wrap(draft.span, &call.name) || (call.partial && call.call_id.is_none());
-        // Other spans of this call decide where its own left the status unset.
+        // If the span left the status unset, other spans of the call decide.
         call.uncertainty.error = !draft.settled;
         call.uncertainty.may_go = draft.poorly_named || may_be_handoff(&call.name, recogniser);
         // The bare text of a tool's only argument gets its name from the model's reply.
@@ -42,8 +41,8 @@ pub(crate) fn set_for_calls(
             .is_some_and(|args| !args.json().is_object());
     }
     leave_one_of_each(drafts);
-    // A call that could begin earlier than it seems, or that begins at the same time as another, is
-    // in line with none.
+    // A call that could begin earlier than it seems, or that begins at the same time as another
+    // call, gets a separate line.
     let mut numbers: HashMap<Line, u32> = HashMap::new();
     let mut starts: HashSet<(Line, u64)> = HashSet::new();
     for draft in drafts {
@@ -57,7 +56,7 @@ pub(crate) fn set_for_calls(
     }
 }
 
-/// For each agent run, may it turn out to be part of an outer one?
+/// Returns for each agent run whether it may turn out to be part of an outer run.
 pub(crate) fn runs_that_may_merge(roles: &SpanRoles<'_>, gates: &Gates<'_>) -> Vec<bool> {
     roles
         .runs
@@ -68,7 +67,7 @@ pub(crate) fn runs_that_may_merge(roles: &SpanRoles<'_>, gates: &Gates<'_>) -> V
         .collect()
 }
 
-/// The ways in which the evaluated span could still change.
+/// Returns the ways in which the evaluated span could change.
 pub(crate) fn of_trajectory(roles: &SpanRoles<'_>, evaluated: SpanIdx) -> TrajectoryUncertainty {
     let span = &roles.spans[evaluated];
     // A run without calls of its own may turn out to be a workflow's, which names no agent.
@@ -86,13 +85,13 @@ pub(crate) fn of_trajectory(roles: &SpanRoles<'_>, evaluated: SpanIdx) -> Trajec
     }
 }
 
-/// An agent of this name may yet come.
+/// Returns true if an agent of this name may still arrive.
 fn may_be_handoff(name: &str, recogniser: &Recogniser) -> bool {
     matches!(recogniser.tools.handoffs, Handoffs::Auto)
         && is_handoff(name, None, &Handoffs::Auto, |_| true)
 }
 
-/// Of calls that could turn out to be one and the same, all but one may go.
+/// Marks calls that could turn out to be the same call as one that stays.
 fn leave_one_of_each(drafts: &mut [Draft]) {
     let mut ids: HashSet<(Arc<str>, Arc<str>)> = HashSet::new();
     for call in drafts.iter_mut().map(|draft| &mut draft.call) {
@@ -116,18 +115,18 @@ fn leave_one_of_each(drafts: &mut [Draft]) {
 
 // === Gates ===
 
-/// The places around a call where spans could still arrive: at the missing span above it, or at one
-/// above it that has not ended and has no role yet, with no call and no agent run in between.
+/// The positions above a call at which spans could still arrive: the missing span above it, or a
+/// span above it that has not ended and has no role, with no call or agent run in between.
 pub(crate) struct Gates<'a> {
     pub(crate) of_span: Vec<Option<SpanId>>,
     beneath: HashMap<SpanId, Beneath<'a>>,
 }
 
-/// The content beneath a gate.
+/// The calls below a gate.
 enum Beneath<'a> {
     /// Calls of one name.
     Calls(&'a str),
-    /// More than that.
+    /// Anything else.
     Mixed,
 }
 
@@ -137,7 +136,7 @@ impl<'a> Gates<'a> {
         let mut of_span: Vec<Option<SpanId>> = vec![None; roles.spans.len()];
         let mut beneath: HashMap<SpanId, Beneath<'a>> = HashMap::new();
         for &span_idx in &roles.tree.parents_first {
-            // A hand-off is no call, so a span within one lies in no call.
+            // A hand-off is not a call, so a span within one lies in no call.
             let stays_call = |span_idx: SpanIdx| {
                 let call = roles.recognised[span_idx].call.as_ref();
                 call.is_some_and(|call| {
@@ -178,7 +177,7 @@ impl<'a> Gates<'a> {
         Self { of_span, beneath }
     }
 
-    /// Returns true if a missing span could be an outer report of the call that this span reports.
+    /// Returns true if a missing span could be an outer report of this span's call.
     fn may_wrap(&self, span_idx: SpanIdx, name: &str) -> bool {
         let gate = self.of_span[span_idx].and_then(|gate| self.beneath.get(&gate));
         gate.is_some_and(|beneath| matches!(beneath, Beneath::Calls(known) if *known == name))
@@ -187,17 +186,17 @@ impl<'a> Gates<'a> {
 
 // === Line ===
 
-/// A set of spans that can only be shifted together, when a parent of another resource turns out to
-/// have begun later.
+/// A set of spans that shift together if a parent of another resource turns out to have begun
+/// later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Line {
-    /// Spans that cannot be shifted.
+    /// Spans that cannot shift.
     Fixed,
-    /// Spans of one resource beneath a missing parent of the same resource.
+    /// Spans of one resource below a missing parent of the same resource.
     Beneath(SpanId),
-    /// Spans of one resource beneath this span.
+    /// Spans of one resource below this span.
     Under(SpanIdx),
-    /// No other.
+    /// This span only.
     Alone(SpanIdx),
 }
 
@@ -206,7 +205,7 @@ fn lines(roles: &SpanRoles<'_>) -> Vec<Line> {
     for &span_idx in &roles.tree.parents_first {
         let span = &roles.spans[span_idx];
         lines[span_idx] = match (roles.tree.parent[span_idx], span.parent_id) {
-            // A span without a start takes its parent's, and gives the spans below it none.
+            // A span without a start has its parent's start, and gives the spans below it none.
             _ if span.start_unix_nanos == 0 => Line::Alone(span_idx),
             (None, None) => Line::Fixed,
             (None, Some(missing)) if span.parent_is_local() => Line::Beneath(missing),

@@ -1,5 +1,5 @@
-//! Finds traces that look like an agent's although nothing in them was recognised as a tool
-//! call or an agent run. Guesses from names; nothing is judged by it.
+//! Finds traces that look like an agent's although no tool call or agent run was recognised.
+//! Guesses from names; does not affect verdicts.
 
 use std::sync::Arc;
 
@@ -10,25 +10,24 @@ use crate::assemble::Trace;
 /// Parts of span names that frameworks give to calls and runs.
 const LIKE_A_CALL: [&str; 4] = ["tool", "agent", "function_call", "functioncall"];
 
-/// Most spans that are listed.
+/// Maximum number of spans that are listed.
 const MAX_SPANS: usize = 64;
 
-/// A trace that looks like an agent's, of which no trajectory was made.
+/// A trace that looks like an agent's, but has no trajectory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unrecognised {
-    /// The trace.
     pub trace_id: TraceId,
-    /// `service.name` of its first such span.
+    /// `service.name` of the first span that looks like an agent's.
     pub service: Arc<str>,
-    /// Number of model calls among its spans.
+    /// The number of model calls among the spans.
     pub n_models: usize,
     /// The name of a span that looks like a tool call or an agent run.
     pub span_name: Option<Arc<str>>,
-    /// The first spans that are no model calls: a tool call may be among them.
+    /// The first spans that are not model calls: one may be a tool call.
     pub others: Vec<SpanId>,
 }
 
-/// The evidence that a trace without a trajectory belongs to an agent, if there is any.
+/// Returns the evidence that a trace without a trajectory belongs to an agent, if there is any.
 pub fn unrecognised(trace: &Trace) -> Option<Unrecognised> {
     let mut found: Option<Unrecognised> = None;
     for span in &trace.spans {

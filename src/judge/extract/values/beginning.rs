@@ -1,5 +1,4 @@
-//! The beginning of a value whose end was cut off: the JSON that stands before the cut, closed
-//! where it breaks off. Knows nothing of tools.
+//! The prefix of a value whose end was cut off, completed to valid JSON.
 
 use serde_json::Value;
 
@@ -7,8 +6,8 @@ use super::payload::parse;
 use crate::extract::tool_call::{Beginning, KeptPart, Payload};
 
 impl Payload {
-    /// The value, or what stands before its cut, and the parts of that which are incomplete, from
-    /// the root inwards. `None` where the kept part tells nothing.
+    /// Returns the value, from a cut value the prefix, and the incomplete parts of the prefix, from
+    /// the root inwards. `None` if the prefix is unusable.
     pub(crate) fn as_far_as_kept(&self) -> Option<(&Value, Vec<&Value>)> {
         if !self.is_cut() {
             return Some((self.json(), Vec::new()));
@@ -29,7 +28,7 @@ impl Payload {
 }
 
 impl Beginning {
-    /// `None` for a value that is whole, or whose kept part tells nothing.
+    /// Returns `None` for a whole value, and for an unusable prefix.
     fn new(text: &str, kept: KeptPart) -> Option<Self> {
         match kept {
             KeptPart::Whole | KeptPart::Unreadable => None,
@@ -41,7 +40,7 @@ impl Beginning {
                 is_json.then_some(Self { json, path })
             }
             KeptPart::Beginning => {
-                // The text of a string may stand in quotes, and that of a number in none.
+                // A string may be in quotes; a number is not.
                 let may_be_scalar =
                     text.trim_start().starts_with('"') || !text.bytes().any(is_not_of_scalar);
                 (!may_be_scalar).then(|| Self::of_text(text))
@@ -57,20 +56,20 @@ impl Beginning {
     }
 }
 
-/// Can the byte not be of a number, `true`, `false` or `null`?
+/// Returns true if the byte cannot belong to a number, `true`, `false` or `null`.
 fn is_not_of_scalar(byte: u8) -> bool {
     !(byte.is_ascii_digit() || b"+-.eE \t\n\rtrufalsn".contains(&byte))
 }
 
-/// A container that is open.
+/// An open container.
 struct Level<'t> {
     is_object: bool,
     /// The key whose value comes next, in quotes.
     key: Option<&'t str>,
 }
 
-/// The beginning of a JSON container with all that is open closed, and the path to the innermost
-/// value that is incomplete. A number or word at the end is left out: its rest is not known.
+/// Closes all open parts of a JSON container's prefix. Returns the JSON, and the path to the
+/// innermost incomplete value. A number or word at the end is dropped, because its rest is unknown.
 fn closed(text: &str) -> Option<(String, Vec<String>)> {
     let bytes = text.as_bytes();
     let mut levels: Vec<Level<'_>> = Vec::new();
@@ -128,7 +127,7 @@ fn closed(text: &str) -> Option<(String, Vec<String>)> {
         }
     }
     let mut json = match tail {
-        // From the end of the value before, so that a comma or a key in between stays.
+        // Copies up to the cut string, with the comma or key before it.
         Some(tail) => format!("{}\"{tail}\"", &text[..at]),
         None => text[..end].to_owned(),
     };
@@ -146,7 +145,7 @@ fn closed(text: &str) -> Option<(String, Vec<String>)> {
     Some((json, keys.collect::<Option<_>>()?))
 }
 
-/// The length of a string with both quotes; `None` if it does not end.
+/// Returns the length of a string with both quotes; `None` if it does not end.
 fn string_length(bytes: &[u8]) -> Option<usize> {
     let mut at = 1;
     loop {
@@ -158,8 +157,8 @@ fn string_length(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// The inside of a string without an escape, or half of a pair, that is cut at its end. `None` if
-/// it is no JSON string.
+/// Returns the inside of a cut string, without a partial escape or half of a pair at its end.
+/// `None` if it is not a JSON string.
 fn whole_characters(text: &str) -> Option<&str> {
     let is_whole = |text: &str| serde_json::from_str::<String>(&format!("\"{text}\"")).is_ok();
     // The longest escape is a pair, `\ud83d\ude00`.
@@ -218,7 +217,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Every complete value of a beginning stands in the whole at the same place.
+        /// Every complete value of a prefix is at the same path in the whole.
         #[test]
         fn what_is_kept_is_of_the_whole(cut in 1_usize..200) {
             let whole = json!({

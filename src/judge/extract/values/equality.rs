@@ -5,9 +5,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde_json::{Number, Value};
 use text::decimal::Decimal;
 
-/// Equal as JSON: 1 = 1.0, true ≠ 1, the order of an object's keys is irrelevant. Numbers are
-/// compared as they are written, digit by digit. `None` where a number stands against one that its
-/// sender could not write in JSON: NaN, an infinity, or one beyond all doubles.
+/// Returns whether two values are equal as JSON: 1 = 1.0, true ≠ 1, the order of an object's keys
+/// is irrelevant. Numbers are compared as written, digit by digit. `None` if one of two numbers was
+/// not writable in JSON: NaN, an infinity, or a number beyond all doubles.
 pub(crate) fn equal(a: &Value, b: &Value) -> Option<bool> {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => equal_numbers(a, b),
@@ -30,8 +30,8 @@ pub(crate) fn equal(a: &Value, b: &Value) -> Option<bool> {
     }
 }
 
-/// Returns whether all of them are equal. One that is not decides, whatever cannot be compared
-/// beside it.
+/// Returns whether all comparisons are equal. A single difference decides, even beside values that
+/// cannot be compared.
 pub(crate) fn all(mut equal: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     let mut all = Some(true);
     let differs = equal.any(|equal| {
@@ -43,13 +43,13 @@ pub(crate) fn all(mut equal: impl Iterator<Item = Option<bool>>) -> Option<bool>
     if differs { Some(false) } else { all }
 }
 
-/// A number that is the same for values that are [`equal`].
+/// Returns a hash; values that are [`equal`] have the same one.
 pub(crate) fn hash(value: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
     match value {
         Value::Null => 0_u8.hash(&mut hasher),
         Value::Bool(bool) => (1_u8, bool).hash(&mut hasher),
-        // Not as floats: a sender could make any number of values that are rounded to one.
+        // Not as floats: a sender could send any number of values that round to the same float.
         Value::Number(number) => match Decimal::parse(number.as_str()) {
             Some(decimal) => (2_u8, decimal).hash(&mut hasher),
             None => (6_u8, number.as_str()).hash(&mut hasher),
@@ -72,8 +72,8 @@ pub(crate) fn hash(value: &Value) -> u64 {
     hasher.finish()
 }
 
-/// Returns true if the value can be compared with every other. Not if it holds a number that its
-/// sender could not write in JSON.
+/// Returns true if the value can be compared with every other value. False if it contains a number
+/// that JSON cannot write.
 pub(crate) fn is_comparable(value: &Value) -> bool {
     match value {
         Value::Number(number) => number.as_f64().is_some(),
@@ -88,7 +88,7 @@ fn equal_numbers(a: &Number, b: &Number) -> Option<bool> {
     match (Decimal::parse(a.as_str()), Decimal::parse(b.as_str())) {
         (Some(a), Some(b)) if a == b => Some(true),
         (None, None) if a == b && a.as_f64().is_some() => Some(true),
-        // Most programs read such a number as an infinity, so it may stand for any other of them.
+        // Most programs read such a number as an infinity, so it may equal any other such number.
         _ if a.as_f64().is_none() || b.as_f64().is_none() => None,
         _ => Some(false),
     }
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    /// Values of one hash are searched one by one.
+    /// Values with the same hash are searched one by one.
     #[test]
     fn numbers_that_round_to_one_double_have_a_hash_each() {
         for begin in ["1.0000000000000000000", "1e-9999999999"] {

@@ -1,5 +1,5 @@
-//! The calls and tool results in a model's messages, read from JSON. A call in a message was asked
-//! for, not made.
+//! Reads the calls and tool results in a model's messages from JSON. A call in a message was
+//! requested, and perhaps not made.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,35 +11,35 @@ use serde_json::{Map, Value as Json};
 use super::payload;
 use crate::extract::tool_call::Payload;
 
-/// The calls that a model's reply asks for, in its order.
+/// The calls that a model's reply requests, in order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Announcement {
     pub(crate) calls: Vec<AnnouncedCall>,
-    /// A part of the reply is missing: it may ask for more calls, or for arguments of these.
+    /// True if a part of the reply is missing, which may contain more calls or arguments.
     pub(crate) cut: bool,
 }
 
-/// The tool results among the messages that a model was asked with: call id and content.
+/// The tool results in a model's request: call id and content.
 #[derive(Debug, Default)]
 pub(crate) struct RepeatedResults {
     pub(crate) results: Vec<(String, Payload)>,
-    /// Messages are missing: there may be more results.
+    /// True if messages are missing, so that there may be more results.
     pub(crate) cut: bool,
 }
 
 /// The messages of a list after the model's last answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NewMessages {
-    /// Start of the messages in the list's text, and end of the last whole one.
+    /// The start of the messages in the list's text, and the end of the last whole message.
     pub(crate) start: usize,
     pub(crate) end: usize,
-    /// True if there is an answer before them.
+    /// True if an answer precedes them.
     pub(crate) follow_answer: bool,
-    /// True if the list has an end.
+    /// True if the list is complete.
     pub(crate) is_whole: bool,
 }
 
-/// A call that a model's reply asks for.
+/// A call that a model's reply requests.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AnnouncedCall {
     pub(crate) name: String,
@@ -50,10 +50,10 @@ pub(crate) struct AnnouncedCall {
 /// A whole agent run recorded in one span: replies and tool results, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
-    /// The calls of each of the model's replies; none for a reply that is only text.
+    /// The calls of each reply; none for a reply that is only text.
     pub(crate) replies: Vec<Vec<AnnouncedCall>>,
     pub(crate) results: Vec<ConversationResult>,
-    /// True if its end is missing.
+    /// True if the end is missing.
     pub(crate) cut: bool,
 }
 
@@ -62,20 +62,20 @@ pub(crate) struct Conversation {
 pub(crate) struct ConversationResult {
     pub(crate) call_id: String,
     pub(crate) result: Payload,
-    /// True if the call failed; `None` if the result does not say.
+    /// True if the call failed; `None` if the result does not report it.
     pub(crate) failed: Option<bool>,
 }
 
-/// Returns true if there could be a call in this text, or behind its end, where an attribute limit
-/// of the SDK has cut it. A search that saves parsing.
+/// Returns true if the text may contain a call, or may have contained one after an SDK's attribute
+/// limit cut it. This search saves parsing.
 pub(crate) fn may_announce(text: &str) -> bool {
     let mut words = ["tool", "function", "Tool"].iter();
     words.any(|word| memchr::memmem::find(text.as_bytes(), word.as_bytes()).is_some())
         || is_unfinished_json(text.as_bytes())
 }
 
-/// The messages after the model's last answer; `None` for text that is no list. Reads the list
-/// once, without building it.
+/// Returns the messages after the model's last answer; `None` for text that is not a list. Reads
+/// the list once, without building it.
 pub(crate) fn new_messages(list: &str) -> Option<NewMessages> {
     let mut rest = list.trim_start().strip_prefix('[')?.trim_start();
     let at = |rest: &str| list.len() - rest.len();
@@ -92,7 +92,7 @@ pub(crate) fn new_messages(list: &str) -> Option<NewMessages> {
         rest = &rest[values.byte_offset()..];
         let end = at(rest);
         rest = rest.trim_start();
-        // A number that the text ends with may go on.
+        // A number at the end of the text may be cut.
         if rest.is_empty() {
             break false;
         }
@@ -114,21 +114,21 @@ pub(crate) fn new_messages(list: &str) -> Option<NewMessages> {
     })
 }
 
-/// The calls in a reply, in order.
+/// Returns the calls in a reply, in order.
 pub(crate) fn announced_calls(reply: &Json, max_size: usize) -> Vec<AnnouncedCall> {
     let mut calls = Vec::new();
     find_calls(reply, false, max_size, &mut calls);
     calls
 }
 
-/// The tool results in a request: call id and content.
+/// Returns the tool results in a request: call id and content.
 pub(crate) fn tool_results(request: &Json, max_size: usize) -> Vec<(String, Payload)> {
     let mut found = Vec::new();
     find_results(request, max_size, &mut found);
     found
 }
 
-/// The tool result that a single message is.
+/// Returns the tool result that a single message contains.
 pub(crate) fn tool_result(
     message: &Map<String, Json>,
     max_size: usize,
@@ -138,7 +138,7 @@ pub(crate) fn tool_result(
     Some((call_id, payload::of_message(content, max_size)))
 }
 
-/// The id of the call that a message answers.
+/// Returns the id of the call that a message answers.
 pub(crate) fn answered_call_id(message: &Map<String, Json>) -> Option<&str> {
     ["id", "tool_call_id", "tool_use_id", "call_id"]
         .iter()
@@ -152,7 +152,7 @@ fn result_content(message: &Map<String, Json>) -> Option<Cow<'_, Json>> {
     content.map(Cow::Borrowed).or_else(|| text_parts(message))
 }
 
-/// The text of a message whose call id stands beside its `parts`: LiteLLM writes
+/// Returns the text of a message whose call id is beside its `parts`: LiteLLM writes
 /// `{"role": "tool", "parts": [{"type": "text", "content": "…"}], "tool_call_id": "…"}`. The texts
 /// of several parts are a list.
 fn text_parts(message: &Map<String, Json>) -> Option<Cow<'_, Json>> {
@@ -170,7 +170,7 @@ fn text_parts(message: &Map<String, Json>) -> Option<Cow<'_, Json>> {
     }
 }
 
-/// serde_json stops at 128 levels, so that this recursion is bounded.
+/// The recursion is bounded, because serde_json stops at 128 levels.
 fn find_calls(
     json: &Json,
     in_list_of_calls: bool,
@@ -188,8 +188,8 @@ fn find_calls(
             }
             for (key, value) in map {
                 match key.as_str() {
-                    // A second spelling of the same calls; what a model was asked with; how tools
-                    // are declared.
+                    // These contain a second form of the same calls, a model's request, or
+                    // declarations of tools.
                     "additional_kwargs" | "input" | "inputs" | "request" | "tools"
                     | "tool_definitions" | "response_metadata" | "custom" => {}
                     "tool_calls" | "toolCalls" => find_calls(value, true, max_size, calls),
@@ -222,9 +222,9 @@ fn call_of(
                 .map(|args| payload::of_message(args.clone(), max_size)),
         })
     };
-    // OpenAI, and everybody who copies it: `{"id": …, "function": {"name": …, "arguments": "…"}}`.
-    // Without content capture, OpenTelemetry's instrumentations leave the arguments out; outside of
-    // a list of calls, that is how tools are declared.
+    // OpenAI and all its imitators: `{"id": …, "function": {"name": …, "arguments": "…"}}`. Without
+    // content capture, OpenTelemetry's instrumentations omit the arguments; outside a list of
+    // calls, the same form declares a tool.
     if let Some(Json::Object(function)) = map.get("function")
         && (in_list_of_calls || function.get("arguments").is_some())
     {
@@ -237,7 +237,7 @@ fn call_of(
             function.get("arguments"),
         );
     }
-    // Several providers name the kind in the key.
+    // Several providers use the kind as the key.
     for (key, id, args) in [
         ("functionCall", "id", "args"),
         ("function_call", "id", "args"),
@@ -253,7 +253,7 @@ fn call_of(
             );
         }
     }
-    // A JavaScript SDK names the tool in `toolName`.
+    // A JavaScript SDK has the tool's name in `toolName`.
     if map.contains_key("toolName") {
         return make(
             text("toolName"),
@@ -271,7 +271,7 @@ fn call_of(
     let args = ["arguments", "args", "input", "parameters"]
         .iter()
         .find_map(|key| map.get(*key));
-    // OpenAI's Responses call their item `id` and the call `call_id`.
+    // In OpenAI's Responses API, `id` is the item and `call_id` the call.
     make(
         text("name"),
         text("call_id")

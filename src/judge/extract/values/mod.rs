@@ -1,5 +1,5 @@
-//! Reads values: arguments and results out of their envelopes, the calls and results in a
-//! model's messages, Python literals. Knows JSON and text; knows nothing about spans or keys.
+//! Reads values: unwraps arguments and results, finds the calls and results in a model's messages,
+//! and parses Python literals. Independent of spans and attribute keys.
 
 pub(crate) mod equality;
 pub(crate) mod messages;

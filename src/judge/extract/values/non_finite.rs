@@ -1,5 +1,4 @@
-//! Numbers that JSON cannot write: NaN and the infinities become the words of OTLP/JSON. Does
-//! not compare them.
+//! Converts numbers that JSON cannot write, NaN and the infinities, to the words of OTLP/JSON.
 
 use memchr::memmem;
 
@@ -7,7 +6,7 @@ const NAN: &str = "NaN";
 const INFINITY: &str = "Infinity";
 const NEGATIVE_INFINITY: &str = "-Infinity";
 
-/// The word for a double that is not finite.
+/// Returns the word for a double that is not finite.
 pub(crate) fn word(value: f64) -> &'static str {
     match value {
         f64::INFINITY => INFINITY,
@@ -16,8 +15,8 @@ pub(crate) fn word(value: f64) -> &'static str {
     }
 }
 
-/// JSON as Python's `json.dumps` writes it, with `NaN` and `Infinity` put in quotes where they are
-/// outside strings. `None` where neither word occurs.
+/// Quotes `NaN` and `Infinity` outside strings, as Python's `json.dumps` writes them. `None` if
+/// neither word occurs.
 pub(crate) fn quoted(text: &str) -> Option<String> {
     let has = |word: &str| memmem::find(text.as_bytes(), word.as_bytes()).is_some();
     if !has(NAN) && !has(INFINITY) {
@@ -42,7 +41,7 @@ pub(crate) fn quoted(text: &str) -> Option<String> {
     Some(quoted)
 }
 
-/// End of the string that a text begins with.
+/// Returns the end of the string at the start of the text.
 fn end_of_string(text: &str) -> usize {
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate().skip(1) {

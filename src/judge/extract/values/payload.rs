@@ -1,5 +1,4 @@
-//! Arguments and results: takes a value as it was received out of the envelopes that frameworks
-//! wrap around it.
+//! Unwraps arguments and results from the envelopes of frameworks.
 
 use std::sync::{Arc, LazyLock};
 
@@ -11,17 +10,17 @@ use serde_json::{Map, Value as Json};
 use super::{non_finite, python};
 use crate::extract::tool_call::{KeptPart, Payload};
 
-/// A value as it was received.
+/// A value as received.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Raw<'a> {
     pub(crate) value: Value<'a>,
     pub(crate) cut: bool,
-    /// The sender says that it is plain text: never parse it.
+    /// True if the sender declares it as plain text, which must not be parsed.
     pub(crate) plain: bool,
 }
 
 impl Raw<'_> {
-    /// Returns true if its end is missing, by our limit or that of its SDK.
+    /// Returns true if the end is missing, because of our limit or the SDK's.
     pub(crate) fn is_cut(&self) -> bool {
         let text = match self.value {
             Value::Str(text) | Value::Json(text) => text,
@@ -34,11 +33,11 @@ impl Raw<'_> {
 /// The envelope that a framework puts around arguments or a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Envelope {
-    /// Nothing, except the envelopes that their shape gives away (a serialised LangChain message,
-    /// JSON within JSON).
+    /// No envelope, except those with a recognisable shape (a serialised LangChain message, JSON
+    /// within JSON).
     #[default]
     Plain,
-    /// `{"kwargs": {…}}`, with `args` and other entries of the framework beside it.
+    /// `{"kwargs": {…}}`, beside `args` and other entries of the framework.
     Kwargs,
     /// `{"input_str": "{'a': 1}", "tags": …, "metadata": …}` with a Python literal inside;
     /// JavaScript: `{"args": ["{…}"]}`.
@@ -49,7 +48,7 @@ pub(crate) enum Envelope {
     Result,
 }
 
-/// A result out of its envelopes, and what those said about the call.
+/// A result without its envelopes, and the facts about the call that they contained.
 #[derive(Debug)]
 pub(crate) struct OpenedResult {
     pub(crate) payload: Payload,
@@ -58,7 +57,6 @@ pub(crate) struct OpenedResult {
     pub(crate) failed: bool,
 }
 
-/// A value that has been read.
 struct Parsed {
     text: Arc<str>,
     json: Json,
@@ -66,7 +64,7 @@ struct Parsed {
 }
 
 impl Parsed {
-    /// As the content of an envelope that was not opened.
+    /// Marks a cut value as unreadable, because it is the content of an unopened envelope.
     fn unopened(self) -> Self {
         let kept = match self.kept {
             KeptPart::Whole => KeptPart::Whole,
@@ -82,7 +80,7 @@ impl From<Parsed> for Payload {
     }
 }
 
-/// The arguments of a call, at most `max_size` bytes of them.
+/// Unwraps the arguments of a call, at most `max_size` bytes.
 pub(crate) fn open_args(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> Payload {
     if let Some(text) = bare(raw, envelope, max_size) {
         return Payload::unread(text, parse_literal);
@@ -101,7 +99,7 @@ pub(crate) fn open_args(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> Pa
     bounded(opened.unwrap_or_else(|| literal(received)), max_size).into()
 }
 
-/// The result of a call, at most `max_size` bytes of it.
+/// Unwraps the result of a call, at most `max_size` bytes.
 pub(crate) fn open_result(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> OpenedResult {
     let has_known_shape = |text: &str| {
         text.trim_start().starts_with('{')
@@ -133,16 +131,16 @@ pub(crate) fn open_result(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> 
     opened
 }
 
-/// Every envelope that its shape gives away has one of these words in it.
+/// Every envelope with a recognisable shape contains one of these words.
 static SHAPES: LazyLock<[Finder<'static>; 3]> =
     LazyLock::new(|| ["\"tool", "\"ToolMessage", "\"subAgentThreadId"].map(Finder::new));
 
-/// Any map may turn out to be an envelope, whose shape shows at its end.
+/// Returns true for a map: any map may be an envelope, and its end decides.
 fn may_be_opened(text: &str) -> bool {
     text.trim_start().starts_with('{')
 }
 
-/// A value that nothing is known to be wrapped around: it can be read later, and mostly never is.
+/// Returns the text of a value without an envelope, which can be parsed later and mostly never is.
 fn bare<'a>(raw: Raw<'a>, envelope: Envelope, max_size: usize) -> Option<&'a str> {
     let (Value::Str(text) | Value::Json(text)) = raw.value else {
         return None;
@@ -162,7 +160,7 @@ fn is_its_own_text(text: &str) -> bool {
     !text.trim_start().starts_with('"')
 }
 
-/// Arguments as a model's message holds them: an object, or its JSON text.
+/// Reads arguments in a model's message: an object, or its JSON text.
 pub(crate) fn of_message(json: Json, max_size: usize) -> Payload {
     match json {
         Json::String(text) if text.len() <= max_size && is_its_own_text(&text) => {
@@ -172,7 +170,7 @@ pub(crate) fn of_message(json: Json, max_size: usize) -> Payload {
     }
 }
 
-/// A value out of JSON: a string is its own text, other values are compact JSON.
+/// Reads a JSON value: the text of a string, compact JSON of other values.
 fn read_json(json: Json) -> Parsed {
     match json {
         Json::String(text) => of_text(&text),
@@ -184,12 +182,11 @@ fn read_json(json: Json) -> Parsed {
     }
 }
 
-/// A text, parsed if it is JSON.
+/// Reads a text, parsed if it is JSON.
 fn of_text(text: &str) -> Parsed {
     let (json, kept) = parse(text);
     match json {
-        // JSON within a JSON string is what was meant; a mere string is the text between the
-        // quotes.
+        // A JSON string may contain JSON; otherwise the value is the text between the quotes.
         Json::String(inner) if inner != text => Parsed {
             json: nested(&inner),
             text: inner.into(),
@@ -233,10 +230,10 @@ fn received(raw: Raw<'_>) -> Parsed {
     read
 }
 
-/// JSON, or the text as a JSON string. Numbers keep all their digits. A text that begins as JSON
-/// and stops before its end was cut by an attribute limit of its SDK. JSON that serde_json does not
-/// read (nested more than 128 deep, or with a key of its own) counts as cut too: nobody may hide
-/// arguments in it.
+/// Parses JSON, or returns the text as a JSON string. Numbers keep all their digits. A text that
+/// begins as JSON and ends early was cut by an attribute limit of its SDK. JSON that serde_json
+/// cannot parse (nested more than 128 deep, or with serde_json's own key) counts as cut, too, so
+/// that no sender can hide arguments in it.
 pub(super) fn parse(text: &str) -> (Json, KeptPart) {
     let trimmed = text.trim_start();
     let as_text = || Json::String(text.to_owned());
@@ -262,7 +259,7 @@ pub(super) fn parse(text: &str) -> (Json, KeptPart) {
     }
 }
 
-/// JSON or text, which no envelope is known to be around.
+/// Parses JSON or text without a known envelope.
 fn parse_result(text: &str) -> (Json, KeptPart) {
     match parse(text) {
         (json, KeptPart::Beginning) if may_be_opened(text) => (json, KeptPart::Unreadable),
@@ -270,7 +267,7 @@ fn parse_result(text: &str) -> (Json, KeptPart) {
     }
 }
 
-/// A string within JSON: a structure if it is the JSON of one, else the string.
+/// Parses a string within JSON, if it is a list or an object.
 fn nested(text: &str) -> Json {
     if text.trim_start().starts_with(['{', '[']) {
         parse(text).0
@@ -279,7 +276,7 @@ fn nested(text: &str) -> Json {
     }
 }
 
-/// Some instrumentations write arguments as Python's `repr`.
+/// Parses arguments that an instrumentation wrote with Python's `repr`.
 fn literal(read: Parsed) -> Parsed {
     match &read.json {
         Json::String(text)
@@ -298,7 +295,7 @@ fn python_object(text: &str) -> Option<Json> {
     python::parse(text).filter(Json::is_object)
 }
 
-/// JSON, or an object in Python's spelling.
+/// Parses JSON, or an object in Python's notation.
 fn parse_literal(text: &str) -> (Json, KeptPart) {
     match parse(text) {
         (Json::String(_), KeptPart::Whole) if text.trim_start().starts_with('{') => {
@@ -342,12 +339,12 @@ fn input_str(map: &Map<String, Json>) -> Option<Parsed> {
     }
 }
 
-/// The content of the envelope, or the value itself if there is none.
+/// Returns the content of the envelope as `Ok`, or the value itself as `Err`.
 fn open(json: Json, envelope: Envelope, opened: &mut OpenedResult) -> Result<Json, Json> {
     let Json::Object(mut map) = json else {
         return if envelope == Envelope::Blocks { blocks(json) } else { Err(json) };
     };
-    // LangChain's tools answer with a serialised ToolMessage, alone or as the one output of a run.
+    // LangChain's tools return a serialised ToolMessage, alone or as the only output of a run.
     if let Some(message) = tool_message(&mut map) {
         opened.call_id = text_of(message.get("tool_call_id"));
         opened.name = text_of(message.get("name"));
@@ -394,7 +391,7 @@ fn tool_message(map: &mut Map<String, Json>) -> Option<Map<String, Json>> {
     None
 }
 
-/// The content of content blocks: of a single one itself, of several a list.
+/// Returns the content of content blocks: of a single block the content itself, of several a list.
 fn blocks(json: Json) -> Result<Json, Json> {
     let Json::Array(items) = &json else {
         return Err(json);

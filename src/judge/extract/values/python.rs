@@ -1,16 +1,16 @@
-//! Parses Python literals as `repr` writes them, and the dataclasses around them, into JSON.
-//! Total: anything that is not a literal is `None`, and nesting is bounded.
+//! Parses Python literals, and dataclasses, as `repr` writes them, into JSON. Returns `None` for
+//! anything else; nesting is bounded.
 
 use serde_json::{Map, Number, Value};
 use text::decimal::Decimal;
 
 use super::non_finite;
 
-/// Deepest nesting; serde_json stops at the same depth.
+/// Maximum nesting, the same as in serde_json.
 const MAX_DEPTH: usize = 128;
 
-/// The value of a Python literal: dictionaries, lists, tuples, sets, strings, numbers, `None`,
-/// `True` and `False`.
+/// Parses a Python literal: dictionaries, lists, tuples, sets, strings, numbers, `None`, `True` and
+/// `False`.
 pub(crate) fn parse(text: &str) -> Option<Value> {
     whole(Parser {
         rest: text,
@@ -18,9 +18,9 @@ pub(crate) fn parse(text: &str) -> Option<Value> {
     })
 }
 
-/// Like [`parse`], also with objects as `repr` writes them: `ToolCall(name='x', id=None)` becomes
-/// `{"ToolCall": {"name": "x", "id": null}}`, `<Role.USER: 'user'>` becomes `"user"`; anything else
-/// in angle brackets, and a mere name, becomes its text.
+/// Like [`parse`], but also parses objects as `repr` writes them: `ToolCall(name='x', id=None)`
+/// becomes `{"ToolCall": {"name": "x", "id": null}}`, `<Role.USER: 'user'>` becomes `"user"`; any
+/// other text in angle brackets, and a bare name, becomes its text.
 pub(crate) fn parse_objects(text: &str) -> Option<Value> {
     whole(Parser {
         rest: text,
@@ -36,7 +36,7 @@ fn whole(mut parser: Parser<'_>) -> Option<Value> {
 
 struct Parser<'a> {
     rest: &'a str,
-    /// True if objects are expected, too.
+    /// True to parse objects, too.
     objects: bool,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// An object, if one begins here; `Some(None)` if that is broken.
+    /// Parses an object, if one begins here; returns `Some(None)` if it is malformed.
     fn object(&mut self, depth: usize) -> Option<Option<Value>> {
         if let Some(inner) = self.rest.strip_prefix('<') {
             let quoted = inner
@@ -92,7 +92,7 @@ impl<'a> Parser<'a> {
             .name()
             .filter(|name| !matches!(*name, "None" | "True" | "False"))?;
         let after = &self.rest[name.len()..];
-        // A letter before a quote is the mark of a string.
+        // A letter before a quote is a string prefix.
         if after.starts_with(['\'', '"']) {
             return None;
         }
@@ -128,7 +128,7 @@ impl<'a> Parser<'a> {
         )]))))
     }
 
-    /// A dotted name that begins here.
+    /// Returns the dotted name that begins here.
     fn name(&self) -> Option<&'a str> {
         let end = self
             .rest
@@ -139,7 +139,7 @@ impl<'a> Parser<'a> {
             .then_some(name)
     }
 
-    /// A dictionary or a set.
+    /// Parses a dictionary or a set.
     fn braces(&mut self, depth: usize) -> Option<Value> {
         self.eat('{');
         let mut map = Map::new();
@@ -172,7 +172,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The items between two brackets, and whether there was a comma.
+    /// Parses the items between two brackets; returns whether there was a comma.
     fn items(&mut self, open: char, close: char, depth: usize) -> Option<(Vec<Value>, bool)> {
         self.eat(open);
         let mut items = Vec::new();
@@ -243,7 +243,7 @@ impl<'a> Parser<'a> {
         None
     }
 
-    /// A number keeps all its digits.
+    /// Parses a number with all its digits.
     fn number(&mut self) -> Option<Value> {
         let end = self
             .rest
@@ -256,7 +256,7 @@ impl<'a> Parser<'a> {
         Some(Value::Number(number))
     }
 
-    /// `nan`, `inf` and `-inf`, which `repr` writes for doubles.
+    /// Parses `nan`, `inf` and `-inf`, which `repr` writes for doubles.
     fn not_finite(&mut self) -> Option<&'static str> {
         let words = [
             ("nan", f64::NAN),
@@ -293,7 +293,7 @@ fn is_of_name(char: char) -> bool {
     char.is_alphanumeric() || matches!(char, '_' | '.')
 }
 
-/// A key as `json.dumps` writes it.
+/// Formats a key as `json.dumps` does.
 fn key_text(key: Value) -> Option<String> {
     match key {
         Value::String(text) => Some(text),
