@@ -1,11 +1,11 @@
-//! Judges what AI agents did: spans of a trace are fed to it, verdicts come back.
+//! Judges the tool calls of AI agents: takes the spans of traces, and returns verdicts.
 //!
 //! ```text
 //! assemble ▶ extract ▶ evaluate ──▶ evaluations
 //! └───────── pipeline ─────────┘
 //! ```
 //!
-//! [`Rules`] say what is expected, [`Pipeline`] is the whole machine. It assembles spans into
+//! [`Rules`] state the expectations, and [`Pipeline`] is the whole machine: it assembles spans into
 //! traces, extracts the tool calls of each trace in order, and judges them by the criteria. This
 //! crate needs no runtime, opens no sockets and no files, and reads no clock: time is an argument.
 //!
@@ -41,7 +41,7 @@
 //! A program that judges while spans arrive calls [`Pipeline::take`] for each request and
 //! [`Pipeline::advance`] at [`Pipeline::next_deadline`].
 //!
-//! The modules are what the sidecar needs beyond this. They may change.
+//! The hidden modules are for the sidecar, and may change.
 
 #[doc(hidden)]
 pub mod assemble;

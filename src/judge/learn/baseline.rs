@@ -1,5 +1,5 @@
-//! The baseline of good runs, kept as a file: for each group of runs the sequences of tool names,
-//! and a row for each run. Holds no arguments and no results.
+//! The baseline of good runs, stored in a file: for each group of runs the sequences of tool names,
+//! and a row for each run. Contains no arguments or results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,10 +14,9 @@ use crate::extract::Trajectory;
 /// The version of the format.
 const VERSION: u64 = 1;
 
-/// Rows of a group: enough for any comparison, and at most some 20 KB a group.
+/// Maximum number of rows in a group: enough for any comparison, and at most some 20 KB per group.
 const MAX_ROWS: usize = 1000;
 
-/// A summary of good runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Baseline {
@@ -25,13 +24,12 @@ pub struct Baseline {
     pub(super) groups: Vec<BaselineGroup>,
 }
 
-/// One group of runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BaselineGroup {
     pub(super) root: String,
     pub(super) agent: Option<String>,
-    /// Number of runs that were learned from; `runs` holds at most 1,000 of them.
+    /// The number of runs in the group; `runs` has at most 1,000 of them.
     pub(super) n_runs: usize,
     /// The distinct sequences of tool names.
     pub(super) sequences: Vec<Vec<String>>,
@@ -39,12 +37,12 @@ pub(super) struct BaselineGroup {
     pub(super) runs: Vec<RunRow>,
 }
 
-/// One run: the position of its sequence, its failed calls, its duration in milliseconds.
+/// A run: the index of its sequence, its number of failed calls, its duration in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(expecting = "`[position in sequences, failed calls, milliseconds or null]`")]
 pub(super) struct RunRow(pub(super) usize, pub(super) usize, pub(super) Option<u64>);
 
-/// A baseline that cannot be used, and why.
+/// The reason why a baseline cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaselineError(String);
 
@@ -55,7 +53,7 @@ impl fmt::Display for BaselineError {
 }
 
 impl Baseline {
-    /// The baseline of some groups of runs. The order of the runs changes nothing.
+    /// Creates the baseline of groups of runs. The order of the runs does not matter.
     pub fn new(groups: &BTreeMap<GroupKey, Vec<&Trajectory>>) -> Self {
         Self {
             version: VERSION,
@@ -66,7 +64,7 @@ impl Baseline {
         }
     }
 
-    /// Reads a baseline file.
+    /// Parses a baseline file.
     ///
     /// # Errors
     /// The text is not a baseline of this version, or contradicts itself.
@@ -132,7 +130,7 @@ impl Baseline {
         Ok(baseline)
     }
 
-    /// The file's text.
+    /// Returns the file's text.
     ///
     /// # Errors
     /// None in practice: the structure has only text keys.
@@ -146,7 +144,7 @@ impl Baseline {
         Ok(text)
     }
 
-    /// A number that only the content decides, for reproducible permutations.
+    /// Returns a seed that depends only on the content, for reproducible permutations.
     pub(super) fn seed(&self) -> u64 {
         let text = self.to_json().unwrap_or_default();
         let mut first = [0; 8];
@@ -155,12 +153,12 @@ impl Baseline {
     }
 }
 
-/// Every how many of the sorted runs is kept.
+/// Returns k, where every k-th of the sorted runs is stored.
 fn step(n_runs: usize) -> usize {
     n_runs.div_ceil(MAX_ROWS).max(1)
 }
 
-/// Number of runs that are kept.
+/// Returns the number of stored runs.
 fn n_rows(n_runs: usize) -> usize {
     n_runs.div_ceil(step(n_runs))
 }
@@ -178,7 +176,7 @@ impl BaselineGroup {
             .map(|run| RunRow(position[&names(run)], n_failed(run), duration_ms(run)))
             .collect();
         rows.sort_unstable();
-        // Every k-th of the sorted runs keeps the shares of all.
+        // Every k-th of the sorted runs preserves the shares of all runs.
         let step = step(rows.len());
         let mut rows: Vec<RunRow> = rows.into_iter().step_by(step).collect();
         let used: BTreeSet<usize> = rows.iter().map(|row| row.0).collect();
@@ -208,12 +206,13 @@ impl BaselineGroup {
     }
 }
 
-/// Number of failed calls of a run.
+/// Returns the number of failed calls of a run.
 pub(super) fn n_failed(run: &Trajectory) -> usize {
     run.tool_calls.iter().filter(|call| call.error).count()
 }
 
-/// Duration of the evaluated span; without one, from the first call to the end of the last.
+/// Returns the duration of the evaluated span; without one, from the first start to the last end of
+/// the calls.
 pub(super) fn duration_ms(run: &Trajectory) -> Option<u64> {
     let (start, end) = match &run.subject {
         Some(subject) => (subject.start_unix_nanos, subject.end_unix_nanos),
@@ -224,6 +223,6 @@ pub(super) fn duration_ms(run: &Trajectory) -> Option<u64> {
             (starts.min()?, ends.max()?)
         }
     };
-    // Without a time the span has not ended, or its messages carry none.
+    // A missing time means that the span has not ended, or that its calls come from messages.
     (start > 0 && end >= start).then(|| (end - start) / 1_000_000)
 }

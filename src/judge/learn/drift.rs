@@ -1,5 +1,5 @@
-//! Compares a window of runs with a baseline: six measures, each with the probability that
-//! runs of one kind differ as much by chance.
+//! Compares a window of runs with a baseline: six measures, each with the probability that runs of
+//! the same kind differ as much by chance.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,35 +7,34 @@ use super::baseline::{Baseline, BaselineGroup, RunRow};
 use super::{GroupKey, names};
 use crate::extract::Trajectory;
 
-/// Random assignments of the runs to baseline and window, for each group that is compared. The
-/// smallest p value is then 0.001, and 0.006 after Holm's correction for six measures.
+/// The number of random assignments of runs to baseline and window, for each compared group. The
+/// smallest p value is 0.001, and 0.006 after Holm's correction for six measures.
 const N_PERMUTATIONS: usize = 999;
 
-/// Upper bound of the permutations of one group: the smallest p value reaches [`MAX_P`] after the
+/// Maximum number of permutations of one group: the smallest p value reaches [`MAX_P`] after the
 /// correction for sixteen hundred groups.
 const MAX_PERMUTATIONS: usize = 999_999;
 
-/// A group whose measures were all reached by chance this often needs no more permutations than
-/// [`N_PERMUTATIONS`] (Besag and Clifford, 1991): only groups that drift take all of them.
+/// If chance reached each measure of a group this often, the group needs only [`N_PERMUTATIONS`]
+/// permutations (Besag and Clifford, 1991): only groups that drift need more.
 const ENOUGH_AS_LARGE: usize = 20;
 
-/// A measure drifted only if its corrected p value is at most this.
+/// Maximum corrected p value of a measure that drifted.
 const MAX_P: f64 = 0.01;
 
-/// The share of a tool's runs must differ at least by this to count.
+/// Minimum difference of a tool's share of runs.
 const MIN_TOOL_USE: f64 = 0.05;
 
-/// New variants that are named.
+/// Maximum number of new variants that are named.
 const MAX_NAMED_VARIANTS: usize = 10;
 
-/// A compared measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
-    /// The share of the runs that call a tool, for the tool whose share differs most clearly.
+    /// The share of the runs that call a tool, for the tool whose share differs most significantly.
     ToolUse,
-    /// The share that each tool has in all calls.
+    /// Each tool's share of all calls.
     ToolMix,
-    /// The share that each sequence of tools has in all runs, immediate repeats folded.
+    /// Each tool sequence's share of all runs; immediate repeats are merged.
     Variants,
     /// The share of runs in which a call failed.
     Errors,
@@ -45,51 +44,47 @@ pub enum Measure {
     Duration,
 }
 
-/// A measure of a group, in the window against the baseline.
+/// A measure of a group, the window compared with the baseline.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measurement {
-    /// The compared measure.
     pub measure: Measure,
-    /// Distance of the window from the baseline: a difference of shares (`ToolUse`, `Errors`), a
-    /// Jensen-Shannon distance with base 2 (`ToolMix`, `Variants`), a difference of the means of
-    /// ln(1 + x) (`Calls`, `Duration`). `None` where there were too few runs.
+    /// The distance of the window from the baseline: a difference of shares (`ToolUse`, `Errors`),
+    /// a Jensen-Shannon distance with base 2 (`ToolMix`, `Variants`), a difference of the means of
+    /// ln(1 + x) (`Calls`, `Duration`). `None` if there were too few runs.
     pub value: Option<f64>,
-    /// The probability that a difference at least as large arises by chance, after Holm's
-    /// correction for all measures that were taken together.
+    /// The probability of a difference at least as large by chance, after Holm's correction for all
+    /// measures.
     pub p: Option<f64>,
 }
 
-/// The comparison of one group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupDrift {
     /// Root and agent.
     pub key: GroupKey,
-    /// Runs of the baseline; 0 for a group that it does not have.
+    /// The number of runs of the baseline; 0 for a group that it does not have.
     pub n_baseline: usize,
-    /// Runs of the window.
+    /// The number of runs of the window.
     pub n_runs: usize,
     /// One for each measure, in the order of [`Measure::ALL`].
     pub measurements: Vec<Measurement>,
-    /// The tool that `ToolUse` is about, and the shares of the runs that call it, in the baseline
+    /// The tool that `ToolUse` measures, and the shares of the runs that call it, in the baseline
     /// and in the window.
     pub tool_use: Option<(String, [f64; 2])>,
     /// Tools that only the window's runs called.
     pub new_tools: Vec<String>,
     /// Tools that only the baseline's runs called.
     pub vanished_tools: Vec<String>,
-    /// Sequences that only the window has, with their share; the most frequent ten.
+    /// The ten most frequent sequences that only the window has, with their shares.
     pub new_variants: Vec<(Vec<String>, f64)>,
 }
 
-/// The comparison of a window with a baseline.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DriftReport {
-    /// The groups of the window, and those of the baseline that the window lacks.
+    /// The groups of the window, and the groups that only the baseline has.
     pub groups: Vec<GroupDrift>,
 }
 
 impl Measure {
-    /// All measures.
     pub const ALL: [Self; 6] = [
         Self::ToolUse,
         Self::ToolMix,
@@ -111,7 +106,7 @@ impl Measure {
         }
     }
 
-    /// Smaller differences do not matter, however certain they are.
+    /// Returns the smallest difference that matters; smaller ones do not, however certain.
     fn threshold(self) -> f64 {
         match self {
             Self::Errors => 0.02,
@@ -122,7 +117,7 @@ impl Measure {
 }
 
 impl Measurement {
-    /// Returns true if it drifted. `None` where there were too few runs.
+    /// Returns true if the measure drifted; `None` if there were too few runs.
     pub fn has_drifted(&self) -> Option<bool> {
         let (value, p) = (self.value?, self.p?);
         Some(value.abs() >= self.measure.threshold() && p <= MAX_P)
@@ -130,7 +125,7 @@ impl Measurement {
 }
 
 impl DriftReport {
-    /// Returns true if anything drifted.
+    /// Returns true if any measure drifted.
     pub fn has_drifted(&self) -> bool {
         self.measurements()
             .any(|measurement| measurement.has_drifted() == Some(true))
@@ -148,7 +143,7 @@ impl DriftReport {
 }
 
 /// Compares groups of runs with a baseline. A group with fewer than `min_runs` on either side is
-/// not compared. The order of the runs changes nothing.
+/// not compared. The order of the runs does not matter.
 pub fn compare(
     baseline: &Baseline,
     window: &BTreeMap<GroupKey, Vec<&Trajectory>>,
@@ -184,7 +179,7 @@ pub fn compare(
     DriftReport { groups }
 }
 
-/// Holm's step-down correction, over all measures of all groups.
+/// Applies Holm's step-down correction over all measures of all groups.
 fn correct(groups: &mut [GroupDrift]) {
     let mut values: Vec<&mut f64> = groups
         .iter_mut()
@@ -205,23 +200,21 @@ struct Pool<'a> {
     sequences: Vec<Sequence<'a>>,
     tools: Vec<&'a str>,
     n_variants: usize,
-    /// First those of the baseline.
+    /// The runs, those of the baseline first.
     runs: Vec<Features>,
     n_baseline: usize,
-    /// As the baseline says, of which it holds a sample.
+    /// The number of runs from which the baseline's sample was drawn.
     n_learned: usize,
 }
 
-/// One distinct sequence of calls.
 struct Sequence<'a> {
     names: Vec<&'a str>,
-    /// Number of calls of each tool that it has.
+    /// The number of calls of each tool in the sequence.
     counts: Vec<(usize, usize)>,
     /// Equal for sequences that differ only in immediate repeats.
     variant: usize,
 }
 
-/// One run.
 struct Features {
     sequence: usize,
     failed: bool,
@@ -232,13 +225,13 @@ struct Features {
 /// The measures of one assignment of runs, in the order of [`Measure::ALL`].
 type Values = [Option<f64>; 6];
 
-/// The tool whose share of calling runs differs most clearly.
+/// The tool whose share of calling runs differs most significantly.
 #[derive(Debug, Clone, Copy, Default)]
 struct ToolUse {
     tool: usize,
-    /// In the baseline and in the window.
+    /// The shares in the baseline and in the window.
     shares: [f64; 2],
-    /// The difference in its standard deviations; 0 where it is below [`MIN_TOOL_USE`].
+    /// The difference in its standard deviations; 0 if it is below [`MIN_TOOL_USE`].
     deviations: f64,
 }
 
@@ -306,7 +299,7 @@ impl<'a> Pool<'a> {
         pool
     }
 
-    /// The comparison; without measures where `random` is `None`.
+    /// Compares the runs; without measures if `random` is `None`.
     fn compare(&self, key: &GroupKey, random: Option<Random>, n_permutations: usize) -> GroupDrift {
         let (old, new) = self.runs.split_at(self.n_baseline);
         let tool_use = random.is_some().then(|| {
@@ -375,7 +368,8 @@ impl<'a> Pool<'a> {
         named
     }
 
-    /// The measures, and for each the share of random assignments that differ at least as much.
+    /// Returns the measures, and for each the share of random assignments that differ at least as
+    /// much.
     fn test(&self, mut random: Random, n_permutations: usize) -> (Values, Values) {
         let mut order: Vec<usize> = (0..self.runs.len()).collect();
         let observed = self.measure(&order);
@@ -388,7 +382,7 @@ impl<'a> Pool<'a> {
         };
         while n_tried < n_permutations && (n_tried < N_PERMUTATIONS || !is_settled(&n_as_large)) {
             n_tried += 1;
-            // The window's places are at the end; the rest stays in any order.
+            // The window's runs are at the end; the order of the rest does not matter.
             for place in 0..n_window {
                 let last = order.len() - 1 - place;
                 order.swap(last, random.below(last + 1));
@@ -410,8 +404,8 @@ impl<'a> Pool<'a> {
         (observed, ps)
     }
 
-    /// The measures where the first `n_baseline` of `order` are the baseline's runs; of the use of
-    /// tools, how clear the difference is.
+    /// Returns the measures if the first `n_baseline` of `order` are the baseline's runs. For tool
+    /// use, the measure is the significance of the difference.
     fn measure(&self, order: &[usize]) -> Values {
         let (old, new) = order.split_at(self.n_baseline);
         let (old, new) = (self.totals(old), self.totals(new));
@@ -425,9 +419,10 @@ impl<'a> Pool<'a> {
         ]
     }
 
-    /// The tool whose share of runs differs most clearly, and of those that differ too little the
-    /// one that differs most. A difference counts in its standard deviations: in varied runs the
-    /// shares of frequent tools differ by chance more than a rare tool ever does.
+    /// Returns the tool whose share of runs differs most significantly; if all differ too little,
+    /// the tool with the largest difference. A difference is measured in its standard deviations:
+    /// in varied runs, chance changes the shares of frequent tools by more than a rare tool's share
+    /// ever changes.
     fn tool_use(&self, old: &Totals, new: &Totals) -> ToolUse {
         let of_tool = |tool: usize| {
             let used = [old.runs_with[tool], new.runs_with[tool]].map(|n| n as f64);
@@ -436,7 +431,7 @@ impl<'a> Pool<'a> {
             let difference = (shares[1] - shares[0]).abs();
             let pooled = (used[0] + used[1]) / (n_old + n_new);
             let variance = pooled * (1.0 - pooled) * (1.0 / n_old + 1.0 / n_new);
-            // A tool of no run or of every run differs by nothing.
+            // The share of a tool in no run, or in every run, has no variance.
             let deviations = if difference >= MIN_TOOL_USE && variance > 0.0 {
                 difference / variance.sqrt()
             } else {
@@ -490,9 +485,9 @@ impl<'a> Pool<'a> {
 
 /// Sums over some runs; means as sum and number.
 struct Totals {
-    /// By tool, the runs that call it.
+    /// The number of runs that call each tool.
     runs_with: Vec<usize>,
-    /// By tool, its calls.
+    /// The number of calls of each tool.
     tools: Vec<usize>,
     variants: Vec<usize>,
     failed: (f64, usize),
@@ -505,13 +500,13 @@ fn add(mean: &mut (f64, usize), value: f64) {
     mean.1 += 1;
 }
 
-/// The difference of two means; `None` where one has no values.
+/// Returns the difference of two means; `None` if one has no values.
 fn difference(old: (f64, usize), new: (f64, usize)) -> Option<f64> {
     (old.1 > 0 && new.1 > 0).then(|| new.0 / new.1 as f64 - old.0 / old.1 as f64)
 }
 
-/// The Jensen-Shannon distance of two counted distributions, 0 to 1: the root of the divergence
-/// with base 2. Runs that called nothing at all differ from others as much as can be.
+/// Returns the Jensen-Shannon distance of two counted distributions, 0 to 1: the square root of the
+/// divergence with base 2. The distance of runs without any call from other runs is 1.
 fn distance(old: &[usize], new: &[usize]) -> Option<f64> {
     let (n_old, n_new) = (old.iter().sum::<usize>(), new.iter().sum::<usize>());
     if n_old == 0 || n_new == 0 {
@@ -532,7 +527,7 @@ fn distance(old: &[usize], new: &[usize]) -> Option<f64> {
     Some(divergence.max(0.0).sqrt())
 }
 
-/// A generator of numbers that need not be secret (SplitMix64).
+/// A random generator whose numbers need not be secret (SplitMix64).
 struct Random(u64);
 
 impl Random {

@@ -1,10 +1,10 @@
-//! Finds the limits of effort that a group of runs keeps.
+//! Finds the limits of effort that a group of runs observes.
 
 use crate::evaluate::effort;
 use crate::extract::Trajectory;
 
-/// The limits of `efficiency` that all runs of a group keep: the most seen. A number that is not
-/// known of every run gives none.
+/// Returns the limits of `efficiency` that all runs of a group observe: the highest numbers seen. A
+/// number that is unknown for some run gives no limit.
 pub fn limits(runs: &[&Trajectory]) -> Vec<(&'static str, u64)> {
     let mut limits: Vec<(&'static str, Option<u64>)> = Vec::new();
     for run in runs {

@@ -16,12 +16,12 @@ use std::collections::BTreeMap;
 
 use crate::extract::Trajectory;
 
-/// Runs that are compared with one another: those of one agent under one root.
+/// The key of a group of runs to compare: one agent under one root.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GroupKey {
-    /// A glob that the name of the root matches.
+    /// A glob that matches the name of the root.
     pub root: String,
-    /// A glob that the name of the agent matches.
+    /// A glob that matches the name of the agent.
     pub agent: Option<String>,
 }
 
@@ -37,7 +37,7 @@ pub fn group_runs<'a>(
     groups
 }
 
-/// The calls of a run, in order.
+/// Returns the names of a run's calls, in order.
 fn names(run: &Trajectory) -> Vec<&str> {
     run.tool_calls.iter().map(|call| &*call.name).collect()
 }

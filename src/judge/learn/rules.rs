@@ -1,21 +1,22 @@
-//! Finds the rules that a group of runs keeps: how often tools are called, which comes first
-//! and last, which come before and after one another, and with which arguments in common.
+//! Finds the rules that a group of runs satisfies: the number of calls of each tool, the first and
+//! last tools, the order of tools, and the arguments that ordered calls share.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::evaluate::{Concurrency, Intervals};
 use crate::extract::{ToolCall, Trajectory};
 
-/// Most tools of a group that are compared in pairs: the most frequent.
+/// Maximum number of tools of a group that are compared in pairs, the most frequent ones.
 const MAX_TOOLS: usize = 200;
 
-/// `absence` is learned up to this many calls: beyond, the number is an accident.
+/// Maximum number of calls for which `absence` is learned; a higher number is an accident.
 const MAX_ABSENCE: usize = 3;
 
-/// Expected runs with both tools from which on their never meeting is no accident.
+/// Minimum expected number of runs with both tools: from there on, their never meeting is no
+/// accident.
 const MIN_EXPECTED_TOGETHER: f64 = 5.0;
 
-/// Distinct values from which on calls agree on an argument by more than accident.
+/// Minimum number of distinct values: from there on, agreement on an argument is no accident.
 const MIN_DISTINCT_VALUES: usize = 5;
 
 /// A template of `constraints`.
@@ -34,22 +35,21 @@ pub enum Template {
     NotCoexistence,
 }
 
-/// A rule that runs keep.
+/// A rule that runs satisfy.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LearnedRule {
-    /// The template.
     pub template: Template,
     /// The tool `a`.
     pub a: String,
-    /// The tool `b`, where the template has one.
+    /// The tool `b`, if the template has one.
     pub b: Option<String>,
-    /// `count`, `min` or `max`, where the template has one.
+    /// `count`, `min` or `max`, if the template has one.
     pub number: Option<usize>,
-    /// Arguments on which both calls always agreed.
+    /// The arguments on which both calls always agreed.
     pub same: Vec<String>,
-    /// Runs that had something to keep, and kept it.
+    /// The number of runs with an activation that satisfied the rule.
     pub n_kept: usize,
-    /// Runs that broke it; at most the share that was allowed.
+    /// The number of runs that violated the rule, at most the allowed share.
     pub n_broken: usize,
 }
 
@@ -70,7 +70,7 @@ impl Template {
         }
     }
 
-    /// The name of the number that it takes.
+    /// The name of the template's number.
     pub fn number_key(self) -> Option<&'static str> {
         match self {
             Self::Exactly => Some("count"),
@@ -81,8 +81,9 @@ impl Template {
     }
 }
 
-/// The rules that runs of one group keep. A rule holds in all runs that have something to keep but
-/// a share of `noise`, and at least `min_runs` keep it. The order of the runs changes nothing.
+/// Returns the rules that runs of one group satisfy. At least `min_runs` runs satisfy a rule, and
+/// at most a share of `noise` of the runs with an activation violates it. The order of the runs
+/// does not matter.
 pub fn learn_rules(runs: &[&Trajectory], min_runs: usize, noise: f64) -> Vec<LearnedRule> {
     let miner = Miner::new(runs, min_runs.max(1), noise);
     let mut rules = miner.counts();
@@ -104,24 +105,24 @@ struct Calls<'a> {
     calls: Vec<&'a ToolCall>,
     times: Vec<(Moment, Moment)>,
     n_ended: usize,
-    /// True if the time of one of them is unknown.
+    /// True if the time of some call is unknown.
     is_unplaced: bool,
     first_start: Moment,
     first_end: Moment,
     last_start: Moment,
     last_end: Moment,
-    /// The last start of a call that ended: one that has not ended answers nothing.
+    /// The last start of a call that ended: a call that has not ended satisfies nothing.
     last_answer: Moment,
 }
 
-/// One run: the calls of each tool that is looked at, and the tools that begin and end it.
+/// A run: the calls of each compared tool, and the first and last tool.
 struct RunCalls<'a> {
     by_tool: BTreeMap<usize, Calls<'a>>,
     init: Option<&'a str>,
     end: Option<&'a str>,
 }
 
-/// The observations of two tools: of `a` before `b`.
+/// The observations of two tools, `a` before `b`.
 #[derive(Debug, Clone, Copy, Default)]
 struct PairSupport {
     together: usize,
@@ -133,14 +134,14 @@ struct PairSupport {
 
 struct Miner<'a> {
     tools: Vec<&'a str>,
-    /// Runs that called the tool.
+    /// The number of runs that called each tool.
     n_with: Vec<usize>,
     runs: Vec<RunCalls<'a>>,
     min_runs: usize,
     noise: f64,
 }
 
-/// By tool, the runs that call it.
+/// Returns the number of runs that call each tool.
 fn frequencies<'a>(runs: &[&'a Trajectory]) -> BTreeMap<&'a str, usize> {
     let mut frequency: BTreeMap<&str, usize> = BTreeMap::new();
     for run in runs {
@@ -152,7 +153,7 @@ fn frequencies<'a>(runs: &[&'a Trajectory]) -> BTreeMap<&'a str, usize> {
     frequency
 }
 
-/// Number of tools that are too rare among these runs for a rule.
+/// Returns the number of tools that are too rare among these runs for a rule.
 pub fn n_tools_left_out(runs: &[&Trajectory]) -> usize {
     frequencies(runs).len().saturating_sub(MAX_TOOLS)
 }
@@ -177,7 +178,7 @@ impl<'a> Miner<'a> {
         }
     }
 
-    /// Returns true if a rule is learned that this many runs kept, and this many broke.
+    /// Returns true if a rule with these numbers of satisfied and violated runs is learned.
     fn holds(&self, n_kept: usize, n_broken: usize) -> bool {
         n_kept >= self.min_runs && n_broken as f64 <= self.noise * (n_kept + n_broken) as f64
     }
@@ -201,12 +202,12 @@ impl<'a> Miner<'a> {
         }
     }
 
-    /// `exactly`, else `existence` and `absence`, of each tool.
+    /// Learns `exactly`, else `existence` and `absence`, for each tool.
     fn counts(&self) -> Vec<LearnedRule> {
         let n_runs = self.runs.len();
         let mut rules = Vec::new();
         for tool in 0..self.tools.len() {
-            // Calls that ended, and all calls; runs without the tool have none.
+            // The number of ended calls and of all calls; 0 for runs without the tool.
             let mut counts: Vec<(usize, usize)> = self
                 .runs
                 .iter()
@@ -248,7 +249,7 @@ impl<'a> Miner<'a> {
         rules
     }
 
-    /// `init` and `end`.
+    /// Learns `init` and `end`.
     fn firsts_and_lasts(&self) -> Vec<LearnedRule> {
         let n_called = self.runs.iter().filter(|run| run.called()).count();
         let mut rules = Vec::new();
@@ -269,7 +270,7 @@ impl<'a> Miner<'a> {
         rules
     }
 
-    /// The observations of each pair of tools, `a` first.
+    /// Returns the observations of each pair of tools, `a` first.
     fn pairs(&self) -> BTreeMap<Pair, PairSupport> {
         let mut pairs: BTreeMap<Pair, PairSupport> = BTreeMap::new();
         for run in &self.runs {
@@ -292,8 +293,8 @@ impl<'a> Miner<'a> {
         pairs
     }
 
-    /// `precedence`, `response`, `succession`; and `not_succession`, `not_coexistence`. Rules that
-    /// others imply are left out.
+    /// Learns `precedence`, `response` and `succession`, and `not_succession` and
+    /// `not_coexistence`, without rules that other rules imply.
     fn orders_and_bars(
         &self,
         pairs: &BTreeMap<Pair, PairSupport>,
@@ -352,8 +353,8 @@ impl<'a> Miner<'a> {
                 a: pair.b,
                 b: pair.a,
             };
-            // The single a before every b has no b before it, nor has every a one where the single
-            // b comes after it.
+            // If a single a is before every b, no b is before it; if a single b is after every a,
+            // no a is after it.
             let implied = (all_precedences.contains(&reverse) && is_once(reverse.a))
                 || (all_responses.contains(&reverse) && is_once(reverse.b));
             if !implied && self.holds(seen.not_succession, seen.together - seen.not_succession) {
@@ -365,7 +366,7 @@ impl<'a> Miner<'a> {
         (orders, bars)
     }
 
-    /// `not_coexistence`: tools that never meet though both are frequent.
+    /// Learns `not_coexistence`: tools that never meet although both are frequent.
     fn strangers(&self, pairs: &BTreeMap<Pair, PairSupport>) -> Vec<LearnedRule> {
         let n_runs = self.runs.len() as f64;
         let mut rules = Vec::new();
@@ -384,8 +385,8 @@ impl<'a> Miner<'a> {
         rules
     }
 
-    /// The arguments on which the calls of an order rule agree in every run, with enough values to
-    /// be no accident.
+    /// Returns the arguments on which the calls of an order rule agree in every run, with enough
+    /// distinct values to exclude accident.
     fn agreed_arguments(&self, template: Template, pair: Pair) -> Vec<String> {
         let mut shared: Option<BTreeSet<&str>> = None;
         for calls in self.runs.iter().flat_map(|run| {
@@ -414,7 +415,7 @@ impl<'a> Miner<'a> {
             .collect()
     }
 
-    /// Returns true if all calls that a rule asks about have a partner with equal arguments.
+    /// Returns true if every activation of a rule has a partner with equal arguments.
     fn agree(&self, template: Template, pair: Pair, keys: &[&str]) -> bool {
         let last = keys.last().copied();
         let mut distinct = BTreeSet::new();
@@ -422,7 +423,7 @@ impl<'a> Miner<'a> {
             let none = Calls::default();
             let first = run.by_tool.get(&pair.a).unwrap_or(&none);
             let second = run.by_tool.get(&pair.b).unwrap_or(&none);
-            // By values: the earliest end of an a, and the latest start of a b that ended.
+            // The earliest end of an a and the latest start of an ended b, by values.
             let (mut ends, mut starts) = (BTreeMap::new(), BTreeMap::new());
             for (call, (_, end)) in first.calls.iter().zip(&first.times) {
                 let Some(values) = argument_values(call, keys) else {
@@ -459,14 +460,14 @@ impl<'a> Miner<'a> {
     }
 }
 
-/// Two tools, the first by time first.
+/// Two tools, the earlier one first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Pair {
     a: usize,
     b: usize,
 }
 
-/// Without the pairs that two others imply.
+/// Returns the pairs without those that two other pairs imply.
 fn reduced(pairs: &BTreeSet<Pair>) -> BTreeSet<Pair> {
     let mut following: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for pair in pairs {
@@ -536,7 +537,7 @@ impl<'a> RunCalls<'a> {
                 calls.last_answer = calls.last_answer.max(start);
             }
         }
-        // The tool of all calls that no other is before, and of all that are before no other.
+        // The tool of all calls that no call precedes, and of all calls that precede no call.
         let first_end = times.iter().map(|(_, end)| *end).min();
         let last_start = times.iter().map(|(start, _)| *start).max();
         let only_tool = |is_there: &dyn Fn(&(Moment, Moment)) -> bool| {
@@ -561,7 +562,7 @@ impl<'a> RunCalls<'a> {
     }
 }
 
-/// The names of a call's arguments. A name with a dot could not be told from a path.
+/// Returns the names of a call's arguments. A name with a dot would be ambiguous as a path.
 fn argument_names(call: &ToolCall) -> BTreeSet<&str> {
     let whole = call.args.as_ref().filter(|args| !args.is_cut());
     let map = whole.and_then(|args| args.json().as_object());
@@ -572,7 +573,7 @@ fn argument_names(call: &ToolCall) -> BTreeSet<&str> {
         .collect()
 }
 
-/// The values of some arguments, as text that is equal where they are; `None` where one is missing.
+/// Returns the values of some arguments as text, equal for equal values; `None` if one is missing.
 fn argument_values(call: &ToolCall, keys: &[&str]) -> Option<String> {
     let args = call.args.as_ref().filter(|args| !args.is_cut())?;
     let values: Option<Vec<String>> = keys

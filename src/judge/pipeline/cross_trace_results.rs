@@ -1,7 +1,7 @@
-//! Completes calls from other traces. A hand-written loop sends each request as a trace of its own,
-//! and the next one repeats what a call returned; some runtimes record arguments and results in
-//! traces of their own. Remembers parts of calls, and the traces that lack them, by call id,
-//! whichever arrives first.
+//! Completes calls from other traces. A hand-written agent loop sends each request as a separate
+//! trace, and the next request repeats a call's result; some runtimes record arguments and results
+//! in separate traces. Stores parts of calls, and the traces that lack them, by call id, whichever
+//! arrives first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -12,15 +12,16 @@ use otlp::span::{SpanId, TraceId};
 
 use crate::extract::{CallPart, CrossTraceResult, Payload, Trajectory};
 
-/// Most parts, and most services with a call, of one call id: a sender with more repeats its ids.
+/// Maximum number of parts, and of services with a call, for one call id: a sender with more reuses
+/// its ids.
 const MAX_OF_ONE_ID: usize = 64;
 
-/// JavaScript clocks give a start in whole milliseconds and a finer end: the next request can seem
-/// to start before this one ended.
+/// JavaScript clocks give a start in whole milliseconds and a finer end, so the next request can
+/// seem to start before this one ended.
 const TOLERANCE_NANOS: u64 = 1_000_000;
 
-/// Parts of calls, and the traces that ask for them. The oldest call ids are forgotten first, those
-/// that were used again last.
+/// Parts of calls, and the traces that lack parts. The oldest call ids are forgotten first; an id
+/// that was used again is forgotten later.
 #[derive(Debug)]
 pub(super) struct CrossTraceResults {
     by_id: HashMap<Arc<str>, CallParts>,
@@ -28,13 +29,13 @@ pub(super) struct CrossTraceResults {
     size: usize,
     max_size: usize,
     max_ids: usize,
-    /// A part that is recorded later than this belongs to another call with this id.
+    /// Maximum delay of a part: a later one belongs to another call with this id.
     max_age: Duration,
 }
 
 type Parts = BTreeMap<PartKey, Payload>;
 
-/// Place and time of a recorded part.
+/// The place and time of a recorded part.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PartKey {
     service: Arc<str>,
@@ -47,9 +48,9 @@ struct PartKey {
 struct CallParts {
     results: Parts,
     args: Parts,
-    /// One for each service that has a call with this id.
+    /// One entry for each service that has a call with this id.
     askers: Vec<Asker>,
-    /// An id that is in use again is remembered for longer.
+    /// True if the id was used again, and is remembered for longer.
     used_again: bool,
 }
 
@@ -58,7 +59,8 @@ struct CallParts {
 struct Asker {
     service: Arc<str>,
     trace_id: TraceId,
-    /// Several traces, or several calls of the trace, have the id: a part may be of any of them.
+    /// True if several traces, or several calls of the trace, have the id, so that a part may
+    /// belong to any of them.
     is_contested: bool,
 }
 
@@ -74,19 +76,19 @@ impl CrossTraceResults {
         }
     }
 
-    /// Sets the limit of memory from now on.
+    /// Changes the memory limit.
     pub(super) fn resize(&mut self, max_size: usize) {
         self.max_size = max_size;
         self.forget();
     }
 
-    /// Bytes of all parts.
+    /// Total bytes of the parts.
     pub(super) fn size(&self) -> usize {
         self.size
     }
 
-    /// Remembers the calls of a trajectory that other traces may complete. Returns the traces to be
-    /// judged again: they asked alone for an id that this one asks for too.
+    /// Stores the calls of a trajectory that other traces may complete. Returns the traces to judge
+    /// again: traces that had an id alone until this one.
     pub(super) fn ask(&mut self, trajectory: &Trajectory) -> Vec<TraceId> {
         let mut to_judge_again = Vec::new();
         if !trajectory.completed_elsewhere {
@@ -121,8 +123,8 @@ impl CrossTraceResults {
         to_judge_again
     }
 
-    /// Remembers a part of a call. Returns the trace that asked for it, to be judged again; none if
-    /// the part was known, or if several traces asked.
+    /// Stores a part of a call. Returns the trace that lacks it, to judge again; `None` if the part
+    /// was known, or if several traces lack it.
     pub(super) fn add(&mut self, result: CrossTraceResult) -> Option<TraceId> {
         let CrossTraceResult {
             call_id,
@@ -154,7 +156,7 @@ impl CrossTraceResults {
         asked_by
     }
 
-    /// Completes the calls of a trajectory that has [asked](Self::ask) with the known parts.
+    /// Completes the calls of a trajectory that was given to [`Self::ask`].
     pub(super) fn fill(&self, trajectory: &mut Arc<Trajectory>) {
         if !trajectory.completed_elsewhere {
             return;
@@ -191,7 +193,7 @@ impl CrossTraceResults {
                 part.map(|(_, payload)| payload.clone())
             };
             call.result = call.result.take().or_else(|| first(&known.results, since));
-            // A call is asked for before it is made.
+            // A model requests a call before the call is made.
             let asked_since = call.start_unix_nanos.saturating_sub(max_age_nanos);
             call.args = call.args.take().or_else(|| first(&known.args, asked_since));
         }
@@ -240,7 +242,7 @@ impl CallParts {
     }
 }
 
-/// The payload counts twice: as text and as JSON.
+/// The payload counts twice, as text and as JSON.
 fn size_of_part(service: &str, result: &Payload) -> usize {
     size_of::<(PartKey, Payload)>() + service.len() + 2 * result.text.len()
 }

@@ -1,6 +1,6 @@
-//! All that crosses from one trace to another: calls that spans and log records report, parts of
-//! calls that other traces hold, the turns of sessions, and the services whose traces arrive torn.
-//! The pipelines of all partitions share it.
+//! State that several traces share: calls reported by spans and log records, parts of calls in
+//! other traces, the turns of sessions, and services whose traces arrive torn. The pipelines of all
+//! partitions share it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use crate::assemble::{
 };
 use crate::extract::{CrossTraceResult, Trajectory};
 
-/// The access of one pipeline to what crosses traces.
+/// The access of one pipeline to the state that traces share.
 pub trait CrossTraceAccess {
-    /// Reads or changes it. Other pipelines wait meanwhile, so `work` must be short.
+    /// Reads or changes the state. Other pipelines wait, so `work` must be short.
     fn with<T>(&mut self, work: impl FnOnce(&mut CrossTraces) -> T) -> T;
 
-    /// This pipeline has noted all of its traces that were due by `now`, except those that are due
-    /// at `next_due`.
+    /// Reports that this pipeline has recorded all of its traces that were due by `now`, except
+    /// those due at `next_due`.
     fn noted(&mut self, next_due: Option<Instant>, now: Now);
 
-    /// Waits until the other pipelines have noted their traces that are due by `now`. May give up:
-    /// what they note later opens traces again.
+    /// Waits until the other pipelines have recorded their traces that are due by `now`. May time
+    /// out: traces that they record later are judged again.
     fn wait_for_others(&mut self, now: Now);
 }
 
-/// A pipeline that holds all traces shares them with no other.
+/// A single pipeline has all traces, and shares them with no other.
 impl CrossTraceAccess for CrossTraces {
     fn with<T>(&mut self, work: impl FnOnce(&mut CrossTraces) -> T) -> T {
         work(self)
@@ -40,20 +40,20 @@ impl CrossTraceAccess for CrossTraces {
     fn wait_for_others(&mut self, _: Now) {}
 }
 
-/// All that crosses from one trace to another.
+/// The state that several traces share.
 #[derive(Debug)]
 pub struct CrossTraces {
     span_calls: SpanCalls,
     results: CrossTraceResults,
-    /// `None` where turns of a session may go to other processes.
+    /// `None` if turns of a session may be in other processes.
     sessions: Option<Sessions>,
     torn: TornServices,
-    /// Traces of other partitions than the one that changed them, to be judged again. Each was
-    /// remembered here, so there are no more than that.
+    /// Traces to judge again that belong to another partition than the trace that changed them.
+    /// Bounded, because each was recorded here.
     changed: BTreeSet<TraceId>,
 }
 
-/// The content of a closed trace, for its own judgement and for others.
+/// The content of a closed trace, for its own judgement and for other traces.
 #[derive(Debug)]
 pub(super) struct Extracted {
     pub(super) trace_id: TraceId,
@@ -65,7 +65,7 @@ pub(super) struct Extracted {
 }
 
 impl CrossTraces {
-    /// Nothing yet.
+    /// Creates an empty state.
     pub fn new(settings: &Settings, now: Now) -> Self {
         let size_limit = Self::size_limit(settings) / 2;
         let is_guarded = settings.restart_guard.is_some();
@@ -82,17 +82,18 @@ impl CrossTraces {
         }
     }
 
-    /// The part of the budget that it shares with closed traces; most of that is for traces.
+    /// Returns the share of the budget for closed traces that this state uses; most of the budget
+    /// is for traces.
     pub(super) fn size_limit(settings: &Settings) -> usize {
         Self::share(settings.max_recent_size)
     }
 
-    /// The part of this many bytes.
+    /// Returns the share of a budget of this many bytes.
     pub(super) fn share(max_recent_size: usize) -> usize {
         max_recent_size / 8
     }
 
-    /// Sets the limit of memory from now on.
+    /// Changes the memory limit.
     pub(super) fn resize(&mut self, max_size: usize) {
         self.results.resize(max_size / 2);
         if let Some(sessions) = &mut self.sessions {
@@ -105,33 +106,33 @@ impl CrossTraces {
         self.results.size() + self.sessions.as_ref().map_or(0, Sessions::size)
     }
 
-    /// Forgets all sessions for good: other processes may judge turns of them.
+    /// Drops all sessions and records no more: other processes may judge their turns.
     pub(super) fn without_sessions(&mut self) {
         self.sessions = None;
     }
 
-    /// Spans were forwarded unscored.
+    /// Records that spans were forwarded unscored.
     pub(super) fn miss(&mut self, now: Now) {
         if let Some(sessions) = &mut self.sessions {
             sessions.miss(now);
         }
     }
 
-    /// Counts closed traces for their services, and takes the full verdict away from traces of
-    /// services whose traces arrive torn.
+    /// Counts closed traces for their services, and withholds full verdicts from services whose
+    /// traces arrive torn.
     pub(super) fn check_torn<M: Memo>(&mut self, closed: &mut [Closed<M>]) {
         for closed in closed {
             closed.check_torn(&mut self.torn);
         }
     }
 
-    /// Returns the torn traces that were seen since the last call.
+    /// Returns the torn traces since the last call.
     pub(super) fn take_torn(&mut self) -> TornTraces {
         self.torn.take()
     }
 
-    /// Notes what closed traces of a partition say. Returns the traces of this partition that are
-    /// to be judged again; the others wait for [`Self::take_changed`].
+    /// Records closed traces of a partition. Returns the traces of this partition to judge again;
+    /// traces of other partitions wait for [`Self::take_changed`].
     pub(super) fn note(
         &mut self,
         extracted: &mut [Extracted],
@@ -168,7 +169,7 @@ impl CrossTraces {
         changed
     }
 
-    /// The traces of this partition that traces of others have changed.
+    /// Returns the traces of this partition that traces of other partitions have changed.
     pub(super) fn take_changed(&mut self, partition: Partition) -> Vec<TraceId> {
         let taken = self.changed.iter().filter(|it| partition.holds(**it));
         let taken: Vec<TraceId> = taken.copied().collect();
@@ -178,13 +179,13 @@ impl CrossTraces {
         taken
     }
 
-    /// Returns true if other traces can complete this trajectory, or its trace can complete others.
-    /// Calls with spans of their own are complete.
+    /// Returns true if other traces can complete this trajectory, or if its trace can complete
+    /// others. Calls with spans are complete.
     pub(super) fn concern(trajectory: &Trajectory) -> bool {
         trajectory.completed_elsewhere || trajectory.subject.is_none()
     }
 
-    /// Adds what is known of the earlier turns of a trajectory's session.
+    /// Adds the known earlier turns of a trajectory's session.
     pub(super) fn add_earlier_turns(&self, trajectory: &mut Arc<Trajectory>, peer: PeerId) {
         let turn = turn(trajectory, peer);
         let earlier = self.sessions.as_ref().zip(turn);
@@ -194,14 +195,15 @@ impl CrossTraces {
         }
     }
 
-    /// Removes the calls that others report, and adds the parts of calls that others hold.
+    /// Removes the calls that other traces report, and adds the parts of calls that other traces
+    /// contain.
     pub(super) fn complete(&self, trajectory: &mut Arc<Trajectory>) {
         self.span_calls.remove_known(trajectory);
         self.results.fill(trajectory);
     }
 }
 
-/// The turn of a session that a trajectory is.
+/// Returns a trajectory as a turn of its session.
 fn turn(trajectory: &Trajectory, peer: PeerId) -> Option<Turn<'_>> {
     let first_call = trajectory.tool_calls.first();
     let start_unix_nanos = match &trajectory.subject {

@@ -1,6 +1,6 @@
-//! Judges a log, whose records come in order, each with its offset and its time of arrival. What is
-//! judged, and when, is a function of the records alone. Computes what a successor needs to
-//! continue, and what it must not report again.
+//! Judges a log, whose records come in order, each with its offset and its time of arrival. The
+//! judgements and their times depend on the records alone. Computes from where a successor must
+//! read, and what it must not report again.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -20,49 +20,46 @@ pub struct LogLimits {
     pub max_replay: Duration,
 }
 
-/// A moment of a log: all that was due by a time was judged, with the records below an offset.
+/// A moment of a log: everything due by a time was judged, with the records below an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct LogMoment {
     /// Unix time in nanoseconds, by the arrival of records.
     pub unix_nanos: u64,
-    /// The next record.
     pub offset: u64,
 }
 
-/// The state that a successor needs as of a moment whose judgements have all been delivered.
+/// The state that a successor needs, as of a moment whose judgements have all been delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogMark {
-    /// Reading begins at this offset.
+    /// The offset at which reading begins.
     pub replay: u64,
-    /// The first record of the oldest trace that was open at the moment. A trace whose first known
-    /// record is before it, and that is open at the moment nevertheless, has lost its beginning,
-    /// and was reported.
+    /// The first record of the oldest trace that was open at the moment. A trace that is open at
+    /// the moment although its first known record is older has lost its beginning, and was
+    /// reported.
     pub open: u64,
-    /// The moment.
     pub judged: LogMoment,
 }
 
 /// The progress that a reader commits for its successor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogProgress {
-    /// The position to read from, and what not to report again.
+    /// The offset to read from, and the judgements not to report again.
     pub mark: LogMark,
-    /// Unix time in nanoseconds: no judgement that is due later was reported.
+    /// Unix time in nanoseconds; no later judgement was reported.
     pub until_unix_nanos: u64,
 }
 
 /// The position at which a reader begins.
 #[derive(Debug, Clone, Copy)]
 pub struct LogStart {
-    /// The first record that it reads.
+    /// The first record to read.
     pub offset: u64,
-    /// True if the log never had a record before it.
+    /// True if no record ever preceded it in the log.
     pub is_beginning: bool,
     /// The predecessor's progress.
     pub inherited: Option<LogProgress>,
 }
 
-/// Judges one log.
 #[derive(Debug)]
 pub struct LogJudge {
     settings: Settings,
@@ -83,17 +80,17 @@ struct Running {
     anchored: u64,
     /// The log's time, in Unix nanoseconds.
     clock: u64,
-    /// True once the moment has passed up to which the predecessor had reported everything.
+    /// True after the moment up to which the predecessor had reported everything.
     is_past_judged: bool,
-    /// Samples of the times of arrival and the offsets of records: oldest first, at least one.
+    /// Samples of arrival times and offsets of records: oldest first, at least one.
     samples: VecDeque<(u64, u64)>,
 }
 
-/// The least time between two samples, in nanoseconds.
+/// Minimum nanoseconds between two samples.
 const SAMPLE_INTERVAL: u64 = 1_000_000_000;
 
 impl LogJudge {
-    /// A judge that has read nothing yet. `anchor` is any moment.
+    /// Creates a judge that has read nothing. `anchor` is any moment.
     pub fn new(settings: Settings, limits: LogLimits, start: LogStart, anchor: Instant) -> Self {
         Self {
             settings,
@@ -124,8 +121,8 @@ impl LogJudge {
         Some(running.anchored.saturating_add(since).max(running.clock))
     }
 
-    /// Judges what is due at the next deadline, if that is no later than `unix_nanos`. Returns
-    /// whether there was such a deadline.
+    /// Judges everything due at the next deadline, if the deadline is not after `unix_nanos`.
+    /// Returns true if there was one.
     pub fn judge_next(
         &mut self,
         unix_nanos: u64,
@@ -147,9 +144,9 @@ impl LogJudge {
         true
     }
 
-    /// Takes in a record; offsets that are skipped were removed from the log. First judges
-    /// everything that is due by the record's arrival. The log's time never runs backwards. A
-    /// record that was read before is ignored.
+    /// Inserts a record; skipped offsets were removed from the log. First judges everything due by
+    /// the record's arrival. The log's time never decreases. A record that was read before is
+    /// ignored.
     pub fn take(
         &mut self,
         record: LogBatch,
@@ -192,8 +189,8 @@ impl LogJudge {
         taken
     }
 
-    /// Advances the log's time to `unix_nanos`. All records that arrived before then must have been
-    /// taken in. Judges what is due by then.
+    /// Advances the log's time to `unix_nanos`, and judges everything due by then. All records that
+    /// arrived earlier must have been inserted.
     pub fn advance(&mut self, unix_nanos: u64, rules: &Rules, sink: &mut impl JudgementSink) {
         self.begin(unix_nanos, self.next);
         while self.judge_next(unix_nanos, rules, sink) {}
@@ -202,8 +199,8 @@ impl LogJudge {
         }
     }
 
-    /// The state that a successor needs once all judgements so far are delivered. Everything due by
-    /// the log's time must have been judged. `None` before the first record.
+    /// Returns the state that a successor needs once all judgements so far are delivered.
+    /// Everything due by the log's time must have been judged. `None` before the first record.
     pub fn mark(&self) -> Option<LogMark> {
         let running = self.running.as_ref()?;
         let judged = LogMoment {
@@ -215,8 +212,8 @@ impl LogJudge {
         let limits = &self.limits;
         let horizon = running.offset_at(running.clock.saturating_sub(nanos(limits.max_replay)));
         let (open, replay) = if oldest < horizon {
-            // A trace that is first seen there may be the rest of a trace that is still open, so no
-            // trace may be taken for reported.
+            // A trace that seems to begin at the horizon may be the rest of an open trace, so no
+            // trace counts as reported.
             (horizon, horizon)
         } else {
             let overlap = running
@@ -231,8 +228,8 @@ impl LogJudge {
         })
     }
 
-    /// The progress to commit once all judgements up to `left` are delivered and none that is due
-    /// after `until_unix_nanos` is reported.
+    /// Returns the progress to commit once all judgements up to `left` are delivered and no
+    /// judgement due after `until_unix_nanos` was reported.
     pub fn progress(&self, left: Option<LogMark>, until_unix_nanos: u64) -> LogProgress {
         let inherited = self.start.inherited.unwrap_or(LogProgress {
             mark: LogMark {
@@ -249,7 +246,7 @@ impl LogJudge {
         }
     }
 
-    /// Applies other sizes from now on.
+    /// Applies new size limits.
     pub fn resize(&mut self, sizes: Sizes) {
         self.settings.size_limit = sizes.trace;
         self.settings.max_open_size = sizes.open;
@@ -260,7 +257,6 @@ impl LogJudge {
         }
     }
 
-    /// The traces and bytes held.
     pub fn stats(&self) -> Stats {
         let running = self.running.as_ref();
         running.map_or_else(Stats::default, |running| running.pipeline.stats())
@@ -271,7 +267,7 @@ impl LogJudge {
         inherited.map_or_else(LogMoment::default, |it| it.mark.judged)
     }
 
-    /// Begins with the first record: the pipeline's memory of traces begins there.
+    /// Starts with the first record: the pipeline's trace history starts there.
     fn begin(&mut self, unix_nanos: u64, offset: u64) {
         if self.running.is_some() {
             return;
@@ -294,8 +290,8 @@ impl LogJudge {
         });
     }
 
-    /// Called before anything later than the predecessor's last moment: of the traces that are open
-    /// now, some were left open by the predecessor, and the others have lost their beginning.
+    /// Called before anything later than the predecessor's last moment. Some open traces were open
+    /// at the predecessor, too; the others have lost their beginning, and are dropped.
     fn pass_judged(&mut self, moment: LogMoment) {
         let Some(inherited) = self.start.inherited else {
             return;
@@ -337,11 +333,9 @@ impl LogJudge {
 /// The spans of a record of a log.
 #[derive(Debug, Default)]
 pub struct LogBatch {
-    /// The offset.
     pub offset: u64,
-    /// Time of arrival in Unix nanoseconds.
+    /// The time of arrival, Unix nanoseconds.
     pub unix_nanos: u64,
-    /// The spans.
     pub batch: Batch,
     /// Traces whose other spans may be in another log.
     pub torn: Vec<TraceId>,
@@ -360,14 +354,14 @@ impl Running {
         }
     }
 
-    /// The offset of a record that arrived no later than this time.
+    /// Returns the offset of a record that arrived no later than this time.
     fn offset_at(&self, unix_nanos: u64) -> u64 {
         let n_before = self.samples.partition_point(|(at, _)| *at <= unix_nanos);
         let sample = self.samples.get(n_before.saturating_sub(1));
         sample.map_or(0, |(_, offset)| *offset)
     }
 
-    /// A time no later than the arrival of the record with this offset.
+    /// Returns a time no later than the arrival of the record with this offset.
     fn time_of(&self, offset: u64) -> u64 {
         let n_before = self.samples.partition_point(|(_, at)| *at <= offset);
         let sample = self.samples.get(n_before.saturating_sub(1));
@@ -379,7 +373,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Holds back what the predecessor reported, and marks what it may have reported.
+/// Drops judgements that the predecessor reported, and marks those that it may have reported.
 struct Gate<'a, S> {
     sink: &'a mut S,
     was_reported: bool,
@@ -389,8 +383,8 @@ struct Gate<'a, S> {
 impl<S: JudgementSink> JudgementSink for Gate<'_, S> {
     fn take(&mut self, slice: &mut Judged) {
         if self.was_reported {
-            // A limit closed the trace here. The predecessor may have had more room, so that the
-            // trace was still open.
+            // A limit closed the trace here. The predecessor may have had more memory, and still
+            // have had the trace open.
             slice
                 .keep_only(|evaluation| evaluation.trajectory.completeness == CloseReason::Evicted);
         }

@@ -1,24 +1,22 @@
-//! Notes in a journal the open traces that it holds in full although the records in which they
-//! began are removed: the content of these was carried into later records.
+//! Notes in a journal about open traces whose first records were deleted: their content was copied
+//! to later records.
 
 use otlp::span::TraceId;
 
 pub use crate::assemble::OpenTrace;
 
-/// Open traces that a journal has in full.
+/// Open traces that a journal contains completely.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CarriedTracesNote {
-    /// The content of records below this number is in later records, too, as far as it belongs to
-    /// these traces.
+    /// The record number below which the content of these traces was copied to later records.
     pub below: u64,
-    /// The traces.
     pub traces: Vec<OpenTrace>,
 }
 
 const ENTRY: usize = 16 + 8 + 8 + 1;
 
 impl CarriedTracesNote {
-    /// As bytes, for [`Self::decode`].
+    /// Encodes a note for [`Self::decode`].
     pub fn encode(below: u64, traces: &[OpenTrace]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(8 + traces.len() * ENTRY);
         bytes.extend_from_slice(&below.to_le_bytes());
@@ -31,7 +29,7 @@ impl CarriedTracesNote {
         bytes
     }
 
-    /// `None` for bytes that no journal writes.
+    /// Returns `None` for bytes that no journal writes.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let number = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_le_bytes);
         let (below, entries) = bytes.split_at_checked(8)?;

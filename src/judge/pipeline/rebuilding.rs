@@ -1,5 +1,6 @@
-//! Rebuilds the pipeline from a journal after a restart: the requests go in again, and marks close
-//! the traces that were judged before. Of both, a pipeline takes those of its partition.
+//! Rebuilds the pipeline from a journal after a restart: inserts the requests again, and applies
+//! marks that close the traces judged before. A pipeline uses only the requests and marks of its
+//! partition.
 
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -12,35 +13,33 @@ use super::cross_traces::{CrossTraceAccess, CrossTraces, Extracted};
 use super::{CarriedTracesNote, OpenTrace, Pipeline, Rules, TraceMark, split};
 use crate::extract;
 
-/// Rebuilds a pipeline, record by record.
 #[derive(Debug)]
 pub struct Rebuilding<'a, C = CrossTraces> {
     pipeline: &'a mut Pipeline<C>,
     rules: &'a Rules,
     now: Now,
-    /// The last mark of each trace, in the order in which they were judged.
+    /// The last mark of each trace, in the order of judgement.
     marks: Peekable<vec::IntoIter<TraceMark>>,
     /// The journal has no records below this number.
     begin: u64,
-    /// Traces of this partition that the journal holds in full nevertheless, each with the record
-    /// below which its mark says that it was judged.
+    /// Traces of this partition that the journal contains completely although their first records
+    /// were deleted, each with the record below which its mark says that it was judged.
     carried: HashMap<TraceId, (OpenTrace, u64)>,
 }
 
-/// The part of the carried records that is replayed: before the marks of their traces are applied,
-/// or after.
+/// The part of the copied records to replay: before or after the marks of their traces are applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CarriedPart {
-    /// Spans with which their trace was judged before, and those of traces that never were.
+    /// Spans with which their trace was judged before, and spans of traces that were never judged.
     Judged,
     /// Records that came later.
     Later,
 }
 
 impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
-    /// Begins to rebuild a pipeline that is empty. All spans come as if they arrived `now`; no
-    /// timer fires. `marks` may be in any order and of any partition. So may `open`, the journal's
-    /// notes of open traces. The journal has no records below `begin`.
+    /// Starts rebuilding an empty pipeline. All spans count as arriving `now`; no timer fires.
+    /// `marks`, and `open`, the journal's notes of open traces, may be in any order and of any
+    /// partition. The journal has no records below `begin`.
     pub fn new(
         pipeline: &'a mut Pipeline<C>,
         rules: &'a Rules,
@@ -55,7 +54,7 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         marks.reverse();
         marks.dedup_by_key(|mark| mark.trace_id);
         marks.sort_by_key(|mark| (mark.judged_below, mark.trace_id));
-        // A trace that was carried from fewer records than are removed is not complete.
+        // A trace is incomplete if its note covers fewer records than were deleted.
         let whole = open.into_iter().filter(|open| open.below >= begin);
         let mut carried: HashMap<_, _> = whole
             .flat_map(|open| open.traces)
@@ -77,15 +76,15 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         }
     }
 
-    /// Returns true if carried records must be replayed, before all others.
+    /// Returns true if copied records must be replayed, before all others.
     pub fn takes_carried(&self) -> bool {
         !self.carried.is_empty()
     }
 
-    /// Takes in this partition's part of what was carried from `record`, and returns how many spans
-    /// and log records that is. Everything that was carried comes twice, once for each part.
+    /// Inserts this partition's part of the copy of `record`; returns the number of spans and log
+    /// records. Call it with every copied record twice, once for each part.
     pub fn take_carried(&mut self, mut batch: Batch, record: u64, part: CarriedPart) -> usize {
-        // The record itself is still there, and its content is taken from it.
+        // The record itself was not deleted, and is replayed instead of its copy.
         if record >= self.begin {
             return 0;
         }
@@ -103,10 +102,10 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         self.take_each(batch, self.begin)
     }
 
-    /// Called once everything that was carried has come for the first time. Closes the traces that
-    /// were judged before `begin`.
+    /// Closes the traces that were judged before `begin`. Call it after all copied records were
+    /// replayed for the first part.
     pub fn judge_carried(&mut self) {
-        // Other replicas may have taken spans in the meantime.
+        // Other replicas may have received spans in the meantime.
         let since = if self.pipeline.has_peers { self.pipeline.memory_unix_nanos() } else { 0 };
         for (open, _) in self.carried.values_mut() {
             open.memory_unix_nanos = since.max(open.memory_unix_nanos);
@@ -115,13 +114,13 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         self.apply_marks(self.begin);
     }
 
-    /// Number of traces with marks that are not applied yet.
+    /// The number of traces with marks that were not applied.
     pub fn n_marks(&self) -> usize {
         self.marks.len()
     }
 
-    /// Takes in this partition's part of the next record, and returns how many spans and log
-    /// records that is. Judges nothing.
+    /// Inserts this partition's part of the next record; returns the number of spans and log
+    /// records. Judges nothing.
     pub fn take(&mut self, batch: Batch, record: u64) -> usize {
         self.apply_marks(record);
         let n_items = self.take_each(batch, record);
@@ -151,7 +150,7 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         n_items
     }
 
-    /// Ends the rebuilding: all records were replayed.
+    /// Ends the rebuilding after all records were replayed.
     pub fn finish(self) {
         for mark in self.marks {
             self.pipeline.restore_mark(self.rules, mark, self.now);
@@ -160,25 +159,26 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
 }
 
 impl<C: CrossTraceAccess> Pipeline<C> {
-    /// Marks every judged trace from now on ([`super::Judged::marks`]): a journal keeps the marks.
+    /// Enables marks of judged traces ([`super::Judged::marks`]), which a journal stores.
     pub fn mark_judged(&mut self) {
         self.marks_judged = true;
     }
 
-    /// Notes that a record of the journal is replayed next.
+    /// Sets the journal record to replay next.
     pub(super) fn begin_record(&mut self, record: u64) {
         self.buffer.set_record(record);
         self.next_record = record;
     }
 
-    /// Closes a trace that was judged before the restart, with what was reported.
+    /// Closes a trace that was judged before the restart, with its reported results.
     fn restore_mark(&mut self, rules: &Rules, mark: TraceMark, now: Now) {
         let closed = self.buffer.close_reported(&mark.trace_id, mark.reason, now);
         let Some(mut closed) = closed else {
             return self.buffer.remember_without_spans(&mark.trace_id, now);
         };
         if mark.first_record < closed.first_record {
-            // Its oldest spans are gone, so it cannot be judged again: late spans come too late.
+            // The oldest spans are gone, so the trace cannot be judged again, and late spans are
+            // dropped.
             return;
         }
         let trajectory = extract::trajectory(&closed.trace, &rules.recogniser);
@@ -202,44 +202,44 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.buffer.remember(closed, now);
     }
 
-    /// Begins the memory of traces at this time: the journal proves that every trace that began
-    /// since is here in full, or was judged.
+    /// Sets the start of the trace history: the journal proves that every later trace is complete,
+    /// or was judged.
     pub fn restore_memory(&mut self, since_unix_nanos: u64) {
         self.buffer.set_memory(since_unix_nanos);
     }
 
-    /// Marks the restored open traces as incomplete: spans of them may have been missed.
+    /// Marks the restored open traces as incomplete: spans of them may have been lost.
     pub fn mark_restored_incomplete(&mut self) {
         self.buffer.mark_all_unscored();
     }
 
-    /// The open traces that need records before this one.
+    /// Returns the open traces that need records before this one.
     pub fn open_below(&self, record: u64) -> Vec<OpenTrace> {
         self.buffer.open_below(record)
     }
 
-    /// Notes that these traces need no records before this one.
+    /// Records that these traces need no records before this one.
     pub fn need_from(&mut self, trace_ids: impl IntoIterator<Item = TraceId>, record: u64) {
         self.buffer.need_from(trace_ids, record);
     }
 
-    /// The oldest record of the journal that an open or remembered trace needs.
+    /// Returns the oldest journal record that an open or remembered trace needs.
     pub fn oldest_record(&self) -> Option<u64> {
         self.buffer.oldest_record()
     }
 
-    /// The oldest record that an open trace needs.
+    /// Returns the oldest journal record that an open trace needs.
     pub fn oldest_open_record(&self) -> Option<u64> {
         self.buffer.oldest_open_record()
     }
 
-    /// Closes the open traces that begin before a record, without judging them: they were reported
-    /// from spans that are not here. Late spans of them come too late.
+    /// Closes traces older than this record unjudged: their verdicts were sent, and their early
+    /// spans are gone. Late spans of such traces are dropped.
     pub(super) fn forget_open_below(&mut self, record: u64, now: Now) {
         self.buffer.forget_open_below(record, now);
     }
 
-    /// Unix time in nanoseconds at which the memory of traces begins.
+    /// The start of the trace history, Unix nanoseconds.
     pub fn memory_unix_nanos(&self) -> u64 {
         self.buffer.memory_unix_nanos()
     }

@@ -1,5 +1,5 @@
-//! Remembers the evaluations that were reported of a trace, so that late spans report only what
-//! they change: new evaluations, and revisions of those that look different.
+//! Stores the evaluations that were reported of a trace, so that late spans report only changes:
+//! new evaluations, and revisions of evaluations that look different.
 
 mod marks;
 
@@ -15,23 +15,22 @@ use crate::extract::Trajectory;
 
 pub use marks::{Marks, TraceMark};
 
-/// The reported evaluations of one trace.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Reported(Vec<ReportedEvaluation>);
 
-/// Most evaluations of one trace that are remembered, at most 8 MiB: a trace may hold as many agent
-/// runs as spans. Further ones are reported once and never revised.
+/// Maximum number of evaluations of one trace that are stored, at most 8 MiB: a trace can have as
+/// many agent runs as spans. Further evaluations are reported once and never revised.
 const MAX_REPORTED: usize = 65_536;
 
-/// A trace that is being judged, evaluation by evaluation.
+/// The judgement of a trace in progress, evaluation by evaluation.
 #[derive(Debug)]
 pub(super) struct Revising<'a> {
     reported: &'a mut Reported,
-    /// Evaluations that were known before: one judgement has no evaluation twice.
+    /// The number of evaluations known before: one judgement has no evaluation twice.
     n_known: usize,
-    /// Evaluations come in the order of last time: where the next one is expected.
+    /// The expected index of the next evaluation: the order is that of the last judgement.
     next: usize,
-    /// Hash of the whole trajectory: most evaluations are of it.
+    /// The hash of the whole trajectory, which most evaluations judge.
     of_whole: u64,
     registered: &'a [Arc<Criterion>],
     trajectory: &'a Arc<Trajectory>,
@@ -41,20 +40,20 @@ pub(super) struct Revising<'a> {
 #[derive(Debug, Clone)]
 struct ReportedEvaluation {
     criterion: ReportedCriterion,
-    /// The agent run of `scope: agent`. A whole trace is judged once, whichever span turns out to
-    /// be its topmost.
+    /// The agent run for `scope: agent`. A whole trace is judged once, whichever span is its
+    /// topmost.
     agent_run: Option<SpanId>,
     fingerprint: u64,
-    /// True if it was certain although the trace was cut short. It stays certain, even if more of
-    /// the trace makes that harder to see.
+    /// True if the verdict was certain although the trace was cut short. It stays certain, even if
+    /// more of the trace hides that.
     certain: bool,
     previous: Previous,
-    /// Updated each time the trace is judged: an evaluation that no longer applies is withdrawn.
+    /// Updated each time the trace is judged: an evaluation that does not apply is withdrawn.
     state: ReportState,
 }
 
-/// The criterion of a reported evaluation. A criterion that came with a run, or was made for it, is
-/// not kept: it may have any size, and there is one for each trace.
+/// The criterion of a reported evaluation. A run's own criterion is not stored: it may have any
+/// size, and there is one for each trace.
 #[derive(Debug, Clone)]
 enum ReportedCriterion {
     Registered(Arc<Criterion>),
@@ -74,7 +73,7 @@ enum ReportState {
 // === impl Reported ===
 
 impl Reported {
-    /// Begins to judge the trace again, or for the first time.
+    /// Starts to judge the trace for the first time, or again.
     pub(super) fn revise<'a>(
         &'a mut self,
         registered: &'a [Arc<Criterion>],
@@ -96,8 +95,8 @@ impl Reported {
         }
     }
 
-    /// The position of the recorded evaluation, among the first `n_known`, from `next` on and
-    /// around.
+    /// Returns the index of the recorded evaluation among the first `n_known`, searching from
+    /// `next` on and around.
     fn find(&self, evaluation: &Evaluation, next: usize, n_known: usize) -> Option<usize> {
         let agent_run = agent_run_of(evaluation);
         let is_known = |at: &usize| {
@@ -107,8 +106,8 @@ impl Reported {
         (next..n_known).chain(0..next.min(n_known)).find(is_known)
     }
 
-    /// Gives the evaluation its revision; `known` is where it was recorded before. Returns `false`
-    /// if it was reported without a difference.
+    /// Sets the evaluation's revision; `known` is the index of its record. Returns `false` if the
+    /// evaluation was reported without a difference.
     fn record(
         &mut self,
         evaluation: &mut Evaluation,
@@ -159,7 +158,7 @@ impl Reported {
 // === impl Revising ===
 
 impl Revising<'_> {
-    /// Records an evaluation and gives it its revision. Returns `false` if it was reported before
+    /// Records an evaluation and sets its revision. Returns `false` if the evaluation was reported
     /// without a difference.
     pub(super) fn record(&mut self, evaluation: &mut Evaluation) -> bool {
         let of_trajectory = if Arc::ptr_eq(&evaluation.trajectory, self.trajectory) {
@@ -177,8 +176,8 @@ impl Revising<'_> {
             .record(evaluation, fingerprint, known, self.registered)
     }
 
-    /// Ends the judgement: revisions that withdraw evaluations which were reported before and not
-    /// made this time.
+    /// Ends the judgement. Returns revisions that withdraw the evaluations that were reported
+    /// before but not made this time.
     pub(super) fn withdraw(self) -> impl Iterator<Item = Evaluation> {
         let Self {
             reported,
@@ -238,8 +237,8 @@ fn agent_run_of(evaluation: &Evaluation) -> Option<SpanId> {
 
 impl ReportedCriterion {
     fn new(criterion: &JudgedBy, registered: &[Arc<Criterion>]) -> Self {
-        // Most evaluations are made by a registered criterion; the fields of an example make a
-        // variant of the same name.
+        // A registered criterion made most evaluations; the fields of an example make a variant of
+        // the same name.
         let same = registered.iter().find(|registered| match criterion {
             JudgedBy::Criterion(criterion) => Arc::ptr_eq(registered, criterion),
             JudgedBy::Invalid(_) => false,
@@ -271,8 +270,8 @@ impl ReportedCriterion {
         }
     }
 
-    /// The criterion under which an evaluation is withdrawn. Evaluations of a criterion that is no
-    /// longer registered are not withdrawn: they were right when they were reported.
+    /// Returns the criterion under which an evaluation is withdrawn; `None` for a criterion that
+    /// was unregistered since, whose evaluations were right when they were reported.
     fn for_withdrawal(&self, registered: &[Arc<Criterion>]) -> Option<JudgedBy> {
         match self {
             Self::Registered(_) => registered
@@ -290,10 +289,10 @@ impl ReportedCriterion {
 
 // === hashes ===
 
-/// Two evaluations with equal fingerprints look the same to a reader.
+/// Returns a hash that is equal for two evaluations that look the same to a reader.
 fn fingerprint(evaluation: &Evaluation, of_trajectory: u64, hasher: &FixedState) -> u64 {
     let mut state = hasher.build_hasher();
-    // The expectations of a run, and the case it belongs to, may arrive late.
+    // The expectations of a run, and its case, may arrive late.
     evaluation.criterion.revision().hash(&mut state);
     of_trajectory.hash(&mut state);
     evaluation.hash_shown(&mut state);

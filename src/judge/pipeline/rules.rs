@@ -1,4 +1,4 @@
-//! The rules by which traces are judged, and what they need of the spans.
+//! The rules by which traces are judged, and the attributes that they need from spans.
 
 use std::error::Error;
 use std::fmt;
@@ -15,27 +15,25 @@ use crate::evaluate::{
 };
 use crate::extract::{Recogniser, Tools};
 
-/// The rules by which every trace is judged: one immutable set, swapped as a whole.
+/// The rules by which every trace is judged: an immutable set, replaced as a whole.
 #[derive(Debug, Clone)]
 pub struct Rules {
     /// The criteria, in file order.
     pub criteria: Vec<Arc<Criterion>>,
     /// Recognises tool calls, and lists the attributes that the scan must keep.
     pub recogniser: Recogniser,
-    /// Display of values in explanations.
+    /// Whether explanations show values.
     pub explain: Explain,
-    /// Expectations of single runs.
     pub expectations: Arc<Expectations>,
 }
 
 impl Rules {
-    /// Rules with these criteria, and defaults for everything else.
+    /// Creates rules with these criteria, and defaults for everything else.
     pub fn new(criteria: Vec<Criterion>) -> Self {
         Self::following(None, criteria, &Tools::default(), Explain::default(), &[])
     }
 
-    /// Reads `{"criteria": […]}`, each criterion as configuration files have it
-    /// (docs/evaluators.md).
+    /// Parses `{"criteria": […]}`, each criterion as in a configuration file (docs/evaluators.md).
     ///
     /// # Errors
     /// Every mistake, with the path of its field.
@@ -109,7 +107,6 @@ impl Rules {
         }
     }
 
-    /// Adds expectations of single runs.
     pub fn expecting(self, expectations: Expectations) -> Self {
         let bringing = expectations.from_spans.bringing(expectations.max_size);
         let reads_usage = expectations.from_spans == FromSpans::Full
@@ -122,8 +119,8 @@ impl Rules {
         }
     }
 
-    /// A copy without criteria and expectations: trajectories are still extracted, with all that
-    /// any criterion may read and what runs say of themselves.
+    /// Returns a copy without criteria and expectations: trajectories are extracted, with
+    /// everything that a criterion may read and the runs' own expectations.
     pub fn without_judgement(&self) -> Self {
         Self {
             recogniser: self.recogniser.clone().with_usage(true),
@@ -141,7 +138,7 @@ impl Rules {
         !self.criteria.is_empty() || !cases.is_empty() || *from_spans == FromSpans::Full
     }
 
-    /// A copy with other criteria and the attributes that their selectors read, without
+    /// Returns a copy with other criteria and the attributes that their selectors read, without
     /// expectations of single runs.
     pub fn judging_by(&self, criteria: Vec<Arc<Criterion>>) -> Self {
         let recogniser = self.recogniser.also_reading(
@@ -158,10 +155,10 @@ impl Rules {
         }
     }
 
-    /// The spans of one OTLP trace request, protobuf, with the attributes that the rules read.
+    /// Scans one OTLP trace request in protobuf, with the attributes that the rules read.
     ///
     /// # Errors
-    /// The body is no `ExportTraceServiceRequest`.
+    /// The body is not an `ExportTraceServiceRequest`.
     pub fn scan(&self, body: &[u8]) -> Result<Batch, MalformedProtobuf> {
         Ok(scan::scan(body, Some(self))?.batch)
     }
@@ -185,7 +182,7 @@ impl SpanAdmission for Rules {
 /// Criteria that cannot be used, with every mistake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidRules {
-    /// Each mistake and its remedy, below the path of its field.
+    /// The mistakes and their remedies, with the paths of their fields.
     pub errors: Vec<FieldError>,
 }
 

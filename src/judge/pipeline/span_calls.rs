@@ -1,7 +1,7 @@
-//! The ids of calls that spans reported, and of those that log records did: an agent that
-//! also writes a record about each call has made it once. Spans are usually judged first: their
-//! trace closes when its root has ended, a prompt's records only after a long quiet time. Where
-//! they come later, the group of records is judged again.
+//! The ids of calls that spans or log records reported: an agent that also writes a log record
+//! about a call has made the call once. Spans are usually judged first: their trace closes when its
+//! root has ended, a prompt's records only after a long quiet time. If the spans come later, the
+//! group of records is judged again.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -12,7 +12,7 @@ use otlp::span::TraceId;
 
 use crate::extract::Trajectory;
 
-/// Number of remembered call ids, the latest ones: at most 1.6 MiB.
+/// Maximum number of stored call ids, the latest ones: at most 1.6 MiB.
 const MAX_IDS: usize = 28_672;
 
 /// The reports of calls by their ids.
@@ -20,7 +20,7 @@ const MAX_IDS: usize = 28_672;
 pub(super) struct SpanCalls {
     reports: HashMap<u64, Reports>,
     oldest_first: VecDeque<u64>,
-    /// Hashes ids. Hashes never leave the process.
+    /// Hashes ids; hashes never leave the process.
     hasher: DefaultHashBuilder,
 }
 
@@ -36,11 +36,11 @@ struct Reports {
 }
 
 impl SpanCalls {
-    /// Remembers the calls of a trajectory. Returns the groups of records to be judged again, since
-    /// spans report their calls, too, or prove it no longer.
+    /// Records the calls of a trajectory. Returns the groups of log records to judge again: spans
+    /// also report their calls, or the reports have become ambiguous.
     pub(super) fn note(&mut self, trace_id: TraceId, trajectory: &Trajectory) -> Vec<TraceId> {
         let mut groups = Vec::new();
-        // Calls from a model's messages have no span of their own.
+        // Calls from a model's messages have no spans.
         if trajectory.from_messages {
             return groups;
         }
@@ -68,7 +68,7 @@ impl SpanCalls {
         groups
     }
 
-    /// Removes the calls that spans reported from a trajectory made of log records.
+    /// Removes the calls that spans reported from a trajectory of log records.
     pub(super) fn remove_known(&self, trajectory: &mut Arc<Trajectory>) {
         if trajectory.subject.is_none() {
             Arc::make_mut(trajectory).tool_calls.retain(|call| {

@@ -1,14 +1,14 @@
-//! Divides a batch among the partitions of the traces, keeping its order.
+//! Divides a batch among partitions, and keeps its order.
 
 use otlp::span::{Batch, TraceId};
 
 use crate::assemble::Partition;
 use crate::extract;
 
-/// The parts of a batch, each with the index of its partition, for a division into `n_partitions`.
-/// A batch of one partition is not taken apart. A log record without a trace goes to the first
-/// partition, which counts it. Spans without ids and memory that spans share are those of the whole
-/// batch, and counted in no part.
+/// Returns the parts of a batch, each with the index of its partition. A batch of a single
+/// partition is not copied. A log record without a trace goes to the first partition, which counts
+/// it. The number of spans without ids and the memory that spans share refer to the whole batch,
+/// and count in no part.
 pub fn split(batch: Batch, n_partitions: usize) -> Vec<(usize, Batch)> {
     let index_of = |trace_id: TraceId| Partition::index_of(trace_id, n_partitions);
     let index_of_record = |record| extract::trace_of_record(record).map_or(0, index_of);

@@ -1,5 +1,5 @@
-//! The parts of a convention: how it recognises a tool call, an agent run and a model call, where
-//! it keeps the parts of a call, and its optional hooks for whatever a single span does not show.
+//! The structure of a convention: how it recognises a tool call, an agent run and a model call,
+//! which keys have the parts of a call, and optional hooks that combine several spans.
 
 use std::borrow::Cow;
 
@@ -12,44 +12,43 @@ use super::view::View;
 use crate::extract::tool_call::CallPart;
 use crate::extract::values::{Conversation, Envelope, Raw};
 
-/// A position in the trace's spans.
+/// An index in the trace's spans.
 pub(crate) type SpanIdx = usize;
 
-/// One framework's way of writing spans: a row of data, and functions where data is not enough.
-/// Each lives in a file of its own, named like it, or is a row of `look_alikes`.
+/// The form in which one framework writes spans: a row of data, and functions if data is not
+/// enough. Each has a separate file of its name, or is a row of `look_alikes`.
 #[derive(Debug)]
 pub(crate) struct Convention {
     /// The file or row, and the word in `ToolCall::convention`.
     pub(crate) name: &'static str,
-    /// Recognises no span without one of these attributes …
+    /// Attributes of which a span must have at least one to be recognised …
     pub(crate) marks: KeyBits,
-    /// … unless the span's name begins with one of these.
+    /// … unless the span's name begins with one of these texts.
     pub(crate) span_names: &'static [&'static str],
-    /// True if it recognises log records.
+    /// True if the convention recognises log records.
     pub(crate) of_records: bool,
-    /// Instrumentations of several authors write by it: what one of them captures of a call says
-    /// nothing about another.
+    /// True if instrumentations of several authors use the convention, so that the values that one
+    /// captures prove nothing about another.
     pub(crate) written_by_many: bool,
-    /// The span above one of its model spans names every call of the reply, so that a reply of its
-    /// own that was cut hides none.
+    /// True if the span above a model span names every call of the reply, so that a cut reply hides
+    /// no call.
     pub(crate) reply_is_above: bool,
     pub(crate) kinds: Kinds,
 
-    // Functions that replace what `kinds` says.
-    /// Replaces `is_call` and `is_model`, where one look at the span answers for all.
+    // Functions that replace parts of `kinds`.
+    /// Replaces `is_call` and `is_model` by a single look at the span.
     pub(crate) roles: Option<fn(&View<'_>) -> OwnRoles>,
     pub(crate) is_call: Option<fn(&View<'_>) -> bool>,
     pub(crate) call: Option<for<'a> fn(&View<'a>) -> SpanCall<'a>>,
-    /// The name of the agent whose run this span is; beside `roles`, asked only of spans that are
-    /// runs by those.
+    /// Returns the agent whose run the span is; with `roles`, called only for spans with that role.
     pub(crate) agent_run: Option<AgentName>,
     pub(crate) is_model: Option<fn(&View<'_>) -> bool>,
 
-    // Hooks for what is spread over several spans.
+    // Hooks that combine several spans.
     pub(crate) prune: Option<Prune>,
     pub(crate) refine: Option<Refine>,
-    /// Reads a whole run that is recorded in one span, in a trace without tool spans. The arguments
-    /// are the run's span and the most bytes kept of a value.
+    /// Reads a whole run recorded in one span, in a trace without tool spans. The arguments are the
+    /// run's span and the maximum bytes kept of a value.
     pub(crate) conversation: Option<fn(&View<'_>, usize) -> Option<Conversation>>,
     pub(crate) cross_trace: Option<CrossTrace>,
 }
@@ -65,8 +64,8 @@ pub(crate) struct OwnRoles {
 /// Reads an agent's name from the span of its run.
 pub(crate) type AgentName = for<'a> fn(&View<'a>) -> Option<Cow<'a, str>>;
 
-/// A convention in which one attribute names the kind of span, and the parts of a call have keys of
-/// their own.
+/// A convention in which one attribute names the kind of span, and each part of a call has its own
+/// key.
 #[derive(Debug)]
 pub(crate) struct Kinds {
     /// The attribute that names the kind.
@@ -75,11 +74,12 @@ pub(crate) struct Kinds {
     pub(crate) tool: &'static [&'static str],
     pub(crate) agent: &'static [&'static str],
     pub(crate) model: &'static [&'static str],
-    /// Attributes that name the tool, the first one first.
+    /// The attributes that may name the tool, in order of precedence.
     pub(crate) name: &'static [KeyId],
-    /// The tool's name within the span's name, if no attribute names it.
+    /// Returns the tool's name in the span's name, if no attribute names it.
     pub(crate) name_in_span: Option<fn(&str) -> Option<&str>>,
-    /// A poor name within the span's name, such as a class: used where nothing else names the call.
+    /// Returns a poor name in the span's name, such as a class, used only if nothing else names the
+    /// call.
     pub(crate) poor_name_in_span: Option<fn(&str) -> Option<&str>>,
     pub(crate) call_id: &'static [KeyId],
     pub(crate) args: &'static [KeyId],
@@ -88,13 +88,13 @@ pub(crate) struct Kinds {
     pub(crate) failed: Option<fn(&View<'_>) -> bool>,
     /// The agent that made the call.
     pub(crate) caller: &'static [KeyId],
-    /// The agent whose run it is; without it the span's name.
+    /// The agent of the run; the span's name if no attribute is present.
     pub(crate) agent_name: &'static [KeyId],
-    /// Beside this attribute the status ERROR proves nothing.
+    /// If a span has this attribute, its status ERROR proves nothing.
     pub(crate) status_lies_beside: Option<KeyId>,
 }
 
-/// Shortens one attribute of a span that arrives, where the generic rule would keep all or nothing.
+/// Shortens an attribute of an arriving span, for which the generic rule would keep all or nothing.
 #[derive(Debug)]
 pub(crate) struct Prune {
     pub(crate) key: KeyId,
@@ -103,53 +103,54 @@ pub(crate) struct Prune {
     pub(crate) keep: fn(&str) -> Option<&str>,
 }
 
-/// Corrects what the spans of a trace were recognised as, each on its own.
+/// Corrects the roles of a trace's spans, which were recognised one by one.
 #[derive(Debug)]
 pub(crate) struct Refine {
-    /// Called only for a trace in which a span has one of these attributes.
+    /// The attributes of which a trace must have at least one for the hook to run.
     pub(crate) when: KeyBits,
     pub(crate) apply: fn(&mut RecognisedSpans<'_, '_>),
 }
 
-/// The spans of one trace, recognised one by one; everything is indexed by span.
+/// The spans of one trace, recognised one by one; all fields are indexed by span.
 #[derive(Debug)]
 pub(crate) struct RecognisedSpans<'t, 'a> {
     pub(crate) spans: &'t mut [RecognisedSpan<'a>],
     pub(crate) parent: &'t [Option<SpanIdx>],
-    /// Every span after its parent.
+    /// All spans, each after its parent.
     pub(crate) parents_first: &'t [SpanIdx],
-    /// Corrected start, Unix nanoseconds.
+    /// The corrected start, Unix nanoseconds.
     pub(crate) start: &'t [u64],
-    /// The agent whose turn a span belongs to, where one run has turns of several agents.
+    /// The agent whose turn a span belongs to, if one run has turns of several agents.
     pub(crate) turn_agents: &'t mut HashMap<SpanIdx, &'a str>,
 }
 
-/// A span, recognised on its own.
+/// A span, recognised by itself.
 #[derive(Debug)]
 pub(crate) struct RecognisedSpan<'a> {
     pub(crate) view: View<'a>,
-    /// The call that it is.
+    /// The call that the span reports.
     pub(crate) call: Option<SpanCall<'a>>,
-    /// The agent whose run it is.
+    /// The agent whose run the span is.
     pub(crate) agent: Option<Cow<'a, str>>,
     pub(crate) is_model: bool,
 }
 
-/// Spans that hand around the arguments and results of calls that other traces made.
+/// Spans that pass on the arguments and results of calls that other traces made.
 #[derive(Debug)]
 pub(crate) struct CrossTrace {
     /// Returns true for the name of such a span.
     pub(crate) carries: fn(&str) -> bool,
-    /// The parts of calls in such a span, by call id. The number is the most bytes kept of a value.
+    /// Returns the parts of calls in such a span, by call id. The number is the maximum bytes kept
+    /// of a value.
     pub(crate) parts: fn(&Span, usize) -> Vec<(String, CallPart)>,
 }
 
-/// A tool call as its own span shows it; what is missing is filled in from the shared keys, then
-/// from the models' messages.
+/// A tool call as its span reports it; missing parts come from the shared keys, then from the
+/// models' messages.
 #[derive(Debug, Default)]
 pub(crate) struct SpanCall<'a> {
     pub(crate) name: Option<Cow<'a, str>>,
-    /// A poor name, such as a class: used only where nothing else names the call.
+    /// A poor name, such as a class, used only if nothing else names the call.
     pub(crate) poor_name: Option<&'a str>,
     pub(crate) call_id: Option<Cow<'a, str>>,
     pub(crate) args: Option<Raw<'a>>,
@@ -157,16 +158,16 @@ pub(crate) struct SpanCall<'a> {
     pub(crate) result: Option<Raw<'a>>,
     pub(crate) result_in: Envelope,
     pub(crate) agent: Option<Cow<'a, str>>,
-    /// The framework's own mark of a failure.
+    /// True if the framework marked a failure.
     pub(crate) failed: bool,
-    /// The status ERROR proves nothing here: it leaks from one span to the next.
+    /// True if the status ERROR proves nothing, because it leaks from one span to the next.
     pub(crate) status_lies: bool,
 }
 
 // === impl Convention ===
 
 impl Convention {
-    /// Recognises no span and has no hooks: what a convention is built upon.
+    /// Recognises no span and has no hooks; the base of every convention.
     pub(crate) const NONE: Self = Self {
         name: "",
         marks: KeyBits::NONE,
@@ -203,12 +204,12 @@ impl Convention {
         }
     }
 
-    /// Returns true if the span is an agent's run. One without a name is none.
+    /// Returns true if the span is an agent run. A run must have a name.
     pub(crate) fn is_agent_run(&self, span: &View<'_>) -> bool {
         self.roles.is_none_or(|roles| roles(span).agent_run) && self.agent_run(span).is_some()
     }
 
-    /// The call that the span is, as far as this convention's own keys show it.
+    /// Returns the call of the span, from this convention's own keys.
     pub(crate) fn call<'a>(&self, span: &View<'a>) -> SpanCall<'a> {
         match self.call {
             Some(call) => call(span),
@@ -216,7 +217,7 @@ impl Convention {
         }
     }
 
-    /// The name of the agent whose run this span is.
+    /// Returns the name of the agent whose run the span is.
     pub(crate) fn agent_run<'a>(&self, span: &View<'a>) -> Option<Cow<'a, str>> {
         let name = match self.agent_run {
             Some(agent_run) => agent_run(span),

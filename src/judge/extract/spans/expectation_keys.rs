@@ -1,22 +1,22 @@
-//! The attributes in which a run may state how it wants to be judged.
+//! The attributes in which a run can state its own expectations.
 
 use otlp::span::{Keep, KeyId, KeySet};
 
-/// The attribute that names the case a run is one of.
+/// The attribute with the id of the run's test case.
 pub const CASE_ID: &str = "test.case.id";
 /// The attribute that names registered criteria to apply.
 pub const CRITERIA: &str = "spanscore.criteria";
-/// The attribute that holds an expectation of its own: the JSON of an `evaluate` block.
+/// The attribute with the run's own expectation: the JSON of an `evaluate` block.
 pub const EXPECT: &str = "spanscore.expect";
 
-/// Limits on what a run may say about its own judgement.
+/// Limits on a run's own expectations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SpanExpectationPolicy {
     /// True if [`CRITERIA`] is read.
     pub criteria: bool,
     /// True if [`EXPECT`] is read.
     pub expect: bool,
-    /// Most bytes of both that are kept of one span.
+    /// Maximum bytes of both that are kept of one span.
     pub max_size: usize,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct ExpectationKeys {
 }
 
 impl ExpectationKeys {
-    /// Adds the keys that the policy allows to those the scan keeps.
+    /// Adds the keys that the policy allows to the keys that the scan keeps.
     pub(super) fn add(keys: &mut KeySet, policy: SpanExpectationPolicy) -> Self {
         let SpanExpectationPolicy {
             criteria, expect, ..

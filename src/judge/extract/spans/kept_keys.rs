@@ -1,5 +1,5 @@
-//! The attributes, events and log records that the scan must keep: the built-in table, the
-//! settings' own names, and whatever selectors and scores read.
+//! The attributes, events and log records that the scan must keep: the built-in table, the names in
+//! the settings, and the attributes that selectors and scores read.
 
 use otlp::span::{Keep, KeySet, WantedBody};
 
@@ -8,9 +8,9 @@ use super::keys::RULES;
 use super::log_records::MESSAGE_EVENTS;
 use crate::extract::settings::Tools;
 
-/// The keys to keep: the built-in ones, then those that the settings name, then `extra` (what
-/// selectors read and scores copy). With `previous` every key of that set keeps its id, so that
-/// spans scanned under it can still be read.
+/// Returns the keys to keep: the built-in ones, then those that the settings name, then `extra`
+/// (read by selectors or copied to scores). With `previous`, every key of that set keeps its id, so
+/// that spans scanned earlier stay readable.
 pub fn kept_keys<'a>(
     tools: &Tools,
     extra: impl IntoIterator<Item = &'a str>,

@@ -1,4 +1,4 @@
-//! Sets of built-in keys as bits, so that asking for an absent key costs almost nothing.
+//! Sets of built-in keys as bits, so that testing for an absent key costs almost nothing.
 
 use otlp::span::{IndexedAttributes, KeyId};
 
@@ -10,7 +10,7 @@ pub(crate) struct KeyBits(pub(super) [u64; N_WORDS]);
 
 impl KeyBits {
     pub(crate) const NONE: Self = Self([0; N_WORDS]);
-    /// Keys from here on have no bit.
+    /// The first key without a bit.
     pub(crate) const CAPACITY: usize = IndexedAttributes::N_INDEXED_KEYS;
 
     pub(crate) const fn new(keys: &[KeyId]) -> Self {

@@ -1,34 +1,34 @@
-//! The attributes and events that extraction reads, as one visible table: what the scan keeps of a
-//! span.
+//! The attributes and events that extraction reads, as one table, which also tells the scan what to
+//! keep of a span.
 
 use otlp::span::{Keep, KeyId, KeyRule};
 
 use super::key_bits::KeyBits;
 
-/// The purpose of a key's value. It decides which keys identify a span's kind, and which values are
+/// The purpose of a key's value. Decides which keys identify a span's kind, and which values are
 /// pruned from spans that do not need them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
-    /// Says what kind of span it is, in one convention or another.
+    /// Names the kind of span, in some convention.
     Kind,
     /// Lets a convention recognise a span, without giving it a kind.
     Mark,
-    /// Arguments of a call, or the input of a run or model: long, and read of calls only.
+    /// The arguments of a call, or the input of a run or model: long, and read only from calls.
     Args,
-    /// Result of a call, or the output of a run or model: long.
+    /// The result of a call, or the output of a run or model: long.
     Result,
-    /// Messages of a model: long.
+    /// The messages of a model: long.
     Message,
     /// Another long value, which only a call needs.
     Payload,
-    /// A number of tokens that a model read or wrote.
+    /// The number of tokens that a model read or wrote.
     Usage,
-    /// A short value that every span keeps.
+    /// A short value that is kept of every span.
     Field,
 }
 
-/// Declares the table once: for each row a constant, its id being its position, and what the scan
-/// keeps of it; its class names its purpose.
+/// Declares the table: for each row a constant whose id is the row's position, the form in which
+/// the scan keeps the value, and the class.
 macro_rules! keys {
     ($($(#[doc = $section:literal])* $name:ident = $key:literal $keep:ident $class:ident,)*) => {
         #[expect(
@@ -131,7 +131,7 @@ keys! {
     GEN_AI_COMPLETION = "gen_ai.completion" Output Result,
     ANTHROPIC_RESULT = "anthropic.tool_result.content" Value Result,
 
-    // How they are written.
+    // The form of a value.
     ADK_EVENT = "gcp.vertex.agent.event_id" Presence Field,
     INPUT_MIME = "input.mime_type" Value Field,
     OUTPUT_MIME = "output.mime_type" Value Field,
@@ -204,9 +204,9 @@ keys! {
     LOG_BODY = "spanscore.log.body" Own Message,
     INPUT_MESSAGES = "gen_ai.input.messages" Request Message,
     OI_INPUT_MESSAGES = "llm.input_messages." Request Message,
-    // Shows that a reply was flattened, also one without calls.
+    // Shows that a reply was flattened, even if it has no calls.
     OI_OUTPUT_ROLE = "llm.output_messages.0.message.role" Presence Message,
-    // Says whether the model called tools, also where its messages were not captured.
+    // Shows whether the model called tools, even if its messages were not captured.
     FINISH_REASONS = "gen_ai.response.finish_reasons" Value Field,
     LOST_REPLY = "spanscore.lost.reply" Own Message,
     LOST_REQUEST = "spanscore.lost.request" Own Message,
@@ -232,7 +232,7 @@ keys! {
     CACHE_CREATION_FLAT = "gen_ai.usage.cache_creation_input_tokens" Asked Usage,
     OI_CACHE_WRITE = "llm.token_count.prompt_details.cache_write" Asked Usage,
 
-    // Events, and what they carry.
+    // Events and their attributes.
     EXCEPTION = "exception" Presence Field,
     EXCEPTION_MESSAGE = "exception.message" Value Payload,
     TOOL_MESSAGE = "gen_ai.tool.message" Presence Field,
@@ -251,7 +251,6 @@ keys! {
     UPDATE_ID = "judgment.update_id" Value Field,
 }
 
-/// Number of built-in keys.
 pub(super) const N_BUILT_IN: usize = RULES.len();
 const _: () = assert!(
     N_BUILT_IN <= KeyBits::CAPACITY,
@@ -261,8 +260,8 @@ const _: () = assert!(
 /// Keys that give a span a kind, in any convention.
 pub(crate) const KINDS: KeyBits = of_class(Class::Kind);
 
-/// Keys with names so general that applications use them, too, and the words with which a
-/// convention gives a span a kind in them.
+/// Keys with names so general that applications use them, too, with the values that conventions use
+/// as kinds.
 pub(super) const GENERAL_KINDS: &[(KeyId, &[&str])] = &[
     (
         SPAN_TYPE,
@@ -285,7 +284,7 @@ pub(super) const GENERAL_KINDS: &[(KeyId, &[&str])] = &[
     (SPAN_TYPE_FLAT, &["agentRun", "completion"]),
 ];
 
-/// The other keys that give a span a kind, whatever their value.
+/// All other keys that give a span a kind, whatever their value.
 pub(super) const OWN_KINDS: KeyBits = KINDS.without(KeyBits::new(&[SPAN_TYPE, SPAN_TYPE_FLAT]));
 
 /// Keys by which some convention recognises a span.
@@ -306,13 +305,12 @@ const fn of_class(class: Class) -> KeyBits {
 
 const RESULT_KEYS: KeyBits = of_class(Class::Result);
 const MESSAGE_KEYS: KeyBits = of_class(Class::Message);
-/// Long values that only a tool call's, an agent's or a model's span needs.
+/// Long values that only the span of a tool call, an agent run or a model call needs.
 pub(super) const PAYLOADS: KeyBits = of_class(Class::Args)
     .union(RESULT_KEYS)
     .union(MESSAGE_KEYS)
     .union(of_class(Class::Payload));
 
-/// Numbers of tokens.
 pub(crate) const USAGE: KeyBits = of_class(Class::Usage);
 
 /// The names of [`USAGE`].
@@ -321,17 +319,17 @@ pub(super) fn usage_keys() -> impl Iterator<Item = &'static str> {
     rows.map(|rule| rule.key)
 }
 
-/// Returns true for one of [`PAYLOADS`].
+/// Returns true for a key of [`PAYLOADS`].
 pub(super) fn is_payload(key: KeyId) -> bool {
     PAYLOADS.contains(key)
 }
 
-/// Results of calls, and outputs of runs and models.
+/// Returns true for results of calls, and for outputs of runs and models.
 pub(super) fn is_result(key: KeyId) -> bool {
     RESULT_KEYS.contains(key)
 }
 
-/// Messages of models.
+/// Returns true for messages of models.
 pub(super) fn is_message(key: KeyId) -> bool {
     MESSAGE_KEYS.contains(key)
 }
@@ -375,7 +373,7 @@ pub(super) const RESULTS: &[KeyId] = &[
     PLAIN_TOOL_RESPONSE,
 ];
 
-/// A span's own agent, the narrower one first: a sub-agent's spans can carry the name of the agent
+/// A span's own agent, the narrower key first: a sub-agent's spans can have the name of the agent
 /// that called it.
 pub(super) const AGENTS: &[KeyId] = &[
     SUBAGENT_NAME,
@@ -389,7 +387,7 @@ pub(super) const AGENTS: &[KeyId] = &[
     ENTITY_NAME,
 ];
 
-/// Names the entity that a span is about; a normaliser copies it to `gen_ai.agent.name`.
+/// The name of a span's entity, which a normaliser copies to `gen_ai.agent.name`.
 pub(super) const COPIED_TO_AGENT: KeyId = TRACELOOP_ENTITY;
 
 pub(super) const SESSIONS: &[KeyId] = &[
@@ -408,21 +406,21 @@ pub(super) const SESSIONS: &[KeyId] = &[
     MASTRA_SESSION,
 ];
 
-/// A key with a general name that holds a session beside another key.
+/// A key with a general name that has a session only beside the second key.
 pub(super) const SESSION_BESIDE: (KeyId, KeyId) = (GROUP_ID, AGENT_TRACE_ID);
 
-/// Products' own kinds, beside which a normaliser copies values to the keys of the OpenTelemetry
-/// conventions.
+/// Products' own kinds. Beside them, the keys of the OpenTelemetry conventions are a normaliser's
+/// copies.
 pub(super) const COPIED_KINDS: KeyBits = KeyBits::new(&[OI_KIND, TRACELOOP_KIND]);
 
-/// A node of a graph, and its step.
+/// A graph node, and its step.
 pub(super) const NODES: &[(KeyId, KeyId)] = &[
     (LANGFUSE_NODE, LANGFUSE_STEP),
     (LANGSMITH_NODE, LANGSMITH_STEP),
     (TRACELOOP_NODE, TRACELOOP_STEP),
 ];
 
-/// Attributes that mark a failed call, and the word that does so.
+/// Attributes that mark a failed call, with the word that does.
 pub(super) const FAILURES: &[(KeyId, &str)] = &[
     (TOOL_STATUS, "error"),
     (PLAIN_TOOL_STATUS, "error"),
@@ -475,10 +473,10 @@ pub(super) const OUTPUT_TOKENS: &[KeyId] = &[
     AI_COMPLETION_USAGE,
 ];
 
-/// Tokens of the input that came from a cache.
+/// Keys of the number of input tokens that came from a cache.
 pub(super) const CACHE_READS: &[KeyId] = &[CACHE_READ, CACHE_READ_FLAT, OI_CACHE_READ];
 
-/// Tokens of the input that were written to a cache.
+/// Keys of the number of input tokens that were written to a cache.
 pub(super) const CACHE_WRITES: &[KeyId] = &[
     CACHE_WRITE,
     CACHE_CREATION,

@@ -1,6 +1,6 @@
-//! Reads a single span: its attributes under the keys of the table, and what a convention makes of
-//! them. From the bottom up: key bits, keys, view, messages, convention, the conventions, log
-//! records, the recogniser that asks them all, and the admission of a span.
+//! Interprets a single span: its attributes under the keys of the table, and the conventions. From
+//! the bottom up: key bits, keys, view, messages, convention, the conventions, log records, the
+//! recogniser that tries them all, and the admission of a span.
 
 pub(crate) mod key_bits;
 pub(crate) mod keys;

@@ -1,5 +1,5 @@
-//! A model's span, or a log record with its messages: the calls that its reply asks for, and the
-//! tool results that its request repeats.
+//! Reads the calls that a model's reply requests, and the tool results that its request repeats,
+//! from a model span or a log record with messages.
 
 use hashbrown::HashMap;
 use otlp::span::{KeyId, Value};
@@ -13,14 +13,14 @@ use crate::extract::values::{
     AnnouncedCall, Announcement, RepeatedResults, messages, payload, python,
 };
 
-/// Keys without which a span, if it has no events either, announces nothing.
+/// A span with none of these keys and no events announces nothing.
 const MAY_ANNOUNCE: KeyBits = KeyBits::new(keys::REPLIES).union(KeyBits::new(&[
     keys::OI_OUTPUT_MESSAGES,
     keys::COMPLETION_CALLS,
     keys::COMPLETION_FUNCTIONS,
     keys::LOST_REPLY,
 ]));
-/// Keys without which a span holds no results.
+/// A span with none of these keys contains no results.
 const MAY_HOLD_RESULTS: KeyBits = KeyBits::new(&[
     keys::INPUT_MESSAGES,
     keys::LOG_BODY,
@@ -28,19 +28,20 @@ const MAY_HOLD_RESULTS: KeyBits = KeyBits::new(&[
     keys::LOST_REQUEST,
 ]);
 
-/// The calls that the reply of this model span asks for, in its order. A reply can be spelled in
-/// several ways: the first whole spelling with calls counts.
+/// Returns the calls that the reply of this model span requests, in order. A reply can be recorded
+/// in several forms: the first complete form with calls counts.
 pub(crate) fn announcement(span: &View<'_>, max_size: usize) -> Announcement {
     if !span.has_any(MAY_ANNOUNCE) && span.events().next().is_none() {
         return Announcement::default();
     }
     let flattened = flattened_reply(span, max_size);
-    // A flattened reply says all that the provider's own answer says, which is often much longer.
+    // A flattened reply contains everything in the provider's own answer, which is often much
+    // longer.
     let is_flattened = span.has(keys::OI_OUTPUT_ROLE) && !flattened.cut;
     let replies = keys::REPLIES.iter().map(|&key| {
         let attribute = span.attribute(key);
         let cut = attribute.is_some_and(|attribute| attribute.cut && !keys::is_result(key));
-        // Of a result, the scan only cuts a text that speaks of no call.
+        // The scan only cuts a result if its text mentions no call.
         let whole = attribute.filter(|attribute| !attribute.cut);
         let reply = whole.and_then(|attribute| json_text(attribute.value));
         let mut reply = reply.map_or_else(Announcement::default, |text| read_reply(text, max_size));
@@ -69,7 +70,7 @@ pub(crate) fn announcement(span: &View<'_>, max_size: usize) -> Announcement {
             break;
         }
     }
-    // One reply can hold its calls in several spellings (`tool_calls` and `additional_kwargs`).
+    // A reply can contain its calls in several forms (`tool_calls` and `additional_kwargs`).
     let mut seen = hashbrown::HashSet::new();
     found.calls.retain(|call| {
         let id = call.call_id.as_ref();
@@ -98,7 +99,7 @@ fn read_reply(text: &str, max_size: usize) -> Announcement {
                 calls: messages::announced_calls(&json, max_size),
                 cut: false,
             },
-            // An attribute limit of the SDK has cut it.
+            // An attribute limit of the SDK has cut the text.
             None => Announcement {
                 calls: Vec::new(),
                 cut: error.is_eof() || is_python_list(text),
@@ -121,8 +122,8 @@ fn is_lost(span: &View<'_>, key: KeyId) -> bool {
             .any(|attribute| attribute.key == keys::LOST_REPLY && attribute.value == lost)
 }
 
-/// Returns true if the SDK dropped attributes or events, among which parts of the reply may have
-/// been.
+/// Returns true if the SDK dropped attributes or events, which may have contained parts of the
+/// reply.
 fn is_torn(span: &View<'_>) -> bool {
     span.has(keys::LOST_REPLY)
         && span
@@ -130,7 +131,7 @@ fn is_torn(span: &View<'_>) -> bool {
             .any(|attribute| attribute.key == keys::LOST_REPLY && attribute.value == Value::Str(""))
 }
 
-/// The tool results among the messages that this model span was asked with.
+/// Returns the tool results in the request of this model span.
 pub(crate) fn tool_results(span: &View<'_>, max_size: usize) -> RepeatedResults {
     let mut found = RepeatedResults::default();
     if !span.has_any(MAY_HOLD_RESULTS) {
@@ -147,7 +148,7 @@ pub(crate) fn tool_results(span: &View<'_>, max_size: usize) -> RepeatedResults 
             found.results = messages::tool_results(&json, max_size);
         }
     }
-    // A log record `gen_ai.tool.message` is one such message.
+    // A log record `gen_ai.tool.message` is a single message with a result.
     if let Some(text) = span.get(keys::LOG_BODY).and_then(json_text)
         && let Ok(Json::Object(message)) = serde_json::from_str(text)
     {
@@ -167,9 +168,9 @@ fn json_text(value: Value<'_>) -> Option<&str> {
 
 // === flattened attributes ===
 
-/// `llm.output_messages.0.message.tool_calls.1.tool_call.function.name`, the older
-/// `gen_ai.completion.0.tool_calls.1.name`, and `gen_ai.completion.1.function_call.name`, whose
-/// number counts the calls.
+/// Reads flattened replies: `llm.output_messages.0.message.tool_calls.1.tool_call.function.name`,
+/// the older `gen_ai.completion.0.tool_calls.1.name`, and `gen_ai.completion.1.function_call.name`,
+/// whose number counts the calls.
 fn flattened_reply(span: &View<'_>, max_size: usize) -> Announcement {
     const SPELLINGS: [KeyId; 3] = [
         keys::OI_OUTPUT_MESSAGES,
@@ -216,14 +217,14 @@ fn flattened_reply(span: &View<'_>, max_size: usize) -> Announcement {
     }
 }
 
-/// The arguments or result in one field of a message.
+/// Returns the arguments or result in one field of a message.
 fn field_payload(text: &str, cut: bool, max_size: usize) -> Payload {
     let payload = payload::of_message(Json::String(text.to_owned()), max_size);
     if cut { payload.into_cut() } else { payload }
 }
 
-/// `0.message.tool_calls.1.tool_call.id` is the field `tool_call.id` of `0.message.tool_calls.1`,
-/// and `1.function_call.name` the field `name` of `1`.
+/// Splits a key's suffix into call and field: `0.message.tool_calls.1.tool_call.id` is the field
+/// `tool_call.id` of `0.message.tool_calls.1`, and `1.function_call.name` the field `name` of `1`.
 fn split_call(suffix: &str) -> Option<(&str, &str)> {
     if let Some(parts) = suffix.split_once(".function_call.") {
         return Some(parts);
@@ -234,7 +235,8 @@ fn split_call(suffix: &str) -> Option<(&str, &str)> {
     Some((&suffix[..dot], &suffix[dot + 1..]))
 }
 
-/// `llm.input_messages.3.message.tool_call_id`, with the content of the same message beside it.
+/// Reads results from `llm.input_messages.3.message.tool_call_id` and the content of the same
+/// message.
 fn flattened_results(span: &View<'_>, max_size: usize, found: &mut Vec<(String, Payload)>) {
     struct Field<'a> {
         message: &'a str,

@@ -1,5 +1,5 @@
 //! Completes a call from the keys that any convention may use, and reads a span's own agent,
-//! session and graph node. Looks at one span.
+//! session and graph node.
 
 use std::borrow::Cow;
 
@@ -11,8 +11,8 @@ use super::keys;
 use super::view::View;
 use crate::extract::values::Raw;
 
-/// Adds the parts of a call that the convention's own keys lack, or that a normaliser's copy has
-/// whole where they are cut.
+/// Adds the parts of a call that the convention's own keys lack, and replaces a cut part by a
+/// normaliser's whole copy.
 pub(crate) fn complete_call<'a>(call: &mut SpanCall<'a>, span: &View<'a>, is_agent_run: bool) {
     if call.name.is_none() {
         call.name = span.first_text(keys::TOOL_NAMES);
@@ -41,22 +41,22 @@ pub(crate) fn complete_call<'a>(call: &mut SpanCall<'a>, span: &View<'a>, is_age
         call.result = shared(keys::RESULTS);
     }
     if call.agent.is_none() {
-        // The agent of a call that is a run itself is the callee; only LangChain's metadata names
-        // the caller.
+        // The agent of a call that is also a run is the callee; only LangChain's metadata names the
+        // caller.
         call.agent = if is_agent_run {
             metadata_entry(span, keys::METADATA_AGENT)
         } else {
             own_agent(span)
         };
     }
-    // A normaliser copies the name of whatever the span is about to the agent's.
+    // A normaliser copies the name of a span's entity to the agent's name.
     if call.agent.is_some() && call.agent == call.name && span.is(keys::OPERATION, "execute_tool") {
         call.agent = None;
     }
     call.failed |= failed(span);
 }
 
-/// Keys without which a call has not failed, unless an event says so.
+/// A call with none of these keys has not failed, unless an event says so.
 const MAY_TELL_FAILURE: KeyBits = {
     let mut keys = KeyBits::new(&[keys::ERROR_TYPE, keys::TOOL_SUCCESS]);
     let mut at = 0;
@@ -67,7 +67,7 @@ const MAY_TELL_FAILURE: KeyBits = {
     keys
 };
 
-/// The marks of a failure that all conventions share.
+/// Returns true if the span has a mark of failure that all conventions share.
 fn failed(span: &View<'_>) -> bool {
     let by_attribute = || {
         span.has(keys::ERROR_TYPE)
@@ -80,7 +80,7 @@ fn failed(span: &View<'_>) -> bool {
 
 const MAY_NAME_AGENT: KeyBits = KeyBits::new(keys::AGENTS).union(KeyBits::new(&[keys::METADATA]));
 
-/// The agent that a span names as its own.
+/// Returns the agent that a span names as its own.
 pub(crate) fn own_agent<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     if !span.has_any(MAY_NAME_AGENT) {
         return None;
@@ -97,7 +97,7 @@ pub(crate) fn own_agent<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
 const MAY_NAME_SESSION: KeyBits =
     KeyBits::new(keys::SESSIONS).union(KeyBits::new(&[keys::SESSION_BESIDE.1]));
 
-/// The session or conversation that a span names.
+/// Returns the session or conversation that a span names.
 pub(crate) fn own_session<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     if !span.has_any(MAY_NAME_SESSION) {
         return None;
@@ -107,14 +107,14 @@ pub(crate) fn own_session<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     shared.or_else(|| span.has(beside).then(|| span.text(key))?)
 }
 
-/// A node of an agent graph; every span within it repeats its name and step.
+/// A node of an agent graph; every span within it repeats the name and the step.
 #[derive(Debug, PartialEq)]
 pub(crate) struct GraphNode<'a> {
     pub(crate) name: Cow<'a, str>,
     step: Option<Cow<'a, str>>,
 }
 
-/// Keys without which a span belongs to no graph node.
+/// A span with none of these keys belongs to no graph node.
 pub(crate) const MAY_NAME_NODE: KeyBits = {
     let mut keys = KeyBits::new(&[keys::METADATA]);
     let mut at = 0;
@@ -143,7 +143,7 @@ pub(crate) fn graph_node<'a>(span: &View<'a>) -> Option<GraphNode<'a>> {
     })
 }
 
-/// An entry of LangChain's `metadata`, which is JSON text: read without parsing all of it.
+/// Returns an entry of LangChain's `metadata`, which is JSON text, without parsing all of it.
 fn metadata_entry<'a>(span: &View<'a>, name: &str) -> Option<Cow<'a, str>> {
     let text = span.str(keys::METADATA)?;
     let at = text.find(&format!("\"{name}\""))?;

@@ -1,27 +1,26 @@
-//! Reads how many tokens a span says that a model read and wrote. Looks at one span.
+//! Reads the number of tokens that a model read and wrote, as its span recorded them.
 
 use otlp::span::{KeyId, Value};
 
 use super::keys;
 use super::view::View;
 
-/// The tokens of a model call, or of several.
+/// The tokens of one or more model calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Read and written, as far as that was recorded.
+    /// The recorded tokens, read and written.
     pub(crate) tokens: [u64; 2],
-    /// True if all of it was recorded.
+    /// True if every call recorded its tokens.
     pub(crate) is_whole: [bool; 2],
 }
 
 impl Usage {
-    /// Nothing was recorded.
     pub(crate) const UNRECORDED: Self = Self {
         tokens: [0; 2],
         is_whole: [false; 2],
     };
 
-    /// The usage that a span records; `None` if it names neither side.
+    /// Returns the usage that a span records; `None` if it records neither number.
     pub(crate) fn of(span: &View<'_>) -> Option<Self> {
         if !span.has_any(keys::USAGE) {
             return None;
@@ -36,7 +35,7 @@ impl Usage {
         })
     }
 
-    /// The sum with that of another model call.
+    /// Returns the sum of the usage of two model calls.
     pub(crate) fn and(self, other: Self) -> Self {
         let both = |at: usize| self.tokens[at].saturating_add(other.tokens[at]);
         let is_whole = |at: usize| self.is_whole[at] && other.is_whole[at];
@@ -47,16 +46,15 @@ impl Usage {
     }
 }
 
-/// The conventions count cached tokens as input. Some producers leave them out, which shows where
-/// they are more than the input.
+/// Adds cached tokens that the producer left out. The conventions count cached tokens as input; if
+/// they exceed the input, the producer does not.
 fn with_cached(input: u64, span: &View<'_>) -> u64 {
     let number = |keys| first(span, keys).unwrap_or_default();
     let cached = number(keys::CACHE_READS).saturating_add(number(keys::CACHE_WRITES));
     if cached > input { input.saturating_add(cached) } else { input }
 }
 
-/// The first of these attributes that holds a number, those of the span's own product before
-/// copies.
+/// Returns the first number among these attributes; the span's own product precedes copies.
 fn first(span: &View<'_>, keys: &[KeyId]) -> Option<u64> {
     let is_original = |key: &&KeyId| match **key {
         keys::OI_PROMPT_USAGE
@@ -75,11 +73,11 @@ fn first(span: &View<'_>, keys: &[KeyId]) -> Option<u64> {
         .find_map(|key| number(span.get(*key)?))
 }
 
-/// A whole number, 0 or more. JavaScript's exporters write numbers as doubles.
+/// Parses a whole number, 0 or more. JavaScript's exporters write numbers as doubles.
 fn number(value: Value<'_>) -> Option<u64> {
     match value {
         Value::Int(number) => u64::try_from(number).ok(),
-        // Above 2^53, a double is no count.
+        // A double above 2^53 is not an exact count.
         Value::Double(number) if (0.0..=9_007_199_254_740_992.0).contains(&number) => {
             (number.fract() == 0.0).then_some(number as u64)
         }

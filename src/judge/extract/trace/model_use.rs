@@ -37,7 +37,7 @@ impl ModelUses {
         let has_usage = roles.present.intersects(keys::USAGE);
         let mut of_inner = None;
         for (call, role) in roles.roles.iter().enumerate() {
-            // A span that is the run of an agent, too, has the total of the models within it.
+            // A span that is also an agent run has the total of the models within it.
             let is_total = |run: usize| roles.runs[run].span == call && holds_model[run];
             if role.model_of != Some(call) || role.own_run.is_some_and(is_total) {
                 continue;
@@ -100,7 +100,7 @@ impl ModelUses {
         }
         for (run, total) in totals.iter().copied().enumerate() {
             if self.of_runs[run].n_calls == 0 {
-                // With other runs in it, its total may hold theirs, or not.
+                // If other runs lie in it, the total may or may not include theirs.
                 let is_alone = !holds_run[run] && !holds_model[run];
                 add_total(&mut self.of_runs[run], total, is_alone && !cut_short);
             }

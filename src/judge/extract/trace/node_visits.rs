@@ -1,3 +1,4 @@
+//! The agents and graph nodes that a trace visits, in order.
 
 use std::sync::Arc;
 

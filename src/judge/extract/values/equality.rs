@@ -94,7 +94,8 @@ fn equal_numbers(a: &Number, b: &Number) -> Option<bool> {
     }
 }
 
-/// Protobuf's JSON mapping, and therefore OTLP, writes these words where JSON has no number.
+/// Returns true for the words that Protobuf's JSON mapping, and so OTLP, writes for numbers that
+/// JSON lacks.
 fn is_not_finite(text: &str) -> bool {
     matches!(text, "NaN" | "Infinity" | "-Infinity")
 }

@@ -1,5 +1,5 @@
-//! Writes the memory of judged traces into a journal, so that a restarted pipeline judges nothing
-//! twice and continues with the same revisions.
+//! Encodes the reported results of judged traces for a journal, so that a restarted pipeline judges
+//! nothing twice and continues with the same revisions.
 
 use hashbrown::HashMap;
 use otlp::span::{SpanId, TraceId};
@@ -9,7 +9,7 @@ use crate::assemble::{CloseReason, Trace};
 use crate::evaluate::{self, EXAMPLE, EXPECTED, Previous, Verdict};
 use crate::pipeline::Rules;
 
-/// Marks of judged traces, as bytes that can be written one behind the other.
+/// Encoded marks of judged traces, which can be concatenated.
 #[derive(Debug, Default)]
 pub struct Marks {
     /// Marks of earlier slices.
@@ -22,16 +22,15 @@ pub struct Marks {
     oldest: Option<u64>,
 }
 
-/// A mark that was read back.
+/// A decoded mark.
 #[derive(Debug)]
 pub struct TraceMark {
-    /// The trace.
     pub trace_id: TraceId,
-    /// The trace was judged with all records below.
+    /// The record below which all records were judged.
     pub judged_below: u64,
-    /// The first record that has spans of it.
+    /// The first record with spans of the trace.
     pub first_record: u64,
-    /// The reason why it was closed.
+    /// The reason why the trace was closed.
     pub reason: CloseReason,
     pub(in crate::pipeline) reported: Reported,
 }
@@ -45,8 +44,8 @@ const WITHDRAWN: u8 = 16;
 // === impl Marks ===
 
 impl Marks {
-    /// Adds a trace that was judged with all records below `judged_below`. It still needs those
-    /// from `needed_from` on.
+    /// Adds a trace that was judged with all records below `judged_below`, and still needs the
+    /// records from `needed_from` on.
     pub(in crate::pipeline) fn add(
         &mut self,
         trace: &Trace,
@@ -117,7 +116,8 @@ impl Marks {
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// All marks as bytes, and the oldest record that they refer to; `None` if there are none.
+    /// Returns all encoded marks and the oldest record that they need; `None` if there are no
+    /// marks.
     pub fn encode(&self) -> Option<(Vec<u8>, u64)> {
         let lengths = [self.names.len(), self.name_bytes.len(), self.bytes.len()];
         let mut encoded = self.earlier.clone();
@@ -133,10 +133,11 @@ impl Marks {
         Some((encoded, self.oldest?))
     }
 
-    /// Adds all of `other`, and empties that.
+    /// Moves all marks of `other` here.
     pub(in crate::pipeline) fn append(&mut self, other: &mut Self) {
         if let Some((bytes, oldest)) = std::mem::take(other).encode() {
-            // Their names have numbers of their own, so these marks stay as they are.
+            // The other marks have their own numbers for names, so the marks here are encoded
+            // first.
             let (mut earlier, before) = self.encode().unwrap_or((Vec::new(), oldest));
             earlier.extend(bytes);
             *self = Self {
@@ -151,8 +152,7 @@ impl Marks {
 // === impl TraceMark ===
 
 impl TraceMark {
-    /// Marks of these traces alone, as bytes; empty if there are none. What is cut short is left
-    /// out.
+    /// Returns only the encoded marks of these traces. Stops at truncated input.
     pub fn pick(bytes: &[u8], keeps: impl Fn(TraceId) -> bool) -> Vec<u8> {
         let mut picked = Vec::new();
         let mut input = Input(bytes);
@@ -160,8 +160,8 @@ impl TraceMark {
         picked
     }
 
-    /// Reads marks back. What is cut short is left out, and so is an evaluation of a criterion that
-    /// is no longer registered.
+    /// Decodes marks. Stops at truncated input; skips evaluations of criteria that are not
+    /// registered.
     pub fn decode_all(bytes: &[u8], rules: &Rules) -> Vec<Self> {
         let mut marks = Vec::new();
         let mut input = Input(bytes);
@@ -208,7 +208,7 @@ impl<'a> Input<'a> {
         Some(())
     }
 
-    /// The bytes of the next mark, if its trace is one of these.
+    /// Returns the bytes of the next mark, if its trace is one of these.
     fn raw_mark(&mut self, keeps: impl Fn(TraceId) -> bool) -> Option<Option<&'a [u8]>> {
         let whole = self.0;
         let trace_id = TraceId::try_new(self.take(16)?);
@@ -243,7 +243,7 @@ impl<'a> Input<'a> {
         })
     }
 
-    /// The next evaluation; `Some(None)` for one whose criterion is no longer registered.
+    /// Decodes the next evaluation; `Some(None)` if its criterion is not registered.
     fn evaluation(&mut self, names: &[&str], rules: &Rules) -> Option<Option<ReportedEvaluation>> {
         let name = *names.get(self.u32()? as usize)?;
         let (flags, verdict) = (self.u8()?, verdict_of(self.u8()?)?);

@@ -1,6 +1,4 @@
-//! AutoGen: a tool's span has neither arguments nor a result. Its runtime hands both around
-//! in messages, which it records in spans `autogen process …` of other traces. The calls
-//! themselves are recognised by their GenAI marks.
+//! AutoGen: joins arguments and results from the runtime's messages to the calls.
 
 use otlp::span::{Span, Value};
 use serde_json::Value as Json;
@@ -10,9 +8,9 @@ use super::super::keys;
 use crate::extract::tool_call::CallPart;
 use crate::extract::values::{messages, payload};
 
-/// AutoGen's spans of tools have neither arguments nor a result. Its runtime hands both around in
-/// messages, which it records in spans `autogen process …` of other traces, attribute `message`.
-/// They are joined by call id. The calls themselves are recognised as `gen_ai`.
+/// AutoGen's tool spans have neither arguments nor a result. Its runtime passes both in messages,
+/// which it records in spans `autogen process …` of other traces, in the attribute `message`. They
+/// are joined by call id. The calls themselves are recognised as `gen_ai`.
 pub(super) const AUTOGEN: Convention = Convention {
     name: "autogen",
     prune: Some(Prune {
@@ -42,8 +40,8 @@ fn call_parts(span: &Span, max_size: usize) -> Vec<(String, CallPart)> {
     parts
 }
 
-/// Finds requests and executions, wherever in the message they are. serde_json stops at 128 levels,
-/// so that this recursion is bounded.
+/// Finds requests and executions anywhere in the message. The recursion is bounded, because
+/// serde_json stops at 128 levels.
 fn find_parts(message: &Json, max_size: usize, parts: &mut Vec<(String, CallPart)>) {
     match message {
         Json::Array(items) => items

@@ -1,6 +1,6 @@
 //! Claude Code's own spans (beta): `claude_code.interaction` is one turn of its user,
-//! `claude_code.tool` a call, below which `claude_code.tool.execution` says whether it succeeded
-//! and `claude_code.tool.blocked_on_user` how long the user was asked.
+//! `claude_code.tool` a call. Below a call, `claude_code.tool.execution` has its success and
+//! `claude_code.tool.blocked_on_user` the time spent waiting for the user.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,8 @@ use super::super::view::View;
 /// - Tool call: the span's name is `claude_code.tool`.
 /// - Agent run: the span's name is `claude_code.interaction`; the agent is `claude_code`.
 /// - Model call: the span's name is `claude_code.llm_request`.
-/// - Error: `success` is `false`, there or on the span `claude_code.tool.execution` below it.
+/// - Error: `success` is `false`, on the call's span or on the span `claude_code.tool.execution`
+///   below it.
 pub(super) const CLAUDE_CODE: Convention = Convention {
     name: "claude_code",
     span_names: &["claude_code."],
@@ -44,7 +45,7 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
     }
 }
 
-/// A failure is marked on a span below the call's.
+/// Marks failed calls: the failure is recorded on a span below the call's span.
 fn fail_calls(spans: &mut RecognisedSpans<'_, '_>) {
     for (span_idx, parent) in spans.parent.iter().enumerate() {
         let view = &spans.spans[span_idx].view;

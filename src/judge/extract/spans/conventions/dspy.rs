@@ -1,5 +1,5 @@
-//! DSPy under OpenInference: its agents are modules that are marked as chains like all
-//! others, so that only the name of the class tells them apart.
+//! DSPy under OpenInference: agents are modules marked as chains like all other modules, so only
+//! the class name identifies them.
 
 use std::borrow::Cow;
 

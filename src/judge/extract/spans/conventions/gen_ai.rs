@@ -1,4 +1,4 @@
-//! The OpenTelemetry conventions for generative AI, and what normalisers and LiteLLM make of them.
+//! The OpenTelemetry conventions for generative AI, and the variants of normalisers and LiteLLM.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -19,24 +19,23 @@ use crate::extract::values::{Envelope, Raw};
 /// AutoGen, AG2, Microsoft's agent framework and others. Beside `openinference.span.kind` or
 /// `traceloop.span.kind`, `gen_ai.operation.name` is a copy and decides nothing.
 ///
-/// - Tool call: `gen_ai.operation.name` is `execute_tool` or `tool_call`; or `gen_ai.tool.name` is
-///   there, and neither `tool.name` nor an attribute that names a kind of span. No call where
-///   `gen_ai.transfer.mode` is `pass_control` and `tools.handoffs` is `auto`.
-/// - Agent run: `gen_ai.operation.name` is `invoke_agent`; here and for tool calls, `chat` counts
-///   as the operation that begins the span's name, over which it was written. The agent is
-///   `gen_ai.agent.name`, `gen_ai.agent.id`, or follows `invoke_agent` in the span's name; of a run
-///   without any of them, that of the run above. A run is also `invoke_workflow` where no agent run
-///   lies in or above it; its name is `gen_ai.workflow.name`.
+/// - Tool call: `gen_ai.operation.name` is `execute_tool` or `tool_call`; or the span has
+///   `gen_ai.tool.name`, but neither `tool.name` nor an attribute that names a kind of span. Not a
+///   call if `gen_ai.transfer.mode` is `pass_control` and `tools.handoffs` is `auto`.
+/// - Agent run: `gen_ai.operation.name` is `invoke_agent`. LiteLLM overwrites the operation with
+///   `chat`; for agent runs and tool calls, the operation that begins the span's name then counts.
+///   The agent is `gen_ai.agent.name`, `gen_ai.agent.id`, or follows `invoke_agent` in the span's
+///   name; a run without any of them has the agent of the run above. `invoke_workflow` is a run,
+///   too, if no agent run lies in or above it; its name is `gen_ai.workflow.name`.
 /// - Model call: `gen_ai.operation.name` is `chat`, `generate_content` or `text_completion`.
 /// - Arguments: `gen_ai.tool.call.arguments`, `gcp.vertex.agent.tool_call_args`, `input.value`;
-///   else `gen_ai.input.messages`, if it holds an object; else `content` of the event
+///   else `gen_ai.input.messages`, if it contains an object; else `content` of the event
 ///   `gen_ai.tool.message`.
 /// - Result: `gen_ai.tool.call.result`, `gcp.vertex.agent.tool_response`,
-///   `anthropic.tool_result.content`; else `gen_ai.output.messages`, if it holds an object; else
-///   `message` of the event `gen_ai.choice`. A result beside
-///   `gcp.vertex.agent.event_id` is unwrapped from `{"result": …}`; one beside
-///   `gen_ai.tool.status` or `tool.status`, in `anthropic.tool_result.content` or in an event, from
-///   its content blocks.
+///   `anthropic.tool_result.content`; else `gen_ai.output.messages`, if it contains an object; else
+///   `message` of the event `gen_ai.choice`. A result beside `gcp.vertex.agent.event_id` is
+///   unwrapped from `{"result": …}`. A result beside `gen_ai.tool.status` or `tool.status`, in
+///   `anthropic.tool_result.content` or in an event is unwrapped from its content blocks.
 /// - Error: `gen_ai.tool.status` or `tool.status` is `error`, `gen_ai.task.status` is `failure`, or
 ///   the result is the answer of ADK's plugin for retries.
 pub(super) const GEN_AI: Convention = Convention {
@@ -54,14 +53,14 @@ pub(super) const GEN_AI: Convention = Convention {
 };
 
 fn roles(span: &View<'_>) -> OwnRoles {
-    // Beside a product's own kind it is a copy, which a normaliser made.
+    // Beside a product's own kind, the attribute is a normaliser's copy.
     if span.has_any(keys::COPIED_KINDS) {
         return OwnRoles::default();
     }
     let Some(operation) = operation(span) else {
         return OwnRoles {
             // Older pydantic-ai spans name the tool and no operation. A copy of `tool.name` is on a
-            // span that has other names for the parts of the call.
+            // span with other keys for the parts of the call.
             call: span.has(keys::GEN_AI_TOOL_NAME)
                 && !span.has(keys::TOOL_NAME)
                 && !span.names_kind(),
@@ -69,7 +68,7 @@ fn roles(span: &View<'_>) -> OwnRoles {
         };
     };
     OwnRoles {
-        // Gemini's command line says `tool_call`.
+        // Gemini CLI writes `tool_call`.
         call: matches!(operation, "execute_tool" | "tool_call"),
         agent_run: is_word(operation, AGENT_RUN) || operation == WORKFLOW,
         model: matches!(operation, "chat" | "generate_content" | "text_completion"),
@@ -79,8 +78,8 @@ fn roles(span: &View<'_>) -> OwnRoles {
 const AGENT_RUN: &str = "invoke_agent";
 const WORKFLOW: &str = "invoke_workflow";
 
-/// LiteLLM writes `chat` over the operation of the span in which it is called; the span's name
-/// keeps what it was.
+/// Returns the span's operation. LiteLLM overwrites the operation of the enclosing span with
+/// `chat`, but the span's name still begins with the original.
 fn operation<'a>(span: &View<'a>) -> Option<&'a str> {
     let operation = span.str(keys::OPERATION)?;
     let is_kept = |word: &&str| {
@@ -92,8 +91,7 @@ fn operation<'a>(span: &View<'a>) -> Option<&'a str> {
 }
 
 fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
-    // Taken literally: OpenTelemetry puts no quotes around a name, so quotes that are there belong
-    // to it.
+    // Read literally: OpenTelemetry puts no quotes around a name, so quotes belong to the name.
     let literal_name = span.str(keys::GEN_AI_TOOL_NAME);
     let literal_name = literal_name.filter(|name| !name.trim_start().is_empty());
     let mut call = SpanCall {
@@ -114,8 +112,8 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
         failed: span.is(keys::TOOL_STATUS, "error") || span.is(keys::TASK_STATUS, "failure"),
         ..SpanCall::default()
     };
-    // A normaliser that removes the originals leaves OpenInference's arguments where they were, and
-    // makes messages of Traceloop's arguments and results.
+    // A normaliser that removes the originals leaves OpenInference's arguments in place, and moves
+    // Traceloop's arguments and results to messages.
     let is_object = |raw: &Raw<'_>| matches!(raw.value, Value::Str(text) if text.starts_with('{'));
     let is_traceloop = |text: &str| {
         text.starts_with("{\"input_str\"")
@@ -138,17 +136,17 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
     if call.result.is_none() {
         call.result = span.raw(keys::OUTPUT_MESSAGES).filter(is_object);
     }
-    // A span of ADK's does not fail when its plugin for retries answers in the tool's place.
+    // ADK's span does not fail if its plugin for retries answers instead of the tool.
     call.failed |= [keys::ADK_RESULT, keys::GEN_AI_RESULT]
         .into_iter()
         .filter_map(|key| span.str(key))
         .any(is_guidance_to_retry);
-    // Google's ADK wraps any result that is no object, in Python and in JavaScript.
+    // Google's ADK wraps every result that is not an object, in Python and in JavaScript.
     let is_adk_result = !span.has(keys::GEN_AI_RESULT) && span.has(keys::ADK_RESULT);
     if is_adk_result || span.has(keys::ADK_EVENT) {
         call.result_in = Envelope::Result;
     }
-    // Strands answers with content blocks, in an attribute or in an event, Anthropic's SDK in its
+    // Strands answers with content blocks, in an attribute or in an event; Anthropic's SDK in its
     // own attribute.
     if span.has(keys::TOOL_STATUS)
         || span.has(keys::PLAIN_TOOL_STATUS)
@@ -171,8 +169,7 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
     call
 }
 
-/// The tool in the span's name, behind which a transfer names its target, and OpenInference a
-/// method.
+/// Returns the tool in the span's name. A transfer appends its target, and OpenInference a method.
 fn tool_in_name<'a>(span: &View<'a>) -> Option<&'a str> {
     let Some(rest) = name_after(span.name(), "execute_tool") else {
         return Some(bare_name(span.name())).filter(|name| *name != span.name());
@@ -180,16 +177,16 @@ fn tool_in_name<'a>(span: &View<'a>) -> Option<&'a str> {
     if span.has(keys::TRANSFER_MODE) { rest.split(' ').next() } else { Some(rest) }
 }
 
-/// The answer of ADK's `ReflectAndRetryToolPlugin` for a tool that failed. A text search, since the
-/// end of the answer may be cut off.
+/// Returns true for the answer of ADK's `ReflectAndRetryToolPlugin` for a tool that failed.
+/// Searches the text, because the end of the answer may be cut off.
 fn is_guidance_to_retry(result: &str) -> bool {
-    // It is an object: a result in prose need not be searched.
+    // The answer is an object, so a result in prose need not be searched.
     let is_object = result.trim_start().starts_with('{');
     let mut words = GUIDANCE_TO_RETRY.iter();
     is_object && words.all(|word| word.find(result.as_bytes()).is_some())
 }
 
-// Made once: making one takes a thousand instructions.
+// Created once: each creation costs a thousand instructions.
 static GUIDANCE_TO_RETRY: LazyLock<[Finder<'static>; 2]> = LazyLock::new(|| {
     [
         "\"ERROR_HANDLED_BY_REFLECT_AND_RETRY_PLUGIN\"",
@@ -207,7 +204,8 @@ fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     name.or(Some(Cow::Borrowed(span.name())))
 }
 
-/// Returns true for the span of a workflow, which is a run only where no agent's run is.
+/// Returns true for the span of a workflow, which is a run only if no agent run lies in or above
+/// it.
 pub(crate) fn is_workflow(span: &View<'_>) -> bool {
     operation(span) == Some(WORKFLOW) && !span.has_any(keys::COPIED_KINDS)
 }
@@ -218,14 +216,14 @@ fn agent_name<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
         .or_else(|| name_after(span.name(), AGENT_RUN).map(Cow::Borrowed))
 }
 
-/// A run without a name below another has the name of that one: Anthropic's SDK makes one for each
-/// use of its tool runner. A workflow with an agent's run in or above it is no run.
+/// Names nameless runs after the run above: Anthropic's SDK creates such a run for each use of its
+/// tool runner. Drops workflows with an agent run in or above them.
 fn settle_runs(spans: &mut RecognisedSpans<'_, '_>) {
     let is_nameless_run = |span: &RecognisedSpan<'_>| {
         let is_own = || span.agent == agent_run(&span.view);
         roles(&span.view).agent_run && is_own() && agent_name(&span.view).is_none()
     };
-    // Most spans are no run, which is known without a look at their attributes.
+    // Most spans are not runs, which shows without reading their attributes.
     let is_unsettled = |span: &RecognisedSpan<'_>| {
         span.agent.is_some() && (is_workflow(&span.view) || is_nameless_run(span))
     };

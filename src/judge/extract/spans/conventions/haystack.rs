@@ -1,6 +1,6 @@
-//! Haystack under OpenInference: there are no spans of models or tools. The span of an
-//! agent's run holds the whole conversation in its output, each message as the `repr` of a
-//! `ChatMessage`; messages that are in its input too are older than the run.
+//! Haystack under OpenInference has no spans of models or tools. The output of an agent run's span
+//! contains the whole conversation, each message as the `repr` of a `ChatMessage`; messages that
+//! are also in its input are older than the run.
 
 use std::borrow::Cow;
 
@@ -13,10 +13,10 @@ use super::super::keys;
 use super::super::view::View;
 use crate::extract::values::{AnnouncedCall, Conversation, ConversationResult, payload, python};
 
-/// - Tool call: none has a span; calls are read from the conversation in `output.value` of the run.
+/// - Tool call: has no span; calls are read from the conversation in `output.value` of the run.
 /// - Agent run: a span `Agent.run` with `openinference.span.kind` = `CHAIN` and messages in
 ///   `output.value` or `input.value`.
-/// - Model call: none has a span.
+/// - Model call: has no span.
 pub(super) const HAYSTACK: Convention = Convention {
     name: "haystack",
     marks: KeyBits::new(&[keys::OI_KIND]),
@@ -49,7 +49,7 @@ fn conversation(span: &View<'_>, max_size: usize) -> Option<Conversation> {
     let messages_in = |key| span.str(key).into_iter().flat_map(messages);
     let older: HashSet<String> = messages_in(keys::INPUT_VALUE).collect();
     let mut conversation = Conversation {
-        // Where the input is cut, older messages seem to be new.
+        // If the input is cut, older messages seem to be new.
         cut: is_cut(keys::OUTPUT_VALUE) || is_cut(keys::INPUT_VALUE) || span.has(keys::LOST_REPLY),
         ..Conversation::default()
     };
@@ -95,7 +95,7 @@ fn tool_result(result: &Json, max_size: usize) -> Option<ConversationResult> {
     })
 }
 
-/// The items of the list `messages`, up to where the text was cut.
+/// Returns the items of the list `messages`, up to a cut.
 fn messages(text: &str) -> Vec<String> {
     let list = || {
         text.split_once("\"messages\"")?

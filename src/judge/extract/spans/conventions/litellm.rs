@@ -1,17 +1,17 @@
-//! LiteLLM's callback `otel`: the span of a request names the calls but not their ids. Those
-//! are only in the span of the provider's raw answer below it, as the `repr` of Python lists.
+//! LiteLLM's callback `otel`: the span of a request names the calls but not their ids. The ids are
+//! only in the span of the provider's raw answer below it, as the `repr` of Python lists.
 
 use super::super::convention::{Convention, RecognisedSpans, Refine};
 use super::super::key_bits::KeyBits;
 use super::super::keys;
 
-/// LiteLLM's callback `otel`. The span of a request, `litellm_request`, is recognised as `gen_ai`;
-/// its calls take their ids from the raw answer below it, which holds the provider's own words as
-/// Python literals. Below a span of the application there is no `litellm_request`: LiteLLM writes
-/// each reply over the one before it, onto that span, with `gen_ai.operation.name` = `chat`. There
-/// the raw answers alone are model calls.
+/// LiteLLM's callback `otel`. The span of a request, `litellm_request`, is recognised as `gen_ai`.
+/// Its calls get their ids from the span of the raw answer below it, which has the provider's own
+/// text as Python literals. Below a span of the application there is no `litellm_request`: LiteLLM
+/// then writes each reply to the application's span, over the previous reply, with
+/// `gen_ai.operation.name` = `chat`. In that case only the raw answers are model calls.
 ///
-/// - Tool call: none has a span; calls are read from the replies.
+/// - Tool call: has no span; calls are read from the replies.
 /// - Model call: a span `raw_gen_ai_request`. Its reply is in `llm.*.choices`, `llm.*.content`
 ///   (Anthropic), `llm.*.output` (Bedrock, OpenAI's Responses), `llm.*.candidates` (Gemini) or
 ///   `llm.*.message` (Ollama, Cohere), where `*` is the provider.

@@ -1,7 +1,7 @@
-//! LlamaIndex's agent workflows under OpenInference: no attribute names the agent and no span
-//! is marked as its run, but every turn begins with a span `….setup_agent` whose input is the
-//! `repr` of an event that names the agent. The run is the span above it; where one workflow has
-//! several agents, each has the calls that follow the beginning of its turn.
+//! LlamaIndex's agent workflows under OpenInference: no attribute names the agent and no span is
+//! marked as its run, but every turn begins with a span `….setup_agent` whose input is the `repr`
+//! of an event with the agent's name. The span above it is the run. If one workflow has several
+//! agents, each agent has the calls that follow the start of its turn.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ fn begins_turn(span_name: &str) -> bool {
     span_name.ends_with(".setup_agent")
 }
 
-/// `current_agent_name='…'` in the input of such a span. The event's own field is its last.
+/// Returns `current_agent_name='…'` from the input. The event's own field is the last one.
 fn agent_field(input: &str) -> Option<&str> {
     let start = input.rfind(AGENT_FIELD)?;
     let name = &input[start + AGENT_FIELD.len()..];
@@ -41,7 +41,7 @@ fn agent_field(input: &str) -> Option<&str> {
     Some(&input[start..start + AGENT_FIELD.len() + name_len + 1])
 }
 
-/// The agent whose turn begins with this span.
+/// Returns the agent whose turn begins with this span.
 fn agent_of_turn<'a>(span: &View<'a>) -> Option<&'a str> {
     if !begins_turn(span.name()) {
         return None;
@@ -51,7 +51,7 @@ fn agent_of_turn<'a>(span: &View<'a>) -> Option<&'a str> {
         .strip_suffix('\'')
 }
 
-/// The beginning of an agent's turn; ordered by time.
+/// The start of an agent's turn; ordered by time.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Turn<'a> {
     start: u64,

@@ -1,4 +1,4 @@
-//! Coding agents that report tool calls in log records only: Claude Code
+//! Coding agents that report tool calls only in log records: Claude Code
 //! (`claude_code.tool_result`), Codex (`codex.tool_result`) and Gemini CLI
 //! (`gemini_cli.tool_call`).
 
@@ -8,11 +8,11 @@ use super::super::convention::{Convention, SpanCall};
 use super::super::keys;
 use super::super::view::View;
 
-/// Coding agents that report tool calls in log records only: Claude Code, Codex and Gemini CLI.
+/// Coding agents that report tool calls only in log records: Claude Code, Codex and Gemini CLI.
 ///
 /// - Tool call: a log record whose event is `claude_code.tool_result`, `tool_result`,
-///   `codex.tool_result` or `gemini_cli.tool_call`. Records with one `prompt.id` or `prompt_id`
-///   make a run.
+///   `codex.tool_result` or `gemini_cli.tool_call`. Records with the same `prompt.id` or
+///   `prompt_id` form a run.
 /// - Error: `success` is `false`.
 pub(super) const LOG_CALLS: Convention = Convention {
     name: "log_calls",
@@ -22,8 +22,8 @@ pub(super) const LOG_CALLS: Convention = Convention {
     ..Convention::NONE
 };
 
-/// Event names of the records that report a call. The records that precede one (`tool_decision`)
-/// report none.
+/// Event names of the records that report a call. The preceding records (`tool_decision`) report
+/// none.
 pub(crate) const EVENTS: &[&str] = &[
     "claude_code.tool_result",
     "tool_result",
@@ -31,7 +31,7 @@ pub(crate) const EVENTS: &[&str] = &[
     "gemini_cli.tool_call",
 ];
 
-/// The prompt that a call was made for.
+/// The keys of the prompt that caused a call.
 pub(crate) const PROMPTS: &[KeyId] = &[keys::PROMPT_ID, keys::PROMPT_ID_FLAT];
 
 const ARGS: &[KeyId] = &[

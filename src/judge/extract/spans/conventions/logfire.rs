@@ -1,5 +1,5 @@
-//! Logfire's own instrumentation of the OpenAI Agents SDK: the template of a span's message says
-//! what the span is. Models are recognised by their GenAI marks, too.
+//! Logfire's own instrumentation of the OpenAI Agents SDK: the template of a span's message
+//! identifies the span. Models are also recognised by their GenAI marks.
 
 use std::borrow::Cow;
 
@@ -15,13 +15,12 @@ use crate::extract::values::Raw;
 /// - Tool call: `logfire.msg_template` is `Function: {name}`.
 /// - Agent run: `logfire.msg_template` is `Agent run: {name!r}`.
 /// - Model call: `logfire.msg_template` begins with `Chat completion with ` or
-///   `Responses API with `.
-///   Of a streamed call, the span `streaming response from …` counts, and not the one before it,
-///   which has no `gen_ai.response.finish_reasons`.
-/// - Name: `name`; where that was scrubbed, in `logfire.msg`.
+///   `Responses API with `. For a streamed call, the span `streaming response from …` counts, not
+///   the preceding span, which has no `gen_ai.response.finish_reasons`.
+/// - Name: `name`; if it was scrubbed, the name in `logfire.msg`.
 /// - Arguments: `input`. A value that was scrubbed counts as cut.
 /// - Result: `output`.
-/// - Error: `error` is there.
+/// - Error: the span has `error`.
 pub(super) const LOGFIRE: Convention = Convention {
     name: "logfire",
     marks: KeyBits::new(&[keys::LOGFIRE_TEMPLATE]),
@@ -32,7 +31,7 @@ pub(super) const LOGFIRE: Convention = Convention {
         name: name(span, "Function: "),
         args: value(span, keys::PLAIN_INPUT),
         result: value(span, keys::PLAIN_OUTPUT),
-        // Its level does not always become a status.
+        // The level of a Logfire span does not always become a status.
         failed: span.has(keys::PLAIN_ERROR),
         ..SpanCall::default()
     }),
@@ -55,15 +54,15 @@ pub(super) const LOGFIRE: Convention = Convention {
     ..Convention::NONE
 };
 
-/// Logfire's own spans may use the same words.
+/// Logfire's other spans may use the same words.
 const OPENAI_AGENTS: ScopeHash = ScopeHash::new(b"logfire.openai_agents");
 
 fn is_scrubbed(text: &str) -> bool {
     text.starts_with("[Scrubbed due to ")
 }
 
-/// The name of a tool or agent. Logfire scrubs a name that speaks of secrets (`authenticate`), and
-/// leaves it in the message.
+/// Returns the name of a tool or agent. Logfire scrubs a name that mentions secrets
+/// (`authenticate`), but not the same name in the message.
 fn name<'a>(span: &View<'a>, before: &str) -> Option<Cow<'a, str>> {
     let name = span.text(keys::PLAIN_NAME)?;
     if !is_scrubbed(&name) {
@@ -83,8 +82,9 @@ fn value<'a>(span: &View<'a>, key: KeyId) -> Option<Raw<'a>> {
     })
 }
 
-/// A streamed reply is in a span of its own, `streaming response from …`, which repeats the
-/// request. The span that asked for it holds no reply, and is the same call of the model.
+/// Drops the model role of spans whose streamed reply has another span,
+/// `streaming response from …`: that span repeats the request and has the reply, and both are the
+/// same model call.
 fn count_streams_once(spans: &mut RecognisedSpans<'_, '_>) {
     let mut asked: HashMap<Option<SpanIdx>, Vec<SpanIdx>> = HashMap::new();
     for span_idx in 0..spans.spans.len() {

@@ -1,5 +1,5 @@
-//! The conventions that differ only in their words: one attribute names the kind of span, and
-//! the parts of a call have keys of their own.
+//! The conventions that differ only in their words: one attribute names the kind of span, and each
+//! part of a call has its own key.
 
 use std::borrow::Cow;
 
@@ -23,7 +23,7 @@ pub(super) const LANGFUSE: Convention = row(
         call_id: &[keys::LANGFUSE_CALL_ID],
         args: &[keys::LANGFUSE_INPUT],
         result: &[keys::LANGFUSE_OUTPUT],
-        // The trace's agent is the root's: below it each agent has its own name.
+        // The trace's agent is the root's agent; below the root each agent has its own name.
         agent_name: &[keys::LANGFUSE_AGENT, keys::LANGFUSE_TRACE_AGENT],
         ..Kinds::NONE
     },
@@ -59,8 +59,8 @@ pub(super) const MLFLOW: Convention = row(
     },
 );
 
-/// LangSmith's OpenTelemetry export: a failed tool has the status OK and an `exception` event,
-/// whose text is its result; agents have no span, only names.
+/// LangSmith's OpenTelemetry export: a failed tool has the status OK and an `exception` event with
+/// the text of its result; agents have no span, only names.
 ///
 /// - Result: `gen_ai.completion`, else `exception.message` of the event `exception`.
 pub(super) const LANGSMITH: Convention = Convention {
@@ -90,8 +90,8 @@ const LANGSMITH_KINDS: Kinds = Kinds {
     ..Kinds::NONE
 };
 
-/// Genkit: tools, models and flows share the key of their name, so that only the subtype
-/// distinguishes them; a failed tool fails all spans above it too.
+/// Genkit: tools, models and flows share the key of their name, so only the subtype distinguishes
+/// them; a failed tool also fails all spans above it.
 ///
 /// - Error: `genkit:state` is `error`.
 pub(super) const GENKIT: Convention = row(
@@ -111,12 +111,12 @@ pub(super) const GENKIT: Convention = row(
     },
 );
 
-/// VoltAgent: a sub-agent's spans carry its parent's name beside its own. Its one `llm` span covers
-/// the whole run, so that it makes no turns.
+/// VoltAgent: a sub-agent's spans have its parent's name as well as its own. The only `llm` span
+/// covers the whole run, so it marks no turns.
 ///
 /// - Agent run: `span.type` is `agent`, or `entity.type` is `agent` and there is no `span.type`:
 ///   every span below a run repeats the type of its entity.
-/// - Error: `error.message` is there.
+/// - Error: the span has `error.message`.
 pub(super) const VOLTAGENT: Convention = Convention {
     marks: KeyBits::new(&[keys::SPAN_TYPE, keys::ENTITY_TYPE]),
     agent_run: Some(|span| {
@@ -144,9 +144,9 @@ const VOLTAGENT_KINDS: Kinds = Kinds {
     ..Kinds::NONE
 };
 
-/// The Model Context Protocol's clients and servers: `tools/call` is a tool call, also in the
-/// server's process. `jsonrpc.request.id` numbers the requests of a connection and is no call id of
-/// a model.
+/// Clients and servers of the Model Context Protocol: `tools/call` is a tool call, also in the
+/// server's process. `jsonrpc.request.id` numbers the requests of a connection and is not a model's
+/// call id.
 pub(super) const MCP: Convention = Convention {
     written_by_many: true,
     ..row(

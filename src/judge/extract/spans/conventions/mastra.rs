@@ -1,5 +1,5 @@
-//! Mastra's exporter: GenAI attributes with a type of its own; pieces of a model's stream
-//! carry a tool's name too, and are no calls. Runs and models are recognised by their GenAI marks.
+//! Mastra's exporter: GenAI attributes and Mastra's own span type. Pieces of a model's stream also
+//! have a tool's name, but are not calls. Runs and models are recognised by their GenAI marks.
 
 use serde_json::Value as Json;
 
@@ -26,7 +26,8 @@ pub(super) const MASTRA: Convention = Convention {
     ..Convention::NONE
 };
 
-/// A call whose input does not fit the tool's schema has the status OK and a result that says so.
+/// Returns true for a call whose input does not match the tool's schema: it has the status OK, and
+/// an error as its result.
 fn refused_input(span: &View<'_>) -> bool {
     span.str(keys::GEN_AI_RESULT).is_some_and(|text| {
         text.starts_with("{\"error\":true")

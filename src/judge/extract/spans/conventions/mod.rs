@@ -1,5 +1,5 @@
-//! The table of conventions: one framework, one file, or one row of `look_alikes`. Nothing
-//! outside this folder knows a framework by name.
+//! The table of conventions: each framework is a file, or a row of `look_alikes`. No code outside
+//! this folder names a framework.
 
 mod autogen;
 mod claude_code;
@@ -28,9 +28,9 @@ use super::view::View;
 
 pub(crate) use gen_ai::is_workflow;
 
-/// The conventions in order of precedence: the first that recognises a tool call names it. Those of
-/// one product come before those that many share, since products copy the shared attributes onto
-/// their spans. Hooks run in this order too.
+/// The conventions in order of precedence: the first that recognises a tool call names it. A
+/// product's convention precedes the conventions that many products share, because products copy
+/// the shared attributes to their spans. Hooks run in the same order.
 pub(crate) const CONVENTIONS: &[Convention] = &[
     log_calls::LOG_CALLS,
     claude_code::CLAUDE_CODE,
@@ -61,21 +61,21 @@ const _: () = assert!(
     "a mask has a bit for each convention"
 );
 
-/// A position in [`CONVENTIONS`].
+/// An index in [`CONVENTIONS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ConventionId(pub(crate) u8);
 
 impl ConventionId {
-    /// Recognises spans that carry an attribute named in the settings.
+    /// The convention of spans with an attribute named in the settings.
     pub(crate) const TOOL_NAME: Self = Self::of("tool_name");
-    /// The kind of a span that only its log records identify as a model span.
+    /// The convention of a span that only its log records identify as a model span.
     pub(crate) const GEN_AI: Self = Self::of("gen_ai");
 
     pub(crate) fn get(self) -> &'static Convention {
         &CONVENTIONS[usize::from(self.0)]
     }
 
-    /// The number in the note of a span; 0 is none.
+    /// Returns the number in a span's note; 0 means no convention.
     pub(crate) fn note(self) -> u8 {
         self.0 + 1
     }
@@ -108,7 +108,7 @@ pub(crate) fn is_written_by_many(name: &str) -> bool {
     conventions.any(|convention| convention.written_by_many && convention.name == name)
 }
 
-/// Returns true if the span above a model span of this convention names all calls of its reply.
+/// Returns true if the span above a model span of this convention names all calls of the reply.
 pub(crate) fn is_reply_above(name: &str) -> bool {
     let mut conventions = CONVENTIONS.iter();
     conventions.any(|convention| convention.reply_is_above && convention.name == name)
@@ -116,15 +116,15 @@ pub(crate) fn is_reply_above(name: &str) -> bool {
 
 // === Which conventions to ask ===
 
-/// The conventions that could recognise a span with these attributes. Most spans have one mark, of
-/// one convention.
+/// Returns the conventions that could recognise a span with these attributes. Most spans have one
+/// mark, of one convention.
 pub(crate) fn candidates(view: &View<'_>) -> impl Iterator<Item = ConventionId> {
     let by_kind = if view.is_record() { OF_RECORDS } else { 0 };
     let marks = view.present().intersection(keys::MARKS);
     conventions_in(by_marks(marks) | by_kind | by_name(view.name()))
 }
 
-/// Conventions to ask for a span with these marks.
+/// Returns the conventions that use these marks.
 fn by_marks(marks: KeyBits) -> u32 {
     const _: () = assert!(
         keys::MARKS.0[1] == 0 && keys::MARKS.0[2] == 0,
@@ -138,7 +138,7 @@ fn by_marks(marks: KeyBits) -> u32 {
     mask
 }
 
-/// Conventions to ask for a span of this name. The first byte alone rules out most names.
+/// Returns the conventions that match a span's name. The first byte alone rules out most names.
 fn by_name(span_name: &str) -> u32 {
     let first = span_name.as_bytes().first();
     let mask = first.map_or(0, |first| BY_FIRST_BYTE[usize::from(*first)]);
@@ -158,7 +158,7 @@ fn conventions_in(mut mask: u32) -> impl Iterator<Item = ConventionId> {
     })
 }
 
-/// A mask of the conventions for which a constant expression holds.
+/// Builds a mask of the conventions for which a constant expression is true.
 macro_rules! mask {
     ($convention:ident => $holds:expr) => {{
         let mut mask = 0;
@@ -172,7 +172,7 @@ macro_rules! mask {
     }};
 }
 
-/// Conventions that recognise a span by the beginning of its name, by the first byte of that.
+/// The conventions that recognise a span by the start of its name, by its first byte.
 static BY_FIRST_BYTE: [u32; 256] = {
     let mut by_byte = [0; 256];
     let mut convention = 0;
@@ -188,10 +188,10 @@ static BY_FIRST_BYTE: [u32; 256] = {
     by_byte
 };
 
-/// Conventions to ask for log records.
+/// The conventions that recognise log records.
 const OF_RECORDS: u32 = mask!(convention => convention.of_records);
 
-/// Conventions to ask for each mark.
+/// The conventions that use each mark.
 const BY_MARK: [u32; keys::N_BUILT_IN] = {
     let mut by_mark = [0; keys::N_BUILT_IN];
     let mut mark = 0;

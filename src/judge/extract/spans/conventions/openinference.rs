@@ -1,6 +1,5 @@
-//! OpenInference (Arize Phoenix): LangChain, LlamaIndex, OpenAI Agents, smolagents, DSPy,
-//! Agno, CrewAI, UiPath and others. LangGraph's agents are marked as runs only if their name says
-//! so.
+//! OpenInference (Arize Phoenix): LangChain, LlamaIndex, OpenAI Agents, smolagents, DSPy, Agno,
+//! CrewAI, UiPath and others. LangGraph's agents are marked as runs only if their name says so.
 
 use std::borrow::Cow;
 
@@ -16,8 +15,7 @@ use crate::extract::values::Envelope;
 /// - Tool call: `openinference.span.kind` is `TOOL`, or `AGENT` beside `tool.name`.
 /// - Agent run: `openinference.span.kind` is `AGENT`, or `span_type` is `agentRun`. The agent is
 ///   `ai.telemetry.functionId`, `agent.name`, `gen_ai.agent.name`, `graph.node.id`, or the span's
-///   name; of a LangGraph node `agent` by its `metadata`, that of the run
-///   above.
+///   name. A LangGraph node `agent`, by its `metadata`, belongs to the run above.
 /// - Model call: `openinference.span.kind` is `LLM`, except for spans `…._prepare_chat_with_tools`;
 ///   or `span_type` is `completion`.
 /// - Name: `tool.name`, else the span's name without a method such as `.run` or `.__call__`.
@@ -50,18 +48,18 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
         args: span.raw(keys::INPUT_VALUE),
         args_in: Envelope::Kwargs,
         result: span.raw(keys::OUTPUT_VALUE),
-        // openinference-vercel copies the first error of a trace onto every later span: only the
+        // openinference-vercel copies the first error of a trace to every later span, so only the
         // exception event proves a failure.
         status_lies: span.has(keys::AI_OPERATION) || span.scope() == AI_SDK_7,
         ..SpanCall::default()
     }
 }
 
-/// The scope of the Vercel AI SDK's own telemetry from version 7 on, whose spans have no
+/// The scope of the Vercel AI SDK's own telemetry since version 7, whose spans have no
 /// `ai.operationId`.
 const AI_SDK_7: ScopeHash = ScopeHash::new(b"gen_ai");
 
-/// A span's name without the method that some instrumentations add.
+/// Returns a span's name without the method that some instrumentations append.
 pub(super) fn bare_name(name: &str) -> &str {
     let name = name
         .strip_prefix("invocation [")
@@ -74,7 +72,7 @@ pub(super) fn bare_name(name: &str) -> &str {
 }
 
 fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
-    // UiPath marks the run of its agent with a kind of its own.
+    // UiPath marks its agent runs with another kind.
     if span.is(keys::SPAN_TYPE_FLAT, "agentRun") {
         return Some(Cow::Borrowed(span.name()));
     }
@@ -91,13 +89,13 @@ fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
 }
 
 fn is_model(span: &View<'_>) -> bool {
-    // LlamaIndex marks the preparation of a request as a call of the model.
+    // LlamaIndex marks the preparation of a request as a model call.
     (span.is(keys::OI_KIND, "LLM") && !span.name().ends_with("._prepare_chat_with_tools"))
         || span.is(keys::SPAN_TYPE_FLAT, "completion")
 }
 
-/// The node of a prebuilt LangGraph agent that asks the model is called `agent`, and so marked as
-/// an agent's run. It is part of the run above.
+/// Joins model nodes to the run above. In a prebuilt LangGraph agent, the node that calls the model
+/// is named `agent`, and so marked as an agent run.
 fn join_model_nodes(spans: &mut RecognisedSpans<'_, '_>) {
     for &span_idx in spans.parents_first {
         let span = &spans.spans[span_idx];

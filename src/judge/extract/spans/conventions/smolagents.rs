@@ -1,5 +1,5 @@
-//! smolagents under OpenInference: a managed agent, which the model calls like a tool, has no
-//! span of that call, only its run below another agent's run.
+//! smolagents under OpenInference: the model calls a managed agent like a tool, but the call has no
+//! span, only the agent's run below another agent's run.
 
 use std::borrow::Cow;
 
@@ -9,8 +9,9 @@ use super::super::keys;
 use super::super::view::View;
 use super::openinference::bare_name;
 
-/// - Tool call: an agent run below another agent's run, with `smolagents.max_steps`. Its name is
-///   the span's, its result `output.value`. Everything else is recognised as `openinference`.
+/// - Tool call: an agent run below another agent's run, with `smolagents.max_steps`. The span's
+///   name is the tool's name, and `output.value` the result. Everything else is recognised as
+///   `openinference`.
 pub(super) const SMOLAGENTS: Convention = Convention {
     name: "smolagents",
     refine: Some(Refine {

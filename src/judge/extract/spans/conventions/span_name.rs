@@ -1,5 +1,5 @@
-//! Spans of which only the name says what they are: `execute_tool X` (Google's ADK for
-//! JavaScript drops all attributes of a failed call), `invoke_agent X`.
+//! Spans that only their name identifies: `execute_tool X` (Google's ADK for JavaScript drops all
+//! attributes of a failed call), `invoke_agent X`.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
-//! Hand-written spans: `tool.name`, or an attribute named in `tools.name_attributes`, on a
-//! span without a kind of any convention; `agent.name` for an agent run.
+//! Hand-written spans: `tool.name`, or an attribute named in `tools.name_attributes`, on a span
+//! without a kind of any convention; `agent.name` for an agent run.
 
 use otlp::span::KeyId;
 
@@ -8,10 +8,10 @@ use super::super::key_bits::KeyBits;
 use super::super::keys;
 use super::super::view::View;
 
-/// - Tool call: `tool.name`, or an attribute of `tools.name_attributes`, is there, and no attribute
-///   that names a kind of span.
-/// - Agent run: `agent.name` is there, and neither `tool.name`, `gen_ai.tool.name` nor an attribute
-///   that names a kind of span.
+/// - Tool call: the span has `tool.name`, or an attribute of `tools.name_attributes`, but no
+///   attribute that names a kind of span.
+/// - Agent run: the span has `agent.name`, but neither `tool.name`, `gen_ai.tool.name` nor an
+///   attribute that names a kind of span.
 /// - Name: `tool.name`, or the attribute of `tools.name_attributes`.
 pub(super) const TOOL_NAME: Convention = Convention {
     name: "tool_name",
@@ -31,7 +31,7 @@ pub(crate) fn is_named_in(span: &View<'_>, key: KeyId) -> bool {
     !span.names_kind() && span.text(key).is_some()
 }
 
-/// The call of such a span.
+/// Returns the call of a hand-written span.
 pub(crate) fn named_in<'a>(span: &View<'a>, key: KeyId) -> SpanCall<'a> {
     SpanCall {
         name: span.text(key),

@@ -1,5 +1,5 @@
-//! Traceloop's OpenLLMetry, Python and JavaScript: a kind of its own beside GenAI attributes,
-//! arguments wrapped with the run's metadata. Models are recognised by their GenAI marks.
+//! Traceloop's OpenLLMetry, Python and JavaScript: Traceloop's own kind beside GenAI attributes,
+//! with arguments wrapped in the run's metadata. Models are recognised by their GenAI marks.
 
 use std::borrow::Cow;
 
@@ -16,10 +16,10 @@ use super::super::view::{View, name_after};
 use crate::extract::values::{AnnouncedCall, Envelope, equality, messages, payload};
 
 /// - Tool call: `traceloop.span.kind` is `tool`, or `task` beside `gen_ai.operation.name` =
-///   `execute_tool`; not where `gen_ai.operation.name` is `handoff`.
-/// - Name: `gen_ai.tool.name`, else `traceloop.entity.name` of a `tool`. If nothing else names the
-///   call, its name is that of a call with its arguments in `traceloop.entity.output` of a span
-///   beside it, else taken from the span's name.
+///   `execute_tool`; not if `gen_ai.operation.name` is `handoff`.
+/// - Name: `gen_ai.tool.name`, else `traceloop.entity.name` of a `tool`. Else the name of a call
+///   with the same arguments, in `traceloop.entity.output` of a sibling span; else a name taken
+///   from the span's name.
 /// - Error: `gen_ai.task.status` is `failure`.
 /// - Caller: `gen_ai.agent.name`, `traceloop.association.properties.lc_agent_name`, else
 ///   `traceloop.workflow.name` of a `task`.
@@ -54,7 +54,7 @@ fn is_tool(span: &View<'_>) -> bool {
 
 fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
     let is_tool = is_tool(span);
-    // A task's entity is the class; Python names the tool there.
+    // A task's entity is the class; in Python it is the tool.
     let entity = || span.text(keys::TRACELOOP_ENTITY).filter(|_| is_tool);
     let workflow = || span.text(keys::TRACELOOP_WORKFLOW).filter(|_| !is_tool);
     SpanCall {
@@ -71,11 +71,13 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
     }
 }
 
-/// A reply with more calls names none: each failed call is compared with all of them.
+/// Maximum number of calls in a reply that are compared with each failed call; a longer reply names
+/// none.
 const MAX_ASKED: usize = 64;
 
-/// In JavaScript a failed call has only the name of its class, and the model's span no calls. The
-/// reply is in the output of a span beside the call's: the last one with calls before it.
+/// Names failed calls. In JavaScript a failed call has only the name of its class, and the model's
+/// span has no calls. The reply is in the output of a sibling span, the last one with calls before
+/// the failed call.
 fn name_failed_calls(spans: &mut RecognisedSpans<'_, '_>) {
     let is_nameless = |span: &RecognisedSpan<'_>| {
         let call = span.call.as_ref();
@@ -114,8 +116,8 @@ fn calls_in(reply: &str) -> Vec<AnnouncedCall> {
     })
 }
 
-/// The tool whose call has these arguments, if all that have them are of one tool, and the call's
-/// id: of equal calls with other ids, each may be the one that failed.
+/// Returns the tool whose call has these arguments, if only one tool has, and the call's id, if
+/// only one call has: any of several equal calls may be the failed one.
 fn asked_with(asked: &[AnnouncedCall], args: &Json) -> Option<(String, Option<String>)> {
     let is_such = |call: &&AnnouncedCall| {
         let own = call.args.as_ref();

@@ -1,6 +1,6 @@
-//! The Vercel AI SDK's own spans (v6, and v7 with its legacy telemetry). A plain completion
-//! is marked like an agent's run: it is one only if a tool call lies beneath it or tools were
-//! offered to the model.
+//! The Vercel AI SDK's own spans (v6, and v7 with its legacy telemetry). A plain completion is
+//! marked like an agent run; it is a run only if a tool call lies below it or tools were offered to
+//! the model.
 
 use super::super::convention::{Convention, Kinds, RecognisedSpans, Refine};
 use super::super::key_bits::KeyBits;
@@ -34,7 +34,7 @@ const KINDS: Kinds = Kinds {
     result: &[keys::AI_RESULT],
     caller: &[keys::AI_FUNCTION],
     agent_name: &[keys::AI_FUNCTION],
-    // openinference-vercel copies the first error of a trace onto every later span: only the
+    // openinference-vercel copies the first error of a trace to every later span, so only the
     // exception event proves a failure.
     status_lies_beside: Some(keys::OI_KIND),
     ..Kinds::NONE
