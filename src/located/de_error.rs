@@ -1,4 +1,5 @@
-//! The errors of the [`Reader`](super::Reader): what serde found wrong, and the path of the node.
+//! The errors of the [`Reader`](super::Reader): the mistake that serde found, and the path of the
+//! node.
 
 use std::fmt;
 
@@ -11,16 +12,15 @@ use super::tree::{Node, NodeValue};
 #[derive(Debug)]
 pub struct DeError {
     pub(crate) fault: MistakeKind,
-    /// Positions from the root to the node, the innermost first.
+    /// Indices from the root to the node, the innermost first.
     reversed_path: Vec<usize>,
-    /// Positions from the root to the node to remove, the innermost first. For an item of a pair
-    /// that is the whole pair, since the second item would move to the first place.
+    /// Indices from the root to the node to remove, the innermost first. For an item of a pair this
+    /// is the whole pair, because removing the first item would move the second into its place.
     reversed_pruned: Vec<usize>,
-    /// True if the key of that entry is wrong, not its value.
+    /// True if the key of the entry is wrong, not its value.
     pub(crate) at_key: bool,
 }
 
-/// A kind of mistake.
 #[derive(Debug)]
 pub(crate) enum MistakeKind {
     UnknownKey {
@@ -63,8 +63,8 @@ impl DeError {
         }
     }
 
-    /// A mistake in the value below `node` at a path of keys, and of positions among the items that
-    /// are still there. The path may end at a scalar before all keys are used. With `at_key` the
+    /// Creates a mistake in the value below `node` at a path of keys, and of indices among the
+    /// remaining items. The path may end at a scalar before all keys are used. With `at_key` the
     /// key of that value is wrong.
     pub fn at(node: &Node, keys: &[String], message: String, at_key: bool) -> Self {
         let (mut node, mut path) = (node, Vec::new());
@@ -94,12 +94,12 @@ impl DeError {
         }
     }
 
-    /// Positions from the root to the node.
+    /// Returns the indices from the root to the node.
     pub(crate) fn path(&self) -> Vec<usize> {
         self.reversed_path.iter().rev().copied().collect()
     }
 
-    /// Positions from the root to the node to remove.
+    /// Returns the indices from the root to the node to remove.
     pub(crate) fn pruned_path(&self) -> Vec<usize> {
         self.reversed_pruned.iter().rev().copied().collect()
     }
@@ -198,7 +198,7 @@ fn found_words(found: Unexpected<'_>) -> String {
         Unexpected::Str(value) => format!("the text `{}`", shown(value)),
         Unexpected::Seq => "a list".to_owned(),
         Unexpected::Map => "a map".to_owned(),
-        // "integer `…` as u128"
+        // The text is "integer `…` as u128".
         Unexpected::Other(text) if text.starts_with("integer ") => {
             let number = text.trim_start_matches("integer ");
             number.split(" as ").next().unwrap_or(number).to_owned()
@@ -207,7 +207,7 @@ fn found_words(found: Unexpected<'_>) -> String {
     }
 }
 
-/// The beginning of the first line: a page of text does not belong in a message.
+/// Returns the start of the first line: a page of text does not belong in a message.
 pub(crate) fn shown(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let shown = truncated(line, 60);

@@ -1,5 +1,5 @@
-//! Reads a tree into a serde type again and again until every mistake in it is found, and turns
-//! each into a message. What only the owner of the format knows comes from [`Hints`].
+//! Reads a tree into a serde type repeatedly until every mistake in it is found, and turns each
+//! mistake into a message. [`Hints`] has the knowledge about the format.
 
 use text::nearest;
 
@@ -10,43 +10,42 @@ use super::reader::Reader;
 use super::texts::{Place, Texts};
 use super::tree::{Kind, Node, NodeValue, Scalar};
 
-/// Nobody can correct more at once, and a file that is no configuration at all would fill the
-/// screen.
+/// Maximum number of problems. Nobody can correct more at once, and a file that is not a
+/// configuration would fill the screen.
 const MAX_PROBLEMS: usize = 100;
 
-/// Knowledge of a format's owner about the words that people confuse with its keys.
+/// Knowledge about the words that people confuse with the keys of a format.
 pub trait Hints {
-    /// The name of the whole document in messages.
+    /// Returns the name of the whole document in messages.
     fn document(&self) -> &'static str;
 
-    /// Advice for rewriting a key that belongs to another format. `value` is its value and
-    /// `siblings` the map that holds it.
+    /// Returns advice for rewriting a key of another format. `value` is the key's value and
+    /// `siblings` the map with the key.
     fn rewrite_key(&self, key: &str, value: Option<&Node>, siblings: &Node) -> Option<Rewrite>;
 
-    /// The remedy for a key that people expect at this dotted path.
+    /// Returns the remedy for a key that people expect at this dotted path.
     fn remedy_of_refused(&self, path: &str) -> Option<&'static str>;
 
-    /// The remedy for a word that belongs to another format.
+    /// Returns the remedy for a word of another format.
     fn rewrite_word(&self, word: &str) -> Option<String>;
 
-    /// Returns true if a refused key stands for the missing one, so that only the refused key is
+    /// Returns true if a rejected key means the missing key, so that only the rejected key is
     /// reported.
     fn replaces(&self, refused: &str, missing: &str) -> bool;
 
-    /// The dotted paths of the keys of this name elsewhere in the format.
+    /// Returns the dotted paths at which the format has a key of this name.
     fn paths_of(&self, key: &str) -> Vec<String>;
 }
 
-/// A rewrite of something that another format spells differently.
+/// A rewrite of something that another format writes differently.
 pub struct Rewrite {
-    /// Beside the caret.
+    /// The text beside the caret.
     pub remedy: String,
-    /// The whole in the right spelling.
+    /// The whole in the right form.
     pub example: Option<String>,
 }
 
-/// The completeness of a tree. In one source of several, a key may be missing because another
-/// source has it.
+/// The completeness of a tree. If there are several sources, another source may have a missing key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     Part,
@@ -54,8 +53,8 @@ pub enum Extent {
 }
 
 /// Reads the node at the end of a path. Each mistake is reported and removed from the tree, until
-/// the rest can be read. `None` if the node itself is wrong, or nearly everything is.
-/// `read_once` is called for each attempt and returns the mistakes it found.
+/// the rest can be read. `None` if the node itself is wrong, or nearly everything is. `read_once`
+/// is called for each attempt and returns the mistakes that it found.
 pub fn read<T>(
     root: &mut Node,
     prefix: &[usize],
@@ -80,7 +79,7 @@ pub fn read<T>(
             }
         }
         let mut pruned_paths: Vec<_> = mistakes.iter().map(DeError::pruned_path).collect();
-        // From the last on, since an entry that is taken out moves those after it.
+        // Starts at the end, because removing an entry moves the entries after it.
         pruned_paths.sort_unstable_by(|a, b| b.cmp(a));
         let mut is_pruned = !pruned_paths.is_empty();
         for path in pruned_paths {
@@ -196,7 +195,7 @@ fn diagnose(
         )
         .label("only one is allowed here"),
         MistakeKind::Other(message) => {
-            // The errors of values are written `mistake: remedy`.
+            // The errors of values have the form `mistake: remedy`.
             let problem = match split_remedy(message) {
                 Some((title, remedy)) => Problem::new(title, spot).label(remedy),
                 None => Problem::new(message.as_str(), spot),
@@ -213,7 +212,7 @@ fn diagnose(
     Some(problem.at(root.pointer(path)))
 }
 
-/// At the last colon outside backticks.
+/// Splits at the last colon outside backticks.
 fn split_remedy(message: &str) -> Option<(&str, &str)> {
     if message.contains('\n') {
         return None;
@@ -225,7 +224,7 @@ fn split_remedy(message: &str) -> Option<(&str, &str)> {
     Some((&message[..at], &message[at + 2..]))
 }
 
-/// Start of a node; of a map written over several lines, its first key.
+/// Returns the start of a node; for a block map, the start of its first key.
 pub fn start_of(node: &Node) -> Place {
     match &node.value {
         NodeValue::Map(map) if is_block(node) => map
@@ -236,8 +235,8 @@ pub fn start_of(node: &Node) -> Place {
     }
 }
 
-/// Returns true if the map is written over several lines, without brackets. The parser gives it no
-/// length.
+/// Returns true if the map is written over several lines, without brackets. The parser gives such a
+/// map no length.
 fn is_block(node: &Node) -> bool {
     node.place.start == node.place.end
 }
@@ -317,7 +316,7 @@ fn last_of(keys: &[String]) -> String {
         .map_or_else(|| "word".to_owned(), |key| key.replace('_', " "))
 }
 
-/// `OnRevision` as words: on revision.
+/// Returns the words of a name: `OnRevision` becomes "on revision".
 fn words_of(name: &str) -> String {
     let mut words = String::new();
     for letter in name.chars() {
@@ -329,7 +328,7 @@ fn words_of(name: &str) -> String {
     words
 }
 
-/// `criteria[2].threshold`.
+/// Joins keys to a path such as `criteria[2].threshold`.
 pub(crate) fn dotted(keys: &[String]) -> String {
     let mut name = String::new();
     for key in keys {

@@ -1,6 +1,5 @@
 //! Replaces `${env:NAME}`, `${env:NAME:-default}` and `${file:PATH}` in the scalars of a tree, and
-//! hides secrets in its texts. Variables and files are passed in, and so is which values are
-//! secret.
+//! hides secrets in its texts. The caller passes in variables, files, and the paths of secrets.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,57 +10,59 @@ use super::problem::{Problem, Problems};
 use super::texts::{Place, Texts};
 use super::tree::{Node, NodeValue, Scalar};
 
-/// The files beside a configuration, as far as it asks for them.
+/// Access to the files beside a configuration.
 pub trait Files {
-    /// The text of a file.
+    /// Returns the text of a file.
     ///
     /// # Errors
-    /// The reason why it cannot be read, for people.
+    /// The reason why the file cannot be read, for people.
     fn read(&self, path: &Path) -> Result<String, String>;
 
-    /// The paths below a folder that a glob matches, sorted; the folder's own name is no pattern.
+    /// Returns the paths below a folder that a glob matches, sorted; the folder's own name is not a
+    /// pattern.
     ///
     /// # Errors
     /// The reason why the glob cannot be used, for people.
     fn list(&self, folder: &Path, glob: &str) -> Result<Vec<PathBuf>, String>;
 }
 
-/// Sources of the values.
+/// The sources of the values.
 pub struct Interpolation<'a> {
     pub environment: &'a BTreeMap<String, String>,
     pub files: &'a dyn Files,
-    /// Relative paths start here.
+    /// The folder of relative paths.
     pub folder: &'a Path,
     pub secrets: Secrets,
     /// Every file that was read, so that it can be watched.
     pub read: Vec<PathBuf>,
 }
 
-/// The values that are secrets. Only they may come from files.
+/// The values that are secrets. Only secrets may come from files.
 #[derive(Clone, Copy)]
 pub struct Secrets {
-    /// True if the value at this path of keys is a secret. An item of a list is [`ITEM`].
+    /// Returns true if the value at this path of keys is a secret. An item of a list is [`ITEM`].
     pub is_secret: fn(&[String]) -> bool,
-    /// True if messages hide the value at this path. That of a misspelt key is, too.
+    /// Returns true if messages hide the value at this path, which includes misspelt keys of
+    /// secrets.
     pub may_be_secret: fn(&[String]) -> bool,
-    /// Their description in messages, in the plural.
+    /// A description of the secrets for messages, in the plural.
     pub description: &'static str,
 }
 
-/// Stands for any item of a list in a path of keys.
+/// Represents any item of a list in a path of keys.
 pub const ITEM: &str = "[]";
 
 /// The title and the label of a [`Problem`].
 type Refusal = (String, String);
 
 impl Interpolation<'_> {
-    /// Replaces in every scalar. A value that cannot be replaced is reported and removed. Secrets
-    /// written in the text itself are masked where their line is shown.
+    /// Replaces references in every scalar. A value that cannot be replaced is reported and
+    /// removed. Secrets written in the text itself are masked where their line is shown.
     pub fn apply(&mut self, node: &mut Node, texts: &mut Texts, problems: &mut Problems) {
         self.walk(node, &mut Vec::new(), texts, problems);
     }
 
-    /// Returns whether the node can stay.
+    /// Returns true if the node can stay.
     fn walk(
         &mut self,
         node: &mut Node,
@@ -139,7 +140,7 @@ impl Interpolation<'_> {
             let Some(end) = after.find('}') else { break };
             let inner = &after[..end];
             rest = &after[end + 1..];
-            // `$${env:X}` is the text `${env:X}`, as for the Collector.
+            // `$${env:X}` is the text `${env:X}`, as in the OpenTelemetry Collector.
             if before.ends_with('$') && is_replaced(inner) {
                 out.push_str(&before[..before.len() - 1]);
                 out.push_str(&format!("${{{inner}}}"));
@@ -205,9 +206,9 @@ impl Interpolation<'_> {
     }
 }
 
-/// A text that [`Interpolation`] turns into this one: `$${env:X}` for `${env:X}`. Whatever is
-/// written for a person to put into a file goes through it, or a name from the network would be
-/// replaced by a secret of the reader.
+/// Returns a text that [`Interpolation`] turns back into this one: `$${env:X}` for `${env:X}`.
+/// Everything that a person may copy into a file must be escaped, or a name from the network would
+/// be replaced by a secret of the reader.
 pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     if !text.contains("${") {
         return Cow::Borrowed(text);
@@ -229,7 +230,7 @@ pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Returns true if `${inner}` is replaced, or refused as a mistake.
+/// Returns true if `${inner}` is replaced, or rejected as a mistake.
 fn is_replaced(inner: &str) -> bool {
     inner.starts_with("env:") || inner.starts_with("file:") || is_variable_name(inner)
 }
@@ -242,7 +243,8 @@ fn is_variable_name(inner: &str) -> bool {
             .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// `https://user:password@host`: refused later, and the message must not show it.
+/// Returns true for `https://user:password@host`, which is rejected later; the message must not
+/// show it.
 pub fn holds_credentials(text: &str) -> bool {
     text.split_once("://").is_some_and(|(_, rest)| {
         rest.split('/')

@@ -1,5 +1,5 @@
 //! Reads YAML or JSON into serde types and reports every mistake at once, each with its place, a
-//! caret and a remedy. Knows nothing of spanscore: its keys and their hints are passed in.
+//! caret and a remedy. Independent of spanscore: the caller passes in the hints for its keys.
 
 #![expect(
     missing_docs,

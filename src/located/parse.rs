@@ -11,39 +11,39 @@ use super::problem::{Problem, Problems};
 use super::texts::{Place, Texts};
 use super::tree::{Kind, Map, MapEntry, Node, NodeValue, Scalar};
 
-/// Deepest nesting. Real files do not reach half of it, and twice as much would overflow a thread's
-/// stack in a debug build.
+/// Maximum nesting. Real files use less than half of it, and twice as much would overflow a
+/// thread's stack in a debug build.
 const MAX_DEPTH: usize = 32;
 
-/// Limits on the content of a text, counted while it is parsed. A value takes some 300 bytes.
+/// Limits on the content of a text, applied during parsing. A value uses some 300 bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct TextBounds {
-    /// Most values.
+    /// Maximum number of values.
     max_values: usize,
-    /// Most values that aliases stand for, all together.
+    /// Maximum number of values that all aliases together expand to.
     max_from_aliases: usize,
 }
 
 impl TextBounds {
-    /// For files, whose author may also raise the memory limit.
+    /// The limits for files, whose author may also raise the memory limit.
     const FILE: Self = Self {
         max_values: 250_000,
         max_from_aliases: 250_000,
     };
-    /// For texts that come by the network: 12 MiB at most.
+    /// The limits for texts from the network: at most 12 MiB.
     pub const NETWORK: Self = Self {
         max_values: 40_000,
         max_from_aliases: 10_000,
     };
 }
 
-/// Reads the text of a file. An empty one is an empty map. Repeated keys are reported, and the
-/// first one is kept.
+/// Parses the text of a file. An empty text is an empty map. Repeated keys are reported; the first
+/// one counts.
 pub fn parse(texts: &Texts, source: usize, problems: &mut Problems) -> Option<Node> {
     parse_within(texts, source, TextBounds::FILE, problems)
 }
 
-/// Reads a text that holds no more than this, like [`parse`].
+/// Like [`parse`], for a text within these limits.
 pub fn parse_within(
     texts: &Texts,
     source: usize,
@@ -81,7 +81,7 @@ pub fn parse_within(
     }
 }
 
-/// The kind of a scalar from a variable or a flag, as if it were written without quotes.
+/// Returns the kind of a scalar from a variable or a flag, as if it were written without quotes.
 pub fn infer(text: &str) -> Kind {
     match text.trim() {
         "" | "~" | "null" => Kind::Null,
@@ -190,8 +190,8 @@ fn not_yaml(texts: &Texts, source: usize, error: &serde_saphyr::Error) -> Proble
     };
     let mut spot = place.map(|place| texts.spot(place));
     if let (Some(spot), Some(place)) = (spot.as_mut(), place) {
-        // Without a tree we cannot know which values are headers, so nothing is shown of a line
-        // that may hold a secret.
+        // Without a tree we cannot tell which values are headers, so we hide a line that may
+        // contain a secret.
         let is_shown = !may_hold_a_secret(texts.line(place));
         spot.excerpt = spot.excerpt.take().filter(|_| is_shown);
     }
@@ -199,7 +199,7 @@ fn not_yaml(texts: &Texts, source: usize, error: &serde_saphyr::Error) -> Proble
     if remedy.is_empty() { problem } else { problem.label(remedy) }
 }
 
-/// A parser error, reworded and at the place to correct.
+/// A parser error, reworded, with the place to correct.
 struct SyntaxError {
     title: String,
     remedy: &'static str,
@@ -212,7 +212,7 @@ impl SyntaxError {
     }
 }
 
-/// The first tab in an indentation, from the line of a place on.
+/// Returns the first tab in an indentation, from the line of a place on.
 fn tab_after(texts: &Texts, place: Place) -> Option<Place> {
     let text = texts.text(place.source);
     let mut start = text[..place.start].rfind('\n').map_or(0, |at| at + 1);
@@ -231,7 +231,7 @@ fn tab_after(texts: &Texts, place: Place) -> Option<Place> {
     None
 }
 
-/// The last quote up to a place that can open a value.
+/// Returns the last quote before a place that can open a value.
 fn quote_before(texts: &Texts, place: Place) -> Option<Place> {
     let text = texts.text(place.source).get(..place.end)?;
     let opens = |at: usize| {
@@ -346,8 +346,8 @@ impl Builder<'_> {
         };
         let value = match raw.value {
             Raw::Scalar(kind, text) => {
-                // Numbers and booleans keep their spelling, since a text may be wanted: version
-                // `1.10` is not `1.1`.
+                // Numbers and booleans keep their written form, because a text may be expected:
+                // version `1.10` is not `1.1`.
                 let text =
                     if kind == Kind::Text { text } else { self.texts.slice(place).to_owned() };
                 NodeValue::Scalar(Scalar {

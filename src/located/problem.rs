@@ -1,4 +1,5 @@
-//! Messages that a person can act on: what is wrong, where, the line with a caret, and the remedy.
+//! Messages that a person can act on: the mistake, its place, the line with a caret, and the
+//! remedy.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -7,13 +8,13 @@ use text::is_unsafe_on_terminals;
 
 use super::texts::{MAX_EXCERPT_CHARS, Spot, floor_char_boundary};
 
-/// Most problems that are kept; the others are only counted. A caller of the API can fill a
-/// document with mistakes.
+/// Maximum number of problems that are stored; further ones are only counted. A caller of the API
+/// can fill a document with mistakes.
 const MAX_PROBLEMS: usize = 1_000;
-/// Longest JSON pointer in bytes; a longer one is cut and ends in `…`.
+/// Maximum bytes of a JSON pointer; a longer one is cut and ends in `…`.
 const MAX_POINTER: usize = 1_024;
 
-/// Severity of a problem: does it prevent the use of a configuration?
+/// The severity of a problem: whether it prevents the use of a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     /// The configuration cannot be used.
@@ -22,28 +23,27 @@ pub enum Severity {
     Warning,
 }
 
-/// One thing wrong with a configuration.
+/// A problem with a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Error or warning.
     pub severity: Severity,
     /// The mistake: lower case, no final period.
     pub title: String,
-    /// Place; `None` only for a mistake without one, such as an unwritten value.
+    /// The place; `None` only for a mistake without one, such as an unwritten value.
     pub spot: Option<Spot>,
     /// The remedy, written beside the caret.
     pub label: Option<String>,
-    /// Place as a JSON pointer (RFC 6901); empty for the whole.
+    /// The place as a JSON pointer (RFC 6901); empty for the whole document.
     pub pointer: String,
-    /// Further lines below, such as the place of the other one of two, or a rewrite.
+    /// Further lines below, such as the place of a duplicate, or a rewrite.
     pub notes: Vec<String>,
 }
 
-/// Everything wrong with a configuration, in the order of the files and lines.
+/// All problems of a configuration, in the order of the files and lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Problems {
     kept: Vec<Problem>,
-    /// Errors beyond those that are kept.
+    /// The number of errors that were not stored.
     n_more: usize,
 }
 
@@ -87,7 +87,7 @@ impl Problem {
         self
     }
 
-    /// The message in several lines, with a final line break; `colour` for terminals.
+    /// Renders the message in several lines, with a final line break; `colour` is for terminals.
     pub fn render(&self, colour: bool) -> String {
         let paint = Paint(colour);
         let mut out = String::new();
@@ -180,7 +180,7 @@ impl Paint {
     }
 }
 
-/// A text that may hold keys and values of the document, made safe for a terminal.
+/// Escapes a text that may contain keys and values of the document, for terminals.
 fn shown(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unsafe_on_terminals) {
         return Cow::Borrowed(text);
@@ -196,7 +196,7 @@ fn shown(text: &str) -> Cow<'_, str> {
 }
 
 fn cropped(line: &str, column: usize, width: usize) -> (String, usize, usize) {
-    // A tab is one column wide to YAML, so it is shown as one space: the caret must be below its
+    // A tab is one column wide in YAML, so it is shown as one space: the caret must be below its
     // character.
     let letters: Vec<char> = line
         .chars()
@@ -249,12 +249,12 @@ impl Problems {
         self.n_more += problems.n_more;
     }
 
-    /// Returns true if nothing is wrong.
+    /// Returns true if there is no problem.
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
-    /// Number of errors; the other problems are warnings.
+    /// Returns the number of errors; all other problems are warnings.
     pub fn n_errors(&self) -> usize {
         self.kept
             .iter()
@@ -263,17 +263,17 @@ impl Problems {
             + self.n_more
     }
 
-    /// Number of problems.
+    /// Returns the number of problems.
     pub fn len(&self) -> usize {
         self.kept.len() + self.n_more
     }
 
-    /// One after the other; at most the first 1 000 that were found.
+    /// Iterates over the problems, at most the first 1,000 found.
     pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
         self.kept.iter()
     }
 
-    /// All messages, an empty line between two.
+    /// Renders all messages, separated by empty lines.
     pub fn render(&self, colour: bool) -> String {
         let mut messages: Vec<String> = self
             .kept

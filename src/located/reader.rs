@@ -16,21 +16,21 @@ use entries::{INLINE, Items, MapEntries};
 
 pub use entries::lift_inlined;
 
-/// A serde deserializer over a node. A key with nothing behind it is an error where a list, a map
-/// or a plain value is needed.
+/// A serde deserializer over a node. A key without a value is an error if a list, a map or a plain
+/// value is required.
 #[derive(Clone, Copy)]
 pub struct Reader<'a> {
     node: &'a Node,
     nulls: Nulls,
 }
 
-/// Reading of a null where a list or a map is needed.
+/// The treatment of a null if a list or a map is required.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Nulls {
-    /// As a value that is missing.
+    /// The value is missing.
     Refused,
-    /// As an empty list or map: the section of a file whose keys are all commented out. Items of
-    /// lists are no sections, so nulls in them are refused.
+    /// The list or map is empty: a section of a file whose keys are all commented out. Items of
+    /// lists are not sections, so nulls in them are rejected.
     Empty,
 }
 
@@ -48,7 +48,7 @@ impl<'a> Reader<'a> {
         self.node
     }
 
-    /// Reads a section with nothing behind its key as an empty one.
+    /// Reads a section whose key has no value as an empty section.
     pub fn allowing_empty_sections(self) -> Self {
         Self {
             nulls: Nulls::Empty,
@@ -117,8 +117,8 @@ impl<'a> Reader<'a> {
             .and_then(|entries| visitor.visit_map(entries))
     }
 
-    /// Reads a struct. Of several keys, a struct with an [`INLINE`] field takes its own only, and
-    /// leaves the others to that field.
+    /// Reads a struct. A struct with an [`INLINE`] field reads only its own keys, and leaves the
+    /// other keys to that field.
     fn keys<V: Visitor<'a>>(
         self,
         fields: &'static [&'static str],
@@ -334,8 +334,8 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
     }
 }
 
-/// A number keeps the digits that it was written with. Most are the shortest digits of a double,
-/// and every visitor knows those; only a JSON value can hold the others.
+/// Passes a number with the digits that it was written with. Most numbers are the shortest digits
+/// of a double, which every visitor accepts; only a JSON value can represent the rest.
 fn visit_float<'de, V: Visitor<'de>>(
     text: &str,
     number: f64,

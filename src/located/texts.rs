@@ -1,35 +1,35 @@
-//! The texts that a tree is made of, and places in them. A [`Spot`] is a place as a message shows
-//! it: its line and column, and the line itself with secrets masked.
+//! The texts from which a tree was parsed, and places in them. A [`Spot`] is a place in the form
+//! that messages show: line, column, and the line's text with secrets masked.
 
 use std::ops::Range;
 
-/// Lines longer than this are cropped around the caret (a JSON file may be one line).
+/// Maximum characters of a line that are shown; a longer line is cropped around the caret (a JSON
+/// file may be one line).
 pub(super) const MAX_EXCERPT_CHARS: usize = 140;
-/// Lines and columns are noted at intervals of this many bytes, so that a place in a long line is
-/// found without counting from its start.
+/// Line and column are stored at intervals of this many bytes, so that finding a place in a long
+/// line does not count from its start.
 const MARK_DISTANCE: usize = 1_024;
 
 /// A place in a file, a variable or a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spot {
-    /// File path, variable or flag.
     pub name: String,
-    /// Line, counted from 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// Column in characters, counted from 1.
+    /// The column in characters, counted from 1.
     pub column: usize,
-    /// Length of the underlined part in characters, at least 1.
+    /// The length of the underlined part in characters, at least 1.
     pub width: usize,
-    /// The line around the column, secrets masked; `None` where all of it is secret.
+    /// The line around the column, secrets masked; `None` if all of it is secret.
     pub excerpt: Option<String>,
-    /// Characters of the line that are left out before the excerpt.
+    /// The number of characters that are cropped before the excerpt.
     pub(super) n_before: usize,
     /// True for a file. Messages name no line of a variable or flag.
     pub is_file: bool,
     pub(super) order: (usize, usize),
 }
 
-/// A stretch of bytes of one source.
+/// A range of bytes in one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Place {
     pub source: usize,
@@ -37,7 +37,7 @@ pub struct Place {
     pub end: usize,
 }
 
-/// All texts that a configuration is made of; places point into them.
+/// All texts of a configuration; places are indices into them.
 #[derive(Debug, Default)]
 pub struct Texts(Vec<Text>);
 
@@ -47,7 +47,7 @@ struct Text {
     text: String,
     kind: TextKind,
     hidden: Vec<Range<usize>>,
-    /// Start of each stretch of `MARK_DISTANCE` bytes.
+    /// The start of each interval of `MARK_DISTANCE` bytes.
     marks: Vec<Position>,
 }
 
@@ -58,20 +58,19 @@ struct Position {
     column: usize,
 }
 
-/// The origin of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextKind {
     File,
     /// A variable or a flag.
     Variable,
-    /// A variable or a flag that holds a secret: never shown.
+    /// A variable or a flag with a secret, which is never shown.
     SecretVariable,
 }
 
 // === impl Texts ===
 
 impl Texts {
-    /// Adds a text and returns its number. A byte order mark is dropped, so that columns are right.
+    /// Adds a text and returns its index. Drops a byte order mark, so that columns are right.
     pub fn add(&mut self, name: impl Into<String>, text: &str, kind: TextKind) -> usize {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text).to_owned();
         let mut marks = vec![Position { line: 1, column: 1 }];
@@ -92,7 +91,7 @@ impl Texts {
         &self.0[source].text
     }
 
-    /// The text at a place; empty where the parser gave no place.
+    /// Returns the text at a place; empty if the parser gave no place.
     pub(crate) fn slice(&self, place: Place) -> &str {
         self.0[place.source]
             .text
@@ -100,7 +99,7 @@ impl Texts {
             .unwrap_or_default()
     }
 
-    /// Masks a stretch wherever the line is shown.
+    /// Masks a range wherever its line is shown.
     pub(crate) fn hide(&mut self, place: Place) {
         self.0[place.source].hidden.push(place.start..place.end);
     }
@@ -124,8 +123,7 @@ impl Texts {
         let start = floor_char_boundary(text, place.start);
         let end = floor_char_boundary(text, place.end).max(start);
         let Position { line, column } = source.position(start);
-        // One character more than is shown on either side, so that cropping sees that there is
-        // more.
+        // One character more than is shown on either side, so that cropping sees the rest.
         let line_start = text[..start]
             .char_indices()
             .rev()
@@ -168,7 +166,7 @@ impl Texts {
         }
     }
 
-    /// The whole line in which a place starts.
+    /// Returns the whole line in which a place starts.
     pub(crate) fn line(&self, place: Place) -> &str {
         let text = &self.0[place.source].text;
         let (before, after) = text.split_at(floor_char_boundary(text, place.start));
@@ -176,7 +174,7 @@ impl Texts {
         &text[before.rfind('\n').map_or(0, |at| at + 1)..end]
     }
 
-    /// The start of a line and column, both counted from 1, as a place one character wide.
+    /// Returns the place of a line and column, both counted from 1, one character wide.
     pub(crate) fn place_at(&self, source: usize, line: usize, column: usize) -> Place {
         let text = &self.0[source].text;
         let line_start: usize = text
@@ -195,13 +193,13 @@ impl Texts {
         }
     }
 
-    /// `file.yaml:12`, or the variable's name.
+    /// Returns `file.yaml:12`, or the variable's name.
     pub fn short(&self, place: Place) -> String {
         let spot = self.spot(place);
         if spot.is_file { format!("{}:{}", spot.name, spot.line) } else { spot.name }
     }
 
-    /// The path of a file, as it was given, or the name of a variable.
+    /// Returns the path of a file, as given, or the name of a variable.
     pub fn name(&self, source: usize) -> &str {
         &self.0[source].name
     }
@@ -214,7 +212,7 @@ impl Texts {
 // === impl Text ===
 
 impl Text {
-    /// The line and column of a byte that begins a character.
+    /// Returns the line and column of a byte at which a character starts.
     fn position(&self, at: usize) -> Position {
         let mark = at / MARK_DISTANCE;
         self.marks[mark].after(&self.text.as_bytes()[mark * MARK_DISTANCE..at])
@@ -222,7 +220,8 @@ impl Text {
 }
 
 impl Position {
-    /// Behind these bytes. A character counts where it begins, since a stretch may end within one.
+    /// Returns the position after these bytes. A character counts at its first byte, because an
+    /// interval may end within one.
     fn after(self, bytes: &[u8]) -> Self {
         bytes
             .iter()

@@ -1,31 +1,30 @@
-//! A YAML or JSON document as a tree whose every node knows its place.
+//! A YAML or JSON document as a tree in which every node has its place.
 
 use super::texts::Place;
 
-/// A value and its place.
 #[derive(Debug, Clone)]
 pub struct Node {
     pub place: Place,
     pub value: NodeValue,
 }
 
-/// A value.
 #[derive(Debug, Clone)]
 pub enum NodeValue {
     Scalar(Scalar),
     List(Vec<Node>),
     Map(Map),
-    /// An item of a list that was removed for a mistake; the others keep their numbers.
+    /// An item of a list that was removed because of a mistake, so that other items keep their
+    /// indices.
     Gone,
 }
 
-/// A scalar as it was written, and the kind that YAML gives it.
+/// A scalar as written, with the kind that YAML gives it.
 #[derive(Debug, Clone)]
 pub struct Scalar {
     pub text: String,
     pub kind: Kind,
-    /// Quotes decide nothing for a value that came from a variable: inside `{ }` they cannot be
-    /// left out.
+    /// True if the value came from a variable. Its quotes decide nothing: inside `{ }` they are
+    /// required.
     pub substituted: bool,
 }
 
@@ -40,14 +39,13 @@ pub enum Kind {
     Text,
 }
 
-/// A map; `pruned` names the mistaken entries that were removed.
+/// A map; `pruned` has the keys of entries that were removed because of a mistake.
 #[derive(Debug, Clone, Default)]
 pub struct Map {
     pub entries: Vec<MapEntry>,
     pub pruned: Vec<String>,
 }
 
-/// A key with its value.
 #[derive(Debug, Clone)]
 pub struct MapEntry {
     pub key: String,
@@ -58,7 +56,7 @@ pub struct MapEntry {
 // === impl Map ===
 
 impl Map {
-    /// Keeps the entries that `keep` accepts, and remembers the keys of the others.
+    /// Keeps the entries that `keep` accepts, and stores the keys of removed entries.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut MapEntry) -> bool) {
         let pruned = &mut self.pruned;
         self.entries.retain_mut(|entry| {
@@ -74,7 +72,7 @@ impl Map {
 // === impl Node ===
 
 impl Node {
-    /// An empty map, as an empty file is one.
+    /// Creates an empty map, the value of an empty file.
     pub fn empty_map(place: Place) -> Self {
         Self {
             place,
@@ -82,7 +80,7 @@ impl Node {
         }
     }
 
-    /// Returns true if this item was taken out of its list.
+    /// Returns true if this item was removed from its list.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self.value, NodeValue::Gone)
     }
@@ -97,12 +95,12 @@ impl Node {
         )
     }
 
-    /// The value below a path of keys.
+    /// Returns the value at a path of keys.
     pub fn find(&self, path: &[&str]) -> Option<&Node> {
         self.find_entry(path).map(|entry| &entry.value)
     }
 
-    /// Like [`Node::find`], to change it.
+    /// Like [`Node::find`], but mutable.
     pub fn find_mut(&mut self, path: &[&str]) -> Option<&mut Node> {
         let Some((key, rest)) = path.split_first() else {
             return Some(self);
@@ -114,7 +112,7 @@ impl Node {
         entry.value.find_mut(rest)
     }
 
-    /// The entry that a path of keys, and of positions in lists, ends in.
+    /// Returns the entry at the end of a path of keys, and of indices in lists.
     pub fn find_entry(&self, path: &[&str]) -> Option<&MapEntry> {
         let (key, rest) = path.split_first()?;
         let map = match &self.value {
@@ -128,7 +126,7 @@ impl Node {
         if rest.is_empty() { Some(entry) } else { entry.value.find_entry(rest) }
     }
 
-    /// Puts a value at a path of keys. A value in the way is replaced or kept.
+    /// Inserts a value at a path of keys. `on_conflict` decides about a value in the way.
     pub fn put(&mut self, path: &[String], key_place: Place, value: Node, on_conflict: OnConflict) {
         let Some((key, rest)) = path.split_first() else {
             return;
@@ -167,7 +165,7 @@ impl Node {
         }
     }
 
-    /// Removes the entry or item at the end of a path of positions. The root cannot be removed.
+    /// Removes the entry or item at the end of a path of indices. The root cannot be removed.
     pub(crate) fn prune(&mut self, path: &[usize]) -> bool {
         let Some((first, rest)) = path.split_first() else {
             return false;
@@ -206,8 +204,7 @@ impl Node {
         }
     }
 
-    /// Returns true if the value at this path of keys was removed, or anything in it, or a map
-    /// above it.
+    /// Returns true if the value at this path of keys, a part of it, or a map above it was removed.
     pub fn is_pruned_at(&self, path: &[&str]) -> bool {
         let Some((key, rest)) = path.split_first() else {
             return self.is_pruned();
@@ -223,7 +220,7 @@ impl Node {
                 .is_some_and(|entry| entry.value.is_pruned_at(rest))
     }
 
-    /// The JSON pointer (RFC 6901) of the node at the end of a path of positions.
+    /// Returns the JSON pointer (RFC 6901) of the node at the end of a path of indices.
     pub(crate) fn pointer(&self, path: &[usize]) -> String {
         let (mut node, mut pointer) = (self, String::new());
         for idx in path {
@@ -247,8 +244,8 @@ impl Node {
         pointer
     }
 
-    /// The node at the end of a path of positions, the entry that holds it, and the keys on the way
-    /// (items as `[3]`, or by their name).
+    /// Returns the node at the end of a path of indices, its entry, and the keys on the way (items
+    /// as `[3]`, or by their name).
     pub fn follow(&self, path: &[usize]) -> (&Node, Option<&MapEntry>, Vec<String>) {
         let (mut node, mut holder, mut keys) = (self, None, Vec::new());
         for idx in path {
@@ -278,7 +275,7 @@ impl Node {
     }
 }
 
-/// Reaction of [`Node::put`] to a value that is already there.
+/// The reaction of [`Node::put`] to an existing value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnConflict {
     /// The new value wins.

@@ -1,5 +1,5 @@
-//! Writes a JSON value as YAML, with comments behind keys, as a person would. The parser's own
-//! writer writes no comments.
+//! Writes a JSON value as YAML, with comments behind keys, as a person would. (The parser's own
+//! writer writes no comments.)
 
 use std::fmt::Write as _;
 
@@ -8,10 +8,10 @@ use text::safe_json;
 
 use super::interpolate::escaped;
 
-/// A shorter list of plain values is written on one line.
+/// Maximum characters of a list of plain values that is written on one line.
 const MAX_FLOW_CHARS: usize = 100;
 
-/// Writes block style. `comment` gives the comment of each key, by its path.
+/// Writes block style. `comment` returns the comment of a key, by its path.
 pub fn to_commented_yaml(value: &Value, comment: &dyn Fn(&str) -> Option<String>) -> String {
     let mut out = String::new();
     match value {
@@ -24,7 +24,7 @@ pub fn to_commented_yaml(value: &Value, comment: &dyn Fn(&str) -> Option<String>
     out
 }
 
-/// Writes without comments.
+/// Writes block style without comments.
 pub fn to_yaml(value: &Value) -> String {
     to_commented_yaml(value, &|_| None)
 }
@@ -116,8 +116,8 @@ pub fn flow(value: &Value) -> String {
     }
 }
 
-/// A text, quoted unless it is safe everywhere, also inside `[ ]` and `{ }`, and for readers of
-/// YAML 1.1 (`no`, `1e3`).
+/// Writes a text, quoted unless it is safe everywhere, also inside `[ ]` and `{ }`, and for YAML
+/// 1.1 parsers (`no`, `1e3`).
 pub(crate) fn scalar(text: &str) -> String {
     let is_word = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.ends_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ')'))

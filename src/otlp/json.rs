@@ -1,7 +1,7 @@
 //! Transcodes OTLP/JSON to protobuf, so that later stages see protobuf only. Follows OTLP's own
-//! definitions: messages are walked here and written as they are read, and `scalar.rs` knows
-//! protobuf's JSON mapping. Tolerates the deviations of real SDKs (nulls, unknown fields, numbers
-//! as strings, ids in upper case); knows nothing of the request's purpose.
+//! definitions: this file walks the messages and writes them as it reads, and `scalar.rs`
+//! implements protobuf's JSON mapping. Tolerates the deviations of real SDKs (nulls, unknown
+//! fields, numbers as strings, ids in upper case).
 
 mod definitions;
 #[rustfmt::skip]
@@ -20,10 +20,10 @@ use messages::MESSAGES;
 
 use crate::wire::write;
 
-/// Longest description of an error, in characters, before it is cut.
+/// Maximum characters of an error's description.
 const MAX_ERROR_LEN: usize = 200;
 
-/// The mistake in a malformed JSON body, and its place. The text suits the message of a status.
+/// A mistake in a JSON body, with its place. The text suits the message of a status.
 #[derive(Debug)]
 pub struct JsonError {
     path: String,
@@ -31,8 +31,8 @@ pub struct JsonError {
 }
 
 impl JsonError {
-    /// The place of the error, as in `resourceSpans[0].scopeSpans[1].spans`; empty for the body as
-    /// a whole.
+    /// Returns the path of the error, such as `resourceSpans[0].scopeSpans[1].spans`; empty for the
+    /// whole body.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -44,7 +44,7 @@ impl fmt::Display for JsonError {
             "" => write!(f, "malformed JSON: ")?,
             path => write!(f, "malformed JSON in {path}: ")?,
         }
-        // The error may quote a value, which may be a long one.
+        // The error may quote a long value.
         let text = self.error.to_string();
         let start = truncated(&text, MAX_ERROR_LEN);
         if start.len() == text.len() {
@@ -61,17 +61,17 @@ impl std::error::Error for JsonError {
     }
 }
 
-/// An `ExportTraceServiceRequest` as protobuf.
+/// Transcodes an `ExportTraceServiceRequest` to protobuf.
 ///
 /// # Errors
-/// The body is not JSON, not an object, nested more than 128 deep, or holds a value that does not
-/// fit its field. A null field counts as absent, a null among messages as an empty message; a null
-/// among numbers is refused. Ids of spans and links must have their length or be empty.
+/// The body is not JSON, not an object, nested more than 128 deep, or contains a value that does
+/// not match its field. A null field counts as absent, a null among messages as an empty message; a
+/// null among numbers is rejected. Ids of spans and links must have their length or be empty.
 pub fn traces(body: &[u8]) -> Result<Vec<u8>, JsonError> {
     transcode(body, "ExportTraceServiceRequest")
 }
 
-/// An `ExportLogsServiceRequest` as protobuf.
+/// Transcodes an `ExportLogsServiceRequest` to protobuf.
 ///
 /// # Errors
 /// As for [`traces`], but ids may have any length.
@@ -79,7 +79,7 @@ pub fn logs(body: &[u8]) -> Result<Vec<u8>, JsonError> {
     transcode(body, "ExportLogsServiceRequest")
 }
 
-/// An `ExportMetricsServiceRequest` as protobuf.
+/// Transcodes an `ExportMetricsServiceRequest` to protobuf.
 ///
 /// # Errors
 /// As for [`logs`].
@@ -113,8 +113,8 @@ fn transcode(body: &[u8], message: &str) -> Result<Vec<u8>, JsonError> {
     }
 }
 
-/// Replaces lone surrogates by U+FFFD, as other receivers do: JavaScript cuts strings in the middle
-/// of a surrogate pair and escapes the remaining half (`"\ud83d"`), which is not a character.
+/// Replaces lone surrogates by U+FFFD, as other receivers do: JavaScript can cut a string within a
+/// surrogate pair and escape the remaining half (`"\ud83d"`), which is not a character.
 fn mend_surrogates(body: &[u8]) -> Cow<'_, [u8]> {
     let is_surrogate = |at: usize, range: std::ops::RangeInclusive<u16>| {
         let digits = body
@@ -141,10 +141,10 @@ fn mend_surrogates(body: &[u8]) -> Cow<'_, [u8]> {
     mended
 }
 
-/// The request written so far, and, after an error, the path to it.
+/// The request written so far and, after an error, the path to the error.
 struct Request {
     protobuf: Vec<u8>,
-    /// From the innermost step up.
+    /// The steps from the innermost up.
     path: Vec<Step>,
 }
 
@@ -286,7 +286,6 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
     }
 }
 
-/// A list of messages.
 struct ItemsVisitor<'s> {
     field_number: u64,
     item: &'static OtlpMessage,
@@ -340,8 +339,7 @@ impl<'de> Visitor<'de> for ItemSeed<'_> {
         write!(f, "an object ({})", self.item.name)
     }
 
-    // An item must not vanish: the second value of an array stays its second value if the first is
-    // null.
+    // A null item is written, so that the second value of an array stays the second.
     fn visit_none<E: serde::de::Error>(self) -> Result<(), E> {
         self.request.delimited(self.field_number, |_| Ok(()))
     }
@@ -368,7 +366,8 @@ impl<'de> Visitor<'de> for ItemSeed<'_> {
 
 // === ids ===
 
-/// The required length of an id in bytes, if there is one: see `scan.rs` and `scan_logs.rs`.
+/// Returns the required length of an id in bytes, if there is one: see `scan.rs` and
+/// `scan_logs.rs`.
 fn id_size(message: &OtlpMessage, field: &OtlpField) -> Option<usize> {
     match (message.name, field.name) {
         ("Span" | "Link", "trace_id") => Some(16),
@@ -377,7 +376,7 @@ fn id_size(message: &OtlpMessage, field: &OtlpField) -> Option<usize> {
     }
 }
 
-/// Ids are hexadecimal in OTLP/JSON, unlike in protobuf's JSON mapping.
+/// Reads an id, which is hexadecimal in OTLP/JSON, unlike in protobuf's JSON mapping.
 struct IdVisitor {
     n_bytes: Option<usize>,
 }

@@ -14,7 +14,7 @@ pub use cursor::{Cursor, Field, delimited_fields, enter, fields};
 pub use fault::{Fault, FaultKind};
 pub use utf8::check_utf8;
 
-/// Deepest nesting of messages and groups. Prost's default; anything deeper is refused, so that no
+/// Maximum nesting of messages and groups, Prost's default. Deeper nesting is rejected, so that no
 /// request exhausts the stack.
 pub(crate) const RECURSION_LIMIT: u32 = 100;
 
@@ -25,12 +25,12 @@ pub(crate) const START_GROUP: u64 = 3;
 pub(crate) const END_GROUP: u64 = 4;
 pub(crate) const FIXED32: u64 = 5;
 
-/// The key that precedes a field on the wire.
+/// Returns the key that precedes a field on the wire.
 pub(crate) const fn key(field_number: u64, wire_type: u64) -> u64 {
     field_number << 3 | wire_type
 }
 
-/// The field number of a key. It need not be a valid one.
+/// Returns the field number of a key, which may be invalid.
 pub(crate) const fn number_of(key: u64) -> u64 {
     key >> 3
 }

@@ -1,16 +1,16 @@
-//! Numbers as they are written in decimal digits: compares values exactly, however many
-//! digits they have, and adds them up. Knows no format around a number.
+//! Numbers as they are written in decimal digits: compares and adds values exactly, however many
+//! digits they have.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// A finite decimal number. Two are equal if they stand for the same value: `1`, `1.0` and `10e-1`.
+/// A finite decimal number. Two are equal if they have the same value: `1`, `1.0` and `10e-1`.
 #[derive(Debug, Clone, Copy)]
 pub struct Decimal<'a> {
     negative: bool,
-    /// The significant digits, before and after the point: neither a leading nor a trailing zero.
-    /// Zero has none.
+    /// The significant digits before and after the point, without leading or trailing zeros; empty
+    /// for zero.
     whole: &'a str,
     fraction: &'a str,
     /// The power of ten of the first significant digit.
@@ -18,8 +18,8 @@ pub struct Decimal<'a> {
 }
 
 impl<'a> Decimal<'a> {
-    /// Reads `-12.5e+3`, and the spellings `+1`, `.5` and `5.` of YAML and Python. `None` for any
-    /// other text, and for an exponent that nobody writes.
+    /// Parses `-12.5e+3`, and the forms `+1`, `.5` and `5.` of YAML and Python. `None` for any
+    /// other text, and for an absurdly large exponent.
     pub fn parse(text: &'a str) -> Option<Self> {
         let (negative, text) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
@@ -37,8 +37,8 @@ impl<'a> Decimal<'a> {
         Some(Self::trimmed(negative, whole, fraction, exponent))
     }
 
-    /// Reads a text that is wholly a number as people write amounts, `-12.50`: digits, and perhaps
-    /// a point with digits after it.
+    /// Parses a text that is a plain amount, such as `-12.50`: digits, and optionally a point with
+    /// digits after it.
     pub fn parse_plain(text: &'a str) -> Option<Self> {
         let digits = text.strip_prefix('-').unwrap_or(text);
         let is_plain = digits.starts_with(|c: char| c.is_ascii_digit())
@@ -49,7 +49,7 @@ impl<'a> Decimal<'a> {
         is_plain.then(|| Self::parse(text))?
     }
 
-    /// Is it below zero?
+    /// Returns true if the number is below zero.
     pub fn is_negative(&self) -> bool {
         self.negative
     }
@@ -123,7 +123,7 @@ impl Ord for Decimal<'_> {
     }
 }
 
-/// In JSON's spelling, with one digit before the point.
+/// Formats as in JSON, with one digit before the point.
 impl fmt::Display for Decimal<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut digits = self.digits().map(char::from);
@@ -140,10 +140,10 @@ impl fmt::Display for Decimal<'_> {
     }
 }
 
-/// Most digits of a sum.
+/// Maximum number of digits of a sum.
 const MAX_DIGITS: u32 = 38;
 
-/// An exact sum of at most 38 digits: a whole number of units, each `scale` places after the point.
+/// An exact sum of at most 38 digits: a number of units, each 10 to the power of minus `scale`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sum {
     units: i128,
@@ -151,9 +151,9 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// One number; `None` if it has too many digits.
+    /// Converts one number; `None` if it has too many digits.
     pub fn of(decimal: &Decimal<'_>) -> Option<Self> {
-        // The place of the last digit: 0 for units, 2 for hundreds, -2 for hundredths.
+        // The position of the last digit: 0 for units, 2 for hundreds, -2 for hundredths.
         let last = decimal.magnitude - decimal.n_digits() as i64 + 1;
         let (n_zeros, scale) = match decimal.sign() {
             0 => (0, 0),
@@ -170,13 +170,13 @@ impl Sum {
         })
     }
 
-    /// Is it above this number?
+    /// Returns true if the sum is above this number.
     pub fn is_above(self, decimal: &Decimal<'_>) -> bool {
         Decimal::parse(&self.to_string()).is_some_and(|sum| sum > *decimal)
     }
 
-    /// Adds another; `false`, and nothing is added, if either or the sum has too many digits at
-    /// their common scale.
+    /// Adds another sum. Returns `false`, and adds nothing, if a sum has too many digits at the
+    /// common scale.
     #[must_use]
     pub fn add(&mut self, other: Self) -> bool {
         if other.units == 0 {
@@ -208,7 +208,7 @@ fn is_short(units: i128) -> bool {
     units.unsigned_abs() < LIMIT
 }
 
-/// Without an exponent: `1250.5`.
+/// Formats without an exponent: `1250.5`.
 impl fmt::Display for Sum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sign = if self.units < 0 { "-" } else { "" };
@@ -228,8 +228,8 @@ mod tests {
 
     use super::*;
 
-    /// The digits of a number without an exponent, as a person would align two numbers to compare
-    /// them: 200 places before the point and 200 after it.
+    /// The digits of a number without an exponent, aligned for comparison: 200 before the point and
+    /// 200 after it.
     fn aligned(text: &str) -> String {
         let (sign, digits) = match text.strip_prefix('-') {
             Some(digits) => ('-', digits),

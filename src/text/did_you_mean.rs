@@ -1,7 +1,7 @@
-//! Finds the legal word that a misspelt one was probably meant to be.
+//! Finds the legal word that a misspelt word probably meant.
 
-/// The legal word nearest to a misspelt one, if one is near enough that the mistake is plausible.
-/// Ties go to the first.
+/// Returns the legal word nearest to a misspelt one, if it is near enough to be plausible. Of
+/// several equally near words, the first wins.
 pub fn nearest<'a>(word: &str, legal: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain_word = plain(word);
     legal
@@ -21,7 +21,7 @@ pub fn nearest<'a>(word: &str, legal: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
-/// Case, hyphens and underscores are the most common slips and do not count: `toolCallsOrder` is
+/// Removes case, hyphens and underscores, the most common slips: `toolCallsOrder` is
 /// `tool_calls_order`.
 fn plain(word: &str) -> String {
     word.chars()
@@ -30,8 +30,8 @@ fn plain(word: &str) -> String {
         .collect()
 }
 
-/// Returns true if the word is a part of the candidate and at least half of it, such as `cert` of
-/// `cert_file`.
+/// Returns true if the word is a prefix or suffix of the candidate and at least half of it, such as
+/// `cert` of `cert_file`.
 fn is_part(word: &str, candidate: &str) -> bool {
     word.len() >= 3
         && word.len() * 2 >= candidate.len()

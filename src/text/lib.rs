@@ -1,5 +1,5 @@
-//! Small things about text: truncation, counts with their noun, hexadecimal digits, durations,
-//! exact decimal numbers, the nearest of some words. Knows nothing of spanscore.
+//! Text utilities: truncation, counts with their noun, hexadecimal digits, durations, exact decimal
+//! numbers, the nearest of several words. Independent of spanscore.
 
 pub mod decimal;
 mod did_you_mean;
@@ -12,7 +12,7 @@ use data_encoding::HEXLOWER;
 
 pub use did_you_mean::nearest;
 
-/// The first `max_chars` characters of a text.
+/// Returns the first `max_chars` characters of a text.
 pub fn truncated(text: &str, max_chars: usize) -> &str {
     match text.char_indices().nth(max_chars) {
         Some((end, _)) => &text[..end],
@@ -20,7 +20,7 @@ pub fn truncated(text: &str, max_chars: usize) -> &str {
     }
 }
 
-/// Like [`truncated`], with `…` in place of the rest.
+/// Like [`truncated`], with `…` for the rest.
 pub fn abbreviated(text: &str, max_chars: usize) -> Cow<'_, str> {
     let start = truncated(text, max_chars);
     if start.len() == text.len() {
@@ -30,9 +30,9 @@ pub fn abbreviated(text: &str, max_chars: usize) -> Cow<'_, str> {
     }
 }
 
-/// Breaks lines so that none is longer than `width` characters: at spaces, and within a word that
-/// is longer than a line. The rest of a line is indented by two more than the line. Colour codes
-/// take no room. Without a width nothing is broken.
+/// Breaks lines longer than `width` characters, at spaces, and within a word that is longer than a
+/// line. Continuation lines are indented by two more than the line. Colour codes have no width.
+/// Without a width, no line is broken.
 pub fn wrapped(text: &str, width: Option<usize>) -> Cow<'_, str> {
     let Some(width) = width else {
         return Cow::Borrowed(text);
@@ -81,7 +81,7 @@ fn wrap_line(out: &mut String, line: &str, width: usize) {
 
 const ESCAPE: char = '\u{1b}';
 
-/// The number of characters without colour codes (ESC [ … m).
+/// Returns the number of characters without colour codes (ESC [ … m).
 fn n_visible(text: &str) -> usize {
     let mut is_code = false;
     let is_visible = |c: &char| {
@@ -92,8 +92,8 @@ fn n_visible(text: &str) -> usize {
     text.chars().filter(is_visible).count()
 }
 
-/// Returns true if the character could rewrite a terminal's screen, break a line, or reorder it.
-/// Those are control characters (C0 and C1), line separators, and marks of the writing direction.
+/// Returns true if the character could rewrite a terminal's screen, break a line, or reorder it:
+/// control characters (C0 and C1), line separators, and marks of the writing direction.
 pub fn is_unsafe_on_terminals(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -103,8 +103,8 @@ pub fn is_unsafe_on_terminals(c: char) -> bool {
         )
 }
 
-/// JSON whose strings hold no character that is unsafe on terminals: JSON itself leaves C1 and
-/// bidirectional controls as they are. Equal as JSON.
+/// Escapes the characters in JSON strings that are unsafe on terminals: JSON itself allows C1 and
+/// bidirectional controls. The result is equal as JSON.
 pub fn safe_json(json: String) -> String {
     if !json.chars().any(|c| is_unsafe_on_terminals(c) && c != '\n') {
         return json;
@@ -118,17 +118,17 @@ pub fn safe_json(json: String) -> String {
     json.chars().map(escaped).collect()
 }
 
-/// A number and its noun: "1 entry", "3 entries".
+/// Returns a number and its noun: "1 entry", "3 entries".
 pub fn counted(n: usize, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
-/// Lower-case hexadecimal digits.
+/// Returns lower-case hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     HEXLOWER.encode(bytes)
 }
 
-/// Reads `500ms`, `2s`, `15m`, `1h`, or `0`.
+/// Parses `500ms`, `2s`, `15m`, `1h`, or `0`.
 pub fn duration_from(text: &str) -> Option<Duration> {
     let text = text.trim();
     if text == "0" {
@@ -149,7 +149,7 @@ pub fn duration_from(text: &str) -> Option<Duration> {
     number.checked_mul(millis).map(Duration::from_millis)
 }
 
-/// A duration in the largest unit in which it is whole: `90s`, `2m`.
+/// Returns a duration in the largest unit in which it is a whole number: `90s`, `2m`.
 pub fn duration_text(duration: Duration) -> String {
     let millis = duration.as_millis();
     match millis {
@@ -162,8 +162,8 @@ pub fn duration_text(duration: Duration) -> String {
 }
 
 /// A text from outside, made safe for a terminal: names come from the network, and a control
-/// character in one could rewrite the screen, a line break forge a line, and a change of writing
-/// direction reorder it.
+/// character could rewrite the screen, a line break could fake a line, and a change of writing
+/// direction could reorder one.
 pub struct Clean<'a>(pub &'a str);
 
 impl fmt::Display for Clean<'_> {
@@ -179,8 +179,8 @@ impl fmt::Display for Clean<'_> {
     }
 }
 
-/// A name from outside as code in a sentence: [`Clean`], and a name with a backtick stands between
-/// two of them, as in Markdown.
+/// Formats a name from outside as code in a sentence: escaped by [`Clean`], and between two
+/// backticks if it contains one, as in Markdown.
 pub fn code(name: &str) -> String {
     let quote = if name.contains('`') { "``" } else { "`" };
     format!("{quote}{}{quote}", Clean(name))

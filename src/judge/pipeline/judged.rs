@@ -22,7 +22,7 @@ pub trait JudgementSink {
 /// The results of closed traces.
 #[derive(Debug, Default)]
 pub struct Judged {
-    /// New and changed judgements. Judgements that late spans did not change are left out.
+    /// New and changed judgements, without those that late spans did not change.
     pub evaluations: Vec<Evaluation>,
     /// The trajectories of the agents, whether or not a criterion applies. In slices, a trajectory
     /// comes with the first of its evaluations.

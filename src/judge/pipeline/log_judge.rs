@@ -14,9 +14,10 @@ use crate::assemble::{CloseReason, Settings, Sizes, Stats};
 /// Limits on how far back a successor reads.
 #[derive(Debug, Clone, Copy)]
 pub struct LogLimits {
-    /// Before the oldest open trace, so that late spans find the traces that they belong to.
+    /// The time before the oldest open trace from which a successor reads, so that late spans find
+    /// their traces.
     pub overlap: Duration,
-    /// Open traces that are older than this do not hold the reading position back.
+    /// Maximum age of an open trace that holds the reading offset back.
     pub max_replay: Duration,
 }
 

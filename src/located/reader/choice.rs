@@ -1,4 +1,4 @@
-//! Reads one choice of several, such as `evaluate: { tool_call_order: … }` or `protocol: grpc`.
+//! Reads one of several choices, such as `evaluate: { tool_call_order: … }` or `protocol: grpc`.
 
 use serde::de::value::StrDeserializer;
 use serde::de::{DeserializeSeed, EnumAccess, IntoDeserializer, VariantAccess, Visitor};
@@ -8,7 +8,7 @@ use super::super::texts::Place;
 use super::super::tree::{Kind, Node, NodeValue, Scalar};
 use super::{Nulls, Reader};
 
-/// The word that names the choice, and its value where it is the only key of a map.
+/// The word that names the choice, and its value if the word is the only key of a map.
 pub(super) struct Choice<'a> {
     pub(super) name: &'static str,
     pub(super) word: &'a str,
@@ -36,7 +36,7 @@ impl<'a> Choice<'a> {
                 node,
                 nulls: self.nulls,
             },
-            // A word alone has no key behind which a value is missing.
+            // A word alone is not a key whose value is missing.
             None => Reader::new(&NOTHING).allowing_empty_sections(),
         }
     }
@@ -44,7 +44,7 @@ impl<'a> Choice<'a> {
     fn place(&self, mistake: DeError) -> DeError {
         match (self.value, &mistake.fault) {
             (Some(_), _) => mistake.below(0),
-            // A word stands where a map with that key is needed.
+            // The word was written instead of a map with that key.
             (None, MistakeKind::Missing(key)) => DeError::new(MistakeKind::Other(format!(
                 "`{0}` stands alone: write `{0}: {{ {key}: … }}`",
                 self.word

@@ -1,4 +1,4 @@
-//! Hands the items of a list and the entries of a map to serde, and the keys of an inlined struct.
+//! Gives serde the items of a list, the entries of a map, and the keys of an inlined struct.
 
 use std::mem;
 
@@ -11,7 +11,6 @@ use super::super::de_error::{DeError, MistakeKind};
 use super::super::tree::{MapEntry, Node, NodeValue};
 use super::{Nulls, Reader, keys_words};
 
-/// The items of a list.
 pub(super) struct Items<'a> {
     items: &'a [Node],
     next: usize,
@@ -49,13 +48,12 @@ impl<'de> SeqAccess<'de> for Items<'de> {
     }
 }
 
-/// The entries of a map.
 pub(super) struct MapEntries<'a> {
     entries: &'a [MapEntry],
     nulls: Nulls,
     next: usize,
     shown: Shown,
-    /// The [`INLINE`] field that is still to come, after all entries.
+    /// The [`INLINE`] field, which comes after all entries.
     inline: Option<Rest<'a>>,
 }
 
@@ -78,7 +76,7 @@ impl<'a> MapEntries<'a> {
         }
     }
 
-    /// Shows these fields of the struct at `reader` alone, and leaves the others to [`INLINE`].
+    /// Shows only these fields of the struct at `reader`, and leaves the other keys to [`INLINE`].
     pub(super) fn with_inlined(self, reader: Reader<'a>, fields: &'static [&'static str]) -> Self {
         Self {
             shown: Shown::Only(fields),
@@ -140,15 +138,15 @@ impl<'de> MapAccess<'de> for MapEntries<'de> {
 
 // === a struct whose keys are written among those of the struct that holds it ===
 
-/// A field of this name holds a struct whose keys are written among those of the struct around it:
-/// serde's `flatten`, but with positions. It takes every key that the struct around it has not, and
-/// so refuses the unknown ones.
+/// The name of a field whose struct is written among the keys of the enclosing struct, like serde's
+/// `flatten` but with positions. The inlined struct reads every key that the enclosing struct
+/// lacks, and so rejects unknown keys.
 pub(super) const INLINE: &str = "*";
 
 /// The keys of a map that a struct leaves to its [`INLINE`] field.
 struct Rest<'a> {
     reader: Reader<'a>,
-    /// The fields of the struct around it.
+    /// The fields of the enclosing struct.
     fields: &'static [&'static str],
 }
 
@@ -184,7 +182,7 @@ impl<'de> de::Deserializer<'de> for Rest<'de> {
     }
 }
 
-/// Puts the keys of inlined structs, as serde has serialized them, among those around them.
+/// Moves the keys of serialized inlined structs to the enclosing objects.
 pub fn lift_inlined(value: &mut Json) {
     match value {
         Json::Object(fields) => {

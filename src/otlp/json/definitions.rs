@@ -1,23 +1,22 @@
 //! The types of the generated table `MESSAGES`: OTLP's messages and their fields.
 
-/// A message, whose name is the last part of its full name.
+/// A message; its name is the last part of its full name.
 pub(super) struct OtlpMessage {
     pub(super) name: &'static str,
     pub(super) fields: &'static [OtlpField],
 }
 
-/// A field of a message.
 pub(super) struct OtlpField {
     pub(super) name: &'static str,
     pub(super) json_name: &'static str,
     pub(super) number: u64,
     pub(super) kind: OtlpKind,
     pub(super) is_list: bool,
-    /// True if a default value differs from an absent one, as in a member of a `oneof`.
+    /// True if a default value differs from an absent value, as in a member of a `oneof`.
     pub(super) has_presence: bool,
 }
 
-/// The types of protobuf that OTLP's fields have.
+/// The protobuf types of OTLP's fields.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum OtlpKind {
     Double,
@@ -34,6 +33,6 @@ pub(super) enum OtlpKind {
     Bytes,
     /// The names of the values, with their numbers.
     Enum(&'static [(&'static str, i32)]),
-    /// The place of the message in the table.
+    /// The index of the message in the table.
     Message(usize),
 }

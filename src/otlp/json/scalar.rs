@@ -1,6 +1,6 @@
-//! Reads a scalar, or a list of them, by protobuf's JSON mapping and writes it as protobuf. Numbers
-//! may be strings, integers may be written as floats, enums are names or numbers, bytes are base64
-//! in either alphabet, padded or not.
+//! Reads a scalar, or a list of scalars, by protobuf's JSON mapping and writes it as protobuf.
+//! Numbers may be strings, integers may be written as floats, enums are names or numbers, bytes are
+//! base64 in either alphabet, padded or not.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -22,7 +22,7 @@ enum Place {
     Item,
 }
 
-/// Writes one field that is no message.
+/// Writes one field that is not a message.
 pub(super) fn transcode<'de, D: Deserializer<'de>>(
     field: &OtlpField,
     deserializer: D,
@@ -39,7 +39,6 @@ pub(super) fn transcode<'de, D: Deserializer<'de>>(
     .deserialize(deserializer)
 }
 
-/// A list of scalars.
 struct ListVisitor<'s> {
     field: &'s OtlpField,
     protobuf: &'s mut Vec<u8>,
@@ -54,7 +53,7 @@ impl<'de> Visitor<'de> for ListVisitor<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let Self { field, protobuf } = self;
-        // Texts stand each under the field's key; numbers stand together under one.
+        // Each text has the field's key; all numbers together have one.
         if matches!(field.kind, OtlpKind::String | OtlpKind::Bytes) {
             let place = Place::Item;
             while let Some(()) = items.next_element_seed(ScalarSeed {
@@ -75,7 +74,7 @@ impl<'de> Visitor<'de> for ListVisitor<'_> {
     }
 }
 
-/// One scalar. Its visitor gets what the JSON holds, whatever the field's type.
+/// A scalar. Its visitor accepts every JSON value, whatever the field's type.
 struct ScalarSeed<'s> {
     field: &'s OtlpField,
     place: Place,
@@ -148,7 +147,7 @@ impl<'de> Visitor<'de> for ScalarSeed<'_> {
             _ if value.fract() != 0.0 => Err(E::custom("expected integer value")),
             _ => {
                 let (min, max) = self.range();
-                // The double nearest to the greatest integer is greater than it.
+                // The double nearest to the largest integer is larger than it.
                 if value < min as f64 || value > max as f64 {
                     return Err(E::custom("float value out of range"));
                 }
@@ -157,7 +156,7 @@ impl<'de> Visitor<'de> for ScalarSeed<'_> {
         }
     }
 
-    /// A number whose digits serde_json kept; scalars are no objects.
+    /// Visits a number whose digits serde_json kept; a scalar is never an object.
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
         let number = Number::deserialize(MapAccessDeserializer::new(map))
             .map_err(|_| A::Error::invalid_type(Unexpected::Map, &self))?;
@@ -173,12 +172,12 @@ impl<'de> Visitor<'de> for ScalarSeed<'_> {
                 Err(error) => return Err(E::custom(format!("invalid base64: {error}"))),
             },
             OtlpKind::Enum(values) => {
-                // A name that a later version may know is left out, as unknown fields are.
+                // A name that a later version may define is skipped, like unknown fields.
                 if let Some((_, number)) = values.iter().find(|(name, _)| *name == text) {
                     return self.write_integer((*number).into());
                 }
             }
-            // Also takes what protobuf writes: "Infinity", "-Infinity" and "NaN".
+            // Also accepts "Infinity", "-Infinity" and "NaN", which protobuf writes.
             OtlpKind::Double => return self.write_double(text.parse().map_err(E::custom)?),
             OtlpKind::Bool | OtlpKind::Message(_) => {
                 return Err(E::invalid_type(Unexpected::Str(text), &self));
@@ -189,7 +188,7 @@ impl<'de> Visitor<'de> for ScalarSeed<'_> {
     }
 }
 
-/// Both alphabets, without padding; bits that the last byte leaves over may be set.
+/// Both alphabets, without padding; unused bits of the last byte may be set.
 static BASE64: LazyLock<Encoding> = LazyLock::new(|| {
     let mut base64 = BASE64_NOPAD.specification();
     base64.check_trailing_bits = false;
@@ -201,7 +200,7 @@ static BASE64: LazyLock<Encoding> = LazyLock::new(|| {
 });
 
 impl ScalarSeed<'_> {
-    /// The least and the greatest integer that the field takes.
+    /// Returns the smallest and the largest integer that the field accepts.
     fn range(&self) -> (i128, i128) {
         match self.field.kind {
             OtlpKind::Int32 | OtlpKind::Sint32 | OtlpKind::Enum(_) => {
@@ -218,7 +217,7 @@ impl ScalarSeed<'_> {
         if !(min..=max).contains(&value) {
             return Err(E::custom("integer value out of range"));
         }
-        // In two's complement the lower bits are the same, whatever the width.
+        // In two's complement the lower bits are the same for every width.
         let bits = value as u64;
         match self.field.kind {
             OtlpKind::Sint32 => {
@@ -250,7 +249,7 @@ impl ScalarSeed<'_> {
     fn write_fixed32(self, value: u32) {
         match self.place {
             Place::Item => self.protobuf.extend_from_slice(&value.to_le_bytes()),
-            // OTLP has no such field whose 0 is a value.
+            // OTLP has no such field in which 0 differs from absent.
             Place::Field => write::fixed32(self.protobuf, self.field.number, value),
         }
     }

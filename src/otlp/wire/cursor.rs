@@ -1,12 +1,12 @@
-//! Reads protobuf in place and yields keys, numbers and slices. Accepts exactly what prost's
-//! decoder accepts (the source of its version 0.14 is the specification).
+//! Reads protobuf in place and yields keys, numbers and slices. Accepts exactly the bytes that
+//! prost's decoder accepts (the source of its version 0.14 is the specification).
 
 use super::{
     END_GROUP, FIXED64, Fault, FaultKind, LEN, RECURSION_LIMIT, START_GROUP, VARINT, check_utf8,
     key, number_of,
 };
 
-/// The depth that is left inside a nested message, where its parent has `depth` left. Counted as
+/// Returns the remaining depth inside a nested message, if its parent has `depth` left. Counts as
 /// prost does: the request's own fields have 100.
 #[inline(always)]
 pub fn enter(depth: u32, at: &[u8]) -> Result<u32, Fault> {
@@ -16,8 +16,8 @@ pub fn enter(depth: u32, at: &[u8]) -> Result<u32, Fault> {
     }
 }
 
-/// Reads fields from the front of a message. Methods that are rarely called take and return it by
-/// value: a cursor whose address is passed on lives in memory, any other lives in registers.
+/// Reads fields from the front of a message. Rarely called methods take and return the cursor by
+/// value, because a cursor whose address is passed on lives in memory, not in registers.
 #[derive(Debug, Clone, Copy)]
 pub struct Cursor<'a> {
     rest: &'a [u8],
@@ -39,7 +39,7 @@ impl<'a> Cursor<'a> {
         self.rest
     }
 
-    /// A variable-length number. Keys and lengths are encoded like this too.
+    /// Reads a variable-length number. Keys and lengths have the same encoding.
     #[inline(always)]
     pub(crate) fn varint(&mut self) -> Result<u64, Fault> {
         match *self.rest {
@@ -81,8 +81,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A length and that many bytes. Prost compares a length with what is left of the whole request
-    /// and notices only afterwards that a message was overrun; both refuse the same bytes.
+    /// Reads a length and that many bytes. Prost compares the length with the rest of the whole
+    /// request, and notices only later that it exceeds the message; both reject the same bytes.
     #[inline(always)]
     pub(crate) fn delimited(&mut self) -> Result<&'a [u8], Fault> {
         let len = self.varint()?;
@@ -98,7 +98,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A string: `delimited`, and UTF-8.
+    /// Reads a string: `delimited`, and UTF-8.
     #[inline(always)]
     pub(crate) fn string(&mut self) -> Result<&'a [u8], Fault> {
         let bytes = self.delimited()?;
@@ -106,8 +106,8 @@ impl<'a> Cursor<'a> {
         Ok(bytes)
     }
 
-    /// Skips the field behind a key that the caller does not read. A field whose number has its bit
-    /// set in `known` is refused: it has the wrong wire type, since the caller reads its right key.
+    /// Skips a field that the caller does not read. Rejects a field whose number has its bit set in
+    /// `known`: the caller reads that field's right key, so this key has the wrong wire type.
     #[inline(always)]
     pub(crate) fn skip_unread(&mut self, key: u64, known: u32, depth: u32) -> Result<(), Fault> {
         *self = self.past_unread(key, known, depth)?;
@@ -141,7 +141,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Where no depth is left, even a number is refused, as prost's `skip_field` does.
+    /// Skips a field. Without remaining depth even a number is rejected, as in prost's
+    /// `skip_field`.
     fn skip(&mut self, key: u64, depth: u32) -> Result<(), Fault> {
         let inner = enter(depth, self.rest)?;
         match key & 7 {
@@ -168,7 +169,7 @@ impl<'a> Cursor<'a> {
 fn long_varint(bytes: &[u8]) -> Result<(u64, &[u8]), Fault> {
     let mut value = 0;
     for (i, &byte) in bytes.iter().take(10).enumerate() {
-        // Ten bytes hold 70 bits: of the last one only the lowest bit fits.
+        // Ten bytes contain 70 bits, so only the lowest bit of the last byte is valid.
         if i == 9 && byte > 1 {
             break;
         }
@@ -180,8 +181,8 @@ fn long_varint(bytes: &[u8]) -> Result<(u64, &[u8]), Fault> {
     Err(Fault::new(FaultKind::InvalidVarint, bytes))
 }
 
-/// The contents of the length-delimited fields with this number. Ends early at a fault, so the
-/// bytes must have been validated.
+/// Returns the contents of the length-delimited fields with this number. Ends early at a fault, so
+/// the bytes must have been validated.
 pub fn delimited_fields(bytes: &[u8], field_number: u64) -> impl Iterator<Item = &[u8]> {
     let mut cursor = Cursor::new(bytes);
     std::iter::from_fn(move || {
@@ -196,17 +197,16 @@ pub fn delimited_fields(bytes: &[u8], field_number: u64) -> impl Iterator<Item =
     })
 }
 
-/// A field, whatever its type.
+/// A field of any type.
 pub struct Field<'a> {
-    /// The number in the message.
     pub number: u64,
-    /// Key, length and content, as they were encoded.
+    /// Key, length and content, as encoded.
     pub raw: &'a [u8],
     /// The content of a length-delimited field.
     pub content: Option<&'a [u8]>,
 }
 
-/// All fields of a message, up to the first fault.
+/// Returns all fields of a message, up to the first fault.
 pub fn fields(bytes: &[u8]) -> impl Iterator<Item = Result<Field<'_>, Fault>> {
     let mut cursor = Cursor::new(bytes);
     std::iter::from_fn(move || {

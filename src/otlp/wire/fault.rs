@@ -1,14 +1,14 @@
-//! The fault that makes protobuf malformed, and the field and offset at which it lies.
+//! The fault that makes protobuf malformed, with its field and offset.
 
 use std::fmt;
 
 use super::RECURSION_LIMIT;
 
-/// The mistake in a malformed request, and its place. The text suits the message of a gRPC status.
+/// A mistake in a request, with its place. The text suits the message of a gRPC status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MalformedProtobuf {
     kind: FaultKind,
-    /// Field names from the request down.
+    /// The field names from the request down.
     path: String,
     offset: usize,
 }
@@ -19,8 +19,8 @@ impl MalformedProtobuf {
         self.offset
     }
 
-    /// The field with the fault: names from the request down, joined by dots. Empty if the fault
-    /// lies in the request itself.
+    /// The field with the fault: names from the request down, joined by dots. Empty for a fault in
+    /// the request itself.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -80,17 +80,18 @@ impl fmt::Display for FaultKind {
     }
 }
 
-/// A [`MalformedProtobuf`] on its way up: a thin pointer, so that the good path stays in registers.
+/// A [`MalformedProtobuf`] under construction: a thin pointer, so that the successful path stays in
+/// registers.
 #[derive(Debug)]
 pub struct Fault(Box<FaultDetails>);
 
 #[derive(Debug)]
 struct FaultDetails {
     kind: FaultKind,
-    /// The address of the faulty bytes: slices of the body do not know their offset, and the good
-    /// path does not need it.
+    /// The address of the faulty bytes: slices of the body do not have their offset, and the
+    /// successful path does not need it.
     address: usize,
-    /// From the innermost field up.
+    /// The fields from the innermost up.
     path: Vec<&'static str>,
 }
 
@@ -113,7 +114,7 @@ impl Fault {
         self
     }
 
-    /// The error for the sender, with the offset into the request.
+    /// Returns the error for the sender, with the offset into the request.
     #[cold]
     #[inline(never)]
     pub(crate) fn locate(mut self, body: &[u8]) -> MalformedProtobuf {

@@ -1,9 +1,9 @@
-//! OTLP's field numbers, a module for each message that is read or written field by field.
-//! Messages that are only validated have their numbers in the scan's tables.
+//! OTLP's field numbers, in a module for each message that is read or written field by field. The
+//! scan's tables have the numbers of messages that are only validated.
 //!
-//! Requests of all three signals have the same outer fields, so their levels are named once:
-//! a request holds resource groups, a resource group holds scope groups, and a scope group holds
-//! the items: spans, log records or metrics.
+//! Requests of all three signals have the same outer fields, so their levels have common names: a
+//! request contains resource groups, a resource group contains scope groups, and a scope group
+//! contains the items: spans, log records or metrics.
 
 /// `ExportTraceServiceRequest`, `ExportLogsServiceRequest`, `ExportMetricsServiceRequest`.
 pub mod request {
@@ -122,6 +122,6 @@ pub mod metric {
     pub(crate) const SUMMARY: u64 = 11;
     /// The members of the `oneof` with the data.
     pub const DATA: [u64; 5] = [GAUGE, SUM, HISTOGRAM, EXPONENTIAL_HISTOGRAM, SUMMARY];
-    /// `data_points` of each of them.
+    /// `data_points` of each data member.
     pub const DATA_POINTS: u64 = 1;
 }

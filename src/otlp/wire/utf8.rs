@@ -1,4 +1,4 @@
-//! Checks that a string field is UTF-8, fast for the short ASCII strings that most are.
+//! Checks that a string field is UTF-8, optimised for short ASCII strings, the most common ones.
 
 use super::{Fault, FaultKind};
 
@@ -19,14 +19,14 @@ fn check_long_utf8(bytes: &[u8]) -> Result<(), Fault> {
     }
 }
 
-/// Length of the valid UTF-8 at the start of the bytes.
+/// Returns the length of the valid UTF-8 at the start of the bytes.
 #[cold]
 fn valid_up_to(bytes: &[u8]) -> usize {
     std::str::from_utf8(bytes).map_or_else(|error| error.valid_up_to(), str::len)
 }
 
-/// Most strings are short and ASCII. Overlapping loads check up to 32 bytes without a loop or a
-/// call, where the standard library's check spends its time on short strings.
+/// Returns true if the string is short and ASCII, as most are. Overlapping loads check up to 32
+/// bytes without a loop or a call; the standard library's check is slow for short strings.
 #[inline(always)]
 fn is_short_ascii(bytes: &[u8]) -> bool {
     const HIGH: u64 = 0x8080_8080_8080_8080;

@@ -1,9 +1,8 @@
-//! Appends protobuf fields to a buffer. As in proto3, fields that hold their default are left
-//! out.
+//! Appends protobuf fields to a buffer. As in proto3, fields with their default value are omitted.
 
 use super::{FIXED32, FIXED64, LEN, VARINT, key};
 
-/// A number or a length, without a key.
+/// Writes a number or a length, without a key.
 pub(crate) fn varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -12,33 +11,33 @@ pub(crate) fn varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// A varint field.
+/// Writes a varint field.
 pub fn uint(out: &mut Vec<u8>, field: u64, value: u64) {
     if value != 0 {
         present_uint(out, field, value);
     }
 }
 
-/// A varint field that is written even if it is 0: a member of a `oneof`.
+/// Writes a varint field even if it is 0: a member of a `oneof`.
 pub fn present_uint(out: &mut Vec<u8>, field: u64, value: u64) {
     varint(out, key(field, VARINT));
     varint(out, value);
 }
 
-/// A fixed64 field.
+/// Writes a fixed64 field.
 pub fn fixed64(out: &mut Vec<u8>, field: u64, value: u64) {
     if value != 0 {
         present_fixed64(out, field, value);
     }
 }
 
-/// A fixed64 field that is written even if it is 0: a member of a `oneof`.
+/// Writes a fixed64 field even if it is 0: a member of a `oneof`.
 pub fn present_fixed64(out: &mut Vec<u8>, field: u64, value: u64) {
     varint(out, key(field, FIXED64));
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-/// A fixed32 field.
+/// Writes a fixed32 field.
 pub fn fixed32(out: &mut Vec<u8>, field: u64, value: u32) {
     if value != 0 {
         varint(out, key(field, FIXED32));
@@ -46,38 +45,38 @@ pub fn fixed32(out: &mut Vec<u8>, field: u64, value: u32) {
     }
 }
 
-/// A string or bytes field.
+/// Writes a string or bytes field.
 pub fn bytes(out: &mut Vec<u8>, field: u64, value: &[u8]) {
     if !value.is_empty() {
         delimited(out, field, value);
     }
 }
 
-/// A length-delimited field that is written even if it is empty: a message that is already encoded,
-/// or a member of a `oneof`, where an empty value is a value.
+/// Writes a length-delimited field even if it is empty: an encoded message, or a member of a
+/// `oneof`, in which an empty value counts.
 pub fn delimited(out: &mut Vec<u8>, field: u64, content: &[u8]) {
     varint(out, key(field, LEN));
     varint(out, content.len() as u64);
     out.extend_from_slice(content);
 }
 
-/// A length-delimited field whose content `write` appends: a nested message, or a text that is
-/// built in place.
+/// Writes a length-delimited field whose content `write` appends: a nested message, or a text that
+/// is built in place.
 pub fn message(out: &mut Vec<u8>, field: u64, write: impl FnOnce(&mut Vec<u8>)) {
     let content_start = begin(out, field);
     write(out);
     end(out, content_start);
 }
 
-/// Begins a length-delimited field and returns where its content starts. One byte is reserved for
-/// the length.
+/// Begins a length-delimited field and returns the offset of its content. Reserves one byte for the
+/// length.
 pub(crate) fn begin(out: &mut Vec<u8>, field: u64) -> usize {
     varint(out, key(field, LEN));
     out.push(0);
     out.len()
 }
 
-/// Ends the field that [`begin`] began. Content of 128 bytes or more is moved to make room for its
+/// Ends the field that [`begin`] began. Content of 128 bytes or more is moved to make space for its
 /// length, which is cheaper than measuring first.
 pub(crate) fn end(out: &mut Vec<u8>, content_start: usize) {
     let content_end = out.len();
