@@ -29,7 +29,7 @@ pub struct Held {
     pub n_bytes: usize,
 }
 
-/// The amount of a budget that each user holds.
+/// The amount of a budget that each user occupies.
 #[derive(Debug)]
 pub struct FairShares<K> {
     total: Held,

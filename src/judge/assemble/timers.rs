@@ -32,7 +32,7 @@ pub(super) enum Due {
 pub(super) struct Timers {
     /// Waits since the last new span. Queues: settling, settling (remote), not settling, closing.
     quiet: FifoTimers,
-    /// Waits since the last new span of a trace that settles, or that has settled in vain.
+    /// Waits since the last new span of a trace that settles, or that settled without being done.
     idle: FifoTimers,
     /// Waits since the settling began. Queues: settling, settling (remote).
     settling: FifoTimers,

@@ -17,6 +17,7 @@ const VERSION: u64 = 1;
 /// Maximum number of rows in a group: enough for any comparison, and at most some 20 KB per group.
 const MAX_ROWS: usize = 1000;
 
+/// The tool sequences and effort of good runs, by group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Baseline {

@@ -28,6 +28,7 @@ const MIN_TOOL_USE: f64 = 0.05;
 /// Maximum number of new variants that are named.
 const MAX_NAMED_VARIANTS: usize = 10;
 
+/// A property of a group of runs that can drift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
     /// The share of the runs that call a tool, for the tool whose share differs most significantly.
@@ -47,6 +48,7 @@ pub enum Measure {
 /// A measure of a group, the window compared with the baseline.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measurement {
+    /// The property that was compared.
     pub measure: Measure,
     /// The distance of the window from the baseline: a difference of shares (`ToolUse`, `Errors`),
     /// a Jensen-Shannon distance with base 2 (`ToolMix`, `Variants`), a difference of the means of
@@ -57,6 +59,7 @@ pub struct Measurement {
     pub p: Option<f64>,
 }
 
+/// The measures of one group, and the tools and sequences that are new or have vanished.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupDrift {
     /// Root and agent.
@@ -78,6 +81,7 @@ pub struct GroupDrift {
     pub new_variants: Vec<(Vec<String>, f64)>,
 }
 
+/// The drift of each group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DriftReport {
     /// The groups of the window, and the groups that only the baseline has.
@@ -85,6 +89,7 @@ pub struct DriftReport {
 }
 
 impl Measure {
+    /// All measures, in the order of reports.
     pub const ALL: [Self; 6] = [
         Self::ToolUse,
         Self::ToolMix,
@@ -200,7 +205,7 @@ struct Pool<'a> {
     sequences: Vec<Sequence<'a>>,
     tools: Vec<&'a str>,
     n_variants: usize,
-    /// The runs, those of the baseline first.
+    /// The runs; the baseline's runs come first.
     runs: Vec<Features>,
     n_baseline: usize,
     /// The number of runs from which the baseline's sample was drawn.

@@ -38,6 +38,7 @@ pub enum Template {
 /// A rule that runs satisfy.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LearnedRule {
+    /// The template of the rule.
     pub template: Template,
     /// The tool `a`.
     pub a: String,
@@ -178,7 +179,7 @@ impl<'a> Miner<'a> {
         }
     }
 
-    /// Returns true if a rule with these numbers of satisfied and violated runs is learned.
+    /// Returns true if a rule is learned that this many runs satisfied, and this many violated.
     fn holds(&self, n_kept: usize, n_broken: usize) -> bool {
         n_kept >= self.min_runs && n_broken as f64 <= self.noise * (n_kept + n_broken) as f64
     }

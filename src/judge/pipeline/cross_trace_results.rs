@@ -156,7 +156,7 @@ impl CrossTraceResults {
         asked_by
     }
 
-    /// Completes the calls of a trajectory that was given to [`Self::ask`].
+    /// Completes the calls of a trajectory that [`Self::ask`] has stored.
     pub(super) fn fill(&self, trajectory: &mut Arc<Trajectory>) {
         if !trajectory.completed_elsewhere {
             return;

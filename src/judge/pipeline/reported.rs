@@ -28,7 +28,7 @@ pub(super) struct Revising<'a> {
     reported: &'a mut Reported,
     /// The number of evaluations known before: one judgement has no evaluation twice.
     n_known: usize,
-    /// The expected index of the next evaluation: the order is that of the last judgement.
+    /// The expected index of the next evaluation: the order is the same as in the last judgement.
     next: usize,
     /// The hash of the whole trajectory, which most evaluations judge.
     of_whole: u64,

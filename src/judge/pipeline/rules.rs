@@ -22,7 +22,7 @@ pub struct Rules {
     pub criteria: Vec<Arc<Criterion>>,
     /// Recognises tool calls, and lists the attributes that the scan must keep.
     pub recogniser: Recogniser,
-    /// Whether explanations show values.
+    /// The display of values in explanations.
     pub explain: Explain,
     pub expectations: Arc<Expectations>,
 }

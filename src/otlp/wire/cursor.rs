@@ -199,6 +199,7 @@ pub fn delimited_fields(bytes: &[u8], field_number: u64) -> impl Iterator<Item =
 
 /// A field of any type.
 pub struct Field<'a> {
+    /// The field number.
     pub number: u64,
     /// Key, length and content, as encoded.
     pub raw: &'a [u8],

@@ -50,7 +50,6 @@ impl Tri {
     }
 }
 
-/// A value of a call, as far as it is known.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Known<T> {
     /// Captured whole.

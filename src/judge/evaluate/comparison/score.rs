@@ -214,8 +214,8 @@ pub(crate) enum ReadBy {
     Key,
 }
 
-/// Whether a criterion's paths lead to values, for the calls that match the rest of a pattern; a
-/// bit for each of the first 64 paths.
+/// The paths of a criterion at which calls that match the rest of a pattern have values; a bit for
+/// each of the first 64 paths.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PathsSeen {
     /// Paths at which some call has a value.

@@ -11,8 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use crate::evaluate::parameters::optional::written;
 use crate::extract::{Trajectory, glob_matches};
 
-/// Selects the trajectories that a criterion judges: those that satisfy all given fields; all
-/// trajectories if no field is given.
+/// Selects the trajectories that a criterion judges: trajectories that satisfy all given fields;
+/// all trajectories if no field is given.
 ///
 /// Patterns are globs: `*` matches any text, `?` one character. A glob must match the whole text,
 /// and is case-sensitive.

@@ -388,7 +388,7 @@ pub fn evaluator_named(name: &str) -> Option<&'static str> {
     names.iter().find(|known| **known == name).copied()
 }
 
-/// A deserializer that reports the variants of the enum it is asked for.
+/// A deserializer that reports the variants of the enum that reads from it.
 struct VariantNames<'a>(&'a mut &'static [&'static str]);
 
 impl<'de> Deserializer<'de> for VariantNames<'_> {

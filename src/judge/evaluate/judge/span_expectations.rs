@@ -229,8 +229,8 @@ fn read_evaluator(
     Ok(evaluator)
 }
 
-/// Describes a second key beside the evaluator. The error of serde_json only says that it expected
-/// a bracket, or that the first key is unknown.
+/// Describes a second key beside the evaluator. serde_json only reports that it expected a bracket,
+/// or that the first key is unknown.
 fn wrong_number_of_keys(text: &str, error: &serde_json::Error) -> Option<String> {
     let map: Map<String, Value> = serde_json::from_str(text).ok()?;
     let keys: Vec<String> = map.keys().map(|key| format!("`{}`", shown(key))).collect();

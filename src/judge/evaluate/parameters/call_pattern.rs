@@ -51,7 +51,7 @@ pub struct CallPattern {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Pattern")]
     pub result: Option<Pattern>,
-    /// Conditions on values, by path such as `args.amount`; all of them must hold.
+    /// Conditions on values, by path such as `args.amount`; a call must satisfy all of them.
     #[serde(default, rename = "where", deserialize_with = "at_least_one_condition")]
     #[serde(skip_serializing_if = "Where::is_empty")]
     #[schemars(with = "BTreeMap<String, Condition>")]

@@ -334,7 +334,7 @@ impl Condition {
         texts.find(|text| matches!(*text, "yes" | "no" | "on" | "off"))
     }
 
-    /// Returns an error if no value can satisfy the condition, or if two operators say the same.
+    /// Returns an error if no value can satisfy the condition, or if two operators mean the same.
     fn contradiction(&self) -> Option<String> {
         let parts = self.parts();
         let n_of_some = parts

@@ -93,8 +93,8 @@ pub(crate) enum Breach {
     },
     /// The values of `n_calls` calls add up to `sum`.
     Total { n_calls: usize, sum: String },
-    /// Of the first or last calls: calls of another kind, calls that have not ended, and a matching
-    /// call that ran at the same time.
+    /// Among the first or last calls: calls of another kind, calls that have not ended, and a
+    /// matching call that ran at the same time.
     Edge {
         misfits: Vec<usize>,
         unended: Vec<usize>,
