@@ -20,7 +20,7 @@ pub(crate) struct Alignment<'a> {
     pub(crate) actual: &'a [&'a str],
     /// The names expected.
     pub(crate) expected: &'a [&'a str],
-    /// Positions (in `actual`, in `expected`) of matching names, rising in both.
+    /// Positions (in `actual`, in `expected`) of matching names, ascending in both.
     pub(crate) pairs: &'a [(usize, usize)],
     /// The noun for an entry of `actual`: "call" or "visit".
     pub(crate) noun: &'static str,

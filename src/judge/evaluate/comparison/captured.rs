@@ -105,7 +105,7 @@ impl<'a> CapturedValues<'a> {
         Tri::from(search())
     }
 
-    /// Spends work from the budget; records it if too little is left.
+    /// Spends work from the budget; sets `missing.too_long_to_search` if too little is left.
     pub(crate) fn spend_searching(&mut self, cost: u64) -> bool {
         let is_left = self.spend(cost);
         self.missing.too_long_to_search |= !is_left;

@@ -7,7 +7,7 @@
 //! 2004). The walk back needs only these bits: if the names differ, `dp[i-1][j] > dp[i][j-1]` is
 //! true exactly if row i rises at column j.
 
-/// Largest table, in cells: docs/design.md#criteria-and-evaluators.
+/// Maximum cells of the table: docs/design.md#criteria-and-evaluators.
 const MAX_CELLS: usize = 4_096 * 4_096;
 
 const BITS: usize = u64::BITS as usize;

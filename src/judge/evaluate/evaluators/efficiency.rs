@@ -38,7 +38,7 @@ use crate::extract::Trajectory;
 /// # Parameters
 /// At least one limit; numbers are whole, 0 or more.
 ///
-/// - `max_calls`, `max_errors`: calls; calls that failed.
+/// - `max_calls`, `max_errors`: the number of calls, and of calls that failed.
 /// - `max_retries`: the longest chain of retries. A call is a retry if the last call of the same
 ///   tool that ended before it, in the same agent run, had failed.
 /// - `max_repeats`: how often a call, or a block of 2 to 6 calls, was immediately repeated with the

@@ -222,7 +222,7 @@ impl CallPattern {
     fn fit_conditions(&self, call_idx: usize, captured: &mut CapturedValues<'_>) -> Tri {
         captured.forgetting(|captured| {
             let mut fit = Tri::Yes;
-            // Paths into arguments are sorted before those into results.
+            // Paths into arguments are sorted before paths into results.
             for (path, condition) in &self.conditions {
                 if fit == Tri::No && path.of_result {
                     break;
@@ -466,11 +466,11 @@ pub struct Entry<L> {
 
 /// A list of call patterns; decides which fields its entries may have.
 pub trait CallList {
-    /// The name of its entries in the schema.
+    /// The name of an entry in the schema.
     const ENTRY: &'static str;
-    /// The description of its entries in the schema.
+    /// The description of an entry in the schema.
     const DESCRIPTION: &'static str;
-    /// The fields that its entries may have.
+    /// The fields that an entry may have.
     const FIELDS: &'static [&'static str];
 }
 

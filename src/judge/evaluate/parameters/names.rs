@@ -38,7 +38,7 @@ impl Names {
         &self.ids
     }
 
-    /// Number of distinct names; every id is less than that.
+    /// The number of distinct names; every id is smaller.
     pub(crate) fn n_distinct(&self) -> usize {
         self.index.len()
     }

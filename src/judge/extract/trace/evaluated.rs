@@ -28,7 +28,8 @@ pub(crate) fn evaluated_span(roles: &SpanRoles<'_>) -> Option<SpanIdx> {
     top.or_else(|| tops.first().copied())
 }
 
-/// Returns true if the trace was cut short: its root has not ended and a span is visibly missing
+/// Returns true if the trace was cut short. A trace is whole if its root has ended; a trace that
+/// was closed as inactive, or at the end of replay's input, is whole if no span is visibly missing
 /// (`docs/design.md#when-is-a-trace-done`).
 pub(crate) fn is_cut_short(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
     match trace.reason {

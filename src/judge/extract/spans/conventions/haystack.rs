@@ -58,7 +58,7 @@ fn conversation(span: &View<'_>, max_size: usize) -> Option<Conversation> {
             continue;
         }
         let Some(message) = python::parse_objects(&message) else {
-            // A message of this size was cut.
+            // A message longer than the limit was cut.
             conversation.cut |= message.len() > max_size;
             continue;
         };
