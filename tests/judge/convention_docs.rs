@@ -12,19 +12,19 @@ const FOLDER: &str = "src/judge/extract/spans/conventions";
 const INTRODUCTION: &str = "\
 # Conventions
 
-Made from the tables and doc comments of `src/judge/extract/spans/conventions/`;
-`tests/judge/convention_docs.rs` holds it current.
+`tests/judge/convention_docs.rs` makes this page from the tables and doc comments of
+`src/judge/extract/spans/conventions/`.
 
-A convention is one way of writing down tool calls, agent runs and model calls in spans. A span is
-compared with the conventions in the order of this page, and the first one that recognises a call
-names it: the field `convention` of `inspect` and of `/v1/evaluate` is a heading below. Which
-framework sends what is in [frameworks.md](frameworks.md); for a spelling that is not here,
-`tools.conventions` and `tools.name_attributes` of the
-[configuration](../deploy/spanscore.yaml) define your own.
+A convention is one way of recording tool calls, agent runs and model calls in spans. spanscore
+compares a span with the conventions in the order of this page. The first one that recognises a call
+names it: the field `convention` of `inspect` and of `/v1/evaluate` is a heading below.
+[frameworks.md](frameworks.md) lists the conventions of each framework. If your convention is not
+here, define it with `tools.conventions` and `tools.name_attributes` in the
+[configuration](../deploy/spanscore.yaml).
 
-Words are compared in any case. Where several attributes are listed, the first one that is there
-counts. A call that failed is one with a mark in the row *Error*, the status ERROR, or one of the
-shared marks [at the end](#shared-attributes).
+Words are compared in any case. If several attributes are listed, the first one that is present
+counts. A call failed if it has a mark in the row *Error*, the status ERROR, or one of the shared
+marks [at the end](#shared-attributes).
 ";
 
 /// The rows of a convention's table, by the field that contains them.
@@ -305,8 +305,8 @@ fn shared(keys: &Keys) -> String {
         found.join(", ")
     };
     let mut text = "\n## Shared attributes\n\n\
-        A part that a call lacks is read from these attributes, whatever its convention is; then \
-        from\nthe messages of the models around it.\n\n| | |\n|---|---|\n"
+        If a call lacks a part, spanscore reads it from these attributes, whatever the call's \
+        convention,\nand then from the messages of the models around it.\n\n| | |\n|---|---|\n"
         .to_owned();
     for (title, constant) in [
         ("Name", "TOOL_NAMES"),
@@ -317,7 +317,7 @@ fn shared(keys: &Keys) -> String {
         ("Session", "SESSIONS"),
         ("Reply of a model", "REPLIES"),
         ("Tokens that a model read", "INPUT_TOKENS"),
-        ("Tokens that it wrote", "OUTPUT_TOKENS"),
+        ("Tokens that a model wrote", "OUTPUT_TOKENS"),
         ("Input from a cache", "CACHE_READS"),
         ("Input written to a cache", "CACHE_WRITES"),
     ] {

@@ -72,7 +72,8 @@ use crate::extract::Trajectory;
 /// | `alternate_precedence` | each b | an a came between the previous b and it | as above |
 /// | `chain_precedence` | each b | the previous call is an a | as above |
 /// | `succession` | each a, each b | `response` and `precedence` | as above |
-/// | `alternate_succession`, `chain_succession` | each a, each b | both rules so named | as above |
+/// | `alternate_succession` | each a, each b | both `alternate_…` rules above | as above |
+/// | `chain_succession` | each a, each b | both `chain_…` rules above | as above |
 /// | `not_succession` | each b | no a came before it | as above |
 /// | `not_chain_succession` | each b | the previous call is not an a | as above |
 /// | `total` | each a | the sum of `of` so far is at most `max` | `of`, `max`, `within`, `same` |
@@ -111,8 +112,8 @@ use crate::extract::Trajectory;
 ///   that require an order, `pass` for rules that forbid one (`not_…`).
 ///
 /// If an earlier turn of the conversation, recorded as a separate trace, may have made the call
-/// that a rule misses, the verdict is `not_evaluated` ([Earlier turns of a
-/// session](design.md#earlier-turns-of-a-session)).
+/// that a rule misses, the verdict is `not_evaluated`
+/// ([Earlier turns of a session](design.md#earlier-turns-of-a-session)).
 ///
 /// A call that has not ended precedes no other call and satisfies no requirement. But it can be an
 /// activation, violate a rule that forbids it, and come between two calls. Calls read from model

@@ -32,7 +32,7 @@ use crate::extract::Trajectory;
 /// could change it.
 ///
 /// # Why
-/// A reference is data: a good run, or an entry of an evaluation set. Each framework has its own
+/// A good run, or an entry of an evaluation set, is data to compare with. Each framework has its own
 /// score; here the scores form one family, and a preset gives the same numbers as the framework.
 ///
 /// # Example
