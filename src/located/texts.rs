@@ -37,7 +37,7 @@ pub struct Place {
     pub end: usize,
 }
 
-/// All texts of a configuration; places are indices into them.
+/// All texts of a configuration; a [`Place`] is a range in one of them.
 #[derive(Debug, Default)]
 pub struct Texts(Vec<Text>);
 

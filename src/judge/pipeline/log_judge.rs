@@ -17,7 +17,7 @@ pub struct LogLimits {
     /// The time before the oldest open trace from which a successor reads, so that late spans find
     /// their traces.
     pub overlap: Duration,
-    /// Maximum age of an open trace that delays the reading offset.
+    /// Maximum age of an open trace that the reading offset waits for.
     pub max_replay: Duration,
 }
 

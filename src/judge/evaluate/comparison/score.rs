@@ -106,7 +106,7 @@ pub(crate) struct Score<E> {
     /// The first value that a pattern or condition could not match because it is not text, or that
     /// a sum lacks.
     pub(crate) unusable: Option<UnusableValue>,
-    /// The calls' values at the criterion's paths.
+    /// The criterion's paths at which calls have values.
     pub(crate) paths: PathsSeen,
     pub(crate) n_expected: usize,
     /// The work spent on searching texts with patterns.

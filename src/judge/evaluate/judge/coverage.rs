@@ -66,7 +66,7 @@ struct Tally {
     /// of them.
     n_unusable: usize,
     unusable: Option<String>,
-    /// The values at the paths of the criterion's conditions, in all evaluations.
+    /// The paths of the criterion's conditions at which calls have values, in all evaluations.
     paths: PathsSeen,
     /// The trajectory last counted, by pipeline: with `scope: agent` a trajectory can have many
     /// evaluations, and evaluations of two pipelines can alternate.

@@ -78,7 +78,7 @@ pub(super) struct Basis {
     pub(super) missing: Option<Box<Missing>>,
     /// A value that could not be matched because it is not text, or that a sum lacks.
     pub(super) unusable: Option<Box<UnusableValue>>,
-    /// The values at the criterion's paths.
+    /// The criterion's paths at which calls have values.
     pub(super) paths: PathsSeen,
     /// The call that cannot be judged; only for `error`.
     pub(super) faulty_call: Option<usize>,
@@ -182,7 +182,7 @@ impl Evaluation {
         missing.is_some_and(|missing| missing.earlier_turn.is_some())
     }
 
-    /// The values at the criterion's paths.
+    /// The criterion's paths at which calls have values.
     pub(super) fn paths(&self) -> PathsSeen {
         let basis = self.findings.basis.as_ref();
         basis.map_or_else(PathsSeen::default, |basis| basis.paths)

@@ -267,8 +267,8 @@ impl<'a> SpanRoles<'a> {
     }
 
     /// Returns the sibling by which another instrumentation reports the same model call: one of the
-    /// two ran within the time of the other, and their replies request the same calls. Removes the
-    /// sibling from `siblings`, or adds the span.
+    /// two ran within the time of the other, and their replies do not name different calls. Removes
+    /// the sibling from `siblings`, or adds the span.
     fn twin_of_model(
         &self,
         span_idx: SpanIdx,
