@@ -403,7 +403,7 @@ impl<'a> CallReader<'a> {
         match pattern.fit_values(position, call_idx, &mut self.captured) {
             Fit::Known(fit) => fit,
             Fit::Lacks(argument) => {
-                // A position that does not match in the end rules out the call, and with it the
+                // If the position turns out not to match, the call does not count, and there is no
                 // error.
                 let is_first = (self.fault.as_ref()).is_none_or(|fault| call_idx < fault.call_idx);
                 if position == Tri::Yes && is_first {
