@@ -32,8 +32,9 @@ use crate::extract::Trajectory;
 /// could change it.
 ///
 /// # Why
-/// A good run, or an entry of an evaluation set, is data to compare with. Each framework has its own
-/// score; here the scores form one family, and a preset gives the same numbers as the framework.
+/// A good run, or an entry of an evaluation set, is data to compare with. Each framework has its
+/// own score; here the scores form one family, and a preset gives the same numbers as the
+/// framework.
 ///
 /// # Example
 /// ```yaml

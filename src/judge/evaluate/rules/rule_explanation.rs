@@ -155,8 +155,8 @@ impl RuleExplanation<'_> {
         }
     }
 
-    /// Returns text such as "`args.amount` of 3 calls of `^transfer$` sums to 1250 within 1h (at most
-    /// 1000), at …".
+    /// Returns text such as "`args.amount` of 3 calls of `^transfer$` sums to 1250 within 1h (at
+    /// most 1000), at …".
     fn total(&self, n_calls: usize, sum: &str, called: &str) -> String {
         let Rule::Total(TotalOf { a, of, max, .. }) = self.rule else {
             return String::new();
