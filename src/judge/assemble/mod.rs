@@ -106,7 +106,7 @@ pub struct Trace {
     pub reason: CloseReason,
     /// One version per span id, by start, then span id.
     pub spans: Vec<Span>,
-    /// The log records that are held with the trace, by time, then record id.
+    /// The log records of the trace, by time, then record id.
     pub records: Vec<LogRecord>,
     /// True if a span names a parent that never arrived and is not marked remote.
     pub parent_missing: bool,

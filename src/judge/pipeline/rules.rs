@@ -179,7 +179,7 @@ impl SpanAdmission for Rules {
     }
 }
 
-/// Criteria that cannot be used, with every mistake.
+/// The mistakes of criteria that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidRules {
     /// The mistakes and their remedies, with the paths of their fields.

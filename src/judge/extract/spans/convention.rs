@@ -99,7 +99,7 @@ pub(crate) struct Kinds {
 pub(crate) struct Prune {
     pub(crate) key: KeyId,
     pub(crate) applies_to: fn(&View<'_>, SpanClass) -> bool,
-    /// The part of the text to keep.
+    /// Returns the part of the text to keep.
     pub(crate) keep: fn(&str) -> Option<&str>,
 }
 

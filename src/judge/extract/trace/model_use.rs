@@ -52,7 +52,7 @@ impl ModelUses {
             let is_own = gates.is_some_and(|gates| gates.of_span[call].is_none());
             let span = &roles.spans[call];
             let has_ended = span.end_unix_nanos != 0 && !span.class.partial;
-            // One that has not ended may turn out to report the call of another.
+            // A span that has not ended may turn out to report another span's call.
             let is_certain = gates.is_none() || (is_own && has_ended);
             let of_run = role.own_run.or(role.run_above);
             let of_run = of_run.map(|run| &mut uses.of_runs[run]);

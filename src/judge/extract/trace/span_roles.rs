@@ -23,7 +23,7 @@ use crate::extract::values::{Conversation, payload};
 /// The roles of a trace's spans; `recognised` and `roles` are indexed by span.
 pub(crate) struct SpanRoles<'a> {
     pub(crate) spans: &'a [Span],
-    /// The recognised role of each span on its own, without calls that do not count.
+    /// The role of each span by itself, without calls that do not count.
     pub(crate) recognised: Vec<RecognisedSpan<'a>>,
     /// The role of each span in its trace.
     pub(crate) roles: Vec<Role<'a>>,

@@ -70,7 +70,7 @@ pub(crate) fn runs_that_may_merge(roles: &SpanRoles<'_>, gates: &Gates<'_>) -> V
 /// Returns the ways in which the evaluated span could change.
 pub(crate) fn of_trajectory(roles: &SpanRoles<'_>, evaluated: SpanIdx) -> TrajectoryUncertainty {
     let span = &roles.spans[evaluated];
-    // A run without calls of its own may turn out to be a workflow's, which names no agent.
+    // A run without calls may turn out to be a workflow, which names no agent.
     let run = roles.roles[evaluated].own_run;
     let is_agents = run.is_some_and(|run| roles.runs_with_work()[run])
         && !is_workflow(&roles.recognised[evaluated].view);
