@@ -497,10 +497,13 @@ pub(super) fn written(items: &[Node]) -> impl Iterator<Item = &Node> {
 /// `rules[1].response`.
 fn field_of<'a>(item: &'a Node, evaluator: &str, warning: &str) -> Option<&'a MapEntry> {
     let field = warning.split('`').nth(1)?;
-    let keys: Vec<&str> = field
-        .split(['.', '[', ']'])
-        .filter(|key| !key.is_empty())
-        .collect();
+    // The keys of `where` are paths, which have dots themselves.
+    let (above, path) = match field.split_once(".where.") {
+        Some((above, path)) => (above, vec!["where", path]),
+        None => (field, Vec::new()),
+    };
+    let keys = above.split(['.', '[', ']']).filter(|key| !key.is_empty());
+    let keys: Vec<&str> = keys.chain(path).collect();
     item.find_entry(&[field])
         .or_else(|| item.find_entry(&[&["evaluate", evaluator], keys.as_slice()].concat()))
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{messages, titles};
+use super::{config, json, messages, titles};
 
 const TEXT: &str = include_str!("wrong_evaluators.yaml");
 /// A file of its own, since at most a hundred mistakes of one file are reported.
@@ -136,6 +136,32 @@ const NULLS: &[(&str, &str)] = &[
         "evaluate.tool_call_output.tool_outputs",
     ),
 ];
+
+#[test]
+fn a_value_in_short_form_keeps_its_digits() {
+    for number in [
+        "9007199254740993.5",
+        "1.00000000000000000001",
+        "12345678901234567890123456789012345678901234",
+        "1e+400",
+    ] {
+        let values = format!("{{ \"args.x\": {number} }}");
+        let json_text = format!(
+            "{{\"criteria\":[{{\"name\":\"a\",\"evaluate\":{{\"tool_calls\":{{\"required\":\
+             [{{\"name\":\"t\",\"where\":{values}}}]}}}}}}]}}"
+        );
+        let yaml_text = format!(
+            "criteria:\n  - name: a\n    evaluate:\n      tool_calls:\n        required:\
+             \n          - {{ name: t, where: {values} }}\n"
+        );
+        for text in [json_text, yaml_text] {
+            let read = json(&config(&text));
+            let pattern = &read["criteria"][0]["evaluate"]["tool_calls"]["required"][0];
+            let value = &pattern["where"]["args.x"]["equals"];
+            assert_eq!(value.to_string(), number, "{text}");
+        }
+    }
+}
 
 #[test]
 fn a_field_of_a_criterion_without_a_value_is_a_mistake_in_files_and_in_the_api() {

@@ -435,6 +435,11 @@ const CASES: &[(&str, &str)] = &[
         "tools: { conventions: [{ name: house, match: {} }, { name: house, match: { a: b } }] }\n",
     ),
     (
+        "a text that others read as a boolean",
+        "criteria:\n  - name: a\n    evaluate:\n      tool_calls:\n        disallowed:\
+         \n          - { name: a, where: { args.x: 5, args.a.b: No } }\n",
+    ),
+    (
         "a page of text",
         "log:\n  level: |\n    one line\n    another\nforward: { timeout: { a: \"x\" } }\
          \nassemble: { span_limit: \

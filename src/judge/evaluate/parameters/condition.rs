@@ -14,7 +14,7 @@ use serde_json::{Map, Number, Value};
 use text::abbreviated;
 use text::decimal::Decimal;
 
-use super::field_aliases::Hinted;
+use super::field_aliases::{Hinted, leading_sign};
 use super::optional::written;
 use super::pattern::Pattern;
 use crate::evaluate::comparison::captured::{CapturedValues, Tri};
@@ -130,8 +130,9 @@ pub struct Condition {
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "bool")]
     exists: Option<bool>,
-    /// The key under which serde_json passes a number that fits no primitive type.
-    #[serde(rename = "$serde_json::private::Number", skip_serializing)]
+    /// The key under which serde_json passes on a number that no primitive type holds.
+    #[serde(rename = "$serde_json::private::Number")]
+    #[serde(deserialize_with = "written", skip_serializing)]
     #[schemars(skip)]
     number: Option<String>,
 }
@@ -328,10 +329,11 @@ impl Condition {
     /// Returns a text that YAML 1.1 reads as a boolean. Texts in capitals are not reported: `NO` is
     /// rather a code, such as Norway's.
     pub(crate) fn yaml_boolean(&self) -> Option<&str> {
+        const WORDS: [&str; 8] = ["yes", "no", "on", "off", "Yes", "No", "On", "Off"];
         let values = self.allowed().into_iter().flatten();
         let values = values.chain(self.excluded().into_iter().flatten());
         let mut texts = values.filter_map(Value::as_str);
-        texts.find(|text| matches!(*text, "yes" | "no" | "on" | "off"))
+        texts.find(|text| WORDS.contains(text))
     }
 
     /// Returns an error if no value can satisfy the condition, or if two operators mean the same.
@@ -528,6 +530,17 @@ fn at_least_one(operator: &str, list: Vec<Value>) -> Result<Vec<Value>, String> 
     }
 }
 
+/// In a short form, `>= 5` and `[">=", 5]` are rather meant as comparisons than as texts.
+fn refuse_sign<E: de::Error>(text: &str, operator: &str) -> Result<(), E> {
+    match leading_sign(text) {
+        None => Ok(()),
+        Some((sign, meant)) => Err(E::custom(format_args!(
+            "`{text}` begins with the comparison sign `{sign}`: write an operator such as \
+             `{meant}: 5`, or `{operator}` before the value if the text itself is meant"
+        ))),
+    }
+}
+
 /// Visits a plain value, the short form of `equals`.
 macro_rules! visit_values {
     ($($visit:ident: $type:ty,)+) => {$(
@@ -555,7 +568,11 @@ impl<'de> Deserialize<'de> for Condition {
                 visit_u128: u128,
                 visit_i128: i128,
                 visit_f64: f64,
-                visit_str: &str,
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Condition, E> {
+                refuse_sign(text, "equals")?;
+                Ok(Condition::equal_to(text.into()))
             }
 
             fn visit_unit<E>(self) -> Result<Condition, E> {
@@ -563,7 +580,9 @@ impl<'de> Deserialize<'de> for Condition {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Condition, A::Error> {
-                let list = Vec::deserialize(SeqAccessDeserializer::new(items))?;
+                let list = Vec::<Value>::deserialize(SeqAccessDeserializer::new(items))?;
+                let mut texts = list.iter().filter_map(Value::as_str);
+                texts.try_for_each(|text| refuse_sign(text, "in"))?;
                 if list.is_empty() {
                     return Err(de::Error::custom(
                         "an empty list matches nothing: list at least one value, or write \

@@ -145,6 +145,15 @@ pub fn stands_for(word: &str, field: &str) -> bool {
         .any(|(spelling, meant)| *spelling == word && meant.contains(&field))
 }
 
+/// The comparison sign that a text begins with, and the operator that it stands for elsewhere.
+pub(crate) fn leading_sign(text: &str) -> Option<(&str, &'static str)> {
+    let text = text.trim_start();
+    let rest = text.trim_start_matches(['<', '>', '=', '!']);
+    let sign = &text[..text.len() - rest.len()];
+    let (_, meant) = SPELLINGS.iter().find(|(word, _)| *word == sign)?;
+    Some((sign, meant.first()?))
+}
+
 /// A deserializer that rejects known other spellings of a struct's fields and names the right ones.
 pub(crate) struct Hinted<D> {
     deserializer: D,
