@@ -94,10 +94,11 @@ const TRAJECTORY: [&str; 11] = [
     "total",
 ];
 const CRITERION: [&str; 5] = ["evaluate", "threshold", "select", "scope", "severity"];
-const ANSWER: [&str; 8] = [
+const ANSWER: [&str; 9] = [
     "label",
     "score",
     "explanation",
+    "unsaid",
     "details",
     "error",
     "offending",
@@ -288,6 +289,13 @@ fn compare(evaluation: &Evaluation, answer: &Map<String, Value>) -> Result<(), S
                     expected.as_str().unwrap_or_default(),
                 )?;
                 continue;
+            }
+            "unsaid" => {
+                let unsaid = expected.as_str().unwrap_or_default();
+                match contains(evaluation.explanation(), unsaid) {
+                    Ok(()) => return Err(format!("says {}", evaluation.explanation())),
+                    Err(_) => continue,
+                }
             }
             "details" => {
                 let fields = expected.as_object().into_iter().flatten();

@@ -50,6 +50,17 @@ impl Tri {
     }
 }
 
+/// The kind of a value that is no text; null is no value.
+pub(crate) fn kind_of(value: &Value) -> Option<&'static str> {
+    match value {
+        Value::Number(_) => Some("a number"),
+        Value::Bool(_) => Some("a boolean"),
+        Value::Array(_) => Some("a list"),
+        Value::Object(_) => Some("a map"),
+        Value::Null | Value::String(_) => None,
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Known<T> {
     /// Captured whole.
@@ -58,6 +69,13 @@ pub(crate) enum Known<T> {
     None,
     /// Not captured, or cut.
     Unknown,
+}
+
+/// Where a path led in the calls that were looked at.
+struct Followed {
+    led: Tri,
+    /// The first call that lacks a value there, and how it is missing.
+    lacking: Option<(usize, &'static str)>,
 }
 
 /// Maximum work of one evaluation for searching texts: half a second on one core with ordinary
@@ -71,9 +89,9 @@ pub(crate) struct CapturedValues<'a> {
     pub(crate) missing: Missing,
     /// The first value that could not be used.
     pub(crate) unusable: Option<UnusableValue>,
-    /// Followed paths, keyed by address, with whether they led to a value.
-    followed: HashMap<*const ValuePath, Tri>,
-    /// The work spent on searching, and its limit.
+    /// The paths that were followed, each where it is written.
+    followed: HashMap<*const ValuePath, Followed>,
+    /// The work spent on searching, and the most that may be.
     searched: u64,
     max_search: u64,
 }
@@ -143,25 +161,7 @@ impl<'a> CapturedValues<'a> {
         long_sum.get_or_insert_with(|| Box::new((call_idx, path.clone())));
     }
 
-    /// Records a value that is not text although `reader` reads text.
-    pub(crate) fn note_no_text(
-        &mut self,
-        call_idx: usize,
-        path: &str,
-        value: &Value,
-        reader: ReadBy,
-    ) {
-        let kind = match value {
-            Value::Number(_) => "a number",
-            Value::Bool(_) => "a boolean",
-            Value::Array(_) => "a list",
-            Value::Object(_) => "a map",
-            Value::Null | Value::String(_) => return,
-        };
-        self.note_unusable(call_idx, path, kind, reader);
-    }
-
-    /// Records an unusable value, if it is the first.
+    /// Notes a value that cannot be used, if it is the first.
     pub(crate) fn note_unusable(
         &mut self,
         call_idx: usize,
@@ -181,10 +181,25 @@ impl<'a> CapturedValues<'a> {
         }
     }
 
-    /// Records whether a path led to a value in a call.
-    pub(crate) fn note_followed(&mut self, path: &ValuePath, led: Tri) {
-        let so_far = self.followed.entry(path).or_insert(led);
-        *so_far = led.max(*so_far);
+    /// Notes whether a path led to a value in a call; and if one is missing there that other calls
+    /// have, how.
+    pub(crate) fn note_followed(
+        &mut self,
+        call_idx: usize,
+        path: &ValuePath,
+        (led, lack): (Tri, Option<&'static str>),
+        reader: ReadBy,
+    ) {
+        let lacking = lack.map(|kind| (call_idx, kind));
+        let so_far = self
+            .followed
+            .entry(path)
+            .or_insert(Followed { led, lacking });
+        so_far.led = led.max(so_far.led);
+        so_far.lacking = so_far.lacking.or(lacking);
+        if let (Tri::Yes, Some((call_idx, kind))) = (so_far.led, so_far.lacking) {
+            self.note_unusable(call_idx, path.as_str(), kind, reader);
+        }
     }
 
     /// Returns for each of a criterion's first 64 paths whether it led to a value in some call, or
@@ -195,7 +210,8 @@ impl<'a> CapturedValues<'a> {
             return seen;
         }
         for (path, at) in paths.zip(0..u64::BITS) {
-            match self.followed.get(&std::ptr::from_ref(path)) {
+            let followed = self.followed.get(&std::ptr::from_ref(path));
+            match followed.map(|followed| followed.led) {
                 Some(Tri::Yes) => seen.somewhere |= 1 << at,
                 Some(Tri::No) => seen.nowhere |= 1 << at,
                 Some(Tri::Maybe) | None => {}
@@ -220,7 +236,7 @@ impl<'a> CapturedValues<'a> {
         let part = call.part(path.of_result);
         let found = match known {
             Some(Some(payload)) => path.follow(payload.json(), Vec::new()),
-            Some(None) => PathValues::default(),
+            Some(None) => PathValues::of_nothing(),
             None => {
                 let is_final = !(self.trajectory.cut_short && (call.partial || part.may_change));
                 let is_cut = part.payload.is_some_and(Payload::is_cut) && is_final;

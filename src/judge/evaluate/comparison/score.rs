@@ -206,11 +206,13 @@ pub(crate) struct UnusableValue {
 pub(crate) enum ReadBy {
     /// A pattern under `args`.
     Args,
-    /// An operator under `where`.
+    /// An operator under `where` that reads texts.
     Operator(&'static str),
+    /// A condition under `where`.
+    Condition,
     /// `of` of a `total`.
     Addend,
-    /// `same` of a `total`.
+    /// `same`.
     Key,
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;
 use smallvec::SmallVec;
 
+use super::captured::Tri;
 use crate::extract::ToolCall;
 
 /// A path: `args` or `result`, then keys, indices or `*`.
@@ -93,7 +94,7 @@ impl ValuePath {
                 let (json, incomplete) = payload.as_far_as_kept()?;
                 Some(self.follow(json, incomplete))
             }
-            None => part.is_captured.then(PathValues::default),
+            None => part.is_captured.then(PathValues::of_nothing),
         }
     }
 
@@ -119,6 +120,7 @@ impl ValuePath {
         let mut found = PathValues {
             values: SmallVec::from_buf([value]),
             is_open: false,
+            lacks_value: false,
             lacks_map: self.lacks_map(value),
             n_visited: 1,
             incomplete,
@@ -140,7 +142,10 @@ impl ValuePath {
                     }
                     _ => (&[][..], true),
                 };
-                found.is_open |= !is_whole && found.is_incomplete(value);
+                let is_open = !is_whole && found.is_incomplete(value);
+                let is_empty_list = *step == Step::Each && value.is_array();
+                found.is_open |= is_open;
+                found.lacks_value |= children.is_empty() && !is_open && !is_empty_list;
                 values.extend(children);
             }
             found.n_visited += values.len() as u64;
@@ -157,6 +162,8 @@ pub struct PathValues<'v> {
     pub(crate) values: SmallVec<[&'v Value; 1]>,
     /// True if more values may lie behind a cut.
     pub(crate) is_open: bool,
+    /// The path ends before a value, perhaps only in an element under `*`.
+    lacks_value: bool,
     /// True if the path names a key of arguments that are not a map.
     pub(crate) lacks_map: bool,
     pub(crate) n_visited: u64,
@@ -165,6 +172,38 @@ pub struct PathValues<'v> {
 }
 
 impl<'v> PathValues<'v> {
+    /// Of a call that has neither arguments nor a result.
+    pub(crate) fn of_nothing() -> Self {
+        Self {
+            lacks_value: true,
+            ..Self::default()
+        }
+    }
+
+    /// Does the path lead to a value?
+    pub(crate) fn led(&self, takes_null: bool) -> Tri {
+        let is_value = |value: &&Value| takes_null || !value.is_null();
+        if self.values.iter().any(is_value) {
+            Tri::Yes
+        } else if self.is_open {
+            Tri::Maybe
+        } else {
+            Tri::No
+        }
+    }
+
+    /// How a value is missing for certain, if one is.
+    pub(crate) fn lack(&self, takes_null: bool) -> Option<&'static str> {
+        let has_null = !takes_null && self.values.iter().any(|value| value.is_null());
+        (self.lacks_value || has_null).then(|| {
+            if self.led(takes_null) == Tri::Yes {
+                "missing in an element"
+            } else {
+                "missing"
+            }
+        })
+    }
+
     /// The values that are not null.
     pub fn present(&self) -> impl Iterator<Item = &'v Value> {
         let values = self.values.iter().copied();

@@ -199,12 +199,17 @@ impl Evaluation {
             ReadBy::Operator(operator) => {
                 format!("which `{operator}` never matches: continue the path to a text in it")
             }
+            ReadBy::Condition => {
+                "which only `exists: false` matches: where it may be missing, write \
+                                  `exists: true` beside the operator"
+                    .to_owned()
+            }
             ReadBy::Addend => "so `total` adds nothing for that call: where it may be missing, \
                                narrow `a` to calls that have it (`exists: true`)"
                 .to_owned(),
             ReadBy::Key => {
-                "so `total` adds that call to no other: where it may be missing, narrow \
-                            `a` to calls that have it (`exists: true`)"
+                "so that call agrees with no other: where it may be missing, narrow the rule to \
+                 calls that have it (`exists: true`)"
                     .to_owned()
             }
         };

@@ -11,6 +11,7 @@ use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
+use smallvec::SmallVec;
 use text::code;
 
 use super::condition::{Condition, Where, at_least_one_condition};
@@ -18,7 +19,7 @@ use super::field_aliases::Hinted;
 use super::limits::count;
 use super::optional::written;
 use super::pattern::{Pattern, PlacedPattern};
-use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
+use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri, kind_of};
 use crate::evaluate::comparison::score::{CallError, EvaluationError, Explain, ReadBy};
 use crate::extract::Trajectory;
 
@@ -191,21 +192,35 @@ impl CallPattern {
                 Known::Unknown => fit = fit.min(Tri::Maybe),
             }
         }
+        let mut no_text = None;
         for (argument, pattern) in &self.args {
             fit = fit.min(match string_argument(args, argument) {
                 Known::Value(text) => search(pattern, text, captured),
                 Known::None => {
-                    let args =
+                    let value =
                         if let Known::Value(args) = args { args.get(argument) } else { None };
-                    if let Some(value) = args {
-                        let path = format!("args.{argument}");
-                        captured.note_no_text(call_idx, &path, value, ReadBy::Args);
-                    }
-                    Tri::No
+                    let kind = value.and_then(kind_of);
+                    no_text = no_text.or(kind.map(|kind| (argument, kind)));
+                    if kind.is_some() { Tri::Yes } else { Tri::No }
                 }
                 Known::Unknown => Tri::Maybe,
             });
         }
+        let Some((argument, kind)) = no_text else {
+            return Fit::Known(self.fit_rest(fit, call_idx, captured));
+        };
+        captured.forgetting(|captured| {
+            if self.fit_rest(fit, call_idx, captured) > Tri::No {
+                let path = format!("args.{argument}");
+                captured.note_unusable(call_idx, &path, kind, ReadBy::Args);
+            }
+            Tri::No
+        });
+        Fit::Known(Tri::No)
+    }
+
+    /// Reads the result, and the values that conditions name.
+    fn fit_rest(&self, mut fit: Tri, call_idx: usize, captured: &mut CapturedValues<'_>) -> Tri {
         if let Some(pattern) = self.result.as_ref().filter(|_| fit > Tri::No) {
             fit = fit.min(match captured.result(call_idx) {
                 Some(text) => search(pattern, text, captured),
@@ -215,33 +230,45 @@ impl CallPattern {
         if !self.conditions.is_empty() && fit > Tri::No {
             fit = fit.min(self.fit_conditions(call_idx, captured));
         }
-        Fit::Known(fit)
+        fit
     }
 
-    /// Returns whether the call's values satisfy all conditions of `where`.
+    /// Do the values of a call satisfy all conditions? Notes what cannot be matched, unless a value
+    /// that is there rules the call out.
     fn fit_conditions(&self, call_idx: usize, captured: &mut CapturedValues<'_>) -> Tri {
         captured.forgetting(|captured| {
-            let mut fit = Tri::Yes;
-            // Paths into arguments are sorted before paths into results.
+            let (mut fit, mut is_ruled_out) = (Tri::Yes, false);
+            let mut followed: SmallVec<[_; 2]> = SmallVec::new();
+            // Paths into arguments are sorted before those into results.
             for (path, condition) in &self.conditions {
-                if fit == Tri::No && path.of_result {
+                if is_ruled_out && path.of_result {
                     break;
                 }
                 let Some(found) = captured.at(call_idx, path) else {
-                    captured.note_followed(path, Tri::Maybe);
+                    followed.push((path, Tri::Maybe, None));
                     fit = fit.min(Tri::Maybe);
                     continue;
                 };
                 let holds = condition.fit(&found, (call_idx, path), captured);
+                let unmatched = condition.unmatched(&found, holds);
                 if !condition.asks_for_absence() {
-                    let led = if found.is_open { Tri::Maybe } else { Tri::No };
-                    captured.note_followed(path, led.max(Tri::from(!found.values.is_empty())));
+                    followed.push((path, found.led(condition.takes_null()), unmatched));
                 }
-                if let Some((operator, value)) = condition.unreadable(&found, holds) {
-                    let reader = ReadBy::Operator(operator);
-                    captured.note_no_text(call_idx, path.as_str(), value, reader);
-                }
+                is_ruled_out |= holds == Tri::No && unmatched.is_none();
                 fit = fit.min(holds);
+            }
+            for (path, led, unmatched) in followed {
+                let lack = match unmatched.filter(|_| !is_ruled_out) {
+                    Some((kind, ReadBy::Condition)) => Some(kind),
+                    Some((kind, reader)) => {
+                        captured.note_unusable(call_idx, path.as_str(), kind, reader);
+                        None
+                    }
+                    None => None,
+                };
+                if led == Tri::Yes || !is_ruled_out {
+                    captured.note_followed(call_idx, path, (led, lack), ReadBy::Condition);
+                }
             }
             fit
         })

@@ -17,7 +17,8 @@ use text::decimal::Decimal;
 use super::field_aliases::{Hinted, leading_sign};
 use super::optional::written;
 use super::pattern::Pattern;
-use crate::evaluate::comparison::captured::{CapturedValues, Tri};
+use crate::evaluate::comparison::captured::{CapturedValues, Tri, kind_of};
+use crate::evaluate::comparison::score::ReadBy;
 use crate::evaluate::comparison::value_path::{PathValues, ValuePath};
 use crate::extract::equality;
 
@@ -41,7 +42,7 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 /// | written | means |
 /// |---|---|
 /// | `EUR`, `7`, `true` | `equals` |
-/// | `[DE, AT]` | `in` |
+/// | `[DE, AT]` | `in`; a text that begins with a sign such as `>=` needs `equals` or `in` before it |
 /// | `{ equals: [1, 2] }` | equals this list |
 /// | `equals`, `not_equals`, `in`, `not_in` | equality of JSON: `7` is `7.0`, and not `"7"` |
 /// | `gt`, `gte`, `lt`, `lte` | exact order of decimals; a lower and an upper bound together |
@@ -183,18 +184,26 @@ impl Condition {
             let existence = self
                 .exists
                 .map(|asked| if asked { exists } else { !exists });
-            let asks_of_some = self.allowed().is_some()
-                || self.regex.is_some()
-                || self.contains.is_some()
-                || self.bounds().next().is_some();
-            let bars = self.excluded().is_some() || self.not_contains.is_some();
             let answers = [
                 existence,
-                asks_of_some.then_some(some),
-                bars.then(|| exists.min(!hit)),
+                self.asks_of_some().then_some(some),
+                self.bars().then(|| exists.min(!hit)),
             ];
             answers.into_iter().flatten().min().unwrap_or(Tri::Yes)
         })
+    }
+
+    /// Does some value have to satisfy an operator?
+    fn asks_of_some(&self) -> bool {
+        self.allowed().is_some()
+            || self.regex.is_some()
+            || self.contains.is_some()
+            || self.bounds().next().is_some()
+    }
+
+    /// Is there something that no value may be?
+    fn bars(&self) -> bool {
+        self.excluded().is_some() || self.not_contains.is_some()
     }
 
     /// The values under `equals` and `in`; `None` without either operator.
@@ -290,13 +299,19 @@ impl Condition {
         self.exists == Some(false)
     }
 
-    /// Returns a text operator and a list or map that it cannot match, if a text there could have
-    /// changed the answer.
-    pub(crate) fn unreadable<'v>(
+    /// Does it ask for null itself?
+    pub(crate) fn takes_null(&self) -> bool {
+        self.allowed()
+            .is_some_and(|mut allowed| allowed.any(Value::is_null))
+    }
+
+    /// What some operator never matches, where another value would have changed the answer: a list
+    /// or a map in place of a text, or no value, unless `exists` expects that.
+    pub(crate) fn unmatched(
         &self,
-        found: &PathValues<'v>,
+        found: &PathValues<'_>,
         holds: Tri,
-    ) -> Option<(&'static str, &'v Value)> {
+    ) -> Option<(&'static str, ReadBy)> {
         let operators = [
             ("regex", self.regex.is_some() && holds != Tri::Yes),
             ("contains", self.contains.is_some() && holds != Tri::Yes),
@@ -305,12 +320,22 @@ impl Condition {
                 self.not_contains.is_some() && holds != Tri::No,
             ),
         ];
-        let (operator, _) = operators
+        let operator = operators
             .into_iter()
-            .find(|(_, is_undecided)| *is_undecided)?;
-        let is_no_text = |value: &&Value| value.is_array() || value.is_object();
-        let value = found.present().find(is_no_text)?;
-        Some((operator, value))
+            .find(|(_, is_undecided)| *is_undecided);
+        let structures = found
+            .present()
+            .filter(|value| value.is_array() || value.is_object());
+        let mut no_texts = structures.filter_map(kind_of);
+        if let Some((operator, kind)) = operator.and_then(|of| Some((of.0, no_texts.next()?))) {
+            return Some((kind, ReadBy::Operator(operator)));
+        }
+        let is_undecided = found.values.is_empty()
+            || (self.asks_of_some() && holds != Tri::Yes)
+            || (self.bars() && holds != Tri::No);
+        let lack = found.lack(self.takes_null());
+        let lack = lack.filter(|_| self.exists.is_none() && is_undecided)?;
+        Some((lack, ReadBy::Condition))
     }
 
     /// The pattern under `regex`.
@@ -341,7 +366,7 @@ impl Condition {
         let parts = self.parts();
         let n_of_some = parts
             .keys()
-            .filter(|name| !name.starts_with("not_"))
+            .filter(|name| !name.starts_with("not_") && *name != "exists")
             .count();
         let is_excluded = |value: &Value| {
             let mut excluded = self.excluded().into_iter().flatten();

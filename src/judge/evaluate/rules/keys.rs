@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use crate::evaluate::comparison::agreement::Numbering;
 use crate::evaluate::comparison::captured::{CapturedValues, Tri};
 use crate::evaluate::comparison::copies::{Copied, Source, TextLeaves};
+use crate::evaluate::comparison::score::ReadBy;
 use crate::evaluate::comparison::value_path::ValuePath;
 use crate::evaluate::parameters::same::Same;
 use crate::extract::equality;
@@ -38,8 +39,8 @@ struct ReadPath {
 /// The values of a call at a path.
 enum Found {
     Unknown,
-    /// Numbers in ascending order.
-    Known(SmallVec<[u32; 1]>),
+    /// Numbers, rising; and how a value is missing, if one is.
+    Known(SmallVec<[u32; 1]>, Option<&'static str>),
 }
 
 /// The values that two kinds of calls must share.
@@ -87,18 +88,19 @@ impl<'a> ReadPaths<'a> {
                 let at = self.read(path, fits, captured);
                 let read = &self.paths[at];
                 agreement.too_many |= read.too_many;
-                let fitting = fits
-                    .iter()
-                    .zip(&read.found)
-                    .filter(|(fit, _)| **fit > Tri::No);
-                for (_, found) in fitting {
+                for (call, found) in read.found.iter().enumerate() {
+                    if fits[call] == Tri::No {
+                        continue;
+                    }
                     let led = match found {
-                        Some(Found::Known(numbers)) => Tri::from(!numbers.is_empty()),
-                        _ => Tri::Maybe,
+                        Some(Found::Known(numbers, lack)) => {
+                            (Tri::from(!numbers.is_empty()), *lack)
+                        }
+                        _ => (Tri::Maybe, None),
                     };
-                    agreement.has_unknown |= led == Tri::Maybe;
+                    agreement.has_unknown |= led.0 == Tri::Maybe;
                     if copies.is_none() {
-                        captured.note_followed(path, led);
+                        captured.note_followed(call, path, led, ReadBy::Key);
                     }
                 }
                 at
@@ -120,10 +122,10 @@ impl<'a> ReadPaths<'a> {
             let found =
                 |(side, call): (usize, usize)| self.paths[place.read?[side]].found[call].as_ref();
             match of.map(found) {
-                [Some(Found::Known(one)), Some(Found::Known(other))] => {
+                [Some(Found::Known(one, _)), Some(Found::Known(other, _))] => {
                     Tri::from(share(one, other))
                 }
-                [Some(Found::Known(none)), _] | [_, Some(Found::Known(none))]
+                [Some(Found::Known(none, _)), _] | [_, Some(Found::Known(none, _))]
                     if none.is_empty() =>
                 {
                     Tri::No
@@ -139,26 +141,7 @@ impl<'a> ReadPaths<'a> {
             .unwrap_or(Tri::Yes)
     }
 
-    /// Returns a call without a value at a path at which another call of its kind has one.
-    pub(crate) fn lacking(
-        &self,
-        agreement: &SharedValues,
-        fits: &[Tri],
-    ) -> Option<(usize, &ValuePath)> {
-        let reads = agreement.places.iter().filter_map(|place| place.read);
-        reads.into_iter().find_map(|[at, _]| {
-            let ReadPath { path, found, .. } = &self.paths[at];
-            let is_empty = |call: &usize| match &found[*call] {
-                Some(Found::Known(numbers)) => numbers.is_empty(),
-                _ => false,
-            };
-            let mut calls = (0..fits.len()).filter(|call| fits[*call] > Tri::No);
-            let has_some = !calls.clone().all(|call| is_empty(&call));
-            Some((calls.find(is_empty).filter(|_| has_some)?, path))
-        })
-    }
-
-    /// Returns the work of comparing the calls of two kinds with one call: a step per value.
+    /// The work of comparing two kinds' calls with one call: a step for each value.
     pub(crate) fn cost(&self, agreement: &SharedValues, n_calls: usize) -> u64 {
         let n_values = |place: usize| MAX_VALUES - self.paths[place].n_left;
         let places = agreement
@@ -205,7 +188,8 @@ impl ReadPath {
             captured.note_cut(call_idx);
             return Found::Unknown;
         }
-        let values: SmallVec<[&Value; 1]> = found.present().collect();
+        let (values, lack): (SmallVec<[&Value; 1]>, _) =
+            (found.present().collect(), found.lack(false));
         if !values.iter().copied().all(equality::is_comparable) {
             captured.missing.incomparable.get_or_insert(call_idx);
             return Found::Unknown;
@@ -219,7 +203,7 @@ impl ReadPath {
         let mut numbers: SmallVec<[u32; 1]> = numbers.collect();
         numbers.sort_unstable();
         numbers.dedup();
-        Found::Known(numbers)
+        Found::Known(numbers, lack)
     }
 }
 
@@ -234,11 +218,13 @@ fn copies(
     let mut read = |path: &ValuePath, fits: &[Tri]| {
         let mut read = Vec::new();
         for call in (0..fits.len()).filter(|call| fits[*call] > Tri::No) {
-            let texts = captured.at(call, path).map(|found| TextLeaves::new(&found));
+            let found = captured.at(call, path);
+            let texts = found.as_ref().map(TextLeaves::new);
             let led = texts
                 .as_ref()
                 .map_or(Tri::Maybe, |texts| Tri::from(!texts.is_empty()));
-            captured.note_followed(path, led);
+            let lack = found.and_then(|found| found.lack(false));
+            captured.note_followed(call, path, (led, lack), ReadBy::Key);
             read.push((call, texts));
         }
         read

@@ -56,12 +56,6 @@ impl Total<'_, '_> {
             .collect();
         let lacks_value = |addends: &Addends| addends.n_values == 0 && !addends.is_open;
         let has_none = addends.iter().all(lacks_value);
-        if let Some(at) = addends.iter().position(lacks_value).filter(|_| !has_none) {
-            captured.note_unusable(calls[at], of.as_str(), "missing", ReadBy::Addend);
-        }
-        if let Some((call, path)) = self.values.lacking(self.agreement, self.fits) {
-            captured.note_unusable(call, path.as_str(), "missing", ReadBy::Key);
-        }
         let has_negative = addends.iter().any(|addends| addends.has_negative);
         let max = max.number();
         for &x in &calls {
@@ -117,15 +111,11 @@ impl Total<'_, '_> {
             ..Addends::default()
         };
         let Some(found) = captured.at(call, of) else {
-            captured.note_followed(of, Tri::Maybe);
+            captured.note_followed(call, of, (Tri::Maybe, None), ReadBy::Addend);
             return unknown;
         };
-        let led = match found.present().next() {
-            Some(_) => Tri::Yes,
-            None if found.is_open => Tri::Maybe,
-            None => Tri::No,
-        };
-        captured.note_followed(of, led);
+        let led = (found.led(false), found.lack(false));
+        captured.note_followed(call, of, led, ReadBy::Addend);
         let n_digits = |value: &Value| match value {
             Value::Number(number) => number.as_str().len(),
             Value::String(text) => text.len(),
