@@ -143,6 +143,65 @@ fn a_run_that_is_a_model_span_too_counts_no_token_twice() {
 }
 
 #[test]
+fn siblings_that_contradict_each_other_are_two_calls() {
+    let usage = |input: u64, output: u64, id: &str| {
+        let mut usage = json!({
+            "gen_ai.usage.input_tokens": input,
+            "gen_ai.usage.output_tokens": output,
+        });
+        if !id.is_empty() {
+            usage["gen_ai.response.id"] = json!(id);
+        }
+        usage
+    };
+    let mut excluding = usage(100, 10, "");
+    excluding["gen_ai.usage.cache_read.input_tokens"] = json!(50);
+    let none = json!({});
+    // Calls that are certain, all that there may be, and their tokens: at least, at most.
+    for (siblings, expected) in [
+        (
+            vec![usage(1000, 10, "a"), usage(1000, 10, "a")],
+            [1, 1, 1010, 1010],
+        ),
+        (vec![usage(1000, 10, ""); 3], [1, 1, 1010, 1010]),
+        (
+            vec![none.clone(), usage(7, 1, ""), usage(7, 1, "")],
+            [1, 1, 8, 8],
+        ),
+        (
+            vec![usage(1000, 10, ""), usage(2000, 20, "")],
+            [2, 2, 3030, 3030],
+        ),
+        (vec![usage(7, 1, "a"), usage(7, 1, "b")], [2, 2, 16, 16]),
+        (
+            vec![none, usage(7, 1, "a"), usage(9, 1, "b")],
+            [2, 2, 18, 18],
+        ),
+        (vec![usage(150, 10, ""), excluding], [1, 1, 160, 160]),
+        // Instrumentations count thoughts differently.
+        (vec![usage(7, 10, ""), usage(7, 15, "")], [1, 2, 17, 39]),
+    ] {
+        let mut tree = vec![Node::new("agent", None, (0, 99), json!({}))];
+        for (at, attributes) in (1..).zip(&siblings) {
+            let mut node = Node::new("model", Some(0), (at, 50 - at), attributes.clone());
+            node.scope = format!("scope {at}");
+            tree.push(node);
+        }
+        let limits = json!({ "max_model_calls": 9, "max_tokens": 9999 });
+        let rules = rules(&json!({ "name": "c", "evaluate": { "efficiency": limits } }));
+        let evaluations = judged(&rules, &tree, 0..tree.len(), Cut::Whole, false);
+        let used = evaluations[0].trajectory.model_use;
+        let found = [
+            used.n_certain,
+            used.n_calls,
+            used.total.least,
+            used.total.most,
+        ];
+        assert_eq!(found, expected, "{siblings:?}");
+    }
+}
+
+#[test]
 fn usage_is_kept_only_for_those_who_read_it() {
     let usage = json!({ "gen_ai.usage.input_tokens": 5, "gen_ai.usage.output_tokens": 1 });
     let mut of_agent = usage.clone();

@@ -231,6 +231,8 @@ keys! {
     CACHE_CREATION = "gen_ai.usage.cache_creation.input_tokens" Asked Usage,
     CACHE_CREATION_FLAT = "gen_ai.usage.cache_creation_input_tokens" Asked Usage,
     OI_CACHE_WRITE = "llm.token_count.prompt_details.cache_write" Asked Usage,
+    // Tells apart model calls that were made at one time.
+    RESPONSE_ID = "gen_ai.response.id" Asked Usage,
 
     // Events and their attributes.
     EXCEPTION = "exception" Presence Field,

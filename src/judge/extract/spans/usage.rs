@@ -14,6 +14,60 @@ pub(crate) struct Usage {
     pub(crate) is_whole: [bool; 2],
 }
 
+/// What a span says of a model call, to tell it from another one at the same time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UsageReport<'a> {
+    response_id: Option<&'a str>,
+    /// Read and written.
+    tokens: [Option<u64>; 2],
+    /// Cached tokens, which may be part of those that were read.
+    n_cached: u64,
+}
+
+impl<'a> UsageReport<'a> {
+    pub(crate) fn of(span: &View<'a>) -> Self {
+        Self {
+            response_id: span.str(keys::RESPONSE_ID),
+            tokens: [keys::INPUT_TOKENS, keys::OUTPUT_TOKENS].map(|keys| first(span, keys)),
+            n_cached: cached(span),
+        }
+    }
+
+    /// Do both report one call? `None` where only one side of the usage differs, as it does where
+    /// instrumentations count differently.
+    pub(crate) fn is_of_one_call(&self, other: &Self) -> Option<bool> {
+        if let (Some(one), Some(other)) = (self.response_id, other.response_id) {
+            return Some(one == other);
+        }
+        let differ =
+            |at: usize, [of_one, of_other]: [u64; 2]| match (self.tokens[at], other.tokens[at]) {
+                (Some(one), Some(other)) => {
+                    one != other
+                        && one.checked_add(of_one) != Some(other)
+                        && other.checked_add(of_other) != Some(one)
+                }
+                _ => false,
+            };
+        match [
+            differ(0, [self.n_cached, other.n_cached]),
+            differ(1, [0; 2]),
+        ] {
+            [true, true] => Some(false),
+            [false, false] => Some(true),
+            _ => None,
+        }
+    }
+
+    /// Adds the parts that another report of the call has.
+    pub(crate) fn complete(&mut self, other: Self) {
+        self.response_id = self.response_id.or(other.response_id);
+        self.n_cached = self.n_cached.max(other.n_cached);
+        for (own, of_other) in self.tokens.iter_mut().zip(other.tokens) {
+            *own = own.or(of_other);
+        }
+    }
+}
+
 impl Usage {
     pub(crate) const UNRECORDED: Self = Self {
         tokens: [0; 2],
@@ -49,9 +103,14 @@ impl Usage {
 /// Adds cached tokens that the producer left out. The conventions count cached tokens as input; if
 /// they exceed the input, the producer does not.
 fn with_cached(input: u64, span: &View<'_>) -> u64 {
-    let number = |keys| first(span, keys).unwrap_or_default();
-    let cached = number(keys::CACHE_READS).saturating_add(number(keys::CACHE_WRITES));
+    let cached = cached(span);
     if cached > input { input.saturating_add(cached) } else { input }
+}
+
+/// Tokens that came from a cache, or were written to one.
+fn cached(span: &View<'_>) -> u64 {
+    let number = |keys| first(span, keys).unwrap_or_default();
+    number(keys::CACHE_READS).saturating_add(number(keys::CACHE_WRITES))
 }
 
 /// Returns the first number among these attributes; the span's own product precedes copies.

@@ -7,7 +7,7 @@ use hashbrown::hash_map::Entry;
 use super::span_roles::SpanRoles;
 use super::uncertainty::Gates;
 use crate::extract::model_use::ModelUse;
-use crate::extract::spans::usage::Usage;
+use crate::extract::spans::usage::{Usage, UsageReport};
 use crate::extract::spans::{Recogniser, SpanIdx, keys};
 
 /// The model calls of a trace, and the model calls that each agent run made itself.
@@ -35,25 +35,29 @@ impl ModelUses {
         };
         let holds_model = runs_that_hold_models(roles);
         let has_usage = roles.present.intersects(keys::USAGE);
+        let beside = calls_beside(roles);
         let mut of_inner = None;
         for (call, role) in roles.roles.iter().enumerate() {
             // A span that is also an agent run has the total of the models within it.
             let is_total = |run: usize| roles.runs[run].span == call && holds_model[run];
-            if role.model_of != Some(call) || role.own_run.is_some_and(is_total) {
+            let is_other = beside.get(&call).copied();
+            let is_counted = role.model_of == Some(call) || is_other.is_some();
+            if !is_counted || role.own_run.is_some_and(is_total) {
                 continue;
             }
             let own = Usage::of(&roles.recognised[call].view);
             let usage = own.or_else(|| {
-                let of_inner =
-                    has_usage.then(|| of_inner.get_or_insert_with(|| of_inner_models(roles)));
+                let of_inner = has_usage
+                    .then(|| of_inner.get_or_insert_with(|| of_inner_models(roles, &beside)));
                 of_inner?.get(&call).copied()
             });
             let usage = usage.unwrap_or(Usage::UNRECORDED);
             let is_own = gates.is_some_and(|gates| gates.of_span[call].is_none());
-            let span = &roles.spans[call];
-            let has_ended = span.end_unix_nanos != 0 && !span.class.partial;
-            // A span that has not ended may turn out to report another span's call.
-            let is_certain = gates.is_none() || (is_own && has_ended);
+            let (span, class) = &roles.spans[call];
+            let has_ended = span.end_unix_nanos != 0 && !class.partial;
+            // One that has not ended may turn out to report the call of another.
+            let is_whole = gates.is_none() || (is_own && has_ended);
+            let is_certain = is_whole && is_other != Some(false);
             let of_run = role.own_run.or(role.run_above);
             let of_run = of_run.map(|run| &mut uses.of_runs[run]);
             for counted in [Some(&mut uses.of_trace), of_run].into_iter().flatten() {
@@ -167,9 +171,44 @@ fn totals_of_runs(roles: &SpanRoles<'_>) -> Vec<Option<Usage>> {
     totals
 }
 
-/// Returns the usage of each outermost model span that recorded none: the usage of the spans within
-/// it, or else of its twin.
-fn of_inner_models(roles: &SpanRoles<'_>) -> HashMap<SpanIdx, Usage> {
+/// The spans that report a call of their own for certain, or perhaps: they were taken for another
+/// report of the call of a sibling, and what the two recorded contradicts.
+fn calls_beside(roles: &SpanRoles<'_>) -> HashMap<SpanIdx, bool> {
+    let mut beside = HashMap::new();
+    let mut calls: HashMap<SpanIdx, Vec<UsageReport<'_>>> = HashMap::new();
+    let report = |span_idx: SpanIdx| UsageReport::of(&roles.recognised[span_idx].view);
+    for &span_idx in &roles.tree.parents_first {
+        let role = &roles.roles[span_idx];
+        let Some(twin) = role.twin_of.filter(|twin| role.model_of == Some(*twin)) else {
+            continue;
+        };
+        let (calls, own) = (
+            calls.entry(twin).or_insert_with(|| vec![report(twin)]),
+            report(span_idx),
+        );
+        let mut is_certain = true;
+        let of_one = calls.iter_mut().find(|call| {
+            let is_of_one_call = call.is_of_one_call(&own);
+            is_certain &= is_of_one_call.is_some();
+            is_of_one_call == Some(true)
+        });
+        match of_one {
+            Some(call) => call.complete(own),
+            None => {
+                calls.push(own);
+                beside.insert(span_idx, is_certain);
+            }
+        }
+    }
+    beside
+}
+
+/// The usage of each counted model span that recorded none itself: that of the spans within it, or
+/// else of its twin.
+fn of_inner_models(
+    roles: &SpanRoles<'_>,
+    beside: &HashMap<SpanIdx, bool>,
+) -> HashMap<SpanIdx, Usage> {
     let mut below: HashMap<SpanIdx, Usage> = HashMap::new();
     let mut twins: HashMap<SpanIdx, Usage> = HashMap::new();
     for &span_idx in roles.tree.parents_first.iter().rev() {
@@ -188,8 +227,14 @@ fn of_inner_models(roles: &SpanRoles<'_>) -> HashMap<SpanIdx, Usage> {
         }
         let Some(usage) = usage else { continue };
         let (sums, at) = match (role.twin_of, roles.tree.parent[span_idx]) {
-            _ if span_idx == outermost => (&mut below, span_idx),
-            (Some(twin), _) => (&mut twins, twin),
+            _ if span_idx == outermost || beside.contains_key(&span_idx) => (&mut below, span_idx),
+            (Some(twin), _) => {
+                let of_twin = twins.entry(twin).or_insert(usage);
+                if *of_twin == Usage::UNRECORDED {
+                    *of_twin = usage;
+                }
+                continue;
+            }
             (None, Some(parent)) => (&mut below, parent),
             (None, None) => continue,
         };

@@ -224,7 +224,7 @@ impl<'a> SpanRoles<'a> {
     /// Walks once from the roots, and sets runs, models, and calls folded into the call above.
     fn walk(&mut self, max_size: usize) {
         let mut known = KnownCalls::default();
-        let mut models: HashMap<SpanIdx, Vec<SpanIdx>> = HashMap::new();
+        let mut models: HashMap<SpanIdx, Vec<Vec<SpanIdx>>> = HashMap::new();
         for at in 0..self.tree.parents_first.len() {
             let span_idx = self.tree.parents_first[at];
             let parent = self.tree.parent[span_idx];
@@ -272,7 +272,7 @@ impl<'a> SpanRoles<'a> {
     fn twin_of_model(
         &self,
         span_idx: SpanIdx,
-        siblings: &mut Vec<SpanIdx>,
+        siblings: &mut Vec<Vec<SpanIdx>>,
         max_size: usize,
     ) -> Option<SpanIdx> {
         let (start, end) = (&self.tree.start, &self.tree.end);
@@ -286,13 +286,17 @@ impl<'a> SpanRoles<'a> {
                 && (lies_in(span_idx, other) || lies_in(other, span_idx))
                 && !self.ask_for_other_calls([span_idx, other], max_size)
         };
-        let latest = siblings.iter().rev().take(MAX_SIBLINGS);
-        let twin = latest.copied().find(is_twin);
-        match twin {
-            Some(twin) => siblings.retain(|&sibling| sibling != twin),
-            None => siblings.push(span_idx),
+        let mut latest = siblings.iter_mut().rev().take(MAX_SIBLINGS);
+        match latest.find(|reports| reports.iter().all(is_twin)) {
+            Some(reports) => {
+                reports.push(span_idx);
+                reports.first().copied()
+            }
+            None => {
+                siblings.push(vec![span_idx]);
+                None
+            }
         }
-        twin
     }
 
     /// Returns true if both replies name calls by id, and no id is in both.
