@@ -317,7 +317,8 @@ fn shared(keys: &Keys) -> String {
         ("Session", "SESSIONS"),
         ("Reply of a model", "REPLIES"),
         ("Tokens that a model read", "INPUT_TOKENS"),
-        ("Tokens that a model wrote", "OUTPUT_TOKENS"),
+        ("Tokens that it wrote", "OUTPUT_TOKENS"),
+        ("Both together, where one is not recorded", "TOTAL_TOKENS"),
         ("Input from a cache", "CACHE_READS"),
         ("Input written to a cache", "CACHE_WRITES"),
     ] {

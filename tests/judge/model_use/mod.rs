@@ -143,6 +143,52 @@ fn a_run_that_is_a_model_span_too_counts_no_token_twice() {
 }
 
 #[test]
+fn cached_and_total_tokens_count_in_every_spelling() {
+    let vercel = json!({
+        "ai.operationId": "ai.generateText.doGenerate",
+        "ai.usage.inputTokens": 10,
+        "ai.usage.cachedInputTokens": 5000,
+        "ai.usage.outputTokens": 1,
+    });
+    let mut with_details = vercel.clone();
+    with_details["ai.usage.inputTokenDetails.cacheReadTokens"] = json!(4000);
+    with_details["ai.usage.inputTokenDetails.cacheWriteTokens"] = json!(1000);
+    let sides = json!({ "gen_ai.usage.input_tokens": 5, "gen_ai.usage.output_tokens": 1 });
+    let only = |key: &str| json!({ key: 5000 });
+    let both = |side: &str| json!({ "gen_ai.usage.total_tokens": 5000, side: 9 });
+    let unknown = [0, u64::MAX];
+    for (attributes, within, input, total) in [
+        (vercel, None, [5010; 2], [5011; 2]),
+        (with_details, None, [5010; 2], [5011; 2]),
+        (only("gen_ai.usage.total_tokens"), None, unknown, [5000; 2]),
+        (only("llm.token_count.total"), None, unknown, [5000; 2]),
+        (only("llm.usage.total_tokens"), None, unknown, [5000; 2]),
+        (only("ai.usage.totalTokens"), None, unknown, [5000; 2]),
+        (both("gen_ai.usage.input_tokens"), None, [9; 2], [5000; 2]),
+        (both("gen_ai.usage.output_tokens"), None, unknown, [5000; 2]),
+        // The model span within it says more.
+        (
+            only("gen_ai.usage.total_tokens"),
+            Some(sides),
+            [5; 2],
+            [6; 2],
+        ),
+    ] {
+        let mut tree = vec![
+            Node::new("agent", None, (0, 9), json!({})),
+            Node::new("model", Some(0), (1, 8), attributes.clone()),
+        ];
+        tree.extend(within.map(|within| Node::new("model", Some(1), (2, 7), within)));
+        let rules =
+            rules(&json!({ "name": "c", "evaluate": { "efficiency": { "max_tokens": 1 } } }));
+        let evaluations = judged(&rules, &tree, 0..tree.len(), Cut::Whole, false);
+        let used = evaluations[0].trajectory.model_use;
+        let found = [used.input, used.total].map(|tokens| [tokens.least, tokens.most]);
+        assert_eq!(found, [input, total], "{attributes}");
+    }
+}
+
+#[test]
 fn siblings_that_contradict_each_other_are_two_calls() {
     let usage = |input: u64, output: u64, id: &str| {
         let mut usage = json!({

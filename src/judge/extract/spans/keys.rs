@@ -227,10 +227,17 @@ keys! {
     CACHE_READ = "gen_ai.usage.cache_read.input_tokens" Asked Usage,
     CACHE_READ_FLAT = "gen_ai.usage.cache_read_input_tokens" Asked Usage,
     OI_CACHE_READ = "llm.token_count.prompt_details.cache_read" Asked Usage,
+    AI_CACHE_READ = "ai.usage.inputTokenDetails.cacheReadTokens" Asked Usage,
+    AI_CACHED = "ai.usage.cachedInputTokens" Asked Usage,
     CACHE_WRITE = "gen_ai.usage.cache_write.input_tokens" Asked Usage,
     CACHE_CREATION = "gen_ai.usage.cache_creation.input_tokens" Asked Usage,
     CACHE_CREATION_FLAT = "gen_ai.usage.cache_creation_input_tokens" Asked Usage,
     OI_CACHE_WRITE = "llm.token_count.prompt_details.cache_write" Asked Usage,
+    AI_CACHE_WRITE = "ai.usage.inputTokenDetails.cacheWriteTokens" Asked Usage,
+    TOTAL_USAGE = "gen_ai.usage.total_tokens" Asked Usage,
+    OI_TOTAL_USAGE = "llm.token_count.total" Asked Usage,
+    LLM_TOTAL_USAGE = "llm.usage.total_tokens" Asked Usage,
+    AI_TOTAL_USAGE = "ai.usage.totalTokens" Asked Usage,
     // Tells apart model calls that were made at one time.
     RESPONSE_ID = "gen_ai.response.id" Asked Usage,
 
@@ -475,8 +482,14 @@ pub(super) const OUTPUT_TOKENS: &[KeyId] = &[
     AI_COMPLETION_USAGE,
 ];
 
-/// Keys of the number of input tokens that came from a cache.
-pub(super) const CACHE_READS: &[KeyId] = &[CACHE_READ, CACHE_READ_FLAT, OI_CACHE_READ];
+/// Tokens of the input that came from a cache.
+pub(super) const CACHE_READS: &[KeyId] = &[
+    CACHE_READ,
+    CACHE_READ_FLAT,
+    OI_CACHE_READ,
+    AI_CACHE_READ,
+    AI_CACHED,
+];
 
 /// Keys of the number of input tokens that were written to a cache.
 pub(super) const CACHE_WRITES: &[KeyId] = &[
@@ -484,7 +497,12 @@ pub(super) const CACHE_WRITES: &[KeyId] = &[
     CACHE_CREATION,
     CACHE_CREATION_FLAT,
     OI_CACHE_WRITE,
+    AI_CACHE_WRITE,
 ];
+
+/// Tokens that a model read and wrote, together.
+pub(super) const TOTAL_TOKENS: &[KeyId] =
+    &[TOTAL_USAGE, OI_TOTAL_USAGE, LLM_TOTAL_USAGE, AI_TOTAL_USAGE];
 
 #[cfg(test)]
 mod tests {

@@ -8,10 +8,10 @@ use super::view::View;
 /// The tokens of one or more model calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// The recorded tokens, read and written.
-    pub(crate) tokens: [u64; 2],
-    /// True if every call recorded its tokens.
-    pub(crate) is_whole: [bool; 2],
+    /// Read, written and both, as far as that was recorded.
+    pub(crate) tokens: [u64; 3],
+    /// True if all of it was recorded.
+    pub(crate) is_whole: [bool; 3],
 }
 
 /// What a span says of a model call, to tell it from another one at the same time.
@@ -70,8 +70,8 @@ impl<'a> UsageReport<'a> {
 
 impl Usage {
     pub(crate) const UNRECORDED: Self = Self {
-        tokens: [0; 2],
-        is_whole: [false; 2],
+        tokens: [0; 3],
+        is_whole: [false; 3],
     };
 
     /// Returns the usage that a span records; `None` if it records neither number.
@@ -83,19 +83,38 @@ impl Usage {
             first(span, keys::INPUT_TOKENS).map(|input| with_cached(input, span)),
             first(span, keys::OUTPUT_TOKENS),
         ];
-        sides.iter().any(Option::is_some).then(|| Self {
-            tokens: sides.map(Option::unwrap_or_default),
-            is_whole: sides.map(|side| side.is_some()),
+        let [input, output] = sides.map(Option::unwrap_or_default);
+        let both = input.saturating_add(output);
+        // Two sides are more exact than their total, which may leave cached tokens out.
+        let total = if let [Some(_), Some(_)] = sides {
+            Some(both)
+        } else {
+            first(span, keys::TOTAL_TOKENS).map(|total| total.max(both))
+        };
+        let [has_input, has_output] = sides.map(|side| side.is_some());
+        let is_whole = [has_input, has_output, total.is_some()];
+        is_whole.contains(&true).then(|| Self {
+            tokens: [input, output, total.unwrap_or(both)],
+            is_whole,
         })
+    }
+
+    /// This usage if it names a side; or else that of the spans within it; or else its total.
+    pub(crate) fn or_within(
+        own: Option<Self>,
+        within: impl FnOnce() -> Option<Self>,
+    ) -> Option<Self> {
+        let sides = own.filter(|own| own.is_whole[..2].contains(&true));
+        let within = || within().filter(|within| *within != Self::UNRECORDED);
+        sides.or_else(within).or(own)
     }
 
     /// Returns the sum of the usage of two model calls.
     pub(crate) fn and(self, other: Self) -> Self {
-        let both = |at: usize| self.tokens[at].saturating_add(other.tokens[at]);
-        let is_whole = |at: usize| self.is_whole[at] && other.is_whole[at];
+        let at = [0, 1, 2];
         Self {
-            tokens: [both(0), both(1)],
-            is_whole: [is_whole(0), is_whole(1)],
+            tokens: at.map(|at| self.tokens[at].saturating_add(other.tokens[at])),
+            is_whole: at.map(|at| self.is_whole[at] && other.is_whole[at]),
         }
     }
 }
@@ -119,11 +138,16 @@ fn first(span: &View<'_>, keys: &[KeyId]) -> Option<u64> {
         keys::OI_PROMPT_USAGE
         | keys::OI_COMPLETION_USAGE
         | keys::OI_CACHE_READ
-        | keys::OI_CACHE_WRITE => span.has(keys::OI_KIND),
+        | keys::OI_CACHE_WRITE
+        | keys::OI_TOTAL_USAGE => span.has(keys::OI_KIND),
         keys::AI_INPUT_USAGE
         | keys::AI_PROMPT_USAGE
         | keys::AI_OUTPUT_USAGE
-        | keys::AI_COMPLETION_USAGE => span.has(keys::AI_OPERATION),
+        | keys::AI_COMPLETION_USAGE
+        | keys::AI_CACHE_READ
+        | keys::AI_CACHED
+        | keys::AI_CACHE_WRITE
+        | keys::AI_TOTAL_USAGE => span.has(keys::AI_OPERATION),
         _ => false,
     };
     let originals = keys.iter().filter(is_original);

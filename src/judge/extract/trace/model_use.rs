@@ -46,7 +46,7 @@ impl ModelUses {
                 continue;
             }
             let own = Usage::of(&roles.recognised[call].view);
-            let usage = own.or_else(|| {
+            let usage = Usage::or_within(own, || {
                 let of_inner = has_usage
                     .then(|| of_inner.get_or_insert_with(|| of_inner_models(roles, &beside)));
                 of_inner?.get(&call).copied()
@@ -64,8 +64,7 @@ impl ModelUses {
                 counted.n_calls += 1;
                 counted.n_certain += u64::from(is_certain);
                 add(counted, usage, is_certain);
-                let [input, output] = usage.is_whole;
-                for (tokens, is_whole) in counted.sums().zip([input, output, input && output]) {
+                for (tokens, is_whole) in counted.sums().zip(usage.is_whole) {
                     tokens.n_without += u64::from(!is_whole);
                 }
             }
@@ -126,10 +125,8 @@ impl ModelUses {
 }
 
 fn add(model_use: &mut ModelUse, usage: Usage, is_certain: bool) {
-    let ([input, output], [has_input, has_output]) = (usage.tokens, usage.is_whole);
-    let both = (input.saturating_add(output), has_input && has_output);
-    let sides = [(input, has_input), (output, has_output), both];
-    for (tokens, (n, is_whole)) in model_use.sums().zip(sides) {
+    let parts = usage.tokens.into_iter().zip(usage.is_whole);
+    for (tokens, (n, is_whole)) in model_use.sums().zip(parts) {
         let (least, most) = (
             if is_certain { n } else { 0 },
             if is_whole { n } else { u64::MAX },
@@ -219,11 +216,9 @@ fn of_inner_models(
         let mut usage = below.remove(&span_idx);
         let span = &roles.recognised[span_idx];
         if span.is_model {
-            let is_recorded = |usage: &Usage| *usage != Usage::UNRECORDED;
-            usage = Usage::of(&span.view)
-                .or(usage.filter(is_recorded))
-                .or_else(|| twins.remove(&span_idx))
-                .or(Some(Usage::UNRECORDED));
+            let own = Usage::or_within(Usage::of(&span.view), || usage);
+            let own = Usage::or_within(own, || twins.remove(&span_idx));
+            usage = own.or(Some(Usage::UNRECORDED));
         }
         let Some(usage) = usage else { continue };
         let (sums, at) = match (role.twin_of, roles.tree.parent[span_idx]) {
