@@ -6,14 +6,15 @@ use serde_json::{Value, json};
 use text::{code, counted};
 
 use super::{AskedPath, Evaluate, Judgement, NamedTool, ToolName};
+use crate::evaluate::comparison::captured::{MAX_SEARCH, Tri};
 use crate::evaluate::comparison::order::Concurrency;
 use crate::evaluate::comparison::rows::AlignmentRow;
 use crate::evaluate::comparison::score::{Rendered, Score};
-use crate::evaluate::parameters::call_pattern::{CallPattern, Calls, Told};
+use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader, Calls, Told, ValuesTold};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::pattern::PlacedPattern;
 use crate::evaluate::parameters::rule::{Rule, TotalOf};
-use crate::evaluate::rules::activations::RuleFound;
+use crate::evaluate::rules::activations::{Breach, RuleFound};
 use crate::evaluate::rules::judged::RuleJudge;
 use crate::evaluate::rules::rule_explanation;
 use crate::evaluate::rules::templates::{is_never_kept, questions};
@@ -150,20 +151,61 @@ read_with_hints!(Constraints);
 /// Maximum number of rules that an explanation describes.
 const MAX_DESCRIBED: usize = 8;
 
-/// Returns the conditions of the patterns that match the name of the first call to blame.
-fn values_of(rule: &Rule, found: &RuleFound, told: Told<'_>) -> (Vec<Value>, String) {
-    let (mut details, mut texts) = (Vec::new(), String::new());
-    let Some(first) = found.offending().next() else {
-        return (details, texts);
+/// Work spent on finding again what the calls of a text fit.
+const MAX_SEARCH_FOR_TEXT: u64 = MAX_SEARCH / 8;
+
+/// The conditions on the first call to blame, of the patterns that it fits; and those on the call
+/// that comes nearest to one that is wanting. And the text of both.
+fn values_of(rule: &Rule, found: &RuleFound, told: Told<'_>) -> ([Vec<Value>; 2], String) {
+    let [mut values, mut of_nearest] = [ValuesTold::default(), ValuesTold::default()];
+    let mut text = String::new();
+    let (Some((call, breach)), calls) = (&found.first, &told.trajectory.tool_calls) else {
+        return Default::default();
     };
-    let call = told.trajectory.tool_calls.get(first);
-    let names = |pattern: &&CallPattern| call.is_some_and(|call| pattern.name.is_match(&call.name));
-    for pattern in rule.shape().patterns().filter(names) {
-        let (of_pattern, text) = pattern.values_of(first, told);
-        details.extend(of_pattern);
-        texts.push_str(&text);
+    let mut reader = CallReader::new(told.trajectory, MAX_SEARCH_FOR_TEXT);
+    let (asks, wants) = breach.kinds();
+    let with_values = |of_b: Option<bool>| {
+        let shape = rule.shape();
+        let kinds = match of_b {
+            None => [Some(shape.a), shape.b],
+            Some(false) => [Some(shape.a), None],
+            Some(true) => [None, shape.b.or(Some(shape.a))],
+        };
+        let patterns = kinds.into_iter().flatten().flat_map(Calls::patterns);
+        patterns.filter(|pattern| !pattern.conditions.is_empty())
+    };
+    if let Some(first) = found.offending().next() {
+        for pattern in with_values(asks) {
+            if reader.fit(pattern, Tri::Yes, first) > Tri::No {
+                pattern.tell_values(first, told, &mut values);
+            }
+        }
     }
-    (details, texts)
+    if !values.text().is_empty() {
+        text = format!(" ({})", values.text());
+    }
+    let is_beside = |at: &usize| match (breach, call) {
+        (Breach::Before(..), Some(call)) => at < call,
+        (Breach::After(_), Some(call)) => at > call,
+        (Breach::Edge { misfits, .. }, _) => misfits.contains(at),
+        _ => true,
+    };
+    let nearest = wants.and_then(|of_b| {
+        with_values(Some(of_b)).find_map(|pattern| {
+            let calls = (0..calls.len()).filter(is_beside);
+            Some((pattern, reader.nearest(pattern, calls)?))
+        })
+    });
+    if let Some((pattern, nearest)) = nearest {
+        pattern.tell_values(nearest, told, &mut of_nearest);
+        let called = format!("{} (call {})", code(&calls[nearest].name), nearest + 1);
+        let of_call = if of_nearest.text().is_empty() { "" } else { ": " };
+        text.push_str(&format!(
+            " (by name {called}{of_call}{})",
+            of_nearest.text()
+        ));
+    }
+    ([values.details, of_nearest.details], text)
 }
 
 fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Rule>, D::Error> {
@@ -256,7 +298,7 @@ impl Evaluate for Constraints {
         let (mut violations, mut offending) = (Vec::new(), Vec::new());
         for (rule, found) in self.rules.iter().zip(found) {
             let mut violation = rule_explanation::violation(rule, found, judgement.told());
-            let (values, shown) = values_of(rule, found, judgement.told());
+            let ([values, nearest], shown) = values_of(rule, found, judgement.told());
             violation
                 .iter_mut()
                 .for_each(|sentence| sentence.push_str(&shown));
@@ -293,8 +335,19 @@ impl Evaluate for Constraints {
                 "violated": from_one(&found.violated),
                 "because": because,
             });
-            if !values.is_empty() {
-                details["values"] = values.into();
+            for (key, values) in [("values", values), ("nearest", nearest)] {
+                if !values.is_empty() {
+                    details[key] = values.into();
+                }
+            }
+            if let Rule::Total(TotalOf { of, max, .. }) = rule {
+                details["path"] = json!(of);
+                details["max"] = json!(max);
+                if let Some((_, Breach::Total { sum, .. })) = &found.first
+                    && judgement.told().explain.values
+                {
+                    details["sum"] = json!(sum);
+                }
             }
             rules.push(details);
         }

@@ -114,6 +114,11 @@ macro_rules! evaluators {
                 }
             }
 
+            /// Does it follow paths into arguments and results?
+            pub(super) fn follows_paths(&self) -> bool {
+                match self { $(Self::$name(of) => !of.paths().is_empty(),)+ }
+            }
+
             /// Returns a sentence for each path at which no call has a value, a bit of
             /// [`PathsSeen::nowhere`](crate::evaluate::comparison::score::PathsSeen::nowhere).
             pub(super) fn nowhere(&self, paths: u64) -> Vec<String> {

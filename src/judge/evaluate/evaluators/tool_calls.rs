@@ -12,7 +12,7 @@ use crate::evaluate::comparison::captured::{MAX_SEARCH, Tri};
 use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
 use crate::evaluate::comparison::score::{Rendered, Score, all_or_nothing};
 use crate::evaluate::parameters::call_pattern::{
-    CallPattern, CallReader, Disallowed, Entry, Required, Sequence,
+    CallPattern, CallReader, Disallowed, Entry, Required, Sequence, ValuesTold,
 };
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::pattern::{FieldError, PlacedPattern};
@@ -230,7 +230,8 @@ impl Evaluate for ToolCalls {
             let name = &trajectory.tool_calls[call_idx].name;
             format!("{} (call {})", code(name), call_idx + 1)
         };
-        let (mut sentences, mut values) = (Vec::new(), Vec::new());
+        let mut sentences = Vec::new();
+        let (mut values, mut nearest) = (Vec::new(), Vec::new());
         let told = judgement.told();
         for (entry, found) in self.disallowed.iter().zip(&found.disallowed) {
             if let Some(first) = found.call_idx {
@@ -239,8 +240,13 @@ impl Evaluate for ToolCalls {
                     n => format!(" and {} more are", n - 1),
                 };
                 let pattern = &entry.pattern;
-                let (details, shown) = pattern.values_of(first, told);
-                values.extend(details);
+                let mut of_call = ValuesTold::default();
+                pattern.tell_values(first, told, &mut of_call);
+                let shown = match of_call.text() {
+                    text if text.is_empty() => text,
+                    text => format!(" ({text})"),
+                };
+                values.extend(of_call.details);
                 sentences.push(format!(
                     "{}{are} disallowed by {pattern}{shown}",
                     called(first)
@@ -249,7 +255,15 @@ impl Evaluate for ToolCalls {
         }
         let required = self.required.iter().zip(&found.required);
         let open = required.filter(|(_, found)| found.holds != Tri::Yes);
-        sentences.extend(open.map(|(entry, found)| unsatisfied(&entry.pattern, found)));
+        for (entry, found) in open {
+            let pattern = &entry.pattern;
+            let mut of_call = ValuesTold::default();
+            if let Some(call) = nearest_by_name(pattern, found, trajectory) {
+                pattern.tell_values(call, told, &mut of_call);
+            }
+            sentences.push(unsatisfied(pattern, found, trajectory, &of_call.text()));
+            nearest.extend(of_call.details);
+        }
         if let Some(found) = &found.sequence
             && found.holds != Tri::Yes
             && let Some(next) = self.sequence.get(found.n_calls)
@@ -276,8 +290,10 @@ impl Evaluate for ToolCalls {
                 "disallowed_violated": known(&found.disallowed),
                 "sequence_satisfied": found.sequence.as_ref().and_then(|found| found.holds.known()),
         });
-        if !values.is_empty() {
-            details["values"] = values.into();
+        for (key, values) in [("values", values), ("nearest", nearest)] {
+            if !values.is_empty() {
+                details[key] = values.into();
+            }
         }
         Rendered {
             text: sentences.join("; "),
@@ -369,7 +385,7 @@ impl ToolCalls {
             let row = AlignmentRow::new(kind).expecting(pattern.to_string());
             let row = row.of(look.fitting(pattern));
             rows.push(match found.holds {
-                Tri::No => row.noting(unsatisfied(pattern, found)),
+                Tri::No => row.noting(unsatisfied(pattern, found, trajectory, "")),
                 Tri::Maybe | Tri::Yes => row,
             });
         }
@@ -418,7 +434,25 @@ impl ToolCalls {
     }
 }
 
-fn unsatisfied(pattern: &CallPattern, found: &EntryFound) -> String {
+/// The first call by name, where its values are asked for.
+fn nearest_by_name(
+    pattern: &CallPattern,
+    found: &EntryFound,
+    trajectory: &Trajectory,
+) -> Option<usize> {
+    let is_of_values = found.n_named > Some(0) && !pattern.conditions.is_empty();
+    let mut calls = trajectory.tool_calls.iter();
+    let first = calls.position(|call| is_of_values && pattern.name.is_match(&call.name));
+    first.filter(|_| found.n_calls == 0)
+}
+
+/// What is wrong with a required entry; `values` are those of the first call by name.
+fn unsatisfied(
+    pattern: &CallPattern,
+    found: &EntryFound,
+    trajectory: &Trajectory,
+    values: &str,
+) -> String {
     let place = match (pattern.is_final, pattern.at_step, pattern.before_step) {
         (true, _, _) => " as the last call".to_owned(),
         (_, Some(step), _) => format!(" at step {}", step.0),
@@ -428,10 +462,18 @@ fn unsatisfied(pattern: &CallPattern, found: &EntryFound) -> String {
     match (found.n_calls, found.n_named) {
         (0, Some(0)) => format!("required {pattern} was not called"),
         (0, None) => format!("required {pattern} was not called{place}"),
-        (0, Some(n_named)) => format!(
-            "required {pattern} was not called{place} ({} by name)",
-            times(n_named)
-        ),
+        (0, Some(n_named)) => {
+            let nearest = nearest_by_name(pattern, found, trajectory).map(|call| {
+                let first = if n_named > 1 { "first " } else { "" };
+                let of_call = if values.is_empty() { "" } else { ": " };
+                format!(", {first}call {}{of_call}{values}", call + 1)
+            });
+            format!(
+                "required {pattern} was not called{place} ({} by name{})",
+                times(n_named),
+                nearest.unwrap_or_default()
+            )
+        }
         (n_calls, _) => format!(
             "required {pattern} was called {}{place}, at least {} needed",
             times(n_calls),

@@ -126,7 +126,11 @@ impl Evaluation {
     pub fn hash_shown<H: Hasher>(&self, state: &mut H) {
         (self.value.map(f64::to_bits), self.verdict, &self.error).hash(state);
         match &self.findings.basis {
-            Some(basis) if !basis.explain.values && self.verdict != Verdict::Error => {
+            Some(basis)
+                if !basis.explain.values
+                    && self.verdict != Verdict::Error
+                    && !self.names_calls_by_values() =>
+            {
                 let missing = basis.missing.as_ref();
                 let reasons =
                     missing.map(|it| uncertainty::reasons(it, &self.trajectory, &basis.explain));
@@ -141,6 +145,14 @@ impl Evaluation {
             // Values are not part of the evidence, and an error shows only some of the evidence.
             _ => (self.explanation(), self.details().to_string()).hash(state),
         }
+    }
+
+    /// Does the text name calls, or the length of a copy, that follow from values?
+    fn names_calls_by_values(&self) -> bool {
+        let JudgedBy::Criterion(criterion) = &self.criterion else {
+            return false;
+        };
+        self.verdict != Verdict::Pass && criterion.evaluate.follows_paths()
     }
 
     /// Returns this evaluation with a copy of its trajectory, such as one without values. The text

@@ -82,6 +82,20 @@ pub(crate) struct Told<'a> {
     pub(crate) explain: &'a Explain,
 }
 
+/// The conditions on calls, and their values.
+#[derive(Default)]
+pub(crate) struct ValuesTold {
+    pub(crate) details: Vec<Value>,
+    texts: Vec<String>,
+}
+
+impl ValuesTold {
+    /// "`args.amount` is `5000`, `args.to` is `"a"`"; empty where no value is shown.
+    pub(crate) fn text(&self) -> String {
+        self.texts.join(", ")
+    }
+}
+
 /// Compares calls with patterns. Records the first call that lacks an argument which `command` or
 /// `path` reads.
 pub(crate) struct CallReader<'a> {
@@ -274,10 +288,9 @@ impl CallPattern {
         })
     }
 
-    /// Returns the conditions as details of a call that matches and, if values are shown, their
-    /// values as text.
-    pub(crate) fn values_of(&self, call_idx: usize, told: Told<'_>) -> (Vec<Value>, String) {
-        let (mut details, mut texts) = (Vec::new(), Vec::new());
+    /// Adds for details the conditions on a call, and for the text what its values are, if values
+    /// are shown.
+    pub(crate) fn tell_values(&self, call_idx: usize, told: Told<'_>, values: &mut ValuesTold) {
         for (path, condition) in &self.conditions {
             let call = told.trajectory.tool_calls.get(call_idx);
             let call = call.filter(|_| told.explain.values);
@@ -292,16 +305,13 @@ impl CallPattern {
                 if let Some(actual) = &actual {
                     detail["actual"] = actual.as_str().into();
                 }
-                details.push(detail);
+                values.details.push(detail);
             }
-            texts.extend(actual.map(|text| format!("{} is {}", code(path.as_str()), code(&text))));
+            let text = actual.map(|text| format!("{} is {}", code(path.as_str()), code(&text)));
+            values
+                .texts
+                .extend(text.filter(|text| !values.texts.contains(text)));
         }
-        let text = if texts.is_empty() {
-            String::new()
-        } else {
-            format!(" ({})", texts.join(", "))
-        };
-        (details, text)
     }
 
     /// Returns whether a pattern or a condition reads results.
@@ -439,6 +449,19 @@ impl<'a> CallReader<'a> {
                 Tri::No
             }
         }
+    }
+
+    /// The first of these calls that fits by name, and not in what is asked of its values.
+    pub(crate) fn nearest(
+        &mut self,
+        pattern: &CallPattern,
+        mut calls: impl Iterator<Item = usize>,
+    ) -> Option<usize> {
+        let all = &self.captured.trajectory().tool_calls;
+        calls.find(|&call| {
+            self.fits_name(pattern, &all[call].name) == Tri::Yes
+                && self.fit_named(pattern, Tri::Yes, call) != Tri::Yes
+        })
     }
 
     fn missing_argument(

@@ -103,6 +103,21 @@ pub(crate) enum Breach {
 }
 
 impl Breach {
+    /// The kinds of calls at fault: is it `b`? First that of which the rule asks something, `None`
+    /// where it may be either; then that of which it wants a call, if it wants one.
+    pub(crate) fn kinds(&self) -> (Option<bool>, Option<bool>) {
+        match self {
+            Self::After(Lack::Nothing) => (Some(false), Some(true)),
+            Self::Before(Lack::Nothing, _) => (Some(true), Some(false)),
+            Self::Alone { of_b } => (Some(*of_b), Some(!of_b)),
+            Self::After(_) | Self::Total { .. } => (Some(false), None),
+            Self::Before(..) | Self::Barred(_) | Self::BarredBeside(_) => (Some(true), None),
+            Self::Together(_) => (None, None),
+            Self::Count { beyond, .. } => (Some(false), beyond.is_empty().then_some(false)),
+            Self::Edge { .. } => (Some(false), Some(false)),
+        }
+    }
+
     /// Returns the calls that violated the rule.
     fn because(&self) -> Vec<usize> {
         match self {
