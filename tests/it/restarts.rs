@@ -423,6 +423,9 @@ fn a_file_in_place_of_the_journal_is_a_wrong_configuration() {
         let sidecar = start(folder.path(), "http://127.0.0.1:1", Some(journal), &[]);
         let (code, messages) = sidecar.failed();
         assert_eq!(code, 4, "{messages}");
-        assert!(messages.contains("cannot use `journal.directory`"), "{messages}");
+        assert!(
+            messages.contains("cannot use `journal.directory`"),
+            "{messages}"
+        );
     }
 }

@@ -126,7 +126,9 @@ use crate::extract::Trajectory;
 /// Details: `rules`, with for each rule `template`, `satisfied` (`null` if open), `activations`,
 /// `violations`, `open`, `vacuous`, `violated` (the calls that violate it, counted from 1, at most
 /// 100), `because` (for each violating call, or for the run, the calls that caused the violation)
-/// and, for a rule with `where`, `values` of the first call to blame, as in `tool_calls`.
+/// and, for a rule with `where`, `values` of the first call to blame, and `nearest`, the values of
+/// a call that matches a missing partner by name, as in `tool_calls`. A `total` has its `path` and
+/// `max` and, with `explain.values: true`, the first `sum` above `max`.
 ///
 /// # When the trace was cut short
 /// Further calls can come at any position, so few results are certain. A satisfied `existence`

@@ -73,8 +73,9 @@ use crate::extract::Trajectory;
 ///
 /// Details: `passed`, `required_satisfied`, `disallowed_violated`, `sequence_satisfied`; `null` if
 /// open. If a call violates a `disallowed` entry that has `where`, `values` describes the
-/// violation: `call` (counted from 1), `path`, `operator`, `expected` and, with
-/// `explain.values: true`, `actual`.
+/// violation: `call` (counted from 1), `path`, `operator`, `expected` and, with `explain.values:
+/// true`, `actual`. If no call satisfies a `required` entry that has `where`, `nearest` describes
+/// the first call that matches by name in the same way.
 ///
 /// # When the trace was cut short
 /// A disallowed call that was seen fails for certain. A required call that was seen, and a

@@ -57,9 +57,13 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 /// - *No value.* Without a value only `exists: false` is satisfied; to accept a missing value as
 ///   well, write a second entry. Null is a value only for `equals` or `in` with null. If no call
 ///   that matches the rest of the pattern has a value at the path, the explanation says that the
-///   path may be misspelt. If no run has a value there, `/v1/status` and `replay` say so, too.
+///   path may be misspelt. If no run has a value there, `/v1/status` and `replay` say so, too. If
+///   only some calls have a value there, or only some elements under `*`, the explanation and
+///   `/v1/status` name the first call without one, unless another condition excludes that call or
+///   `exists` stands beside the operator.
 /// - *No text.* `regex`, `contains` and `not_contains` never match a list or a map. The explanation
-///   and `/v1/status` show the first list or map that they met.
+///   and `/v1/status` show the first list or map that they met, unless another condition excludes
+///   the call.
 /// - *No number.* `gt`, `gte`, `lt` and `lte` read JSON numbers, and texts that are a plain number
 ///   such as `-1000.50`, but not `1,000`, `+5`, `.5` or `1e3`. Any other value leaves the verdict
 ///   open and is named in the explanation: a transfer whose amount is written differently does not

@@ -53,9 +53,9 @@ impl ModelUses {
             });
             let usage = usage.unwrap_or(Usage::UNRECORDED);
             let is_own = gates.is_some_and(|gates| gates.of_span[call].is_none());
-            let (span, class) = &roles.spans[call];
-            let has_ended = span.end_unix_nanos != 0 && !class.partial;
-            // One that has not ended may turn out to report the call of another.
+            let span = &roles.spans[call];
+            let has_ended = span.end_unix_nanos != 0 && !span.class.partial;
+            // A span that has not ended may turn out to report another span's call.
             let is_whole = gates.is_none() || (is_own && has_ended);
             let is_certain = is_whole && is_other != Some(false);
             let of_run = role.own_run.or(role.run_above);
