@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use judge::evaluate::{Criterion, Evaluation, Explain, Verdict, judge};
-use judge::extract::Trajectory;
+use judge::evaluate::{AlignmentRow, Criterion, Evaluation, Explain, Verdict, judge};
+use judge::extract::{Payload, Trajectory};
 use serde_json::{Value, json};
 
 use crate::support::calls::{Call, Written, trajectory};
@@ -63,4 +63,28 @@ fn a_run_beyond_the_limit_is_not_shown_as_equal_to_it() {
     assert_eq!(evaluation.explanation(), "the run took 3ms, at most 2ms");
     let found = &evaluation.details()["limits"]["max_duration"];
     assert_eq!(*found, json!({ "limit": 2, "actual": 3, "kept": false }));
+}
+
+#[test]
+fn a_row_says_what_its_rule_compares() {
+    let copied = json!({ "a": "result", "b": "args.body", "compare": "a_in_b" });
+    let rules = json!([
+        { "not_succession": { "a": "^a$", "b": "^b$", "same": [copied] } },
+        { "total": { "a": "^a$", "of": "args.n", "max": 5, "same": ["args.x"] } },
+    ]);
+    let mut run = two_calls();
+    let values = [json!({ "n": 1 }), json!({ "body": "text" })];
+    for (call, value) in run.tool_calls.iter_mut().zip(values) {
+        call.args = Some(Payload::new(value.to_string(), value, false));
+        let result = "a secret text";
+        call.result = Some(Payload::new(result, json!(result), false));
+    }
+    let evaluation = judged(&json!({ "constraints": { "rules": rules } }), run);
+    let shown = |row: AlignmentRow| (row.expected.unwrap_or_default(), row.note);
+    let rows: Vec<_> = evaluation.alignment().into_iter().map(shown).collect();
+    let no_copy = "no literal copy was seen".to_owned();
+    let copy = "not succession of `^a$`, `^b$` with a literal copy of `result` in `args.body`";
+    let total = "total of `args.n` of `^a$` with the same `args.x`, at most 5";
+    let expected = [(copy.to_owned(), Some(no_copy)), (total.to_owned(), None)];
+    assert_eq!(rows, expected, "{}", evaluation.explanation());
 }

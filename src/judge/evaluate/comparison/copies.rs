@@ -132,6 +132,9 @@ impl<'t, 'v> Source<'t, 'v> {
         other: &TextLeaves<'_>,
         spend: &mut Spend<'_>,
     ) -> Option<(Tri, usize)> {
+        if self.texts.is_empty() || other.is_empty() {
+            return Some((Tri::No, 0));
+        }
         match self.copied {
             Copied::AInB => a_in_b(self.texts, other, spend),
             Copied::BInA => b_in_a(self.texts, other, spend),
@@ -160,7 +163,6 @@ impl<'t, 'v> Source<'t, 'v> {
                 let n_chars = common.take_while(|(one, other)| one == other).count();
                 (Tri::Yes, n_chars)
             }
-            None if self.texts.is_empty() || other.is_empty() => (Tri::No, 0),
             None if self.texts.is_cut() || other.is_cut() => (Tri::Maybe, 0),
             None => (Tri::No, 0),
         })
@@ -183,9 +185,6 @@ fn cost_of_runs(texts: &TextLeaves<'_>, length: usize) -> u64 {
 }
 
 fn a_in_b(a: &TextLeaves<'_>, b: &TextLeaves<'_>, spend: &mut Spend<'_>) -> Option<(Tri, usize)> {
-    if a.is_empty() || b.is_empty() {
-        return Some((Tri::No, 0));
-    }
     if !spend(a.texts.len() as u64) {
         return None;
     }
@@ -205,9 +204,6 @@ fn a_in_b(a: &TextLeaves<'_>, b: &TextLeaves<'_>, spend: &mut Spend<'_>) -> Opti
 }
 
 fn b_in_a(a: &TextLeaves<'_>, b: &TextLeaves<'_>, spend: &mut Spend<'_>) -> Option<(Tri, usize)> {
-    if a.is_empty() || b.is_empty() {
-        return Some((Tri::No, 0));
-    }
     let (mut all, mut longest) = (!b.behind_cut(), 0);
     for text in &b.texts {
         all = all.min(found_in(text, a, true, spend)?);

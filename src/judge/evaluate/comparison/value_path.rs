@@ -8,7 +8,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;
 use smallvec::SmallVec;
 
-use super::captured::Tri;
 use crate::extract::ToolCall;
 
 /// A path: `args` or `result`, then keys, indices or `*`.
@@ -180,23 +179,18 @@ impl<'v> PathValues<'v> {
         }
     }
 
-    /// Does the path lead to a value?
-    pub(crate) fn led(&self, takes_null: bool) -> Tri {
-        let is_value = |value: &&Value| takes_null || !value.is_null();
-        if self.values.iter().any(is_value) {
-            Tri::Yes
-        } else if self.is_open {
-            Tri::Maybe
-        } else {
-            Tri::No
-        }
+    /// Does the path lead to a value? `None` where that is not known.
+    pub(crate) fn led(&self, takes_null: bool) -> Option<bool> {
+        let mut values = self.values.iter();
+        let has_value = values.any(|value| takes_null || !value.is_null());
+        (has_value || !self.is_open).then_some(has_value)
     }
 
     /// How a value is missing for certain, if one is.
     pub(crate) fn lack(&self, takes_null: bool) -> Option<&'static str> {
         let has_null = !takes_null && self.values.iter().any(|value| value.is_null());
         (self.lacks_value || has_null).then(|| {
-            if self.led(takes_null) == Tri::Yes {
+            if self.led(takes_null) == Some(true) {
                 "missing in an element"
             } else {
                 "missing"

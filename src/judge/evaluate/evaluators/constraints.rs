@@ -153,6 +153,15 @@ read_with_hints!(Constraints);
 /// Maximum number of rules that an explanation describes.
 const MAX_DESCRIBED: usize = 8;
 
+const NO_COPY: &str = "no literal copy was seen";
+
+/// Returns true for a kept rule that bars copies.
+fn bars_copies(rule: &Rule, found: &RuleFound) -> bool {
+    found.is_satisfied() == Some(true)
+        && rule.shape().same.iter().any(|same| same.copied().is_some())
+        && questions(rule).iter().any(|question| question.bars)
+}
+
 /// Work spent on finding again what the calls of a text fit.
 const MAX_SEARCH_FOR_TEXT: u64 = MAX_SEARCH / 8;
 
@@ -307,17 +316,21 @@ impl Evaluate for Constraints {
             let note = match (&violation, found.n_activations) {
                 (Some(sentence), _) => Some(sentence.clone()),
                 (None, 0) => Some(rule_explanation::asking(rule)),
-                (None, _) => None,
+                (None, _) => bars_copies(rule, found).then(|| NO_COPY.to_owned()),
             };
+            let same = rule_explanation::same_text(rule, |_| None);
             let kinds: Vec<String> = rule.shape().kinds().map(Calls::to_string).collect();
             let template = rule.template().replace('_', " ");
             let kinds = kinds.join(", ");
             let asked = match rule {
                 Rule::Total(TotalOf { of, max, .. }) => {
                     let path = code(of.as_str());
-                    format!("{template} of {path} of {kinds}, at most {}", max.text())
+                    format!(
+                        "{template} of {path} of {kinds}{same}, at most {}",
+                        max.text()
+                    )
                 }
-                _ => format!("{template} of {kinds}"),
+                _ => format!("{template} of {kinds}{same}"),
             };
             let row = AlignmentRow::kept(found.is_satisfied(), asked);
             rows.push(AlignmentRow {
@@ -415,16 +428,13 @@ impl Constraints {
             let kept = found
                 .iter()
                 .filter(|found| found.is_satisfied() == Some(true));
-            let copies = (self.rules.iter().zip(found)).any(|(rule, found)| {
-                found.is_satisfied() == Some(true)
-                    && rule.shape().same.iter().any(|same| same.copied().is_some())
-                    && questions(rule).iter().any(|question| question.bars)
-            });
+            let mut rules = self.rules.iter().zip(found);
+            let copies = rules.any(|(rule, found)| bars_copies(rule, found));
             return format!(
                 "{} kept, {}{}",
                 counted(kept.count(), "rule", "rules"),
                 counted(n_activations, "activation", "activations"),
-                if copies { ", no literal copy was seen" } else { "" }
+                if copies { format!(", {NO_COPY}") } else { String::new() }
             );
         }
         const MAX_NAMED: usize = 4;

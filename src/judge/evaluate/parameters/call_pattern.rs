@@ -21,6 +21,7 @@ use super::optional::written;
 use super::pattern::{Pattern, PlacedPattern};
 use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri, kind_of};
 use crate::evaluate::comparison::score::{CallError, EvaluationError, Explain, ReadBy};
+use crate::evaluate::comparison::value_path::ValuePath;
 use crate::extract::Trajectory;
 
 /// The conditions on one call. The list decides which fields are allowed.
@@ -55,7 +56,8 @@ pub struct CallPattern {
     /// Conditions on values, by path such as `args.amount`; a call must satisfy all of them.
     #[serde(default, rename = "where", deserialize_with = "at_least_one_condition")]
     #[serde(skip_serializing_if = "Where::is_empty")]
-    #[schemars(with = "BTreeMap<String, Condition>")]
+    #[schemars(with = "BTreeMap<String, Condition>", extend("minProperties" = 1))]
+    #[schemars(extend("propertyNames" = { "pattern": ValuePath::PATTERN }))]
     pub conditions: Where,
     /// The minimum number of such calls, at least 1.
     #[serde(default, skip_serializing_if = "MinCount::is_one")]
@@ -266,7 +268,8 @@ impl CallPattern {
                 let holds = condition.fit(&found, (call_idx, path), captured);
                 let unmatched = condition.unmatched(&found, holds);
                 if !condition.asks_for_absence() {
-                    followed.push((path, found.led(condition.takes_null()), unmatched));
+                    let led = Tri::from(found.led(condition.takes_null()));
+                    followed.push((path, led, unmatched));
                 }
                 is_ruled_out |= holds == Tri::No && unmatched.is_none();
                 fit = fit.min(holds);

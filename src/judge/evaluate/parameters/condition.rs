@@ -42,7 +42,7 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 /// | written | means |
 /// |---|---|
 /// | `EUR`, `7`, `true` | `equals` |
-/// | `[DE, AT]` | `in`; a text that begins with a sign such as `>=` needs `equals` or `in` before it |
+/// | `[DE, AT]` | `in`; before a text such as `>= 5`, `equals` or `in` is written out |
 /// | `{ equals: [1, 2] }` | equals this list |
 /// | `equals`, `not_equals`, `in`, `not_in` | equality of JSON: `7` is `7.0`, and not `"7"` |
 /// | `gt`, `gte`, `lt`, `lte` | exact order of decimals; a lower and an upper bound together |

@@ -90,11 +90,12 @@ const PLACES: &[(&str, &str)] = &[
     ),
     (
         "within",
-        "`within` is for rules about two kinds of calls, `a` and `b`: leave it out here",
+        "`within` is for rules about two kinds of calls, and for `total`, which limits what the \
+         calls of a time add up to: leave it out here",
     ),
     (
         "same",
-        "`same` is for rules about two kinds of calls, `a` and `b`: leave it out here",
+        "`same` is for rules about two kinds of calls, and for `total`: leave it out here",
     ),
     (
         "b",

@@ -116,9 +116,7 @@ impl Period {
             .unwrap_or(i64::MAX / 4)
             .min(i64::MAX / 4)
     }
-}
 
-impl Period {
     /// In milliseconds.
     pub(crate) fn millis(self) -> u64 {
         u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)

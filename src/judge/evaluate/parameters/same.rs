@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use text::{code, counted};
 
 use super::field_aliases::Hinted;
-use super::limits::whole_number;
+use super::limits::count;
 use super::optional::written;
 use crate::evaluate::comparison::captured::{CapturedValues, MAX_SEARCH, Tri};
 use crate::evaluate::comparison::copies::{Copied, Source, TextLeaves};
@@ -32,7 +32,7 @@ pub struct Same {
     #[serde(default, deserialize_with = "written")]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "MinLength")]
-    min_length: Option<MinLength>,
+    pub min_length: Option<MinLength>,
 }
 
 impl Same {
@@ -123,18 +123,14 @@ impl Compare {
     }
 }
 
-/// The minimum length of a shared text; shorter texts are shared by chance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(transparent)]
-struct MinLength(#[schemars(range(min = 16))] u32);
+count!(
+    MinLength,
+    "`min_length`",
+    16,
+    "The minimum length of a shared text; shorter texts are shared by chance."
+);
 
 const DEFAULT_LENGTH: usize = 24;
-
-impl<'de> Deserialize<'de> for MinLength {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        whole_number(deserializer, "`min_length`", 16).map(Self)
-    }
-}
 
 impl<'de> Deserialize<'de> for Same {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -70,6 +70,18 @@ impl Amount {
 }
 
 impl LimitFound {
+    fn new(limit: Limit, kept: Tri, actual: Option<u64>) -> Self {
+        Self {
+            limit,
+            kept,
+            actual,
+            calls: Vec::new(),
+            block: 1,
+            at_least: false,
+            from_agent: false,
+        }
+    }
+
     /// The text before `actual`.
     pub(crate) fn prefix(&self) -> &'static str {
         if self.at_least { "at least " } else { "" }
@@ -220,13 +232,9 @@ impl<'a> EffortLook<'a> {
         };
         calls.truncate(MAX_NAMED.max(amount.block));
         LimitFound {
-            limit,
-            kept,
-            actual: (!self.is_unsure).then_some(amount.least),
             calls,
             block: if kept == Tri::No { amount.block } else { 1 },
-            at_least: false,
-            from_agent: false,
+            ..LimitFound::new(limit, kept, (!self.is_unsure).then_some(amount.least))
         }
     }
 
@@ -448,15 +456,9 @@ impl<'a> EffortLook<'a> {
             || (self.trajectory.subject.is_some() && !self.trajectory.uncertainty.subject);
         let nanos = end.saturating_sub(start);
         let is_kept = i64::try_from(nanos).is_ok_and(|nanos| nanos <= most.nanos());
-        LimitFound {
-            limit: Limit::Duration,
-            kept: if is_known && is_certain { Tri::from(is_kept) } else { Tri::Maybe },
-            actual: is_known.then_some(nanos.div_ceil(1_000_000)),
-            calls: Vec::new(),
-            block: 1,
-            at_least: false,
-            from_agent: false,
-        }
+        let kept = if is_known && is_certain { Tri::from(is_kept) } else { Tri::Maybe };
+        let millis = nanos.div_ceil(1_000_000);
+        LimitFound::new(Limit::Duration, kept, is_known.then_some(millis))
     }
 
     /// Judges a limit on model calls or their tokens.
@@ -505,13 +507,9 @@ impl<'a> EffortLook<'a> {
             });
         }
         LimitFound {
-            limit,
-            kept,
-            actual: is_seen.then_some(least),
-            calls: Vec::new(),
-            block: 1,
             at_least: is_seen && (cut_short || least != greatest),
             from_agent: used.from_agent && tokens.is_some(),
+            ..LimitFound::new(limit, kept, is_seen.then_some(least))
         }
     }
 }

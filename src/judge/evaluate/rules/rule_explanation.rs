@@ -55,6 +55,18 @@ pub(crate) fn asking(rule: &Rule) -> String {
     }
 }
 
+/// " with the same `args.path`"; of the copy that an entry asks for, how long it is if that is
+/// known.
+pub(crate) fn same_text(rule: &Rule, n_copied: impl Fn(&Same) -> Option<usize>) -> String {
+    let same = rule.shape().same.iter();
+    let texts: Vec<String> = same.map(|same| same.describe(n_copied(same))).collect();
+    if texts.is_empty() {
+        String::new()
+    } else {
+        format!(" with {}", texts.join(" and "))
+    }
+}
+
 struct RuleExplanation<'a> {
     rule: &'a Rule,
     trajectory: &'a Trajectory,
@@ -87,21 +99,11 @@ impl RuleExplanation<'_> {
 
     /// Returns " with the same `args.path`", or the copies between two calls with their length.
     fn same(&self, calls: Option<[usize; 2]>) -> String {
-        let same = self.rule.shape().same;
-        if same.is_empty() {
-            return String::new();
-        }
-        let describe = |same: &Same| {
-            let n_copied = calls.and_then(|[one, other]| {
-                let pairs = [[one, other], [other, one]];
-                pairs
-                    .into_iter()
-                    .find_map(|pair| same.n_copied(pair, self.trajectory))
-            });
-            same.describe(n_copied)
-        };
-        let texts: Vec<String> = same.iter().map(describe).collect();
-        format!(" with {}", texts.join(" and "))
+        same_text(self.rule, |same| {
+            let [one, other] = calls?;
+            let mut pairs = [[one, other], [other, one]].into_iter();
+            pairs.find_map(|pair| same.n_copied(pair, self.trajectory))
+        })
     }
 
     /// Returns text such as " within 10s".

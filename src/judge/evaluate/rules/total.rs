@@ -114,7 +114,7 @@ impl Total<'_, '_> {
             captured.note_followed(call, of, (Tri::Maybe, None), ReadBy::Addend);
             return unknown;
         };
-        let led = (found.led(false), found.lack(false));
+        let led = (Tri::from(found.led(false)), found.lack(false));
         captured.note_followed(call, of, led, ReadBy::Addend);
         let n_digits = |value: &Value| match value {
             Value::Number(number) => number.as_str().len(),
