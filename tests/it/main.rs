@@ -13,6 +13,7 @@ mod support;
 mod backends;
 mod chart_schema;
 mod cli;
+mod conformance;
 mod contributing;
 mod durability;
 mod end_to_end;

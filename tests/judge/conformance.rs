@@ -13,7 +13,7 @@ use judge::pipeline::{Judged, Pipeline, Rules};
 use otlp::scan::scan;
 use serde_json::{Value, json};
 
-use crate::support::cases::rules_of_case;
+use crate::support::rules_of_case;
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
 /// The files and their evaluators; `extract.jsonl` documents conventions, not verdicts.

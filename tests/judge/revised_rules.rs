@@ -12,7 +12,7 @@ use otlp::scan::scan;
 use otlp::span::{Batch, Now};
 use serde_json::{Value, json};
 
-use crate::support::cases::rules_of_case;
+use crate::support::rules_of_case;
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
 /// A run that approves, pays, and pays again; the second payment arrives late.

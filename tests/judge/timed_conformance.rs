@@ -4,53 +4,18 @@
 //! with times of their own through scan and pipeline, once in order and once reversed. Does not
 //! prove the texts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::support::now;
 use judge::assemble::Settings;
 use judge::evaluate::Evaluation;
 use judge::pipeline::Pipeline;
-use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use otlp::scan::scan;
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::support::cases::{rules_of_case, unpacked};
-use crate::support::spans::{attribute, request};
-
-const BASE: u64 = 1_700_000_000_000_000_000;
-
-#[derive(Deserialize)]
-struct Case {
-    id: String,
-    evaluator: String,
-    criteria: Value,
-    /// Fields of the criterion beside its evaluator.
-    #[serde(default)]
-    criterion: Map<String, Value>,
-    calls: Vec<TimedCall>,
-    expected: Value,
-    #[serde(default)]
-    cut: bool,
-    duration_ms: Option<u64>,
-    root_end: Option<bool>,
-}
-
-#[derive(Deserialize)]
-struct TimedCall {
-    name: String,
-    args: Option<Value>,
-    /// The arguments as they are sent, where the spelling of a number matters.
-    args_json: Option<String>,
-    result: Option<Value>,
-    step: Option<u32>,
-    start_ms: u64,
-    end_ms: u64,
-    #[serde(default)]
-    error: bool,
-    completed: Option<bool>,
-    agent: Option<String>,
-}
+use crate::support::cases::{TimedCall, TimedCase, spans_of, unpacked};
+use crate::support::rules_of_case;
+use crate::support::spans::request;
 
 #[test]
 fn every_rule_is_answered_as_by_the_oracles() {
@@ -95,7 +60,7 @@ fn compare_all(evaluator: &str, packed: &[u8]) {
 fn compare_lines(evaluator: &str, text: &str, least: usize) {
     let (mut wrong, mut n_cases) = (Vec::new(), 0);
     for line in text.lines() {
-        let case: Case = serde_json::from_str(line).expect("a case");
+        let case: TimedCase = serde_json::from_str(line).expect("a case");
         assert!(evaluator.is_empty() || case.evaluator == evaluator);
         n_cases += 1;
         for is_reversed in [false, true] {
@@ -114,7 +79,7 @@ fn compare_lines(evaluator: &str, text: &str, least: usize) {
     );
 }
 
-fn compare(case: &Case, is_reversed: bool) -> Result<(), String> {
+fn compare(case: &TimedCase, is_reversed: bool) -> Result<(), String> {
     let expected = &case.expected;
     let evaluation = match evaluation(case, is_reversed) {
         Ok(evaluation) => evaluation,
@@ -157,7 +122,7 @@ fn compare(case: &Case, is_reversed: bool) -> Result<(), String> {
     }
 }
 
-fn details_differ(case: &Case, expected: &Value, evaluation: &Evaluation) -> Option<String> {
+fn details_differ(case: &TimedCase, expected: &Value, evaluation: &Evaluation) -> Option<String> {
     let (details, said) = (expected.get("details")?, evaluation.details());
     match case.evaluator.as_str() {
         "constraints" => {
@@ -193,7 +158,7 @@ fn details_differ(case: &Case, expected: &Value, evaluation: &Evaluation) -> Opt
 }
 
 /// Why the alignment in the answer does not prove its number; `None` if it does.
-fn disproved(case: &Case, said: &Value) -> Option<String> {
+fn disproved(case: &TimedCase, said: &Value) -> Option<String> {
     let preset = case.criteria["preset"].as_str().unwrap_or_default();
     let score = said["score"].as_str()?;
     let expected = case.criteria["expected"].as_array()?;
@@ -280,7 +245,7 @@ fn fits(expected: &Value, call: &TimedCall, exact: bool) -> bool {
 }
 
 /// Whether `x` had ended when `y` began.
-fn is_before(case: &Case, concurrency: &str, x: usize, y: usize) -> bool {
+fn is_before(case: &TimedCase, concurrency: &str, x: usize, y: usize) -> bool {
     let group = |at: usize| -> Vec<usize> {
         let call = &case.calls[at];
         if concurrency == "reply" && call.step.is_some() {
@@ -302,7 +267,7 @@ fn is_before(case: &Case, concurrency: &str, x: usize, y: usize) -> bool {
     (end, group(x).last()) < (start, group(y).first())
 }
 
-fn evaluation(case: &Case, is_reversed: bool) -> Result<Evaluation, String> {
+fn evaluation(case: &TimedCase, is_reversed: bool) -> Result<Evaluation, String> {
     let mut fields = case.criteria.clone();
     fields["criterion"] = Value::Object(case.criterion.clone());
     let rules = rules_of_case(&case.id, &case.evaluator, &fields)?;
@@ -335,133 +300,4 @@ fn evaluation(case: &Case, is_reversed: bool) -> Result<Evaluation, String> {
         .into_iter()
         .next()
         .expect("one criterion"))
-}
-
-/// An agent's run, its sub-agents, a model span before each step, and the calls.
-fn spans_of(case: &Case) -> Vec<Span> {
-    const ROOT: u64 = 1;
-    let nanos = |ms: u64| BASE + ms * 1_000_000;
-    let last_end = case.calls.iter().map(|call| call.end_ms).max().unwrap_or(0);
-    let duration = case.duration_ms.unwrap_or(last_end + 3);
-    let run = |id: u64, name: &str, start: u64, end: u64| {
-        let fields = [
-            ("gen_ai.operation.name", "invoke_agent".to_owned()),
-            ("gen_ai.agent.name", name.to_owned()),
-        ];
-        span(id, 0, (start, end), &fields)
-    };
-    let mut spans = Vec::new();
-    let mut root = run(ROOT, "tester", BASE, nanos(duration));
-    if case.root_end == Some(false) {
-        root.end_time_unix_nano = 0;
-    }
-    if !case.cut {
-        spans.push(root);
-    }
-    let mut agents: BTreeMap<&str, u64> = BTreeMap::new();
-    for agent in case.calls.iter().filter_map(|call| call.agent.as_deref()) {
-        let id = 2 + agents.len() as u64;
-        agents.entry(agent).or_insert(id);
-    }
-    for (agent, id) in &agents {
-        let of_agent = case
-            .calls
-            .iter()
-            .filter(|call| call.agent.as_deref() == Some(agent));
-        let end = of_agent.map(|call| call.end_ms).max().unwrap_or(0);
-        let mut run = run(*id, agent, BASE, nanos(end) + 500_000);
-        run.parent_span_id = ROOT.to_be_bytes().to_vec();
-        spans.push(run);
-    }
-    let parent_of = |agent: &Option<String>| match agent {
-        Some(agent) => agents[agent.as_str()],
-        None => ROOT,
-    };
-    let chat = [("gen_ai.operation.name", "chat".to_owned())];
-    let mut asked: BTreeSet<(u64, u32)> = BTreeSet::new();
-    for (at, call) in case.calls.iter().enumerate() {
-        let parent = parent_of(&call.agent);
-        if let Some(step) = call.step
-            && asked.insert((parent, step))
-        {
-            // Steps without calls have a model span, too.
-            let first = nanos(call.start_ms).saturating_sub(100_000);
-            spans.push(span(
-                200 + at as u64,
-                parent,
-                (first, first + 50_000),
-                &chat,
-            ));
-        }
-        let text = |value: &Value| {
-            value
-                .as_str()
-                .map_or_else(|| value.to_string(), str::to_owned)
-        };
-        let mut fields = vec![
-            ("gen_ai.operation.name", "execute_tool".to_owned()),
-            ("gen_ai.tool.name", call.name.clone()),
-        ];
-        fields.extend(
-            (call.args.as_ref())
-                .map(|args| args.to_string())
-                .or_else(|| call.args_json.clone())
-                .map(|args| ("gen_ai.tool.call.arguments", repeated(&args))),
-        );
-        fields.extend(
-            call.result
-                .as_ref()
-                .map(|result| ("gen_ai.tool.call.result", repeated(&text(result)))),
-        );
-        let times = (nanos(call.start_ms), nanos(call.end_ms));
-        let mut made = span(1_000 + at as u64, parent, times, &fields);
-        if call.completed == Some(false) {
-            made.end_time_unix_nano = 0;
-        }
-        if call.error {
-            made.status = Some(Status {
-                code: 2,
-                ..Status::default()
-            });
-        }
-        spans.push(made);
-    }
-    if case.cut {
-        spans.push(span(900, ROOT, (BASE, BASE + 50_000), &chat));
-    }
-    spans
-}
-
-/// `{{3 ab}}` stands for `ababab`.
-fn repeated(text: &str) -> String {
-    let mut whole = String::new();
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once("{{")
-        && let Some((n_times, part)) = after.split_once(' ')
-        && let (Ok(n_times), Some((part, after))) = (n_times.parse(), part.split_once("}}"))
-    {
-        whole.push_str(before);
-        whole.push_str(&part.repeat(n_times));
-        rest = after;
-    }
-    whole + rest
-}
-
-fn span(id: u64, parent: u64, (start, end): (u64, u64), fields: &[(&str, String)]) -> Span {
-    Span {
-        trace_id: [7_u64.to_be_bytes(), 1_u64.to_be_bytes()].concat(),
-        span_id: id.to_be_bytes().to_vec(),
-        parent_span_id: match parent {
-            0 => Vec::new(),
-            parent => parent.to_be_bytes().to_vec(),
-        },
-        name: fields[0].1.clone(),
-        start_time_unix_nano: start,
-        end_time_unix_nano: end,
-        flags: 0x100,
-        attributes: (fields.iter())
-            .map(|(key, text)| attribute(key, text))
-            .collect(),
-        ..Span::default()
-    }
 }

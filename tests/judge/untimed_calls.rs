@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use otlp::scan::scan;
 use serde_json::{Value, json};
 
-use crate::support::cases::rules_of_case;
+use crate::support::rules_of_case;
 use crate::support::spans::{attribute, request};
 
 const BASE: u64 = 1_700_000_000_000_000_000;

@@ -91,12 +91,17 @@ pub(crate) fn spans_of_run(
 
 /// One request that contains these spans.
 pub(crate) fn request(spans: Vec<Span>) -> Vec<u8> {
-    let scope_spans = vec![ScopeSpans {
+    let scope = ScopeSpans {
         spans,
         ..ScopeSpans::default()
-    }];
+    };
+    request_of("tests", vec![scope])
+}
+
+/// One request of a service.
+pub(crate) fn request_of(service: &str, scope_spans: Vec<ScopeSpans>) -> Vec<u8> {
     let resource = Resource {
-        attributes: vec![attribute("service.name", "tests")],
+        attributes: vec![attribute("service.name", service)],
         ..Resource::default()
     };
     let resource_spans = vec![ResourceSpans {

@@ -4,6 +4,8 @@
 pub(crate) mod backend;
 #[path = "../../support/captures.rs"]
 pub(crate) mod captures;
+#[path = "../../support/cases.rs"]
+pub(crate) mod cases;
 #[path = "../../support/eventually.rs"]
 pub(crate) mod eventually;
 #[path = "../../support/pages.rs"]

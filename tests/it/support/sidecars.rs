@@ -194,6 +194,16 @@ pub(crate) fn config(backend: &Backend, protocol: Protocol) -> Config {
 
 /// Like [`config`], with more keys set.
 pub(crate) fn config_with(backend: &str, protocol: Protocol, more: &[(&str, &str)]) -> Config {
+    config_of(CRITERIA, backend, protocol, more)
+}
+
+/// Like [`config_with`], with the text of a file.
+pub(crate) fn config_of(
+    text: &str,
+    backend: &str,
+    protocol: Protocol,
+    more: &[(&str, &str)],
+) -> Config {
     let protocol = match protocol {
         Protocol::Grpc => "grpc",
         Protocol::HttpProtobuf => "http/protobuf",
@@ -213,7 +223,7 @@ pub(crate) fn config_with(backend: &str, protocol: Protocol, more: &[(&str, &str
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned())),
     );
     let sources = Sources {
-        file: Some((Path::new("test.yaml"), CRITERIA)),
+        file: Some((Path::new("test.yaml"), text)),
         environment: &BTreeMap::new(),
         flags: &flags,
         files: &Disk,

@@ -6,51 +6,15 @@ mod captured;
 mod conformance;
 mod oracle;
 
-use std::collections::BTreeMap;
-
 use judge::assemble::Settings;
 use judge::evaluate::{Evaluation, Explain, judge};
 use judge::pipeline::{Pipeline, Rules};
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::{
-    AnyValue, InstrumentationScope, KeyValue, any_value::Value as Any,
-};
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
 use otlp::scan::scan;
-use prost::Message;
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use crate::support::cases::{Cut, Node, scopes_of};
 use crate::support::now;
-
-const BASE: u64 = 1_700_000_000_000_000_000;
-/// The parent of a root that is cut off from it.
-const MISSING: u64 = 9_999;
-
-/// A span; its parent is a position in the list.
-#[derive(Debug, Clone, Deserialize)]
-struct Node {
-    name: String,
-    parent: Option<usize>,
-    start_ms: u64,
-    end_ms: u64,
-    attributes: Map<String, Value>,
-    #[serde(default)]
-    error: bool,
-    #[serde(default)]
-    scope: String,
-}
-
-/// How much of a tree has arrived when it is judged.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Cut {
-    /// All of it.
-    Whole,
-    /// The root names a parent of its own process, which never came.
-    ParentMissing,
-    /// The root has not ended.
-    RootOpen,
-}
+use crate::support::spans::request_of;
 
 impl Node {
     fn new(kind: &str, parent: Option<usize>, ms: (u64, u64), attributes: Value) -> Self {
@@ -79,48 +43,6 @@ impl Node {
             error: false,
             scope: String::new(),
         }
-    }
-
-    fn span(&self, at: usize, cut: Cut) -> Span {
-        let nanos = |ms: u64| BASE + ms * 1_000_000;
-        let missing = (cut == Cut::ParentMissing).then_some(MISSING);
-        let parent = self.parent.map(id).or(missing);
-        let is_open = self.parent.is_none() && cut == Cut::RootOpen;
-        let attributes = self.attributes.iter();
-        Span {
-            trace_id: [7_u64.to_be_bytes(), 1_u64.to_be_bytes()].concat(),
-            span_id: id(at).to_be_bytes().to_vec(),
-            parent_span_id: parent.map_or_else(Vec::new, |id| id.to_be_bytes().to_vec()),
-            name: self.name.clone(),
-            start_time_unix_nano: nanos(self.start_ms),
-            end_time_unix_nano: if is_open { 0 } else { nanos(self.end_ms) },
-            flags: 0x100,
-            attributes: attributes
-                .map(|(key, value)| attribute(key, value))
-                .collect(),
-            status: self.error.then(|| Status {
-                code: 2,
-                ..Status::default()
-            }),
-            ..Span::default()
-        }
-    }
-}
-
-fn id(at: usize) -> u64 {
-    1 + at as u64
-}
-
-fn attribute(key: &str, value: &Value) -> KeyValue {
-    let value = match (value.as_i64(), value.as_f64()) {
-        (Some(number), _) => Any::IntValue(number),
-        (None, Some(number)) => Any::DoubleValue(number),
-        _ => Any::StringValue(value.as_str().expect("a text or a number").to_owned()),
-    };
-    KeyValue {
-        key: key.to_owned(),
-        value: Some(AnyValue { value: Some(value) }),
-        ..KeyValue::default()
     }
 }
 
@@ -293,29 +215,7 @@ fn judged(
 ) -> Vec<Evaluation> {
     let now = now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
-    let mut scopes: BTreeMap<&str, Vec<Span>> = BTreeMap::new();
-    for at in arriving {
-        let node = &tree[at];
-        scopes
-            .entry(&node.scope)
-            .or_default()
-            .push(node.span(at, cut));
-    }
-    let scope_spans = scopes.into_iter().map(|(name, spans)| ScopeSpans {
-        scope: Some(InstrumentationScope {
-            name: name.to_owned(),
-            ..InstrumentationScope::default()
-        }),
-        spans,
-        ..ScopeSpans::default()
-    });
-    let request = ExportTraceServiceRequest {
-        resource_spans: vec![ResourceSpans {
-            scope_spans: scope_spans.collect(),
-            ..ResourceSpans::default()
-        }],
-    };
-    let body = request.encode_to_vec();
+    let body = request_of("tests", scopes_of(tree, arriving, cut));
     let batch = scan(&body, Some(rules)).expect("OTLP").batch;
     pipeline.take(batch, now);
     let judged = if is_drained {

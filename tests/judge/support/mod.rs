@@ -3,12 +3,16 @@
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use judge::evaluate::Evaluation;
+use judge::pipeline::Rules;
 use otlp::span::Now;
-use serde_json::json;
+use serde_json::{Value, json};
+
+use cases::criterion_of_case;
 
 pub(crate) mod calls;
 #[path = "../../support/captures.rs"]
 pub(crate) mod captures;
+#[path = "../../support/cases.rs"]
 pub(crate) mod cases;
 #[path = "../../support/pages.rs"]
 pub(crate) mod pages;
@@ -57,4 +61,10 @@ pub(crate) fn shown(evaluation: &Evaluation) -> String {
 pub(crate) fn doc_line(line: &str) -> Option<&str> {
     let text = line.strip_prefix("///")?;
     Some(text.strip_prefix(' ').unwrap_or(text))
+}
+
+/// A rule set with one criterion.
+pub(crate) fn rules_of_case(id: &str, evaluator: &str, fields: &Value) -> Result<Rules, String> {
+    let text = json!({ "criteria": [criterion_of_case(id, evaluator, fields)] }).to_string();
+    Rules::from_json(&text).map_err(|error| error.to_string())
 }
