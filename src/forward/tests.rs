@@ -61,7 +61,7 @@ impl Plane {
         );
     }
 
-    /// Lets everything be delivered and returns the accounts.
+    /// Waits until everything is delivered and returns the accounts.
     async fn finish(self) -> ItemCounts {
         let (undelivered, books) = self.finish_within(Duration::from_secs(60)).await;
         assert_eq!(undelivered, Undelivered::new());
@@ -77,8 +77,8 @@ impl Plane {
     }
 }
 
-/// Runs the delivery to its end. Checks the accounts whenever it has moved, and every
-/// millisecond.
+/// Runs the delivery to its end. Checks the accounts every millisecond, and whenever the delivery
+/// has made progress.
 async fn run_and_check_the_balance(delivery: Delivery, telemetry: &Telemetry) -> Undelivered {
     let check = || {
         for (signal, books) in telemetry.item_counts() {

@@ -1,15 +1,14 @@
-//! Assembles spans into traces, extracts what the agents did and judges it: the whole machine
-//! without a socket or a clock. READ THIS FIRST.
+//! Assembles spans into traces, extracts the agents' runs and judges them, without sockets or
+//! clocks. READ THIS FIRST.
 //!
-//! [`Pipeline::take`] takes spans and log records, [`Pipeline::advance`] takes the time and
-//! returns judgements. The shell's loop waits for a batch or for [`Pipeline::next_deadline`], and
-//! reads the clock; replay feeds files and calls [`Pipeline::finish`]. The rules are an
-//! argument of each call and never stored: a reload swaps one `Arc<Rules>`, and a trace is judged
-//! by the rules in force when it closes.
+//! [`Pipeline::take`] inserts spans and log records; [`Pipeline::advance`] judges the traces that
+//! are due. The sidecar's loop waits for a batch or for [`Pipeline::next_deadline`]; replay inserts
+//! files and calls [`Pipeline::finish`]. Each call receives the rules and stores none: a reload
+//! swaps one `Arc<Rules>`, and the rules in force when a trace closes apply to the trace.
 //!
-//! One pipeline can hold all traces. On several threads there is one for each [`Partition`] of
-//! them: [`split()`] divides what arrives by trace id, and the pipelines share one [`CrossTraces`],
-//! which is all that crosses from one trace to another.
+//! One pipeline can judge all traces. With several threads, each [`Partition`] of the traces has a
+//! pipeline: [`split()`] divides batches by trace id, and the pipelines share one [`CrossTraces`],
+//! the only state that links traces.
 
 mod judged;
 mod rules;
@@ -50,45 +49,46 @@ pub use reported::{Marks, TraceMark};
 pub use rules::{InvalidRules, Rules};
 pub use split::split;
 
-/// Bytes of closed traces that are judged together, and of evaluations that are handed on together:
-/// what is due at once may be as much as a sender likes, and what is held for it must not be.
+/// Bytes of closed traces that are judged together, and of evaluations that the sink receives
+/// together. Senders decide how much falls due at once; slices bound the memory for it.
 const MAX_SLICE: usize = 256 << 10;
 
-/// Spans taken in between two beats.
+/// Number of inserted spans and log records between two beats of the sink.
 const SPANS_PER_BEAT: usize = 1_024;
 
-/// Assembly, extraction and judgement of one partition of the traces as one machine. `C` is its
-/// access to what crosses traces.
+/// Assembly, extraction and judgement for one partition of the traces. `C` is the access to the
+/// state that links traces.
 #[derive(Debug)]
 pub struct Pipeline<C = CrossTraces> {
     partition: Partition,
-    /// Do other replicas take a part of the traces?
+    /// True if other replicas judge some of the traces.
     has_peers: bool,
     buffer: TraceBuffer<Reported>,
     cross_traces: C,
-    /// Hashes judgements, to compare two of one trace. A fixed key, since a journal keeps the
-    /// hashes: a sender that makes two of them equal hides a revision of its own trace.
+    /// Hashes judgements, to detect changes. The key is fixed because a journal stores the hashes.
+    /// A sender that forges a collision only hides a revision of its own trace.
     hasher: FixedState,
-    /// With a journal, every judged trace is marked.
+    /// True with a journal: every judged trace is marked.
     marks_judged: bool,
-    /// Every record of the journal below was taken in.
+    /// All journal records below this number were inserted.
     next_record: u64,
-    /// Results that are not handed on yet; empty between two calls.
+    /// Results that the sink has not received yet; empty between two calls.
     judged: Judged,
 }
 
-/// The outcome of a batch.
+/// Counts of the spans and log records of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Taken {
-    /// Spans taken into traces, known ones included.
+    /// Spans and log records inserted into traces, known ones included.
     pub n_taken: usize,
-    /// New spans of traces that had been judged before.
+    /// New spans of traces that were judged before.
     pub n_late: usize,
-    /// Spans that were not taken: their trace is full, or its other spans are forgotten.
+    /// Dropped spans: a limit closed their trace, or the trace's other spans were forgotten.
     pub n_too_late: usize,
-    /// Those of them whose trace was forgotten because the memory of closed traces was full.
+    /// Spans in `n_too_late` whose trace was forgotten because the memory for closed traces was
+    /// full.
     pub n_forgotten: usize,
-    /// Log records of tool calls that name no prompt, no session and no span.
+    /// Log records that name no prompt, session or span, and so belong to no trace.
     pub n_ungrouped: usize,
 }
 
@@ -107,7 +107,7 @@ impl Taken {
 }
 
 impl Pipeline {
-    /// An empty pipeline with all that crosses its traces.
+    /// Creates an empty pipeline with [`CrossTraces`] of its own.
     pub fn new(settings: Settings, now: Now) -> Self {
         let cross_traces = CrossTraces::new(&settings, now);
         Self::of_partition(settings, cross_traces, now)
@@ -115,34 +115,34 @@ impl Pipeline {
 }
 
 impl<C: CrossTraceAccess> Pipeline<C> {
-    /// Takes in the spans and log records of one request. Traces that a limit closes wait for
+    /// Inserts the spans and log records of one request. Traces that a limit closes wait for
     /// [`Self::advance`].
     pub fn take(&mut self, batch: Batch, now: Now) -> Taken {
         self.take_each(batch, now, |_, _| ())
     }
 
-    /// When to call [`Self::advance`] next, if no batch arrives before.
+    /// The time of the next call to [`Self::advance`], if no batch arrives earlier.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.buffer.next_deadline()
     }
 
-    /// Judges every trace that is done.
+    /// Judges every trace that is due.
     pub fn advance(&mut self, rules: &Rules, now: Now) -> Judged {
         let mut judged = Judged::default();
         self.advance_into(rules, now, &mut judged);
         judged
     }
 
-    /// Judges every open trace: the recording has ended.
+    /// Judges every open trace at the end of a recording.
     pub fn finish(&mut self, rules: &Rules, now: Now) -> Judged {
         self.end_of_input(rules, now, |_| ())
     }
 }
 
-/// The rest of what the sidecar needs.
+/// Further methods for the sidecar.
 #[doc(hidden)]
 impl<C: CrossTraceAccess> Pipeline<C> {
-    /// An empty pipeline for the partition of the settings.
+    /// Creates an empty pipeline for the partition of the settings.
     pub fn of_partition(mut settings: Settings, cross_traces: C, now: Now) -> Self {
         settings.max_recent_size -= CrossTraces::size_limit(&settings);
         Self {
@@ -157,8 +157,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         }
     }
 
-    /// Like [`Self::take`], but traces that a limit closes are judged as soon as there is a slice
-    /// of them.
+    /// Like [`Self::take`], but judges traces that a limit closes whenever they exceed `MAX_SLICE`.
     pub fn take_into(
         &mut self,
         rules: &Rules,
@@ -203,7 +202,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         taken
     }
 
-    /// Like [`Self::take_into`], for a request that the journal has in this record.
+    /// Like [`Self::take_into`], for the request in record `record` of the journal.
     pub fn take_record(
         &mut self,
         rules: &Rules,
@@ -218,24 +217,24 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         taken
     }
 
-    /// Marks traces as incomplete: spans of them were forwarded, but not taken in.
+    /// Marks traces as incomplete: some of their spans were forwarded but not scored.
     pub fn mark_unscored(&mut self, trace_ids: &[TraceId], now: Now) {
         self.cross_traces.with(|them| them.miss(now));
         self.buffer.mark_unscored(trace_ids, now);
     }
 
-    /// Like [`Self::mark_unscored`], for more traces than can be listed.
+    /// Like [`Self::mark_unscored`], for too many traces to list.
     pub fn mark_many_unscored(&mut self, trace_ids: TraceIdFilter, now: Now) {
         self.cross_traces.with(|them| them.miss(now));
         self.buffer.mark_many_unscored(trace_ids, now);
     }
 
-    /// Begins the memory of traces anew: replicas came or went after `since`.
+    /// Restarts the trace history: replicas came or went after `since`.
     pub fn begin_memory(&mut self, since: Now, now: Now) {
         self.buffer.begin_memory(since, now);
     }
 
-    /// What was seen since the last call, of any pipeline, of traces that reach several replicas.
+    /// Returns the traces that reached several replicas since the last call on any pipeline.
     pub fn take_torn(&mut self) -> TornTraces {
         if self.has_peers {
             self.cross_traces.with(CrossTraces::take_torn)
@@ -244,7 +243,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         }
     }
 
-    /// Applies other sizes from now on.
+    /// Applies new size limits.
     pub fn resize(&mut self, mut sizes: Sizes, now: Now) {
         let for_results = CrossTraces::share(sizes.recent);
         sizes.recent -= for_results;
@@ -252,7 +251,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.buffer.resize(sizes, now);
     }
 
-    /// Opens the traces again that traces of other partitions complete.
+    /// Reopens traces that traces of other partitions complete.
     pub fn reopen_changed(&mut self, now: Now) {
         if self.partition.is_whole() {
             return;
@@ -264,36 +263,38 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         }
     }
 
-    /// Its access to what crosses traces.
+    /// The access to the state that links traces.
     pub fn cross_traces_mut(&mut self) -> &mut C {
         &mut self.cross_traces
     }
 
-    /// Shortens the settle times from now on: the sidecar is about to stop.
+    /// Shortens the settle times, because the sidecar is about to stop.
     pub fn shorten_settle(&mut self, settle: Duration) {
         self.buffer.shorten_settle(settle);
     }
 
-    /// Like [`Self::advance`], but hands the results on in slices; the last one may be empty.
+    /// Like [`Self::advance`], but sends the results to `sink` in slices. The last slice may be
+    /// empty.
     pub fn advance_into(&mut self, rules: &Rules, now: Now, sink: &mut impl JudgementSink) {
         self.judge_due(rules, now, MAX_SLICE, |_| (), sink);
     }
 
-    /// Judges every open trace: the sidecar stops.
+    /// Judges every open trace, because the sidecar stops.
     pub fn drain(&mut self, rules: &Rules, now: Now) -> Judged {
         let mut judged = Judged::default();
         self.drain_into(rules, now, &mut judged);
         judged
     }
 
-    /// Like [`Self::drain`], but hands the results on in slices; the last one may be empty.
+    /// Like [`Self::drain`], but sends the results to `sink` in slices. The last slice may be
+    /// empty.
     pub fn drain_into(&mut self, rules: &Rules, now: Now, sink: &mut impl JudgementSink) {
         self.judge_all(rules, CloseReason::Shutdown, now, MAX_SLICE, |_| (), sink);
     }
 
-    /// Like [`Self::finish`]. `look` sees each trace as it was closed
-    /// (`inspect --verbose` reports on its spans). All traces are judged together, so that none is
-    /// judged twice because another one completes its calls.
+    /// Like [`Self::finish`], but calls `look` with each closed trace (`inspect --verbose` reports
+    /// its spans). Judges all traces together, so that no trace is judged twice because another
+    /// trace completes its calls.
     pub fn end_of_input(&mut self, rules: &Rules, now: Now, look: impl FnMut(&Trace)) -> Judged {
         let mut judged = Judged::default();
         let (reason, all) = (CloseReason::NoRoot, usize::MAX);
@@ -312,15 +313,15 @@ impl<C: CrossTraceAccess> Pipeline<C> {
     ) {
         self.buffer.make_all_due(otherwise, now);
         self.judge_due(rules, now, max_slice, look, sink);
-        // The last traces, of this and of other partitions, can complete calls of earlier ones,
-        // which are then open again.
+        // The last traces of all partitions can complete calls of earlier traces, which reopens the
+        // earlier traces.
         self.cross_traces.wait_for_others(now);
         self.reopen_changed(now);
         self.buffer.make_all_due(otherwise, now);
         self.judge_due(rules, now, max_slice, |_| (), sink);
     }
 
-    /// Statistics of open and remembered traces, without what crosses traces.
+    /// Statistics of open and remembered traces, without [`CrossTraces`].
     pub fn stats(&self) -> Stats {
         self.buffer.stats()
     }
@@ -343,7 +344,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         }
     }
 
-    /// Judges closed traces, and hands on all of their results.
+    /// Judges closed traces and sends all their results to `sink`.
     fn judge(
         &mut self,
         rules: &Rules,
@@ -420,18 +421,18 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         hand_on(&mut self.judged, sink);
     }
 
-    /// Opens a trace again that another one changes.
+    /// Reopens a trace that another trace changes.
     fn reopen(&mut self, trace_id: &TraceId, now: Now) {
         let is_lost = self.buffer.reopen(trace_id, now);
         self.judged.n_lost += usize::from(is_lost);
     }
 
-    /// Notes what was extracted for other traces, opens those again that it changes, and completes
-    /// the trajectories with what other traces hold.
+    /// Publishes the extracted results that concern other traces, reopens the traces that they
+    /// change, and completes the trajectories with results of other traces.
     fn join(&mut self, extracted: &mut [Extracted], now: Now) {
         let partition = self.partition;
         if !extracted.is_empty() {
-            // A part of a call has the effect of a late span on the trace that lacks it.
+            // Like a late span, a part of a call reopens the trace that lacks the part.
             let changed = self
                 .cross_traces
                 .with(|them| them.note(extracted, partition, now));
@@ -450,7 +451,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         if joined.is_empty() {
             return;
         }
-        // Traces that are due at one moment complete each other, also across partitions.
+        // Traces that are due at the same time complete each other, even across partitions.
         let any_concern = joined.iter().any(|(_, it)| CrossTraces::concern(it));
         if any_concern && next_due.is_none_or(|due| due > now.instant) {
             self.cross_traces.wait_for_others(now);

@@ -1,12 +1,11 @@
-//! Received data: OTLP requests, as protobuf and as JSON.
+//! Parses OTLP requests, as protobuf and as JSON.
 //!
-//! [`scan`](scan::scan) validates the body of a trace request, counts its spans and keeps the
-//! attributes that somebody reads, all in one pass; it accepts exactly what prost accepts. [`json`]
-//! transcodes OTLP/JSON to protobuf. [`span`] is what remains of a request: spans, log records,
-//! ids, times, kept attributes.
+//! [`scan`](scan::scan) validates a trace request, counts its spans and keeps the attributes that
+//! later stages read, in one pass. [`json`] transcodes OTLP/JSON to protobuf. [`span`] defines the
+//! result of a scan: spans and log records with ids, times and kept attributes.
 //!
-//! This crate knows the wire format. It does not know what an attribute means, what a trace is, or
-//! where bytes come from: no sockets, no files, no clock.
+//! This crate handles the wire format only. It interprets no attributes, assembles no traces, and
+//! uses no sockets, files or clocks.
 
 pub mod wire;
 

@@ -1,6 +1,6 @@
-//! Validates the body of a trace request, counts its spans and reads them, all in one pass. Accepts
-//! exactly what prost's decoder accepts of an `ExportTraceServiceRequest`, except for ids of the
-//! wrong length.
+//! Validates the body of a trace request, counts its spans and reads them, in one pass. Accepts the
+//! `ExportTraceServiceRequest`s that prost's decoder accepts, except those with ids of the wrong
+//! length.
 
 pub(super) mod levels;
 pub(super) mod logs;
@@ -34,26 +34,25 @@ pub use crate::wire::MalformedProtobuf;
 /// The contents of a trace request.
 #[derive(Debug, Default)]
 pub struct ScannedSpans {
-    /// Number of all spans, whether they can be assembled or not: `accepted` counts them.
+    /// Number of all spans, as `accepted` counts them: spans that cannot be assembled included.
     pub n_spans: usize,
-    /// True if a group of spans claims our own instrumentation scope.
+    /// True if a group of spans claims the instrumentation scope of spanscore.
     pub claims_own_scope: bool,
-    /// The spans as they are kept; empty except for `n_without_ids` without an admission.
+    /// The kept spans. Without an admission, only `n_without_ids` is set.
     pub batch: Batch,
 }
 
 /// Validates the body of a trace request, counts its spans, and, with an `admission`, reads the
-/// spans that it admits.
+/// admitted spans.
 ///
-/// The kept parts of a span are bounded, see `retention.rs` (by default at most 64 KiB of large
-/// values, of small ones, of replies and of requests, and the names); a resource has at most 64
-/// KiB.
-/// Equal resources are shared.
+/// The kept size of a span is bounded (see `retention.rs`): by default, 64 KiB each for large
+/// values, small values, replies and requests, plus the name and trace state. A resource has at
+/// most 64 KiB. Equal resources are shared.
 ///
 /// # Errors
-/// Anything that prost's decoder refuses, and ids of the wrong length: trace ids (of spans and
-/// links) that are neither 16 bytes nor empty, span ids and parent span ids that are neither 8
-/// bytes nor empty. The whole request is then malformed.
+/// A request that prost's decoder rejects, or that has an id of the wrong length: a trace id (of a
+/// span or link) that is neither 16 bytes nor empty, or a span id or parent span id that is neither
+/// 8 bytes nor empty. One wrong id makes the whole request malformed.
 pub fn scan(
     body: &[u8],
     admission: Option<&dyn SpanAdmission>,
@@ -61,11 +60,11 @@ pub fn scan(
     scan_within(body, admission, &mut |_| true)
 }
 
-/// Like [`scan`], and asks `has_room` before it takes memory for further spans, with the bytes of
-/// all that it then holds for them. A span of 30 bytes takes three times as many.
+/// Like [`scan`], but calls `has_room` before allocating memory for more spans, with the bytes that
+/// the list of spans then needs. A span of 30 encoded bytes needs three times as many.
 ///
 /// # Errors
-/// The errors of [`scan`]; and an error if memory is short.
+/// The errors of [`scan`], and an error if `has_room` returns false.
 pub fn scan_within(
     body: &[u8],
     admission: Option<&dyn SpanAdmission>,
@@ -102,7 +101,7 @@ impl<'k, 'b> RequestScan<'k, 'b> {
     ) -> Self {
         let mut batch = Batch::default();
         if admission.is_some() {
-            // About the full batch of an SDK. A larger one makes the vector grow.
+            // About the size of an SDK's full batch. The vector grows for a larger request.
             batch.spans.reserve((body_len / 256).min(512));
         }
         Self {
@@ -116,7 +115,7 @@ impl<'k, 'b> RequestScan<'k, 'b> {
 
     fn finish(mut self) -> ScannedSpans {
         self.batch.shared_size = self.walk.finish();
-        // Later stages count the spans, so much spare capacity would be unaccounted memory.
+        // Later stages account for the spans only: spare capacity would be unaccounted memory.
         let spans = &mut self.batch.spans;
         if spans.len() > 1_024 && spans.capacity() - spans.len() > spans.len() / 4 {
             spans.shrink_to_fit();
@@ -147,7 +146,7 @@ impl<'k, 'b> RequestScan<'k, 'b> {
     }
 
     fn resource_spans(&mut self, bytes: &'b [u8], depth: u32) -> Result<(), Fault> {
-        // Looked for ahead, since a sender may put the resource behind its spans.
+        // A sender may put the resource after its spans.
         let occurrences: Occurrences<'_> =
             delimited_fields(bytes, resource_group::RESOURCE).collect();
         let mut interned: Option<Arc<Resource>> = None;
@@ -183,7 +182,7 @@ impl<'k, 'b> RequestScan<'k, 'b> {
         depth: u32,
         resource: &Arc<Resource>,
     ) -> Result<(), Fault> {
-        // A sender may put the scope behind its spans, or send several: the last name counts.
+        // A sender may put the scope after its spans, or send several scopes: the last name counts.
         let scopes = delimited_fields(bytes, scope_group::SCOPE);
         let name = scopes.filter_map(|scope| delimited_fields(scope, scope::NAME).last());
         let scope_hash = ScopeHash::new(name.last().unwrap_or_default());

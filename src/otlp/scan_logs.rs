@@ -1,6 +1,5 @@
-//! Validates the body of a log request, counts its records, and reads those that report tool calls
-//! or hold messages of a model. Accepts exactly what prost's decoder accepts of an
-//! `ExportLogsServiceRequest`; does not know what the records mean.
+//! Validates the body of a log request, counts its records, and reads the records that the key set
+//! wants. Accepts the `ExportLogsServiceRequest`s that prost's decoder accepts.
 
 use super::scan::MalformedProtobuf;
 use super::scan::levels::RequestLevels;
@@ -12,18 +11,18 @@ use crate::wire::otlp::log_record;
 /// The contents of a log request.
 #[derive(Debug, Default)]
 pub struct ScannedLogs {
-    /// Number of all records: `accepted` counts them.
+    /// Number of all records, as `accepted` counts them.
     pub n_records: usize,
     /// The records that the key set wants.
     pub batch: Batch,
 }
 
-/// Validates the body of a log request, counts its records, and, with an `admission`, reads those
-/// whose event names its key set wants.
+/// Validates the body of a log request, counts its records, and, with an `admission`, reads the
+/// records whose event names the key set wants.
 ///
 /// # Errors
-/// Anything that prost's decoder refuses. Ids of a wrong length are no error: OTLP asks receivers
-/// to take such a record as one without a trace.
+/// A request that prost's decoder rejects. An id of the wrong length is no error: OTLP asks
+/// receivers to treat the record as one without a trace.
 pub fn scan(
     body: &[u8],
     admission: Option<&dyn SpanAdmission>,
@@ -31,11 +30,11 @@ pub fn scan(
     scan_within(body, admission, &mut |_| true)
 }
 
-/// Like [`scan`], and asks `has_room` before it takes memory for further records, with the bytes of
-/// all that it then holds for them.
+/// Like [`scan`], but calls `has_room` before allocating memory for more records, with the bytes
+/// that the list of records then needs.
 ///
 /// # Errors
-/// The errors of [`scan`]; and an error if memory is short.
+/// The errors of [`scan`], and an error if `has_room` returns false.
 pub fn scan_within(
     body: &[u8],
     admission: Option<&dyn SpanAdmission>,

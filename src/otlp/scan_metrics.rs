@@ -1,5 +1,5 @@
-//! Validates the body of a metrics request and counts its data points. Accepts exactly what prost's
-//! decoder accepts of an `ExportMetricsServiceRequest`; does not know what is measured.
+//! Validates the body of a metrics request and counts its data points. Accepts the
+//! `ExportMetricsServiceRequest`s that prost's decoder accepts.
 
 use super::scan::MalformedProtobuf;
 use super::scan::levels::RequestLevels;
@@ -7,10 +7,10 @@ use super::scan::schema::{FieldKind, KEY_VALUE, Schema};
 use crate::wire::otlp::metric;
 use crate::wire::{Cursor, Fault, LEN, RECURSION_LIMIT, enter, key, number_of};
 
-/// Validates the body of a metrics request and counts its data points, of all five kinds.
+/// Validates the body of a metrics request and counts the data points of all five kinds.
 ///
 /// # Errors
-/// Anything that prost's decoder refuses. Like prost, accepts ids of a wrong length in exemplars.
+/// A request that prost's decoder rejects. Like prost, accepts exemplar ids of the wrong length.
 pub fn scan(body: &[u8]) -> Result<usize, MalformedProtobuf> {
     let mut n_points = 0;
     let walked = LEVELS.walk(body, &mut |metric, depth| {
@@ -23,12 +23,13 @@ pub fn scan(body: &[u8]) -> Result<usize, MalformedProtobuf> {
 
 static LEVELS: RequestLevels = RequestLevels::new("resource_metrics", "scope_metrics", "metrics");
 
-/// The data points of a valid metric.
+/// Number of data points of a valid metric.
 pub(super) fn n_points(metric: &[u8]) -> usize {
     count_metric(metric, RECURSION_LIMIT).unwrap_or_default()
 }
 
-/// The data of a metric is a oneof: data of one kind is merged, data of another kind replaces it.
+/// Validates a metric and counts its data points. The data is a oneof: data of one kind merges,
+/// data of another kind replaces it.
 fn count_metric(bytes: &[u8], depth: u32) -> Result<usize, Fault> {
     let mut n_points = 0;
     let mut last_key = 0;
@@ -49,7 +50,7 @@ fn count_metric(bytes: &[u8], depth: u32) -> Result<usize, Fault> {
     Ok(n_points)
 }
 
-/// Data points are field 1 in all five kinds.
+/// Validates data and counts its points, which are field 1 in all five kinds.
 fn count_points(bytes: &[u8], depth: u32, data: &Schema) -> Result<usize, Fault> {
     let mut n_points = 0;
     let mut cursor = Cursor::new(bytes);

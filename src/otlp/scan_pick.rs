@@ -1,26 +1,26 @@
-//! Picks the spans of some traces out of an `ExportTraceServiceRequest`. Copies spans and
-//! what encloses them, unknown fields included, as they were encoded; reads nothing but trace ids.
+//! Picks the spans of some traces out of an `ExportTraceServiceRequest`. Parses only trace ids, and
+//! copies spans and other fields as they were encoded, unknown fields included.
 
 use crate::span::TraceId;
 use crate::wire::otlp::{request, resource_group, scope_group, span};
 use crate::wire::{Fault, delimited_fields, fields, write};
 
-/// Field numbers that lead to the spans.
+/// Field numbers on the path to the spans.
 const LEVELS: [u64; 3] = [
     request::RESOURCE_GROUPS,
     resource_group::SCOPE_GROUPS,
     scope_group::ITEMS,
 ];
 
-/// A request with the spans of these traces alone; `None` if it has none of them, or is malformed,
-/// which the receiver does not let through.
+/// Returns the request with only the spans whose traces `keeps` accepts. `None` if no span remains,
+/// or if the request is malformed, which the receiver rules out.
 pub fn pick(body: &[u8], mut keeps: impl FnMut(TraceId) -> bool) -> Option<Vec<u8>> {
     let mut picked = Vec::new();
     let has_any = pick_level(body, &LEVELS, &mut keeps, &mut picked).ok()?;
     has_any.then_some(picked)
 }
 
-/// Copies a message with the picked parts of it. Returns whether there are any.
+/// Copies a message with its picked spans only. Returns true if there are any.
 fn pick_level(
     message: &[u8],
     levels: &[u64],
@@ -36,7 +36,7 @@ fn pick_level(
         match field.content.filter(|_| field.number == children) {
             None => out.extend_from_slice(field.raw),
             Some(content) if below.is_empty() => {
-                // As in every protobuf reader, the last occurrence counts.
+                // In protobuf, the last occurrence counts.
                 let id = delimited_fields(content, span::TRACE_ID).last();
                 if id.and_then(TraceId::try_new).is_some_and(&mut *keeps) {
                     out.extend_from_slice(field.raw);
@@ -71,7 +71,8 @@ mod tests {
         field(2, &content)
     }
 
-    /// A resource group with a resource, a schema and an unknown field, and one scope of these.
+    /// A resource group with a schema URL and one scope, which has these spans and an unknown
+    /// field.
     fn group(resource: &[u8], spans: &[Vec<u8>]) -> Vec<u8> {
         let scope = [field(1, b"scope"), spans.concat(), field(77, b"?")].concat();
         let content = [field(1, resource), field(2, &scope), field(3, b"schema")].concat();

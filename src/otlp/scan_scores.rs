@@ -1,5 +1,5 @@
-//! Counts the items of a valid request that claim to be scores of ours, and removes them. Any
-//! sender can mark an item, so the mark proves nothing.
+//! Counts and removes the items of a valid request that claim to be scores of spanscore. Any sender
+//! can mark an item, so the mark proves nothing.
 
 use super::scan::logs::event_name;
 use super::scan_metrics::n_points;
@@ -7,11 +7,11 @@ use crate::span::ScopeHash;
 use crate::wire::otlp::{any_value, key_value, request, resource_group, scope, scope_group, span};
 use crate::wire::{Field, delimited_fields, fields, write};
 
-/// Tests whether an item of our instrumentation scope is marked as a score. Returns how many items
-/// it counts as.
+/// Test of an item in spanscore's instrumentation scope. Returns the number of scores, 0 for an
+/// item that is no score.
 pub type ScoreTest = fn(&[u8]) -> usize;
 
-/// A span is a score if it is marked as an evaluation.
+/// Returns 1 for a span that is marked as an evaluation.
 pub fn score_spans(item: &[u8]) -> usize {
     let last = |bytes, number| delimited_fields(bytes, number).last().unwrap_or_default();
     let mut attributes = delimited_fields(item, span::ATTRIBUTES);
@@ -23,12 +23,12 @@ pub fn score_spans(item: &[u8]) -> usize {
     usize::from(is_evaluation)
 }
 
-/// A log record is a score if it is the event of one.
+/// Returns 1 for a log record of an evaluation's result.
 pub fn score_records(item: &[u8]) -> usize {
     usize::from(event_name(item) == b"gen_ai.evaluation.result")
 }
 
-/// Every metric of our scope is one of ours.
+/// Returns the number of data points: every metric of spanscore's scope is a score.
 pub fn score_points(item: &[u8]) -> usize {
     n_points(item)
 }
@@ -42,8 +42,8 @@ pub fn count(body: &[u8], test: ScoreTest) -> usize {
     items.map(test).sum()
 }
 
-/// The request without these items, and without groups that held nothing else. All other fields
-/// stay byte for byte as they were; only the lengths around the removed items change.
+/// Returns the request without scores, and without groups of nothing but scores. All other fields
+/// stay the same byte for byte, except for the lengths around removed items.
 pub fn without(body: &[u8], test: ScoreTest) -> Vec<u8> {
     let mut out = Vec::with_capacity(body.len());
     copy(body, request::RESOURCE_GROUPS, &mut out, |group, out| {
@@ -61,8 +61,8 @@ pub fn without(body: &[u8], test: ScoreTest) -> Vec<u8> {
     out
 }
 
-/// Copies a message. `child` writes the content of each field with this number, and says whether
-/// the field stays. Returns whether the message stays: unless all of these fields were removed.
+/// Copies a message. `child` writes the content of each field `child_number` and returns false to
+/// remove the field. Returns false if there were such fields and all were removed.
 fn copy(
     message: &[u8],
     child_number: u64,
@@ -150,7 +150,7 @@ mod tests {
         let scores = group("spanscore", &["evaluation", "evaluation"]);
         let sent = body(&[&[app(), mixed, scores.clone()], &[scores], &[app()]]);
         assert_eq!(count(&sent, score_spans), 5);
-        // A field that no schema of today knows stays, too.
+        // A field that is in no schema stays, too.
         let unknown = [0xf8, 0x3f, 0x01];
         let mut sent_unknown = sent;
         sent_unknown.extend(unknown);

@@ -1,6 +1,5 @@
-//! What arrives: spans and log records, reduced to their ids, times, resources and the
-//! attributes that later stages read. Which keys to keep is an argument; knows nothing of wire
-//! formats, traces, tools or criteria.
+//! Received spans and log records, reduced to their ids, times, resources and the attributes that
+//! later stages read. A [`KeySet`] lists these attributes.
 
 mod class;
 mod key_set;
@@ -29,12 +28,13 @@ pub use kept_attributes::{Event, KeptAttributes};
 pub use key_set::{Keep, Kept, KeyId, KeyRule, KeySet, WantedBody};
 pub use trace_text::{KeptPlace, LentText, TraceText};
 
-/// The two clocks, read by the shell only: no stage reads a clock of its own.
+/// A reading of two clocks. The stages of the pipeline receive the time as an argument and never
+/// read a clock.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
-    /// Monotonic time; every timer runs on it.
+    /// Monotonic time, for all timers.
     pub instant: Instant,
-    /// Unix time in nanoseconds; compared with span times only by `assemble.restart_guard`.
+    /// Unix time in nanoseconds. Only `assemble.restart_guard` compares this time with span times.
     pub unix_nanos: u64,
 }
 
@@ -42,7 +42,7 @@ pub struct Now {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TraceId([u8; 16]);
 
-// Hashed as one number: the length of a slice would be hashed with it.
+// Hashed as one number: a derived `Hash` would also hash the length of the array.
 impl Hash for TraceId {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u128(u128::from_ne_bytes(self.0));
@@ -50,8 +50,8 @@ impl Hash for TraceId {
 }
 
 impl TraceId {
-    /// `None` for anything but 16 bytes that are not all zero (W3C Trace Context: an all-zero id is
-    /// invalid).
+    /// Returns `None` unless there are 16 bytes, not all of them zero (W3C Trace Context: an
+    /// all-zero id is invalid).
     pub fn try_new(bytes: &[u8]) -> Option<Self> {
         let bytes: [u8; 16] = bytes.try_into().ok()?;
         (bytes != [0; 16]).then_some(Self(bytes))
@@ -62,7 +62,7 @@ impl TraceId {
         &self.0
     }
 
-    /// The first and the last 8 bytes, as numbers.
+    /// Returns the first and the last 8 bytes as big-endian numbers.
     pub fn halves(self) -> (u64, u64) {
         let id = u128::from_be_bytes(self.0);
         ((id >> 64) as u64, id as u64)
@@ -81,12 +81,12 @@ impl fmt::Debug for TraceId {
     }
 }
 
-/// A span id: 8 bytes, never all zero. Orders as its bytes do.
+/// A span id: 8 bytes, never all zero. Span ids sort by their bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpanId(NonZeroU64);
 
 impl SpanId {
-    /// `None` for anything but 8 bytes that are not all zero.
+    /// Returns `None` unless there are 8 bytes, not all of them zero.
     pub fn try_new(bytes: &[u8]) -> Option<Self> {
         let bytes: [u8; 8] = bytes.try_into().ok()?;
         NonZeroU64::new(u64::from_be_bytes(bytes)).map(Self)
@@ -122,8 +122,7 @@ pub enum Status {
     Error,
 }
 
-/// The name of an instrumentation scope, hashed: tells the spans of one instrumentation from those
-/// of others.
+/// Hash of an instrumentation scope's name, to distinguish the spans of different instrumentations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScopeHash(u32);
 
@@ -134,12 +133,12 @@ impl Default for ScopeHash {
 }
 
 impl ScopeHash {
-    /// The instrumentation scope of our own scores.
+    /// The instrumentation scope of the scores that spanscore writes.
     pub const OWN: Self = Self::new(Self::OWN_NAME.as_bytes());
-    /// Its name.
+    /// The name of [`Self::OWN`].
     pub const OWN_NAME: &str = "spanscore";
 
-    /// The hash (FNV-1a) of a name.
+    /// Hashes a name with FNV-1a.
     pub const fn new(name: &[u8]) -> Self {
         let mut hash: u32 = 0x811c_9dc5;
         let mut at = 0;
@@ -155,11 +154,11 @@ impl ScopeHash {
 /// reads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
-    /// The trace it belongs to.
+    /// The id of the span's trace.
     pub trace_id: TraceId,
-    /// Its own id.
+    /// The span's own id.
     pub span_id: SpanId,
-    /// Its parent, if it names one.
+    /// The id of the parent span, if the span names one.
     pub parent_id: Option<SpanId>,
     /// Start, Unix nanoseconds; 0 if the sender gave none.
     pub start_unix_nanos: u64,
@@ -168,16 +167,16 @@ pub struct Span {
     /// OTLP span flags: the W3C trace flags in the lowest byte, 0x100 "has is-remote", 0x200
     /// "is-remote".
     pub flags: u32,
-    /// Number of attributes that were sent, kept or not.
+    /// Number of received attributes, kept or not.
     pub n_attributes: u32,
-    /// Do the messages that a model was asked with repeat an answer of it? `None` if there are
-    /// none, or if some may be missing.
+    /// True if the request to a model contains an earlier answer of the model. `None` if no answer
+    /// was found but messages may be missing, or if there are no messages.
     pub repeats_answers: Option<bool>,
     /// Status code.
     pub status: Status,
-    /// What it was recognised as when it arrived.
+    /// The class that the span got on arrival.
     pub class: SpanClass,
-    /// The instrumentation scope that made it.
+    /// The instrumentation scope that made the span.
     pub scope: ScopeHash,
     /// The sender; shared by the spans of one `ResourceSpans`.
     pub resource: Arc<Resource>,
@@ -186,15 +185,15 @@ pub struct Span {
 }
 
 impl Span {
-    /// Set in `flags` when the sender knows whether the parent is remote.
+    /// Bit of `flags`: the sender knows whether the parent is remote.
     pub const HAS_IS_REMOTE: u32 = 0x100;
-    /// Set in `flags` when the parent is in another process.
+    /// Bit of `flags`: the parent is in another process.
     pub const IS_REMOTE: u32 = 0x200;
-    /// The key under which the scan notes a reply of a model that is not kept whole: the number of
-    /// the reply's own key, or an empty text if parts of any may never have arrived. No sender can
-    /// set it: its rule is [`Keep::Own`].
+    /// The key under which the scan records a model's reply that is not kept whole. The value is
+    /// the number of the reply's key, or an empty text if parts of any reply may never have
+    /// arrived. Senders cannot set the key: its rule is [`Keep::Own`].
     pub const LOST_REPLY: &str = "spanscore.lost.reply";
-    /// The key under which the scan notes that messages which a model was asked with are missing.
+    /// The key under which the scan records that messages of the request to a model are missing.
     pub const LOST_REQUEST: &str = "spanscore.lost.request";
 
     /// The span's name.
@@ -202,7 +201,7 @@ impl Span {
         self.kept.name()
     }
 
-    /// Does it have no start, or does it end before it starts? Then its times say nothing.
+    /// Returns true if the span's times are meaningless: the span has no start, or ends before it.
     pub fn is_untimed(&self) -> bool {
         let is_reversed = self.end_unix_nanos != 0 && self.end_unix_nanos < self.start_unix_nanos;
         self.start_unix_nanos == 0 || is_reversed
@@ -221,36 +220,37 @@ impl Span {
         }
     }
 
-    /// Do the OTLP flags mark the parent as being in another process?
+    /// Returns true if the OTLP flags mark the parent as part of another process.
     pub fn parent_is_remote(&self) -> bool {
         self.parent_id.is_some()
             && self.flags & (Self::HAS_IS_REMOTE | Self::IS_REMOTE)
                 == Self::HAS_IS_REMOTE | Self::IS_REMOTE
     }
 
-    /// Do the OTLP flags mark the parent as being in this process? Many SDKs set no flags.
+    /// Returns true if the OTLP flags mark the parent as part of the same process. Many SDKs set no
+    /// flags.
     pub fn parent_is_local(&self) -> bool {
         self.parent_id.is_some()
             && self.flags & (Self::HAS_IS_REMOTE | Self::IS_REMOTE) == Self::HAS_IS_REMOTE
     }
 
-    /// Bytes of this span, without its resource, which is shared.
+    /// Bytes of this span without its resource, which other spans share.
     pub fn size(&self) -> usize {
         size_of::<Self>() + self.kept.size()
     }
 }
 
-/// Decides about each span while its request is scanned.
+/// Decides during the scan of a request which spans to keep, and which of their attributes.
 pub trait SpanAdmission: Send + Sync {
     /// The attributes to keep.
     fn keys(&self) -> &KeySet;
 
-    /// Classifies a span, and removes from `kept` what no later stage reads of it. `span.kept` is
-    /// still empty. Returns false for a span that is not kept.
+    /// Classifies a span and removes from `kept` the attributes that no later stage reads. Returns
+    /// false to drop the span. `span.kept` is still empty.
     fn admit(&self, span: &mut Span, kept: &mut KeptAttributesBuilder) -> bool;
 }
 
-/// Keeps every span as it is.
+/// Keeps every span unchanged.
 impl SpanAdmission for KeySet {
     fn keys(&self) -> &KeySet {
         self
@@ -264,8 +264,8 @@ impl SpanAdmission for KeySet {
 /// The sender of a span: the resource as it was received, and the attributes that selectors read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resource {
-    /// The encoded `opentelemetry.proto.resource.v1.Resource`, copied from the request, so that
-    /// score spans can carry it.
+    /// The encoded `opentelemetry.proto.resource.v1.Resource` of the request, for score spans to
+    /// copy.
     pub encoded: Box<[u8]>,
     /// `service.name`; empty if there is none.
     pub service: Arc<str>,
@@ -280,8 +280,8 @@ impl Resource {
     }
 }
 
-/// The sender of a request: an IPv4 address, or a network of 64 bits of IPv6, since a customer has
-/// a whole one and chooses addresses in it as it likes. 0 is an unknown sender.
+/// The sender of a request: an IPv4 address, or the first 64 bits of an IPv6 address, because one
+/// customer can use every address in a /64 network. 0 is an unknown sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct PeerId(pub u64);
 
@@ -289,7 +289,7 @@ impl From<IpAddr> for PeerId {
     fn from(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => Self(address.to_bits().into()),
-            // The upper half of the loopback address is 0; those of networks are not.
+            // The upper half is 0 for the loopback address, and never for a network.
             IpAddr::V6(address) => match (address.to_bits() >> 64) as u64 {
                 0 => Self(address.to_bits() as u64),
                 network => Self(network),
@@ -305,34 +305,35 @@ pub struct Batch {
     pub spans: Vec<Span>,
     /// The log records that the key set wants, in the order of the request.
     pub log_records: Vec<LogRecord>,
-    /// Spans that cannot be assembled: their trace or span id is empty or all zero.
+    /// Number of spans that cannot be assembled: the trace or span id is empty or all zero.
     pub n_without_ids: usize,
     /// Bytes of the text that the kept attributes of all spans share.
     pub shared_size: usize,
-    /// Who sent them.
+    /// The sender of the request.
     pub peer: PeerId,
 }
 
-/// A log record, reduced like a span: some coding agents report their tool calls in no other way,
-/// and some instrumentations write the messages of a model into records.
+/// A log record, reduced like a span. Some coding agents report their tool calls only in log
+/// records, and some instrumentations write a model's messages into log records.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogRecord {
-    /// The start of its encoding's SHA-256: a record that is sent twice is one record.
+    /// The first 8 bytes of the SHA-256 of the encoded record: a record that is sent twice counts
+    /// once.
     pub record_id: SpanId,
-    /// Its time, Unix nanoseconds; 0 if the sender gave none.
+    /// Time in Unix nanoseconds; 0 if the sender gave none.
     pub time_unix_nanos: u64,
-    /// The span in which it was written, if it names one.
+    /// The span in which the record was written, if the record names one.
     pub span_id: Option<SpanId>,
     /// The sender.
     pub resource: Arc<Resource>,
-    /// Its event name (as the name), the trace that it names, its kept attributes, and its body if
-    /// the key set wants it, under [`LogRecord::BODY`].
+    /// The event name (as the name), the named trace, the kept attributes and, if the key set wants
+    /// it, the body under [`LogRecord::BODY`].
     pub kept: KeptAttributes,
 }
 
 impl LogRecord {
-    /// The key under which a body is kept, so that messages are read from bodies as from
-    /// attributes. No sender can set it: its rule is [`Keep::Own`].
+    /// The key of a kept body: readers find messages in bodies as in attributes. Senders cannot set
+    /// the key: its rule is [`Keep::Own`].
     pub const BODY: &str = "spanscore.log.body";
 
     /// The event name.
@@ -340,7 +341,7 @@ impl LogRecord {
         self.kept.name()
     }
 
-    /// The trace that it names, which need not be the trace with which it is held.
+    /// The trace that the record names. The record may be assembled into another trace.
     pub fn named_trace(&self) -> Option<TraceId> {
         self.kept.named_trace()
     }
@@ -352,8 +353,8 @@ impl LogRecord {
 }
 
 impl Batch {
-    /// Approximate bytes of this batch, as the scoring queue counts them. A resource counts once,
-    /// since the spans of one resource follow each other.
+    /// Approximate bytes of this batch, as the scoring queue counts them. Successive spans of one
+    /// resource count the resource once.
     pub fn size(&self) -> usize {
         let spans = self.spans.iter();
         let spans = spans.map(|span| (size_of::<Span>(), &span.resource));

@@ -1,4 +1,4 @@
-//! The text of `/metrics`. Does not prove that Prometheus reads it (tests/it/backends does).
+//! Tests the text of `/metrics`. Only tests/it/backends proves that Prometheus can read it.
 
 use super::*;
 

@@ -339,7 +339,7 @@ async fn a_tonic_server_understands_us_and_we_it() {
             .await,
         refused
     );
-    // The latter exceeds what the server reads before it answers.
+    // The second body exceeds the bytes that the server reads before it answers.
     for n_bytes in [60_000, 30 << 20] {
         let large = client
             .send(Signal::Traces, vec![0; n_bytes].into(), &HeaderMap::new())

@@ -192,7 +192,7 @@ fn memory_is_divided_by_percent_after_our_own_share() {
         Config::default().budgets(Some(128 * mib)).limit,
         (128 - 16 - 24) * mib
     );
-    // Of a small one, at least 16 MiB stay free.
+    // At least 16 MiB of a small limit stay free.
     assert_eq!(
         Config::default().budgets(Some(64 * mib)).limit,
         (64 - 16 - 24) * mib
@@ -210,7 +210,7 @@ fn memory_is_divided_by_percent_after_our_own_share() {
     );
 }
 
-/// Everything that is counted, and what the process itself takes, add up to the limit: the table in
+/// All counted memory and the memory of the process itself add up to the limit: the table in
 /// docs/design.md#memory.
 #[test]
 fn the_shares_add_up_to_the_limit() {

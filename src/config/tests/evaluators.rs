@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::{config, json, messages, titles};
 
 const TEXT: &str = include_str!("wrong_evaluators.yaml");
-/// A file of its own, since at most a hundred mistakes of one file are reported.
+/// A separate file, since at most a hundred mistakes of one file are reported.
 const RULES: &str = include_str!("wrong_rules.yaml");
 const VALUES: &str = include_str!("wrong_values.yaml");
 
@@ -61,7 +61,7 @@ fn every_wrong_field_about_values_is_reported_at_its_place() {
     insta::assert_snapshot!(report_of(VALUES));
 }
 
-/// The fields of a criterion, one of them without a value, and the path of that one.
+/// The fields of a criterion, one of them without a value, and the path of the empty field.
 const NULLS: &[(&str, &str)] = &[
     ("description: ~", "description"),
     ("select: ~", "select"),

@@ -75,7 +75,7 @@ impl Given<'_> {
             .config
     }
 
-    /// The messages: mistakes, or the warnings where there are none.
+    /// The mistakes, or the warnings if there are no mistakes.
     fn messages(&self) -> Problems {
         self.load()
             .map_or_else(|problems| problems, |loaded| loaded.warnings)

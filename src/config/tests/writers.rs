@@ -78,7 +78,7 @@ fn keys_are_never_shown() {
             "{text}"
         );
     }
-    // Not even where the message shows the line with the key.
+    // The message shows the line without the key.
     let wrong = "scores:\n  writers:\n    - phoenix: { endpoint: phoenix, api_key: hunter2 }\n";
     let shown = messages(wrong).to_string();
     assert!(

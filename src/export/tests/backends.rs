@@ -1,7 +1,6 @@
-//! Scores on their way into backends' own APIs: the requests to each, when and how often they are
-//! sent, and the fate of refused scores. The backends are scripted; the requests follow the
-//! backends' public documentation, but only tests/it/backends proves that a real backend accepts
-//! them.
+//! Deliveries to backends' own APIs: the requests to each backend, when and how often they are
+//! sent, and the fate of refused scores. The backends are scripted by their public documentation;
+//! only tests/it/backends proves that a real backend accepts the requests.
 
 mod requests;
 
@@ -301,7 +300,7 @@ async fn an_unknown_span_is_retried_for_ten_minutes_and_blocks_no_other() {
     assert!(running.drain(in_time()).await.is_empty());
 }
 
-// === what goes wrong ===
+// === failures ===
 
 #[tokio::test]
 async fn a_refusal_is_counted_by_reason_and_anything_else_tried_again() {

@@ -113,7 +113,7 @@ fn to(address: SocketAddr) -> Option<String> {
     Some(format!("http://{address}"))
 }
 
-/// Nothing is sent before a flush, unless a test changes that.
+/// Sends nothing before a flush, unless a test changes the intervals.
 pub(super) fn config() -> Config {
     let mut config = Config::default();
     config.scores.batch.max_delay.0 = Duration::from_secs(3_600);
@@ -121,14 +121,14 @@ pub(super) fn config() -> Config {
     config
 }
 
-/// All shapes go to this address.
+/// Sends all shapes to this address.
 fn everywhere(address: SocketAddr) -> Config {
     let mut config = config();
     config.scores.peer.endpoint = to(address);
     config
 }
 
-/// Only score spans go to this address.
+/// Sends only score spans to this address.
 fn only_spans(address: SocketAddr) -> Config {
     let mut config = config();
     config.scores.span.peer.endpoint = to(address);
@@ -494,7 +494,7 @@ async fn a_reader_that_is_stuck_holds_nothing_back() {
         .drain(tokio::time::Instant::now().into_std() + Duration::from_millis(20))
         .await;
     let (_, dropped) = counted(&telemetry, "print");
-    // The writer may hold one.
+    // The writer may have one item in progress.
     assert!(
         (49..=50).contains(&(left["print"] + dropped)),
         "{left:?} {dropped}"

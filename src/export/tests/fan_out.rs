@@ -1,6 +1,6 @@
-//! Every shape and a writer at once, each with a destination of its own, one of which misbehaves:
-//! the others receive everything, and the accounts of all balance. The original telemetry has a
-//! plane of its own (`forward`), which shares only the client's code with this room.
+//! Every shape and a writer at once, each with a destination of its own. One destination
+//! misbehaves: all others receive everything, and all accounts balance. The original telemetry has
+//! a plane of its own (`forward`), which shares only the client's code.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn everywhere(addresses: [std::net::SocketAddr; 4]) -> Config {
     config.forward.retry.max_interval.0 = Duration::from_millis(20);
     config.scores.peer.protocol = Some(crate::config::Protocol::HttpProtobuf);
     config.scores.peer.timeout = Some(crate::config::Duration(Duration::from_millis(100)));
-    // Several requests each, so that some remain to be delivered after the failing one.
+    // Several requests for each destination, so that some remain after the failing request.
     config.scores.batch.max_evaluations = 5;
     let url = |idx: usize| format!("http://{}", addresses[idx]);
     config.scores.span.peer.endpoint = Some(url(0));

@@ -1,4 +1,4 @@
-//! Evaluations for the tests of this room, built by hand.
+//! Evaluations for the export tests, built by hand.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ pub(super) fn resource(service: &str) -> Arc<Resource> {
         ..Default::default()
     }
     .encode_to_vec();
-    // A field unknown to today's protos: number 100, varint 7.
+    // A field that is in no proto: number 100, varint 7.
     encoded.extend_from_slice(&[0xa0, 0x06, 0x07]);
     Arc::new(Resource {
         encoded: encoded.into(),

@@ -1,5 +1,5 @@
-//! Scores that a journal keeps: what a restart with a backend that was away, an orderly stop and a
-//! full log leave of them. Every restart here is orderly; `tests/it/kept_scores.rs` kills.
+//! Scores in a journal: which scores remain after a restart while a backend is down, an orderly
+//! stop and a full log. Every restart is orderly; `tests/it/kept_scores.rs` kills the process.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -62,8 +62,8 @@ impl KeptExport {
         }
     }
 
-    /// Delivers for this long, and ends the log. Returns what was left undelivered, and what is
-    /// kept.
+    /// Delivers for this long and ends the log. Returns the numbers of undelivered and of stored
+    /// scores.
     async fn stop(self, within: Duration) -> (BTreeMap<&'static str, u64>, u64) {
         let deadline = tokio::time::Instant::now().into_std() + within;
         let left = self.running.drain(deadline).await;
@@ -77,7 +77,7 @@ impl KeptExport {
 const LONG: Duration = Duration::from_secs(30);
 const LARGE: u64 = 64 << 20;
 
-/// The score spans that a peer received, each as often as it came.
+/// The score spans that a peer received, repetitions included.
 fn spans_at(peer: &Peer) -> Vec<Vec<u8>> {
     let requests = peer.received().into_iter();
     let requests = requests.map(|received| {
@@ -153,7 +153,7 @@ async fn memory_is_only_a_cache_of_the_scores_that_wait() {
     let kept = KeptExport::start(folder.path(), &config, 20_000, LARGE);
     for id in 1..=200 {
         export(&kept.exporter, &[of_trace(fail(), id)]);
-        // As fast as the disk takes them.
+        // As fast as the disk can write.
         eventually("the score is queued", || {
             assert_eq!(dropped(&kept.telemetry, "score_spans", "queue_full"), 0);
             (queued(&kept.telemetry, "score_spans") >= i64::from(id)).then_some(())
@@ -180,7 +180,7 @@ async fn a_full_log_drops_the_oldest_scores_and_counts_them() {
         let evaluations: Vec<_> = (1..=200).map(|id| of_trace(fail(), id)).collect();
         export(&kept.exporter, &evaluations);
         n_exported += 200;
-        // As fast as the disk takes them.
+        // As fast as the disk can write.
         eventually("the scores are queued or dropped", || {
             let n_taken = queued(&kept.telemetry, "score_spans")
                 + dropped(&kept.telemetry, "score_spans", "queue_full").cast_signed();
@@ -236,7 +236,7 @@ async fn a_backends_own_scores_wait_for_their_spans_over_a_restart() {
     assert_eq!(kept.stop(LONG).await, (BTreeMap::new(), 0));
     let labels: Vec<String> = phoenix.received().iter().map(label).collect();
     assert_eq!(labels.len(), 3, "{labels:?}");
-    // Two are about one trace: in the order in which they were made.
+    // Two scores of one trace stay in the order in which they were made.
     let fail_at = labels.iter().position(|label| label == "fail").unwrap();
     assert!(
         labels[fail_at + 1..].contains(&"pass".to_owned()),

@@ -1,5 +1,5 @@
-//! Score spans of `constraints`, `trajectory_match` and `efficiency`: links to the calls to blame,
-//! and no values. Does not prove which calls those are beyond one case each.
+//! Score spans of `constraints`, `trajectory_match` and `efficiency`: they link to the calls to
+//! blame and contain no values. Checks the choice of calls in one case each.
 
 use judge::evaluate::{Criterion, Explain, Verdict, judge};
 use serde_json::json;

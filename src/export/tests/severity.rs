@@ -1,5 +1,5 @@
-//! The severity of a criterion in everything that leaves, and nothing of it where there is none.
-//! Does not prove what the page makes of it.
+//! The severity of a criterion in every output, and its absence if the criterion has none. Does not
+//! test the page.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn critical() -> Evaluation {
     evaluation
 }
 
-/// All outputs of an evaluation that say something of its criterion.
+/// All outputs of an evaluation that describe its criterion.
 fn outputs(evaluation: &Evaluation) -> [String; 5] {
     let evaluations = std::slice::from_ref(evaluation);
     let events = score_event::request(evaluations, &event_settings(), END).unwrap();

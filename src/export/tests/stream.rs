@@ -1,4 +1,4 @@
-//! The lines that a listener of the stream receives. Does not prove how they are carried.
+//! The lines that a listener of the stream receives. Does not test the transport.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -185,8 +185,8 @@ fn who_leaves_makes_room_for_others() {
     assert!(stream.listen(ScoreFilter::default(), 0).is_ok());
 }
 
-/// A sidecar that stops may take long to deliver what waits. A listener that was told to come again
-/// would do so all the time.
+/// A stopping sidecar may need long to deliver its queue. A listener that was told to reconnect
+/// would reconnect all the time.
 #[test]
 fn an_ended_stream_has_recent_lines_and_no_others() {
     let (stream, _) = stream();

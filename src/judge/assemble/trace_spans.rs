@@ -1,5 +1,5 @@
-//! The spans of one trace by id, one version of each, and how many of them may be the end of the
-//! trace. Knows nothing of timers and limits.
+//! The spans of one trace, one version of each, with counts of the spans that may be the end of the
+//! trace.
 
 use std::cmp::Ordering;
 use std::hash::BuildHasher;
@@ -15,8 +15,8 @@ use super::shape::TraceShape;
 use super::timers::Quiet;
 use super::version::{Arrival, Version};
 
-/// Up to this many ids are searched one by one: most traces have no more, and a hash table would
-/// add a quarter to the cost of the buffer.
+/// Maximum number of ids for a linear search. Most traces have no more, and a hash table would add
+/// a quarter to the cost of the buffer.
 const MAX_SEARCHED: usize = 16;
 
 /// The spans of one trace.
@@ -25,15 +25,16 @@ pub(super) struct TraceSpans {
     versions: Vec<Version>,
     /// The span id of each version.
     ids: Vec<SpanId>,
-    /// Positions in `versions` by span id, once there are more than a search is for.
+    /// Positions in `versions` by span id; empty up to [`MAX_SEARCHED`] ids.
     index: HashTable<u32>,
     /// Bytes of `versions`, `ids` and `index`.
     versions_size: usize,
     resources: SmallVec<[Arc<Resource>; 1]>,
-    /// Spans without a parent that have not ended, and that have.
+    /// Numbers of spans without a parent: not ended, and ended.
     n_open_roots: u32,
     n_ended_roots: u32,
-    /// Ended spans with a remote parent, which are top spans if that is not here.
+    /// Number of ended spans with a remote parent, tool calls excluded. They are top spans if the
+    /// parent is not in this trace.
     n_ended_remote: u32,
     kept: TraceText,
     resources_size: usize,
@@ -41,27 +42,27 @@ pub(super) struct TraceSpans {
 
 /// The contents of a trace.
 pub(super) struct TraceItems {
-    /// By start, then span id.
+    /// Sorted by start, then span id.
     pub(super) spans: Vec<Span>,
-    /// By time, then record id.
+    /// Sorted by time, then record id.
     pub(super) records: Vec<LogRecord>,
 }
 
-/// The outcome of a span or record.
+/// The result of [`TraceSpans::upsert`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Upserted {
-    /// It is new, or wins over the version that was known.
+    /// The span or record is new, or wins over the known version.
     New,
     /// An equal or winning version was known: nothing has changed.
     Known,
-    /// There is no room for its attributes.
+    /// The text of the trace has no room for the attributes.
     NoRoom,
 }
 
 // === impl TraceSpans ===
 
 impl TraceSpans {
-    /// Keeps a span or record, unless an equal or winning version of it is known.
+    /// Stores a span or record unless an equal or winning version is known.
     pub(super) fn upsert(
         &mut self,
         arrival: &Arrival,
@@ -107,14 +108,13 @@ impl TraceSpans {
         Upserted::New
     }
 
-    /// Would [`Self::upsert`] keep this span?
+    /// Returns true if [`Self::upsert`] would store this span.
     pub(super) fn is_new(&self, arrival: &Arrival, hasher: &SeedableRandomState) -> bool {
         self.find(arrival.id, hasher)
             .is_none_or(|at| self.wins(at, arrival))
     }
 
-    /// The kind of top span that may have ended. Only the [shape](Self::shape) tells whether it
-    /// has.
+    /// Returns the kind of top span that may have ended. [`Self::shape`] gives the exact answer.
     pub(super) fn may_be_quiet(&self) -> Option<Quiet> {
         if self.n_open_roots > 0 {
             None
@@ -125,12 +125,12 @@ impl TraceSpans {
         }
     }
 
-    /// The parents of the spans. Looks at all of them.
+    /// Computes which spans are parents; visits all spans.
     pub(super) fn shape(&self, hasher: &SeedableRandomState) -> TraceShape<'_> {
         TraceShape::new(&self.versions, |span_id| self.find(span_id, hasher))
     }
 
-    /// The services that sent it, each once.
+    /// The services that sent the trace, without duplicates.
     pub(super) fn services(&self) -> impl Iterator<Item = &str> {
         let resources = self.resources.iter().enumerate();
         resources
@@ -143,7 +143,7 @@ impl TraceSpans {
             .map(|(_, resource)| &*resource.service)
     }
 
-    /// Did any span start before this time?
+    /// Returns true if any span started before this time.
     pub(super) fn start_before(&self, unix_nanos: u64) -> bool {
         let mut versions = self.versions.iter();
         versions.any(|version| version.start_unix_nanos < unix_nanos)
@@ -160,14 +160,14 @@ impl TraceSpans {
         self.unpack(trace_id, &self.kept.copy())
     }
 
-    /// Like [`Self::copy`], but lends the attributes: the trace cannot be used before
+    /// Like [`Self::copy`], but lends the attributes: do not use the trace before
     /// [`Self::take_back`].
     pub(super) fn lend(&mut self, trace_id: TraceId) -> TraceItems {
         let lent = self.kept.lend();
         self.unpack(trace_id, &lent)
     }
 
-    /// Takes back the lent attributes, once the spans are dropped.
+    /// Takes back the lent attributes. Drop the spans first.
     pub(super) fn take_back(&mut self) {
         self.kept.take_back();
     }
@@ -183,9 +183,9 @@ impl TraceSpans {
         self.versions_size + self.kept.size() + self.resources_size
     }
 
-    /// Does this version win over the known one? The order is total over everything that is kept of
-    /// a version, so the winner does not depend on the order of arrival. Equal versions differ only
-    /// in the note of their recognition, which changes no result.
+    /// Returns true if `arrival` wins over the version at position `at`. The order covers all
+    /// stored fields, so the winner does not depend on the order of arrival. Equal versions differ
+    /// only in their recognition notes, which change no result.
     fn wins(&self, at: usize, arrival: &Arrival) -> bool {
         let old = &self.versions[at];
         let ours = (
@@ -241,8 +241,8 @@ impl TraceSpans {
     fn add(&mut self, span_id: SpanId, version: Version, hasher: &SeedableRandomState) {
         let is_full = self.versions.len() == self.versions.capacity();
         if is_full {
-            // By a quarter, not by doubling: with many open traces, unused capacity would be most
-            // of the memory.
+            // Grow by a quarter instead of doubling: with many open traces, unused capacity would
+            // be most of the memory.
             let n_more = match self.versions.len() {
                 0 => 8,
                 n_versions => (n_versions / 4).max(4),
@@ -278,7 +278,7 @@ impl TraceSpans {
         at.map(|&at| at as usize)
     }
 
-    /// The count that a span belongs to.
+    /// Returns the count that includes this version, if any.
     fn count_of(&mut self, version: &Version) -> Option<&mut u32> {
         match (version.parent_id, version.ended()) {
             _ if version.is_record => None,
@@ -291,16 +291,15 @@ impl TraceSpans {
         }
     }
 
-    /// Position of a resource, added if it is new. Spans of one request share their resource; other
-    /// requests have equal ones, of which one is kept.
+    /// Returns the position of a resource, after adding a new resource. Equal resources of
+    /// different requests are stored once.
     fn resource_idx(&mut self, SharedResource { resource, cost }: &SharedResource) -> u32 {
         if let Some(last) = self.resources.last()
             && Arc::ptr_eq(last, resource)
         {
             return (self.resources.len() - 1) as u32;
         }
-        // Looking at the last few is enough for every real sender, and bounds the cost of a hostile
-        // one.
+        // The last 8 resources suffice for real senders, and bound the cost of hostile senders.
         let known = self
             .resources
             .iter()

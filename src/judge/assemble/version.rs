@@ -1,12 +1,11 @@
-//! A span or log record as it arrives, and as a trace keeps it. Knows what a span says of itself;
-//! knows nothing of other spans.
+//! A span or log record as it arrives, and as its trace stores it.
 
 use std::sync::Arc;
 
 use otlp::span::SpanClass;
 use otlp::span::{KeptAttributes, KeptPlace, LogRecord, Resource, ScopeHash, Span, SpanId, Status};
 
-/// A span or log record that arrives.
+/// An arriving span or log record.
 #[derive(Debug)]
 pub(super) struct Arrival {
     pub(super) id: SpanId,
@@ -19,19 +18,19 @@ pub(super) struct Arrival {
     pub(super) status: Status,
     pub(super) scope: ScopeHash,
     pub(super) class: SpanClass,
-    /// A log record is no top span and misses no parent.
+    /// True for a log record, which is never a top span and never misses a parent.
     pub(super) is_record: bool,
     pub(super) resource: Arc<Resource>,
     pub(super) kept: KeptAttributes,
 }
 
-/// One version of a span, packed.
+/// One packed version of a span or log record.
 #[derive(Debug)]
 pub(super) struct Version {
     pub(super) start_unix_nanos: u64,
     pub(super) end_unix_nanos: u64,
     pub(super) class: SpanClass,
-    /// Where its kept attributes are among the trace's.
+    /// Location of the kept attributes in `TraceSpans::kept`.
     pub(super) kept: KeptPlace,
     pub(super) parent_id: Option<SpanId>,
     /// Position in `TraceSpans::resources`.
@@ -89,7 +88,8 @@ impl Arrival {
 // === impl Version ===
 
 impl Version {
-    /// A length of zero alone does not make a span partial: JavaScript clocks have milliseconds.
+    /// Returns true if the span has ended. A duration of zero alone does not make a span partial:
+    /// JavaScript clocks have a resolution of milliseconds.
     pub(super) fn ended(&self) -> bool {
         self.end_unix_nanos != 0 && !self.class.partial
     }
@@ -99,13 +99,13 @@ impl Version {
         self.flags & REMOTE == REMOTE
     }
 
-    /// Does its sender say that its parent was in the same process?
+    /// Returns true if the sender marks the parent as part of the same process.
     pub(super) fn is_local(&self) -> bool {
         u32::from(self.flags) & Span::HAS_IS_REMOTE != 0 && !self.is_remote()
     }
 
-    /// Is it an agent run or a model span? Tool calls alone do not show an agent: a tool's server
-    /// makes them too.
+    /// Returns true for an agent run or model span. A tool call does not prove an agent: a tool's
+    /// server records tool calls too.
     pub(super) fn is_agent_work(&self) -> bool {
         self.class.agent_run || self.class.model
     }

@@ -1,5 +1,5 @@
-//! Writes OTLP arrays and maps as compact JSON of bounded length. Bytes become base64, NaN and the
-//! infinities strings, as in OTLP/JSON; repeated fields merge as in prost.
+//! Writes OTLP arrays and maps as compact JSON of bounded length. As in OTLP/JSON, bytes become
+//! base64, and NaN and infinities become strings. Repeated fields merge as in prost.
 
 use std::io;
 
@@ -12,21 +12,22 @@ use super::value::{
 use crate::span::cut_at_char;
 use crate::wire::{Cursor, Fault, RECURSION_LIMIT, delimited_fields, number_of};
 
-/// The occurrences of one value: a repeated message field means all its occurrences together.
+/// The occurrences of one value. The occurrences of a protobuf message field merge into one
+/// message.
 type Occurrences<'b> = SmallVec<[&'b [u8]; 1]>;
 
 /// Limits on the length and depth of a written value.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct JsonLimits {
-    /// Most bytes of the whole.
+    /// Maximum bytes of the JSON text.
     pub(super) whole: usize,
-    /// A longer string within it is cut to just more than this many bytes, so that a reader with
-    /// this limit sees that it was cut.
+    /// Maximum bytes of a string inside the value. A longer string is cut to slightly more bytes,
+    /// so that a reader with the same limit detects the cut.
     pub(super) string: usize,
 }
 
-/// Writes a value, the field `field` of a message, as JSON to `text`. Returns whether the whole was
-/// cut. A cut text ends at a character boundary.
+/// Writes the field `field` of a message to `text` as JSON. Returns true if the text was cut, which
+/// happens at a character boundary.
 pub(super) fn value_as_json(
     message: &[u8],
     field: u64,
@@ -46,7 +47,7 @@ pub(super) fn value_as_json(
     cut
 }
 
-/// The limit is reached. Nothing else can fail, since the bytes are validated.
+/// The error of a text that reaches its limit. No other error can occur, since the bytes are valid.
 struct LimitReached;
 
 impl From<serde_json::Error> for LimitReached {
@@ -67,7 +68,7 @@ impl From<io::Error> for LimitReached {
     }
 }
 
-/// Takes `limit` bytes and refuses any more.
+/// A writer that accepts `limit` bytes and rejects the rest.
 struct Bounded<'t> {
     text: &'t mut Vec<u8>,
     limit: usize,
@@ -88,7 +89,7 @@ impl io::Write for Bounded<'_> {
 
 fn write_value(occurrences: &Occurrences<'_>, out: &mut Bounded<'_>) -> Result<(), LimitReached> {
     let mut value = ScannedValue::NOTHING;
-    // An array after an array is merged into it, an array after a map replaces it.
+    // Successive arrays merge, and so do maps. An array replaces a map, and a map an array.
     let mut nested_key = 0;
     let mut nested = Occurrences::new();
     for occurrence in occurrences {
@@ -189,8 +190,8 @@ fn write_string(text: &[u8], out: &mut Bounded<'_>) -> Result<(), LimitReached> 
             String::from_utf8_lossy(head).as_ref(),
         )?);
     }
-    // Escaping only lengthens a text, so the bytes beyond the limit are not needed. A character
-    // that is split there is replaced and then cut off.
+    // Escaping never shortens a text, so bytes beyond the limit are not needed. A character split
+    // there becomes U+FFFD, which the limit cuts off.
     let head = &text[..text.len().min(out.limit.saturating_add(4))];
     Ok(serde_json::to_writer(
         out,
@@ -200,8 +201,8 @@ fn write_string(text: &[u8], out: &mut Bounded<'_>) -> Result<(), LimitReached> 
 
 fn write_bytes(bytes: &[u8], out: &mut Bounded<'_>) -> Result<(), LimitReached> {
     write(out, b"\"")?;
-    // Three bytes become four letters, so the limit bounds the work too. Chunks of 48 bytes need no
-    // padding between them.
+    // Three bytes become four characters, so the limit also bounds the work. Chunks of 48 bytes
+    // need no padding between them.
     for chunk in bytes.chunks(48) {
         write(out, BASE64.encode(chunk).as_bytes())?;
     }

@@ -1,5 +1,5 @@
-//! Searches messages for the words by which they mark tool calls, results and the model's answers.
-//! Does not parse them.
+//! Searches messages, without parsing them, for words that mark tool calls, results and a model's
+//! answers.
 
 use std::sync::LazyLock;
 
@@ -8,25 +8,25 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use super::value::{ScannedValue, ValueKind};
 use crate::wire::delimited_fields;
 
-/// What the words of messages show.
+/// The findings of a search in messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Words {
-    /// A tool call or its result may be among them.
+    /// True if the messages may contain a tool call or its result.
     pub(super) call: bool,
-    /// There is a message with a role of the model: the word alone as a JSON text, and no key, or
-    /// encoded with its length.
+    /// True if a message has the role of a model: the role is a whole JSON string that is not a
+    /// key, or a protobuf string preceded by its length.
     pub(super) answer: bool,
 }
 
-/// The roles of a message that is the model's answer.
+/// Roles of messages that are a model's answers.
 pub(super) const ANSWER_ROLES: [&[u8]; 2] = [b"assistant", b"model"];
 
-/// Stems of the words by which the known message formats mark tool calls and results (`tool_call`,
+/// Stems of the words that mark tool calls and results in known message formats (`tool_call`,
 /// `toolCallId`, `tool-result`, `toolUse`, `ToolMessage`, `function_call`, `functionResponse`, …),
-/// without their first letter, which is written in either case.
+/// without the first letter, which can be upper or lower case.
 const CALL_STEMS: [&[u8]; 2] = [b"ool", b"unction"];
 
-/// All words that are searched for, in one pass over the text.
+/// Finds all words in one pass over the text.
 static SEARCHER: LazyLock<AhoCorasick> = LazyLock::new(|| {
     let mut builder = AhoCorasick::builder();
     builder.match_kind(MatchKind::LeftmostFirst);
@@ -35,7 +35,7 @@ static SEARCHER: LazyLock<AhoCorasick> = LazyLock::new(|| {
 });
 
 impl Words {
-    /// The words of messages: of a text, or of the field `field` of `encoded`.
+    /// Searches messages: a text, or the field `field` of `encoded`.
     pub(super) fn of(value: ScannedValue<'_>, encoded: &[u8], field: u64) -> Self {
         let mut words = Self::default();
         match value.kind {
@@ -59,8 +59,8 @@ impl Words {
     }
 }
 
-/// Can these messages, the field `field` of `encoded`, contain a tool call or its result, by their
-/// text or their key?
+/// Returns true if the suffix or the value may contain a tool call or its result. A nested value is
+/// the field `field` of `encoded`.
 pub(super) fn may_hold_call(
     suffix: &[u8],
     value: ScannedValue<'_>,
@@ -75,8 +75,8 @@ pub(super) fn may_hold_call(
         }
 }
 
-/// Looks for the words by which the known message formats mark tool calls and results, at the speed
-/// of a substring search. A false positive costs memory only.
+/// Returns true if the text contains a word that marks tool calls or results in known message
+/// formats. As fast as a substring search. A false positive only costs memory.
 pub(super) fn names_tool_call(text: &[u8]) -> bool {
     let mut is_found = false;
     visit(text, |word, at| {
@@ -86,7 +86,7 @@ pub(super) fn names_tool_call(text: &[u8]) -> bool {
     is_found
 }
 
-/// Calls `is_enough` with the number and the place of each word, until it returns true.
+/// Calls `is_enough` with the number and position of each word until `is_enough` returns true.
 fn visit(text: &[u8], mut is_enough: impl FnMut(usize, usize) -> bool) {
     for found in SEARCHER.find_iter(text) {
         if is_enough(found.pattern().as_usize(), found.start()) {
@@ -95,8 +95,8 @@ fn visit(text: &[u8], mut is_enough: impl FnMut(usize, usize) -> bool) {
     }
 }
 
-/// Is the stem at this place part of a word that marks a call: behind its first letter, and
-/// followed by one of the endings, with or without a separator?
+/// Returns true if the stem at position `at` is part of a word that marks a call: after the word's
+/// first letter, and before an ending, with or without a separator.
 fn is_call_word(text: &[u8], at: usize, stem: usize) -> bool {
     const FIRST: [u8; 2] = [b't', b'f'];
     const ENDINGS: [&[&[u8]]; 2] = [
@@ -122,7 +122,7 @@ fn is_call_word(text: &[u8], at: usize, stem: usize) -> bool {
     at > 0 && text[at - 1].eq_ignore_ascii_case(&FIRST[stem]) && ENDINGS[stem].iter().any(begins)
 }
 
-/// Is the word at this place a role?
+/// Returns true if the word at position `at` is a role.
 fn is_role(text: &[u8], at: usize, len: usize) -> bool {
     let after = &text[at + len..];
     match text[..at].last().copied() {

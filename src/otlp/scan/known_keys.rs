@@ -1,14 +1,14 @@
-//! The keys of attributes that a request has had before, with their rules: nearly every key is
-//! looked up and validated once.
+//! A cache of a request's attribute keys and their rules, so that nearly every key is validated and
+//! looked up once.
 
 use crate::span::{Kept, KeySet};
 use crate::wire::{Fault, check_utf8};
 
-/// As many as a byte can address, so that no index needs a bounds check.
+/// Number of values of a byte: a byte as index needs no bounds check.
 const N_SLOTS: usize = 256;
 
-/// Keys seen before in this request, with their rules: a request repeats a few dozen keys, and a
-/// key that was seen before is neither validated as UTF-8 nor looked up again.
+/// Cached keys of one request, with their rules. A request repeats a few dozen keys; a cached key
+/// is neither validated as UTF-8 nor looked up again.
 pub(super) struct KnownKeys<'b> {
     keys: [&'b [u8]; N_SLOTS],
     kept: [Option<Kept<'b>>; N_SLOTS],
@@ -26,7 +26,7 @@ impl<'b> KnownKeys<'b> {
         }
     }
 
-    /// Validates a key as UTF-8, after which it is known.
+    /// Returns the slot of a key. Validates and caches a new key.
     #[inline(always)]
     pub(super) fn lookup(
         &mut self,
@@ -40,7 +40,7 @@ impl<'b> KnownKeys<'b> {
         Ok(known)
     }
 
-    /// The rule, if it is kept.
+    /// The rule of the key; `None` if the key is not kept.
     #[inline(always)]
     pub(super) fn kept(&self, known: KnownKey) -> Option<Kept<'b>> {
         self.kept[usize::from(known.0)]
@@ -60,8 +60,8 @@ impl<'b> KnownKeys<'b> {
     }
 }
 
-/// Returns true if the keys are equal. Keys of 8 to 32 bytes, nearly all, are compared by
-/// overlapping words, without a call. The empty key is never known: the empty slots hold it.
+/// Returns true if the keys are equal. Compares keys of 8 to 32 bytes, which nearly all are, as
+/// overlapping words without a call. An empty key never matches: empty slots contain empty keys.
 #[inline(always)]
 fn is_same(known: &[u8], key: &[u8]) -> bool {
     if known.len() != key.len() {
@@ -81,8 +81,7 @@ fn is_same(known: &[u8], key: &[u8]) -> bool {
     }
 }
 
-/// The slot of a key, by its length and last eight bytes: keys of one namespace differ at their
-/// ends.
+/// Hashes a key's length and last eight bytes to a slot: keys of one namespace differ at the end.
 #[inline(always)]
 fn slot_of(key: &[u8]) -> KnownKey {
     let end = match key.last_chunk::<8>() {

@@ -1,5 +1,5 @@
-//! The levels of a request above its items: resource groups and scope groups, which all signals
-//! have in common. One validating walk hands each item to its caller.
+//! Validates the levels that the requests of all signals share, resource groups and scope groups,
+//! and passes each item to the caller.
 
 use super::schema::{FieldKind, RESOURCE, SCOPE, Schema};
 use crate::wire::otlp::{request, resource_group, scope_group};
@@ -12,16 +12,17 @@ pub(crate) struct RequestLevels {
     pub(super) scope_group: Level,
 }
 
-/// A message on the path down to the items: one field leads on, all others are only validated.
+/// A message that encloses the items. One field contains the next level; all other fields are only
+/// validated.
 pub(super) struct Level {
     pub(super) fields: Schema,
-    /// The key of the field that leads on.
+    /// The key of the field that contains the next level.
     path: u64,
     path_name: &'static str,
 }
 
 impl RequestLevels {
-    /// With the names that the fields on the path have in this signal.
+    /// Creates the levels with the signal's names for the nested fields.
     pub(crate) const fn new(
         resource_groups: &'static str,
         scope_groups: &'static str,
@@ -62,8 +63,8 @@ impl RequestLevels {
         }
     }
 
-    /// Validates a request and calls `item` for each of its items, which it must validate, with the
-    /// depth that is left in it.
+    /// Validates a request except for its items. Calls `item` with each item, which `item` must
+    /// validate, and the nesting depth that is left for the item.
     pub(crate) fn walk<'b>(
         &self,
         body: &'b [u8],

@@ -1,5 +1,4 @@
-//! Reads the records that the key set wants from the body of a valid log request. Follows the key
-//! set; does not know what the keys mean, nor whose calls the records report.
+//! Reads the log records that the key set wants from the body of a valid log request.
 
 use std::sync::Arc;
 
@@ -17,8 +16,8 @@ use crate::wire::{Cursor, FIXED64, Fault, FaultKind, RECURSION_LIMIT, delimited_
 const TIME: u64 = key(log_record::TIME, FIXED64);
 const OBSERVED_TIME: u64 = key(log_record::OBSERVED_TIME, FIXED64);
 
-/// The wanted records, in the order of the request. What is kept of each has the bounds of a span.
-/// `has_room` is asked before a list of them grows.
+/// Returns the wanted records in the order of the request. The bounds of a span apply to each
+/// record. Calls `has_room` before the list of records grows.
 pub(crate) fn log_records(
     body: &[u8],
     keys: &KeySet,
@@ -69,7 +68,8 @@ fn attributes(record: &[u8]) -> impl Iterator<Item = (&[u8], ScannedValue<'_>, &
     })
 }
 
-/// The event's name: its field; from SDKs older than that field an attribute, or else the body.
+/// Returns the event's name. SDKs older than the field `event_name` write the name to the attribute
+/// `event.name` or to the body.
 pub(crate) fn event_name(record: &[u8]) -> &[u8] {
     let name = last_field(record, log_record::EVENT_NAME);
     if !name.is_empty() {
@@ -130,7 +130,7 @@ fn log_record(
     })
 }
 
-/// The time of the event, or else of its observation, Unix nanoseconds.
+/// Returns the time of the event, or else the time of its observation, in Unix nanoseconds.
 fn time(record: &[u8]) -> u64 {
     let (mut time, mut observed) = (0, 0);
     let mut cursor = Cursor::new(record);

@@ -1,6 +1,6 @@
-//! The messages that the model of one span or log record was asked with. They repeat the whole
-//! conversation and only the last ones are read, so they wait here until all of them are known.
-//! Follows the key set; does not know what the messages say.
+//! Collects the messages of the request to a model, for one span or log record. Messages repeat the
+//! whole conversation, but only the last messages are read, and which are last is known only at the
+//! end of the span.
 
 use super::call_words::{ANSWER_ROLES, Words, names_tool_call};
 use super::value::{ScannedValue, VALUE, ValueKind};
@@ -13,11 +13,11 @@ pub(super) struct RequestPart<'b> {
     pub(super) kept: Kept<'b>,
     pub(super) value: ScannedValue<'b>,
     pub(super) encoded: &'b [u8],
-    /// The words of a list.
+    /// The findings in a list; empty for a single field.
     words: Words,
 }
 
-/// The messages of one span or log record, as its attributes bring them.
+/// The messages of one span or log record, in the order of its attributes.
 #[derive(Debug, Default)]
 pub(super) struct RequestMessages<'b>(Vec<RequestPart<'b>>);
 
@@ -51,8 +51,9 @@ impl<'b> RequestMessages<'b> {
         self.0.clear();
     }
 
-    /// Do they repeat an answer of the model? `None` if there are none, or if some may be missing:
-    /// the SDK `has_dropped` attributes, or has cut a list.
+    /// Returns true if the messages contain an answer of the model. `None` if there are no
+    /// messages, or if some may be missing: the SDK dropped attributes (`has_dropped`) or cut a
+    /// list.
     pub(super) fn repeat_answers(&self, has_dropped: bool) -> Option<bool> {
         if self.0.iter().any(RequestPart::holds_answer) {
             return Some(true);
@@ -61,19 +62,19 @@ impl<'b> RequestMessages<'b> {
         (is_whole && !self.0.is_empty()).then_some(false)
     }
 
-    /// The whole lists that may hold a tool's result.
+    /// The lists that may contain a tool call or its result.
     pub(super) fn lists(&self) -> impl Iterator<Item = RequestPart<'b>> {
         self.0.iter().filter(|part| part.words.call).copied()
     }
 
-    /// Is a tool's result among the single fields? Their keys show it.
+    /// Returns true if the key of a field names a tool call or its result.
     pub(super) fn has_result_field(&self) -> bool {
         let mut parts = self.0.iter();
         parts.any(|part| names_tool_call(part.kept.suffix))
     }
 
-    /// The number of the first message that is kept, if there is no room for all of them: it and
-    /// those after it fit, in whatever order the sender wrote them.
+    /// Returns the number of the first message to keep if not all fields fit into `room` bytes.
+    /// This message and all later messages fit, whatever the order of the fields.
     pub(super) fn first_that_fits(&self, room: usize, max_value_size: usize) -> Option<u32> {
         let size = |part: &RequestPart<'_>| {
             overhead(part.kept) + part.value.bytes.len().min(max_value_size)
@@ -96,7 +97,7 @@ impl<'b> RequestMessages<'b> {
         too_many.map(|fields| fields[0].0.saturating_add(1))
     }
 
-    /// The fields of the messages from this number on.
+    /// The fields of message `first` and of all later messages.
     pub(super) fn fields_from(&self, first: u32) -> impl Iterator<Item = RequestPart<'b>> {
         let is_kept =
             move |part: &&RequestPart<'_>| !part.kept.suffix.is_empty() && part.number() >= first;
@@ -105,20 +106,20 @@ impl<'b> RequestMessages<'b> {
 }
 
 impl RequestPart<'_> {
-    /// Is it an answer, or a list with one?
+    /// Returns true for an answer of the model, or a list that contains an answer.
     fn holds_answer(&self) -> bool {
         let is_answer = self.kept.suffix.ends_with(b".role");
         self.words.answer || is_answer && ANSWER_ROLES.contains(&self.value.bytes)
     }
 
-    /// A list of messages has an end, and holds some.
+    /// Returns false for a list that is empty or lacks its end.
     fn is_whole(&self) -> bool {
         let text = self.value.bytes.trim_ascii();
         let is_list_text = self.kept.suffix.is_empty() && self.value.kind == ValueKind::Str;
         !is_list_text || (text.len() > 2 && text.ends_with(b"]"))
     }
 
-    /// `3.message.content` is a field of message 3.
+    /// Parses the message's number: `3.message.content` is a field of message 3.
     fn number(&self) -> u32 {
         let digits = self
             .kept
@@ -132,7 +133,7 @@ impl RequestPart<'_> {
     }
 }
 
-/// Bytes of a message beyond its value. Messages of one text are few; fields are many.
+/// Bytes of a message besides its value. Lists are few and count no such bytes; fields are many.
 pub(super) fn overhead(kept: Kept<'_>) -> usize {
     if kept.suffix.is_empty() {
         0

@@ -1,4 +1,4 @@
-//! The resources of a request, each distinct one read once and shared by its spans.
+//! Reads each distinct resource of a request once, and shares the resource among its spans.
 
 use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};
@@ -13,13 +13,13 @@ use crate::span::{KeySet, Resource, cut_at_char};
 use crate::wire::otlp::resource;
 use crate::wire::{Cursor, RECURSION_LIMIT, check_utf8, delimited_fields};
 
-/// Longest kept encoding of a resource, in bytes. Of a longer one only the first fields are kept.
-/// Real ones have a few hundred bytes.
+/// Maximum bytes of a resource's kept encoding; only the first fields of a longer encoding are
+/// kept. Real resources have a few hundred bytes.
 const MAX_RESOURCE_SIZE: usize = 64 << 10;
-/// Longest kept service name, in bytes.
+/// Maximum bytes of a kept service name.
 const MAX_SERVICE_SIZE: usize = 1 << 10;
 
-/// The occurrences of one message field, which together are the message.
+/// The occurrences of one message field, which merge into one message.
 pub(super) type Occurrences<'b> = SmallVec<[&'b [u8]; 1]>;
 
 /// The distinct resources of a request.
@@ -38,7 +38,7 @@ impl<'k> RequestResources<'k> {
         }
     }
 
-    /// The resource with these occurrences; equal ones are shared.
+    /// Returns the resource with these occurrences. Equal resources are shared.
     pub(super) fn intern(&mut self, occurrences: &Occurrences<'_>) -> Arc<Resource> {
         let merged;
         let encoded = match occurrences.as_slice() {
@@ -100,7 +100,8 @@ impl<'k> RequestResources<'k> {
     }
 }
 
-/// Merges all occurrences into one message, with as many whole fields as the bound allows.
+/// Merges all occurrences into one message, with as many whole fields as [`MAX_RESOURCE_SIZE`]
+/// allows.
 fn merge(occurrences: &Occurrences<'_>) -> Vec<u8> {
     let mut merged = Vec::new();
     for occurrence in occurrences {
@@ -124,7 +125,7 @@ fn merge(occurrences: &Occurrences<'_>) -> Vec<u8> {
     merged
 }
 
-/// Hashes and compares like the encoding.
+/// A resource that is hashed and compared by its encoding.
 struct ByEncoding(Arc<Resource>);
 
 impl Borrow<[u8]> for ByEncoding {

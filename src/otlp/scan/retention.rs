@@ -1,6 +1,5 @@
-//! Decides how much of each attribute is kept, within bounds that hold for any request, and keeps
-//! it. Notes which replies and requests of a model are not kept whole. Follows the key set; does
-//! not know what the keys mean.
+//! Keeps attributes by the rules of the key set, within bounds that apply to every request. Records
+//! which replies and requests of a model are not kept whole.
 
 use smallvec::SmallVec;
 
@@ -15,44 +14,44 @@ use crate::span::{
 };
 use crate::wire::number_of;
 
-/// Longest kept span name, in bytes. A longer one is cut at a character boundary.
+/// Maximum bytes of a kept span name. A longer name is cut at a character boundary.
 pub(super) const MAX_NAME_SIZE: usize = 1 << 10;
-/// Longest kept trace state, in bytes (W3C asks for 512 characters). A longer one is dropped, since
-/// a cut one would be wrong.
+/// Maximum bytes of a kept trace state (W3C asks for 512 characters). A longer trace state is
+/// dropped, because a cut one would be wrong.
 pub(super) const MAX_TRACE_STATE_SIZE: usize = 4 << 10;
-/// A value up to this size, in bytes, is small. Small values have a budget of their own, so that a
-/// few huge values never displace a tool's name.
+/// Maximum bytes of a small value. Small values have a budget of their own, so that a few huge
+/// values cannot displace a tool's name.
 const SMALL: usize = 256;
-/// Bytes of small values kept of one span, including the suffixes of keys and the heads of entries.
+/// Maximum bytes of one span's small values, key suffixes and entry heads included.
 const SMALL_BUDGET: usize = 64 << 10;
-/// Bytes of larger values kept of one span, at least. Four values of `tools.max_value_size` fit, up
-/// to `MAX_BUDGET`.
+/// Minimum budget, in bytes, for one span's larger values. The budget rises to four times
+/// `tools.max_value_size`, but not beyond `MAX_BUDGET`.
 const LARGE_BUDGET: usize = 64 << 10;
-/// Upper bound of each budget, whatever the settings are.
+/// Maximum bytes of each budget, whatever the settings are.
 const MAX_BUDGET: usize = 32 << 20;
-/// Number of expectations kept of one span: there are two keys, and keys are unique.
+/// Maximum number of expectations kept of one span: there are two keys, and keys are unique.
 const MAX_EXPECTATIONS: usize = 4;
-/// Most bytes of a nested request that are written, to keep the end of it.
+/// Maximum bytes of JSON that are written for a nested request, of which the end is kept.
 const MAX_REQUEST: usize = 4 << 20;
-/// Number of lost replies noted of one span: there are about a dozen keys, and keys are unique.
+/// Maximum number of lost replies recorded for one span: there are about a dozen keys, and keys are
+/// unique.
 const MAX_LOST_REPLIES: usize = 16;
 
 /// Keeps attributes, one span at a time.
 ///
 /// # Bounds
-/// Whatever a span holds, at most these sizes are kept of it: 1 KiB of name, 4 KiB of trace state,
-/// 64 KiB of small values, the larger of 64 KiB and `4 * max_value_size` of larger values, the
-/// larger of `max_value_size` and `max_messages_size` of a model's replies and as much of its
-/// requests, and `max_expectations_size` of expectations, each of the last four at most 32 MiB.
-/// A value that does not fit is cut and marked. Once the budget for small values is used up,
-/// further ones are dropped.
+/// A span keeps at most 1 KiB of name, 4 KiB of trace state, 64 KiB of small values and, each
+/// limited to 32 MiB: the larger of 64 KiB and `4 * max_value_size` of larger values; the larger of
+/// `max_value_size` and `max_messages_size` of a model's replies, and as much of requests; and
+/// `max_expectations_size` of expectations. A value that does not fit is cut and marked. Small
+/// values beyond their budget are dropped.
 pub(super) struct Keeper<'k> {
     keys: &'k KeySet,
     builder: KeptAttributesBuilder,
     json: Vec<u8>,
-    /// A value up to this size is small and never cut.
+    /// Maximum bytes of a small value, which is never cut.
     small_value: usize,
-    /// The rest of the budgets of the current span, in bytes.
+    /// Remaining budgets of the current span, in bytes.
     small_budget: usize,
     large_budget: usize,
     replies_budget: usize,
@@ -61,12 +60,12 @@ pub(super) struct Keeper<'k> {
     n_expectations: usize,
     /// The keys of the current span's replies that are not kept whole.
     lost_replies: SmallVec<[KeyId; 4]>,
-    /// Messages that the model of the current span was asked with are missing.
+    /// True if messages of the current span's request to a model are missing.
     lost_request: bool,
-    /// The current span has a reply under a key of its own, whole or noted as lost.
+    /// True if the current span has a reply under a key of its own, whole or lost.
     has_reply: bool,
-    /// Some of the current span's attributes or events never arrived, and any may have been a part
-    /// of a reply.
+    /// True if some of the current span's attributes or events never arrived, and may have been
+    /// parts of a reply.
     lost_any: bool,
 }
 
@@ -92,7 +91,6 @@ impl<'k> Keeper<'k> {
         keeper
     }
 
-    /// The key set that says what to keep.
     pub(super) fn keys(&self) -> &'k KeySet {
         self.keys
     }
@@ -113,9 +111,9 @@ impl<'k> Keeper<'k> {
         self.builder.named_trace(trace_id);
     }
 
-    /// Keeps an attribute as the rule of its key says. An attribute without a value counts as
-    /// absent. The requests of a span or log record are kept by [`Self::requests`] instead: only
-    /// once all are known can the last ones be found.
+    /// Keeps an attribute by the rule of its key. An attribute without a value counts as absent.
+    /// [`Self::requests`] keeps messages of requests instead, because the last messages are known
+    /// only at the end of the span.
     pub(super) fn attribute(&mut self, kept: Kept<'_>, value: ScannedValue<'_>, encoded: &[u8]) {
         if kept.suffix.len() > KeptAttributesBuilder::MAX_SUFFIX {
             return;
@@ -124,7 +122,7 @@ impl<'k> Keeper<'k> {
         self.has_reply |= matches!(kept.keep, Keep::Reply | Keep::Output) && kept.suffix.is_empty();
         let kept = match kept.keep {
             Keep::Reply if !holds_call() => return self.lose_calls_behind(kept, value),
-            // The fields of a message are texts.
+            // Fields of messages are texts: nested values are not read.
             Keep::Reply if value.kind == ValueKind::Nested && !kept.suffix.is_empty() => return,
             // A result is cut to the size of a value; a reply is needed whole.
             Keep::Output if self.is_long(value, encoded) => {
@@ -150,7 +148,8 @@ impl<'k> Keeper<'k> {
             (_, ValueKind::Int) => self.number(kept, Value::Int(bits as i64)),
             (_, ValueKind::Double) => self.number(kept, Value::Double(f64::from_bits(bits))),
             (_, ValueKind::Bytes) => {
-                // Three bytes more than fit, so that the last character that fits is whole.
+                // A character has up to four bytes: three more bytes complete the last character
+                // that fits.
                 let read = value.bytes.len().min(self.largest(kept) + 3);
                 let text = String::from_utf8_lossy(&value.bytes[..read]);
                 if let Some(granted) = self.grant(kept, text.len()) {
@@ -163,8 +162,8 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Keeps the body of a log record, its field `field`: a reply if it mentions a tool call, a
-    /// request in any case.
+    /// Keeps the body of a log record, the record's field `field`. A reply is kept only if it
+    /// mentions a tool call, a request always.
     pub(super) fn body(
         &mut self,
         key: KeyId,
@@ -188,8 +187,8 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Keeps the messages that a model was asked with, of one span or log record. If they do not
-    /// fit, the last ones are kept.
+    /// Keeps the messages of the request to a model. If not all messages fit, the last ones are
+    /// kept.
     pub(super) fn requests(&mut self, messages: &RequestMessages<'_>) {
         for list in messages.lists() {
             self.request(list);
@@ -210,9 +209,9 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Opens an event, unless the budget is used up.
+    /// Opens an event. Returns false if the budget is used up.
     pub(super) fn begin_event(&mut self, name: KeyId) -> bool {
-        // The reply may be in an event behind many others.
+        // The reply may be in a late event, after other events used up the budget of small values.
         let budget = if self.small_budget < KeptAttributesBuilder::HEAD_SIZE {
             &mut self.replies_budget
         } else {
@@ -232,7 +231,7 @@ impl<'k> Keeper<'k> {
         self.builder.end_event();
     }
 
-    /// The attributes of the current span, with what was lost.
+    /// Records the losses of the current span and returns its attributes.
     #[inline]
     pub(super) fn complete(&mut self) -> &mut KeptAttributesBuilder {
         if self.lost_request || self.lost_any || !self.lost_replies.is_empty() {
@@ -241,15 +240,16 @@ impl<'k> Keeper<'k> {
         &mut self.builder
     }
 
-    /// Hands out the attributes of a complete span and starts the next one. They can be read after
-    /// [`Self::finish`].
+    /// Returns the attributes of a completed span and starts the next span. The attributes are
+    /// readable after [`Self::finish`].
     #[inline]
     pub(super) fn take(&mut self) -> KeptAttributes {
         self.reset_budgets();
         self.builder.take()
     }
 
-    /// Like [`Self::take`], but in memory of their own, for attributes that outlive the request.
+    /// Like [`Self::take`], for attributes that outlive the request: they are readable at once, in
+    /// a text of their own.
     pub(super) fn take_alone(&mut self) -> KeptAttributes {
         self.forget_losses();
         self.reset_budgets();
@@ -263,7 +263,8 @@ impl<'k> Keeper<'k> {
         self.reset_budgets();
     }
 
-    /// Makes all handed-out attributes readable. Returns the bytes of the text that they share.
+    /// Makes all returned attributes readable. Returns the bytes of the text that the attributes
+    /// share.
     pub(super) fn finish(&mut self) -> usize {
         self.builder.publish()
     }
@@ -281,8 +282,8 @@ impl<'k> Keeper<'k> {
         self.n_expectations = 0;
     }
 
-    /// Returns true if the value is longer than allowed. As JSON a nested value can be twice as
-    /// long as its encoding.
+    /// Returns true if the value may exceed `max_value_size`. The JSON text of a nested value can
+    /// be twice as long as its encoding.
     fn is_long(&self, value: ScannedValue<'_>, encoded: &[u8]) -> bool {
         let size = match value.kind {
             ValueKind::Nested => 2 * encoded.len(),
@@ -310,8 +311,8 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Keeps messages that are too long, as JSON with shorter values and, in a request, fewer
-    /// messages.
+    /// Keeps messages that exceed their limit, with shortened strings and, in a request, without
+    /// the first messages.
     fn long_message(&mut self, kept: Kept<'_>, text: &[u8]) {
         let mut json = std::mem::take(&mut self.json);
         let fits = shorten(
@@ -351,7 +352,8 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Keeps an array or map; messages only if they mention a tool call, or are wanted anyway.
+    /// Keeps an array or map as JSON. Messages are kept only if they mention a tool call, were cut,
+    /// or `is_wanted` is true.
     fn nested(&mut self, kept: Kept<'_>, encoded: &[u8], field: u64, is_wanted: bool) {
         let mut json = std::mem::take(&mut self.json);
         let mut limits = JsonLimits {
@@ -361,7 +363,7 @@ impl<'k> Keeper<'k> {
         let mut cut = value_as_json(encoded, field, limits, &mut json);
         if cut && is_whole_message(kept) {
             limits.string = self.keys.max_value_size;
-            // The end of a request is kept.
+            // Written beyond the limit, since the end of a request is kept.
             if kept.keep == Keep::Request {
                 limits.whole = MAX_REQUEST;
             }
@@ -373,7 +375,8 @@ impl<'k> Keeper<'k> {
                 return self.long_message(kept, &json);
             }
         }
-        // The encoding may hold words in values that were replaced later, or in unknown fields.
+        // Searched in the JSON text: words in the encoding may be in replaced values or unknown
+        // fields.
         let is_wanted = is_wanted
             || !matches!(kept.keep, Keep::Reply | Keep::Request)
             || cut
@@ -388,8 +391,8 @@ impl<'k> Keeper<'k> {
         self.json = json;
     }
 
-    /// Returns how many of the wanted bytes may be kept; `None` if not even the entry may. Notes a
-    /// reply or request that has no room.
+    /// Charges a value to its budget. Returns how many of the wanted bytes to keep; `None` to drop
+    /// the value. Records a reply or request that exceeds its budget.
     #[inline]
     fn grant(&mut self, kept: Kept<'_>, wanted: usize) -> Option<usize> {
         // Nearly all values take this path.
@@ -424,8 +427,8 @@ impl<'k> Keeper<'k> {
                 }
             }
             Keep::Output if granted <= self.replies_budget => self.replies_budget -= granted,
-            // An entry is kept however little of the budget is left: the presence of an expectation
-            // must be known.
+            // Kept even if the budget is used up: later stages need to see that there is an
+            // expectation.
             Keep::Expectation if self.n_expectations == MAX_EXPECTATIONS => return None,
             Keep::Expectation => {
                 self.n_expectations += 1;
@@ -443,7 +446,7 @@ impl<'k> Keeper<'k> {
         Some(granted)
     }
 
-    /// Size of the largest value that fits its budget.
+    /// Maximum bytes of a value within both its budget and [`Self::longest`].
     #[inline]
     fn largest(&self, kept: Kept<'_>) -> usize {
         let room = match kept.keep {
@@ -456,8 +459,7 @@ impl<'k> Keeper<'k> {
         room.min(Self::longest(kept, self.keys))
     }
 
-    /// Size of the largest value that is wanted. One that is longer is cut, and nothing is lost by
-    /// that which anybody reads.
+    /// Maximum bytes of a value that later stages read. Cutting a longer value loses nothing.
     #[inline]
     fn longest(kept: Kept<'_>, keys: &KeySet) -> usize {
         match kept.keep {
@@ -477,8 +479,8 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Notes a reply that speaks of no call and was cut before it arrived, by an attribute limit of
-    /// the SDK: calls may have been behind its end.
+    /// Records a reply as lost if it mentions no call but is cut JSON: an SDK's attribute limit may
+    /// have removed calls at its end.
     fn lose_calls_behind(&mut self, kept: Kept<'_>, value: ScannedValue<'_>) {
         let is_text = matches!(value.kind, ValueKind::Str | ValueKind::Bytes);
         if is_text && kept.suffix.is_empty() && is_unfinished_json(value.bytes) {
@@ -486,8 +488,8 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Notes that the SDK has dropped attributes or events, beyond its limits of how many there may
-    /// be: a message is often spread over dozens.
+    /// Records that the SDK dropped attributes or events beyond its limits on their number. A
+    /// message is often spread over dozens of attributes.
     #[cold]
     pub(super) fn lose_dropped(&mut self) {
         self.lost_any = !self.has_reply;
@@ -500,7 +502,7 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Notes what is lost, outside of all budgets.
+    /// Adds attributes that record the losses; no budget counts these attributes.
     #[inline(never)]
     fn note_losses(&mut self) {
         let note = |id: KeyId, value| Attribute {
@@ -532,7 +534,7 @@ impl<'k> Keeper<'k> {
     }
 }
 
-/// Returns true for a model's whole reply or whole request, as opposed to one field of it.
+/// Returns true for a whole reply or request, as opposed to one field of a message.
 #[inline]
 fn is_whole_message(kept: Kept<'_>) -> bool {
     matches!(kept.keep, Keep::Reply | Keep::Request) && kept.suffix.is_empty()

@@ -1,12 +1,12 @@
-//! OTLP messages as tables of fields, and the validating walk over them. Messages that are read
-//! field by field have walks of their own; all others are validated here.
+//! Tables of the fields of OTLP messages, and a walk that validates a message by its table.
+//! Messages that are read field by field have walks of their own.
 
 use crate::wire::otlp::{any_value, key_value, resource, scope};
 use crate::wire::{
     Cursor, FIXED32, FIXED64, Fault, FaultKind, LEN, VARINT, check_utf8, enter, number_of,
 };
 
-/// The fields of a message. A fault names the field in which it lies.
+/// The fields of a message. A fault names its field.
 pub(crate) struct Schema {
     fields: [Field; Schema::N_FIELDS],
 }
@@ -44,7 +44,7 @@ struct Field {
 }
 
 impl Schema {
-    /// OTLP's highest field number is 16.
+    /// One more than OTLP's highest field number.
     const N_FIELDS: usize = 17;
 
     pub(crate) const fn new<const N: usize>(rows: [FieldRow; N]) -> Self {
@@ -71,7 +71,7 @@ impl Schema {
         Ok(())
     }
 
-    /// Validates the field behind a key, for walks that read other fields themselves.
+    /// Validates the field after the key `found`, for walks that read other fields themselves.
     pub(crate) fn check_field(
         &self,
         found: u64,
@@ -123,7 +123,7 @@ fn check_kind(
                 Err(Fault::new(FaultKind::PackedLength, packed))
             }
         }
-        // All bits are set: the field is known, so its wire type is wrong.
+        // `u32::MAX` marks every field as known, so the wrong wire type is an error.
         _ => cursor.skip_unread(found, u32::MAX, depth),
     }
 }

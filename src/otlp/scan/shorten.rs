@@ -1,13 +1,13 @@
-//! Shortens JSON text that is too long to be kept: within it only as much is left of each string as
-//! is ever read.
+//! Shortens a JSON text that is too long to keep: cuts long strings and drops the first items of a
+//! list.
 
 use memchr::memchr2;
 
-/// Writes `json` to `shortened` with strings that are just longer than `max_string` bytes where
-/// they were longer, so that a reader with that limit still sees them as cut. Of a list that is
-/// longer than `limit` then, only the last whole items are left. Returns whether all of it fits.
+/// Writes `json` to `shortened` with long strings cut. A cut string is slightly longer than
+/// `max_string` bytes, so that a reader with this limit detects the cut. If a list is still longer
+/// than `limit`, only its last whole items remain. Returns true if everything fits.
 ///
-/// Takes linear time, and no more memory than twice the limit and one item.
+/// Takes linear time, and memory for at most twice the limit and one item.
 pub(super) fn shorten(
     json: &[u8],
     max_string: usize,
@@ -74,17 +74,17 @@ impl TextCopy<'_> {
         self.json[..at].iter().all(u8::is_ascii_whitespace)
     }
 
-    /// Shortens the string that opens here. Returns where it ends.
+    /// Cuts the string that starts at `open` if it is too long. Returns the position after the
+    /// string.
     fn string(&mut self, open: usize, max_string: usize) -> usize {
         let mut at = open + 1;
-        // What the string means is no longer than what is written, and an escape means at least
-        // one byte.
+        // Lower bound of the decoded length: an escape decodes to at least one byte.
         let mut n_bytes = 0;
         let mut end_of_head = None;
         loop {
             let rest = self.json.get(at..).unwrap_or_default();
             let Some(plain) = memchr2(b'"', b'\\', rest) else {
-                // It has no end: an SDK has cut the text.
+                // The string has no end: an SDK has cut the text.
                 return self.json.len();
             };
             if end_of_head.is_none() && n_bytes + plain > max_string {
@@ -113,8 +113,7 @@ impl TextCopy<'_> {
     }
 }
 
-/// Length of the escape at the start of this text. The two halves of a character beyond the basic
-/// plane stay together.
+/// Length of the escape at the start of this text. A surrogate pair counts as one escape.
 fn escape_len(text: &[u8]) -> usize {
     match text {
         [
@@ -133,15 +132,15 @@ fn escape_len(text: &[u8]) -> usize {
     }
 }
 
-/// The items of a list on the outside.
+/// The items of the outermost list.
 #[derive(Default)]
 struct Items {
-    /// Start of each item that may be kept.
+    /// Start in the output of each item that may be kept.
     starts: Vec<usize>,
-    /// The first of `starts` that still counts.
+    /// Index in `starts` of the first item to keep.
     first: usize,
     is_list: bool,
-    /// The list was closed.
+    /// True once the list was closed.
     is_closed: bool,
     is_cut: bool,
 }
@@ -152,7 +151,7 @@ impl Items {
         self.starts.push(start);
     }
 
-    /// An item ends, and the next begins here.
+    /// Ends an item and begins the next item.
     fn next(&mut self, out: &mut Vec<u8>, limit: usize) {
         if self.is_list {
             self.drop_first(out, limit);
@@ -167,7 +166,7 @@ impl Items {
         }
     }
 
-    /// Drops the first items until the others fit, with the brackets around them.
+    /// Drops the first items until the rest fits, brackets included.
     fn drop_first(&mut self, out: &mut Vec<u8>, limit: usize) {
         while let Some(&start) = self.starts.get(self.first)
             && out.len() - start + 2 > limit
@@ -175,7 +174,7 @@ impl Items {
             self.first += 1;
             self.is_cut = true;
         }
-        // Moving the rest costs no more than was dropped.
+        // Linear in total: the moved rest is no longer than the dropped text.
         let dead = self.starts.get(self.first).copied().unwrap_or(out.len());
         if self.is_cut && dead > out.len() / 2 {
             out.drain(..dead);
@@ -185,7 +184,7 @@ impl Items {
         }
     }
 
-    /// Leaves the kept items as a list. Returns whether everything fits.
+    /// Makes a list of the kept items. Returns true if everything fits.
     fn finish(self, out: &mut Vec<u8>, limit: usize) -> bool {
         if self.is_cut {
             let start = self.starts.get(self.first).copied();

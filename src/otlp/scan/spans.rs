@@ -80,7 +80,7 @@ const STATUS_CODE: u64 = key(status::CODE, VARINT);
 const TRACE_ID_SIZE: usize = 16;
 const SPAN_ID_SIZE: usize = 8;
 
-/// The fields of a span read so far. Of a repeated field the last counts.
+/// The fields of a span. The last occurrence of a repeated field counts.
 #[derive(Default)]
 struct Fields<'b> {
     trace_id: &'b [u8],
@@ -93,11 +93,12 @@ struct Fields<'b> {
     status_code: i32,
     name: &'b [u8],
     trace_state: &'b [u8],
-    /// The SDK has dropped some of its attributes or events.
+    /// True if the SDK dropped attributes or events.
     has_dropped: bool,
 }
 
-/// Doubles the capacity of a full list, if there is room for the old and the new one.
+/// Doubles the capacity of a full list if `has_room` accepts the bytes of the old and the new list.
+/// Returns false otherwise.
 #[cold]
 pub(super) fn grow<T>(items: &mut Vec<T>, has_room: &mut dyn FnMut(usize) -> bool) -> bool {
     let more = items.capacity().max(64);
@@ -110,11 +111,11 @@ pub(super) fn grow<T>(items: &mut Vec<T>, has_room: &mut dyn FnMut(usize) -> boo
 
 /// The walk over the spans of a request.
 pub(super) struct SpanWalk<'k, 'b> {
-    /// Both are `None` if spans are only validated and counted.
+    /// `None`, like `keeper`, if spans are only validated and counted.
     admission: Option<&'k dyn SpanAdmission>,
     keeper: Option<Keeper<'k>>,
     known_keys: KnownKeys<'b>,
-    /// The requests to the model of the current span.
+    /// The messages of the current span's request to a model.
     requests: RequestMessages<'b>,
     has_room: &'k mut dyn FnMut(usize) -> bool,
 }
@@ -133,13 +134,13 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         }
     }
 
-    /// Makes the attributes of all walked spans readable. Returns the bytes of the text that they
-    /// share.
+    /// Makes the attributes of all walked spans readable. Returns the bytes of the text that the
+    /// attributes share.
     pub(super) fn finish(&mut self) -> usize {
         self.keeper.as_mut().map_or(0, Keeper::finish)
     }
 
-    /// Validates a span and adds it to the batch, or counts it there if it has no ids.
+    /// Validates a span and adds an admitted span to the batch. A span without ids is only counted.
     pub(super) fn span(
         &mut self,
         bytes: &'b [u8],
@@ -205,7 +206,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         Ok(())
     }
 
-    /// Reads the fields, and keeps attributes and events on the way.
+    /// Reads the fields of a span, and keeps its attributes and events.
     fn fields(
         &mut self,
         bytes: &'b [u8],
@@ -357,7 +358,7 @@ fn read_status(bytes: &[u8], depth: u32, code: &mut i32) -> Result<(), Fault> {
     let mut cursor = Cursor::new(bytes);
     while !cursor.is_empty() {
         match cursor.varint()? {
-            // An enum is an int32: prost keeps the lower half.
+            // An enum is an int32: prost uses the lower half of the varint.
             STATUS_CODE => *code = cursor.varint()? as i32,
             other => STATUS_FIELDS.check_field(other, &mut cursor, depth)?,
         }
@@ -379,7 +380,8 @@ fn check_link(bytes: &[u8], depth: u32) -> Result<(), Fault> {
     check_id(span_id, SPAN_ID_SIZE).map_err(|fault| fault.within("span_id"))
 }
 
-/// An id must have its length or be empty: the only check in which the scan is stricter than prost.
+/// Rejects an id that is neither empty nor `expected` bytes long. No other check is stricter than
+/// prost's.
 #[inline(always)]
 fn check_id(id: &[u8], expected: usize) -> Result<(), Fault> {
     if id.len() == expected || id.is_empty() {

@@ -1,12 +1,12 @@
-//! Attributes and their values, validated and read in place. Follows prost for repeated fields: the
-//! last one counts, and messages merge.
+//! Validates attributes and reads their values in place. As in prost, the last of repeated fields
+//! counts, and messages merge.
 
 use super::schema::{ANY_VALUE, ARRAY_VALUE, KEY_VALUE_LIST};
 use crate::wire::otlp::{any_value, key_value};
 use crate::wire::{Cursor, FIXED64, Fault, LEN, VARINT, enter, key};
 
-/// The value of an `AnyValue`. It is no enum with data because separate words stay in registers;
-/// copying an enum was a third of the scan's time.
+/// The value of an `AnyValue`. Not an enum with data: separate words stay in registers, and copying
+/// an enum took a third of the scan's time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ScannedValue<'b> {
     pub(super) kind: ValueKind,
@@ -16,8 +16,7 @@ pub(super) struct ScannedValue<'b> {
     pub(super) bits: u64,
 }
 
-/// The type of a value. As wide as the other words, since padding would be copied through the
-/// stack.
+/// The type of a value. 64 bits wide: padding would be copied through the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum ValueKind {
@@ -29,9 +28,9 @@ pub(super) enum ValueKind {
     Int,
     Double,
     Bytes,
-    /// An array or a map, to be read from the encoded value.
+    /// An array or map, whose content is read from the encoded value.
     Nested,
-    /// The index of a string, which has a meaning in profiles only.
+    /// A string's index, which only profiles use.
     Index,
 }
 
@@ -86,8 +85,8 @@ pub(super) const KVLIST: u64 = key(any_value::KVLIST, LEN);
 pub(super) const BYTES: u64 = key(any_value::BYTES, LEN);
 pub(super) const STRINDEX: u64 = key(any_value::STRING_STRINDEX, VARINT);
 
-/// Validates a `KeyValue`. `check_key` validates the key, and may look it up instead: a known key
-/// has been validated before.
+/// Validates a `KeyValue` and returns its key and value. `check_key` validates the key; a cached
+/// key needs no validation.
 pub(super) fn key_value<'b>(
     bytes: &'b [u8],
     depth: u32,
@@ -116,9 +115,9 @@ pub(super) fn key_value<'b>(
     Ok((name, scanned))
 }
 
-/// Key and value of a `KeyValue` in the usual form: a key of up to 127 bytes, then one value, and
-/// nothing else. This is the fast path of [`key_value`], which decides about any other form. Key
-/// and value are not validated.
+/// Returns key and value of a `KeyValue` in the usual form: a key of up to 127 bytes, then one
+/// value. Fast path of [`key_value`], which handles all other forms. Does not validate key and
+/// value.
 #[inline(always)]
 pub(super) fn plain_key_value(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&[KEY_BYTE, key_len @ 0..0x80], rest) = bytes.split_first_chunk()? else {
@@ -134,8 +133,8 @@ pub(super) fn plain_key_value(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     cursor.is_empty().then_some((key, value))
 }
 
-/// The text of an `AnyValue` in the usual form: a string of up to 127 bytes, not validated as
-/// UTF-8.
+/// Returns the text of an `AnyValue` in the usual form: a string of up to 127 bytes, not validated
+/// as UTF-8.
 #[inline(always)]
 pub(super) fn short_text(value: &[u8]) -> Option<&[u8]> {
     match value {

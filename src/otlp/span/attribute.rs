@@ -1,8 +1,8 @@
-//! One attribute and its value, borrowed from the text in which they are kept.
+//! An attribute and its value, borrowed from the text that stores them.
 
 use super::key_set::KeyId;
 
-/// A value of an attribute, borrowed from where it is kept.
+/// An attribute's value, borrowed from the text that stores it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value<'a> {
     /// A string.
@@ -15,19 +15,19 @@ pub enum Value<'a> {
     Double(f64),
     /// An OTLP array or map, as compact JSON.
     Json(&'a str),
-    /// A value of the type bytes, read as text: U+FFFD replaces what is not UTF-8.
+    /// Bytes, read as text: U+FFFD replaces invalid UTF-8.
     Bytes(&'a str),
 }
 
 /// One kept attribute.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Attribute<'a> {
-    /// The number of its key, or of the kept prefix of its key.
+    /// The number of the attribute's key, or of the prefix in the `KeySet` that the key matches.
     pub key: KeyId,
-    /// The rest of its key behind a kept prefix; empty for a whole key.
+    /// The part of the key after the prefix; empty if the `KeySet` has the whole key.
     pub suffix: &'a str,
     /// The value, possibly cut.
     pub value: Value<'a>,
-    /// The value was longer than the limit: never compare it as if it were whole.
+    /// True if the value was longer than the limit. Never compare a cut value as if it were whole.
     pub cut: bool,
 }

@@ -1,4 +1,4 @@
-//! Writes kept attributes, of one span after the other, into one text.
+//! Writes the kept attributes of successive spans into one text.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -12,32 +12,32 @@ use super::index::IndexedAttributes;
 use super::kept_attributes::KeptAttributes;
 use super::key_set::KeyId;
 
-/// A value of this size, in bytes, is validated on its own, by a check that is fast on long text.
+/// Minimum bytes of a value that is validated on its own, with a check that is fast on long text.
 const LONG: usize = 128;
 
-/// Capacity of a text, in bytes, from the second of a request on. A larger one would be moved
-/// whenever it grows.
+/// Capacity in bytes of every text of a request after the first. Growing a text beyond its capacity
+/// would copy the text.
 const CHUNK: usize = 32 << 10;
-/// A text with less room than this, in bytes, is published, and the next span begins a new one.
-/// Most spans fit into it.
+/// Free bytes below which a text is published and the next span starts a new text. Most spans are
+/// smaller.
 const SPAN_ROOM: usize = 8 << 10;
 
-/// Builds the [`KeptAttributes`] of the spans of a request, which share a few texts.
+/// Builds the [`KeptAttributes`] of a request's spans, which share a few texts.
 #[derive(Debug, Default)]
 pub struct KeptAttributesBuilder {
     entries: Vec<KeptEntry>,
     text: String,
-    /// The end of the text. Short values are validated as UTF-8 together, since a check of each
-    /// would cost a tenth of the scan.
+    /// The end of the text, not validated yet. One UTF-8 check covers many short values: a check
+    /// for each would cost a tenth of the scan.
     tail: Vec<u8>,
-    /// The text that all handed-out attributes refer to.
+    /// The unpublished text of the attributes that [`Self::take`] has returned.
     shared: Option<SharedText>,
-    /// Where the current span begins in `entries` and `text`.
+    /// Start of the current span: in `entries`, and in `text` followed by `tail`.
     first_entry: usize,
     start: usize,
     /// True while an event is open.
     in_event: bool,
-    /// Bytes of the texts published by the current request.
+    /// Bytes of the current request's published texts.
     size: usize,
     /// The attributes of the current span while [`Self::retain`] rewrites them.
     scratch: KeptText,
@@ -47,19 +47,19 @@ pub struct KeptAttributesBuilder {
 #[derive(Clone, Copy)]
 enum Written<'a> {
     Text(&'a str),
-    /// UTF-8, as the caller knows.
+    /// UTF-8, by the caller's promise.
     Bytes(&'a [u8]),
 }
 
 impl KeptAttributesBuilder {
-    /// Size of an attribute or event beyond its suffix and value, in bytes.
+    /// Bytes of an attribute or event besides its suffix and value.
     pub const HEAD_SIZE: usize = KeptEntry::SIZE;
-    /// Most bytes of a bool, an integer or a double.
+    /// Maximum bytes of a bool, integer or double.
     pub const NUMBER_SIZE: usize = NUMBER_SIZE;
-    /// Longest suffix of a key that is kept whole, in bytes.
+    /// Maximum bytes of a key's suffix; a longer suffix is cut.
     pub const MAX_SUFFIX: usize = MAX_SUFFIX;
 
-    /// Adds the name, which must be UTF-8. An empty one need not be added.
+    /// Adds the name, which must be UTF-8. An empty name can be left out.
     #[inline]
     pub fn name(&mut self, name: impl AsRef<[u8]>) {
         self.fixed(Tag::Name, name.as_ref());
@@ -75,13 +75,13 @@ impl KeptAttributesBuilder {
         self.fixed(Tag::Context, trace_id.to_string().as_bytes());
     }
 
-    /// Adds an attribute whose suffix and value the caller knows to be UTF-8.
+    /// Adds a string attribute. Suffix and text must be UTF-8.
     #[inline]
     pub fn utf8(&mut self, key: KeyId, suffix: &[u8], text: &[u8], cut: bool) {
         self.push(Tag::Str, key, suffix, Written::Bytes(text), cut);
     }
 
-    /// Adds an attribute; between `begin_event` and `end_event` it belongs to that event.
+    /// Adds an attribute to the open event, or else to the span.
     pub fn attribute(&mut self, attribute: Attribute<'_>) {
         let Attribute {
             key,
@@ -104,13 +104,13 @@ impl KeptAttributesBuilder {
         };
         let mut digits = [0; NUMBER_SIZE];
         let mut rest = &mut digits[..];
-        // Always fits: a digit stands for four bits.
+        // Always fits: a hexadecimal digit is four bits.
         let _ = write!(rest, "{bits:x}");
         let n_digits = NUMBER_SIZE - rest.len();
         self.push(tag, key, suffix, Written::Bytes(&digits[..n_digits]), cut);
     }
 
-    /// Opens an event: the attributes that follow are its own.
+    /// Opens an event, to which the next attributes belong.
     pub fn begin_event(&mut self, name: KeyId) {
         self.in_event = false;
         self.push(Tag::Event, name, b"", Written::Text(""), false);
@@ -122,7 +122,7 @@ impl KeptAttributesBuilder {
         self.in_event = false;
     }
 
-    /// Ends a span and hands out its attributes. They can be read after [`Self::publish`].
+    /// Ends a span and returns its attributes, which are readable after [`Self::publish`].
     #[inline]
     pub fn take(&mut self) -> KeptAttributes {
         let n_entries = self.entries.len() - self.first_entry;
@@ -158,8 +158,9 @@ impl KeptAttributesBuilder {
         n_entries * KeptEntry::SIZE + self.text_len() - self.start
     }
 
-    /// Replaces each attribute of the current span by what `keep` returns for it, and removes the
-    /// attributes and events that are refused.
+    /// Replaces each attribute of the current span by the result of `keep`; `None` removes the
+    /// attribute. Removes the events that `keep_event` rejects. Attributes of other events stay
+    /// unchanged.
     pub fn retain(
         &mut self,
         mut keep: impl for<'a> FnMut(Attribute<'a>) -> Option<Attribute<'a>>,
@@ -211,11 +212,11 @@ impl KeptAttributesBuilder {
         self.in_event = false;
     }
 
-    /// Makes all handed-out attributes readable. Returns the bytes of the texts that the spans of
-    /// this request share.
+    /// Makes all returned attributes readable. Returns the bytes of the texts that the request's
+    /// spans share.
     pub fn publish(&mut self) -> usize {
         self.flush();
-        // Many small requests can wait in the scoring queue.
+        // Many small requests can wait in the scoring queue: their spare capacity would add up.
         if self.text.len() < self.text.capacity() / 2 {
             self.text.shrink_to_fit();
         }
@@ -226,7 +227,7 @@ impl KeptAttributesBuilder {
         std::mem::take(&mut self.size)
     }
 
-    /// The attributes of a single span, readable at once, in memory of their own.
+    /// Returns the attributes of a single span, readable at once, in a text of their own.
     pub fn finish(&mut self) -> KeptAttributes {
         let kept = self.take();
         self.publish();
@@ -242,7 +243,7 @@ impl KeptAttributesBuilder {
         (self.first_entry, self.start) = (0, 0);
         self.size += kept.size();
         if let Some(shared) = self.shared.take() {
-            // Only this builder sets it, and only here.
+            // Cannot fail: no other code sets a shared text.
             let _ = shared.set(kept);
         }
     }
@@ -260,7 +261,7 @@ impl KeptAttributesBuilder {
             Written::Bytes(bytes) => bytes,
         };
         let suffix = cut_at_char(suffix, MAX_SUFFIX);
-        // Requests are smaller than 4 GiB; of a larger one, no more is kept.
+        // Requests are smaller than 4 GiB; anything beyond is dropped.
         let Ok(end) = u32::try_from(self.text_len() + suffix.len() + payload.len()) else {
             return;
         };
@@ -284,7 +285,7 @@ impl KeptAttributesBuilder {
         self.text.len() + self.tail.len()
     }
 
-    /// Moves the end of the text to the rest. Nothing is kept of it if it is not UTF-8.
+    /// Moves `tail` to `text`, or drops `tail` if it is not UTF-8.
     fn flush(&mut self) {
         if self.text.capacity() == 0 {
             self.text = String::from_utf8(std::mem::take(&mut self.tail)).unwrap_or_default();
@@ -312,7 +313,7 @@ impl KeptAttributes {
     }
 }
 
-/// The longest prefix of UTF-8 text up to a size that does not split a character.
+/// Returns the longest prefix of UTF-8 text that has at most `size` bytes and splits no character.
 #[inline]
 pub fn cut_at_char(text: &[u8], size: usize) -> &[u8] {
     let is_inside_char = |end: usize| text.get(end).is_some_and(|byte| byte & 0xc0 == 0x80);
@@ -323,8 +324,8 @@ pub fn cut_at_char(text: &[u8], size: usize) -> &[u8] {
     &text[..end]
 }
 
-/// Returns true if the text begins like a map or a list of maps, in JSON or Python, and does not
-/// end like one.
+/// Returns true if the text begins like a map or a list of maps, in JSON or Python, but lacks the
+/// closing bracket.
 pub fn is_unfinished_json(text: &[u8]) -> bool {
     let text = text.trim_ascii();
     let (begins, end) = match text.strip_prefix(b"[") {

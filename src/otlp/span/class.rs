@@ -1,29 +1,31 @@
-//! The class of a span, which `extract` finds when the span arrives and assembly keeps with it.
+//! The class of a span: `extract` assigns it on arrival, and assembly stores it with the span.
 
-/// The class of a span: assembly needs it to recognise a top span, judgement to read the span
-/// again.
+/// The class of a span. Assembly uses the class to recognise a top span, and judgement uses the
+/// class to read the span again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SpanClass {
-    /// A tool call by any convention (also an MCP server's span).
+    /// True for a tool call by any convention, spans of MCP servers included.
     pub tool_call: bool,
-    /// An agent run.
+    /// True for an agent run.
     pub agent_run: bool,
-    /// A model call.
+    /// True for a model call.
     pub model: bool,
-    /// The framework marks it as exported before its end (`judgment.update_id=0` with end = start).
+    /// True if the framework marks the span as unfinished (`judgment.update_id=0` with end =
+    /// start).
     pub partial: bool,
-    /// The framework's update counter, 0 if there is none: of two versions with the same end the
-    /// higher one wins.
+    /// The framework's update counter; 0 if there is none. Of two versions with the same end, the
+    /// version with the higher counter wins.
     pub update: u32,
-    /// The conventions that recognised it.
+    /// The conventions that recognised the span.
     pub recognition: Recognition,
 }
 
-/// The conventions that recognised a span, as numbers that only `extract` can read.
+/// The conventions that recognised a span, as numbers that only `extract` interprets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Recognition {
-    /// The version of the recogniser, which changes with its settings; 0 if nothing is noted. A
-    /// span with another version is recognised again, and may lack attributes.
+    /// The version of the recogniser, which changes with the recogniser's settings; 0 if no
+    /// convention is recorded. A span of another version is recognised again, and may lack
+    /// attributes.
     pub recogniser_version: u8,
     /// The convention of a tool call, 0 for none.
     pub call: u8,

@@ -1,5 +1,5 @@
 //! Kept attributes in memory: a list of entries, and one text with their suffixes and values. The
-//! entries of one span lie side by side, and so do their texts.
+//! entries of one span are adjacent, and so are their texts.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -14,7 +14,7 @@ pub(super) struct KeptText {
     pub(super) text: String,
 }
 
-/// A [`KeptText`] that is handed out before it is complete, and read once it is.
+/// A [`KeptText`] that is shared before its content is complete; readable once it is set.
 pub(super) type SharedText = Arc<OnceLock<KeptText>>;
 
 /// The entries of one span in a [`KeptText`].
@@ -56,13 +56,13 @@ impl Tag {
     ];
 }
 
-/// Longest suffix, in bytes; an attribute with a longer one is not kept.
+/// Maximum bytes of a suffix; the scan drops an attribute with a longer suffix.
 pub(super) const MAX_SUFFIX: usize = 255;
-/// Most bytes of a bool, an integer or a double: the hexadecimal digits of its bits.
+/// Maximum bytes of a bool, integer or double: 64 bits as hexadecimal digits.
 pub(super) const NUMBER_SIZE: usize = 16;
 
-/// One entry. Its suffix and value end where the next entry begins, which saves a third of the
-/// memory.
+/// One entry, which stores no end: its suffix and value end at the start of the next entry. This
+/// saves a third of the memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KeptEntry {
     /// Start of the suffix in the text; the value follows the suffix.
@@ -73,9 +73,9 @@ pub(super) struct KeptEntry {
     pub(super) bits: u8,
 }
 
-/// Marks an entry that belongs to the event entry before it.
+/// Bit of an entry that belongs to the preceding event entry.
 const INNER: u8 = 1 << 4;
-/// Marks a value that was longer than its limit.
+/// Bit of a value that was longer than its limit.
 const CUT: u8 = 1 << 5;
 
 impl KeptEntry {
@@ -116,7 +116,7 @@ impl KeptEntry {
     /// Returns true for an attribute outside events.
     #[inline]
     pub(super) fn is_attribute(self) -> bool {
-        // The bit of an inner entry lies above those of the tag.
+        // `INNER` is above all tags, so the range excludes inner entries.
         (Tag::Str as u8..INNER).contains(&(self.bits & !CUT))
     }
 }
@@ -143,7 +143,7 @@ impl KeptText {
         self.entries.len() * KeptEntry::SIZE + self.text.len()
     }
 
-    /// Adds entries and their text.
+    /// Appends entries and their text.
     pub(super) fn append(&mut self, added: Entries<'_>) -> EntryRange {
         let range = EntryRange {
             first: self.entries.len() as u32,
@@ -160,7 +160,7 @@ impl KeptText {
         range
     }
 
-    /// The entries of one span; none if the range is not of this text.
+    /// Returns the entries of one span; none if the range exceeds this text.
     #[inline]
     pub(super) fn entries(&self, range: EntryRange) -> Entries<'_> {
         let (first, len) = (range.first as usize, range.len as usize);
@@ -174,7 +174,7 @@ impl KeptText {
 }
 
 impl<'a> Entries<'a> {
-    /// The last entry ends where the text ends.
+    /// Creates entries of which the last ends at the end of `text`.
     pub(super) fn new(entries: &'a [KeptEntry], text: &'a str) -> Self {
         Self {
             entries,
@@ -194,7 +194,7 @@ impl<'a> Entries<'a> {
         first.map_or("", |first| self.between(first.at, self.end))
     }
 
-    /// The name; the scan writes it last.
+    /// The name, searched from the end: the scan writes the name last.
     #[inline]
     pub(super) fn name(self) -> &'a str {
         self.value_of(Tag::Name).unwrap_or_default()
@@ -241,7 +241,7 @@ impl<'a> Entries<'a> {
         })
     }
 
-    /// Suffix and value of the entry at this position, as they are written.
+    /// Returns the suffix and the encoded value of the entry at position `nth`.
     #[inline]
     pub(super) fn split(self, nth: usize) -> (&'a str, &'a str) {
         let entry = self.entries[nth];
@@ -258,7 +258,7 @@ impl<'a> Entries<'a> {
         text.unwrap_or_default()
     }
 
-    /// The entry at this position; `None` if it is no attribute.
+    /// Returns the attribute at position `nth`; `None` if the entry is a name, context or event.
     pub(super) fn attribute(self, nth: usize) -> Option<Attribute<'a>> {
         let entry = self.entries[nth];
         let (suffix, written) = self.split(nth);

@@ -1,5 +1,4 @@
-//! Attributes with a bit for each key that is present, for code that asks one span for many keys,
-//! most of which are absent.
+//! An index of a span's attributes, for code that looks up many keys, most of which are absent.
 
 use super::attribute::{Attribute, Value};
 use super::entries::{Entries, Tag};
@@ -8,22 +7,22 @@ use super::key_set::KeyId;
 
 const N_WORDS: usize = IndexedAttributes::N_WORDS;
 
-/// [`KeptAttributes`] with a bit for each key that is present: asking for an absent key costs the
-/// same whatever the number of attributes. Only a present one is searched for, among the heads. A
-/// table of places would be found quicker, but most spans are asked for no more keys than the
-/// table takes instructions to fill.
+/// [`KeptAttributes`] with a bit for each present key. Looking up an absent key costs the same for
+/// any number of attributes; only a present key needs a search of the entries. A table of positions
+/// would speed up the search, but for most spans filling the table would cost more than the
+/// lookups.
 #[derive(Debug, Clone, Copy)]
 pub struct IndexedAttributes<'a> {
     entries: Entries<'a>,
-    /// A bit for each of the first keys, set if there is an attribute with this key.
+    /// A bit for each of the first [`Self::N_INDEXED_KEYS`] keys, set if the span has the key.
     present: [u64; N_WORDS],
     may_have_events: bool,
 }
 
 impl<'a> IndexedAttributes<'a> {
-    /// Keys with lower numbers than this have a bit; any other key is searched for.
+    /// Number of keys that have a bit; a key with a higher number is searched for.
     pub const N_INDEXED_KEYS: usize = Self::N_WORDS * 64;
-    /// Number of words with the bits of these keys.
+    /// Number of 64-bit words that store the bits.
     pub const N_WORDS: usize = 3;
 
     #[inline]
@@ -52,7 +51,7 @@ impl<'a> IndexedAttributes<'a> {
         self.entries.name()
     }
 
-    /// A bit for each of the first keys, set if there is an attribute with this key.
+    /// A bit for each of the first [`Self::N_INDEXED_KEYS`] keys, set if the span has the key.
     #[inline]
     pub fn present(&self) -> [u64; N_WORDS] {
         self.present
@@ -71,8 +70,8 @@ impl<'a> IndexedAttributes<'a> {
         self.entries.attribute(self.position(key)?)
     }
 
-    /// The value of the first attribute with this key (OTLP asks for unique keys; if a sender
-    /// repeats one, the first counts).
+    /// The value of the first attribute with this key. OTLP requires unique keys; if a sender
+    /// repeats a key, the first attribute counts.
     #[inline]
     pub fn get(&self, key: KeyId) -> Option<Value<'a>> {
         self.attribute(key).map(|attribute| attribute.value)
@@ -90,7 +89,7 @@ impl<'a> IndexedAttributes<'a> {
         self.entries.attributes()
     }
 
-    /// May there be events? If not, there are none.
+    /// Returns false if there are no events.
     #[inline]
     pub fn may_have_events(&self) -> bool {
         self.may_have_events
@@ -113,7 +112,7 @@ impl<'a> IndexedAttributes<'a> {
         }
     }
 
-    /// The bit of this key; `None` if it has none.
+    /// Returns the bit of this key; `None` if the key has no bit.
     #[inline]
     fn has_bit(&self, key: KeyId) -> Option<bool> {
         let word = self.present.get(usize::from(key.0 / 64))?;
@@ -122,7 +121,7 @@ impl<'a> IndexedAttributes<'a> {
 }
 
 impl KeptAttributes {
-    /// The attributes with a bit for each present key, for code that asks for many.
+    /// Indexes the attributes, for code that looks up many keys.
     #[inline]
     pub fn index(&self) -> IndexedAttributes<'_> {
         IndexedAttributes::new(self.entries())
@@ -134,7 +133,7 @@ mod tests {
     use super::*;
     use crate::span::KeptAttributesBuilder;
 
-    /// Adds the key's number as a value.
+    /// Adds an attribute whose value is the number of its key.
     fn add(builder: &mut KeptAttributesBuilder, key: u16) {
         builder.attribute(Attribute {
             key: KeyId(key),

@@ -1,4 +1,4 @@
-//! The kept parts of a span or log record beyond its fixed fields.
+//! The kept name, trace state, attributes and events of a span or log record.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -11,7 +11,7 @@ use super::key_set::KeyId;
 /// One kept span event.
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'a> {
-    /// The number of its name among the keys.
+    /// The event's name, as the number of a key.
     pub name: KeyId,
     entries: Entries<'a>,
 }
@@ -28,9 +28,9 @@ impl<'a> Event<'a> {
     }
 }
 
-/// The kept parts of a span or log record beyond its fixed fields: name, trace state, attributes,
-/// events. Equal `KeptAttributes` mean the same; their order has no meaning, but breaks ties
-/// between versions of a span.
+/// The kept name, trace state, attributes and events of a span or log record. Equal
+/// `KeptAttributes` have the same content. The order of unequal ones only breaks ties between
+/// versions of a span.
 #[derive(Clone, Default)]
 pub struct KeptAttributes {
     text: Option<SharedText>,
@@ -45,7 +45,8 @@ impl KeptAttributes {
         }
     }
 
-    /// A copy in memory of its own; the attributes themselves where they have that already.
+    /// Returns attributes that share their text with no other span: a copy, or a clone if they
+    /// share no text.
     pub(super) fn alone(&self) -> Self {
         let shared = self.text.as_ref().and_then(|text| text.get());
         if shared.is_some_and(|shared| shared.entries.len() == self.range.len as usize) {
@@ -65,7 +66,7 @@ impl KeptAttributes {
         self.entries().name()
     }
 
-    /// The W3C trace state, empty where there was none.
+    /// The W3C trace state; empty if there was none.
     pub fn trace_state(&self) -> &str {
         self.entries().context().unwrap_or_default()
     }
@@ -81,8 +82,8 @@ impl KeptAttributes {
         self.entries().attributes()
     }
 
-    /// The kept attributes with wanted keys, in the order in which they were sent. Does not look at
-    /// the values of others.
+    /// The kept attributes with wanted keys, in the order in which they were sent. Skips the values
+    /// of all other attributes.
     pub fn attributes_with(
         &self,
         is_wanted: impl Fn(KeyId) -> bool,
@@ -95,8 +96,7 @@ impl KeptAttributes {
         wanted.filter_map(move |nth| entries.attribute(nth))
     }
 
-    /// The keys of the kept attributes, in the order in which they were sent. Does not look at
-    /// values.
+    /// The keys of the kept attributes, in the order in which they were sent. Reads no values.
     pub fn keys(&self) -> impl Iterator<Item = KeyId> {
         let entries = self.entries().entries.iter();
         let attributes = entries.filter(|entry| entry.is_attribute());
@@ -113,13 +113,13 @@ impl KeptAttributes {
         self.entries().events().map(Event::new)
     }
 
-    /// The value of the first attribute with this key, found by a search: code that reads many
-    /// attributes of a span makes an [index](Self::index) first.
+    /// Searches for the first attribute with this key and returns its value. To read many
+    /// attributes of a span, build an [index](Self::index) first.
     pub fn get(&self, key: KeyId) -> Option<Value<'_>> {
         self.attribute(key).map(|attribute| attribute.value)
     }
 
-    /// The first attribute with this key, found by a search like [`Self::get`].
+    /// Searches for the first attribute with this key.
     pub fn attribute(&self, key: KeyId) -> Option<Attribute<'_>> {
         let entries = self.entries();
         entries.attribute(entries.find(key)?)

@@ -1,5 +1,5 @@
-//! The attributes, events and log records to keep, and how much of each. The stages that read them
-//! build the set, the scan follows it.
+//! The set of attributes, events and log records to keep, and how much of each. The stages that
+//! read attributes build the set; the scan applies it.
 
 use hashbrown::HashMap;
 
@@ -8,107 +8,106 @@ use hashbrown::HashMap;
 pub struct KeyId(pub u16);
 
 impl KeyId {
-    /// Of entries without a key; every key has a lower number.
+    /// The number of entries without a key. Every key has a lower number.
     pub(super) const NONE: Self = Self(u16::MAX);
 }
 
-/// The part of an attribute that is kept, by its key.
+/// The rule of a key: how much of an attribute to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// The value, up to `max_value_size`.
+    /// The value, up to `max_value_size` bytes.
     Value,
-    /// The result of a call or the reply of a model: up to `max_value_size`, or up to
-    /// `max_messages_size` if a substring search finds a tool call in it. Shares the room of
-    /// replies.
+    /// A call's result or a model's reply, up to `max_value_size`; up to `max_messages_size` if a
+    /// substring search finds a tool call in the text. Shares the budget of replies.
     Output,
-    /// The reply of a model, up to `max_messages_size`, and only if a substring search finds a tool
-    /// call in it. Replies have room of their own: neither requests nor other values displace
-    /// them. A reply that is not kept whole is noted under [`Span::LOST_REPLY`].
+    /// A model's reply, up to `max_messages_size`, only if a substring search finds a tool call in
+    /// the reply. Replies have a budget of their own, which requests and plain values cannot use
+    /// up. The scan records a reply that is not kept whole under [`Span::LOST_REPLY`].
     ///
     /// [`Span::LOST_REPLY`]: super::Span::LOST_REPLY
     Reply,
-    /// A message that a model was asked with. All of them together up to `max_messages_size`, the
-    /// last ones first, and only if a substring search finds a tool call in them. If others are
-    /// missing, that is noted under [`Span::LOST_REQUEST`].
+    /// A message of the request to a model. The last messages are kept, up to `max_messages_size`
+    /// together, only if a substring search finds a tool call in them. The scan records missing
+    /// messages under [`Span::LOST_REQUEST`].
     ///
     /// [`Span::LOST_REQUEST`]: super::Span::LOST_REQUEST
     Request,
-    /// An expectation that a run has of itself, up to `max_expectations_size` for all such values
-    /// of a span.
+    /// An expectation that a run states about itself, up to `max_expectations_size` for all
+    /// expectations of a span.
     Expectation,
-    /// The value once [`KeySet::add`] asks for it, and nothing before.
+    /// Nothing, until [`KeySet::add`] replaces the rule.
     Asked,
-    /// Only the presence: an empty string is kept.
+    /// The presence only, as an empty string.
     Presence,
-    /// Nothing of what is sent: only the scan itself writes it.
+    /// Nothing from senders: only the scan writes attributes with the key.
     Own,
 }
 
-/// The kept part of a wanted log record's body. Its attributes follow the table in any case.
+/// The rule for the body of a wanted log record. The record's attributes follow the [`KeySet`] in
+/// any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WantedBody {
-    /// Nothing: its attributes are enough.
+    /// Nothing: the record's attributes suffice.
     Not,
-    /// The reply of a model, by the rule of [`Keep::Reply`].
+    /// A model's reply, by the rule of [`Keep::Reply`].
     Reply,
-    /// A message that a model was asked with, without a search: a tool's answer need not mention
-    /// tools.
+    /// A message of the request to a model, without a substring search: a tool's result need not
+    /// mention tools.
     Request,
 }
 
 /// A row of the table of kept keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyRule {
-    /// The key; a prefix of keys if it ends in `.` or `*` (the star is not part of it). The text
-    /// between two stars must occur after the prefix: `llm.output_messages.*tool_call*`. A single
-    /// star within the key stands for one word without dots: `llm.*.choices`.
+    /// The key, or a prefix of keys if the text ends in `.` or `*` (the prefix excludes the star).
+    /// The text between two stars must occur after the prefix: `llm.output_messages.*tool_call*`. A
+    /// single star inside the key matches one word without dots: `llm.*.choices`.
     pub key: &'static str,
-    /// The part that is kept.
+    /// The rule of the key.
     pub keep: Keep,
 }
 
-/// The attributes and events to keep, and how much of each. Built by the stages that read them,
-/// followed by the scan. Numbers are stable: a set that extends another gives each old key its old
-/// number.
+/// The attributes and events to keep, and how much of each. Key numbers are stable: a set that
+/// extends an older set gives each old key its old number.
 #[derive(Debug, Clone, Default)]
 pub struct KeySet {
     keys: Vec<(Box<str>, Keep)>,
     exact: HashMap<Box<[u8]>, KeyId>,
-    /// Keys with a star, and prefixes, with what must follow the prefix.
+    /// Keys with a star and prefixes, each with the text that must follow.
     prefixes: Vec<(KeyId, Rest)>,
-    /// Event names of wanted log records, and what is kept of their bodies.
+    /// Event names of wanted log records, and the rules for their bodies.
     records: Vec<(&'static str, WantedBody)>,
-    /// Most bytes kept of one attribute's value (`tools.max_value_size`).
+    /// Maximum bytes of one attribute's value (`tools.max_value_size`).
     pub max_value_size: usize,
-    /// Most bytes kept of the replies of one span, and of the messages that its model was asked
-    /// with (`tools.max_messages_size`).
+    /// Maximum bytes of one span's replies, and of the messages of its request to a model
+    /// (`tools.max_messages_size`).
     pub max_messages_size: usize,
-    /// Most bytes kept of one span's expectations (`expectations.max_size`).
+    /// Maximum bytes of one span's expectations (`expectations.max_size`).
     pub max_expectations_size: usize,
 }
 
-/// A kept key that an attribute has.
+/// The match of an attribute's key in a [`KeySet`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kept<'a> {
-    /// The number.
+    /// The number of the key or prefix.
     pub key: KeyId,
-    /// The part that is kept.
+    /// The rule of the key.
     pub keep: Keep,
-    /// The rest of the attribute's key behind a prefix; empty for a whole key.
+    /// The part of the attribute's key after the prefix; empty if the whole key matched.
     pub suffix: &'a [u8],
 }
 
 /// The text that must follow the prefix of a key.
 #[derive(Debug, Clone, Copy)]
 enum Rest {
-    /// Anything in which this text occurs.
+    /// Any text that contains this text.
     Holding(&'static str),
-    /// A word without dots, and this text.
+    /// A word without dots, followed by this text.
     WordAnd(&'static str),
 }
 
 impl KeySet {
-    /// A set of these keys, numbered in this order.
+    /// Creates a set of these keys, numbered in the order of `rules`.
     pub fn new(rules: &[KeyRule]) -> Self {
         let mut keys = Self::default();
         for rule in rules {
@@ -130,8 +129,8 @@ impl KeySet {
         keys
     }
 
-    /// The number of a whole key, added if it is new; a known key keeps its rule, except
-    /// [`Keep::Asked`]. A full set has 65 535 keys; nothing is kept of any further one.
+    /// Adds a whole key if it is new, and returns its number. A known key keeps its rule, unless
+    /// the rule is [`Keep::Asked`]. A set has at most 65 535 keys; further keys are not kept.
     pub fn add(&mut self, key: &str, keep: Keep) -> KeyId {
         if let Some(&id) = self.exact.get(key.as_bytes()) {
             if let Some((_, rule @ Keep::Asked)) = self.keys.get_mut(usize::from(id.0)) {
@@ -152,8 +151,8 @@ impl KeySet {
         self.records = records;
     }
 
-    /// Returns what to keep of the body of a log record with this event name, if the record is
-    /// kept.
+    /// Returns the rule for the body of a log record with this event name; `None` if the record is
+    /// not kept.
     pub fn wants_record(&self, event_name: &[u8]) -> Option<WantedBody> {
         self.records
             .iter()
@@ -178,12 +177,13 @@ impl KeySet {
         self.keys.len()
     }
 
-    /// Returns true if nothing is kept.
+    /// Returns true if the set has no keys.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// The rule for a key, if it is kept. Takes bytes: the scan asks before it validates UTF-8.
+    /// Returns the match of a key, if the key is kept. Takes bytes: the scan looks up event names
+    /// before it validates them as UTF-8.
     pub fn find<'a>(&self, key: &'a [u8]) -> Option<Kept<'a>> {
         if let Some(&id) = self.exact.get(key) {
             return Some(Kept {
@@ -216,8 +216,8 @@ impl KeySet {
 }
 
 impl Rest {
-    /// The rest of an attribute's key behind a rule's prefix, if the rule applies; empty if the
-    /// rule names the whole key.
+    /// Returns the suffix that a rule leaves of the text `behind` its prefix: empty if the rule
+    /// covers the whole key, `None` if the rule does not match.
     fn suffix(self, behind: &[u8]) -> Option<&[u8]> {
         match self {
             Self::Holding("") => Some(behind),

@@ -1,5 +1,5 @@
-//! The kept attributes of one trace: the small ones of all spans in one text, so that no span costs
-//! an allocation of its own.
+//! The kept attributes of one trace. Small spans share one text, so that they need no allocations
+//! of their own.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -7,32 +7,31 @@ use std::sync::{Arc, OnceLock};
 use super::entries::{Entries, EntryRange, KeptEntry, KeptText, SharedText};
 use super::kept_attributes::KeptAttributes;
 
-/// Capacity at first: the first spans of each trace would otherwise move the text again and again,
-/// and more would be unused in most traces.
+/// Initial capacity. With less, the first spans of each trace would reallocate the text repeatedly;
+/// more would be unused in most traces.
 const FIRST_BYTES: usize = 384;
 const FIRST_ENTRIES: usize = 32;
 
-/// From this size on, in bytes, a span's attributes have memory of their own: moving them whenever
-/// the text grows would cost more than an allocation.
+/// Minimum bytes of attributes that get an allocation of their own: copying them whenever the text
+/// grows would cost more.
 const LARGE: usize = 1 << 10;
 
-/// A text larger than this, in bytes, grows by at most an eighth: unused capacity counts against
-/// the budget like used one. It never grows by a fixed step: moving the text would then cost the
-/// square of its size.
+/// Maximum bytes by which a text grows, or an eighth of the text if that is more: unused capacity
+/// counts against the budget. A fixed step would make the total cost of copying quadratic.
 const LARGE_GROWTH: usize = 256 << 10;
 
-/// The kept attributes of one trace. Their text is lent as a whole while the trace is judged.
+/// The kept attributes of one trace. [`Self::lend`] lends the whole text while the trace is judged.
 #[derive(Debug, Default)]
 pub struct TraceText {
     kept: KeptText,
-    /// Bytes that are no longer referred to.
+    /// Bytes of `kept` that belong to no span.
     n_dead: usize,
-    /// `None` in most traces.
+    /// `None` in most traces, which have no large spans.
     large: Option<Box<LargeSpans>>,
     lent: Option<SharedText>,
 }
 
-/// Attributes of spans that have memory of their own.
+/// Attributes of large spans, each with an allocation of its own.
 #[derive(Debug, Default)]
 struct LargeSpans {
     kept: Vec<KeptAttributes>,
@@ -42,17 +41,17 @@ struct LargeSpans {
     size: usize,
 }
 
-/// The place of a span's attributes in a [`TraceText`].
+/// The location of a span's attributes in a [`TraceText`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeptPlace {
-    /// In the text.
+    /// A range of the shared text.
     Text(EntryRange),
-    /// A position among the large ones.
+    /// A position in `LargeSpans::kept`.
     Large(u32),
 }
 
 impl TraceText {
-    /// Keeps a span's attributes. `None` once the text has 4 GiB.
+    /// Stores a span's attributes. Returns `None` if the text would exceed 4 GiB.
     pub fn insert(&mut self, kept: &KeptAttributes) -> Option<KeptPlace> {
         if kept.size() < LARGE {
             return self.insert_text(kept.entries()).map(KeptPlace::Text);
@@ -71,8 +70,8 @@ impl TraceText {
         Some(KeptPlace::Large(at))
     }
 
-    /// Removes the attributes at a place. Returns whether rewriting the text is now worth its cost,
-    /// a look at each of `n_places` places.
+    /// Removes the attributes at `place`. Returns true if the text has enough unused bytes to
+    /// justify [`Self::rewrite`], which visits `n_places` places.
     pub fn remove(&mut self, place: KeptPlace, n_places: usize) -> bool {
         match place {
             KeptPlace::Text(range) => self.n_dead += self.kept.entries(range).size(),
@@ -86,7 +85,7 @@ impl TraceText {
         self.n_dead > self.kept.len() / 2 + n_places * size_of::<KeptPlace>()
     }
 
-    /// Copies all that `places` refer to into a new text and updates the places.
+    /// Copies the attributes at `places` into a new text and updates `places`.
     pub fn rewrite<'p>(&mut self, places: impl Iterator<Item = &'p mut KeptPlace>) {
         let old = std::mem::take(&mut self.kept);
         self.n_dead = 0;
@@ -98,7 +97,7 @@ impl TraceText {
         }
     }
 
-    /// Compares attributes with those at a place.
+    /// Compares `kept` with the attributes at `place`.
     pub fn compare(&self, kept: &KeptAttributes, place: KeptPlace) -> Ordering {
         let other = match place {
             KeptPlace::Text(range) => self.kept.entries(range),
@@ -110,19 +109,19 @@ impl TraceText {
         kept.entries().cmp(&other)
     }
 
-    /// Lends the text, which is empty until [`Self::take_back`].
+    /// Lends the text. `self` has no text until [`Self::take_back`].
     pub fn lend(&mut self) -> LentText {
         let text = SharedText::new(std::mem::take(&mut self.kept).into());
         self.lent = Some(Arc::clone(&text));
         LentText(text)
     }
 
-    /// A copy of the text, which need not be given back.
+    /// Copies the text. A copy needs no [`Self::take_back`].
     pub fn copy(&self) -> LentText {
         LentText(SharedText::new(self.kept.clone().into()))
     }
 
-    /// The attributes at a place, in a lent or copied text.
+    /// Returns the attributes at `place` from a lent or copied text.
     pub fn read(&self, lent: &LentText, place: KeptPlace) -> KeptAttributes {
         match place {
             KeptPlace::Text(range) => KeptAttributes::new(Arc::clone(&lent.0), range),
@@ -135,12 +134,12 @@ impl TraceText {
         }
     }
 
-    /// Takes the lent text back, or a copy of it if it is still referred to.
+    /// Takes the lent text back. Copies the text if it is still in use.
     pub fn take_back(&mut self) {
         if let Some(lent) = self.lent.take() {
             let text = Arc::try_unwrap(lent).unwrap_or_else(|lent| OnceLock::clone(&lent));
             self.kept = text.into_inner().unwrap_or_default();
-            // A judged trace hardly grows, and is remembered for long.
+            // A judged trace rarely grows, and stays in memory for long.
             let KeptText { entries, text } = &mut self.kept;
             if text.len() + text.len() / 8 < text.capacity() {
                 text.shrink_to_fit();
@@ -178,8 +177,8 @@ impl TraceText {
     }
 }
 
-/// The number of items, each of `size` bytes, by which a full list grows: a half, not double. With
-/// many open traces, unused capacity would be most of the memory.
+/// Returns the number of items, each of `size` bytes, by which a full list of `len` items grows: at
+/// most a half. If lists doubled, unused capacity of open traces would be most of the memory.
 fn growth(len: usize, first: usize, size: usize) -> usize {
     match len {
         0 => first,
@@ -187,7 +186,7 @@ fn growth(len: usize, first: usize, size: usize) -> usize {
     }
 }
 
-/// The text of a [`TraceText`].
+/// The lent or copied text of a [`TraceText`].
 #[derive(Debug)]
 pub struct LentText(SharedText);
 
@@ -259,7 +258,7 @@ mod tests {
             n_moved += usize::from(text.size() != size);
             size = text.size();
         }
-        // Entries and text move each on their own.
+        // Entries and text are reallocated separately.
         assert!((40..160).contains(&n_moved), "{n_moved}");
     }
 
@@ -268,7 +267,7 @@ mod tests {
         let names = names();
         let (mut text, mut kept) = filled(&names);
         let size = text.size();
-        // One span is sent over and over among many others: each rewrite looks at all of them.
+        // One of many spans is sent again and again; each rewrite visits all spans.
         let mut n_rewritten = 0;
         for nth in 0..10_000 {
             let again = text.insert(&named(&format!("span {nth}"))).unwrap();
@@ -279,7 +278,7 @@ mod tests {
             }
         }
         assert!((5..100).contains(&n_rewritten), "{n_rewritten}");
-        // Also a large one.
+        // The same for a large span.
         for nth in 0..1_000 {
             let again = text.insert(&named(&format!("{} {nth}", names[9]))).unwrap();
             text.remove(std::mem::replace(&mut kept[9], again), kept.len());

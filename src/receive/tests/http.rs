@@ -112,7 +112,7 @@ impl Http {
     }
 }
 
-/// A connection to write bytes to and read answers from, one by one.
+/// A connection for writing bytes and reading one answer at a time.
 struct Wire(BufReader<TcpStream>);
 
 impl Wire {
@@ -155,7 +155,7 @@ fn post(path: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-// === what works ===
+// === accepted requests ===
 
 #[tokio::test]
 async fn every_signal_arrives_as_it_was_sent_over_both_versions_of_http() {
@@ -282,7 +282,7 @@ async fn items_that_claim_to_be_our_scores_are_counted_and_dropped_if_so_configu
                 .counter("spanscore_receiver_scores_total", &labels);
             assert_eq!(counted, 1, "{signal} {scores:?}");
         }
-        // Nothing is left of a request that holds nothing else, and its sender learns no error.
+        // A request of nothing but scores becomes empty, and its sender gets no error.
         let [(_, path, mut only), ..] = with_scores();
         let groups = &mut only["resourceSpans"][0]["scopeSpans"];
         *groups = json!([groups[1].clone()]);
@@ -567,7 +567,7 @@ async fn a_wrong_path_or_method_is_counted_and_answered_with_the_right_one() {
     assert_eq!((n_misdirected("path"), n_misdirected("method")), (1, 1));
 }
 
-/// A page whose name resolves to 127.0.0.1 is of the same origin to its browser.
+/// A browser treats a page as of the same origin if its host name resolves to 127.0.0.1.
 #[tokio::test]
 async fn a_page_of_another_host_may_not_send_to_a_loopback_address() {
     let origins = vec!["http://shop.example".to_owned()];

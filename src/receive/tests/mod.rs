@@ -49,7 +49,7 @@ where
 pub(super) struct Notebook {
     received: Mutex<Vec<Received>>,
     refuses: Mutex<Option<QueueRefusal>>,
-    /// The largest body that has room, if that is known before a request is read.
+    /// Maximum bytes of the body that fits, if known before a request is read.
     room: Mutex<Option<usize>>,
 }
 
@@ -79,7 +79,7 @@ impl Notebook {
         *self.refuses.lock().unwrap() = refusal.into();
     }
 
-    /// Leaves room for fewer than `room` bytes, which is known before a request is read.
+    /// Allows fewer than `room` bytes, which is known before a request is read.
     pub(super) fn leave_room(&self, room: impl Into<Option<usize>>) {
         *self.room.lock().unwrap() = room.into();
     }
@@ -105,11 +105,11 @@ pub(super) struct Served {
     pub(super) telemetry: Arc<Telemetry>,
     pub(super) budget: Arc<EvictingBudget>,
     pub(super) metrics: crate::telemetry::MetricsSource,
-    /// It ends with the test.
+    /// Stops the receiver at the end of the test.
     _server: JoinSet<()>,
 }
 
-/// 1 MiB a request, 2 MiB in flight; `change` overrides that.
+/// Limits requests to 1 MiB each and 2 MiB in flight; `change` overrides the limits.
 pub(super) async fn serve(change: impl FnOnce(&mut Config, &mut Budgets)) -> Served {
     let mut config = Config::default();
     config.receivers.otlp.max_request_size = config::ByteSize::mib(1);

@@ -65,7 +65,7 @@ async fn post(routes: &mut Router, path: &str, body: Vec<u8>) -> Response {
         .unwrap()
 }
 
-/// The status, which is a header where there is no response, and the response as JSON.
+/// The status, which is a header if there is no response, and the response as JSON.
 async fn call_method(routes: &mut Router, method: &str, request: Value) -> (Status, Value) {
     let method = POOL
         .get_service_by_name(SERVICE)
@@ -365,7 +365,7 @@ async fn rules_references_and_limits_are_judged_as_rest_judges_them() {
             .as_str()
             .is_some_and(|text| text.starts_with("3 calls were made"))
     );
-    // Scores and details, too.
+    // Also with scores and details.
     for (grpc, rest) in judged["evaluations"]
         .as_array()
         .into_iter()

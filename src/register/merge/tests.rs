@@ -1,5 +1,4 @@
-//! Sets of criteria from two sources, by cases and by property. Does not prove that anything is
-//! judged by them.
+//! Merged sets of criteria from two sources, by cases and by property. Judges nothing.
 
 use proptest::prelude::{Strategy, prop, proptest};
 

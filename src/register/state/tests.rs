@@ -1,5 +1,5 @@
-//! The state file over restarts, and other things in its place. Does not prove that a disk keeps
-//! what it was told to sync.
+//! The state file over restarts, and other files in its place. Does not prove that a disk stores
+//! synced data.
 
 use super::*;
 use crate::register::merge::tests::criterion;

@@ -276,7 +276,7 @@ async fn nothing_grows_without_bound() {
                 .contains("more than 1000 patterns"),
         "{problem}"
     );
-    // The same number, reached step by step.
+    // The same number of names, reached step by step.
     for n in 0..40 {
         let (status, _, problem) = call(
             &register,
@@ -359,7 +359,7 @@ async fn a_question_that_would_take_too_long_is_refused_before_it_is_answered() 
     );
 }
 
-/// A criterion whose pattern counts as slow, and is quick with the texts of these tests.
+/// A criterion with a pattern that counts as slow but is quick for the texts of these tests.
 fn slow_criterion(n: usize) -> Value {
     let slow = json!({ "name": "read", "result": "![a-z ]{120}" });
     json!({ "name": format!("c{n}"), "evaluate": { "tool_calls": { "disallowed": [slow] } } })
@@ -375,7 +375,7 @@ async fn criteria_of_files_and_of_the_api_share_the_searches_of_a_trace() {
             call(&register, "PUT", &path, &[], &slow_criterion(n).to_string()).await;
         assert_eq!(status, 201, "{answer}");
     }
-    // Each takes more than half of what one evaluation may spend.
+    // Each takes more than half of the budget of one evaluation.
     let read = json!({ "name": "read", "result": "ignore ".repeat(1_500) });
     let question = json!({ "trajectory": { "tool_calls": vec![read; 70] } });
     let (status, _, answer) = call(

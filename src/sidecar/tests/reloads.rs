@@ -200,7 +200,7 @@ async fn reloads_under_load_refuse_no_request_lose_no_trace_and_mix_no_sets() {
         let whole = file(generation);
         let text = match generation % 3 {
             0 => whole,
-            // A text that nobody meant.
+            // An arbitrary text.
             1 => whole.replace("evaluate", "evalute"),
             // Half-written: some halves are valid files with fewer criteria, as far as YAML can
             // tell.

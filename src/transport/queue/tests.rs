@@ -114,7 +114,7 @@ fn room_is_known_before_a_request_is_read() {
     assert_eq!(room(0), Err(QueueRefusal::Full));
     let taken = queue.take(now()).unwrap();
     queue.finish(taken);
-    // Half is free, of which an eighth, and an eighth of what is held, stay so.
+    // Half is free. An eighth of the free and an eighth of the used bytes stay free.
     let most = queue.capacity() * 3 / 8 - OVERHEAD;
     assert_eq!(
         [room(most), room(most + 1)],

@@ -1,5 +1,4 @@
-//! Admits a span that arrives: classifies it and prunes it by its class, with one view of its
-//! attributes.
+//! Classifies an arriving span and prunes its attributes by its class.
 
 use otlp::span::{KeptAttributesBuilder, KeySet, ScopeHash, Span, SpanAdmission, SpanClass, Value};
 
@@ -13,7 +12,7 @@ impl SpanAdmission for Recogniser {
         Recogniser::keys(self)
     }
 
-    /// Results longer than the settings allow are cut. A score of ours is not judged.
+    /// Drops a score of spanscore, and cuts results longer than the settings allow.
     fn admit(&self, span: &mut Span, kept: &mut KeptAttributesBuilder) -> bool {
         let view = View::arriving(kept.current(), span.scope);
         span.class = classify(span, &view, self);
@@ -31,14 +30,14 @@ impl SpanAdmission for Recogniser {
     }
 }
 
-/// Returns true for a score of ours that is nothing else. Whatever its scope says, a span that a
-/// convention recognises is judged.
+/// Returns true for an evaluation that no convention recognises. A recognised span is judged,
+/// whatever its scope claims.
 fn is_own_score(class: SpanClass, view: &View<'_>) -> bool {
     !(class.tool_call || class.agent_run || class.model)
         && view.str(keys::OPERATION) == Some("evaluation")
 }
 
-/// Recognises a span that arrives, as far as assembly needs it.
+/// Returns the class of an arriving span.
 fn classify(span: &Span, view: &View<'_>, recogniser: &Recogniser) -> SpanClass {
     let recognised = recogniser.recognise(view);
     let update = match view.get(keys::UPDATE_ID) {

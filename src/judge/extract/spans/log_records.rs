@@ -1,6 +1,6 @@
-//! Finds the trace with which a log record is held: a reported tool call joins the trace that
-//! stands for its prompt or session, so that one machine holds, judges and forgets it; the messages
-//! of a model join the trace that the record names.
+//! Finds the trace of a log record. A reported tool call joins a trace whose id is derived from its
+//! prompt or session, so that the pipeline handles reported calls like any trace. A model's
+//! messages join the trace that the record names.
 
 use otlp::span::{LogRecord, SpanId, TraceId, Value, WantedBody};
 use serde_json::Value as Json;
@@ -14,9 +14,9 @@ use crate::extract::values::messages;
 
 const TOOL_MESSAGE: &str = "gen_ai.tool.message";
 
-/// Event names of the records that hold messages of a model: OpenTelemetry's instrumentations put
-/// messages there when content is captured as events. `gen_ai.assistant.message` is left out: it
-/// repeats what a model had answered to an earlier request.
+/// Event names of records that contain a model's messages. OpenTelemetry instrumentations that
+/// capture content as events write them. `gen_ai.assistant.message` is missing because it repeats a
+/// model's answer to an earlier request.
 pub(super) const MESSAGE_EVENTS: &[(&str, WantedBody)] = &[
     ("gen_ai.client.inference.operation.details", WantedBody::Not),
     ("gen_ai.choice", WantedBody::Reply),
@@ -27,17 +27,17 @@ fn is_message_event(name: &str) -> bool {
     MESSAGE_EVENTS.iter().any(|(event, _)| *event == name)
 }
 
-/// A log record, and the trace with which it is held.
+/// A log record and its trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlacedRecord {
     /// The trace.
     pub trace_id: TraceId,
-    /// The record, pruned.
+    /// The pruned record.
     pub record: LogRecord,
 }
 
-/// Finds the trace of a record. `None` for a record that cannot be placed: a call that names
-/// neither its prompt nor its session, or messages without a trace, a span or a call.
+/// Finds the trace of a record. Returns `None` for a call that names neither prompt nor session,
+/// and for messages that lack a trace id, a span id or the id of the answered call.
 pub fn place(record: LogRecord) -> Option<PlacedRecord> {
     if holds_messages(&record) {
         place_messages(record)
@@ -46,7 +46,7 @@ pub fn place(record: LogRecord) -> Option<PlacedRecord> {
     }
 }
 
-/// The trace of a record, if it can have one: see [`place`].
+/// Returns the trace of a record, if any: see [`place`].
 pub fn trace_of_record(record: &LogRecord) -> Option<TraceId> {
     if holds_messages(record) {
         record.named_trace()
@@ -55,7 +55,7 @@ pub fn trace_of_record(record: &LogRecord) -> Option<TraceId> {
     }
 }
 
-/// Returns true if this record holds messages of a model. Any other record reports a call.
+/// Returns true if the record contains a model's messages. Any other record reports a call.
 pub(crate) fn holds_messages(record: &LogRecord) -> bool {
     is_message_event(record.name())
 }
@@ -70,7 +70,7 @@ fn trace_of_call(record: &LogRecord) -> Option<TraceId> {
 
 fn place_call(mut record: LogRecord) -> Option<PlacedRecord> {
     let trace_id = trace_of_call(&record)?;
-    // The span in which it was written is in another trace.
+    // The named span is in another trace.
     record.span_id = None;
     Some(PlacedRecord { trace_id, record })
 }
@@ -79,12 +79,13 @@ fn place_messages(mut record: LogRecord) -> Option<PlacedRecord> {
     let trace_id = record.named_trace()?;
     record.span_id?;
     if record.name() == TOOL_MESSAGE {
-        // Every request repeats the answers of all tools before it. Without a place they are one
-        // record, which is held once. Its time says to which calls of other traces it can belong.
+        // Every request repeats all earlier tool results. With an id derived from the call and
+        // without a span id, the repetitions are one record. Its time limits the calls of other
+        // traces that it can answer.
         let is_lost = record.kept.attribute(keys::LOST_REQUEST).is_some();
         let digest = match answered_call_id(&record) {
             Some(call_id) => Sha256::digest(call_id),
-            // A lost result is noted once.
+            // All lost results of a trace share one record.
             None if is_lost => {
                 record.kept.retain(
                     |attribute| (attribute.key == keys::LOST_REQUEST).then_some(attribute),

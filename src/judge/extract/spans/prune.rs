@@ -1,6 +1,6 @@
-//! Prunes a span on arrival to what its judgement may read: drops inputs and outputs of spans
-//! that are no calls, and all of a model's request but the tool results that are new in it. So an
-//! open trace costs by its calls, not by its prompts.
+//! Prunes arriving spans, so that the memory of an open trace depends on its calls, not its
+//! prompts. Drops inputs and outputs of spans that are no calls, and all messages of a model's
+//! request except new tool results.
 
 use otlp::span::{Attribute, KeptAttributes, KeptAttributesBuilder, Span, Value, cut_at_char};
 
@@ -9,7 +9,8 @@ use super::keys;
 use super::view::View;
 use crate::extract::values::messages::{NewMessages, may_announce, new_messages};
 
-/// Prunes a span that is no tool call; results longer than `max_value_size` are cut.
+/// Prunes a span that is no tool call, and cuts results longer than `max_value_size` that are no
+/// replies.
 pub(super) fn prune(span: &Span, kept: &mut KeptAttributesBuilder, max_value_size: usize) {
     let class = span.class;
     let view = View::arriving(kept.current(), span.scope);
@@ -35,8 +36,8 @@ pub(super) fn prune(span: &Span, kept: &mut KeptAttributesBuilder, max_value_siz
                 _ => Some(attribute),
             }
         },
-        // Some SDKs repeat the whole conversation in events; the model's answer is the
-        // `gen_ai.choice`.
+        // Some SDKs repeat the whole conversation in events; only `gen_ai.choice` is the model's
+        // answer.
         |event| class.model && event == keys::CHOICE,
     );
 }
@@ -59,8 +60,8 @@ pub(super) fn prune_messages(kept: &mut KeptAttributes) {
     );
 }
 
-/// The scan keeps long values that speak of tools whole, since they may be a model's reply. Cuts
-/// the results of a call to the size of a value.
+/// Cuts the results of a call to `max_size` bytes. The scan keeps long values that mention tools
+/// whole, because they may be a model's reply.
 pub(super) fn cut_results(kept: &mut KeptAttributesBuilder, max_size: usize) {
     if kept.current_size() > max_size {
         let is_long =
@@ -128,8 +129,8 @@ fn payload(
     is_kept.then_some(attribute)
 }
 
-/// The part of `gen_ai.input.messages`, which repeat the whole conversation, that follows the
-/// model's last answer, without the brackets of the list. It is cut if a message may be missing.
+/// Returns the messages after the model's last answer, without the list's brackets:
+/// `gen_ai.input.messages` repeats the whole conversation. Cut if a message may be missing.
 fn new_results(attribute: Attribute<'_>) -> Option<Attribute<'_>> {
     let (Value::Str(text) | Value::Json(text)) = attribute.value else {
         return None;
@@ -149,14 +150,14 @@ fn new_results(attribute: Attribute<'_>) -> Option<Attribute<'_>> {
 /// The state of a model span's messages, from all its attributes together.
 #[derive(Debug, Clone, Copy)]
 struct Requests {
-    /// The first of the flattened messages that is new: the one after the model's last answer.
+    /// Index of the first new flattened message: the message after the model's last answer.
     first_new: usize,
-    /// An answer is among the messages that were kept: those after it are all there.
+    /// True if the kept messages include an answer, so that no message after the answer is missing.
     follow_answer: bool,
-    /// A part of the reply is missing.
+    /// True if a part of the reply is missing.
     reply_is_lost: bool,
-    /// The flattened messages are whole: those of the OpenTelemetry conventions beside them
-    /// are a normaliser's copies.
+    /// True if the flattened messages are complete: messages under OpenTelemetry's keys are then
+    /// copies by a normaliser.
     request_is_copied: bool,
     reply_is_copied: bool,
 }
@@ -202,7 +203,7 @@ impl Requests {
     }
 }
 
-/// `3.message.tool_call_id` is the field `tool_call_id` of message 3.
+/// Parses a flattened key: `3.message.tool_call_id` is the field `tool_call_id` of message 3.
 fn flattened_message(attribute: Attribute<'_>) -> Option<(usize, &str)> {
     let (idx, field) = attribute.suffix.split_once(".message.")?;
     Some((idx.parse().ok()?, field))

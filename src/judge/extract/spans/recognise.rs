@@ -1,6 +1,6 @@
-//! Recognises what a span is: a tool call, an agent run, a model call. Asks the conventions
-//! in their order, once, when the span arrives; the note of it that travels with the span saves
-//! asking again when its trace is closed. Looks at one span at a time.
+//! Recognises a span as a tool call, agent run or model call. Tries the conventions in order when
+//! the span arrives, and stores the result with the span, so that closing the trace does not try
+//! them again.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use super::keys;
 use super::view::{View, attribute_text};
 use crate::extract::settings::{CustomConvention, SpanKind, Tools};
 
-/// The settings of `tools`, compiled: built once for a configuration, used for every span.
+/// The compiled settings of `tools`, built once per configuration.
 #[derive(Debug, Clone)]
 pub struct Recogniser {
     pub(crate) tools: Tools,
@@ -29,27 +29,25 @@ pub struct Recogniser {
     /// Attributes that selectors read and scores copy.
     readable: Vec<(KeyId, Arc<str>)>,
     expectation_keys: ExpectationKeys,
-    /// True if the tokens of models are read.
+    /// True if the token counts of models are read.
     pub(crate) reads_usage: bool,
-    /// Counts the changes of `tools`, so that the note of an earlier recogniser is known to be
-    /// stale; 0 once it cannot count any further.
+    /// Counts the changes of `tools`, so that notes of earlier recognisers are detected as stale; 0
+    /// once the counter has overflowed.
     recogniser_version: u8,
-    /// Since when the scan has kept the values of calls.
     kept_since: KeptSince,
 }
 
-/// Since when the scan has kept all attributes that `tools` names: a span that was scanned earlier
-/// may be a call, and nothing would show it.
+/// The recogniser version since which the scan keeps every attribute that `tools` names. A span
+/// that was scanned before may be a call that cannot be recognised.
 #[derive(Debug, Clone, Copy)]
 struct KeptSince {
-    /// The first version of the recogniser under which all of them were kept from its beginning.
+    /// The first version under which the scan kept all these attributes from the start.
     version: u8,
-    /// The number of keys when that version began. Keys that selectors read are added while a
-    /// version lasts.
+    /// Number of keys at the start of that version. Selectors can add keys within a version.
     n_keys: usize,
 }
 
-/// A convention of the settings, with ids instead of names.
+/// A convention from the settings, with key ids instead of names.
 #[derive(Debug, Clone)]
 pub(crate) struct CompiledConvention {
     name: Arc<str>,
@@ -65,35 +63,36 @@ pub(crate) struct CompiledConvention {
 /// The recognised kind of a span.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Recognised<'a> {
-    /// A tool call, and where its parts are found.
+    /// The source of the call's fields, if the span is a tool call.
     pub(crate) call: Option<CallSource<'a>>,
-    /// An agent run, and the convention that knows the agent's name.
+    /// The convention that recognised an agent run and reads the agent's name.
     pub(crate) agent: Option<ConventionRef<'a>>,
-    /// A model call, and the convention that recognised it. Never beside a tool call.
+    /// The convention that recognised a model call; always `None` if `call` is set.
     pub(crate) model: Option<ConventionRef<'a>>,
-    /// A tool call by its marks, but made up by the framework (`tool.synthesized`).
+    /// True for a span with the marks of a tool call that the framework made up
+    /// (`tool.synthesized`).
     pub(crate) synthesized: bool,
 }
 
-/// A convention of the table, or of the settings.
+/// A built-in convention, or a convention from the settings.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ConventionRef<'a> {
     BuiltIn(ConventionId),
     Custom(&'a CompiledConvention),
 }
 
-/// The source of the parts of a call.
+/// The source of a call's fields.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum CallSource<'a> {
     BuiltIn(ConventionId),
     Custom(&'a CompiledConvention),
-    /// The tool's name is in this attribute of the settings.
+    /// The attribute of `tools.name_attributes` that contains the tool's name.
     Named(KeyId),
 }
 
 impl Recogniser {
-    /// Compiled from the settings, with the attributes that selectors read and scores copy. Every
-    /// key of `previous` keeps its id, so that spans scanned under it can still be read.
+    /// Compiles the settings. `readable` lists the attributes that selectors read and scores copy.
+    /// Every key of `previous` keeps its id, so that spans scanned under `previous` stay readable.
     pub fn new<'a>(
         tools: &Tools,
         readable: impl IntoIterator<Item = &'a str>,
@@ -149,14 +148,13 @@ impl Recogniser {
         }
     }
 
-    /// Adds what runs may say about their own judgement.
+    /// Sets the policy for expectations that runs state about themselves.
     pub fn with_span_expectations(mut self, policy: SpanExpectationPolicy) -> Self {
         self.expectation_keys = ExpectationKeys::add(Arc::make_mut(&mut self.keys), policy);
         self
     }
 
-    /// Reads the tokens of models, too, if that is asked for. Once read, they stay so under later
-    /// settings.
+    /// Reads the token counts of models if `is_read`. Later settings cannot stop the reading.
     pub fn with_usage(mut self, is_read: bool) -> Self {
         if is_read && !self.reads_usage {
             let keys = Arc::make_mut(&mut self.keys);
@@ -168,7 +166,7 @@ impl Recogniser {
         self
     }
 
-    /// A copy that also reads these attributes.
+    /// Returns a copy that also reads the attributes `further`.
     pub fn also_reading<'a>(&'a self, further: impl IntoIterator<Item = &'a str>) -> Self {
         let readable = self.readable.iter().map(|(_, name)| &**name);
         Self::new(&self.tools, readable.chain(further), Some(self))
@@ -187,7 +185,7 @@ impl Recogniser {
         self.expectation_keys
     }
 
-    /// Returns true if the span was scanned before a reload that made calls read more.
+    /// Returns true if the span was scanned before a reload that added attributes of calls.
     pub(crate) fn reads_more_than_is_kept(&self, note: Recognition) -> bool {
         (1..self.kept_since.version).contains(&note.recogniser_version)
     }
@@ -197,8 +195,8 @@ impl Recogniser {
         self.ignored.contains(name)
     }
 
-    /// Recognises a span whose trace is closed, by the note that was made when it arrived. Asks the
-    /// conventions only if that note was made under other settings.
+    /// Recognises a span of a closed trace by the note made on arrival. Tries the conventions only
+    /// if the note was made under other settings.
     pub(crate) fn recall<'a>(&'a self, span: &View<'a>, note: Recognition) -> Recognised<'a> {
         if note.recogniser_version == 0 || note.recogniser_version != self.recogniser_version {
             return self.recognise(span);
@@ -259,8 +257,8 @@ impl<'a> Recognised<'a> {
         }
     }
 
-    /// The name of the convention that recognised the call, else of the first that recognised a run
-    /// or a model; empty for anything else.
+    /// The name of the convention that recognised the call, or else of the first convention that
+    /// recognised a run or model; empty if none did.
     pub(crate) fn convention(&self) -> &'a str {
         match (self.call, self.agent, self.model) {
             (Some(source), _, _) => source.convention(),
@@ -277,7 +275,7 @@ impl<'a> Recognised<'a> {
 }
 
 impl<'a> ConventionRef<'a> {
-    /// The convention of the table.
+    /// The built-in convention.
     pub(crate) fn built_in(self) -> Option<ConventionId> {
         match self {
             Self::BuiltIn(id) => Some(id),
@@ -285,7 +283,7 @@ impl<'a> ConventionRef<'a> {
         }
     }
 
-    /// The name of the agent whose run a span is that this convention recognised as one.
+    /// Reads the agent's name from a span that this convention recognised as an agent run.
     pub(crate) fn agent_run<'s>(self, span: &View<'s>) -> Option<Cow<'s, str>> {
         match self {
             Self::BuiltIn(id) => id.get().agent_run(span),
@@ -295,7 +293,7 @@ impl<'a> ConventionRef<'a> {
 }
 
 impl<'a> CallSource<'a> {
-    /// The call that the span is, as far as its convention shows it.
+    /// Reads the call of a span by its convention.
     pub(crate) fn call<'s>(self, span: &View<'s>) -> SpanCall<'s> {
         match self {
             Self::BuiltIn(id) => id.get().call(span),
@@ -368,15 +366,15 @@ fn has_all(span: &View<'_>, attributes: &[(KeyId, String)]) -> bool {
 
 // === Notes ===
 
-// How a call's source is noted in one byte: 0 for none, then built-in conventions from 1, those of
-// the settings and their name attributes from here.
+// The byte that records a call's source: 0 for none, from 1 for built-in conventions, from `CUSTOM`
+// for conventions of the settings, from `NAMED` for `tools.name_attributes`.
 const CUSTOM: u8 = 64;
 const NAMED: u8 = 128;
 const SYNTHESIZED: u8 = u8::MAX;
 
 impl Recogniser {
-    /// Notes what a span was recognised as. Of settings with more conventions or names than fit,
-    /// nothing is noted, and the span is recognised again.
+    /// Encodes the result of recognition. Returns an empty note, so that the span is recognised
+    /// again, if the settings have too many conventions or names for a byte.
     pub(super) fn note(&self, recognised: &Recognised<'_>) -> Recognition {
         let in_range = |first: u8, end: u8, position: Option<usize>| {
             let note = u8::try_from(position?).ok()?.checked_add(first)?;

@@ -1,5 +1,5 @@
-//! A span or log record as conventions read it: its name, which built-in keys it has, and its
-//! values by key. Borrows everything and parses nothing; knows no convention and no other span.
+//! The view of a span or log record that conventions read: its name, its built-in keys, and its
+//! values by key.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use super::key_bits::KeyBits;
 use super::keys;
 use crate::extract::values::Raw;
 
-/// A span with its attributes addressed by key: conventions ask for many keys, most of which are
+/// A span or log record with indexed attributes: conventions look up many keys, most of which are
 /// absent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a> {
@@ -43,7 +43,7 @@ impl<'a> View<'a> {
         Self::new_of_record(&record.kept)
     }
 
-    /// The view of a log record that was made a span of its trace.
+    /// The view of a log record that was converted into a span of its trace.
     pub(crate) fn of_record_span(span: &'a Span) -> Self {
         Self::new_of_record(&span.kept)
     }
@@ -56,12 +56,11 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns true for a log record.
     pub(crate) fn is_record(&self) -> bool {
         self.is_record
     }
 
-    /// The instrumentation scope that made it.
+    /// The instrumentation scope that made the span.
     pub(crate) fn scope(&self) -> ScopeHash {
         self.scope
     }
@@ -79,7 +78,7 @@ impl<'a> View<'a> {
         self.present().intersects(keys)
     }
 
-    /// Returns true if an attribute gives the span a kind, in any convention.
+    /// Returns true if an attribute states the span's kind, in any convention.
     pub(crate) fn names_kind(&self) -> bool {
         self.has_any(keys::OWN_KINDS)
             || self.has_any(keys::KINDS)
@@ -111,7 +110,7 @@ impl<'a> View<'a> {
         self.attributes.text(key)
     }
 
-    /// May there be events? If not, there are none.
+    /// Returns false if there are no events.
     pub(crate) fn may_have_events(&self) -> bool {
         self.attributes.may_have_events()
     }
@@ -120,7 +119,7 @@ impl<'a> View<'a> {
         self.attributes.events()
     }
 
-    /// The first of these attributes that is present, as it was received.
+    /// The value of the first of these attributes that is present, as it was received.
     pub(crate) fn first_raw(&self, keys: &[KeyId]) -> Option<Raw<'a>> {
         keys.iter()
             .find(|&&key| self.has(key))
@@ -142,14 +141,14 @@ impl<'a> View<'a> {
         })
     }
 
-    /// The first of these attributes that holds a text that is not empty.
+    /// The first text among these attributes that is not empty.
     pub(crate) fn first_text(&self, keys: &[KeyId]) -> Option<Cow<'a, str>> {
         let mut present = keys.iter().filter(|&&key| self.has(key));
         present.find_map(|&key| self.text(key))
     }
 
-    /// A name or id: a string without the quotes that some frameworks leave around it; an integer
-    /// as its digits.
+    /// Reads a name or id: a string without the quotes that some frameworks add, or an integer as
+    /// digits.
     #[inline]
     pub(crate) fn text(&self, key: KeyId) -> Option<Cow<'a, str>> {
         if !self.has(key) {
@@ -169,8 +168,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns true if the attribute is this word, in any case and with or without quotes around
-    /// it.
+    /// Returns true if the attribute is this word, in any case, with or without quotes.
     pub(crate) fn is(&self, key: KeyId, word: &str) -> bool {
         self.has(key) && self.str(key).is_some_and(|text| is_word(text, word))
     }
@@ -189,7 +187,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// Returns true if the text is this word, in any case and with or without quotes around it.
+/// Returns true if the text is this word, in any case, with or without quotes.
 pub(crate) fn is_word(text: &str, word: &str) -> bool {
     let is_quoted = text.len() > word.len();
     let text = if is_quoted { text.trim_matches('"') } else { text };
@@ -206,8 +204,8 @@ pub(crate) fn event_value(event: Event<'_>, key: KeyId) -> Option<Raw<'_>> {
     })
 }
 
-/// Some SDKs write a string with its quotes, `"\"billing_agent\""`, and `<not specified>` where
-/// there is no call id.
+/// Removes the quotes that some SDKs write around a string: `"\"billing_agent\""`. Returns `None`
+/// for `null`, and for `<not specified>`, which marks a missing call id.
 pub(crate) fn unquoted(text: &str) -> Option<Cow<'_, str>> {
     if text.len() > 1 && text.starts_with('"') && text.ends_with('"') {
         return Some(serde_json::from_str::<String>(text).map_or(Cow::Borrowed(text), Cow::Owned))
@@ -224,7 +222,7 @@ pub(crate) fn name_after<'a>(span_name: &'a str, word: &str) -> Option<&'a str> 
         .filter(|rest| !rest.is_empty())
 }
 
-/// An attribute as the text that selectors compare: numbers and booleans as their JSON text.
+/// Returns an attribute as the text that selectors compare: numbers and booleans as JSON.
 pub(crate) fn attribute_text(value: Value<'_>) -> Option<Cow<'_, str>> {
     Some(match value {
         Value::Str(text) | Value::Json(text) => Cow::Borrowed(text),

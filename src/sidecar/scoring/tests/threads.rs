@@ -1,5 +1,5 @@
-//! Several scoring threads: what each of them gets, what they share, and what happens when one of
-//! them fails. That their scores are those of one thread is shown by `tests/it/judging_threads.rs`.
+//! Several scoring threads: the traces of each thread, their shared state, and the failure of a
+//! thread. `tests/it/judging_threads.rs` shows that their scores equal those of one thread.
 
 use judge::assemble::Stats;
 use judge::pipeline::CrossTraceAccess;
@@ -99,7 +99,7 @@ async fn a_panic_on_one_thread_leaves_the_others_judging_and_holds_no_room() {
     is_empty(&queue).await;
     drop(queue);
     other.join().unwrap();
-    // It does not wait for the dead thread either.
+    // This thread does not wait for the dead thread.
     assert_eq!(
         judgements.iter().flatten().collect::<Told>(),
         [("pass", "root_ended", 0)]
