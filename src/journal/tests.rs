@@ -33,7 +33,7 @@ const SETTINGS: LogSettings = LogSettings {
     carried_after: 0,
 };
 
-/// A log under test, and what it promised.
+/// A log under test, with the records that it must and may contain.
 struct Tested {
     disk: ModelDisk,
     store: Store,
@@ -43,7 +43,7 @@ struct Tested {
 
 #[derive(Debug, Clone, Default)]
 struct Promised {
-    /// Every body ever handed to the store.
+    /// Every body that was offered to the store.
     offered: BTreeSet<Bytes>,
     /// Appended and not consumed.
     waiting: BTreeMap<u64, Bytes>,
@@ -78,7 +78,7 @@ impl Tested {
         body
     }
 
-    /// Does something by chance. Failures of the disk are borne.
+    /// Performs a random operation. Failures of the disk are tolerated.
     fn step(&mut self) {
         match self.rng.u8(..10) {
             0..5 => {
@@ -119,7 +119,7 @@ impl Tested {
         Ok(())
     }
 
-    /// Everything that waits for delivery.
+    /// All records that wait for delivery.
     fn read_all(&self) -> (BTreeMap<u64, Bytes>, Stretch) {
         let mut reader = reader_of(&self.store);
         let mut all = Stretch::default();
@@ -146,7 +146,7 @@ impl Tested {
         assert!(read == self.promised.waiting, "{what}");
     }
 
-    /// Everything promised is there, and nothing that was never offered.
+    /// Checks that every promised record is there, and no record that was never offered.
     fn check(&self, recovered: &Recovered, what: &str) {
         let (read, all) = self.read_all();
         assert_eq!(recovered.damage, [], "{what}: false damage");
@@ -166,7 +166,7 @@ impl Tested {
     }
 }
 
-/// Reads what waits in a log.
+/// Reads the waiting records of a log.
 fn reader_of(store: &Store) -> LogReader {
     let consumed = store.progress().lock().consumed().clone();
     reads(store, Wanted::Waiting(consumed))
@@ -186,8 +186,7 @@ const ALL_KEPT: [Survival; 6] = [
     Survival::Some,
 ];
 
-/// Number of sequences of operations that a test tries: the usual number, unless more are asked for
-/// (`.ci/extended disks`).
+/// Number of sequences of operations that a test tries; `.ci/extended disks` raises it.
 #[expect(
     clippy::disallowed_methods,
     reason = "how this run of the tests was asked for"
@@ -208,7 +207,7 @@ fn nothing_acknowledged_is_lost_in_a_power_cut_at_any_operation() {
             for kept in ALL_KEPT {
                 let disk = tested.disk.after_power_cut(kept, &mut tested.rng);
                 let what = format!("seed {seed}, step {step}, {kept:?}");
-                // Goes on with what is left, and cuts the power again.
+                // Continues with the remaining records, and cuts the power again.
                 let (mut second, recovered) =
                     Tested::open(disk, seed + 100, tested.promised.clone());
                 second.check(&recovered, &what);
@@ -425,7 +424,7 @@ fn a_missing_segment_is_damage_and_the_rest_is_delivered() {
             (2, 4),
             "segment {missing}"
         );
-        // It is said once.
+        // The log line appears once.
         let mut again = again;
         again.store.settle(2).unwrap();
         let (_, recovered) = Tested::open(again.disk.clone(), 1, Promised::default());

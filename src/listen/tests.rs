@@ -325,7 +325,7 @@ async fn a_connection_on_which_something_goes_out_is_not_silent() {
         stream.write_all(b"line").await.unwrap();
         assert_eq!(client_in.read(&mut read).await.unwrap(), 4);
     }
-    // A client that does not even read is cut off.
+    // A client that does not read is disconnected.
     stream.write_all(&[0; 64]).await.unwrap();
     let stuck = time::timeout(IDLE_TIMEOUT * 2, stream.read(&mut read)).await;
     assert_eq!(
@@ -334,8 +334,8 @@ async fn a_connection_on_which_something_goes_out_is_not_silent() {
     );
 }
 
-/// A client that sends request after request and reads no answer is read no further: what it can
-/// make us hold is bounded by our buffers and the system's.
+/// The server stops reading a client that sends requests and reads no answers: our buffers and the
+/// system's bound the memory.
 #[tokio::test(start_paused = true)]
 async fn pipelined_requests_wait_for_the_answers_before_them() {
     const ANSWER: usize = 32 << 10;
@@ -374,7 +374,7 @@ async fn pipelined_requests_wait_for_the_answers_before_them() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let n_held = n_requests.load(Ordering::Relaxed);
     assert!(n_held <= 5, "{n_held} answers of {ANSWER} bytes are held");
-    // Reading them frees the way for all others.
+    // Reading the answers unblocks all further requests.
     let mut answers = vec![0; ANSWER];
     while n_requests.load(Ordering::Relaxed) < 1_000 {
         assert!(client.read(&mut answers).await.unwrap() > 0);

@@ -37,8 +37,8 @@ fn evaluations() -> Vec<Evaluation> {
     (0..N_EVALUATIONS).map(of).collect()
 }
 
-/// Everything at once, over HTTP, with retries within milliseconds; the addresses in the order of
-/// [`SHAPES`].
+/// Every shape and a writer, over HTTP, with retries within milliseconds. The addresses are in the
+/// order of [`SHAPES`].
 fn everywhere(addresses: [std::net::SocketAddr; 4]) -> Config {
     let mut config = config();
     config.forward.retry.initial_interval.0 = Duration::from_millis(2);

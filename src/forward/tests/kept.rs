@@ -1,6 +1,6 @@
-//! A forward plane whose requests are kept in a journal: what a restart, an outage larger than the
-//! memory and a full journal leave of them. Every restart here is orderly or drops everything at
-//! once; `tests/it/durability.rs` kills the process.
+//! A forward plane with a journal: which requests remain after a restart, an outage larger than the
+//! memory, and a full journal. Every restart is orderly or drops everything at once;
+//! `tests/it/durability.rs` kills the process.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -80,7 +80,7 @@ impl KeptPlane {
         answered.await.unwrap().map(|_| ())
     }
 
-    /// Lets everything be delivered in the time given, ends the journal, and gives the books.
+    /// Delivers within the given time, ends the journal, and returns the accounts.
     async fn finish_within(self, time: Duration) -> ItemCounts {
         let (undelivered, books) = self.plane.finish_within(time).await;
         assert_eq!(
@@ -326,7 +326,7 @@ async fn a_full_journal_refuses_before_it_acknowledges_and_recovers_by_delivery(
     };
     assert_eq!(refusal, QueueRefusal::JournalFull);
     assert!((10..=16).contains(&n_kept), "{n_kept} of 500 kB in 8 MiB");
-    // The next one is refused before its body is read.
+    // The next request is refused before its body is read.
     let room = kept
         .plane
         .handle
@@ -399,7 +399,7 @@ async fn a_split_request_is_kept_until_both_halves_are_done() {
     let folder = tempfile::tempdir().unwrap();
     let names: Vec<String> = (0..20).map(|n| format!("span number {n}")).collect();
     let body = spans(&names);
-    // Takes the first half, then nothing.
+    // Accepts the first half, then nothing.
     let peer = Peer::start(move |n, received| match (received.body.len() > 300, n) {
         (true, _) => Reply::http(413),
         (false, 1) => Reply::taken(),

@@ -20,10 +20,10 @@ use crate::journal::store::{AppendError, LogSettings, Record, Store};
 /// One record in this many has a part of the open trace.
 const ONE_IN: u64 = 20;
 
-/// A log and a trace that stays open.
+/// A log, and a trace that stays open.
 struct Carried {
     store: Store,
-    /// The records that have a part of the trace, as far as they are durable.
+    /// The durable records with a part of the trace.
     parts: Vec<u64>,
     needed_from: u64,
     n_passes: usize,
@@ -127,7 +127,7 @@ fn found(disk: &ModelDisk) -> (Vec<u64>, bool) {
     if is_carried {
         let carried = read(&[RecordKind::Carried]);
         parts.extend(carried.iter().map(|record| record.origin()));
-        // What is there itself is taken from there; a copy of a copy says nothing new.
+        // Existing originals win over copies; a copy of a copy adds nothing.
         parts.retain(|origin| *origin < begin);
         parts.sort_unstable();
         parts.dedup();

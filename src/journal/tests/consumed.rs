@@ -1,4 +1,4 @@
-//! What a start knows to be delivered when a power cut has taken the last writes of the cursor.
+//! The records that a start finds delivered after a power cut lost the last writes of the cursor.
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn what_was_delivered_before_the_last_group_is_not_delivered_again_after_a_power
     for n in 0..300 {
         append(&mut store, n);
         if n >= 3 {
-            // Its cursor is written, and never synced.
+            // The cursor is written, and never synced.
             store.progress().lock().consume(n - 3..n - 2);
             store.progress().lock().write(1).unwrap();
         }
@@ -62,7 +62,7 @@ fn without_its_cursor_a_log_delivers_again_what_came_since_the_last_group() {
     assert_eq!(waiting(&store), [8, 9, 10]);
 }
 
-/// Without a sync, a record may survive those that were delivered before it was written.
+/// Without a sync, a record may survive a power cut that loses earlier, delivered records.
 #[test]
 fn what_comes_after_a_power_cut_is_never_taken_for_delivered() {
     let settings = LogSettings {

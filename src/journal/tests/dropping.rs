@@ -1,4 +1,4 @@
-//! A log of scores on a simulated disk: when it is full the oldest records go, and only those.
+//! A log of scores on a simulated disk. When full, the log drops the oldest records only.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

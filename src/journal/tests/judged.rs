@@ -22,10 +22,10 @@ use crate::telemetry::JournalMetrics;
 
 const N_TRACES: u8 = 12;
 const N_LANES: u8 = 2;
-/// Traces whose scores leave together.
+/// Traces whose scores are sent together.
 const N_TOGETHER: u8 = 3;
 
-/// A clock that stands still: a disk that failed is not tried again.
+/// A stopped clock: a failed disk is not tried again.
 fn clock() -> (Instant, u64) {
     static NOW: OnceLock<Instant> = OnceLock::new();
     let now = NOW.get_or_init(|| tokio::time::Instant::now().into_std());
@@ -97,7 +97,7 @@ fn judge(broken: Option<(bool, usize)>, kept: [Survival; 2]) -> (Vec<u8>, Vec<u8
                 let body = Bytes::from(vec![*trace, lane]);
                 let (in_memory, tell) = (Arc::clone(&in_memory), tell.clone());
                 let done = move |appended: Result<u64, _>| {
-                    // What the disk does not take waits in memory, and is not delivered here.
+                    // Records that the disk rejects wait in memory, and are not delivered here.
                     match appended {
                         Ok(_) => drop(leaving),
                         Err(_) => in_memory.lock().push(leaving),
@@ -148,14 +148,14 @@ fn no_mark_outlives_a_power_cut_without_all_scores_of_its_trace() {
             for trace in &marked {
                 assert!(scored.contains(trace), "{what}: {trace} lost scores");
             }
-            // Whatever is not marked is judged again, from records that are still needed.
+            // Unmarked traces are judged again, from records that are still needed.
             let first_unmarked = all.iter().find(|trace| !marked.contains(trace));
             let first_unmarked = first_unmarked.map(|trace| u64::from(*trace));
             if is_scores {
                 assert_eq!(needed, first_unmarked, "{what}");
             } else {
                 assert_eq!(scored, all, "{what}");
-                // A mark whose sync failed may be there all the same.
+                // A mark may survive although its sync failed.
                 let is_needed = |first: u64| needed.is_some_and(|needed| needed <= first);
                 assert!(first_unmarked.is_none_or(is_needed), "{what}: {needed:?}");
             }

@@ -1,4 +1,4 @@
-//! What is kept for the score plane on a simulated disk: requests that are delivered, and marks of
+//! The records that stay for the score plane on a simulated disk: delivered requests, and marks of
 //! judged traces.
 
 use std::sync::Arc;
@@ -169,7 +169,7 @@ fn a_request_that_is_sent_again_is_recognised_once_and_to_the_byte() {
         let body = Bytes::from(vec![n; 9_000]);
         Record::new(0, 1, arrived, Bytes::from_static(b"headers"), body)
     };
-    // The first is too old to be sent again; they take several segments.
+    // The first record is too old to be sent again; the records fill several segments.
     for (n, arrived) in [(1, 1), (2, 15), (3, 16), (4, 20), (5, 20)] {
         store.append(&[&record(n, arrived * SECOND)]).unwrap();
     }

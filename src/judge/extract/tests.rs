@@ -70,7 +70,7 @@ fn tool(id: u64, parent: u64, name: &str, start: u64, end: u64) -> Made {
 }
 
 impl Made {
-    /// The attribute was longer than the limit on kept values.
+    /// True if the attribute was longer than the limit on kept values.
     fn cut(mut self, key: &'static str) -> Self {
         self.cut = Some(key);
         self
@@ -104,7 +104,7 @@ impl Made {
         Self { service, ..self }
     }
 
-    /// The span as it is kept when it arrives.
+    /// The span as the scan keeps it.
     fn made(&self, recogniser: &Recogniser) -> Span {
         let keys = recogniser.keys();
         let mut builder = KeptAttributesBuilder::default();

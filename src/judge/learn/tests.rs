@@ -123,7 +123,7 @@ fn a_chain_is_told_once_and_not_by_what_follows_from_it() {
             "init search",
             "end confirm",
             "succession check book",
-            // That `confirm` comes last does not show that `book` came before it.
+            // `confirm` at the end does not show that `book` came first.
             "precedence book confirm",
             "precedence check note",
             "response note book",
@@ -289,7 +289,7 @@ fn run_of(names: Vec<&str>, fails: bool, mut seconds: impl FnMut() -> u64) -> Tr
     run(calls)
 }
 
-/// So many runs, from a seed.
+/// A generator of runs: seed, number of runs, planted change.
 type Runs = fn(u64, usize, Shift) -> Vec<Trajectory>;
 
 fn shops(seed: u64, n: usize, shift: Shift) -> Vec<Trajectory> {

@@ -51,7 +51,7 @@ fn request(shape: &Shape) -> ExportTraceServiceRequest {
     }
 }
 
-/// Each span with what encloses it, by its name.
+/// Each span, by name, with the messages that enclose it.
 fn spans(request: &ExportTraceServiceRequest) -> BTreeMap<String, (String, String, Vec<u8>)> {
     let mut spans = BTreeMap::new();
     for resource in &request.resource_spans {
@@ -177,7 +177,7 @@ fn unknown_fields_go_with_every_record() {
     }
 }
 
-/// A reader takes the last of several trace ids, so that is the one that places the span.
+/// Readers use the last of several trace ids, so the last id decides the span's partition.
 #[test]
 fn the_last_trace_id_of_a_span_counts() {
     let mut span = Vec::new();

@@ -1,5 +1,5 @@
-//! Tests who gets a slot and who gives one up. Time is tokio's paused clock. Does not prove what a
-//! connection really holds; the hostile client measures that.
+//! Tests which connections get and lose slots, on tokio's paused clock. The hostile client measures
+//! the memory of a connection.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -65,7 +65,7 @@ async fn the_peer_with_most_connections_gives_up_its_longest_idle_one_at_once() 
     let _all_busy: Vec<_> = crowd.iter().map(ConnectionSlot::request).collect();
     agent.extend(admit(&slots, AGENT, 1).await);
     assert_eq!(evicted(&mut crowd).await, Some(0));
-    // Both have four.
+    // Both peers have four connections.
     assert!(slots.admit(AGENT, false).is_none());
 }
 

@@ -33,8 +33,7 @@ const MAX_BUDGET: usize = 32 << 20;
 const MAX_EXPECTATIONS: usize = 4;
 /// Maximum bytes of JSON that are written for a nested request, of which the end is kept.
 const MAX_REQUEST: usize = 4 << 20;
-/// Maximum number of lost replies recorded for one span: there are about a dozen keys, and keys are
-/// unique.
+/// Maximum number of one span's recorded lost replies: there are about a dozen unique keys.
 const MAX_LOST_REPLIES: usize = 16;
 
 /// Keeps attributes, one span at a time.
@@ -248,8 +247,7 @@ impl<'k> Keeper<'k> {
         self.builder.take()
     }
 
-    /// Like [`Self::take`], for attributes that outlive the request: they are readable at once, in
-    /// a text of their own.
+    /// Like [`Self::take`], but with a text of their own, readable at once and after the request.
     pub(super) fn take_alone(&mut self) -> KeptAttributes {
         self.forget_losses();
         self.reset_budgets();
@@ -427,8 +425,7 @@ impl<'k> Keeper<'k> {
                 }
             }
             Keep::Output if granted <= self.replies_budget => self.replies_budget -= granted,
-            // Kept even if the budget is used up: later stages need to see that there is an
-            // expectation.
+            // Kept even if the budget is used up: later stages must see that an expectation exists.
             Keep::Expectation if self.n_expectations == MAX_EXPECTATIONS => return None,
             Keep::Expectation => {
                 self.n_expectations += 1;

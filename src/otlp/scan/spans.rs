@@ -380,8 +380,8 @@ fn check_link(bytes: &[u8], depth: u32) -> Result<(), Fault> {
     check_id(span_id, SPAN_ID_SIZE).map_err(|fault| fault.within("span_id"))
 }
 
-/// Rejects an id that is neither empty nor `expected` bytes long. No other check is stricter than
-/// prost's.
+/// Rejects an id that is neither empty nor `expected` bytes long: the only check stricter than
+/// prost.
 #[inline(always)]
 fn check_id(id: &[u8], expected: usize) -> Result<(), Fault> {
     if id.len() == expected || id.is_empty() {

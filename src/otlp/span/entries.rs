@@ -61,8 +61,8 @@ pub(super) const MAX_SUFFIX: usize = 255;
 /// Maximum bytes of a bool, integer or double: 64 bits as hexadecimal digits.
 pub(super) const NUMBER_SIZE: usize = 16;
 
-/// One entry, which stores no end: its suffix and value end at the start of the next entry. This
-/// saves a third of the memory.
+/// One entry. Suffix and value end where the next entry starts: storing no end saves a third of the
+/// memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KeptEntry {
     /// Start of the suffix in the text; the value follows the suffix.

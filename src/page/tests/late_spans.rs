@@ -1,4 +1,4 @@
-//! Runs that late spans change after they were judged: the page shows each as it is now.
+//! Runs that late spans change after the judgement: the page shows the current state of each run.
 
 use std::time::Duration;
 

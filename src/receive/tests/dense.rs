@@ -1,5 +1,5 @@
-//! Requests that take far more memory once read than their bytes do. Does not prove what a span
-//! really takes: its size is that of its struct.
+//! Requests that need far more memory once read than their bytes. A span counts as the size of its
+//! struct.
 
 use super::super::body::Framing;
 use super::super::decompress::Encoding;
@@ -59,7 +59,7 @@ async fn spans_are_counted_as_they_are_read_and_too_many_are_refused() {
     );
     assert!(taken >= body.len() + spans, "{taken} bytes for {spans}");
 
-    // Fits alone, but not beside the other.
+    // Fits alone, but not beside the other request.
     let more = request(3_500);
     let refused = read_and_validate(&more, &limits).await.err().unwrap();
     assert_eq!(

@@ -15,7 +15,7 @@ use crate::assemble::{
 /// The Unix time at which every test begins, in seconds.
 pub(super) const BEGIN: u64 = 1_800_000_000;
 
-/// A test's note on a trace: how often it was reported.
+/// A test's memo of a trace: how often the trace was reported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Reported(pub(super) u32);
 
@@ -25,7 +25,7 @@ impl Memo for Reported {
     }
 }
 
-/// The defaults of docs/design.md#configuration, with room for everything.
+/// The defaults of docs/design.md#configuration, with large limits.
 pub(super) fn settings() -> Settings {
     Settings {
         partition: Partition::WHOLE,
@@ -242,7 +242,7 @@ impl Fixture {
         self.buffer.mark_unscored(&[trace_id(trace)], self.now());
     }
 
-    /// As the pipeline does: judges each trace and hands it back.
+    /// Judges each trace and returns it to the buffer, like the pipeline.
     fn judge(&mut self, closed: Vec<Closed<Reported>>) -> Vec<Told> {
         let now = self.now();
         let judge = |mut closed: Closed<Reported>| {
@@ -283,12 +283,12 @@ pub(super) struct Told {
     pub(super) revision: u32,
 }
 
-/// Only the reasons.
+/// Reduces closed traces to the reasons.
 pub(super) fn reasons(told: &[Told]) -> Vec<CloseReason> {
     told.iter().map(|told| told.reason).collect()
 }
 
-/// Only the trace ids.
+/// Reduces closed traces to the trace ids.
 pub(super) fn traces(told: &[Told]) -> Vec<TraceId> {
     told.iter().map(|told| told.trace_id).collect()
 }

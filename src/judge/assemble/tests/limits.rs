@@ -1,5 +1,5 @@
-//! What cuts a trace short: limits, budgets, age, shutdown, and known gaps. Does not prove how much
-//! memory traces really take: the benchmark of the buffer does.
+//! Traces that are cut short by limits, budgets, age, shutdown and known gaps. The buffer's
+//! benchmark measures the memory that traces take.
 
 use std::time::Duration;
 

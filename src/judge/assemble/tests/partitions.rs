@@ -1,4 +1,4 @@
-//! Several buffers share one budget: each has an equal part of it.
+//! Several buffers share one budget in equal parts.
 
 use otlp::span::PeerId;
 

@@ -242,8 +242,8 @@ fn sent() -> impl Strategy<Value = Sent> {
             }
             sent.span.flags = flags;
             let ([tool_call, agent_run, model, partial], kind, update, n_attributes) = class;
-            // One in five is a tool call, one in ten a model span or an agent run: with more of
-            // them, every span would have something beneath it.
+            // One in five is a tool call, one in ten a model span or agent run: with more, every
+            // span would have a call beneath it.
             (
                 sent.span.class.tool_call,
                 sent.span.class.model,
@@ -289,7 +289,7 @@ fn unforgetful() -> Settings {
     }
 }
 
-/// Feeds the buffer these spans in this order with these waits between, and lets it settle.
+/// Inserts these spans in this order with these waits in between, and lets the buffer settle.
 fn last_revisions(
     spans: &[Sent],
     waits: &[u64],

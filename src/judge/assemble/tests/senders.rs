@@ -1,5 +1,5 @@
-//! Whose traces give way when there is no room for all: those of the peer that holds the most, and
-//! of its service that does. Does not prove how a peer's address is found: the receiver's tests do.
+//! Eviction when the buffer is full: it closes traces of the peer that holds the most, and of this
+//! peer's largest service. The receiver's tests check how a peer's address is found.
 
 use otlp::span::PeerId;
 
@@ -170,7 +170,7 @@ fn a_flood_of_closing_traces_spoils_no_run_of_another_peer() {
         assert_eq!((told.revision, told.spans.len()), expected);
     }
 
-    // What the flood itself may have lost is still known to be lost.
+    // The flood's own traces, which may have lost spans, are incomplete.
     buffer.send_from(attacker, span(2).of(1_000).lasting(2, 250));
     buffer.send_from(attacker, span(2).of(300_000).lasting(2, 250));
     buffer.send_from(attacker, span(2).of(500_000).lasting(2, 250));

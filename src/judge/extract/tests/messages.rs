@@ -74,7 +74,7 @@ fn ids_come_from_the_raw_answer_below_a_request() {
     assert_eq!(ids(&raw(whole)), [Some("c1".into())]);
     let another_tool = whole.replace("'search'", "'fetch'");
     assert_eq!(ids(&raw(&another_tool)), [None]);
-    // An attribute limit of the SDK has cut it: the call is known, its id is not.
+    // An SDK's attribute limit cut the text: the call is known, but not its id.
     let cut = &whole[..whole.len() - 9];
     assert_eq!(ids(&raw(cut)), [None]);
     // The span above names all calls, so that a long answer hides none.
@@ -82,7 +82,7 @@ fn ids_come_from_the_raw_answer_below_a_request() {
     let request = span(1, 3, "litellm_request", 0, 9).with("gen_ai.operation.name", "chat");
     let idle = [agent(3, 0, "desk", 0, 99), request, below];
     assert_ne!(taken(&idle).completeness, CloseReason::SizeLimit);
-    // Alone it is a reply like any other, and one that was cut may have held calls.
+    // Alone, the message is a reply; if it is cut, calls may be lost.
     let alone = |choices: &str| {
         let run = agent(1, 0, "desk", 0, 99);
         let reply = span(2, 1, "raw_gen_ai_request", 0, 9).with("llm.openai.choices", choices);

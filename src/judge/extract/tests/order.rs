@@ -143,7 +143,7 @@ fn one_call_of_a_model_that_two_instrumentations_report_is_one_step() {
     assert_eq!(step(asking(outer(), "x"), inner()), 0);
     assert_eq!(step(asking(outer(), "x"), asking(inner(), "x")), 0);
     assert_eq!(step(asking(outer(), "x"), asking(inner(), "y")), 1);
-    // Nobody knows how long a span lasted that has no end.
+    // The duration of a span without an end is unknown.
     assert_eq!(step(outer(), model(3, 1, 2, 0)), 1);
     assert_eq!(step(outer(), model(3, 1, 4, 10)), 1);
 }

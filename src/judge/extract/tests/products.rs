@@ -127,7 +127,7 @@ fn reply(id: u64, parent: u64, start: u64, calls: &[(&str, &str)]) -> Made {
     model(id, parent, start, start + 5).with("gen_ai.output.messages", messages)
 }
 
-/// A failed call in its spelling: the span's name is the class, and there is no result.
+/// A failed call as the product writes it: the span's name is the class, and there is no result.
 fn failed_class(id: u64, parent: u64, start: u64, args: &str) -> Made {
     span(
         id,
@@ -196,7 +196,7 @@ fn a_failed_tool_has_its_name_from_the_output_beside_it() {
     let failed = |id, start| failed_class(id, 1, start, oslo);
     let named = (name.clone(), Some("c1".to_owned()));
     assert_eq!(run(&[first(), failed(3, 10)]), std::slice::from_ref(&named));
-    // What a tool wrote is no reply.
+    // A tool's output is no reply.
     let other = span(3, 1, "get_time.tool", 3, 4)
         .with("traceloop.span.kind", "tool")
         .with("traceloop.entity.name", "get_time")
@@ -583,7 +583,7 @@ fn a_haystack_conversation_without_its_end_is_no_certainty() {
         (json!({"n": 3}), "haystack.messages")
     );
     assert!(trajectory.from_messages && !trajectory.cut_short);
-    // The models' own spans repeat it, those of an agent below do not.
+    // The models' own spans repeat the reply; the spans of an agent below do not.
     let reply = |name: &str| {
         let part = json!({ "type": "tool_call", "name": name, "arguments": {} });
         json!([{ "role": "assistant", "parts": [part] }]).to_string()

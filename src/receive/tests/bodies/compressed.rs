@@ -1,4 +1,4 @@
-//! Compressed bodies: the room they take, damage, bombs, and several members in one body.
+//! Compressed bodies: their memory, damage, bombs, and several members in one body.
 
 use super::{Chunks, limits, taken, text};
 use crate::receive::body::Framing;

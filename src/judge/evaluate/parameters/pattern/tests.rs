@@ -1,4 +1,4 @@
-//! What patterns match, what is refused, and in which time. Does not prove the regex engine.
+//! Tests the matches, refusals and running time of patterns. Does not prove the regex engine.
 
 use super::*;
 
