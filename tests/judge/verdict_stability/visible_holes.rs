@@ -116,14 +116,23 @@ impl Counts {
 }
 
 #[test]
-fn losses_that_show_lead_to_no_wrong_verdict() {
+fn losses_that_show_lead_to_no_wrong_verdict_in_half_of_the_captures() {
+    lose_spans_of_half(0);
+}
+
+#[test]
+fn losses_that_show_lead_to_no_wrong_verdict_in_the_other_captures() {
+    lose_spans_of_half(1);
+}
+
+fn lose_spans_of_half(half: usize) {
     let mut counts = Counts::default();
-    for scenario in load::scenarios() {
+    for scenario in load::scenarios().iter().skip(half).step_by(2) {
         let none = rules(&[]);
-        let on_whole = whole(&none, &flagged(spans_of(&scenario, &none)));
+        let on_whole = whole(&none, &flagged(spans_of(scenario, &none)));
         let mut random = Rng::with_seed(on_whole.trajectories.len() as u64);
         let rules = rules(&criteria::some_about(&on_whole.trajectories, &mut random));
-        let spans = flagged(spans_of(&scenario, &rules));
+        let spans = flagged(spans_of(scenario, &rules));
         let on_whole = whole(&rules, &spans);
         for loss in 0..N_LOSSES * number("SPANSCORE_TEST_ROUNDS", 1) as usize {
             let share = [0.3, 0.6, 0.9][loss % 3];
@@ -144,8 +153,8 @@ fn losses_that_show_lead_to_no_wrong_verdict() {
         }
     }
     println!("{counts:?}");
-    assert!(counts.over_holes > 1_000, "{counts:?}: too few to tell");
-    assert!(counts.full > 1_000, "{counts:?}: too few to tell");
+    assert!(counts.over_holes > 500, "{counts:?}: too few to tell");
+    assert!(counts.full > 500, "{counts:?}: too few to tell");
 }
 
 // === from spans to verdicts, with time ===
