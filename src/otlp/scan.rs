@@ -22,7 +22,7 @@ pub(super) mod schema;
 use std::sync::Arc;
 
 use self::levels::RequestLevels;
-use self::resources::{Occurrences, RequestResources};
+use self::resources::{RequestResources, occurrences};
 use self::schema::{RESOURCE, SCOPE};
 use self::spans::SpanWalk;
 use crate::span::{Batch, Resource, ScopeHash, SpanAdmission};
@@ -147,8 +147,7 @@ impl<'k, 'b> RequestScan<'k, 'b> {
 
     fn resource_spans(&mut self, bytes: &'b [u8], depth: u32) -> Result<(), Fault> {
         // A sender may put the resource after its spans.
-        let occurrences: Occurrences<'_> =
-            delimited_fields(bytes, resource_group::RESOURCE).collect();
+        let occurrences = occurrences(bytes, resource_group::RESOURCE);
         let mut interned: Option<Arc<Resource>> = None;
         let mut cursor = Cursor::new(bytes);
         while !cursor.is_empty() {

@@ -211,6 +211,7 @@ impl TraceSpans {
                 old.class.agent_run,
                 old.class.model,
                 old.scope,
+                old.repeats_answers,
             );
             let theirs = (
                 arrival.parent_id,
@@ -220,6 +221,7 @@ impl TraceSpans {
                 arrival.class.agent_run,
                 arrival.class.model,
                 arrival.scope,
+                arrival.repeats_answers,
             );
             theirs
                 .cmp(&ours)

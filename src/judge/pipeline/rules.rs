@@ -72,6 +72,12 @@ impl Rules {
     pub fn with_tools(self, tools: &Tools) -> Self {
         let readable = self.recogniser.readable().iter();
         let recogniser = Recogniser::new(tools, readable.map(|(_, name)| &**name), None);
+        let Expectations {
+            from_spans,
+            max_size,
+            ..
+        } = &*self.expectations;
+        let recogniser = recogniser.with_span_expectations(from_spans.bringing(*max_size));
         Self {
             recogniser: recogniser.with_usage(self.recogniser.reads_usage),
             ..self

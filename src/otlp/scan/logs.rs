@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::requests::RequestMessages;
-use super::resources::{Occurrences, RequestResources};
+use super::resources::{RequestResources, occurrences};
 use super::retention::Keeper;
 use super::spans::grow;
 use super::value::{ScannedValue, ValueKind, any_value, key_value};
@@ -35,9 +35,7 @@ pub(crate) fn log_records(
                 continue;
             };
             let resource = resource.get_or_insert_with(|| {
-                let occurrences: Occurrences<'_> =
-                    delimited_fields(resource_logs, resource_group::RESOURCE).collect();
-                resources.intern(&occurrences)
+                resources.intern(&occurrences(resource_logs, resource_group::RESOURCE))
             });
             if log_records.len() == log_records.capacity() && !grow(&mut log_records, has_room) {
                 return Err(Fault::new(FaultKind::NoRoom, record));
@@ -91,7 +89,6 @@ fn log_record(
     resource: Arc<Resource>,
 ) -> Option<LogRecord> {
     let keys = keeper.keys();
-    keeper.names(event_name(record), b"");
     if let Some(trace_id) = TraceId::try_new(last_field(record, log_record::TRACE_ID)) {
         keeper.named_trace(trace_id);
     }
@@ -115,7 +112,7 @@ fn log_record(
     {
         keeper.body(key, value, record, log_record::BODY, keep);
     }
-    keeper.complete();
+    keeper.complete(event_name(record), b"");
     let kept = keeper.take();
     let span_id = SpanId::try_new(last_field(record, log_record::SPAN_ID));
     let record_id = Sha256::digest(record)

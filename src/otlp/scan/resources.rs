@@ -22,6 +22,19 @@ const MAX_SERVICE_SIZE: usize = 1 << 10;
 /// The occurrences of one message field, which merge into one message.
 pub(super) type Occurrences<'b> = SmallVec<[&'b [u8]; 1]>;
 
+/// The occurrences of a field as far as they are kept.
+pub(super) fn occurrences(message: &[u8], field: u64) -> Occurrences<'_> {
+    let mut n_bytes = 0;
+    delimited_fields(message, field)
+        .filter(|occurrence| !occurrence.is_empty())
+        .take_while(|occurrence| {
+            let begins_within = n_bytes <= MAX_RESOURCE_SIZE;
+            n_bytes += occurrence.len();
+            begins_within
+        })
+        .collect()
+}
+
 /// The distinct resources of a request.
 pub(super) struct RequestResources<'k> {
     keeper: Option<Keeper<'k>>,

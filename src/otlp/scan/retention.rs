@@ -94,17 +94,6 @@ impl<'k> Keeper<'k> {
         self.keys
     }
 
-    /// Keeps name and trace state.
-    #[inline]
-    pub(super) fn names(&mut self, name: &[u8], trace_state: &[u8]) {
-        if !name.is_empty() {
-            self.builder.name(cut_at_char(name, MAX_NAME_SIZE));
-        }
-        if !trace_state.is_empty() && trace_state.len() <= MAX_TRACE_STATE_SIZE {
-            self.builder.trace_state(trace_state);
-        }
-    }
-
     /// Keeps the trace that a log record names.
     pub(super) fn named_trace(&mut self, trace_id: TraceId) {
         self.builder.named_trace(trace_id);
@@ -230,11 +219,22 @@ impl<'k> Keeper<'k> {
         self.builder.end_event();
     }
 
-    /// Records the losses of the current span and returns its attributes.
+    /// Keeps the losses of the current span, its trace state and its name. Returns all of its
+    /// attributes.
     #[inline]
-    pub(super) fn complete(&mut self) -> &mut KeptAttributesBuilder {
+    pub(super) fn complete(
+        &mut self,
+        name: &[u8],
+        trace_state: &[u8],
+    ) -> &mut KeptAttributesBuilder {
         if self.lost_request || self.lost_any || !self.lost_replies.is_empty() {
             self.note_losses();
+        }
+        if !trace_state.is_empty() && trace_state.len() <= MAX_TRACE_STATE_SIZE {
+            self.builder.trace_state(trace_state);
+        }
+        if !name.is_empty() {
+            self.builder.name(cut_at_char(name, MAX_NAME_SIZE));
         }
         &mut self.builder
     }

@@ -168,7 +168,6 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         let (Some(keeper), Some(admission)) = (&mut self.keeper, self.admission) else {
             return Ok(());
         };
-        keeper.names(fields.name, fields.trace_state);
         if !self.requests.is_empty() {
             keeper.requests(&self.requests);
         }
@@ -197,7 +196,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
             resource: Arc::clone(resource),
             kept: KeptAttributes::default(),
         };
-        if admission.admit(&mut span, keeper.complete()) {
+        if admission.admit(&mut span, keeper.complete(fields.name, fields.trace_state)) {
             span.kept = keeper.take();
             batch.spans.push(span);
         } else {

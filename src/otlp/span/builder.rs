@@ -215,14 +215,6 @@ impl KeptAttributesBuilder {
     /// Makes all returned attributes readable. Returns the bytes of the texts that the request's
     /// spans share.
     pub fn publish(&mut self) -> usize {
-        self.flush();
-        // Many small requests can wait in the scoring queue: their spare capacity would add up.
-        if self.text.len() < self.text.capacity() / 2 {
-            self.text.shrink_to_fit();
-        }
-        if self.entries.len() < self.entries.capacity() / 2 {
-            self.entries.shrink_to_fit();
-        }
         self.seal();
         std::mem::take(&mut self.size)
     }
@@ -236,10 +228,12 @@ impl KeptAttributesBuilder {
 
     fn seal(&mut self) {
         self.flush();
-        let kept = KeptText {
+        let mut kept = KeptText {
             entries: std::mem::take(&mut self.entries),
             text: std::mem::take(&mut self.text),
         };
+        // Many texts can wait in the scoring queue: their spare capacity would add up.
+        kept.shrink();
         (self.first_entry, self.start) = (0, 0);
         self.size += kept.size();
         if let Some(shared) = self.shared.take() {

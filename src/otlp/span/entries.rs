@@ -138,6 +138,16 @@ impl KeptText {
         self.entries.capacity() * KeptEntry::SIZE + self.text.capacity()
     }
 
+    /// Frees spare capacity of more than an eighth.
+    pub(super) fn shrink(&mut self) {
+        if self.text.len() + self.text.len() / 8 < self.text.capacity() {
+            self.text.shrink_to_fit();
+        }
+        if self.entries.len() + self.entries.len() / 8 < self.entries.capacity() {
+            self.entries.shrink_to_fit();
+        }
+    }
+
     /// Bytes in use.
     pub(super) fn len(&self) -> usize {
         self.entries.len() * KeptEntry::SIZE + self.text.len()

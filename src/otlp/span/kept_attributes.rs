@@ -102,11 +102,6 @@ impl KeptAttributes {
         attributes.map(|entry| entry.key)
     }
 
-    /// Returns true if an event is kept.
-    pub fn has_events(&self) -> bool {
-        self.events().next().is_some()
-    }
-
     /// The kept events, in the order in which they were sent.
     pub fn events(&self) -> impl Iterator<Item = Event<'_>> {
         self.entries().events().map(Event::new)

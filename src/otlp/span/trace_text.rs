@@ -140,13 +140,7 @@ impl TraceText {
             let text = Arc::try_unwrap(lent).unwrap_or_else(|lent| OnceLock::clone(&lent));
             self.kept = text.into_inner().unwrap_or_default();
             // A judged trace rarely grows, and stays in memory for long.
-            let KeptText { entries, text } = &mut self.kept;
-            if text.len() + text.len() / 8 < text.capacity() {
-                text.shrink_to_fit();
-            }
-            if entries.len() + entries.len() / 8 < entries.capacity() {
-                entries.shrink_to_fit();
-            }
+            self.kept.shrink();
         }
     }
 

@@ -27,7 +27,7 @@ pub(crate) struct UsageReport<'a> {
 impl<'a> UsageReport<'a> {
     pub(crate) fn of(span: &View<'a>) -> Self {
         Self {
-            response_id: span.str(keys::RESPONSE_ID),
+            response_id: span.str(keys::RESPONSE_ID).filter(|id| !id.is_empty()),
             tokens: [keys::INPUT_TOKENS, keys::OUTPUT_TOKENS].map(|keys| first(span, keys)),
             n_cached: cached(span),
         }

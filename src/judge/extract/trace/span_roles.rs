@@ -267,8 +267,8 @@ impl<'a> SpanRoles<'a> {
     }
 
     /// Returns the sibling by which another instrumentation reports the same model call: one of the
-    /// two ran within the time of the other, and their replies do not name different calls. Removes
-    /// the sibling from `siblings`, or adds the span.
+    /// two ran within the time of the other, and their replies do not name different calls. Adds
+    /// the span to the reports of that call, or as a call of its own.
     fn twin_of_model(
         &self,
         span_idx: SpanIdx,
@@ -287,7 +287,10 @@ impl<'a> SpanRoles<'a> {
                 && !self.ask_for_other_calls([span_idx, other], max_size)
         };
         let mut latest = siblings.iter_mut().rev().take(MAX_SIBLINGS);
-        match latest.find(|reports| reports.iter().all(is_twin)) {
+        let is_one = |reports: &&mut Vec<SpanIdx>| {
+            reports.len() < MAX_SIBLINGS && reports.iter().all(is_twin)
+        };
+        match latest.find(is_one) {
             Some(reports) => {
                 reports.push(span_idx);
                 reports.first().copied()
