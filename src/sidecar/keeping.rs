@@ -11,7 +11,7 @@ use crate::telemetry::{MetricsSource, Telemetry};
 
 /// Maximum time that a start waits for another process to unlock the folder, and a stop for the
 /// disk.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(4);
 
 /// The logs of a journal, and their threads.
 pub(super) struct OpenJournal {

@@ -59,8 +59,8 @@ async fn a_trace_that_is_open_over_many_segments_is_judged_once_and_in_full() {
     at_present(&mut spans, unix_nanos());
     let root = spans.remove(0);
     let mut n_fillers = 0;
-    for (n_restarts, span) in spans.into_iter().enumerate() {
-        send(&addresses[0], &[span]);
+    for (n_restarts, spans) in spans.chunks(2).enumerate() {
+        send(&addresses[0], spans);
         let mut n_sent = 0;
         // Waits until every segment of this moment has gone.
         let newest = segments(&journal).pop().unwrap();
