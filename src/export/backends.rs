@@ -159,7 +159,8 @@ impl Backends {
         guard
     }
 
-    /// Adds a batch of score spans that another caller created.
+    /// Adds a batch of score spans to the batches that journaled requests wait for. Has no effect
+    /// without a journal.
     pub(super) fn wait_for(&self, guard: &Arc<BatchGuard>) {
         if let Some(live) = &self.live {
             let mut live = live.lock();

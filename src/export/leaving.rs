@@ -37,7 +37,7 @@ impl Leaving {
         }
     }
 
-    /// Closes the open group: all its scores were enqueued.
+    /// Closes the open group of scores, all of which are enqueued. The next score opens another.
     pub(super) fn turn(&self) {
         match self {
             Self::Marks(marks) => marks.turn(),

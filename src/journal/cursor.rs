@@ -109,9 +109,9 @@ pub(super) struct Progress {
     /// Open traces need no record below this number.
     open_from: u64,
     carrying: Arc<Carrying>,
-    /// The last sign of life of the previous process, until the score plane has reported which
-    /// records it needs: a process that ends earlier has rebuilt nothing, and the silence before it
-    /// continues.
+    /// Time of the previous process's last write of the cursor; `None` once the score plane has
+    /// reported which records it needs. Until then each write repeats this time: if this process
+    /// ends first, the next start measures the outage from there.
     stopped: Option<u64>,
     cursor: CursorFile,
     /// True if anything changed since the last write of the cursor.

@@ -265,7 +265,7 @@ impl LogShared {
         self.metrics.set_state(error.as_str());
     }
 
-    /// Records that the log is open, and runs the waiting callbacks.
+    /// Marks the log as open, and runs the callbacks that wait for the opening.
     pub(super) fn opened(&self, log: OpenedLog, last: (LastRecords, Instant), store: &Store) {
         *self.last.lock() = Some(last);
         let log = Arc::new(log);

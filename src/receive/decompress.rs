@@ -11,7 +11,7 @@ pub(super) const ACCEPTED: HeaderValue = HeaderValue::from_static("identity,gzip
 
 /// Maximum zstd window, as a power of two: 8 MiB, the limit of RFC 9659 for content in HTTP. A
 /// frame with a larger window is rejected, unless it has arrived in full and needs no window. Only
-/// decompressed bytes of a window are resident, and a permit counts them.
+/// the decompressed part of a window uses memory, which the request's permit counts.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
 /// Compressions of a body.

@@ -85,7 +85,7 @@ struct State {
     last_need: PartNeed,
     /// Number of threads that have not rebuilt their traces.
     n_rebuilding: usize,
-    /// The totals of the threads that have rebuilt theirs.
+    /// Totals over the threads that have rebuilt their traces.
     rebuilt: Rebuilt,
     begun: Option<Instant>,
     /// Number of threads that have not ended.

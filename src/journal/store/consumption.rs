@@ -150,8 +150,8 @@ impl Store {
             from: oldest.next,
             since_unix_nanos: next_oldest.unwrap_or(unix_nanos),
         });
-        // A cursor that cannot be written or synced is behind: a start then finds that the segment
-        // is missing, and was delivered.
+        // Errors are ignored: with the older cursor, the next start finds the segment missing, but
+        // its records were delivered.
         let _ = progress.write(unix_nanos).and_then(|()| progress.sync());
         drop(progress);
         self.remove(vec![oldest]);

@@ -20,8 +20,8 @@ pub trait CrossTraceAccess {
     /// Reads or changes the state. Other pipelines wait, so `work` must be short.
     fn with<T>(&mut self, work: impl FnOnce(&mut CrossTraces) -> T) -> T;
 
-    /// Reports that this pipeline has recorded all of its traces that were due by `now`, except
-    /// those due at `next_due`.
+    /// Reports that this pipeline has recorded its traces that were due by `now`. `next_due` is its
+    /// next deadline; a `next_due` up to `now` means that more traces are due.
     fn noted(&mut self, next_due: Option<Instant>, now: Now);
 
     /// Waits until the other pipelines have recorded their traces that are due by `now`. May time

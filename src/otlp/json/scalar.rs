@@ -147,7 +147,7 @@ impl<'de> Visitor<'de> for ScalarSeed<'_> {
             _ if value.fract() != 0.0 => Err(E::custom("expected integer value")),
             _ => {
                 let (min, max) = self.range();
-                // The double nearest to the largest integer is larger than it.
+                // For 64-bit integers, `max as f64` rounds up to `max + 1`.
                 if value < min as f64 || value > max as f64 {
                     return Err(E::custom("float value out of range"));
                 }

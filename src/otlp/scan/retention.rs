@@ -94,7 +94,7 @@ impl<'k> Keeper<'k> {
         self.keys
     }
 
-    /// Keeps the trace that a log record names.
+    /// Stores the id of the trace that a log record names.
     pub(super) fn named_trace(&mut self, trace_id: TraceId) {
         self.builder.named_trace(trace_id);
     }

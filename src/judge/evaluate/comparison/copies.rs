@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::captured::Tri;
 use super::value_path::PathValues;
 
-/// Minimum characters of a whole text; shorter texts occur in most others by chance.
+/// Minimum characters of a text that `a_in_b` searches for; shorter texts occur in most texts by
+/// chance.
 const MIN_WHOLE: usize = 8;
 
 /// Maximum bytes of one value that are indexed: an index uses some 40 bytes for each.

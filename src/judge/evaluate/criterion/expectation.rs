@@ -23,8 +23,8 @@ pub struct Expectation {
     /// The [`CASE_ID`] of the run; without an id, the run is found by position.
     pub id: Option<String>,
     evaluator: &'static str,
-    /// Fields in canonical form. `None` removes the criterion's own field, because the canonical
-    /// form omits empty fields.
+    /// Fields in canonical form. `None` sets the field to its empty value, which the canonical form
+    /// omits.
     fields: BTreeMap<String, Option<Value>>,
 }
 

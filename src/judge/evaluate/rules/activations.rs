@@ -118,7 +118,7 @@ impl Breach {
         }
     }
 
-    /// Returns the calls that violated the rule.
+    /// Returns the calls that caused the violation.
     fn because(&self) -> Vec<usize> {
         match self {
             Self::After(lack) | Self::Before(lack, _) => match lack {

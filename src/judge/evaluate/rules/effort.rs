@@ -135,11 +135,11 @@ pub(crate) struct EffortLook<'a> {
     untimed: Option<usize>,
 }
 
-/// A call's name and arguments, each as a number; absent arguments have their own number.
+/// A call's name and arguments, each as a number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Made {
     name: u32,
-    /// `None` if the arguments are unknown.
+    /// `None` if the arguments are unknown, `Some(None)` if the call had none.
     args: Option<Option<u32>>,
 }
 

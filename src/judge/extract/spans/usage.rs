@@ -58,7 +58,7 @@ impl<'a> UsageReport<'a> {
         }
     }
 
-    /// Adds the parts that another report of the call has.
+    /// Fills in values that this report lacks from another report of the same call.
     pub(crate) fn complete(&mut self, other: Self) {
         self.response_id = self.response_id.or(other.response_id);
         self.n_cached = self.n_cached.max(other.n_cached);

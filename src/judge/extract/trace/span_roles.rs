@@ -445,8 +445,8 @@ impl<'a> SpanRoles<'a> {
             .or_else(|| self.roles[span_idx].run_above.map(of_run))
     }
 
-    /// Returns the agents of the trace, in letters and digits: the agents of its runs, and the
-    /// agents that spans name as their own.
+    /// Returns the names of the trace's agents, reduced to lower-case letters and digits: those of
+    /// its agent runs, and those that spans name as their own.
     fn agent_names<'n>(&self, of_runs: impl Iterator<Item = &'n str>) -> HashSet<String> {
         let own = (self.recognised.iter()).filter_map(|span| own_agent(&span.view));
         of_runs
