@@ -233,11 +233,6 @@ impl Span {
         self.parent_id.is_some()
             && self.flags & (Self::HAS_IS_REMOTE | Self::IS_REMOTE) == Self::HAS_IS_REMOTE
     }
-
-    /// Bytes of this span without its resource, which other spans share.
-    pub fn size(&self) -> usize {
-        size_of::<Self>() + self.kept.size()
-    }
 }
 
 /// Decides during the scan of a request which spans to keep, and which of their attributes.

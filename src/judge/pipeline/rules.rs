@@ -170,7 +170,7 @@ impl Rules {
     }
 
     /// The attributes that the scan must keep.
-    pub fn keys(&self) -> &Arc<KeySet> {
+    pub fn keys(&self) -> &KeySet {
         self.recogniser.keys()
     }
 }

@@ -433,20 +433,6 @@ mod tests {
     }
 
     #[test]
-    fn attributes_with_wanted_keys_are_found_in_order() {
-        let kept = sample();
-        let wanted = kept.attributes_with(|key| key == KeyId(4) || key == KeyId(1) || key == LAST);
-        let keys: Vec<KeyId> = wanted.map(|attribute| attribute.key).collect();
-        assert_eq!(keys, [KeyId(1), KeyId(4), LAST]);
-        let of_an_event = kept.attributes_with(|key| key == KeyId(100));
-        assert_eq!(
-            of_an_event.count(),
-            0,
-            "an attribute of an event is none of the span"
-        );
-    }
-
-    #[test]
     fn only_retained_attributes_are_held() {
         let mut kept = sample();
         kept.retain(|attribute| Some(Attribute { ..attribute }), |_| true);

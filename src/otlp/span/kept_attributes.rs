@@ -81,20 +81,6 @@ impl KeptAttributes {
         self.entries().attributes()
     }
 
-    /// The kept attributes with wanted keys, in the order in which they were sent. Skips the values
-    /// of all other attributes.
-    pub fn attributes_with(
-        &self,
-        is_wanted: impl Fn(KeyId) -> bool,
-    ) -> impl Iterator<Item = Attribute<'_>> {
-        let entries = self.entries();
-        let wanted = (0..entries.entries.len()).filter(move |&nth| {
-            let entry = entries.entries[nth];
-            entry.is_attribute() && is_wanted(entry.key)
-        });
-        wanted.filter_map(move |nth| entries.attribute(nth))
-    }
-
     /// The keys of the kept attributes, in the order in which they were sent. Reads no values.
     pub fn keys(&self) -> impl Iterator<Item = KeyId> {
         let entries = self.entries().entries.iter();

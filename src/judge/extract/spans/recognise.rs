@@ -21,7 +21,7 @@ use crate::extract::settings::{CustomConvention, SpanKind, Tools};
 #[derive(Debug, Clone)]
 pub struct Recogniser {
     pub(crate) tools: Tools,
-    keys: Arc<KeySet>,
+    keys: KeySet,
     /// `tools.name_attributes`.
     names: Vec<KeyId>,
     ignored: HashSet<String>,
@@ -98,7 +98,7 @@ impl Recogniser {
         previous: Option<&Self>,
     ) -> Self {
         let readable: Vec<&str> = readable.into_iter().collect();
-        let previous_keys = previous.map(|previous| &*previous.keys);
+        let previous_keys = previous.map(|previous| &previous.keys);
         let mut keys = kept_keys(tools, readable.iter().copied(), previous_keys);
         let mut names = tools.attributes();
         let are_kept = |since: &KeptSince| {
@@ -138,7 +138,7 @@ impl Recogniser {
             names: names.filter_map(|name| keys.id(name)).collect(),
             ignored: tools.ignore.iter().cloned().collect(),
             custom,
-            keys: Arc::new(keys),
+            keys,
             readable,
             expectation_keys,
             reads_usage: previous.is_some_and(|previous| previous.reads_usage),
@@ -149,16 +149,15 @@ impl Recogniser {
 
     /// Sets the policy for expectations that runs state about themselves.
     pub fn with_span_expectations(mut self, policy: SpanExpectationPolicy) -> Self {
-        self.expectation_keys = ExpectationKeys::add(Arc::make_mut(&mut self.keys), policy);
+        self.expectation_keys = ExpectationKeys::add(&mut self.keys, policy);
         self
     }
 
     /// Reads the token counts of models if `is_read`. Later settings cannot stop the reading.
     pub fn with_usage(mut self, is_read: bool) -> Self {
         if is_read && !self.reads_usage {
-            let keys = Arc::make_mut(&mut self.keys);
             for key in keys::usage_keys() {
-                keys.add(key, Keep::Value);
+                self.keys.add(key, Keep::Value);
             }
         }
         self.reads_usage |= is_read;
@@ -172,7 +171,7 @@ impl Recogniser {
     }
 
     /// The keys that the scan must keep.
-    pub fn keys(&self) -> &Arc<KeySet> {
+    pub fn keys(&self) -> &KeySet {
         &self.keys
     }
 
