@@ -21,7 +21,7 @@ use crate::transport::{OnDisk, ToRead};
 
 /// A guard of an open batch of score spans, dropped when all requests of the batch are delivered or
 /// dropped.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct BatchGuard {
     pub(super) wakeup: Arc<Wakeup>,
 }

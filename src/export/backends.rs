@@ -62,12 +62,13 @@ pub(super) struct BackendTasks {
 
 impl Backends {
     /// Starts the configured writers; returns `None` if there are none. `share` is the memory of
-    /// each writer, in bytes.
+    /// each writer, in bytes. Requests that are read from the journal wait for `restored`, the guard
+    /// of all score spans from before the start.
     pub(super) fn start(
         config: &Config,
         share: &Bound,
         journal: Option<&KeptLanes>,
-        wakeup: Arc<Wakeup>,
+        restored: &Arc<BatchGuard>,
         telemetry: &Arc<Telemetry>,
         rng: &mut fastrand::Rng,
     ) -> Result<Option<(Self, BackendTasks)>, TransportError> {
@@ -111,8 +112,8 @@ impl Backends {
         let backends = Self {
             queues: queues.into(),
             headers: headers.into(),
-            wakeup,
-            live: journal.map(|_| Arc::default()),
+            wakeup: restored.wakeup.clone(),
+            live: journal.map(|_| Arc::new(Mutex::new(vec![Arc::downgrade(restored)]))),
         };
         if let Some(journal) = journal {
             backends.follow(journal);
@@ -161,7 +162,7 @@ impl Backends {
 
     /// Adds a batch of score spans to the batches that journaled requests wait for. Has no effect
     /// without a journal.
-    pub(super) fn wait_for(&self, guard: &Arc<BatchGuard>) {
+    fn wait_for(&self, guard: &Arc<BatchGuard>) {
         if let Some(live) = &self.live {
             let mut live = live.lock();
             // Prune rarely: most batches are delivered soon.

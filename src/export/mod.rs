@@ -57,7 +57,7 @@ use crate::transport::{SentHeaders, TransportError};
 pub use lanes::n_queued;
 pub use leaving::{Deliveries, Leaving};
 
-use backend_queue::{BatchGuard, Wakeup};
+use backend_queue::BatchGuard;
 use backends::{BackendTasks, Backends};
 use lanes::KeptLanes;
 use print::Printer;
@@ -193,10 +193,7 @@ impl Exporter {
             quarter_of_queue: share.share(4),
         };
 
-        let wakeup: Arc<Wakeup> = Arc::default();
-        let restored = Arc::new(BatchGuard {
-            wakeup: wakeup.clone(),
-        });
+        let restored: Arc<BatchGuard> = Arc::default();
         let spans = lanes::queue_name(Shape::Span);
         let has_spans = destinations.iter().any(|(shape, _)| *shape == Shape::Span);
         let first = destinations
@@ -232,10 +229,7 @@ impl Exporter {
             .transpose()
             .map_err(ExportError::Print)?;
         let (backends, backend_tasks) =
-            Backends::start(config, &share, journal.as_ref(), wakeup, telemetry, rng)?.unzip();
-        if let Some(backends) = &backends {
-            backends.wait_for(&restored);
-        }
+            Backends::start(config, &share, journal.as_ref(), &restored, telemetry, rng)?.unzip();
 
         let shared = Arc::new(Shared {
             signals,
