@@ -59,8 +59,8 @@ pub use destinations::{
     DestinationStatus,
 };
 pub use exporting::{
-    ListenerBehind, ScoreLabelsFolded, ScoreShapeOff, ScoresDropped, ScoresOverflow, ScoresQueued,
-    ScoresSent, ScoresUnprinted,
+    AlarmRaised, ListenerBehind, ScoreLabelsFolded, ScoreShapeOff, ScoresDropped, ScoresOverflow,
+    ScoresQueued, ScoresSent, ScoresUnprinted,
 };
 pub use forwarding::{
     DestinationDown, DestinationRecovered, DestinationStillDown, PartlyRejected, ProxyIgnored,
@@ -90,10 +90,10 @@ pub use registering::{
     CriteriaShadowed, RegistrationsExpired, StateFileUnusable, TokenUnusable,
 };
 pub use scoring::{
-    ConfigurationInForce, DrainBegun, NothingRecognised, PeersFound, PeersUnresolved,
-    RecordingBegun, RecordingFailed, RevisionsLost, ServiceTorn, SpansLate, SpansUnscored,
-    SpansWithoutIds, Stopped, Stopping, TraceHalfArrived, TracesClosed, TracesHeld, TracesJudged,
-    TracesTorn, TrajectoriesSeen,
+    AlarmsPostponed, ConfigurationInForce, DrainBegun, NothingRecognised, PeersFound,
+    PeersUnresolved, RecordingBegun, RecordingFailed, RevisionsLost, ServiceTorn, SpansLate,
+    SpansUnscored, SpansWithoutIds, Stopped, Stopping, TraceHalfArrived, TracesClosed, TracesHeld,
+    TracesJudged, TracesTorn, TrajectoriesSeen,
 };
 
 use crate::sync::Mutex;
@@ -115,6 +115,7 @@ pub struct Telemetry {
     health: Mutex<HealthState>,
     outages: Mutex<forwarding::Outages>,
     destinations: Mutex<Vec<DestinationAnswers>>,
+    alarms_logged: Mutex<exporting::AlarmsLogged>,
     kafka_clients: Mutex<Vec<KafkaClient>>,
 }
 
@@ -126,6 +127,7 @@ impl Default for Telemetry {
             health: Mutex::default(),
             outages: Mutex::default(),
             destinations: Mutex::default(),
+            alarms_logged: Mutex::default(),
             kafka_clients: Mutex::default(),
         };
         // Shown as zero from the start, so that an alert on an event that should never happen need

@@ -300,6 +300,9 @@ pub struct Tap {
     /// Only agents whose name matches (repeatable).
     #[arg(long, value_name = "GLOB")]
     pub agent: Vec<String>,
+    /// Alarms of runs that are still open, instead of scores.
+    #[arg(long)]
+    pub alarms: bool,
     /// Start with the last N scores that the sidecar remembers.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     #[arg(value_parser = clap::value_parser!(u16).range(..=256))]

@@ -79,7 +79,8 @@ async fn follow(api: &Api, args: &Tap, streams: &mut Streams<'_>) -> io::Result<
                 } else {
                     writeln!(
                         streams.err,
-                        "streaming scores from {} (Ctrl-C to stop)",
+                        "streaming {} from {} (Ctrl-C to stop)",
+                        if args.alarms { "alarms" } else { "scores" },
                         api.base()
                     )?
                 }
@@ -131,6 +132,9 @@ fn path(args: &Tap, last: u16) -> String {
                 .map(move |value| format!("{key}={}", escaped(value)))
         })
         .collect();
+    if args.alarms {
+        pairs.push("alarms=true".to_owned());
+    }
     if last > 0 {
         pairs.push(format!("last={last}"));
     }

@@ -41,7 +41,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use judge::evaluate::{Evaluation, Explain};
+use judge::evaluate::{CriterionSeverity, Evaluation, Explain, JudgedBy, Stage};
+use judge::pipeline::Judged;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
@@ -49,7 +50,8 @@ use crate::config::{self, Bound, Config, Off, Shape};
 use crate::journal::JournalLog;
 use crate::sync::Mutex;
 use crate::telemetry::{
-    Heartbeat, MetricsPage, ScoreLabelsFolded, ScoreShapeOff, ScoresUnprinted, Telemetry,
+    AlarmRaised, Heartbeat, MetricsPage, ScoreLabelsFolded, ScoreShapeOff, ScoresUnprinted,
+    Telemetry,
 };
 use crate::transport::queue::CompletionGuard;
 use crate::transport::{SentHeaders, TransportError};
@@ -271,34 +273,80 @@ impl Exporter {
         Ok((exporter, tasks))
     }
 
-    /// Exports evaluations as every signal. Never waits: a full queue drops and counts its oldest
-    /// scores.
-    pub fn export(&self, evaluations: &[Evaluation], explain: &Explain, now_unix_nanos: u64) {
-        let _marking = self
-            .shared
-            .leaving
-            .as_ref()
-            .map(|_| self.shared.marking.lock());
-        self.add(evaluations, explain, now_unix_nanos);
-    }
-
-    /// Like [`Self::export`], and marks the traces as judged once all their scores are journaled or
-    /// delivered. `oldest` is the oldest journal record that the marks refer to.
-    pub fn export_marked(
-        &self,
-        evaluations: &[Evaluation],
-        explain: &Explain,
-        now_unix_nanos: u64,
-        (marks, oldest): (&[u8], u64),
-    ) {
-        let _marking = self.shared.marking.lock();
+    /// Exports judgements as every signal, and alarms as events. With a journal, marks the traces as
+    /// judged once all their scores are journaled or delivered. Never waits: a full queue drops and
+    /// counts its oldest scores.
+    pub fn export(&self, judged: &Judged, explain: &Explain, now_unix_nanos: u64) {
+        let Judged {
+            evaluations,
+            alarms,
+            marks,
+            ..
+        } = judged;
+        let marks = marks.encode();
+        if evaluations.is_empty() && alarms.is_empty() && marks.is_none() {
+            return;
+        }
+        let leaving = self.shared.leaving.as_ref();
+        let marking = leaving.map(|_| self.shared.marking.lock());
         if !evaluations.is_empty() {
             self.add(evaluations, explain, now_unix_nanos);
         }
-        if let Some(Leaving::Marks(judged)) = &self.shared.leaving {
-            judged.add(marks, oldest);
+        if !alarms.is_empty() {
+            self.add_alarms(judged, explain, now_unix_nanos);
+        }
+        if let (Some((marks, oldest)), Some(Leaving::Marks(judged))) = (&marks, leaving) {
+            judged.add(marks, *oldest);
             self.shared.batch_opened.notify_one();
         }
+        drop(marking);
+        // An alarm does not wait for the batch to fill.
+        if !alarms.is_empty() {
+            self.flush();
+        }
+    }
+
+    /// Adds alarms to the open batches of events and, on request, of score spans.
+    fn add_alarms(&self, judged: &Judged, explain: &Explain, now_unix_nanos: u64) {
+        let shared = &*self.shared;
+        for alarm in &judged.alarms {
+            if alarm.stage != Stage::Alarm || alarm.replayed {
+                continue;
+            }
+            shared
+                .metrics
+                .record_alarm(alarm, judged.alarmed_unix_nanos, now_unix_nanos);
+            AlarmRaised {
+                criterion: alarm.criterion.name(),
+                severity: alarm
+                    .criterion
+                    .severity()
+                    .map_or("", CriterionSeverity::as_str),
+                trace_id: alarm.trajectory.trace_id.to_string(),
+                service: &alarm.trajectory.service,
+                explanation: alarm.explanation(),
+                second: now_unix_nanos / 1_000_000_000,
+            }
+            .emit(&shared.telemetry);
+        }
+        let has_span = |alarm: &&Evaluation| {
+            let JudgedBy::Criterion(criterion) = &alarm.criterion else {
+                return false;
+            };
+            alarm.stage == Stage::Alarm && criterion.alarm.is_some_and(|alarm| alarm.score_span)
+        };
+        let with_span: Vec<Evaluation> = judged.alarms.iter().filter(has_span).cloned().collect();
+        for signal in &shared.signals {
+            let alarms = if signal.shape == Shape::Span { &with_span } else { &judged.alarms };
+            signal.add(
+                alarms,
+                explain,
+                now_unix_nanos,
+                None,
+                shared.leaving.as_ref(),
+            );
+        }
+        shared.stream.push(&judged.alarms, now_unix_nanos);
     }
 
     fn add(&self, evaluations: &[Evaluation], explain: &Explain, now_unix_nanos: u64) {

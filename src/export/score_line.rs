@@ -5,7 +5,7 @@
 use std::fmt::{self, Write};
 
 use anstyle::{AnsiColor, Style};
-use judge::evaluate::Evaluation;
+use judge::evaluate::{Evaluation, Stage};
 use judge::extract::Trajectory;
 use serde_json::{Map, Value, json};
 use text::{safe_json, wrapped};
@@ -62,8 +62,8 @@ impl Colour {
 
 /// Returns one object for an evaluation; the fields and their order are a contract. `span_id` is
 /// empty for trajectories made of log records; `time`, `agent`, `session`, `case_id` and `score`
-/// may be null; `severity` is present only if the criterion has one, and `error` only with the
-/// label `error`.
+/// may be null; `severity` is present only if the criterion has one, `final` and `verdict_id` only
+/// if it raises alarms, and `error` only with the label `error`.
 pub fn json(evaluation: &Evaluation) -> Map<String, Value> {
     let Evaluation {
         criterion,
@@ -83,6 +83,10 @@ pub fn json(evaluation: &Evaluation) -> Map<String, Value> {
     put("threshold", json!(criterion.threshold()));
     put("score", json!(evaluation.value));
     put("label", json!(evaluation.verdict.as_str()));
+    if let Some(verdict_id) = evaluation.verdict_id() {
+        put("final", json!(evaluation.stage != Stage::Alarm));
+        put("verdict_id", json!(verdict_id));
+    }
     put("explanation", json!(evaluation.explanation()));
     if let Some(error) = &evaluation.error {
         put(
@@ -196,7 +200,9 @@ fn write_verdict(
 ) -> fmt::Result {
     let text = |key: &str| text_of(line, key);
     let number = |key: &str| line.get(key).and_then(Value::as_f64);
+    let is_alarm = line.get("final").and_then(Value::as_bool) == Some(false);
     let (word, style) = match text("label") {
+        _ if is_alarm => ("ALARM", AnsiColor::Red.on_default().bold()),
         "pass" => ("PASS ", AnsiColor::Green.on_default().bold()),
         "fail" => ("FAIL ", AnsiColor::Red.on_default().bold()),
         "error" => ("ERROR", AnsiColor::Magenta.on_default().bold()),

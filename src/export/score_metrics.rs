@@ -30,8 +30,11 @@ use opentelemetry_sdk::metrics::{
     Temporality as SdkTemporality,
 };
 use prost::Message;
+use text::truncated;
 
-use super::score_series::{Folded, Labels, MAX_COMBINATIONS, SeriesLimits, SeriesTable};
+use super::score_series::{
+    Folded, Labels, MAX_COMBINATIONS, MAX_NAME_LENGTH, SeriesLimits, SeriesTable,
+};
 use super::score_span::score_time;
 use super::score_wire::{SCOPE_NAME, SCOPE_VERSION};
 use crate::config::Temporality;
@@ -41,6 +44,8 @@ const EVALUATIONS: &str = "spanscore.evaluations";
 const SCORE: &str = "spanscore.evaluation.score";
 const REVISIONS: &str = "spanscore.evaluation.revisions";
 const TIME_TO_VERDICT: &str = "spanscore.time_to_verdict";
+const ALARMS: &str = "spanscore.alarms";
+const TIME_TO_ALARM: &str = "spanscore.time_to_alarm";
 
 /// Maximum number of series of one instrument.
 pub(super) const MAX_SERIES: usize = MAX_COMBINATIONS * Verdict::ALL.len();
@@ -53,6 +58,11 @@ const BOUNDS: [f64; 11] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0
 /// end 180, and a trace stays open for an hour at most.
 const DELAY_BOUNDS: [f64; 12] = [
     1.0, 2.5, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 60.0, 180.0, 600.0, 3_600.0,
+];
+
+/// Buckets of the time to an alarm, in seconds.
+const ALARM_BOUNDS: [f64; 12] = [
+    0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
 ];
 
 /// Settings of score metrics.
@@ -73,6 +83,8 @@ pub struct ScoreMetrics {
     histogram: Histogram<f64>,
     revisions: Counter<u64>,
     delay: Histogram<f64>,
+    alarms: Counter<u64>,
+    alarm_delay: Histogram<f64>,
     bound: Mutex<BoundSeries>,
     /// The reader for `/metrics`, always cumulative.
     scraped: Reader,
@@ -165,7 +177,18 @@ impl ScoreMetrics {
             .with_unit("s")
             .with_description("Time from the end of the judged span to its evaluation")
             .with_boundaries(DELAY_BOUNDS.to_vec());
+        let alarms = meter
+            .u64_counter(ALARMS)
+            .with_unit("{alarm}")
+            .with_description("Alarms of open traces");
+        let alarm_delay = meter
+            .f64_histogram(TIME_TO_ALARM)
+            .with_unit("s")
+            .with_description("Time from the arrival of a span to the alarm that it raised")
+            .with_boundaries(ALARM_BOUNDS.to_vec());
         Self {
+            alarms: alarms.build(),
+            alarm_delay: alarm_delay.build(),
             counter: counter.build(),
             histogram: histogram.build(),
             revisions: revisions.build(),
@@ -234,6 +257,19 @@ impl ScoreMetrics {
             scores.record(value);
         }
         folded
+    }
+
+    /// Counts an alarm, which is no evaluation. The number of criteria with alarms bounds the series.
+    pub(super) fn record_alarm(&self, alarm: &Evaluation, arrived_unix_nanos: u64, now: u64) {
+        self.bound.lock().first_unix_nanos.get_or_insert(now);
+        let name = truncated(alarm.criterion.name(), MAX_NAME_LENGTH).to_owned();
+        let mut labels = vec![KeyValue::new("criterion", name)];
+        if let Some(severity) = alarm.criterion.severity() {
+            labels.push(KeyValue::new("severity", severity.as_str()));
+        }
+        self.alarms.add(1, &labels);
+        let delay = now.saturating_sub(arrived_unix_nanos) as f64 / 1e9;
+        self.alarm_delay.record(delay, &[]);
     }
 
     /// Returns the encoded `ExportMetricsServiceRequest` of all counts (for deltas, of the counts

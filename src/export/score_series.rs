@@ -11,7 +11,7 @@ use text::truncated;
 /// The name of all services and agents beyond a limit.
 pub(super) const OTHER: &str = "_other";
 /// Maximum length of a name in a label, in characters.
-const MAX_NAME_LENGTH: usize = 64;
+pub(super) const MAX_NAME_LENGTH: usize = 64;
 /// Maximum number of label combinations, including folded ones. Each has a series for every
 /// verdict.
 pub(super) const MAX_COMBINATIONS: usize = 1_000;

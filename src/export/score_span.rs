@@ -4,7 +4,7 @@
 //! attributes by which Phoenix, MLflow and Langfuse show a span as an evaluator, and our own.
 //! Arguments and results are omitted unless `explain.values` is set.
 
-use judge::evaluate::{Evaluation, Explain, Previous, Verdict};
+use judge::evaluate::{Evaluation, Explain, Previous, Stage, Verdict};
 use judge::extract::{CASE_ID, Payload, Subject, ToolCall, Trajectory};
 use otlp::span::{Span, SpanId, TraceId};
 use otlp::wire::otlp::{link, span, status};
@@ -131,6 +131,10 @@ pub(super) fn evaluation_attributes(attributes: &mut Attributes<'_>, evaluation:
     if let Some(error) = &evaluation.error {
         attributes.text("error.type", error.kind);
     }
+    if let Some(verdict_id) = evaluation.verdict_id() {
+        attributes.text("spanscore.verdict.id", &verdict_id);
+        attributes.flag("spanscore.final", evaluation.stage != Stage::Alarm);
+    }
 }
 
 /// Writes the copied attributes. If the evaluated span names its agent or session under other keys,
@@ -204,7 +208,10 @@ fn span(
         ..
     } = evaluation;
     let trace_id = trajectory.trace_id;
-    let id_of = |revision| score_span_id(trace_id, subject.span_id, criterion.name(), revision);
+    // The final verdict may be about the same span as the alarm, and needs an id of its own.
+    let of_alarm = if evaluation.stage == Stage::Alarm { "\0alarm" } else { "" };
+    let hashed = format!("{}{of_alarm}", criterion.name());
+    let id_of = |revision| score_span_id(trace_id, subject.span_id, &hashed, revision);
     let end = score_time(trajectory);
     let start = end
         .saturating_sub(DURATION_NANOS)

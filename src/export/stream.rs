@@ -10,7 +10,7 @@ use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 
 use bytes::Bytes;
-use judge::evaluate::{Evaluation, Verdict};
+use judge::evaluate::{Evaluation, Stage, Verdict};
 use judge::extract::glob_matches;
 
 use super::score_line;
@@ -35,6 +35,8 @@ pub(super) struct ScoreFilter {
     pub(super) label: Vec<Verdict>,
     pub(super) service: Vec<String>,
     pub(super) agent: Vec<String>,
+    /// True to select alarms instead of verdicts.
+    pub(super) alarms: bool,
 }
 
 /// Distributes evaluations to listeners.
@@ -135,6 +137,7 @@ impl ScoreStream {
                     label: facets.label,
                     service: evaluation.trajectory.service.clone(),
                     agent: evaluation.trajectory.agent.clone(),
+                    is_of_alarm: facets.is_of_alarm,
                 })
             } else {
                 recent.lines.lose(1)
@@ -270,6 +273,7 @@ struct RecentLine {
     label: Verdict,
     service: Arc<str>,
     agent: Option<Arc<str>>,
+    is_of_alarm: bool,
 }
 
 impl Recent {
@@ -294,6 +298,7 @@ impl RecentLine {
             label: self.label,
             service: &self.service,
             agent: self.agent.as_deref().unwrap_or_default(),
+            is_of_alarm: self.is_of_alarm,
         }
     }
 }
@@ -307,6 +312,7 @@ struct Facets<'a> {
     label: Verdict,
     service: &'a str,
     agent: &'a str,
+    is_of_alarm: bool,
 }
 
 impl<'a> Facets<'a> {
@@ -323,6 +329,7 @@ impl<'a> Facets<'a> {
             label: *verdict,
             service: &trajectory.service,
             agent,
+            is_of_alarm: evaluation.stage != Stage::Final,
         }
     }
 }
@@ -332,7 +339,8 @@ impl ScoreFilter {
         let any = |globs: &[String], text: &str| {
             globs.is_empty() || globs.iter().any(|glob| glob_matches(glob, text))
         };
-        (self.label.is_empty() || self.label.contains(&facets.label))
+        self.alarms == facets.is_of_alarm
+            && (self.label.is_empty() || self.label.contains(&facets.label))
             && any(&self.criterion, facets.criterion)
             && any(&self.service, facets.service)
             && any(&self.agent, facets.agent)

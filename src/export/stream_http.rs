@@ -103,7 +103,7 @@ fn problem(status: StatusCode, detail: &str) -> Response {
 // === the query ===
 
 const PARAMETERS: &str =
-    "`criterion`, `label`, `service`, `agent` (each any number of times) and `last`";
+    "`criterion`, `label`, `service`, `agent` (each any number of times), `alarms` and `last`";
 
 fn read_query(query: &str) -> Result<(ScoreFilter, usize), String> {
     let (mut filter, mut n_last) = (ScoreFilter::default(), 0);
@@ -129,6 +129,11 @@ fn read_query(query: &str) -> Result<(ScoreFilter, usize), String> {
             "service" => filter.service.push(value),
             "agent" => filter.agent.push(value),
             "label" => filter.label.push(label(&value)?),
+            "alarms" => match &*value {
+                "true" => filter.alarms = true,
+                "false" => filter.alarms = false,
+                _ => return Err("`alarms` is `true` or `false`".to_owned()),
+            },
             "last" => match value.parse() {
                 Ok(n) if n <= MAX_RECENT => n_last = n,
                 _ => return Err(format!("`last` is a number from 0 to {MAX_RECENT}")),
@@ -246,6 +251,7 @@ mod tests {
             (filter.service[0].as_str(), filter.agent.len()),
             ("café", 0)
         );
+        assert!(read_query("alarms=true").unwrap().0.alarms);
         assert_eq!(read_query("").unwrap(), (ScoreFilter::default(), 0));
     }
 
@@ -260,6 +266,7 @@ mod tests {
             ),
             ("label=failed", "one of `pass`, `fail`"),
             ("last=many", "from 0 to 256"),
+            ("alarms=yes", "`alarms` is `true` or `false`"),
             ("last=257", "from 0 to 256"),
             ("agent=%c3", "`agent` is not percent-encoded"),
             (&many, "more than 16 values"),

@@ -10,6 +10,7 @@
 //! pipeline: [`split()`] divides batches by trace id, and the pipelines share one [`CrossTraces`],
 //! the only state that links traces.
 
+mod alarms;
 mod judged;
 mod rules;
 mod split;
@@ -157,7 +158,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         }
     }
 
-    /// Like [`Self::take`], but judges traces that a limit closes whenever they exceed `MAX_SLICE`.
+    /// Like [`Self::take`], but judges traces that a limit closes whenever they exceed `MAX_SLICE`,
+    /// and raises alarms.
     pub fn take_into(
         &mut self,
         rules: &Rules,
@@ -165,7 +167,20 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         now: Now,
         sink: &mut impl JudgementSink,
     ) -> Taken {
-        self.take_each(batch, now, |pipeline, n_items| {
+        let taken = self.insert(rules, batch, now, sink);
+        self.raise_alarms(rules, now, sink);
+        taken
+    }
+
+    fn insert(
+        &mut self,
+        rules: &Rules,
+        batch: Batch,
+        now: Now,
+        sink: &mut impl JudgementSink,
+    ) -> Taken {
+        self.buffer.watch(!rules.alarms.is_empty());
+        let taken = self.take_each(batch, now, |pipeline, n_items| {
             if n_items % SPANS_PER_BEAT == 0 {
                 sink.beat();
             }
@@ -173,7 +188,9 @@ impl<C: CrossTraceAccess> Pipeline<C> {
                 let closed = pipeline.buffer.close_limited(now, MAX_SLICE);
                 pipeline.judge(rules, closed, now, |_| (), sink);
             }
-        })
+        });
+        self.buffer.watch(false);
+        taken
     }
 
     fn take_each(
@@ -212,8 +229,9 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         sink: &mut impl JudgementSink,
     ) -> Taken {
         self.begin_record(record);
-        let taken = self.take_into(rules, batch, now, sink);
+        let taken = self.insert(rules, batch, now, sink);
         self.next_record = record + 1;
+        self.raise_alarms(rules, now, sink);
         taken
     }
 

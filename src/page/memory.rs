@@ -9,7 +9,8 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use judge::evaluate::{Evaluation, Verdict};
+use judge::assemble::CloseReason;
+use judge::evaluate::{Evaluation, Stage, Verdict};
 use judge::extract::Trajectory;
 use judge::pipeline::{Judged, Rules};
 use otlp::span::TraceId;
@@ -120,6 +121,16 @@ impl RunMemory {
             has_values: rules.explain.values,
             max_size: self.capacity.get() / LARGEST_SHARE,
         };
+        // Slices with alarms of open runs have no verdicts.
+        for alarm in judged.alarms.iter().filter(|it| it.stage == Stage::Alarm) {
+            self.take(
+                &alarm.trajectory,
+                std::slice::from_ref(alarm),
+                copy,
+                is_watched,
+                unix_nanos,
+            );
+        }
         for group in groups {
             let id = trace_id(&group[0]);
             // Trajectories and evaluations are in one order. A group without a new trajectory
@@ -157,6 +168,19 @@ impl RunMemory {
         is_watched: bool,
         unix_nanos: u64,
     ) {
+        // A run that had raised an alarm.
+        if self
+            .get(trajectory.trace_id)
+            .is_some_and(|run| run.is_open())
+        {
+            return self.revise(
+                trajectory.trace_id,
+                Some(trajectory),
+                evaluations,
+                copy,
+                unix_nanos,
+            );
+        }
         self.totals.n_judged += 1;
         let has_failed = evaluations
             .iter()
@@ -208,6 +232,10 @@ impl RunMemory {
         }
         if whole.is_taken_over() {
             all.clear();
+        }
+        if whole.completeness != CloseReason::Open {
+            // The verdicts follow.
+            all.retain(|evaluation| evaluation.stage == Stage::Final);
         }
         let mut run = RememberedRun::new(whole, &all, copy);
         self.totals.n_changes += 1;
@@ -300,6 +328,10 @@ struct CopyRules {
 }
 
 impl RememberedRun {
+    fn is_open(&self) -> bool {
+        self.trajectory.completeness == CloseReason::Open
+    }
+
     /// Returns a run of a recording, for a report.
     pub(crate) fn recorded(
         number: u64,

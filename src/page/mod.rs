@@ -155,6 +155,7 @@ impl Page {
     pub fn note(&self, judged: &Judged, rules: &Rules, unix_nanos: u64) {
         let Judged {
             evaluations,
+            alarms,
             trajectories,
             revised,
             unrecognised,
@@ -163,7 +164,11 @@ impl Page {
         if let Some(unrecognised) = unrecognised {
             self.note_unrecognised(unrecognised);
         }
-        if evaluations.is_empty() && trajectories.is_empty() && revised.is_empty() {
+        if evaluations.is_empty()
+            && alarms.is_empty()
+            && trajectories.is_empty()
+            && revised.is_empty()
+        {
             return;
         }
         self.0.history.lock().note(evaluations, unix_nanos);

@@ -43,15 +43,7 @@ pub(super) fn judge(
                 .emit();
             }
         }
-        let (evaluations, explain, now_unix_nanos) =
-            (&judged.evaluations, &rules.explain, now().unix_nanos);
-        match judged.marks.encode() {
-            Some((marks, oldest)) => {
-                exporter.export_marked(evaluations, explain, now_unix_nanos, (&marks, oldest));
-            }
-            None if evaluations.is_empty() => {}
-            None => exporter.export(evaluations, explain, now_unix_nanos),
-        }
+        exporter.export(judged, &rules.explain, now().unix_nanos);
         if let Some(page) = &page {
             page.note(judged, rules, now().unix_nanos);
         }

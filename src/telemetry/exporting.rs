@@ -2,6 +2,15 @@
 
 use super::Telemetry;
 
+/// The alarms of the current second.
+#[derive(Debug, Default)]
+pub(super) struct AlarmsLogged {
+    /// The Unix time of the last line.
+    second: u64,
+    /// Number of alarms since then without a line.
+    n_more: u64,
+}
+
 events! {
     /// Scores were queued for delivery.
     ScoresQueued { shape: &'static str, n_items: u64 } (telemetry) {
@@ -37,6 +46,34 @@ events! {
             shape,
             "the score queue is full; the oldest scores are dropped until the destination accepts \
              some again"
+        );
+    }
+
+    /// A criterion was violated for good while the trace is open. Logged at most once a second.
+    AlarmRaised<'a> {
+        criterion: &'a str,
+        severity: &'static str,
+        trace_id: String,
+        service: &'a str,
+        explanation: &'a str,
+        second: u64,
+    } (telemetry) {
+        let mut logged = telemetry.alarms_logged.lock();
+        if logged.second == second {
+            logged.n_more += 1;
+            return;
+        }
+        logged.second = second;
+        let n_not_logged = std::mem::take(&mut logged.n_more);
+        drop(logged);
+        tracing::warn!(
+            criterion,
+            severity,
+            trace_id,
+            service,
+            explanation,
+            n_not_logged,
+            "alarm: an open trace violates a criterion for good"
         );
     }
 

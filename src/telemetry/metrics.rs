@@ -45,6 +45,8 @@ macro_rules! metrics {
 metrics! {
     /// Connections that could not be accepted, usually for lack of file descriptors, by port
     accept_failures: Counter["port"] = "spanscore_accept_failures_total";
+    /// Times that an open trace with calls had to grow before it was searched for alarms again
+    alarms_postponed: Counter[] = "spanscore_alarms_postponed_total";
     /// Requests refused by the API of the admin port, by reason
     api_refused: Counter["reason"] = "spanscore_api_refused_total";
     /// API requests refused because admin.token_file could not be used

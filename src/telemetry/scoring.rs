@@ -51,6 +51,13 @@ events! {
         }
     }
 
+    /// Open traces were not searched for alarms again before they have grown.
+    AlarmsPostponed { n_postponed: usize } (telemetry) {
+        if n_postponed > 0 {
+            telemetry.metrics.alarms_postponed.add([], n_postponed as u64);
+        }
+    }
+
     /// Traces were closed for the first time.
     TracesClosed { reason: &'static str, n_traces: u64 } (telemetry) {
         telemetry.metrics.traces_closed.add([reason], n_traces);

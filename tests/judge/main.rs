@@ -14,6 +14,7 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 mod support;
 
 mod agent_scope;
+mod alarms;
 mod arrival_order;
 mod captures;
 mod conformance;

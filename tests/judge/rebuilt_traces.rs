@@ -42,6 +42,7 @@ struct Disk {
     records: BTreeMap<u64, Record>,
     next: u64,
     sent: Vec<String>,
+    alarms: Vec<(TraceId, String)>,
 }
 
 enum Record {
@@ -54,7 +55,7 @@ enum Record {
 
 fn rules() -> Rules {
     rules_of(json!([
-        { "name": "no rm", "evaluate": { "tool_calls": { "disallowed": ["^rm$"] } } },
+        { "name": "no rm", "alarm": true, "evaluate": { "tool_calls": { "disallowed": ["^rm$"] } } },
         { "name": "one look", "evaluate": { "efficiency": { "max_duplicates": 0 } } },
         {
             "name": "order of each agent", "scope": "agent",
@@ -118,7 +119,15 @@ impl Process {
 
     fn take(&mut self, judged: &Judged) {
         self.unsent.extend(judged.evaluations.iter().map(shown));
-        self.unwritten.extend(judged.marks.encode());
+        if judged.alarms.is_empty() {
+            return self.unwritten.extend(judged.marks.encode());
+        }
+        // Alarms and their marks wait for nothing.
+        let alarms = judged.alarms.iter();
+        let alarms = alarms.map(|alarm| (alarm.trajectory.trace_id, alarm.verdict_id().unwrap()));
+        self.disk.alarms.extend(alarms);
+        let (marks, _) = judged.marks.encode().unwrap();
+        self.disk.append(Record::Marks(marks));
     }
 
     /// Sends scores, writes marks, and drops records that are no longer needed.
@@ -295,7 +304,7 @@ fn phases(rng: &mut fastrand::Rng) -> [Vec<Vec<u8>>; 3] {
 }
 
 /// Runs all phases. `crashes` decides at each step whether the process crashes there.
-fn run(seed: u64, mut crashes: impl FnMut() -> bool) -> (Vec<String>, usize) {
+fn run(seed: u64, mut crashes: impl FnMut() -> bool) -> (Disk, usize) {
     let phases = phases(&mut fastrand::Rng::with_seed(seed));
     let mut process = Process::new();
     let mut n_crashes = 0;
@@ -317,26 +326,37 @@ fn run(seed: u64, mut crashes: impl FnMut() -> bool) -> (Vec<String>, usize) {
         process.flush();
         step(&mut process);
     }
-    (process.disk.sent, n_crashes)
+    (process.disk, n_crashes)
 }
 
 #[test]
 fn crashes_at_any_moment_change_no_score_and_repeat_none() {
     for seed in 0..6 {
-        let (expected, _) = run(seed, || false);
+        let (mut expected, _) = run(seed, || false);
         let n_revised = expected
+            .sent
             .iter()
             .filter(|line| !line.contains("\"revision\":0"))
             .count();
-        assert!(n_revised > 10, "{n_revised} of {}", expected.len());
-        let mut expected = expected;
-        expected.sort();
+        assert!(n_revised > 10, "{n_revised} of {}", expected.sent.len());
+        assert!(
+            expected.alarms.len() > 5,
+            "{} alarms",
+            expected.alarms.len()
+        );
+        expected.sent.sort();
+        expected.alarms.sort();
         let mut rng = fastrand::Rng::with_seed(seed + 1_000);
         let mut n_all = 0;
         for share in [40, 10, 3, 1] {
-            let (mut sent, n_crashes) = run(seed, || rng.u32(..share) == 0);
-            sent.sort();
-            assert_eq!(sent, expected, "seed {seed}, {n_crashes} crashes");
+            let (mut disk, n_crashes) = run(seed, || rng.u32(..share) == 0);
+            disk.sent.sort();
+            disk.alarms.sort();
+            assert_eq!(disk.sent, expected.sent, "seed {seed}, {n_crashes} crashes");
+            assert_eq!(
+                disk.alarms, expected.alarms,
+                "seed {seed}, {n_crashes} crashes"
+            );
             n_all += n_crashes;
         }
         assert!(n_all > 40, "{n_all} crashes");
@@ -361,7 +381,7 @@ fn run_carrying(
     start: Now,
     is_carrying: bool,
     mut crashes: impl FnMut() -> bool,
-) -> Vec<String> {
+) -> Disk {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut phases: [Vec<Vec<u8>>; 3] = Default::default();
     for trace in 1..=N_TRACES {
@@ -406,7 +426,7 @@ fn run_carrying(
             process.crash();
         }
     }
-    process.disk.sent
+    process.disk
 }
 
 #[test]
@@ -416,12 +436,19 @@ fn traces_whose_records_went_again_and_again_are_judged_as_if_none_had() {
         let start = now();
         let mut expected = run_carrying(seed, start, false, || false);
         let is_full = |line: &String| line.contains("\"completeness\":\"root_ended\"");
-        assert!(expected.iter().all(is_full), "{expected:?}");
+        assert!(expected.sent.iter().all(is_full), "{:?}", expected.sent);
+        assert!(
+            expected.alarms.len() > 10,
+            "{} alarms",
+            expected.alarms.len()
+        );
         let revised = expected
+            .sent
             .iter()
             .filter(|line| !line.contains("\"revision\":0"));
         assert!(revised.count() > 10);
-        expected.sort();
+        expected.sent.sort();
+        expected.alarms.sort();
         let mut rng = fastrand::Rng::with_seed(seed + 1_000);
         for share in [u32::MAX, 100, 30, 8] {
             let crashes = || {
@@ -429,9 +456,11 @@ fn traces_whose_records_went_again_and_again_are_judged_as_if_none_had() {
                 n_crashes += u32::from(is_one);
                 is_one
             };
-            let mut sent = run_carrying(seed, start, true, crashes);
-            sent.sort();
-            assert_eq!(sent, expected, "seed {seed}, one in {share}");
+            let mut disk = run_carrying(seed, start, true, crashes);
+            disk.sent.sort();
+            disk.alarms.sort();
+            assert_eq!(disk.sent, expected.sent, "seed {seed}, one in {share}");
+            assert_eq!(disk.alarms, expected.alarms, "seed {seed}, one in {share}");
         }
     }
     assert!(n_crashes > 100, "{n_crashes}");

@@ -190,6 +190,21 @@ const CASES: &[(&str, &str)] = &[
          \n    evaluate: { tool_call_order: { tool_calls_order: [a] } }\n",
     ),
     (
+        "an alarm that no moment raises",
+        "criteria:\n  - name: a\n    alarm: true\n    evaluate:\
+         \n      constraints: { rules: [{ response: { a: x, b: y } }] }\n",
+    ),
+    (
+        "an alarm of each agent",
+        "criteria:\n  - name: a\n    scope: agent\n    alarm: { score_span: true }\
+         \n    evaluate: { tool_calls: { disallowed: [x] } }\n",
+    ),
+    (
+        "an alarm that is a text",
+        "criteria:\n  - name: a\n    alarm: loud\
+         \n    evaluate: { tool_calls: { disallowed: [x] } }\n",
+    ),
+    (
         "an unknown scope",
         "criteria:\n  - name: a\n    scope: agents\
          \n    evaluate: { tool_call_order: { tool_calls_order: [a] } }\n",

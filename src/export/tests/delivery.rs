@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use judge::evaluate::{Evaluation, Explain};
+use judge::pipeline::Judged;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{
     LogsService, LogsServiceServer,
 };
@@ -161,7 +162,9 @@ pub(super) fn in_time() -> Instant {
 }
 
 pub(super) fn export(exporter: &Exporter, evaluations: &[Evaluation]) {
-    exporter.export(evaluations, &Explain::default(), END + 7);
+    let mut judged = Judged::default();
+    judged.evaluations.extend_from_slice(evaluations);
+    exporter.export(&judged, &Explain::default(), END + 7);
 }
 
 fn counted(telemetry: &Telemetry, shape: &'static str) -> (u64, u64) {

@@ -156,6 +156,7 @@ pub(super) fn fail() -> Evaluation {
         revision: 0,
         previous: None,
         replayed: false,
+        stage: judge::evaluate::Stage::Final,
     }
 }
 

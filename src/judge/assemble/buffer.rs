@@ -3,8 +3,10 @@
 
 mod marking;
 mod rebuilding;
+mod watching;
 
 pub use rebuilding::OpenTrace;
+pub use watching::Look;
 
 use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
@@ -61,6 +63,10 @@ pub struct TraceBuffer<M> {
     n_arrived: u64,
     /// The journal record of the spans that are being inserted.
     record: u64,
+    /// True if a criterion raises alarms.
+    watches: bool,
+    /// With alarms: the open traces that have changed, each once.
+    changed: Vec<TraceId>,
 }
 
 impl<M: Memo> TraceBuffer<M> {
@@ -93,6 +99,8 @@ impl<M: Memo> TraceBuffer<M> {
             memory_unix_nanos: now.unix_nanos.saturating_add(ticks(settings.warm_up)),
             n_arrived: 0,
             record: 0,
+            watches: false,
+            changed: Vec::new(),
             settings,
         }
     }
@@ -165,6 +173,11 @@ impl<M: Memo> TraceBuffer<M> {
         if trace.closing.is_some() {
             self.closing_size = self.closing_size - size_before + size;
             return inserted;
+        }
+        trace.may_violate |= arrival.may_violate();
+        // Any further span can make a violation certain: an outer run, a parent, a root.
+        if self.watches && trace.may_violate && !std::mem::replace(&mut trace.has_changed, true) {
+            self.changed.push(trace_id);
         }
         let share = trace.share;
         self.shares.resize(share, size_before, size);
@@ -419,6 +432,9 @@ impl<M: Memo> TraceBuffer<M> {
                 needed_from: self.record,
                 quiet: None,
                 settled_in_vain: false,
+                may_violate: false,
+                has_changed: false,
+                looked_at: 0,
                 closing: None,
             };
             self.n_arrived += 1;

@@ -43,6 +43,12 @@ pub(super) struct BufferedTrace<M> {
     /// True if the trace has settled without being done. It is then evicted like an idle trace, so
     /// that a sender cannot make us examine its spans again with each new span.
     pub(super) settled_in_vain: bool,
+    /// True if a call arrived.
+    pub(super) may_violate: bool,
+    /// True if the trace is in the buffer's list of changed traces.
+    pub(super) has_changed: bool,
+    /// KiB of the trace that were looked at while it was open.
+    pub(super) looked_at: u32,
     /// Set by a limit: the trace closes whatever arrives.
     pub(super) closing: Option<CloseReason>,
 }

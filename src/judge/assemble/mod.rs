@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use otlp::span::{LogRecord, PeerId, Span, TraceId};
 
-pub use buffer::{OpenTrace, TraceBuffer};
+pub use buffer::{Look, OpenTrace, TraceBuffer};
 pub use partition::Partition;
 pub use sessions::{EarlierTurns, Sessions, Turn, TurnsSeen};
 pub use settings::{Settings, Sizes};
@@ -63,9 +63,12 @@ pub enum CloseReason {
     /// Spans of the trace were forwarded unscored, the trace began before the trace history, or
     /// traces of its service arrive torn.
     Incomplete,
+    /// The trace is still open: an alarm.
+    Open,
 }
 
 impl CloseReason {
+    /// The reasons of closed traces.
     pub const ALL: [Self; 9] = [
         Self::RootEnded,
         Self::NoRoot,
@@ -90,6 +93,7 @@ impl CloseReason {
             Self::Evicted => "evicted",
             Self::Shutdown => "shutdown",
             Self::Incomplete => "incomplete",
+            Self::Open => "open",
         }
     }
 

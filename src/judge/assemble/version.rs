@@ -66,6 +66,11 @@ impl Arrival {
         }
     }
 
+    /// Returns true for a call of a tool or a model, which can violate a criterion.
+    pub(super) fn may_violate(&self) -> bool {
+        self.class.tool_call || self.class.model || self.is_record
+    }
+
     pub(super) fn of_record(record: LogRecord) -> Self {
         Self {
             id: record.record_id,

@@ -22,13 +22,13 @@ pub use comparison::rows::{AlignmentRow, RowKind};
 pub use comparison::score::{EvaluationError, Explain, Verdict};
 pub use comparison::value_path::{PathValues, ValuePath};
 pub use criterion::{
-    Criterion, CriterionSeverity, EXAMPLE, EXPECTED, Expectation, Glob, InvalidCriterion, Paired,
-    Scope, Selector, Unfit, WrittenCriterion, pair,
+    Alarm, Criterion, CriterionSeverity, EXAMPLE, EXPECTED, Expectation, Glob, InvalidCriterion,
+    Paired, Scope, Selector, Unfit, WrittenCriterion, pair,
 };
 pub use evaluators::{Evaluator, ExpectedTool, WrittenEvaluator, evaluator_named};
 pub use judge::{
     Coverage, CriterionCoverage, Evaluation, EvaluationText, Expectations, Findings, FromSpans,
-    JudgedBy, Previous, SearchBudget, SpanExpectations, judge, judge_run, judge_within,
+    JudgedBy, Previous, SearchBudget, SpanExpectations, Stage, judge, judge_run, judge_within,
     no_longer_expected, searched_size, withdraw,
 };
 pub use parameters::field_aliases::stands_for;

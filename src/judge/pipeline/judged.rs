@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::reported::Marks;
 use crate::assemble::CloseReason;
-use crate::evaluate::Evaluation;
+use crate::evaluate::{Evaluation, Stage};
 use crate::extract::{HalfArrived, Trajectory, Unrecognised};
 
 /// Receives the results while the pipeline works.
@@ -24,6 +24,12 @@ pub trait JudgementSink {
 pub struct Judged {
     /// New and changed judgements, without those that late spans did not change.
     pub evaluations: Vec<Evaluation>,
+    /// Alarms that were raised, and alarms that were withdrawn.
+    pub alarms: Vec<Evaluation>,
+    /// The arrival of the spans that raised the alarms, in Unix nanoseconds.
+    pub alarmed_unix_nanos: u64,
+    /// The number of times that an open trace had to grow before it was looked at again.
+    pub n_postponed: usize,
     /// The trajectories of the agents, whether or not a criterion applies. In slices, a trajectory
     /// comes with the first of its evaluations.
     pub trajectories: Vec<Arc<Trajectory>>,
@@ -60,7 +66,11 @@ impl Judged {
     pub(super) fn add(&mut self, evaluation: Evaluation) {
         let n_calls = evaluation.trajectory.tool_calls.len();
         self.size += Self::SIZE_OF_EVALUATION + n_calls * Self::SIZE_OF_CALL;
-        self.evaluations.push(evaluation);
+        if evaluation.stage == Stage::Final {
+            self.evaluations.push(evaluation);
+        } else {
+            self.alarms.push(evaluation);
+        }
     }
 
     /// The counted size of the evaluations, in bytes.
@@ -102,6 +112,9 @@ impl Judged {
 impl JudgementSink for Judged {
     fn take(&mut self, slice: &mut Judged) {
         self.evaluations.append(&mut slice.evaluations);
+        self.alarms.append(&mut slice.alarms);
+        self.alarmed_unix_nanos = slice.alarmed_unix_nanos;
+        self.n_postponed += slice.n_postponed;
         self.trajectories.append(&mut slice.trajectories);
         self.revised.append(&mut slice.revised);
         self.reasons.append(&mut slice.reasons);

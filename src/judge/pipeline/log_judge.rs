@@ -390,7 +390,7 @@ impl<S: JudgementSink> JudgementSink for Gate<'_, S> {
                 .keep_only(|evaluation| evaluation.trajectory.completeness == CloseReason::Evicted);
         }
         if self.may_be_reported {
-            for evaluation in &mut slice.evaluations {
+            for evaluation in slice.evaluations.iter_mut().chain(&mut slice.alarms) {
                 evaluation.replayed = true;
             }
         }

@@ -11,6 +11,7 @@ use otlp::span::{Batch, Now, TraceId};
 
 use super::cross_traces::{CrossTraceAccess, CrossTraces, Extracted};
 use super::{CarriedTracesNote, OpenTrace, Pipeline, Rules, TraceMark, split};
+use crate::assemble::CloseReason;
 use crate::extract;
 
 #[derive(Debug)]
@@ -50,7 +51,10 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
     ) -> Self {
         marks.retain(|mark| pipeline.partition.holds(mark.trace_id));
         // Of two marks of one trace, the later one counts.
-        marks.sort_by_key(|mark| (mark.trace_id, mark.judged_below));
+        marks.sort_by_key(|mark| {
+            let is_judged = mark.reason != CloseReason::Open;
+            (mark.trace_id, mark.judged_below, is_judged)
+        });
         marks.reverse();
         marks.dedup_by_key(|mark| mark.trace_id);
         marks.sort_by_key(|mark| (mark.judged_below, mark.trace_id));
@@ -172,6 +176,13 @@ impl<C: CrossTraceAccess> Pipeline<C> {
 
     /// Closes a trace that was judged before the restart, with its reported results.
     fn restore_mark(&mut self, rules: &Rules, mark: TraceMark, now: Now) {
+        if mark.reason == CloseReason::Open {
+            // The alarms of a trace that was open.
+            let alarms = mark.reported;
+            return self
+                .buffer
+                .change_open_memo(&mark.trace_id, |memo| *memo = alarms);
+        }
         let closed = self.buffer.close_reported(&mark.trace_id, mark.reason, now);
         let Some(mut closed) = closed else {
             return self.buffer.remember_without_spans(&mark.trace_id, now);

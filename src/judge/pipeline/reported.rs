@@ -10,7 +10,7 @@ use foldhash::fast::FixedState;
 use otlp::span::SpanId;
 
 use crate::assemble::Memo;
-use crate::evaluate::{self, Criterion, Evaluation, JudgedBy, Previous, Scope, Verdict};
+use crate::evaluate::{self, Criterion, Evaluation, JudgedBy, Previous, Scope, Stage, Verdict};
 use crate::extract::Trajectory;
 
 pub use marks::{Marks, TraceMark};
@@ -68,6 +68,8 @@ enum ReportState {
     Confirmed,
     Unconfirmed,
     Withdrawn,
+    /// An alarm was raised, and no verdict was reported yet.
+    Alarm,
 }
 
 // === impl Reported ===
@@ -101,7 +103,9 @@ impl Reported {
         let agent_run = agent_run_of(evaluation);
         let is_known = |at: &usize| {
             let known = &self.0[*at];
-            known.agent_run == agent_run && known.criterion.name() == evaluation.criterion.name()
+            known.state != ReportState::Alarm
+                && known.agent_run == agent_run
+                && known.criterion.name() == evaluation.criterion.name()
         };
         (next..n_known).chain(0..next.min(n_known)).find(is_known)
     }
@@ -115,6 +119,7 @@ impl Reported {
         known: Option<usize>,
         registered: &[Arc<Criterion>],
     ) -> bool {
+        let alarm = if known.is_none() { self.alarm_of(evaluation.criterion.name()) } else { None };
         let subject = subject_of(evaluation);
         let (cut_short, is_judged) = (
             evaluation.trajectory.cut_short,
@@ -137,21 +142,61 @@ impl Reported {
                     revision: evaluation.revision,
                 };
             }
-            None if n_reported >= MAX_REPORTED => {}
-            None => self.0.push(ReportedEvaluation {
-                criterion: ReportedCriterion::new(&evaluation.criterion, registered),
-                agent_run: agent_run_of(evaluation),
-                fingerprint,
-                certain: cut_short && is_judged,
-                previous: Previous {
-                    subject,
-                    verdict: evaluation.verdict,
-                    revision: 0,
-                },
-                state: ReportState::Confirmed,
-            }),
+            None if n_reported >= MAX_REPORTED && alarm.is_none() => {}
+            None => {
+                let first = ReportedEvaluation {
+                    criterion: ReportedCriterion::new(&evaluation.criterion, registered),
+                    agent_run: agent_run_of(evaluation),
+                    fingerprint,
+                    certain: cut_short && is_judged,
+                    previous: Previous {
+                        subject,
+                        verdict: evaluation.verdict,
+                        revision: 0,
+                    },
+                    state: ReportState::Confirmed,
+                };
+                match alarm {
+                    Some(at) => self.0[at] = first,
+                    None => self.0.push(first),
+                }
+            }
         }
         true
+    }
+
+    /// Returns true if an alarm of this criterion was raised.
+    pub(super) fn has_alarm(&self, criterion: &Criterion) -> bool {
+        self.alarm_of(&criterion.name).is_some()
+    }
+
+    fn alarm_of(&self, name: &str) -> Option<usize> {
+        let is_alarm = |known: &ReportedEvaluation| {
+            known.state == ReportState::Alarm && known.criterion.name() == name
+        };
+        self.0.iter().position(is_alarm)
+    }
+
+    /// Records an alarm.
+    pub(super) fn raise(&mut self, criterion: &Arc<Criterion>) {
+        self.0.push(ReportedEvaluation {
+            criterion: ReportedCriterion::Registered(Arc::clone(criterion)),
+            agent_run: None,
+            fingerprint: 0,
+            certain: true,
+            previous: Previous {
+                subject: None,
+                verdict: Verdict::Fail,
+                revision: 0,
+            },
+            state: ReportState::Alarm,
+        });
+    }
+
+    /// Removes the alarms that no verdict followed.
+    fn take_alarms(&mut self) -> Vec<ReportedEvaluation> {
+        let is_alarm = |known: &mut ReportedEvaluation| known.state == ReportState::Alarm;
+        self.0.extract_if(.., is_alarm).collect()
     }
 }
 
@@ -176,8 +221,8 @@ impl Revising<'_> {
             .record(evaluation, fingerprint, known, self.registered)
     }
 
-    /// Ends the judgement. Returns revisions that withdraw the evaluations that were reported
-    /// before but not made this time.
+    /// Ends the judgement. Returns the withdrawals of alarms that no verdict followed, and revisions
+    /// that withdraw the evaluations that were reported before but not made this time.
     pub(super) fn withdraw(self) -> impl Iterator<Item = Evaluation> {
         let Self {
             reported,
@@ -186,11 +231,20 @@ impl Revising<'_> {
             hasher,
             ..
         } = self;
-        reported
+        let alarms = reported.take_alarms().into_iter().filter_map(|alarm| {
+            let ReportedCriterion::Registered(criterion) = alarm.criterion else {
+                return None;
+            };
+            let mut evaluation =
+                evaluate::withdraw(JudgedBy::Criterion(criterion), trajectory, None);
+            evaluation.stage = Stage::WithdrawnAlarm;
+            Some(evaluation)
+        });
+        let revisions = reported
             .0
             .iter_mut()
             .filter_map(move |known| match known.state {
-                ReportState::Withdrawn => None,
+                ReportState::Withdrawn | ReportState::Alarm => None,
                 ReportState::Confirmed => {
                     known.state = ReportState::Unconfirmed;
                     None
@@ -211,7 +265,8 @@ impl Revising<'_> {
                     known.state = ReportState::Withdrawn;
                     Some(evaluation)
                 }
-            })
+            });
+        alarms.chain(revisions)
     }
 }
 

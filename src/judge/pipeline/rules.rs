@@ -25,6 +25,13 @@ pub struct Rules {
     /// The display of values in explanations.
     pub explain: Explain,
     pub expectations: Arc<Expectations>,
+    /// The criteria that raise alarms.
+    pub(super) alarms: Vec<Arc<Criterion>>,
+}
+
+fn alarms_of(criteria: &[Arc<Criterion>]) -> Vec<Arc<Criterion>> {
+    let raises_alarms = |criterion: &&Arc<Criterion>| criterion.alarm.is_some();
+    criteria.iter().filter(raises_alarms).cloned().collect()
 }
 
 impl Rules {
@@ -105,10 +112,12 @@ impl Rules {
         let copied = copy_attributes.iter().map(String::as_str);
         let recogniser = Recogniser::new(tools, selected.chain(copied), previous)
             .with_usage(criteria.iter().any(Criterion::reads_usage));
+        let criteria: Vec<_> = criteria.into_iter().map(Arc::new).collect();
         Self {
             recogniser,
             explain,
-            criteria: criteria.into_iter().map(Arc::new).collect(),
+            alarms: alarms_of(&criteria),
+            criteria,
             expectations: Arc::default(),
         }
     }
@@ -131,6 +140,7 @@ impl Rules {
         Self {
             recogniser: self.recogniser.clone().with_usage(true),
             criteria: Vec::new(),
+            alarms: Vec::new(),
             expectations: Arc::default(),
             ..self.clone()
         }
@@ -154,6 +164,7 @@ impl Rules {
         );
         let reads_usage = criteria.iter().any(|criterion| criterion.reads_usage());
         Self {
+            alarms: alarms_of(&criteria),
             criteria,
             recogniser: recogniser.with_usage(reads_usage),
             explain: self.explain,

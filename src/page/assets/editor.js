@@ -148,13 +148,14 @@ function yaml(value, indent = "") {
 
 // A criterion as a person would write it: without what is left out.
 function criterionYaml(criterion) {
-  const { name, description, select, scope, severity, evaluate, threshold } = criterion;
+  const { name, description, select, scope, severity, alarm, evaluate, threshold } = criterion;
   const written = { name };
   if (description) written.description = description;
   const selected = Object.entries(select ?? {}).filter(([, value]) => value !== null && (typeof value !== "object" || Object.keys(value).length > 0));
   if (selected.length > 0) written.select = Object.fromEntries(selected);
   if (scope && scope !== "trace") written.scope = scope;
   if (severity) written.severity = severity;
+  if (alarm) written.alarm = alarm;
   written.evaluate = evaluate;
   if (threshold !== 1) written.threshold = threshold;
   return `${yaml(written)}\n`;

@@ -278,6 +278,7 @@ const COMPLETENESS = {
   evicted: "The memory for open traces was full: the run was judged early.",
   expired: "The trace was open for too long: it was judged as it was.",
   shutdown: "spanscore was stopped while the run was open.",
+  open: "The run is still open: this is an alarm, and its verdicts follow when it ends.",
   incomplete: "Some spans of the run were forwarded unscored, or came before spanscore started.",
 };
 

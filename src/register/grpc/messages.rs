@@ -144,6 +144,12 @@ pub struct Criterion {
     #[prost(string, optional, tag = "7")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub severity: ::core::option::Option<::prost::alloc::string::String>,
+    /// true, or an object such as {score_span: true}: a violation for good is reported at once, while the
+    /// run is still open.
+    #[prost(message, optional, tag = "8")]
+    #[serde(skip_serializing_if = "super::json::is_default")]
+    #[serde(with = "super::json::value")]
+    pub alarm: ::core::option::Option<::prost_types::Value>,
 }
 /// The trajectories that a criterion judges: globs that match the whole text. All fields must match.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -861,6 +867,14 @@ pub struct Evaluation {
     #[prost(string, optional, tag = "23")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub severity: ::core::option::Option<::prost::alloc::string::String>,
+    /// Only of a criterion that raises alarms; false for an alarm.
+    #[prost(bool, optional, tag = "24")]
+    #[serde(skip_serializing_if = "super::json::is_default")]
+    pub r#final: ::core::option::Option<bool>,
+    /// Only of a criterion that raises alarms: an id that alarms share with the final verdict.
+    #[prost(string, optional, tag = "25")]
+    #[serde(skip_serializing_if = "super::json::is_default")]
+    pub verdict_id: ::core::option::Option<::prost::alloc::string::String>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]

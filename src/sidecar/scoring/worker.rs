@@ -19,8 +19,8 @@ use crate::heap;
 use crate::sidecar::now;
 use crate::sidecar::rebuild::KeptPartition;
 use crate::telemetry::{
-    Heartbeat, RevisionsLost, ServiceTorn, SpansLate, SpansWithoutIds, Telemetry, TraceHalfArrived,
-    TracesClosed, TracesHeld, TracesJudged, TracesTorn,
+    AlarmsPostponed, Heartbeat, RevisionsLost, ServiceTorn, SpansLate, SpansWithoutIds, Telemetry,
+    TraceHalfArrived, TracesClosed, TracesHeld, TracesJudged, TracesTorn,
 };
 
 /// Maximum number of batches that are inserted before traces are closed again.
@@ -314,8 +314,13 @@ pub(in crate::sidecar) fn report(judged: &Judged, telemetry: &Telemetry) {
         n_unchanged,
         n_no_trajectory,
         n_lost,
+        n_postponed,
         ..
     } = judged;
+    AlarmsPostponed {
+        n_postponed: *n_postponed,
+    }
+    .emit(telemetry);
     RevisionsLost {
         n_revisions: *n_lost,
     }

@@ -4,8 +4,8 @@
 //! hand-offs, carry arguments, shift clocks, and move the evaluated span. Proves only in the plain
 //! case that an early verdict is given where one could be.
 
-mod criteria;
-mod generated_traces;
+pub(crate) mod criteria;
+pub(crate) mod generated_traces;
 mod visible_holes;
 
 use std::collections::BTreeMap;
@@ -108,7 +108,7 @@ fn cut(rules: &Rules, spans: &[Span], random: &mut Rng, early: &mut Early, whose
     early.hold(pipeline.finish(rules, now), whose);
 }
 
-fn spans_of(scenario: &load::Scenario, rules: &Rules) -> Vec<Span> {
+pub(crate) fn spans_of(scenario: &load::Scenario, rules: &Rules) -> Vec<Span> {
     let mut spans = Vec::new();
     for (file, body) in scenario
         .requests
@@ -125,7 +125,7 @@ fn spans_of(scenario: &load::Scenario, rules: &Rules) -> Vec<Span> {
     spans
 }
 
-fn whole(rules: &Rules, spans: &[Span]) -> Judged {
+pub(crate) fn whole(rules: &Rules, spans: &[Span]) -> Judged {
     let now = now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     accept(&mut pipeline, spans.to_vec());

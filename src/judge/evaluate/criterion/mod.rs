@@ -1,6 +1,7 @@
 //! A criterion: a name, a selector, a scope, one evaluator and a threshold. Loading checks a
 //! criterion, so every criterion can be applied.
 
+mod alarm;
 mod expectation;
 mod invalid;
 mod selector;
@@ -17,6 +18,7 @@ use crate::evaluate::evaluators::{Evaluator, WrittenEvaluator};
 use crate::evaluate::parameters::optional::written;
 use crate::evaluate::parameters::pattern::{FieldError, PatternCompiler, PatternLimits};
 
+pub use alarm::Alarm;
 pub use expectation::{Expectation, Paired, Unfit, pair};
 pub(super) use invalid::Applied;
 pub use invalid::InvalidCriterion;
@@ -46,6 +48,9 @@ pub struct Criterion {
     /// Severity of a fail, if the criterion has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub severity: Option<CriterionSeverity>,
+    /// How a violation is reported while the run is still open, if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alarm: Option<Alarm>,
     /// The lowest score that passes, 0 to 1.
     pub threshold: f64,
     #[serde(skip)]
@@ -91,6 +96,7 @@ impl Criterion {
             select: Selector::default(),
             scope: Scope::default(),
             severity: None,
+            alarm: None,
             threshold: evaluate.threshold(threshold),
             evaluate,
             revision: String::new(),
@@ -122,12 +128,31 @@ impl WrittenCriterion {
                 .map(|error| error.below(&["evaluate"]))
                 .collect::<Vec<_>>()
         })?;
+        if self.alarm.is_some() {
+            let error = match (self.scope, evaluate.why_no_alarm()) {
+                (Scope::Agent, _) => Some(
+                    "`alarm` needs `scope: trace`: which calls an agent made itself is known only \
+                     when the trace has closed"
+                        .to_owned(),
+                ),
+                (Scope::Trace, reason) => reason.map(|reason| {
+                    format!(
+                        "`alarm` needs a criterion that a single moment can violate for good; \
+                         {reason}"
+                    )
+                }),
+            };
+            if let Some(message) = error {
+                return Err(vec![FieldError::of_key(&["alarm"], message)]);
+            }
+        }
         let threshold = self.threshold.map(|threshold| threshold.0);
         let mut criterion = Criterion {
             description: self.description,
             select: self.select,
             scope: self.scope,
             severity: self.severity,
+            alarm: self.alarm,
             ..Criterion::of_all(&self.name.0, evaluate, threshold)
         };
         criterion.revision = digest(json!(criterion));
@@ -195,6 +220,10 @@ pub struct WrittenCriterion {
     #[serde(default, deserialize_with = "written")]
     #[schemars(with = "CriterionSeverity")]
     severity: Option<CriterionSeverity>,
+    /// Report the first violation at once, while the run is still open.
+    #[serde(default, deserialize_with = "alarm::written")]
+    #[schemars(with = "Alarm")]
+    alarm: Option<Alarm>,
     /// The expectation: one evaluator with its parameters.
     evaluate: WrittenEvaluator,
     /// The lowest score that passes; 1.0 if left out (`execution_order`: 0.5).

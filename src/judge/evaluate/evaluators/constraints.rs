@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::{Value, json};
 use text::{code, counted};
 
-use super::{AskedPath, Evaluate, Judgement, NamedTool, ToolName};
+use super::{AskedPath, Evaluate, Judgement, NamedTool, SHORTCUTS_RAISE_NO_ALARM, ToolName};
 use crate::evaluate::comparison::captured::{MAX_SEARCH, Tri};
 use crate::evaluate::comparison::order::Concurrency;
 use crate::evaluate::comparison::rows::AlignmentRow;
@@ -255,6 +255,30 @@ impl Evaluate for Constraints {
         (score.missing, score.fault, score.unusable) = judge.finish();
         score.may_fault = trajectory.cut_short && self.reads_shortcut();
         score
+    }
+
+    fn why_no_alarm(&self) -> Option<String> {
+        let can_break = |rule: &Rule| {
+            matches!(
+                rule,
+                Rule::Absence(_)
+                    | Rule::Exactly(_)
+                    | Rule::NotCoexistence(_)
+                    | Rule::NotSuccession(_)
+                    | Rule::Total(_)
+            )
+        };
+        if self.reads_shortcut() {
+            Some(SHORTCUTS_RAISE_NO_ALARM.to_owned())
+        } else if self.rules.iter().any(can_break) {
+            None
+        } else {
+            let template = self.rules.first().map_or("", Rule::template);
+            Some(format!(
+                "{} cannot be: a later call may still satisfy it",
+                code(template)
+            ))
+        }
     }
 
     fn named_tools(&self) -> Vec<NamedTool<'_>> {

@@ -187,6 +187,23 @@ impl Evaluate for Efficiency {
         warnings
     }
 
+    fn why_no_alarm(&self) -> Option<String> {
+        let stays_exceeded = [
+            self.max_calls,
+            self.max_errors,
+            self.max_duplicates,
+            self.max_model_calls,
+            self.max_input_tokens,
+            self.max_output_tokens,
+            self.max_tokens,
+        ];
+        stays_exceeded.iter().all(Option::is_none).then(|| {
+            "limits on retries, repeats and the duration cannot be: they are certain only when \
+             the trace has closed"
+                .to_owned()
+        })
+    }
+
     fn named_tools(&self) -> Vec<NamedTool<'_>> {
         let ignored = self.ignore.iter();
         ignored

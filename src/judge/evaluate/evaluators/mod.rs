@@ -95,6 +95,11 @@ macro_rules! evaluators {
                 match self { $(Self::$name(of) => of.reads_order(),)+ }
             }
 
+            /// Returns why no moment of a run can violate the criterion for good; `None` if one can.
+            pub(super) fn why_no_alarm(&self) -> Option<String> {
+                match self { $(Self::$name(of) => of.why_no_alarm(),)+ }
+            }
+
             /// Returns true if the evaluator judges model calls.
             pub(super) fn reads_models(&self) -> bool {
                 match self { $(Self::$name(of) => of.reads_models(),)+ }
@@ -320,6 +325,15 @@ pub(super) trait Evaluate {
         false
     }
 
+    /// Returns why no moment of a run can violate the criterion for good, as a clause; `None` if
+    /// one can.
+    fn why_no_alarm(&self) -> Option<String> {
+        Some(format!(
+            "{} cannot be: later calls change its score",
+            code(Self::NAME)
+        ))
+    }
+
     /// Returns the tools that the parameters name: a name that no run ever calls is probably
     /// misspelt.
     fn named_tools(&self) -> Vec<NamedTool<'_>>;
@@ -384,6 +398,10 @@ impl<'a> ToolName<'a> {
         }
     }
 }
+
+/// The reason why an entry with `command` or `path` raises no alarm.
+const SHORTCUTS_RAISE_NO_ALARM: &str = "an entry with `command` or `path` cannot be: a later call \
+    without that argument makes the verdict an `error`; write the argument under `args`";
 
 /// Returns an evaluator's name as a constant; `None` for an unknown name.
 pub fn evaluator_named(name: &str) -> Option<&'static str> {

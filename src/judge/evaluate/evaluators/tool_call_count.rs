@@ -113,6 +113,13 @@ impl Evaluate for ToolCallCount {
         score
     }
 
+    fn why_no_alarm(&self) -> Option<String> {
+        let mut counts = self.tool_calls_count.counts.iter();
+        let has_most =
+            self.tool_calls_count.counts.is_empty() || counts.any(|count| count.most().is_some());
+        (!has_most).then(|| "a minimum cannot be: later calls may still reach it".to_owned())
+    }
+
     fn named_tools(&self) -> Vec<NamedTool<'_>> {
         let counts = self.tool_calls_count.iter();
         counts

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use text::code;
 
-use super::{AskedPath, Evaluate, Judgement, NamedTool, ToolName};
+use super::{AskedPath, Evaluate, Judgement, NamedTool, SHORTCUTS_RAISE_NO_ALARM, ToolName};
 use crate::evaluate::comparison::alignment::times;
 use crate::evaluate::comparison::captured::{MAX_SEARCH, Tri};
 use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
@@ -314,6 +314,16 @@ impl Evaluate for ToolCalls {
         .into_iter()
         .flatten()
         .collect()
+    }
+
+    fn why_no_alarm(&self) -> Option<String> {
+        if self.disallowed.is_empty() {
+            Some("`required` and `sequence` cannot be: a later call may satisfy them".to_owned())
+        } else if self.patterns().any(CallPattern::reads_shortcut) {
+            Some(SHORTCUTS_RAISE_NO_ALARM.to_owned())
+        } else {
+            None
+        }
     }
 
     fn check(&self) -> Result<(), FieldError> {

@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use otlp::span::SpanId;
 use serde_json::{Value, json};
-use text::code;
+use sha2::{Digest, Sha256};
+use text::{code, hex};
 
 use super::uncertainty;
 use crate::evaluate::comparison::rows::{AlignmentRow, MAX_ROWS};
@@ -40,6 +41,20 @@ pub struct Evaluation {
     /// True if the evaluation may have been reported before, with the same content. Set when a log
     /// is replayed.
     pub replayed: bool,
+    /// Set by the pipeline.
+    pub stage: Stage,
+}
+
+/// The kind of report that an evaluation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stage {
+    /// The verdict on a closed trace.
+    #[default]
+    Final,
+    /// An alarm: a `fail` of a trace that is still open, which the final verdict will repeat.
+    Alarm,
+    /// The end of an alarm that no final verdict follows.
+    WithdrawnAlarm,
 }
 
 /// The previous revision of an evaluation.
@@ -119,6 +134,19 @@ impl Evaluation {
         let mut rows = self.report(true).rows;
         rows.truncate(MAX_ROWS);
         rows
+    }
+
+    /// Returns an id that an alarm shares with the final verdict: the first 16 bytes of
+    /// SHA-256(trace id ‖ criterion name), in hex. `None` if the criterion raises no alarms.
+    pub fn verdict_id(&self) -> Option<String> {
+        let JudgedBy::Criterion(criterion) = &self.criterion else {
+            return None;
+        };
+        criterion.alarm?;
+        let mut hash = Sha256::new();
+        hash.update(self.trajectory.trace_id.as_bytes());
+        hash.update(criterion.name.as_bytes());
+        Some(hex(&hash.finalize()[..16]))
     }
 
     /// Hashes everything visible except the names of the calls and the criterion. An equal hash

@@ -21,7 +21,7 @@ use crate::evaluate::criterion::{Criterion, InvalidCriterion, Scope};
 use crate::extract::Trajectory;
 
 pub use coverage::{Coverage, CriterionCoverage};
-pub use evaluation::{Evaluation, EvaluationText, Findings, JudgedBy, Previous};
+pub use evaluation::{Evaluation, EvaluationText, Findings, JudgedBy, Previous, Stage};
 pub use run::{Expectations, judge_run};
 pub use search_budget::SearchBudget;
 pub use span_expectations::{FromSpans, SpanExpectations, no_longer_expected, searched_size};
@@ -186,6 +186,7 @@ fn apply(
         revision: 0,
         previous: None,
         replayed: false,
+        stage: Stage::Final,
     }
 }
 
@@ -248,6 +249,7 @@ fn without_score(
         revision: 0,
         previous: None,
         replayed: false,
+        stage: Stage::Final,
     }
 }
 

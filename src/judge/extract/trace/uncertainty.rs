@@ -162,9 +162,8 @@ impl<'a> Gates<'a> {
                 .call
                 .as_ref()
                 .and_then(|call| call.name.as_deref());
-            let is_tool = roles.recognised[span_idx].call.is_some()
-                || roles.roles[span_idx].excluded.is_some();
-            let is_more = is_tool
+            // A call without a name may be part of a report of the call beside it.
+            let is_more = roles.roles[span_idx].excluded.is_some()
                 || runs.contains(&span_idx)
                 || roles.roles[span_idx].model_of == Some(span_idx);
             match (name, beneath.get(&gate)) {

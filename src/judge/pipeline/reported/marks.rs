@@ -40,12 +40,13 @@ const OF_AGENT_RUN: u8 = 2;
 const HAS_SUBJECT: u8 = 4;
 const CERTAIN: u8 = 8;
 const WITHDRAWN: u8 = 16;
+const ALARM: u8 = 32;
 
 // === impl Marks ===
 
 impl Marks {
     /// Adds a trace that was judged with all records below `judged_below`, and still needs the
-    /// records from `needed_from` on.
+    /// records from `needed_from` on; or an open trace with its alarms.
     pub(in crate::pipeline) fn add(
         &mut self,
         trace: &Trace,
@@ -80,7 +81,8 @@ impl Marks {
         ) | flag(agent_run.is_some(), OF_AGENT_RUN)
             | flag(previous.subject.is_some(), HAS_SUBJECT)
             | flag(*certain, CERTAIN)
-            | flag(*state == ReportState::Withdrawn, WITHDRAWN);
+            | flag(*state == ReportState::Withdrawn, WITHDRAWN)
+            | flag(*state == ReportState::Alarm, ALARM);
         let name = self.name(criterion.name());
         self.put_u32(name);
         self.bytes.push(flags);
@@ -272,6 +274,8 @@ impl<'a> Input<'a> {
             },
             state: if flags & WITHDRAWN != 0 {
                 ReportState::Withdrawn
+            } else if flags & ALARM != 0 {
+                ReportState::Alarm
             } else {
                 ReportState::Unconfirmed
             },
@@ -314,11 +318,12 @@ fn reason_number(reason: CloseReason) -> u8 {
         CloseReason::Evicted => 7,
         CloseReason::Shutdown => 8,
         CloseReason::Incomplete => 9,
+        CloseReason::Open => 10,
     }
 }
 
 fn reason_of(number: u8) -> Option<CloseReason> {
-    let mut all = CloseReason::ALL.into_iter();
+    let mut all = CloseReason::ALL.into_iter().chain([CloseReason::Open]);
     all.find(|reason| reason_number(*reason) == number)
 }
 

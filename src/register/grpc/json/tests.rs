@@ -111,6 +111,16 @@ fn every_evaluator() -> Vec<Value> {
                 "attributes": { "env": "prod" },
             },
         }),
+        json!({
+            "name": "c",
+            "alarm": true,
+            "evaluate": { "tool_calls": { "disallowed": ["a"] } },
+        }),
+        json!({
+            "name": "d",
+            "alarm": { "score_span": true },
+            "evaluate": { "tool_calls": { "disallowed": ["a"] } },
+        }),
     ]
 }
 

@@ -1,0 +1,89 @@
+//! The buffer's support for alarms: which open traces with calls have changed, and how often each
+//! may be looked at.
+
+use otlp::span::TraceId;
+
+use super::TraceBuffer;
+use crate::assemble::{CloseReason, Memo, Trace};
+
+/// KiB of an open trace that may be looked at without being earned, so that a trace of usual size is
+/// looked at whenever one of its spans arrives.
+const FREE: u32 = 4 << 10;
+
+/// KiB that each received KiB of a trace earns: a large trace is looked at again when it has grown by
+/// a third.
+const EARNED: u32 = 4;
+
+/// Number of criteria whose judgement costs as much as one look.
+const CRITERIA_OF_A_LOOK: usize = 8;
+
+/// An open trace that has changed.
+pub enum Look {
+    /// A copy.
+    At(Box<Trace>),
+    /// The trace was looked at so often that it must grow first.
+    Postponed,
+    /// There is nothing to judge: the trace is not open, was reported, or a limit closes it.
+    Gone,
+}
+
+impl<M: Memo> TraceBuffer<M> {
+    /// Starts or stops to collect the open traces that have changed.
+    pub fn watch(&mut self, watches: bool) {
+        self.watches = watches;
+    }
+
+    /// Returns the open traces with calls that have changed since the last call, in order of
+    /// arrival.
+    pub fn take_changed(&mut self) -> Vec<TraceId> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// The memo of an open trace.
+    pub fn open_memo(&self, trace_id: &TraceId) -> Option<&M> {
+        let trace = self.open.get(*self.index.get(trace_id)?)?;
+        Some(&trace.memo)
+    }
+
+    /// Changes the memo of an open trace.
+    pub fn change_open_memo(&mut self, trace_id: &TraceId, change: impl FnOnce(&mut M)) {
+        let slot = self.index.get(trace_id);
+        let Some(trace) = slot.and_then(|slot| self.open.get_mut(*slot)) else {
+            return;
+        };
+        let size_before = trace.size();
+        change(&mut trace.memo);
+        match trace.closing {
+            Some(_) => self.closing_size = self.closing_size - size_before + trace.size(),
+            None => self.shares.resize(trace.share, size_before, trace.size()),
+        }
+    }
+
+    /// Returns an open trace that has changed, to be judged by `n_criteria`, unless its size does not
+    /// allow another look.
+    pub fn look(&mut self, trace_id: &TraceId, n_criteria: usize) -> Look {
+        let slot = self.index.get(trace_id);
+        let Some(trace) = slot.and_then(|slot| self.open.get_mut(*slot)) else {
+            return Look::Gone;
+        };
+        trace.has_changed = false;
+        if trace.reported || trace.closing.is_some() || n_criteria == 0 {
+            return Look::Gone;
+        }
+        let cost = trace.spans.size().div_ceil(1 << 10) * n_criteria.div_ceil(CRITERIA_OF_A_LOOK);
+        let cost = u32::try_from(cost).unwrap_or(u32::MAX);
+        let looked_at = trace.looked_at.saturating_add(cost);
+        if looked_at > cost.saturating_mul(EARNED).saturating_add(FREE) {
+            return Look::Postponed;
+        }
+        trace.looked_at = looked_at;
+        let parent_missing = trace.spans.shape(&self.hasher).has_orphans();
+        Look::At(Box::new(trace.copy(CloseReason::Open, parent_missing)))
+    }
+
+    /// The records of an open trace: the first with spans of it, and the oldest that it needs.
+    pub fn records_of(&self, trace_id: &TraceId) -> Option<(u64, u64)> {
+        let trace = self.open.get(*self.index.get(trace_id)?)?;
+        Some((trace.first_record, trace.needed_from))
+    }
+}

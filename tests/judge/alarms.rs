@@ -1,0 +1,406 @@
+//! Alarms. Every prefix of every capture, and generated traces in any order, span by span: an alarm
+//! implies that the final verdict is `fail`, no criterion raises two alarms about one trace, and
+//! batches do not change which alarms are raised. Which criteria load with `alarm`, what withdraws
+//! one, and what a hostile trace costs.
+
+use std::collections::BTreeSet;
+
+use fastrand::Rng;
+use judge::assemble::Settings;
+use judge::evaluate::{Criterion, Evaluation, Stage, Verdict};
+use judge::pipeline::{Judged, Pipeline, Rules};
+use otlp::scan;
+use otlp::span::{Batch, Span};
+use serde_json::{Value, json};
+
+use crate::support::captures as load;
+use crate::support::now;
+use crate::support::repetitions::number;
+use crate::support::spans::{self, SpanCall, spans_of_run};
+use crate::verdict_stability::criteria::some_about;
+use crate::verdict_stability::{generated_traces, spans_of, whole};
+
+/// The criteria that load with `alarm`, and none else.
+fn rules(criteria: &[Value]) -> Rules {
+    let with_alarm = criteria.iter().filter_map(|criterion| {
+        let mut criterion = criterion.clone();
+        criterion["alarm"] = json!(true);
+        serde_json::from_value(criterion).ok()
+    });
+    Rules::new(with_alarm.collect())
+}
+
+fn subject(evaluation: &Evaluation) -> (String, String) {
+    (
+        evaluation.trajectory.trace_id.to_string(),
+        evaluation.criterion.name().to_owned(),
+    )
+}
+
+/// Takes batches of these spans, then judges all traces, as whole or as cut short. Returns what
+/// alarms were raised, and the judgements.
+fn judged(rules: &Rules, batches: impl Iterator<Item = Vec<Span>>, is_cut: bool) -> Judged {
+    let now = now();
+    let mut pipeline = Pipeline::new(Settings::replay(), now);
+    let mut judged = Judged::default();
+    for spans in batches {
+        let batch = Batch {
+            spans,
+            ..Batch::default()
+        };
+        pipeline.take_into(rules, batch, now, &mut judged);
+        assert!(judged.evaluations.is_empty(), "no trace is closed");
+    }
+    let last = if is_cut { pipeline.drain(rules, now) } else { pipeline.finish(rules, now) };
+    judged.alarms.extend(last.alarms);
+    judged.evaluations.extend(last.evaluations);
+    judged
+}
+
+/// Returns the subjects of the alarms, after checking that each became a `fail`.
+fn confirmed(judged: &Judged, whose: &str) -> BTreeSet<(String, String)> {
+    let mut raised = BTreeSet::new();
+    for alarm in &judged.alarms {
+        assert_eq!(alarm.stage, Stage::Alarm, "{whose}: {alarm:?}");
+        let about = subject(alarm);
+        let verdict = judged
+            .evaluations
+            .iter()
+            .find(|evaluation| subject(evaluation) == about);
+        let verdict = verdict.unwrap_or_else(|| panic!("{whose}: no verdict after {alarm:?}"));
+        assert_eq!(
+            (verdict.verdict, verdict.revision, verdict.verdict_id()),
+            (Verdict::Fail, 0, alarm.verdict_id()),
+            "{whose}: {:?}\nalarm: {}\nverdict: {}",
+            alarm.criterion,
+            alarm.explanation(),
+            verdict.explanation()
+        );
+        assert!(raised.insert(about), "{whose}: two alarms of {alarm:?}");
+    }
+    raised
+}
+
+/// Raises alarms span by span, in batches, and at once.
+fn raised(rules: &Rules, spans: &[Span], random: &mut Rng, whose: &str) -> usize {
+    let is_cut = random.bool();
+    let one_by_one = judged(rules, spans.iter().map(|span| vec![span.clone()]), is_cut);
+    let raised = confirmed(&one_by_one, whose);
+    assert_eq!(one_by_one.n_postponed, 0, "{whose}");
+    let n_batch = random.usize(1..6);
+    for n_batch in [n_batch, spans.len().max(1)] {
+        let in_batches = judged(rules, spans.chunks(n_batch).map(<[Span]>::to_vec), !is_cut);
+        let in_batches = confirmed(&in_batches, whose);
+        assert!(
+            in_batches.is_subset(&raised),
+            "{whose}: {in_batches:?} of {raised:?}"
+        );
+    }
+    raised.len()
+}
+
+fn captures_keep_the_promise(half: usize) {
+    let mut n_raised = 0;
+    for scenario in load::scenarios().iter().skip(half).step_by(2) {
+        let none = Rules::new(Vec::new()).without_judgement();
+        let on_whole = whole(&none, &spans_of(scenario, &none));
+        let mut random = Rng::with_seed(on_whole.trajectories.len() as u64);
+        let rules = rules(&some_about(&on_whole.trajectories, &mut random));
+        let mut spans = spans_of(scenario, &rules);
+        // Every prefix is judged, so the cost grows with the square.
+        spans.truncate(number("SPANSCORE_TEST_SPANS", 64) as usize);
+        if random.bool() {
+            random.shuffle(&mut spans);
+        }
+        n_raised += raised(&rules, &spans, &mut random, &scenario.name);
+    }
+    assert!(
+        n_raised > 200,
+        "only {n_raised} alarms: the test says little"
+    );
+}
+
+#[test]
+fn alarms_on_half_of_the_captures_become_fails() {
+    captures_keep_the_promise(0);
+}
+
+#[test]
+fn alarms_on_the_other_captures_become_fails() {
+    captures_keep_the_promise(1);
+}
+
+#[test]
+fn alarms_on_generated_traces_become_fails() {
+    let mut n_raised = 0;
+    for seed in 0..20 * number("SPANSCORE_TEST_ROUNDS", 1) {
+        let mut random = Rng::with_seed(seed);
+        let request = generated_traces::request(&mut random);
+        let scanned = |rules: &Rules| scan::scan(&request, Some(rules)).unwrap().batch.spans;
+        let none = Rules::new(Vec::new()).without_judgement();
+        let on_whole = whole(&none, &scanned(&none));
+        let rules = rules(&some_about(&on_whole.trajectories, &mut random));
+        for round in 0..3 {
+            let mut spans = scanned(&rules);
+            if round > 0 {
+                random.shuffle(&mut spans);
+            }
+            let whose = format!("seed {seed} round {round}");
+            n_raised += raised(&rules, &spans, &mut random, &whose);
+        }
+    }
+    assert!(
+        n_raised > 50,
+        "only {n_raised} alarms: the test says little"
+    );
+}
+
+// === what raises an alarm, and what ends one ===
+
+fn criterion(evaluate: &Value) -> Result<Criterion, String> {
+    let written = json!({ "name": "c", "alarm": true, "evaluate": evaluate });
+    serde_json::from_value(written).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_criterion_that_no_moment_violates_for_good_is_refused() {
+    for evaluate in [
+        json!({ "tool_calls": { "disallowed": ["x"], "required": ["y"] } }),
+        json!({ "constraints": { "rules": [{ "total": { "a": "x", "of": "args.n", "max": 1 } }] } }),
+        json!({ "constraints": { "rules": [{ "response": { "a": "x", "b": "y" } },
+                                           { "absence": { "a": "x" } }] } }),
+        json!({ "tool_call_count": { "tool_calls_count": { "x": ["<=", 3] } } }),
+        json!({ "efficiency": { "max_tokens": 9, "max_duration": "1s" } }),
+    ] {
+        criterion(&evaluate).unwrap();
+    }
+    for (evaluate, reason) in [
+        (
+            json!({ "tool_calls": { "required": ["x"] } }),
+            "`required` and `sequence` cannot be",
+        ),
+        (
+            json!({ "tool_calls": { "disallowed": [{ "name": "x", "command": "rm" }] } }),
+            "an entry with `command` or `path` cannot be",
+        ),
+        (
+            json!({ "constraints": { "rules": [{ "response": { "a": "x", "b": "y" } }] } }),
+            "`response` cannot be: a later call may still satisfy it",
+        ),
+        (
+            json!({ "constraints": { "rules": [{ "absence": { "a": { "name": "x", "path": "/" } } }] } }),
+            "an entry with `command` or `path` cannot be",
+        ),
+        (
+            json!({ "tool_call_count": { "tool_calls_count": { "x": [">=", 3] } } }),
+            "a minimum cannot be",
+        ),
+        (
+            json!({ "efficiency": { "max_repeats": 1 } }),
+            "limits on retries, repeats",
+        ),
+        (
+            json!({ "tool_call_order": { "tool_calls_order": ["x"] } }),
+            "`tool_call_order` cannot be",
+        ),
+    ] {
+        let error = criterion(&evaluate).unwrap_err();
+        let asks = "`alarm` needs a criterion that a single moment can violate for good; ";
+        assert!(error.contains(&format!("{asks}{reason}")), "{error}");
+    }
+    let of_agent = json!({ "name": "c", "alarm": true, "scope": "agent",
+        "evaluate": { "tool_calls": { "disallowed": ["x"] } } });
+    let error = serde_json::from_value::<Criterion>(of_agent).unwrap_err();
+    assert!(
+        error.to_string().contains("`alarm` needs `scope: trace`"),
+        "{error}"
+    );
+    let unlike = json!({ "name": "c", "alarm": "yes", "evaluate": { "tool_calls": {} } });
+    let error = serde_json::from_value::<Criterion>(unlike).unwrap_err();
+    assert!(
+        error.to_string().contains("`{ score_span: true }`"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_criterion_without_alarm_keeps_its_revision() {
+    let of = |alarm: Value| {
+        let mut written =
+            json!({ "name": "c", "evaluate": { "tool_calls": { "disallowed": ["x"] } } });
+        if !alarm.is_null() {
+            written["alarm"] = alarm;
+        }
+        let criterion: Criterion = serde_json::from_value(written).unwrap();
+        let again: Criterion = serde_json::from_value(json!(criterion)).unwrap();
+        assert_eq!(again, criterion);
+        criterion.revision().to_owned()
+    };
+    assert_eq!(of(json!(false)), of(Value::Null));
+    assert_eq!(of(json!({ "score_span": false })), of(json!(true)));
+    assert_ne!(of(json!(true)), of(Value::Null));
+    assert_ne!(of(json!({ "score_span": true })), of(json!(true)));
+}
+
+fn no_deletion() -> Rules {
+    rules(&[json!({ "name": "no deletion",
+        "evaluate": { "tool_calls": { "disallowed": ["^delete$"] } } })])
+}
+
+/// The spans of a run whose root has not arrived.
+fn open_run(rules: &Rules, trace: u64, tools: &[&str]) -> Vec<Span> {
+    let call = |name: &&str| SpanCall {
+        name: (*name).to_owned(),
+        ..SpanCall::default()
+    };
+    let calls: Vec<SpanCall> = tools.iter().map(call).collect();
+    let run = spans_of_run(trace, &[], &calls).split_off(1);
+    scan::scan(&spans::request(run), Some(rules))
+        .unwrap()
+        .batch
+        .spans
+}
+
+fn take(pipeline: &mut Pipeline, rules: &Rules, spans: Vec<Span>) -> Judged {
+    let mut judged = Judged::default();
+    let batch = Batch {
+        spans,
+        ..Batch::default()
+    };
+    pipeline.take_into(rules, batch, now(), &mut judged);
+    judged
+}
+
+#[test]
+fn an_alarm_names_the_call_while_the_run_is_open() {
+    let rules = no_deletion();
+    let mut pipeline = Pipeline::new(Settings::replay(), now());
+    let spans = open_run(&rules, 1, &["search", "delete"]);
+    let calls = spans[1].span_id;
+    let judged = take(&mut pipeline, &rules, spans);
+    let [alarm] = &judged.alarms[..] else {
+        panic!("{judged:?}")
+    };
+    let of_call = alarm.trajectory.subject.as_ref().unwrap();
+    assert_eq!((of_call.span_id, &*of_call.name), (calls, "delete"));
+    assert_eq!(alarm.trajectory.completeness.as_str(), "open");
+    assert!(
+        alarm.explanation().contains("`delete`"),
+        "{}",
+        alarm.explanation()
+    );
+    let more = open_run(&rules, 1, &["search", "delete", "delete"]);
+    assert_eq!(
+        take(&mut pipeline, &rules, more).alarms.len(),
+        0,
+        "one alarm for a trace"
+    );
+}
+
+#[test]
+fn a_corrected_span_ends_an_alarm_with_another_verdict() {
+    let rules = no_deletion();
+    let mut pipeline = Pipeline::new(Settings::replay(), now());
+    let raised = take(&mut pipeline, &rules, open_run(&rules, 1, &["delete"]));
+    let call = SpanCall {
+        name: "undelete".to_owned(),
+        ..SpanCall::default()
+    };
+    let mut corrected = spans_of_run(1, &[], &[call]);
+    corrected[1].end_time_unix_nano += 1;
+    let corrected = scan::scan(&spans::request(corrected), Some(&rules)).unwrap();
+    let corrected = corrected.batch.spans;
+    assert_eq!(take(&mut pipeline, &rules, corrected).alarms.len(), 0);
+    let last = pipeline.finish(&rules, now());
+    let [verdict] = &last.evaluations[..] else {
+        panic!("{last:?}")
+    };
+    assert_eq!((verdict.verdict, verdict.revision), (Verdict::Pass, 0));
+    assert_eq!(verdict.verdict_id(), raised.alarms[0].verdict_id());
+    assert!(last.alarms.is_empty());
+}
+
+#[test]
+fn a_reload_without_the_criterion_withdraws_its_alarm_once() {
+    let rules = no_deletion();
+    let mut pipeline = Pipeline::new(Settings::replay(), now());
+    let raised = take(&mut pipeline, &rules, open_run(&rules, 1, &["delete"]));
+    let other = Rules::new(Vec::new());
+    let judged = pipeline.finish(&other, now());
+    let [withdrawn] = &judged.alarms[..] else {
+        panic!("{judged:?}")
+    };
+    assert_eq!(
+        (withdrawn.stage, withdrawn.verdict, withdrawn.verdict_id()),
+        (
+            Stage::WithdrawnAlarm,
+            Verdict::NotEvaluated,
+            raised.alarms[0].verdict_id()
+        )
+    );
+    assert!(judged.evaluations.is_empty());
+    take(
+        &mut pipeline,
+        &other,
+        open_run(&rules, 1, &["delete", "search"]),
+    );
+    assert!(pipeline.finish(&other, now()).alarms.is_empty());
+}
+
+#[test]
+fn a_trace_of_many_calls_is_looked_at_a_bounded_number_of_times() {
+    let rules = no_deletion();
+    let mut pipeline = Pipeline::new(Settings::replay(), now());
+    let n_calls = 4_000;
+    let spans = open_run(&rules, 1, &vec!["search"; n_calls]);
+    let mut n_postponed = 0;
+    for span in spans {
+        n_postponed += take(&mut pipeline, &rules, vec![span]).n_postponed;
+    }
+    assert!(n_postponed > n_calls / 2, "{n_postponed}");
+    // Other traces do not wait for it, and it is judged when it closes.
+    let beside = take(&mut pipeline, &rules, open_run(&rules, 2, &["delete"]));
+    assert_eq!(beside.alarms.len(), 1);
+    let names: Vec<&str> = vec!["search"; n_calls]
+        .into_iter()
+        .chain(["delete"])
+        .collect();
+    let mut last = open_run(&rules, 1, &names);
+    take(&mut pipeline, &rules, vec![last.pop().unwrap()]);
+    let verdicts = pipeline.finish(&rules, now()).evaluations;
+    assert_eq!(
+        verdicts
+            .iter()
+            .filter(|it| it.verdict == Verdict::Fail)
+            .count(),
+        2
+    );
+}
+
+#[test]
+fn a_call_that_may_be_another_report_of_a_call_raises_no_alarm() {
+    let exactly = json!({ "constraints": { "rules": [{ "exactly": { "a": "^c$" } }] } });
+    let rules = rules(&[json!({ "name": "once", "evaluate": exactly })]);
+    let call = |name: &str| SpanCall {
+        name: name.to_owned(),
+        ..SpanCall::default()
+    };
+    let mut run = spans_of_run(1, &[], &[call("c"), call("c"), call("c")]);
+    // Two calls of a tool's server, one without a name, below a span that has not arrived.
+    for span in &mut run[2..] {
+        span.parent_span_id = vec![9; 8];
+        span.flags = 0x300;
+    }
+    run[3]
+        .attributes
+        .retain(|attribute| attribute.key != "gen_ai.tool.name");
+    run[3].name = "execute_tool".to_owned();
+    let scanned = scan::scan(&spans::request(run), Some(&rules)).unwrap();
+    let mut pipeline = Pipeline::new(Settings::replay(), now());
+    assert_eq!(
+        take(&mut pipeline, &rules, scanned.batch.spans)
+            .alarms
+            .len(),
+        0
+    );
+}
