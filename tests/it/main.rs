@@ -10,6 +10,7 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 mod support;
 
+mod alarms;
 mod backends;
 mod chart_schema;
 mod cli;
