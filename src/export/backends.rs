@@ -62,8 +62,8 @@ pub(super) struct BackendTasks {
 
 impl Backends {
     /// Starts the configured writers; returns `None` if there are none. `share` is the memory of
-    /// each writer, in bytes. Requests that are read from the journal wait for `restored`, the guard
-    /// of all score spans from before the start.
+    /// each writer, in bytes. Requests that are read from the journal wait for `restored`, the
+    /// guard of all score spans from before the start.
     pub(super) fn start(
         config: &Config,
         share: &Bound,

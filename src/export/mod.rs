@@ -273,9 +273,9 @@ impl Exporter {
         Ok((exporter, tasks))
     }
 
-    /// Exports judgements as every signal, and alarms as events. With a journal, marks the traces as
-    /// judged once all their scores are journaled or delivered. Never waits: a full queue drops and
-    /// counts its oldest scores.
+    /// Exports judgements as every signal, and alarms as events. With a journal, marks the traces
+    /// as judged once all their scores are journaled or delivered. Never waits: a full queue drops
+    /// and counts its oldest scores.
     pub fn export(&self, judged: &Judged, explain: &Explain, now_unix_nanos: u64) {
         let Judged {
             evaluations,

@@ -166,7 +166,9 @@ fn criterion(evaluate: &Value) -> Result<Criterion, String> {
 fn a_criterion_that_no_moment_violates_for_good_is_refused() {
     for evaluate in [
         json!({ "tool_calls": { "disallowed": ["x"], "required": ["y"] } }),
-        json!({ "constraints": { "rules": [{ "total": { "a": "x", "of": "args.n", "max": 1 } }] } }),
+        json!({ "constraints": { "rules": [
+            { "total": { "a": "x", "of": "args.n", "max": 1 } },
+        ] } }),
         json!({ "constraints": { "rules": [{ "response": { "a": "x", "b": "y" } },
                                            { "absence": { "a": "x" } }] } }),
         json!({ "tool_call_count": { "tool_calls_count": { "x": ["<=", 3] } } }),
@@ -188,7 +190,9 @@ fn a_criterion_that_no_moment_violates_for_good_is_refused() {
             "`response` cannot be: a later call may still satisfy it",
         ),
         (
-            json!({ "constraints": { "rules": [{ "absence": { "a": { "name": "x", "path": "/" } } }] } }),
+            json!({ "constraints": { "rules": [
+                { "absence": { "a": { "name": "x", "path": "/" } } },
+            ] } }),
             "an entry with `command` or `path` cannot be",
         ),
         (
@@ -348,7 +352,7 @@ fn a_reload_without_the_criterion_withdraws_its_alarm_once() {
 }
 
 #[test]
-fn a_trace_of_many_calls_is_looked_at_a_bounded_number_of_times() {
+fn a_trace_of_many_calls_is_judged_a_bounded_number_of_times() {
     let rules = no_deletion();
     let mut pipeline = Pipeline::new(Settings::replay(), now());
     let n_calls = 4_000;

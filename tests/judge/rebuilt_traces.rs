@@ -55,7 +55,10 @@ enum Record {
 
 fn rules() -> Rules {
     rules_of(json!([
-        { "name": "no rm", "alarm": true, "evaluate": { "tool_calls": { "disallowed": ["^rm$"] } } },
+        {
+            "name": "no rm", "alarm": true,
+            "evaluate": { "tool_calls": { "disallowed": ["^rm$"] } },
+        },
         { "name": "one look", "evaluate": { "efficiency": { "max_duplicates": 0 } } },
         {
             "name": "order of each agent", "scope": "agent",

@@ -6,7 +6,7 @@ mod rebuilding;
 mod watching;
 
 pub use rebuilding::OpenTrace;
-pub use watching::Look;
+pub use watching::ChangedTrace;
 
 use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
@@ -434,7 +434,7 @@ impl<M: Memo> TraceBuffer<M> {
                 settled_in_vain: false,
                 may_violate: false,
                 has_changed: false,
-                looked_at: 0,
+                judged_kib: 0,
                 closing: None,
             };
             self.n_arrived += 1;

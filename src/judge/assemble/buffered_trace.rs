@@ -47,8 +47,8 @@ pub(super) struct BufferedTrace<M> {
     pub(super) may_violate: bool,
     /// True if the trace is in the buffer's list of changed traces.
     pub(super) has_changed: bool,
-    /// KiB of the trace that were looked at while it was open.
-    pub(super) looked_at: u32,
+    /// KiB of the trace that were judged while it was open.
+    pub(super) judged_kib: u32,
     /// Set by a limit: the trace closes whatever arrives.
     pub(super) closing: Option<CloseReason>,
 }

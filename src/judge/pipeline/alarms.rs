@@ -10,12 +10,12 @@ use otlp::span::Now;
 use super::judged::JudgementSink;
 use super::reported::Reported;
 use super::{CrossTraceAccess, CrossTraces, Pipeline, Rules, hand_on};
-use crate::assemble::{Look, Trace};
+use crate::assemble::{ChangedTrace, Trace};
 use crate::evaluate::{self, Criterion, Evaluation, JudgedBy, Stage, Verdict};
 use crate::extract::{self, Trajectory};
 
 impl<C: CrossTraceAccess> Pipeline<C> {
-    /// Looks at the open traces that have changed, and reports each criterion that is violated for
+    /// Judges the open traces that have changed, and reports each criterion that is violated for
     /// good, once for each trace.
     pub(super) fn raise_alarms(&mut self, rules: &Rules, now: Now, sink: &mut impl JudgementSink) {
         let changed = self.buffer.take_changed();
@@ -27,10 +27,10 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             };
             let open = rules.alarms.iter().filter(|it| !is_raised(it));
             let open: Vec<Arc<Criterion>> = open.cloned().collect();
-            match self.buffer.look(trace_id, open.len()) {
-                Look::At(trace) => self.judge_open(rules, &open, &trace),
-                Look::Postponed => self.judged.n_postponed += 1,
-                Look::Gone => {}
+            match self.buffer.take_to_judge(trace_id, open.len()) {
+                ChangedTrace::Judge(trace) => self.judge_open(rules, &open, &trace),
+                ChangedTrace::Postponed => self.judged.n_postponed += 1,
+                ChangedTrace::Gone => {}
             }
         }
         if !changed.is_empty() {

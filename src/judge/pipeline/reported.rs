@@ -221,8 +221,8 @@ impl Revising<'_> {
             .record(evaluation, fingerprint, known, self.registered)
     }
 
-    /// Ends the judgement. Returns the withdrawals of alarms that no verdict followed, and revisions
-    /// that withdraw the evaluations that were reported before but not made this time.
+    /// Ends the judgement. Returns the withdrawals of alarms that no verdict followed, and
+    /// revisions that withdraw the evaluations that were reported before but not made this time.
     pub(super) fn withdraw(self) -> impl Iterator<Item = Evaluation> {
         let Self {
             reported,

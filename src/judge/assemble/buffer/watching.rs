@@ -1,27 +1,27 @@
 //! The buffer's support for alarms: which open traces with calls have changed, and how often each
-//! may be looked at.
+//! may be judged.
 
 use otlp::span::TraceId;
 
 use super::TraceBuffer;
 use crate::assemble::{CloseReason, Memo, Trace};
 
-/// KiB of an open trace that may be looked at without being earned, so that a trace of usual size is
-/// looked at whenever one of its spans arrives.
+/// KiB of an open trace that may be judged without being earned, so that a trace of usual size is
+/// judged whenever one of its spans arrives.
 const FREE: u32 = 4 << 10;
 
-/// KiB that each received KiB of a trace earns: a large trace is looked at again when it has grown by
+/// KiB that each received KiB of a trace earns: a large trace is judged again when it has grown by
 /// a third.
 const EARNED: u32 = 4;
 
-/// Number of criteria whose judgement costs as much as one look.
-const CRITERIA_OF_A_LOOK: usize = 8;
+/// Number of criteria that cost as much as reading the trace.
+const CRITERIA_OF_A_READING: usize = 8;
 
 /// An open trace that has changed.
-pub enum Look {
-    /// A copy.
-    At(Box<Trace>),
-    /// The trace was looked at so often that it must grow first.
+pub enum ChangedTrace {
+    /// A copy to judge.
+    Judge(Box<Trace>),
+    /// The trace must grow first.
     Postponed,
     /// There is nothing to judge: the trace is not open, was reported, or a limit closes it.
     Gone,
@@ -59,26 +59,27 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Returns an open trace that has changed, to be judged by `n_criteria`, unless its size does not
-    /// allow another look.
-    pub fn look(&mut self, trace_id: &TraceId, n_criteria: usize) -> Look {
+    /// Returns a copy of an open trace that has changed, to be judged by `n_criteria`, unless the
+    /// trace was judged so often that it must grow first.
+    pub fn take_to_judge(&mut self, trace_id: &TraceId, n_criteria: usize) -> ChangedTrace {
         let slot = self.index.get(trace_id);
         let Some(trace) = slot.and_then(|slot| self.open.get_mut(*slot)) else {
-            return Look::Gone;
+            return ChangedTrace::Gone;
         };
         trace.has_changed = false;
         if trace.reported || trace.closing.is_some() || n_criteria == 0 {
-            return Look::Gone;
+            return ChangedTrace::Gone;
         }
-        let cost = trace.spans.size().div_ceil(1 << 10) * n_criteria.div_ceil(CRITERIA_OF_A_LOOK);
+        let cost =
+            trace.spans.size().div_ceil(1 << 10) * n_criteria.div_ceil(CRITERIA_OF_A_READING);
         let cost = u32::try_from(cost).unwrap_or(u32::MAX);
-        let looked_at = trace.looked_at.saturating_add(cost);
-        if looked_at > cost.saturating_mul(EARNED).saturating_add(FREE) {
-            return Look::Postponed;
+        let judged_kib = trace.judged_kib.saturating_add(cost);
+        if judged_kib > cost.saturating_mul(EARNED).saturating_add(FREE) {
+            return ChangedTrace::Postponed;
         }
-        trace.looked_at = looked_at;
+        trace.judged_kib = judged_kib;
         let parent_missing = trace.spans.shape(&self.hasher).has_orphans();
-        Look::At(Box::new(trace.copy(CloseReason::Open, parent_missing)))
+        ChangedTrace::Judge(Box::new(trace.copy(CloseReason::Open, parent_missing)))
     }
 
     /// The records of an open trace: the first with spans of it, and the oldest that it needs.

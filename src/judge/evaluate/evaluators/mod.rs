@@ -95,7 +95,7 @@ macro_rules! evaluators {
                 match self { $(Self::$name(of) => of.reads_order(),)+ }
             }
 
-            /// Returns why no moment of a run can violate the criterion for good; `None` if one can.
+            /// Returns why no moment of a run can violate the criterion for good.
             pub(super) fn why_no_alarm(&self) -> Option<String> {
                 match self { $(Self::$name(of) => of.why_no_alarm(),)+ }
             }
