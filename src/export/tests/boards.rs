@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use judge::evaluate::{Evaluation, Verdict};
+use judge::evaluate::{Evaluation, Stage, Verdict};
 
 use super::fixture::{fail, pass, previous};
 use super::metrics::counted;
@@ -78,7 +78,11 @@ fn exported() -> BTreeSet<String> {
         previous: previous(Verdict::Fail, 0),
         ..pass()
     };
-    let (_, page) = counted(&[fail(), revised]);
+    let alarm = Evaluation {
+        stage: Stage::Alarm,
+        ..fail()
+    };
+    let (_, page) = counted(&[fail(), revised, alarm]);
     let of_page = page
         .lines()
         .filter(|line| !line.starts_with('#'))

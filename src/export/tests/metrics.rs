@@ -2,7 +2,7 @@
 //! temporality. Does not prove that the SDK counts correctly under contention; that is the SDK's
 //! responsibility.
 
-use judge::evaluate::{Evaluation, Verdict};
+use judge::evaluate::{Evaluation, Stage, Verdict};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
@@ -36,7 +36,11 @@ fn metrics(temporality: Temporality, limits: SeriesLimits) -> ScoreMetrics {
 pub(super) fn counted(evaluations: &[Evaluation]) -> (Vec<u8>, String) {
     let metrics = metrics(Temporality::Cumulative, LIMITS);
     for evaluation in evaluations {
-        metrics.record(evaluation, NOW);
+        if evaluation.stage == Stage::Alarm {
+            metrics.record_alarm(evaluation, NOW, NOW);
+        } else {
+            metrics.record(evaluation, NOW);
+        }
     }
     let page = scraped(&metrics);
     (metrics.request().unwrap().0, page)
