@@ -179,7 +179,7 @@ impl Guard {
             } => {
                 let shown = bearer(headers).ok_or(GuardRefusal::NoToken)?;
                 // Read the file for each request: a rotated token needs no timer and no restart,
-                // and a deleted one opens nothing.
+                // and a deleted file admits nobody.
                 let expected = read_token(path).map_err(|error| {
                     TokenUnusable {
                         error: error.to_string(),

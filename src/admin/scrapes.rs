@@ -16,8 +16,8 @@ use crate::sync::Mutex;
 /// Age up to which a page that is still being sent serves further scrapers.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
-/// Maximum number of pages in memory. A further page evicts the oldest, whose readers have had
-/// [`SHARED_FOR`] for each later page, and closes their connections.
+/// Maximum number of pages in memory. A further page evicts the oldest and closes the connections
+/// of its readers, which have had [`SHARED_FOR`] for each later page.
 const MAX_PAGES: usize = 8;
 
 /// Bytes that are copied for a connection at once; a connection has no other memory of the page.

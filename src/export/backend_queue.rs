@@ -1,8 +1,8 @@
 //! The scores that wait for one backend, in the order in which the backend may receive them.
 //!
 //! A request waits here until its score spans are delivered and every earlier request about its
-//! trace is done; then it moves to a queue of `transport`. Both queues are limited to half of the
-//! backend's share of memory each.
+//! trace is done; then it moves to a queue of `transport`. Each of the two queues may use half of
+//! the backend's share of memory.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,7 +49,7 @@ pub(super) struct BackendQueue {
     pub(super) queue: Queue,
     pub(super) accounting: Arc<WaitingAccounting>,
     pub(super) waiting: Mutex<WaitingScores>,
-    /// The log that stores the requests.
+    /// With a journal: the log that stores the requests.
     pub(super) kept: Option<JournalLog>,
 }
 
@@ -88,7 +88,7 @@ pub(super) struct WaitingRequest {
 /// The batches of score spans that a request waits for.
 pub(super) type Batches = Arc<[Weak<BatchGuard>]>;
 
-/// Reports that a trace's request is done.
+/// Reports, when it is dropped, that a trace's request is done.
 struct TraceGuard {
     backend_idx: usize,
     trace_id: TraceId,

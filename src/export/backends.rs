@@ -373,7 +373,7 @@ impl BackendTasks {
     /// Waits for all score spans, delivers until `deadline`, and returns the number of undelivered
     /// scores by backend.
     pub(super) async fn drain(mut self, deadline: Instant) -> BTreeMap<&'static str, u64> {
-        // The dispatcher may have ended already; from here on only this function uses the wakeup.
+        // Fails if the dispatcher has ended. From here on only this function waits for the wakeup.
         let _ = self.stop.send(());
         while self.dispatcher.join_next().await.is_some() {}
         // A revision waits for the score that it corrects, which is still queued.

@@ -65,7 +65,7 @@ pub fn n_queued(telemetry: &Telemetry) -> u64 {
     queued.map(|n_scores| n_scores.max(0).cast_unsigned()).sum()
 }
 
-/// Encodes the trace and the targets of a backend's request, the metadata of its record.
+/// Encodes the trace and the targets of a backend's request as the metadata of its journal record.
 pub(super) fn encode_meta(trace_id: TraceId, targets: &[ApiTarget]) -> Bytes {
     let mut bytes = trace_id.as_bytes().to_vec();
     for target in targets {

@@ -11,7 +11,7 @@ use crate::journal::JudgedMarks;
 use crate::sync::Mutex;
 use crate::transport::CompletionGuard;
 
-/// The code that waits for scores.
+/// The code that waits until scores are journaled, delivered or dropped.
 #[derive(Debug, Clone)]
 pub enum Leaving {
     /// The writer of marks of judged traces.
@@ -62,7 +62,8 @@ pub struct Deliveries {
     state: Arc<Mutex<State>>,
 }
 
-/// Code that locks this state must lock nothing else: scores are done while a queue holds its lock.
+/// Code that locks this state must lock nothing else: a guard may be dropped under the lock of a
+/// queue.
 #[derive(Default)]
 struct State {
     /// The open group, which collects scores and callbacks.

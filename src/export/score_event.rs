@@ -80,12 +80,12 @@ fn record(
         field: log_record::ATTRIBUTES,
     };
     evaluation_attributes(&mut attributes, evaluation);
-    // Without these two attributes a reader could not tell a judgement from its correction.
     attributes.text("spanscore.evaluator", criterion.evaluator());
     if let Some(severity) = criterion.severity() {
         attributes.text("spanscore.severity", severity.as_str());
     }
     attributes.text("spanscore.completeness", trajectory.completeness.as_str());
+    // Distinguishes a correction from the judgement that it corrects.
     attributes.count("spanscore.revision", evaluation.revision as usize);
     if evaluation.replayed {
         attributes.flag("spanscore.replayed", true);

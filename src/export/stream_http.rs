@@ -30,8 +30,8 @@ use super::stream::{
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Size of the frames into which lines are joined, in bytes.
 const FRAME_SIZE: usize = 16 << 10;
-/// Maximum length and maximum number of values: matching a glob takes pattern × text in the worst
-/// case.
+/// Maximum length and number of the query's values: matching a glob takes time proportional to
+/// pattern × text in the worst case.
 const MAX_VALUE: usize = 256;
 const MAX_VALUES: usize = 16;
 

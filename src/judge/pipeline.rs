@@ -54,7 +54,7 @@ pub use split::split;
 /// together. Senders decide how much falls due at once; slices bound the memory for it.
 const MAX_SLICE: usize = 256 << 10;
 
-/// Number of inserted spans and log records between two beats of the sink.
+/// Number of inserted spans and log records between two calls of [`JudgementSink::beat`].
 const SPANS_PER_BEAT: usize = 1_024;
 
 /// Assembly, extraction and judgement for one partition of the traces. `C` is the access to the
@@ -69,7 +69,7 @@ pub struct Pipeline<C = CrossTraces> {
     /// Hashes judgements, to detect changes. The key is fixed because a journal stores the hashes.
     /// A sender that forges a collision only hides a revision of its own trace.
     hasher: FixedState,
-    /// True with a journal: every judged trace is marked.
+    /// True with a journal: the results then contain a mark for each judged trace.
     marks_judged: bool,
     /// All journal records below this number were inserted.
     next_record: u64,
@@ -80,7 +80,7 @@ pub struct Pipeline<C = CrossTraces> {
 /// Counts of the spans and log records of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Taken {
-    /// Spans and log records inserted into traces, known ones included.
+    /// Spans and log records inserted into traces, including repeated ones.
     pub n_taken: usize,
     /// New spans of traces that were judged before.
     pub n_late: usize,
@@ -158,8 +158,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         }
     }
 
-    /// Like [`Self::take`], but judges traces that a limit closes whenever they exceed `MAX_SLICE`,
-    /// and raises alarms.
+    /// Like [`Self::take`], but judges the traces that a limit closes during the insertion,
+    /// whenever they exceed `MAX_SLICE`, and raises alarms.
     pub fn take_into(
         &mut self,
         rules: &Rules,

@@ -1,6 +1,6 @@
-//! Separate history starts for peers or services whose history was evicted early.
+//! Separate start times of the trace history for peers or services whose history was evicted early.
 
-/// Maximum number of separate starts.
+/// Maximum number of separate start times.
 const MAX_BEGINNINGS: usize = 64;
 
 /// The time of the latest forgotten event, by key.
@@ -30,13 +30,13 @@ impl<K: Copy + Eq> Beginnings<K> {
         None
     }
 
-    /// Returns the separate start of the key's history, if it has one.
+    /// Returns the separate start time of the key's history, if it has one.
     pub(super) fn of(&self, of: K) -> Option<u64> {
         let found = self.0.iter().find(|(known, _)| *known == of);
         found.map(|&(_, beginning)| beginning)
     }
 
-    /// Drops the starts that are too old. Returns the latest dropped start.
+    /// Drops the start times that are too old. Returns the latest dropped one.
     pub(super) fn expire(&mut self, is_recent: impl Fn(u64) -> bool) -> Option<u64> {
         let mut dropped = None;
         self.0.retain(|&(_, beginning)| {

@@ -356,7 +356,8 @@ impl<M: Memo> TraceBuffer<M> {
             trace, memo, rest, ..
         } = closed;
         let Some(mut buffered) = rest else {
-            // The trace has only expired. If it has been closed since, the last report counts.
+            // The trace has only expired, so its memo belongs to the open trace. If that was closed
+            // since, its later report counts.
             if let Some(open) = self
                 .index
                 .get(&trace.trace_id)
@@ -486,12 +487,13 @@ impl<M: Memo> TraceBuffer<M> {
         let hash = self.hasher.hash_one(buffered.trace_id);
         self.recent.insert(hash, buffered.closed_sender(), tick);
         let first = !std::mem::replace(&mut buffered.reported, true);
-        // Most traces are known to be whole.
+        // Most traces are known to be whole, which saves the computation of their shape.
         let is_seen = is_quiet && !buffered.spans.start_before(buffered.memory_unix_nanos);
         let shape = (!is_seen).then(|| buffered.spans.shape(&self.hasher));
         let seen_reason = buffered.reason(reason, shape.as_ref(), &self.settings);
         let parent_missing = shape.as_ref().is_some_and(TraceShape::has_orphans);
-        // Children of a run that is still open prove nothing.
+        // Only in an inactive trace does a missing parent prove a torn trace: parents of an open
+        // run arrive last.
         let inactive = shape.filter(|_| reason == CloseReason::Inactive);
         let torn = inactive.and_then(|shape| shape.torn_span());
         let torn_service = torn.map(|torn| buffered.spans.service(torn));

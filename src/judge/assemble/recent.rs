@@ -181,8 +181,8 @@ impl<M: Memo> RecentlyClosed<M> {
         self.beginnings.of(peer)
     }
 
-    /// Forgets traces beyond the limit or too old. Returns the closing time of the last forgotten
-    /// trace that any peer's spans may belong to.
+    /// Forgets traces beyond the limit or too old. Returns the new start of the trace history of
+    /// all peers, if it moves.
     pub(super) fn forget(&mut self, now: Tick) -> Option<Tick> {
         let mut forgotten = self.forget_expired(now);
         while self.entries.len() > self.max_entries() {

@@ -33,7 +33,7 @@ pub struct Settings {
     /// The quiet time after which a trace without an ended root is closed.
     pub inactive: Duration,
     /// A trace is incomplete if one of its top spans began before the trace history and did not end
-    /// at least this long before its start. `None` disables the guard.
+    /// at least this long before the history's start. `None` disables the guard.
     pub restart_guard: Option<Duration>,
     /// The time from a start, or a change of the replicas, until the trace history starts: until
     /// the router is up to date, spans of traces that began elsewhere may still arrive here.

@@ -19,7 +19,8 @@ pub(super) enum Quiet {
 /// The timer that has fired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
-    /// The trace has settled, if a top span has ended and no local parent is missing.
+    /// The settle time is over. The caller checks that a top span has ended and no local parent is
+    /// missing.
     Settled,
     /// No span arrived for too long.
     Inactive,
@@ -120,7 +121,7 @@ impl Timers {
         }
     }
 
-    /// Stops the settling of a trace, which then waits for spans as it has since its last span.
+    /// Stops the settling of a trace. Its inactivity timer still runs from its last span.
     pub(super) fn wait_for_spans(&mut self, slot: Slot, share: BudgetShare, now: Tick) {
         self.quiet.cancel(slot);
         self.settling.cancel(slot);
@@ -128,7 +129,7 @@ impl Timers {
             .start(share.number() * QUEUES_OF_SHARE + IDLE, slot, now);
     }
 
-    /// Lets a trace settle, however long that takes.
+    /// Cancels the inactivity timer of a settling trace.
     pub(super) fn settle_only(&mut self, slot: Slot) {
         self.idle.cancel(slot);
     }

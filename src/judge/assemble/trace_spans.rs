@@ -125,7 +125,7 @@ impl TraceSpans {
         }
     }
 
-    /// Computes which spans are parents; visits all spans.
+    /// Computes which spans are top spans or lack a parent; visits all spans.
     pub(super) fn shape(&self, hasher: &SeedableRandomState) -> TraceShape<'_> {
         TraceShape::new(&self.versions, |span_id| self.find(span_id, hasher))
     }

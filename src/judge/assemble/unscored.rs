@@ -20,9 +20,10 @@ pub(super) struct UnscoredTraces {
     order: VecDeque<(TraceId, Tick)>,
     max_traces: usize,
     ttl: Tick,
-    /// Ids beyond the limit: one filter since `overflow_began`, and one for the period before. Each
-    /// filter is stored until the traces open at that time must have been closed as inactive; the
-    /// restart guard still catches traces that began before that period.
+    /// Ids beyond the limit, in two filters: the current one since `overflow_began`, and one for
+    /// the period before. A filter is dropped when the traces that were open in its period must
+    /// have been closed as inactive. The trace history then starts after that period, so the
+    /// restart guard catches older traces.
     overflow: TraceIdFilter,
     earlier_overflow: TraceIdFilter,
     overflow_began: Tick,

@@ -12,8 +12,8 @@ use otlp::span::{SpanId, TraceId};
 
 use crate::extract::{CallPart, CrossTraceResult, Payload, Trajectory};
 
-/// Maximum number of parts, and of services with a call, for one call id: a sender with more reuses
-/// its ids.
+/// Maximum number of parts, and of services with a call, for one call id: a sender that exceeds it
+/// reuses its ids.
 const MAX_OF_ONE_ID: usize = 64;
 
 /// JavaScript clocks give a start in whole milliseconds and a finer end, so the next request can
@@ -35,7 +35,8 @@ pub(super) struct CrossTraceResults {
 
 type Parts = BTreeMap<PartKey, Payload>;
 
-/// The place and time of a recorded part.
+/// The service, time and span that recorded a part. The order of the fields sorts a service's parts
+/// by time.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PartKey {
     service: Arc<str>,
@@ -82,13 +83,13 @@ impl CrossTraceResults {
         self.forget();
     }
 
-    /// Total bytes of the parts.
+    /// Bytes of all stored calls.
     pub(super) fn size(&self) -> usize {
         self.size
     }
 
     /// Stores the calls of a trajectory that other traces may complete. Returns the traces to judge
-    /// again: traces that had an id alone until this one.
+    /// again: until now, each was the only trace of its service with the id of a call.
     pub(super) fn ask(&mut self, trajectory: &Trajectory) -> Vec<TraceId> {
         let mut to_judge_again = Vec::new();
         if !trajectory.completed_elsewhere {
@@ -123,8 +124,8 @@ impl CrossTraceResults {
         to_judge_again
     }
 
-    /// Stores a part of a call. Returns the trace that lacks it, to judge again; `None` if the part
-    /// was known, or if several traces lack it.
+    /// Stores a part of a call. Returns the trace that lacks the part, to judge again; `None` if
+    /// the part was known, or if no trace or several traces lack it.
     pub(super) fn add(&mut self, result: CrossTraceResult) -> Option<TraceId> {
         let CrossTraceResult {
             call_id,

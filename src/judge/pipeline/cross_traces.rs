@@ -25,7 +25,7 @@ pub trait CrossTraceAccess {
     fn noted(&mut self, next_due: Option<Instant>, now: Now);
 
     /// Waits until the other pipelines have recorded their traces that are due by `now`. May time
-    /// out: traces that they record later are judged again.
+    /// out; a trace that is recorded later reopens the traces that it changes.
     fn wait_for_others(&mut self, now: Now);
 }
 
@@ -82,13 +82,12 @@ impl CrossTraces {
         }
     }
 
-    /// Returns the share of the budget for closed traces that this state uses; most of the budget
-    /// is for traces.
+    /// Returns the bytes that this state may use of the budget for closed traces.
     pub(super) fn size_limit(settings: &Settings) -> usize {
         Self::share(settings.max_recent_size)
     }
 
-    /// Returns the share of a budget of this many bytes.
+    /// Returns the bytes that this state may use of a budget for closed traces.
     pub(super) fn share(max_recent_size: usize) -> usize {
         max_recent_size / 8
     }
@@ -106,7 +105,7 @@ impl CrossTraces {
         self.results.size() + self.sessions.as_ref().map_or(0, Sessions::size)
     }
 
-    /// Drops all sessions and records no more: other processes may judge their turns.
+    /// Drops all sessions and records no further ones: other processes may judge their turns.
     pub(super) fn without_sessions(&mut self) {
         self.sessions = None;
     }
@@ -195,8 +194,8 @@ impl CrossTraces {
         }
     }
 
-    /// Removes the calls that other traces report, and adds the parts of calls that other traces
-    /// contain.
+    /// Removes the calls that spans of other traces also report, and adds the parts of calls that
+    /// other traces contain.
     pub(super) fn complete(&self, trajectory: &mut Arc<Trajectory>) {
         self.span_calls.remove_known(trajectory);
         self.results.fill(trajectory);

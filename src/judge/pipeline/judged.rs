@@ -11,7 +11,7 @@ use crate::extract::{HalfArrived, Trajectory, Unrecognised};
 
 /// Receives the results while the pipeline works.
 pub trait JudgementSink {
-    /// Receives a slice of the results. The pipeline drops the rest of the slice.
+    /// Receives a slice of the results and takes what it needs; the pipeline then clears the slice.
     fn take(&mut self, slice: &mut Judged);
 
     /// Signals that the pipeline is busy, not stuck. Called between evaluations, and now and then
@@ -78,7 +78,7 @@ impl Judged {
         self.size
     }
 
-    /// Drops all other evaluations, and the rest of the slice.
+    /// Keeps these evaluations, and clears everything else in the slice.
     pub(super) fn keep_only(&mut self, is_kept: impl Fn(&Evaluation) -> bool) {
         let mut evaluations = mem::take(&mut self.evaluations);
         evaluations.retain(is_kept);
@@ -86,7 +86,7 @@ impl Judged {
         self.evaluations = evaluations;
     }
 
-    /// Clears the slice, and keeps its memory for the next slice.
+    /// Clears the slice, but not its allocations, which the next slice reuses.
     pub(super) fn clear(&mut self) {
         self.evaluations.clear();
         self.trajectories.clear();

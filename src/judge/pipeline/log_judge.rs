@@ -1,6 +1,6 @@
 //! Judges a log, whose records come in order, each with its offset and its time of arrival. The
-//! judgements and their times depend on the records alone. Computes from where a successor must
-//! read, and what it must not report again.
+//! judgements and their times depend on the records alone. Computes where the next reader of the
+//! log, its successor, must begin, and what it must not report again.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ pub struct LogLimits {
     /// The time before the oldest open trace from which a successor reads, so that late spans find
     /// their traces.
     pub overlap: Duration,
-    /// Maximum age of an open trace that the reading offset waits for.
+    /// Maximum age of an open trace that a successor reads from its first record.
     pub max_replay: Duration,
 }
 
@@ -34,9 +34,9 @@ pub struct LogMoment {
 pub struct LogMark {
     /// The offset at which reading begins.
     pub replay: u64,
-    /// The first record of the oldest trace that was open at the moment. A trace that is open at
-    /// the moment although its first known record is older has lost its beginning, and was
-    /// reported.
+    /// The first record of the oldest trace that was open at `judged`. If a successor finds another
+    /// open trace at that moment, with an older first record, it knows only the trace's end, and
+    /// the trace was reported.
     pub open: u64,
     pub judged: LogMoment,
 }
@@ -291,8 +291,8 @@ impl LogJudge {
         });
     }
 
-    /// Called before anything later than the predecessor's last moment. Some open traces were open
-    /// at the predecessor, too; the others have lost their beginning, and are dropped.
+    /// Drops the open traces that were not open at the predecessor's last moment: they have lost
+    /// their beginning. Called before anything later than that moment is processed.
     fn pass_judged(&mut self, moment: LogMoment) {
         let Some(inherited) = self.start.inherited else {
             return;
@@ -384,8 +384,8 @@ struct Gate<'a, S> {
 impl<S: JudgementSink> JudgementSink for Gate<'_, S> {
     fn take(&mut self, slice: &mut Judged) {
         if self.was_reported {
-            // A limit closed the trace here. The predecessor may have had more memory, and still
-            // have had the trace open.
+            // A limit closed the trace here. The predecessor, with more memory, may have kept the
+            // trace open, and then has not reported it.
             slice
                 .keep_only(|evaluation| evaluation.trajectory.completeness == CloseReason::Evicted);
         }

@@ -26,7 +26,8 @@ const MAX_REPORTED: usize = 65_536;
 #[derive(Debug)]
 pub(super) struct Revising<'a> {
     reported: &'a mut Reported,
-    /// The number of evaluations known before: one judgement has no evaluation twice.
+    /// The number of evaluations before this judgement. Only they are searched, because one
+    /// judgement makes no evaluation twice.
     n_known: usize,
     /// The expected index of the next evaluation: the order is the same as in the last judgement.
     next: usize,
@@ -44,8 +45,8 @@ struct ReportedEvaluation {
     /// topmost.
     agent_run: Option<SpanId>,
     fingerprint: u64,
-    /// True if the verdict was certain although the trace was cut short. It stays certain, even if
-    /// more of the trace hides that.
+    /// True if the verdict was certain although the trace was cut short. The verdict stays certain,
+    /// even if a judgement of more of the trace cannot show that.
     certain: bool,
     previous: Previous,
     /// Updated each time the trace is judged: an evaluation that does not apply is withdrawn.
@@ -97,8 +98,8 @@ impl Reported {
         }
     }
 
-    /// Returns the index of the recorded evaluation among the first `n_known`, searching from
-    /// `next` on and around.
+    /// Returns the index of the recorded evaluation among the first `n_known`. Searches from
+    /// `next`, then from the start.
     fn find(&self, evaluation: &Evaluation, next: usize, n_known: usize) -> Option<usize> {
         let agent_run = agent_run_of(evaluation);
         let is_known = |at: &usize| {
@@ -110,8 +111,8 @@ impl Reported {
         (next..n_known).chain(0..next.min(n_known)).find(is_known)
     }
 
-    /// Sets the evaluation's revision; `known` is the index of its record. Returns `false` if the
-    /// evaluation was reported without a difference.
+    /// Sets the evaluation's revision; `known` is the index of its record. Returns `false` if an
+    /// equal evaluation was reported before.
     fn record(
         &mut self,
         evaluation: &mut Evaluation,
@@ -203,8 +204,8 @@ impl Reported {
 // === impl Revising ===
 
 impl Revising<'_> {
-    /// Records an evaluation and sets its revision. Returns `false` if the evaluation was reported
-    /// without a difference.
+    /// Records an evaluation and sets its revision. Returns `false` if an equal evaluation was
+    /// reported before.
     pub(super) fn record(&mut self, evaluation: &mut Evaluation) -> bool {
         let of_trajectory = if Arc::ptr_eq(&evaluation.trajectory, self.trajectory) {
             self.of_whole
@@ -292,8 +293,8 @@ fn agent_run_of(evaluation: &Evaluation) -> Option<SpanId> {
 
 impl ReportedCriterion {
     fn new(criterion: &JudgedBy, registered: &[Arc<Criterion>]) -> Self {
-        // A registered criterion made most evaluations; the fields of an example make a variant of
-        // the same name.
+        // Most evaluations have a registered criterion. The fields of an example make a variant of
+        // it, with the same name.
         let same = registered.iter().find(|registered| match criterion {
             JudgedBy::Criterion(criterion) => Arc::ptr_eq(registered, criterion),
             JudgedBy::Invalid(_) => false,

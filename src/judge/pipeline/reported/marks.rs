@@ -26,7 +26,7 @@ pub struct Marks {
 #[derive(Debug)]
 pub struct TraceMark {
     pub trace_id: TraceId,
-    /// The record below which all records were judged.
+    /// The trace was judged with all records below this number.
     pub judged_below: u64,
     /// The first record with spans of the trace.
     pub first_record: u64,
