@@ -222,7 +222,8 @@ impl ExpectedCalls<'_> {
         justification: &str,
     ) -> Rendered {
         let mut captured = CapturedValues::new(trajectory);
-        // The evidence has no assignment; compute it only for rows and values.
+        // The evidence does not store the assignment; it is computed again only for rows and
+        // values.
         let calls = if with_rows || explain.values {
             self.assigned_calls(&mut captured, Tri::Yes)
         } else {

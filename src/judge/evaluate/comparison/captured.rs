@@ -71,10 +71,10 @@ pub(crate) enum Known<T> {
     Unknown,
 }
 
-/// Where a path led in the calls that were looked at.
+/// The result of following a path in all calls that were read.
 struct Followed {
     led: Tri,
-    /// The first call that lacks a value there, and how it is missing.
+    /// The first call without a value at the path, and the kind of lack.
     lacking: Option<(usize, &'static str)>,
 }
 
@@ -89,9 +89,9 @@ pub(crate) struct CapturedValues<'a> {
     pub(crate) missing: Missing,
     /// The first value that could not be used.
     pub(crate) unusable: Option<UnusableValue>,
-    /// The paths that were followed, each where it is written.
+    /// The results by path; a path is identified by its address in the criterion.
     followed: HashMap<*const ValuePath, Followed>,
-    /// The work spent on searching, and the most that may be.
+    /// The work spent on searching, and its limit.
     searched: u64,
     max_search: u64,
 }
@@ -149,19 +149,19 @@ impl<'a> CapturedValues<'a> {
         }
     }
 
-    /// Records a call with a value that is not a number although an order or a sum reads it.
+    /// Records a call with a value that is not a number although a comparison or a sum needs one.
     pub(crate) fn note_no_number(&mut self, call_idx: usize, path: &ValuePath) {
         let no_number = &mut self.missing.no_number;
         no_number.get_or_insert_with(|| Box::new((call_idx, path.clone())));
     }
 
-    /// Records a call up to which a sum has too many digits.
+    /// Records the call at which a sum gets too many digits.
     pub(crate) fn note_long_sum(&mut self, call_idx: usize, path: &ValuePath) {
         let long_sum = &mut self.missing.long_sum;
         long_sum.get_or_insert_with(|| Box::new((call_idx, path.clone())));
     }
 
-    /// Notes a value that cannot be used, if it is the first.
+    /// Records an unusable value if it comes before the recorded one, by call and path.
     pub(crate) fn note_unusable(
         &mut self,
         call_idx: usize,
@@ -181,8 +181,8 @@ impl<'a> CapturedValues<'a> {
         }
     }
 
-    /// Notes whether a path led to a value in a call; and if one is missing there that other calls
-    /// have, how.
+    /// Records whether a path leads to a value in a call, and the kind of lack if a value is
+    /// missing. The lack is reported only if another call has a value at the path.
     pub(crate) fn note_followed(
         &mut self,
         call_idx: usize,

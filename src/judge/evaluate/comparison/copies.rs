@@ -105,8 +105,8 @@ fn cost(text: &str) -> u64 {
 pub(crate) struct Source<'t, 'v> {
     copied: Copied,
     texts: &'t TextLeaves<'v>,
-    /// All substrings of the required length with the text from each on, for [`Copied::Shared`].
-    /// `None` if the values are too large to index.
+    /// For [`Copied::Shared`]: each substring of the required length, and the text from its start
+    /// on. `None` if the values are too large to index.
     runs: Option<HashMap<&'v str, &'v str>>,
 }
 
@@ -170,7 +170,7 @@ impl<'t, 'v> Source<'t, 'v> {
     }
 }
 
-/// Returns all substrings of `length` characters, with the text from each on.
+/// Returns each substring of `length` characters, and the text from its start on.
 fn runs<'t>(texts: &TextLeaves<'t>, length: usize) -> impl Iterator<Item = (&'t str, &'t str)> {
     texts.texts.iter().flat_map(move |&Text { text, .. }| {
         let starts = text.char_indices().map(|(at, _)| at);

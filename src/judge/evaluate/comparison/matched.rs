@@ -73,7 +73,7 @@ pub(crate) fn alignment(
         partner[expected] = Some((kind, call));
         is_paired[call] = true;
     }
-    // Enough for a text; a proof needs no moved entries.
+    // Enough for a text and rows, the only readers of moved entries.
     const MAX_MOVED: usize = 256;
     let unpaired = (0..n_expected).filter(|expected| partner[*expected].is_none());
     let unpaired: Vec<usize> = unpaired

@@ -282,7 +282,8 @@ pub(crate) enum UnknownTokens {
     Totals,
     /// No criterion read tokens when the run was seen.
     NotKept,
-    /// The number of model calls that "recorded no usage", or only a part of their usage.
+    /// Model calls without usage, or with only a part of it; `what` is text such as "recorded no
+    /// usage".
     Unrecorded { n_calls: u32, what: &'static str },
 }
 

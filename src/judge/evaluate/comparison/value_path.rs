@@ -161,7 +161,7 @@ pub struct PathValues<'v> {
     pub(crate) values: SmallVec<[&'v Value; 1]>,
     /// True if more values may lie behind a cut.
     pub(crate) is_open: bool,
-    /// The path ends before a value, perhaps only in an element under `*`.
+    /// True if the path ends before a value, perhaps only in one element under `*`.
     lacks_value: bool,
     /// True if the path names a key of arguments that are not a map.
     pub(crate) lacks_map: bool,
@@ -171,7 +171,7 @@ pub struct PathValues<'v> {
 }
 
 impl<'v> PathValues<'v> {
-    /// Of a call that has neither arguments nor a result.
+    /// Returns the values of a call that has no arguments, or no result.
     pub(crate) fn of_nothing() -> Self {
         Self {
             lacks_value: true,
@@ -179,14 +179,14 @@ impl<'v> PathValues<'v> {
         }
     }
 
-    /// Does the path lead to a value? `None` where that is not known.
+    /// Returns true if the path leads to a value; `None` if that is unknown.
     pub(crate) fn led(&self, takes_null: bool) -> Option<bool> {
         let mut values = self.values.iter();
         let has_value = values.any(|value| takes_null || !value.is_null());
         (has_value || !self.is_open).then_some(has_value)
     }
 
-    /// How a value is missing for certain, if one is.
+    /// Returns the kind of lack, if a value is certainly missing.
     pub(crate) fn lack(&self, takes_null: bool) -> Option<&'static str> {
         let has_null = !takes_null && self.values.iter().any(|value| value.is_null());
         (self.lacks_value || has_null).then(|| {

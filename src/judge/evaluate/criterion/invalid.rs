@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{Criterion, CriterionSeverity, Scope, Selector, digest};
 use crate::evaluate::comparison::score::EvaluationError;
 
-/// An expectation of one run that is in error. Reported like a criterion, always as `error`.
+/// An unusable expectation of one run. Reported like a criterion, always as `error`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InvalidCriterion {
     /// The name in evaluations.

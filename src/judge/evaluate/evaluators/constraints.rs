@@ -155,18 +155,18 @@ const MAX_DESCRIBED: usize = 8;
 
 const NO_COPY: &str = "no literal copy was seen";
 
-/// Returns true for a kept rule that bars copies.
+/// Returns true for a satisfied rule that forbids literal copies.
 fn bars_copies(rule: &Rule, found: &RuleFound) -> bool {
     found.is_satisfied() == Some(true)
         && rule.shape().same.iter().any(|same| same.copied().is_some())
         && questions(rule).iter().any(|question| question.bars)
 }
 
-/// Work spent on finding again what the calls of a text fit.
+/// Search budget for matching the calls of an explanation once more.
 const MAX_SEARCH_FOR_TEXT: u64 = MAX_SEARCH / 8;
 
-/// The conditions on the first call to blame, of the patterns that it fits; and those on the call
-/// that comes nearest to one that is wanting. And the text of both.
+/// Returns the conditions and values of the first call to blame, and of the call that comes nearest
+/// to a missing partner; and a text of both.
 fn values_of(rule: &Rule, found: &RuleFound, told: Told<'_>) -> ([Vec<Value>; 2], String) {
     let [mut values, mut of_nearest] = [ValuesTold::default(), ValuesTold::default()];
     let mut text = String::new();
@@ -246,7 +246,7 @@ impl Evaluate for Constraints {
             }
             found.push(of_rule);
         }
-        // The sum of nine tenths is below 0.9.
+        // Sums of floating-point numbers are inexact: nine tenths add up to less than 0.9.
         let rounded = |mean: f64| (mean * 1e12).round() / 1e12;
         let [value, least, most] = sums.map(|sum| rounded(sum / self.rules.len() as f64));
         let mut score = Score::between(value, least, most, found);

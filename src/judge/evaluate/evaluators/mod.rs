@@ -119,12 +119,13 @@ macro_rules! evaluators {
                 }
             }
 
-            /// Does it follow paths into arguments and results?
+            /// Returns true if the evaluator follows paths into arguments and results.
             pub(super) fn follows_paths(&self) -> bool {
                 match self { $(Self::$name(of) => !of.paths().is_empty(),)+ }
             }
 
-            /// Returns a sentence for each path at which no call has a value, a bit of
+            /// Returns a sentence for each path at which no call has a value. `paths` has a bit for
+            /// each path, as in
             /// [`PathsSeen::nowhere`](crate::evaluate::comparison::score::PathsSeen::nowhere).
             pub(super) fn nowhere(&self, paths: u64) -> Vec<String> {
                 let asked = match self { $(Self::$name(of) => of.paths(),)+ };

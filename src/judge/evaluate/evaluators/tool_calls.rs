@@ -108,14 +108,14 @@ const MAX_SEARCH_FOR_ROWS: u64 = MAX_SEARCH / 8;
 /// The findings for all entries.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct EntriesFound {
-    /// Whether each entry is satisfied; for an unsatisfied entry, the number of calls that
+    /// For each entry: the answer and, unless the entry is satisfied, the number of calls that
     /// certainly match.
     required: Vec<EntryFound>,
-    /// Whether each entry is violated; for a violated entry, the number of calls that certainly
+    /// For each entry: the answer and, if the entry is violated, the number of calls that certainly
     /// violate it, and the first of these calls.
     disallowed: Vec<EntryFound>,
-    /// Whether the sequence is satisfied, if there is one; if not, the number of its first entries
-    /// that certainly match, and the last of their calls.
+    /// For a sequence: the answer and, unless it is satisfied, the number of its first entries that
+    /// certainly match, and the last of their calls.
     sequence: Option<EntryFound>,
     /// The calls that certainly violate an entry, by index.
     offending: Vec<usize>,
@@ -445,7 +445,7 @@ impl ToolCalls {
     }
 }
 
-/// The first call by name, where its values are asked for.
+/// Returns the first call with a matching name, if the entry has conditions and no call matches.
 fn nearest_by_name(
     pattern: &CallPattern,
     found: &EntryFound,
@@ -457,7 +457,7 @@ fn nearest_by_name(
     first.filter(|_| found.n_calls == 0)
 }
 
-/// What is wrong with a required entry; `values` are those of the first call by name.
+/// Describes an unsatisfied entry; `values` are the values of the first call with a matching name.
 fn unsatisfied(
     pattern: &CallPattern,
     found: &EntryFound,

@@ -351,8 +351,8 @@ impl ToolOrder {
     }
 }
 
-/// Pairs each needle in turn with the first hay after the previous pair that it fits, up to the
-/// first needle without one. The first match is never worse than a later one.
+/// Pairs each needle with the first matching hay after the previous pair, up to the first needle
+/// without a match. The earliest match is never worse than a later one.
 fn earliest(
     n_needles: usize,
     n_hay: usize,

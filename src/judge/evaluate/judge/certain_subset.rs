@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use crate::extract::{ToolCall, Trajectory};
 
-/// Maximum number of lines of calls that are evaluated, the longest first; each costs an
-/// evaluation.
+/// Maximum number of lines that are evaluated, the longest first; each costs an evaluation. A line
+/// is a list of calls whose order is certain.
 const MAX_LINES: usize = 32;
 
 /// Returns the calls that certainly keep their names. With `in_order` their order must be certain,

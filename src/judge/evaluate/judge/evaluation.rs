@@ -175,7 +175,7 @@ impl Evaluation {
         }
     }
 
-    /// Does the text name calls, or the length of a copy, that follow from values?
+    /// Returns true if the text may name calls, or the length of a copy, that depend on values.
     fn names_calls_by_values(&self) -> bool {
         let JudgedBy::Criterion(criterion) = &self.criterion else {
             return false;

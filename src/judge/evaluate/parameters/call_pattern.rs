@@ -92,7 +92,8 @@ pub(crate) struct ValuesTold {
 }
 
 impl ValuesTold {
-    /// "`args.amount` is `5000`, `args.to` is `"a"`"; empty where no value is shown.
+    /// Returns text such as "`args.amount` is `5000`, `args.to` is `"a"`"; empty if no value is
+    /// shown.
     pub(crate) fn text(&self) -> String {
         self.texts.join(", ")
     }
@@ -249,8 +250,8 @@ impl CallPattern {
         fit
     }
 
-    /// Do the values of a call satisfy all conditions? Notes what cannot be matched, unless a value
-    /// that is there rules the call out.
+    /// Returns whether the values of a call satisfy all conditions. Records values that cannot be
+    /// matched, unless a known value rules the call out.
     fn fit_conditions(&self, call_idx: usize, captured: &mut CapturedValues<'_>) -> Tri {
         captured.forgetting(|captured| {
             let (mut fit, mut is_ruled_out) = (Tri::Yes, false);
@@ -291,8 +292,8 @@ impl CallPattern {
         })
     }
 
-    /// Adds for details the conditions on a call, and for the text what its values are, if values
-    /// are shown.
+    /// Adds the conditions on a call to the details and, if values are shown, the call's values to
+    /// the details and the text.
     pub(crate) fn tell_values(&self, call_idx: usize, told: Told<'_>, values: &mut ValuesTold) {
         for (path, condition) in &self.conditions {
             let call = told.trajectory.tool_calls.get(call_idx);
@@ -454,7 +455,7 @@ impl<'a> CallReader<'a> {
         }
     }
 
-    /// The first of these calls that fits by name, and not in what is asked of its values.
+    /// Returns the first of these calls whose name matches but whose values do not certainly match.
     pub(crate) fn nearest(
         &mut self,
         pattern: &CallPattern,

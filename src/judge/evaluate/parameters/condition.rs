@@ -135,7 +135,7 @@ pub struct Condition {
     #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "bool")]
     exists: Option<bool>,
-    /// The key under which serde_json passes on a number that no primitive type holds.
+    /// The key under which serde_json passes a number that no primitive type can represent.
     #[serde(rename = "$serde_json::private::Number")]
     #[serde(deserialize_with = "written", skip_serializing)]
     #[schemars(skip)]
@@ -197,7 +197,7 @@ impl Condition {
         })
     }
 
-    /// Does some value have to satisfy an operator?
+    /// Returns true if at least one value must satisfy an operator.
     fn asks_of_some(&self) -> bool {
         self.allowed().is_some()
             || self.regex.is_some()
@@ -205,7 +205,7 @@ impl Condition {
             || self.bounds().next().is_some()
     }
 
-    /// Is there something that no value may be?
+    /// Returns true if an operator forbids values.
     fn bars(&self) -> bool {
         self.excluded().is_some() || self.not_contains.is_some()
     }
@@ -220,7 +220,7 @@ impl Condition {
         any_of(&self.not_equals, &self.not_in)
     }
 
-    /// The bounds, each with the order that a number must have to it.
+    /// The bounds, each with a test of how a number compares with the bound.
     fn bounds(&self) -> impl Iterator<Item = (&DecimalBound, HoldsFor)> {
         let bounds = [
             (&self.gt, Ordering::is_gt as HoldsFor),
@@ -303,14 +303,15 @@ impl Condition {
         self.exists == Some(false)
     }
 
-    /// Does it ask for null itself?
+    /// Returns true if null is an allowed value.
     pub(crate) fn takes_null(&self) -> bool {
         self.allowed()
             .is_some_and(|mut allowed| allowed.any(Value::is_null))
     }
 
-    /// What some operator never matches, where another value would have changed the answer: a list
-    /// or a map in place of a text, or no value, unless `exists` expects that.
+    /// Returns the kind of a value that an operator never matches, if another value could have
+    /// changed the answer: a list or a map instead of a text, or a missing value if there is no
+    /// `exists`.
     pub(crate) fn unmatched(
         &self,
         found: &PathValues<'_>,
@@ -559,7 +560,7 @@ fn at_least_one(operator: &str, list: Vec<Value>) -> Result<Vec<Value>, String> 
     }
 }
 
-/// In a short form, `>= 5` and `[">=", 5]` are rather meant as comparisons than as texts.
+/// Rejects a short form that was probably meant as a comparison, such as `>= 5` or `[">=", 5]`.
 fn refuse_sign<E: de::Error>(text: &str, operator: &str) -> Result<(), E> {
     match leading_sign(text) {
         None => Ok(()),

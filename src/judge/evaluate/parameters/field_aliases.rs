@@ -146,7 +146,7 @@ pub fn stands_for(word: &str, field: &str) -> bool {
         .any(|(spelling, meant)| *spelling == word && meant.contains(&field))
 }
 
-/// The comparison sign that a text begins with, and the operator that it stands for elsewhere.
+/// Returns the comparison sign that a text begins with, and the operator with the same meaning.
 pub(crate) fn leading_sign(text: &str) -> Option<(&str, &'static str)> {
     let text = text.trim_start();
     let rest = text.trim_start_matches(['<', '>', '=', '!']);

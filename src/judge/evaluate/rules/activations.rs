@@ -1,5 +1,5 @@
-//! Counts the activations of a rule and the violations among them, and keeps some violations as
-//! evidence. An activation is a call, or the run, of which the rule requires something.
+//! Counts the activations of a rule and the violations among them, and stores some violations as
+//! evidence. An activation is a call, or the run, that the rule checks.
 
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::parameters::rule::Rule;
@@ -7,14 +7,14 @@ use crate::evaluate::parameters::rule::Rule;
 /// Maximum number of violations whose calls are listed.
 pub(crate) const MAX_TOLD: usize = 100;
 
-/// A call, or the run, of which a rule requires something.
+/// A call, or the run, that a rule checks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Activation {
-    /// True if the rule certainly requires it.
+    /// True if the rule certainly checks it; false if missing evidence decides that.
     pub(crate) is_certain: bool,
-    /// The answer to whether the rule is satisfied.
+    /// The answer to whether the activation satisfies the rule.
     pub(crate) kept: Tri,
-    /// True if the rule is satisfied when unknown evidence counts as no match.
+    /// True if the activation satisfies the rule when unknown evidence counts as no match.
     pub(crate) kept_so_far: bool,
     /// The call; `None` for the run.
     pub(crate) call: Option<usize>,
@@ -103,8 +103,9 @@ pub(crate) enum Breach {
 }
 
 impl Breach {
-    /// The kinds of calls at fault: is it `b`? First that of which the rule asks something, `None`
-    /// where it may be either; then that of which it wants a call, if it wants one.
+    /// Returns the kind of the violating call, and the kind of the missing call if one is missing:
+    /// `Some(true)` for `b`, `Some(false)` for `a`. The first is `None` if the call may be of
+    /// either kind.
     pub(crate) fn kinds(&self) -> (Option<bool>, Option<bool>) {
         match self {
             Self::After(Lack::Nothing) => (Some(false), Some(true)),

@@ -357,7 +357,7 @@ impl<'a> EffortLook<'a> {
         let made = self.made();
         let is_untimed = |call: &&usize| self.trajectory.tool_calls[**call].untimed;
         if let Some(untimed) = self.calls.iter().find(is_untimed).copied() {
-            // An untimed call may begin, prolong or interrupt a row.
+            // An untimed call may begin, prolong or interrupt a series of repetitions.
             self.untimed = self.untimed.or(Some(untimed));
             let mut by_name: HashMap<u32, u64> = HashMap::new();
             for of_call in &made {
@@ -385,7 +385,7 @@ impl<'a> EffortLook<'a> {
         let first = (last + 1).saturating_sub(block * (n + 1));
         let calls: Vec<usize> = match (n, block) {
             (0, _) => Vec::new(),
-            // The last call of the row is reported.
+            // The last call of the series is reported.
             (_, 1) => self.calls[first..=last]
                 .iter()
                 .rev()

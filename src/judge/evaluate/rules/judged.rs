@@ -1,6 +1,5 @@
-//! Judges the calls of one trajectory by one rule at a time: the calls of which the template
-//! requires something, whether they satisfy it, and whether the rest of a cut trace could change
-//! that.
+//! Judges the calls of one trajectory by one rule at a time: which calls the rule checks, whether
+//! they satisfy the rule, and whether the rest of a cut trace could change that.
 
 use std::rc::Rc;
 

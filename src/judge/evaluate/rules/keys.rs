@@ -39,7 +39,7 @@ struct ReadPath {
 /// The values of a call at a path.
 enum Found {
     Unknown,
-    /// Numbers, rising; and how a value is missing, if one is.
+    /// The numbers of the values, ascending; and the kind of lack if a value is missing.
     Known(SmallVec<[u32; 1]>, Option<&'static str>),
 }
 
@@ -141,7 +141,7 @@ impl<'a> ReadPaths<'a> {
             .unwrap_or(Tri::Yes)
     }
 
-    /// The work of comparing two kinds' calls with one call: a step for each value.
+    /// Returns the work of comparing one call with the calls of both kinds: a step for each value.
     pub(crate) fn cost(&self, agreement: &SharedValues, n_calls: usize) -> u64 {
         let n_values = |place: usize| MAX_VALUES - self.paths[place].n_left;
         let places = agreement

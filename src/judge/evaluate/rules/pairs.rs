@@ -33,7 +33,7 @@ pub(crate) enum Direction {
 pub(crate) enum Between {
     /// Any call may come in between.
     Anything,
-    /// No call of the same kind as the first call that agrees with it may come in between.
+    /// No call of the first call's kind may come in between, if the two agree.
     NotOwnKind,
     /// No call may come in between.
     Nothing,
@@ -154,8 +154,8 @@ impl Pair<'_, '_> {
     }
 }
 
-/// The calls that a call is compared with. An unknown match or agreement counts as a match or as
-/// none, as `counts_unknown` says.
+/// The calls that a call is compared with. `counts_unknown` decides whether an unknown match or
+/// agreement counts as a match.
 struct Asked<'p, 'v> {
     pair: &'p Pair<'p, 'v>,
     question: PairRequirement,

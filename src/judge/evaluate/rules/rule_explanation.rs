@@ -43,7 +43,7 @@ pub(crate) fn violation(
     Some(sentence)
 }
 
-/// Describes the calls of which a rule requires something; without them there is nothing to check.
+/// Names the calls that a rule checks, for a run without such calls.
 pub(crate) fn asking(rule: &Rule) -> String {
     let (RuleShape { a, b, .. }, questions) = (rule.shape(), questions(rule));
     let asks = |of_b: bool| questions.iter().any(|question| question.of_b == of_b);
@@ -55,8 +55,8 @@ pub(crate) fn asking(rule: &Rule) -> String {
     }
 }
 
-/// " with the same `args.path`"; of the copy that an entry asks for, how long it is if that is
-/// known.
+/// Returns text such as " with the same `args.path`". For an entry that requires a copy, includes
+/// the copy's length if it is known.
 pub(crate) fn same_text(rule: &Rule, n_copied: impl Fn(&Same) -> Option<usize>) -> String {
     let same = rule.shape().same.iter();
     let texts: Vec<String> = same.map(|same| same.describe(n_copied(same))).collect();
