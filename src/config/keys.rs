@@ -22,7 +22,7 @@ pub fn schema() -> Value {
     let mut schema = of_types();
     if let Some(object) = schema.as_object_mut() {
         object.insert("title".to_owned(), "configuration of spanscore".into());
-        // Values for anchors, which nothing reads.
+        // The values of these keys serve as YAML anchors; nothing else reads the keys.
         object.insert("patternProperties".to_owned(), json!({ "^x-": true }));
     }
     allow_variables(&mut schema);

@@ -233,8 +233,8 @@ fn drop_unsound(root: &mut Node, texts: &Texts) {
     map.entries.retain(|entry| is_sound(alone(entry.clone())));
 }
 
-/// Reads the whole configuration. If that fails, parses each criterion alone first: of thousands,
-/// only the wrong ones are then parsed repeatedly.
+/// Reads the whole configuration. If that fails, parses each criterion alone first, so that of
+/// thousands of criteria only the wrong ones are parsed repeatedly.
 fn read_config(
     root: &mut Node,
     extent: Extent,

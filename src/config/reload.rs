@@ -77,7 +77,8 @@ impl Config {
             .collect()
     }
 
-    /// Returns the secrets: all are printed as `****`, so that different ones look equal.
+    /// Returns the secrets for comparison: printed, all are `****`, so a changed secret looks
+    /// equal.
     fn secrets(&self) -> Vec<(String, Vec<Secret>)> {
         let headers = self.otlp_peers().into_iter().map(|peer| {
             let headers = peer.headers.into_iter().flat_map(BTreeMap::values);

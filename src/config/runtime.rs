@@ -165,17 +165,18 @@ impl From<usize> for Bound {
     }
 }
 
-/// `memory.limit` divided, in bytes; absolute settings override their share. `Budgets<Bound>` are
-/// the limits of a running sidecar.
+/// The division of `memory.limit`, in bytes; absolute settings override their share.
+/// `Budgets<Bound>` are the limits of a running sidecar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budgets<T = usize> {
     /// The total to divide.
     pub limit: T,
-    /// 30 %: the forward queue; 10 % with a journal, which stores what does not fit. 0 if nothing
-    /// is received.
+    /// 30 %: the forward queue; 10 % with a journal, which stores what does not fit. Half of that
+    /// with `kafka.write`, or 0 if there is also no downstream. 0 in a process that only reads a
+    /// topic.
     pub forward_queue: T,
-    /// Half of the forward queue's share, or all of it without a downstream: requests to write to
-    /// Kafka, and their records. 0 without `kafka.write`.
+    /// The other half, or the whole share without a downstream: requests to write to Kafka, and the
+    /// records made from them. 0 without `kafka.write`.
     pub kafka: T,
     /// 10 %: requests being received. 0 in a process that only reads a topic.
     pub in_flight: T,
@@ -242,7 +243,8 @@ const DEFAULT_LIMIT: usize = 512 << 20;
 /// connections.
 pub(super) const OWN_USE: usize = 24 << 20;
 
-/// The part of [`OWN_USE`] for connections, in bytes, so that some fit under a small limit.
+/// The part of [`OWN_USE`] for connections, in bytes, so that some connections fit under a small
+/// limit.
 pub(super) const LEAST_CONNECTIONS: usize = 2 << 20;
 
 /// Divisor of a cgroup's limit: an eighth stays unused, because a process that reaches the limit is

@@ -27,7 +27,7 @@ pub struct ModelUse {
     pub input: Tokens,
     /// Tokens that were written.
     pub output: Tokens,
-    /// The sum of both.
+    /// Tokens that were read or written, including those of calls that recorded only a total.
     pub total: Tokens,
 }
 

@@ -48,7 +48,8 @@ pub struct ToolCall {
     pub uncertainty: CallUncertainty,
 }
 
-/// The parts of calls that an instrumentation captures: a call that lacks a captured part has none.
+/// The parts of calls that an instrumentation captures. If a call lacks a captured part, it had
+/// none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CapturedParts {
     /// Arguments.

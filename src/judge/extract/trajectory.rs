@@ -172,8 +172,8 @@ impl Trajectory {
         }
     }
 
-    /// Returns a copy of the first calls without arguments and results, and of the run's own
-    /// attributes only the case, because the other attributes contain values, too.
+    /// Returns a copy with only the first calls, without their arguments and results. Of the run's
+    /// own attributes it has only the case id, because the others contain values, too.
     pub fn without_values(&self, n_first: usize) -> Self {
         let calls = ToolCall::all_without_values(&self.tool_calls, n_first);
         let mut copy = self.with_calls(calls);

@@ -21,9 +21,9 @@ pub(crate) type SpanIdx = usize;
 pub(crate) struct Convention {
     /// The file or row, and the word in `ToolCall::convention`.
     pub(crate) name: &'static str,
-    /// Attributes of which a span must have at least one to be recognised …
+    /// A span must have at least one of these attributes to be recognised …
     pub(crate) marks: KeyBits,
-    /// … unless the span's name begins with one of these texts.
+    /// … or a name that begins with one of these texts.
     pub(crate) span_names: &'static [&'static str],
     /// True if the convention recognises log records.
     pub(crate) of_records: bool,
@@ -106,7 +106,7 @@ pub(crate) struct Prune {
 /// Corrects the roles of a trace's spans, which were recognised one by one.
 #[derive(Debug)]
 pub(crate) struct Refine {
-    /// The attributes of which a trace must have at least one for the hook to run.
+    /// The hook runs only if the trace has at least one of these attributes.
     pub(crate) when: KeyBits,
     pub(crate) apply: fn(&mut RecognisedSpans<'_, '_>),
 }

@@ -16,7 +16,7 @@ pub struct SpanExpectationPolicy {
     pub criteria: bool,
     /// True if [`EXPECT`] is read.
     pub expect: bool,
-    /// Maximum bytes of both that are kept of one span.
+    /// Maximum bytes of both attributes together that are kept of one span.
     pub max_size: usize,
 }
 

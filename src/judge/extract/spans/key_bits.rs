@@ -10,7 +10,7 @@ pub(crate) struct KeyBits(pub(super) [u64; N_WORDS]);
 
 impl KeyBits {
     pub(crate) const NONE: Self = Self([0; N_WORDS]);
-    /// The first key without a bit.
+    /// The number of keys that have a bit.
     pub(crate) const CAPACITY: usize = IndexedAttributes::N_INDEXED_KEYS;
 
     pub(crate) const fn new(keys: &[KeyId]) -> Self {

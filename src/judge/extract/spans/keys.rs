@@ -415,7 +415,7 @@ pub(super) const SESSIONS: &[KeyId] = &[
     MASTRA_SESSION,
 ];
 
-/// A key with a general name that has a session only beside the second key.
+/// A key with a general name. Its value is a session only if the span also has the second key.
 pub(super) const SESSION_BESIDE: (KeyId, KeyId) = (GROUP_ID, AGENT_TRACE_ID);
 
 /// Products' own kinds. Beside them, the keys of the OpenTelemetry conventions are a normaliser's
@@ -429,7 +429,7 @@ pub(super) const NODES: &[(KeyId, KeyId)] = &[
     (TRACELOOP_NODE, TRACELOOP_STEP),
 ];
 
-/// Attributes that mark a failed call, with the word that does.
+/// Attributes that can mark a failed call, each with the value that does.
 pub(super) const FAILURES: &[(KeyId, &str)] = &[
     (TOOL_STATUS, "error"),
     (PLAIN_TOOL_STATUS, "error"),

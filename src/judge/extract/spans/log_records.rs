@@ -80,8 +80,8 @@ fn place_messages(mut record: LogRecord) -> Option<PlacedRecord> {
     record.span_id?;
     if record.name() == TOOL_MESSAGE {
         // Every request repeats all earlier tool results. With an id derived from the call and
-        // without a span id, the repetitions are one record. Its time limits the calls of other
-        // traces that it can answer.
+        // without a span id, the repetitions are one record. The record's time limits which calls
+        // of other traces it can answer.
         let is_lost = record.kept.attribute(keys::LOST_REQUEST).is_some();
         let digest = match answered_call_id(&record) {
             Some(call_id) => Sha256::digest(call_id),

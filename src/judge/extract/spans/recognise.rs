@@ -69,7 +69,7 @@ pub(crate) struct Recognised<'a> {
     pub(crate) agent: Option<ConventionRef<'a>>,
     /// The convention that recognised a model call; always `None` if `call` is set.
     pub(crate) model: Option<ConventionRef<'a>>,
-    /// True for a tool call by its marks that the framework made up (`tool.synthesized`).
+    /// True if the marks show a tool call that the framework made up (`tool.synthesized`).
     pub(crate) synthesized: bool,
 }
 

@@ -8,17 +8,17 @@ use super::view::View;
 /// The tokens of one or more model calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Read, written and both, as far as that was recorded.
+    /// Tokens read, tokens written and their total, as far as they were recorded.
     pub(crate) tokens: [u64; 3],
-    /// True if all of it was recorded.
+    /// True for each number that was recorded completely.
     pub(crate) is_whole: [bool; 3],
 }
 
-/// What a span says of a model call, to tell it from another one at the same time.
+/// The values of a span that distinguish its model call from another call at the same time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UsageReport<'a> {
     response_id: Option<&'a str>,
-    /// Read and written.
+    /// Tokens read, and tokens written.
     tokens: [Option<u64>; 2],
     /// Cached tokens, which may be part of those that were read.
     n_cached: u64,
@@ -33,8 +33,8 @@ impl<'a> UsageReport<'a> {
         }
     }
 
-    /// Do both report one call? `None` where only one side of the usage differs, as it does where
-    /// instrumentations count differently.
+    /// Returns true if both report one call. `None` if only tokens read or only tokens written
+    /// differ, because instrumentations may count differently.
     pub(crate) fn is_of_one_call(&self, other: &Self) -> Option<bool> {
         if let (Some(one), Some(other)) = (self.response_id, other.response_id) {
             return Some(one == other);
@@ -74,7 +74,7 @@ impl Usage {
         is_whole: [false; 3],
     };
 
-    /// Returns the usage that a span records; `None` if it records neither number.
+    /// Returns the usage that a span records; `None` if it records no number.
     pub(crate) fn of(span: &View<'_>) -> Option<Self> {
         if !span.has_any(keys::USAGE) {
             return None;
@@ -99,7 +99,8 @@ impl Usage {
         })
     }
 
-    /// This usage if it names a side; or else that of the spans within it; or else its total.
+    /// Returns `own` if it has tokens read or written; else the usage of the spans within; else the
+    /// total in `own`.
     pub(crate) fn or_within(
         own: Option<Self>,
         within: impl FnOnce() -> Option<Self>,
@@ -119,8 +120,8 @@ impl Usage {
     }
 }
 
-/// Adds cached tokens that the producer left out. The conventions count cached tokens as input; if
-/// they exceed the input, the producer does not.
+/// Adds cached tokens that the producer left out. The conventions count cached tokens as input, so
+/// more cached tokens than input show that the producer left them out.
 fn with_cached(input: u64, span: &View<'_>) -> u64 {
     let cached = cached(span);
     if cached > input { input.saturating_add(cached) } else { input }

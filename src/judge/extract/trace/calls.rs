@@ -19,8 +19,8 @@ use crate::extract::tool_call::{CapturedParts, Payload, ToolCall};
 use crate::extract::uncertainty::CallUncertainty;
 use crate::extract::values::payload;
 
-/// Returns the calls of a trace that has tool spans, in order. Gates are given for a trace cut
-/// short; each call then has its uncertainty.
+/// Returns the calls of a trace that has tool spans, in order. `gates` is given for a trace that
+/// was cut short; each call then gets its uncertainty.
 pub(crate) fn from_spans(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,
@@ -63,7 +63,7 @@ pub(crate) fn from_spans(
     drafts.into_iter().map(|draft| draft.call).collect()
 }
 
-/// Returns the call of a span, also for a folded span.
+/// Returns the draft of a span's call, even if the span repeats the call of another span.
 fn draft(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,

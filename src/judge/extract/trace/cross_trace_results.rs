@@ -26,8 +26,7 @@ pub struct CrossTraceResult {
 }
 
 /// Returns the parts of calls that a trace contains for other traces. Models' requests are read
-/// only if no tool of the trace has a span: tool spans contain their results, and so do spans of
-/// similar traces.
+/// only if no tool of the trace has a span: tool spans contain the results, in related traces, too.
 pub fn cross_trace_results(trace: &Trace, recogniser: &Recogniser) -> Vec<CrossTraceResult> {
     let max_size = recogniser.tools.max_value_size;
     let has_tools = trace.spans.iter().any(|span| span.class.tool_call);

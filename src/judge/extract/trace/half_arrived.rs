@@ -1,6 +1,6 @@
-//! Finds traces of which only half arrived. The spans of model calls are one signal, the log
-//! records with their messages another, and a router may send them to different places. Does not
-//! affect verdicts.
+//! Finds traces with a missing half: the spans of model calls are one signal, the log records with
+//! their messages another, and a router may send the two to different places. Does not affect
+//! verdicts.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::assemble::{CloseReason, Trace};
 use crate::extract::spans::keys;
 use crate::extract::spans::log_records::holds_messages;
 
-/// A trace of which only half arrived.
+/// A trace with a missing half.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HalfArrived {
     /// `service.name` of the half that arrived.
@@ -28,7 +28,8 @@ pub enum MissingHalf {
 }
 
 /// Returns the missing half of a closed trace, if only one half arrived. `has_calls` is true if the
-/// trace has a tool call. A trace that a limit or a stop closed may not have ended.
+/// trace has a tool call. Ignores traces that a limit or a stop closed, because they may not have
+/// ended.
 pub fn half_arrived(trace: &Trace, has_calls: bool) -> Option<HalfArrived> {
     if !matches!(
         trace.reason,

@@ -14,7 +14,7 @@ const TRANSFERS: &[&str] = &[
 ];
 
 /// Returns true if a call of this name is a transfer. `mode` is the span's `gen_ai.transfer.mode`.
-/// `is_agent` gets letters and digits, and is called only if nothing else decides.
+/// `is_agent` receives a name reduced by [`letters`], and is called only if nothing else decides.
 pub(crate) fn is_handoff(
     name: &str,
     mode: Option<&str>,

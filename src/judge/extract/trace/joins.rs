@@ -49,8 +49,8 @@ pub(crate) fn join(
     places
 }
 
-/// Returns for each draft whether another draft has the same id. A result answers an id, so of two
-/// successful calls with one id it may answer either.
+/// Returns for each draft whether another draft has the same id. A result names only an id, so it
+/// may belong to any successful call with this id.
 fn reused_ids(drafts: &[Draft]) -> Vec<bool> {
     let ids = || {
         let succeeded = |draft: &&Draft| !draft.call.error;

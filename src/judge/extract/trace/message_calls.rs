@@ -223,7 +223,7 @@ fn listed(
             next_group += 1;
         }
     }
-    // A result answers an id: of two calls with one id it may answer either.
+    // A result names only an id, so it may belong to any call with this id.
     for call in &mut calls {
         let others = call.call_id.as_ref().and_then(|id| of_id.get(&**id));
         if others.is_some_and(|others| others.len() > 1) {

@@ -17,8 +17,8 @@ pub(crate) struct ModelUses {
 }
 
 impl ModelUses {
-    /// Counts the model calls. Gates are given for a trace cut short, and show which model spans
-    /// may lie in another one.
+    /// Counts the model calls. `gates` is given for a trace that was cut short, and shows which
+    /// model spans may lie in another model span.
     pub(crate) fn new(
         roles: &SpanRoles<'_>,
         recogniser: &Recogniser,
@@ -103,7 +103,7 @@ impl ModelUses {
         }
         for (run, total) in totals.iter().copied().enumerate() {
             if self.of_runs[run].n_calls == 0 {
-                // If other runs lie in it, the total may or may not include theirs.
+                // If other runs lie in this run, its total may or may not include their tokens.
                 let is_alone = !holds_run[run] && !holds_model[run];
                 add_total(&mut self.of_runs[run], total, is_alone && !cut_short);
             }
@@ -168,8 +168,9 @@ fn totals_of_runs(roles: &SpanRoles<'_>) -> Vec<Option<Usage>> {
     totals
 }
 
-/// The spans that report a call of their own for certain, or perhaps: they were taken for another
-/// report of the call of a sibling, and what the two recorded contradicts.
+/// Returns spans that were taken for another report of a sibling's call although the reports
+/// contradict each other. The value is true if the span certainly reports a separate call, false if
+/// it may.
 fn calls_beside(roles: &SpanRoles<'_>) -> HashMap<SpanIdx, bool> {
     let mut beside = HashMap::new();
     let mut calls: HashMap<SpanIdx, Vec<UsageReport<'_>>> = HashMap::new();
@@ -200,8 +201,8 @@ fn calls_beside(roles: &SpanRoles<'_>) -> HashMap<SpanIdx, bool> {
     beside
 }
 
-/// The usage of each counted model span that recorded none itself: that of the spans within it, or
-/// else of its twin.
+/// Returns the usage of counted model spans from the spans within them or else from their twins,
+/// for spans that recorded no usage.
 fn of_inner_models(
     roles: &SpanRoles<'_>,
     beside: &HashMap<SpanIdx, bool>,

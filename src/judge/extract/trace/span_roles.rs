@@ -57,7 +57,7 @@ pub(crate) struct Role<'a> {
     pub(crate) run_above: Option<RunIdx>,
     /// The enclosing tool call, without the span's own call; folded spans are skipped.
     pub(crate) call_above: Option<SpanIdx>,
-    /// The outermost model span, this or above, up to the next call or run.
+    /// The outermost model span, this span or one above it, without a call or run in between.
     pub(crate) model_of: Option<SpanIdx>,
     /// The sibling by which another instrumentation reports the same model call.
     pub(crate) twin_of: Option<SpanIdx>,
@@ -394,7 +394,7 @@ impl<'a> SpanRoles<'a> {
         spans.filter(|span| span.call.is_some()).count()
     }
 
-    /// Returns start, depth, end and span id, the order of spans that nothing else orders.
+    /// Returns the sort key of a span: start, depth, end and span id.
     pub(crate) fn rank(&self, span_idx: SpanIdx) -> (u64, u32, u64, SpanId) {
         (
             self.tree.start[span_idx],
@@ -404,8 +404,8 @@ impl<'a> SpanRoles<'a> {
         )
     }
 
-    /// Returns the run that this run only wraps, as a workflow does: it has no calls, and the runs
-    /// directly below it are of one agent. Else returns the run itself.
+    /// Returns the innermost run that this run only wraps, as a workflow does, or else the run
+    /// itself. A wrapper has no calls, and the runs directly below it are of one agent.
     pub(crate) fn innermost_of_wrappers(&self, mut run: RunIdx) -> RunIdx {
         if self.runs.iter().all(|inner| inner.parent != Some(run)) {
             return run;
@@ -508,7 +508,7 @@ impl<'a> KnownCall<'a> {
         }
     }
 
-    /// Adds the parts that another report of the call has.
+    /// Fills in parts that this report lacks from another report of the call.
     fn complete(&mut self, other: Self) {
         self.call_id = self.call_id.take().or(other.call_id);
         self.name = self.name.take().or(other.name);

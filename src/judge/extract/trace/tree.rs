@@ -1,5 +1,5 @@
-//! The tree of a trace's spans: parents, depths, and starts corrected for different clocks. Total
-//! and near-linear for any parent ids: cycles, a span that is its own parent, thousands of levels.
+//! The tree of a trace's spans: parents, depths, and starts corrected for different clocks.
+//! Near-linear for any parent ids: cycles, a span that is its own parent, thousands of levels.
 
 use std::sync::Arc;
 

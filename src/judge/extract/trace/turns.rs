@@ -39,9 +39,9 @@ pub(crate) struct TurnScope {
 
 #[derive(Debug)]
 pub(crate) struct Turns {
-    /// Sorted by owner, then in order.
+    /// Sorted by owner, then by start.
     turns: Vec<Turn>,
-    /// Sorted.
+    /// Sorted, without duplicates.
     scopes: Vec<TurnScope>,
 }
 

@@ -204,7 +204,7 @@ fn lines(roles: &SpanRoles<'_>) -> Vec<Line> {
     for &span_idx in &roles.tree.parents_first {
         let span = &roles.spans[span_idx];
         lines[span_idx] = match (roles.tree.parent[span_idx], span.parent_id) {
-            // A span without a start has its parent's start, and gives the spans below it none.
+            // A span without a start has its parent's start, but its children do not shift with it.
             _ if span.start_unix_nanos == 0 => Line::Alone(span_idx),
             (None, None) => Line::Fixed,
             (None, Some(missing)) if span.parent_is_local() => Line::Beneath(missing),

@@ -6,8 +6,8 @@ use super::payload::parse;
 use crate::extract::tool_call::{Beginning, KeptPart, Payload};
 
 impl Payload {
-    /// Returns the value, from a cut value the prefix, and the incomplete parts of the prefix, from
-    /// the root inwards. `None` if the prefix is unusable.
+    /// Returns the value, or the prefix of a cut value with its incomplete parts, from the root
+    /// inwards. `None` if the prefix is unusable.
     pub(crate) fn as_far_as_kept(&self) -> Option<(&Value, Vec<&Value>)> {
         if !self.is_cut() {
             return Some((self.json(), Vec::new()));
@@ -40,7 +40,7 @@ impl Beginning {
                 is_json.then_some(Self { json, path })
             }
             KeptPart::Beginning => {
-                // A string may be in quotes; a number is not.
+                // The prefix of a JSON string, number or word proves nothing.
                 let may_be_scalar =
                     text.trim_start().starts_with('"') || !text.bytes().any(is_not_of_scalar);
                 (!may_be_scalar).then(|| Self::of_text(text))

@@ -170,7 +170,7 @@ fn text_parts(message: &Map<String, Json>) -> Option<Cow<'_, Json>> {
     }
 }
 
-/// The recursion is bounded, because serde_json stops at 128 levels.
+/// Finds calls at any depth. The recursion is bounded, because serde_json stops at 128 levels.
 fn find_calls(
     json: &Json,
     in_list_of_calls: bool,

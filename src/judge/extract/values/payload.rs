@@ -391,7 +391,7 @@ fn tool_message(map: &mut Map<String, Json>) -> Option<Map<String, Json>> {
     None
 }
 
-/// Returns the content of content blocks: of a single block the content itself, of several a list.
+/// Returns the content of content blocks: for a single block its content, for several a list.
 fn blocks(json: Json) -> Result<Json, Json> {
     let Json::Array(items) = &json else {
         return Err(json);

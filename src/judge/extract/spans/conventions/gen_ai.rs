@@ -1,4 +1,5 @@
-//! The OpenTelemetry conventions for generative AI, and the variants of normalisers and LiteLLM.
+//! The OpenTelemetry conventions for generative AI, with the variants of LiteLLM and of
+//! normalisers: processors that copy a product's attributes to these conventions.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -59,8 +60,8 @@ fn roles(span: &View<'_>) -> OwnRoles {
     }
     let Some(operation) = operation(span) else {
         return OwnRoles {
-            // Older pydantic-ai spans name the tool and no operation. A copy of `tool.name` is on a
-            // span with other keys for the parts of the call.
+            // Older pydantic-ai spans name the tool and no operation. Beside `tool.name`, the key
+            // is a copy, and the parts of the call have other keys.
             call: span.has(keys::GEN_AI_TOOL_NAME)
                 && !span.has(keys::TOOL_NAME)
                 && !span.names_kind(),

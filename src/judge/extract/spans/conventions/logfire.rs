@@ -54,7 +54,7 @@ pub(super) const LOGFIRE: Convention = Convention {
     ..Convention::NONE
 };
 
-/// Logfire's other spans may use the same words.
+/// Excludes Logfire's other spans, which may use the same words.
 const OPENAI_AGENTS: ScopeHash = ScopeHash::new(b"logfire.openai_agents");
 
 fn is_scrubbed(text: &str) -> bool {

@@ -172,7 +172,7 @@ macro_rules! mask {
     }};
 }
 
-/// The conventions that recognise a span by the start of its name, by its first byte.
+/// For each first byte of a span's name: the conventions that recognise names with this first byte.
 static BY_FIRST_BYTE: [u32; 256] = {
     let mut by_byte = [0; 256];
     let mut convention = 0;

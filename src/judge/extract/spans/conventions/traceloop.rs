@@ -54,7 +54,7 @@ fn is_tool(span: &View<'_>) -> bool {
 
 fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
     let is_tool = is_tool(span);
-    // A task's entity is the class; in Python it is the tool.
+    // The entity of a task is a class; the entity of a tool (Python) is the tool.
     let entity = || span.text(keys::TRACELOOP_ENTITY).filter(|_| is_tool);
     let workflow = || span.text(keys::TRACELOOP_WORKFLOW).filter(|_| !is_tool);
     SpanCall {
