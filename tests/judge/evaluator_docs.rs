@@ -12,8 +12,8 @@ use crate::support::pages::{assert_current, read};
 const INTRODUCTION: &str = "\
 # Evaluators
 
-For you if you write a criterion. `tests/judge/evaluator_docs.rs` makes this page from the doc
-comments of `src/judge/evaluate/evaluators/`.
+Read this page if you write a criterion. `tests/judge/evaluator_docs.rs` makes this page from the
+doc comments of `src/judge/evaluate/evaluators/`.
 
 A criterion has one of these evaluators under `evaluate`. The score is between 0 and 1; the label is
 `pass` if it reaches the criterion's `threshold` (1.0 unless said otherwise), else `fail`. Two more
@@ -24,8 +24,9 @@ labels say that there is no verdict:
 - `error`: the criterion cannot be applied to a call that was made, or the run has an expectation
   that cannot be used ([expectations](expectations.md)).
 
-A result is *open* if it is unknown; if it matters, there is no verdict. Some evaluators reproduce
-an evaluator of another tool, *the reference* ([conformance](../tests/conformance/README.md)).
+A result is *open* if it is unknown. If an open result could change the label, there is no verdict.
+Some evaluators reproduce an evaluator of another tool, *the reference*
+([conformance](../tests/conformance/README.md)).
 
 If a call has no arguments, either it had none or they were not captured. spanscore decides by the
 other calls of the run from the same instrumentation: if those have arguments, the call had none;
@@ -38,15 +39,16 @@ Explanations show names, counts and positions. Values of arguments and results a
 
 A trace that was cut short gets a verdict only if its missing part cannot change it. Below, each
 evaluator says what further calls can change. Spans that have not arrived could also reveal that two
-calls are one (client and server), that a call is a hand-off, that it had other arguments, that a
-clock was ahead, or that another span is the one to evaluate. Therefore, in such a trace:
+calls are one, reported by client and server, that a call is a hand-off, that it had other
+arguments, that a clock was ahead, or that another span is the one to evaluate. Therefore, in such a
+trace:
 
 - The order of two calls is certain only if both lie below the same root, or below the same missing
   parent that the SDK marks as local (OTLP flag 0x100).
 - If all calls below a missing parent have one name, the parent may be the same call, reported by a
-  wrapper. Together they count as one call of that name; its position, arguments and result are
-  unknown. Calls without a usable tool name, and `transfer_to_X` while no agent X was seen, do not
-  count.
+  wrapper. Then these calls count as one call of that name, with unknown position, arguments and
+  result. A call without a usable tool name, and a call `transfer_to_X` before an agent X was seen,
+  do not count.
 - Absent arguments and results may still arrive; arguments that are not an object may change.
 - A criterion that selects by `agent`, `root` or `attributes` gives no verdict until the root is
   present and is an agent run that has ended. A criterion that selects by `service` gives no verdict

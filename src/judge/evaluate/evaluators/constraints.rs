@@ -23,8 +23,8 @@ use crate::extract::Trajectory;
 /// Were rules over the calls and their order kept?
 ///
 /// # What it checks
-/// Rules, each from one template of the process language DECLARE. A rule requires something of some
-/// calls, its *activations*: `precedence: { a, b }` requires of each b that an a came before. The
+/// Rules, each from one template of the process language DECLARE. The *activations* of a rule are
+/// the calls that it checks: `precedence: { a, b }` checks each b, and requires an a before it. The
 /// call that an activation needs, or must not have, is its *partner*. The score is the mean over
 /// the rules of satisfied activations / activations, and 1 for a rule without activations: use
 /// `select.calls` to exclude such runs.
@@ -35,7 +35,7 @@ use crate::extract::Trajectory;
 /// # Why
 /// Teams write rules, not lists: authenticate before every transfer, read a file before editing
 /// that file, use an approval once, run tests after the last edit, never act twice on one order.
-/// [rules.md](rules.md) has sixteen rules to copy, each with a run that follows it and a run that
+/// [rules.md](rules.md) has sixteen rules to copy, each with a run that follows it and one that
 /// breaks it.
 ///
 /// # Example
@@ -83,13 +83,13 @@ use crate::extract::Trajectory;
 ///   `result` and `where`; a text is a pattern of the name. A list of patterns matches a call if
 ///   one of them matches. A call is never its own partner.
 /// - `of`, `max`: the path of the values that `total` adds up, and the highest sum that satisfies
-///   the rule. For each call a, spanscore adds up `of` over that call and the earlier calls a:
-///   those that started at most `within` before it (default: since the run began) and agree with it
-///   on every path of `same`. Calls that started at the same time are included. All values of a
-///   call count, also with `*`; a call without a value adds nothing. Sums are exact up to 38
-///   digits. If no call has a value at `of`, the path may be misspelt: there is no verdict. If only
-///   some calls have a value at `of` or at a path of `same`, the explanation and `/v1/status` name
-///   the first call without one.
+///   the rule. For each call a, spanscore adds the values at `of` of this call and of the calls a
+///   that started earlier or at the same time, if they started at most `within` before it (default:
+///   at any time) and agree with it on every path of `same`. All values of a call count, also with
+///   `*`; a call without a value adds nothing. Sums are exact up to 38 digits. If no call has a
+///   value at `of`, the path may be misspelt: there is no verdict. If only some calls have a value
+///   at `of` or at a path of `same`, the explanation and `/v1/status` name the first call without
+///   one.
 /// - `within`: the longest gap between two calls, from the end of the earlier to the start of the
 ///   later. Two calls further apart neither satisfy nor violate the rule.
 /// - `same`: both calls must agree on every path. A path is `args` or `result` with keys, indices
@@ -102,12 +102,12 @@ use crate::extract::Trajectory;
 ///   one, `/v1/status` says so, too.
 /// - `compare`, in an entry of `same` such as `{ a: result, b: args.body, compare: a_in_b }`,
 ///   requires a literal copy instead of equal values (`equal`, the default). `a_in_b`: a text of at
-///   least 8 characters at `a` is inside a text at `b`. `b_in_a`: every text or number at `b` is in
-///   a text at `a` as a whole word, of letters, digits and `_`. `shared_text`: both share at least
-///   `min_length` (24, at least 16) consecutive characters. From a list or a map, the texts and
-///   numbers in it are compared as they were written; empty texts are ignored. A copy that was
-///   translated, summarised or encoded is not found: a satisfied rule means only that no literal
-///   copy was seen.
+///   least 8 characters at `a` is inside a text at `b`. `b_in_a`: every text or number at `b`
+///   occurs in a text at `a` as a whole word (words consist of letters, digits and `_`).
+///   `shared_text`: both share at least `min_length` (24, at least 16) consecutive characters. Of a
+///   list or a map, the texts and numbers are compared as written; empty texts are ignored. A copy
+///   that was translated, summarised or encoded is not found: a satisfied rule means only that no
+///   literal copy was seen.
 /// - `overlap`: the verdict if overlapping calls could have run in several orders, and only some of
 ///   these orders satisfy the rule: `fail`, `pass` or `not_evaluated`. Default: `fail` for rules
 ///   that require an order, `pass` for rules that forbid one (`not_…`).
@@ -118,17 +118,21 @@ use crate::extract::Trajectory;
 ///
 /// A call that has not ended precedes no other call and satisfies no requirement. But it can be an
 /// activation, violate a rule that forbids it, and come between two calls. Calls read from model
-/// messages have no times and no failures: the calls of one reply overlap, and `within` and `error`
-/// are missing evidence. A call whose span has no start, or ends before it starts, may have run at
-/// any time: a rule whose result depends on that is open. A rule compares each activation with each
-/// possible partner; after 134 million steps, for many thousand calls, the rest is open.
+/// messages have no times and no failures: the calls of one reply overlap, and evidence for
+/// `within` and `error` is missing. A call whose span has no start, or ends before it starts, may
+/// have run at any time: a rule whose result depends on that is open. A rule compares each
+/// activation with each possible partner. After 134 million steps (many thousand calls), the
+/// remaining activations are open.
 ///
-/// Details: `rules`, with for each rule `template`, `satisfied` (`null` if open), `activations`,
-/// `violations`, `open`, `vacuous`, `violated` (the calls that violate it, counted from 1, at most
-/// 100), `because` (for each violating call, or for the run, the calls that caused the violation)
-/// and, for a rule with `where`, `values` of the first call to blame, and `nearest`, the values of
-/// a call that matches a missing partner by name, as in `tool_calls`. A `total` has its `path` and
-/// `max` and, with `explain.values: true`, the first `sum` above `max`.
+/// Details: `rules`, one entry per rule:
+///
+/// - `template`; `satisfied`, `null` if open; `vacuous`, true if there is no activation.
+/// - `activations`, `violations`, `open`: the number of all, violated and open activations.
+/// - `violated`: the violating calls, counted from 1, at most 100.
+/// - `because`: for each of them, or for the run, the calls that caused the violation.
+/// - with `where`: `values` of the first violating call, and `nearest`, the values of a call that
+///   matches a missing partner by name, as in `tool_calls`.
+/// - for a `total`: `path`, `max` and, with `explain.values: true`, the first `sum` above `max`.
 ///
 /// # When the trace was cut short
 /// Further calls can come at any position, so few results are certain. A satisfied `existence`

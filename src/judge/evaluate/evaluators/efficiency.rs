@@ -58,15 +58,15 @@ use crate::extract::Trajectory;
 /// a span without a start, or with an end before its start, leaves them open if its time matters.
 ///
 /// Each token counts once: if model spans are nested, the outermost one that recorded usage counts.
-/// Overlapping spans of several instrumentations below one parent report one call, unless their
+/// Overlapping spans of several instrumentations below one parent count as one call, unless their
 /// response ids or their tokens differ. With `scope: agent`, a model call belongs to the agent run
 /// that encloses it. Limits on models also judge runs that called only models and other agents. A
-/// model call without recorded usage may have used any number of tokens: if the other calls exceed
-/// a limit, it is exceeded, else it is open. If a model call recorded only a total, the total
-/// counts for `max_tokens` alone. Totals that agents recorded are read only if there is no model
-/// span. Without model spans and without totals all limits on models are open, because a model may
-/// have been called unrecorded. [conventions.md](conventions.md#shared-attributes) lists the
-/// attributes that are read. A sidecar stores them only while a criterion has a limit on models.
+/// model call without recorded usage may have used any number of tokens: if the other calls alone
+/// exceed a limit, it is exceeded, else it is open. If a model call recorded only a total, the
+/// total counts for `max_tokens` alone. Totals that agents recorded are read only if there is no
+/// model span. Without model spans and totals, all limits on models are open: a model may have been
+/// called unrecorded. [conventions.md](conventions.md#shared-attributes) lists the attributes that
+/// are read. A sidecar stores them only while a criterion has a limit on models.
 ///
 /// Input tokens include cached tokens, as the OpenTelemetry conventions require. If a producer
 /// excludes cached tokens, spanscore can tell only if a span has more cached tokens than input

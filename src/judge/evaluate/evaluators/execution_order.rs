@@ -50,10 +50,10 @@ use crate::extract::Trajectory;
 ///
 /// # When the trace was cut short
 /// Further calls can only raise the set and the ordering score, so a score that has reached the
-/// threshold passes for certain. No score fails for certain, with one exception: the set score can
-/// never exceed (distinct expected names) / (expected names). `should_exact_match` never passes for
-/// certain, and fails for certain once the calls are not a subsequence of the expected names. With
-/// `over: nodes` nothing is certain.
+/// threshold passes for certain. No score fails for certain, with one exception: if expected names
+/// repeat, the set score is at most (distinct expected names) / (expected names), and fails if the
+/// threshold is higher. `should_exact_match` never passes for certain, and fails for certain once
+/// the calls are not a subsequence of the expected names. With `over: nodes` nothing is certain.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ExecutionOrder {

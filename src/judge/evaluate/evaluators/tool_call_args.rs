@@ -37,8 +37,7 @@ use crate::extract::Trajectory;
 /// - `tool_calls`: entries with `name` and `args`. Empty: the score is 1 if nothing was called,
 ///   else 0 (loads with a warning).
 /// - `strict` (false): 1 if every expected call has a match, else 0.
-/// - `subset` (false): no effect; accepted because the reference has the field. Further keys are
-///   allowed unless `exact` is set.
+/// - `subset` (false): no effect; accepted because the reference has it.
 /// - `exact` (false): further keys are forbidden.
 ///
 /// Details: `explained_tool_calls_args`, per expected call `Score: 1.0`, with the values if

@@ -40,7 +40,7 @@ use crate::extract::Trajectory;
 ///
 /// # Parameters
 /// - `expected_tools`: entries with `tool_name` and, optionally, `parameters`. `null` counts as
-///   absent. The fields that the original scorer exports as `null` are accepted as `null`, and have
+///   absent. The other fields that the reference exports are accepted if they are `null`, and have
 ///   no effect. An empty list scores 1 (with `exact_match` only if nothing was called) and loads
 ///   with a warning.
 /// - `exact_match` (false): no other calls.

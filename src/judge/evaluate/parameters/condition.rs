@@ -42,10 +42,10 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 /// | written | means |
 /// |---|---|
 /// | `EUR`, `7`, `true` | `equals` |
-/// | `[DE, AT]` | `in`; before a text such as `>= 5`, `equals` or `in` is written out |
+/// | `[DE, AT]` | `in`. For a text such as `>= 5`, write `equals` or `in` in full |
 /// | `{ equals: [1, 2] }` | equals this list |
 /// | `equals`, `not_equals`, `in`, `not_in` | equality of JSON: `7` is `7.0`, and not `"7"` |
-/// | `gt`, `gte`, `lt`, `lte` | exact order of decimals; a lower and an upper bound together |
+/// | `gt`, `gte`, `lt`, `lte` | compare decimals exactly; you can combine a lower and an upper bound |
 /// | `regex`, `contains`, `not_contains` | search a text, or the JSON text of a number or boolean |
 /// | `exists: true`, `exists: false` | there is a value other than null, or there is none |
 ///
@@ -60,7 +60,7 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 ///   path may be misspelt. If no run has a value there, `/v1/status` and `replay` say so, too. If
 ///   only some calls have a value there, or only some elements under `*`, the explanation and
 ///   `/v1/status` name the first call without one, unless another condition excludes that call or
-///   `exists` stands beside the operator.
+///   the condition also has `exists`.
 /// - *No text.* `regex`, `contains` and `not_contains` never match a list or a map. The explanation
 ///   and `/v1/status` show the first list or map that they met, unless another condition excludes
 ///   the call.
@@ -88,7 +88,7 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 /// | `contains` or `shared_text`, not found, and the text is cut | open |
 /// | `regex` of a text that is cut | open |
 /// | `a_in_b`: `a` is cut, and its beginning is not in a whole `b` | no |
-/// | `equals` with a text that is cut and differs already | no |
+/// | `equals` with a text that is cut, and differs before the cut | no |
 /// | `NaN`, or not a number for `gt`, `gte`, `lt` or `lte` | open |
 /// | the search budget is used up | open |
 ///
