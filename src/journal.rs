@@ -120,7 +120,8 @@ impl JournalFolder {
     }
 
     /// Opens the log of requests for Kafka, like [`Self::open_requests`]. `are_copies` is true if a
-    /// downstream receives the requests too, so that other books count them.
+    /// downstream receives the requests too: the log of requests then counts their items, and this
+    /// log counts the spans for Kafka separately.
     ///
     /// # Errors
     /// As for [`Self::open_requests`].

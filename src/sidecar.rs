@@ -88,8 +88,8 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// Time that requests in flight get after the listeners close.
 const LAST_REQUESTS: Duration = Duration::from_secs(2);
 
-/// Share of the shutdown deadline that is reserved for judging and delivering, if telemetry never
-/// falls quiet.
+/// Share of the shutdown deadline that is reserved for judging and delivering, if senders never
+/// stop sending.
 const KEPT_FOR_DELIVERY: f64 = 0.4;
 
 /// Share of the shutdown deadline that is reserved for delivering scores, if judging takes long.
@@ -571,7 +571,7 @@ fn scoring_bounds(config: &Config, bounds: &Budgets<Bound>) -> ScoringBounds {
     }
 }
 
-/// Returns a function that sends the headers of a reloaded configuration with all further requests.
+/// Returns a function that makes all further requests use the headers of a reloaded configuration.
 fn renew_headers(forward: ForwardHandle, exporter: Exporter) -> register::RenewHeaders {
     Box::new(move |config| {
         if let Some(destination) = config.forward_destination() {

@@ -1,5 +1,4 @@
-//! Read access for the compaction thread to the records that it may have to rewrite: records that
-//! hold spans of open traces.
+//! Gives the thread that rewrites open traces access to the records that may contain their spans.
 
 use std::sync::Arc;
 
@@ -33,13 +32,13 @@ impl CarriedRecords {
         }
     }
 
-    /// Returns the log's current request.
+    /// Returns what the log requests to be rewritten; `None` if nothing.
     pub fn request(&self) -> Option<CarryRequest> {
         self.carrying.requested()
     }
 
-    /// Returns the first record that is kept; records with smaller numbers may be removed at any
-    /// moment.
+    /// Returns the number of the first record that the log keeps. Records with smaller numbers may
+    /// be removed at any moment.
     pub fn begin(&self) -> u64 {
         self.carrying.begin()
     }

@@ -11,7 +11,7 @@ use super::segment::Segment;
 pub struct CarryRequest {
     /// The log is about to remove segments with records below this number; 0 if it is not.
     pub below: u64,
-    /// Maximum bytes of rewritten records; 0 if rewriting is not worth the bytes.
+    /// Maximum bytes of rewritten records; 0 if rewriting does not pay.
     pub max_bytes: u64,
 }
 

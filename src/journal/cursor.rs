@@ -96,9 +96,9 @@ impl Consumed {
     }
 }
 
-/// The consumed records, in memory and on disk. A separate thread writes the file, so that syncs of
-/// records do not delay it: after a kill, records whose consumption was not written are delivered
-/// again.
+/// The consumed records, in memory and on disk. A separate thread writes the file, so that a slow
+/// sync of records does not delay the write. After a kill, records whose consumption was not yet
+/// written are delivered again.
 #[derive(Debug)]
 pub(super) struct Progress {
     storage: Arc<dyn Storage>,
@@ -109,9 +109,9 @@ pub(super) struct Progress {
     /// Open traces need no record below this number.
     open_from: u64,
     carrying: Arc<Carrying>,
-    /// Time of the previous process's last write of the cursor; `None` once the score plane has
-    /// reported which records it needs. Until then each write repeats this time: if this process
-    /// ends first, the next start measures the outage from there.
+    /// Time of the previous process's last write of the cursor, until scoring has rebuilt its
+    /// traces; then `None`. Until then each write repeats this time, so that the next start
+    /// measures the whole outage even if this process ends first.
     stopped: Option<u64>,
     cursor: CursorFile,
     /// True if anything changed since the last write of the cursor.
@@ -156,8 +156,8 @@ impl Progress {
         self.needed
     }
 
-    /// Sets the records that the score plane needs after it has rebuilt its traces, and the first
-    /// record that open traces need.
+    /// Sets the records that scoring needs after it has rebuilt its traces, and the first record
+    /// that open traces need.
     pub(super) fn need(&mut self, needed: Needed, open_from: u64) {
         self.stopped = None;
         self.open_from = open_from.max(self.open_from);
@@ -234,8 +234,8 @@ impl Progress {
 /// place, so that one slot is intact after every crash.
 #[derive(Debug, Default)]
 pub(super) struct CursorFile {
-    /// `None` before the first write and after a failed one: a file is never trusted after a failed
-    /// sync.
+    /// `None` before the first write, and after a failed write or sync: the file cannot be trusted
+    /// after a failure.
     file: Option<Arc<dyn StoredFile>>,
     /// The slot to write next.
     slot_idx: usize,
@@ -283,7 +283,8 @@ impl CursorFile {
             CursorRead::Slot(slot) => slot.number,
             _ => 0,
         };
-        // The slot that was read may not be durable; it must be before the other slot is written.
+        // The slot that was read may not be durable yet. It must be durable before the other slot
+        // is overwritten.
         let file = file.sync().is_ok().then_some(file);
         let cursor = Self {
             file,

@@ -5,8 +5,7 @@ use std::ops::Range;
 
 /// The version of these layouts. A program reads its own version and all older ones.
 ///
-/// Version 2 adds record kinds other than requests, and the position of the score plane in the
-/// cursor.
+/// Version 2 adds record kinds other than requests, and the position of scoring in the cursor.
 pub(super) const VERSION: u32 = 2;
 
 /// Offset of a segment's records.
@@ -25,7 +24,7 @@ pub(super) const SLOTS_AT: [u64; 2] = [0, 4096];
 /// Maximum number of ranges of delivered records in a slot of the cursor.
 pub(super) const MAX_RANGES: usize = 249;
 
-/// Maximum number of number pairs in a slot: the pair of the score plane, and the ranges.
+/// Maximum number of pairs of numbers in a slot: one pair for scoring, and the ranges.
 const MAX_PAIRS: usize = MAX_RANGES + 1;
 
 pub(super) const SEGMENT_HEAD: usize = 48;
@@ -57,7 +56,7 @@ pub(super) struct SegmentHead {
     /// The group of the segment's first record.
     pub(super) group: u64,
     /// A random number for each use of the file. Every checksum of a record includes the salt, so
-    /// that records of an earlier use, or bytes inside a request, do not pass for a record.
+    /// that records of an earlier use, or bytes inside a request, are not taken for records.
     pub(super) salt: u64,
 }
 
@@ -109,11 +108,11 @@ pub(super) struct CursorSlot {
     pub(super) written: u64,
     /// Consumed records above `low`, in order.
     pub(super) ranges: Vec<Range<u64>>,
-    /// Records that the score plane needs; `None` in slots of version 1.
+    /// Records that scoring needs; `None` in slots of version 1.
     pub(super) needed: Option<Needed>,
 }
 
-/// The records that the score plane needs.
+/// The records that scoring needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Needed {
     /// The oldest record with spans of an open or remembered trace.
@@ -171,7 +170,7 @@ impl Seal {
     pub(super) fn encode(self, salt: u64) -> [u8; SEAL] {
         let mut bytes = [0; SEAL];
         bytes[..8].copy_from_slice(SEAL_MAGIC);
-        // The salt keeps a recycled file from passing for finished by the seal of its earlier use.
+        // With the salt, the seal of an earlier use cannot make a recycled file look finished.
         put_u64(&mut bytes, 8, salt);
         put_u64(&mut bytes, 16, self.end);
         put_u64(&mut bytes, 24, self.last);

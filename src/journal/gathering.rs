@@ -28,8 +28,9 @@ impl Gathering {
         *self = Self { n_senders, took };
     }
 
-    /// Returns the time to wait for more than the `n_waiting` records of `n_bytes`: at most half of
-    /// a sync, and `None` if all expected senders have sent.
+    /// Returns how long to wait for more records, when `n_waiting` records of `n_bytes` in total
+    /// are waiting: at most half of a sync. `None` if waiting does not pay, for example because all
+    /// expected senders have sent.
     pub(super) fn pause(&self, n_waiting: usize, n_bytes: usize) -> Option<Duration> {
         let pause = (self.took / 2).min(MAX_PAUSE);
         let may_gain = n_bytes < MAX_BYTES && n_waiting < self.n_senders;

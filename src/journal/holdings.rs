@@ -1,5 +1,5 @@
-//! The charges of a log's records until their segment is delivered. Records from before the start
-//! are charged to no sender.
+//! Stores the bytes charged to senders for their records in a log, until the segment of the records
+//! is delivered. Records from before the start are charged to no sender.
 
 use std::collections::BTreeMap;
 use std::mem;

@@ -24,7 +24,8 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// Code that locks this state must lock nothing else: scores are done while a queue holds its lock.
+/// Code that locks this state must lock nothing else, because a queue may drop a score, and with it
+/// the guard of a group, while the queue is locked.
 #[derive(Debug, Default)]
 struct State {
     /// The open group, which collects marks and scores.
@@ -81,7 +82,7 @@ impl JudgedMarks {
         }
     }
 
-    /// Returns the guard of the open group, for scores.
+    /// Returns the guard of the open group, to be stored with scores.
     pub fn leaving(&self) -> Arc<ScoresLeaving> {
         let mut state = self.shared.state.lock();
         if let Some(open) = &state.open {

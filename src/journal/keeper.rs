@@ -1,6 +1,6 @@
 //! The threads of a log: one collects queued records into groups, appends them and answers when
 //! they are durable; one writes which records are consumed. No heartbeat watches the threads,
-//! because a restart repairs no disk.
+//! because a restart would not repair the disk that blocks them.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug};
@@ -59,17 +59,17 @@ pub(super) struct LogShared {
     pub(super) metrics: JournalMetrics,
     /// Records that were consumed since the thread last read the list.
     consumed: Mutex<Vec<u64>>,
-    /// The records that the score plane needs, and the first record that open traces need, if
-    /// either has changed.
+    /// The records that scoring needs, and the first record that open traces need, if either has
+    /// changed.
     needed: Mutex<Option<(Needed, u64)>>,
-    /// Records whose requests senders may repeat, and the end of the time in which they may.
+    /// The records that senders may send again, and the time until which they may.
     last: Mutex<Option<(LastRecords, Instant)>>,
     status: Mutex<Status>,
     /// Budget of the log's bytes. Records that are queued or in undelivered segments are charged to
     /// their senders.
     budget: Arc<FairBudget>,
-    /// True if a sender was refused to leave space for other senders, since a segment was last
-    /// delivered or evicted.
+    /// True if, since a segment was last delivered or evicted, a record was refused to leave space
+    /// for other senders.
     refused_some: AtomicBool,
     opening: Mutex<Opening>,
     /// Callbacks for records that a full log evicts.
@@ -157,8 +157,8 @@ impl JournalLog {
         }
     }
 
-    /// Returns true if the log had this record before the start: its sender got no answer then and
-    /// has sent it again, so it only needs the answer.
+    /// Returns true if the log has this record from before the start: its sender got no answer and
+    /// has sent it again. The record must be answered and not appended.
     pub fn has(&self, record: &Record) -> bool {
         let mut last = self.shared.last.lock();
         let Some((records, until)) = &mut *last else {
@@ -211,7 +211,7 @@ impl JournalLog {
         let _ = self.consumed.try_send(());
     }
 
-    /// Sets the records that the score plane needs, and the first record that open traces need.
+    /// Sets the records that scoring needs, and the first record that open traces need.
     pub fn need(&self, needed: Needed, open_from: u64) {
         *self.shared.needed.lock() = Some((needed, open_from));
         let _ = self.consumed.try_send(());

@@ -189,7 +189,8 @@ impl OpenedLog {
         self.reads(Wanted::Waiting(self.consumed.clone()))
     }
 
-    /// Returns a reader of the undelivered scores of a lane. One lane reports damage.
+    /// Returns a reader of the undelivered scores of a lane. `reports_damage` must be true for one
+    /// lane only.
     pub fn lane_reader(&self, lane: u8, reports_damage: bool) -> LogReader {
         self.reads(Wanted::Lane {
             consumed: self.consumed.clone(),
@@ -222,7 +223,7 @@ impl OpenedLog {
         )
     }
 
-    /// Returns the records for the score plane.
+    /// Returns the records for scoring.
     pub fn past(&self) -> Past {
         let requests = &[RecordKind::Request, RecordKind::Scored];
         Past {
@@ -243,7 +244,7 @@ impl OpenedLog {
     }
 }
 
-/// The records of a log for the score plane, from before the start.
+/// The records of a log for scoring, from before the start.
 #[derive(Debug)]
 pub struct Past {
     /// Reader of marks.
@@ -254,14 +255,14 @@ pub struct Past {
     pub carried: LogReader,
     /// Reader of the records that list rewritten open traces.
     pub open: LogReader,
-    /// The records that the score plane needs.
+    /// The records that scoring needs.
     pub needed: Needed,
     /// One more than the number of the last needed record.
     pub end: u64,
     /// The time between the last sign of life of the previous process and the opening; `None` if
     /// any record since [`Needed::since_unix_nanos`] is missing.
     pub silence: Option<Duration>,
-    /// Time of opening. No request was received before.
+    /// Time of opening. This process received no request before.
     pub opened_unix_nanos: u64,
 }
 
@@ -281,9 +282,9 @@ pub(super) struct Opener {
 /// The content of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Contents {
-    /// Requests. The books of the telemetry count their items.
+    /// Requests, whose items the telemetry counts.
     Requests,
-    /// Requests for a second destination, which has separate books.
+    /// Requests for a second destination, which are counted separately.
     Copies,
     /// Scores.
     Scores,
@@ -357,9 +358,9 @@ impl Opener {
                     since_unix_nanos: unix_nanos,
                 });
             }
-            // Write the cursor before the first request, so that after a kill the next start still
-            // has the time since when no record is missing. If this write fails, the next one
-            // reports the failure.
+            // Write the cursor before the first request, so that the next start knows, even after a
+            // kill, since when no record is missing. If this write fails, the next one reports the
+            // failure.
             let _ = progress.write(unix_nanos);
             progress.consumed().clone()
         };
@@ -375,7 +376,7 @@ impl Opener {
             silence: recovered
                 .stopped
                 .filter(|_| recovered.is_past_whole)
-                // A clock that ran backwards proves nothing.
+                // If the clock ran backwards, the time is unknown; assume the longest.
                 .map(|stopped| match unix_nanos.checked_sub(stopped) {
                     Some(nanos) => Duration::from_nanos(nanos),
                     None => Duration::MAX,

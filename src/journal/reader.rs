@@ -41,19 +41,19 @@ pub struct Stretch {
     pub next: u64,
     /// Lost records, each range with its damage.
     pub damage: Vec<(std::ops::Range<u64>, Damage)>,
-    /// Records that need no delivery.
+    /// Skipped records that need no delivery and are not consumed yet.
     pub passed: Vec<u64>,
 }
 
 /// The records to read.
 #[derive(Debug)]
 pub(super) enum Wanted {
-    /// Undelivered requests. The reader skips requests that were consumed before the start; it has
-    /// read later ones before they are consumed.
+    /// Undelivered requests: all that were not consumed before the start. A request that is
+    /// consumed later was read before.
     Waiting(Consumed),
     /// Records of some kinds, delivered or not.
     Kinds(&'static [RecordKind]),
-    /// Like `Kinds`, for a log of copies. The reader of the originals reports damage.
+    /// Like `Kinds`, for records to be rewritten. Damaged bytes are reported and not copied.
     Copied(&'static [RecordKind]),
     /// Undelivered scores of one lane.
     Lane {
@@ -128,7 +128,7 @@ impl LogReader {
                 let behind = index.partition_point(|segment| segment.next <= stretch.next);
                 index.get(behind).cloned()
             };
-            // The segments in between are consumed.
+            // No segment is left: the remaining records are consumed.
             let Some(segment) = segment else {
                 stretch.next = to;
                 break;
@@ -186,7 +186,7 @@ impl LogReader {
         is_wanted.then_some(kind)
     }
 
-    /// Returns true if an unwanted record counts as undelivered.
+    /// Returns true if a record that the reader does not want is not consumed yet.
     fn is_passed(&self, sequence: u64) -> bool {
         match &self.wanted {
             Wanted::Waiting(consumed) => !consumed.contains(sequence),
@@ -251,7 +251,7 @@ impl LogReader {
                 n_bytes: evidence.len() as u64,
                 n_records: lost.end - lost.start,
                 counts: hole.map_or(SignalCounts::default(), |hole| match scan.holes.len() {
-                    // The count is exact, even if no head can be read.
+                    // With one hole the count is exact, even if no head can be read.
                     1 => missing(segment, &scan),
                     _ => hole.counts,
                 }),

@@ -44,7 +44,7 @@ pub(super) fn scan(bytes: &[u8], head: &SegmentHead, next: Option<u64>, durable:
     let mut expected = head.first;
     // The group of the previous record, and true if the record ended the group.
     let (mut group, mut has_ended) = (head.group.saturating_sub(1), true);
-    // Holes that begin and end within the group of the next record.
+    // Holes inside the group of the record that follows them.
     let mut within_group = Vec::new();
     while let Some(found) = next_whole(bytes, scan.end, head.salt, expected..limit, group) {
         if found.head.sequence > expected || found.at > scan.end {

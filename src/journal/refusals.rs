@@ -1,5 +1,5 @@
-//! Decides which refusals of a log are logged (one pair of lines a minute), and when a failed disk
-//! is retried.
+//! Decides which refusals of a log are logged (at most two lines a minute: refused, resumed), and
+//! when a failed disk is retried.
 
 use std::mem;
 use std::time::{Duration, Instant};

@@ -65,14 +65,14 @@ pub(super) struct Recovered {
     pub oldest: Option<u64>,
     /// Damage to undelivered records.
     pub damage: Vec<Damage>,
-    /// The segment with a torn tail: not all of its last group was acknowledged.
+    /// The segment with a torn tail: its last group was written in part, and never acknowledged.
     pub torn: Option<String>,
     /// True if the cursor could not be read: records that were delivered since the last group are
     /// delivered again.
     pub is_cursor_lost: bool,
     /// Time of the last write of the cursor in Unix nanoseconds.
     pub stopped: Option<u64>,
-    /// True if all records that the score plane needs are present.
+    /// True if all records that scoring needs are present.
     pub is_past_whole: bool,
 }
 
@@ -83,7 +83,7 @@ pub(super) struct RecoveredLog {
     pub(super) consumed: Consumed,
     pub(super) next_sequence: u64,
     pub(super) next_group: u64,
-    /// The records that the score plane needs, as far as they are present.
+    /// The records that scoring needs, as far as they are present.
     pub(super) needed: Needed,
     pub(super) recovered: Recovered,
 }
@@ -117,7 +117,8 @@ pub(super) fn recover(
         recovery.consumed.insert(0..low);
         recovery.next_sequence = recovery.next_sequence.max(low);
     }
-    // A file that was being recycled when the process ended is consumed under its old name.
+    // A file that was being recycled when the process ended still has its old name, and the records
+    // of that name are consumed.
     let mut next = u64::MAX;
     let mut kept = Vec::new();
     while let Some(candidate) = candidates.pop() {
@@ -223,7 +224,7 @@ impl<'a> Recovery<'a> {
                 needed: Some(needed),
                 ..
             }) => *needed,
-            // Version 1 stored nothing for the score plane.
+            // Version 1 stored nothing for scoring.
             CursorRead::Slot(_) => Needed {
                 from: u64::MAX,
                 since_unix_nanos: 0,
@@ -319,12 +320,12 @@ impl<'a> Recovery<'a> {
             self.waits(segment.counts, segment.end - RECORDS_AT, segment.oldest);
             return true;
         }
-        // Delivered records stay for the score plane.
+        // Delivered records stay for scoring.
         if self.consumed.rest_of(&range).is_empty() {
             return true;
         }
-        // Marks of judged traces are consumed at once, so most undelivered segments have consumed
-        // records.
+        // Marks of judged traces are consumed at once, so most undelivered segments contain
+        // consumed records, too.
         let heads = heads_of(storage, segment).unwrap_or_default();
         let sequences = heads.iter().map(|(_, head)| head.sequence);
         let end = heads
@@ -409,7 +410,7 @@ impl<'a> Recovery<'a> {
             .and_then(|()| file.sync());
         match cut {
             Ok(()) => segment.size = segment.end,
-            // Records are read from the file as it is.
+            // The disk is full: the file stays uncut, which readers accept.
             Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {}
             Err(error) => return Err(fault(&segment.name)(error)),
         }

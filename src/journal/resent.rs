@@ -11,8 +11,8 @@ use super::segment::{Index, Segment, heads_of};
 use super::storage::Storage;
 use super::store::Record;
 
-/// Time before the last record in which records count as unanswered: the default deadline of OTLP
-/// exporters.
+/// Records that arrived within this time before the last record may be unanswered: it is the
+/// default deadline of OTLP exporters.
 const BEFORE_END: Duration = Duration::from_secs(10);
 
 /// Time after a start in which a request may be a repeated one: exporters retry for about a minute.

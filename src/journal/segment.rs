@@ -157,7 +157,8 @@ pub(super) fn heads_of(
 /// Returns the number below which every record was consumed when the segment's last group was
 /// written; `None` if no record can be read.
 pub(super) fn consumed_below(file: &dyn StoredFile, salt: u64) -> Option<u64> {
-    // The window holds many small records, and little more than the head of a large one.
+    // The window has space for many small records, and for little more than the head of a large
+    // one.
     const WINDOW: usize = 64 << 10;
     let mut window = vec![0; WINDOW];
     let (mut begins, mut n_read) = (0, 0);

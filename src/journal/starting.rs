@@ -62,7 +62,7 @@ pub(super) fn start(mut opener: Opener) -> Result<(JournalLog, JoinHandle<()>), 
 }
 
 fn run(keeper: LogKeeper, cursor_keeper: CursorKeeper) {
-    // Without its thread, the cursor is written between groups.
+    // If this thread cannot start, the other one writes the cursor between groups.
     let _ = thread::Builder::new()
         .name("journal-cursor".to_owned())
         .spawn(move || cursor_keeper.run());

@@ -21,7 +21,7 @@ pub use self::record::Record;
 /// Maximum bytes of one group.
 const MAX_GROUP: usize = 8 << 20;
 
-/// Divisor of the log's size: segments that only the score plane needs may use the quotient.
+/// Segments that only scoring needs may use the log's size divided by this number.
 const NEEDED_SHARE: u64 = 4;
 
 /// Maximum number of consumed segments that are kept for recycling.
@@ -45,7 +45,7 @@ pub struct LogSettings {
     pub(super) is_scored: bool,
     /// True if a full log evicts its oldest records; otherwise it refuses new ones.
     pub(super) drops_oldest: bool,
-    /// Minimum age in nanoseconds at which removed records are rewritten.
+    /// Age in nanoseconds from which records are rewritten before they are removed.
     pub(super) carried_after: u64,
 }
 
@@ -203,7 +203,7 @@ impl Store {
         (Arc::clone(&self.storage), Arc::clone(&self.index))
     }
 
-    /// Returns the records that the score plane needs.
+    /// Returns the records that scoring needs.
     pub(super) fn needed(&self) -> Needed {
         self.progress.lock().needed()
     }
@@ -458,7 +458,8 @@ impl Store {
         if self.settings.max_size.saturating_sub(self.used()) < least {
             self.drop_spares();
         }
-        // Evict records of the score plane first: scoring never refuses telemetry.
+        // Evict records that only scoring needs first: scoring never makes the log refuse
+        // telemetry.
         while self.settings.max_size.saturating_sub(self.used()) < least
             && self.release_oldest(arrived)
         {}

@@ -113,7 +113,7 @@ fn survey_log(
         CursorRead::Slot(slot) => (Consumed::new(slot.low, &slot.ranges), slot.durable),
         CursorRead::Absent | CursorRead::Damaged => (Consumed::new(first, &[]), 0),
     };
-    // As a start does.
+    // A start reads this number, too.
     let low = names.iter().rev().find_map(|(first, name)| {
         let file = storage.open(name).ok()?;
         let head = read_head(&*file).ok().filter(|head| head.first == *first)?;

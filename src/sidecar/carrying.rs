@@ -67,7 +67,7 @@ pub(super) struct Underway {
     /// The oldest record that the job reads.
     pub(super) from: u64,
     receiver: Receiver<CarryOutcome>,
-    /// `Some(None)` if the job failed: it may be retried.
+    /// `Some(None)` if the job failed and may be retried.
     outcome: Option<Option<CarryOutcome>>,
 }
 
@@ -276,7 +276,7 @@ impl CarriedTraces {
                 let log_records = scanned.batch.log_records.iter();
                 let placed = log_records.filter_map(extract::trace_of_record);
                 of_traces.extend(placed.filter(keeps));
-                // A rebuild finds these traces in the copy.
+                // Keep the whole request: a rebuild finds the log records of these traces in it.
                 record.body.clone()
             }
             Signal::Metrics => return None,

@@ -203,7 +203,7 @@ impl RequestIntake {
 // === impl Onlookers ===
 
 impl Onlookers {
-    /// Returns true if any of them needs the bytes of the next request.
+    /// Returns true if a consumer needs the bytes of the next request.
     fn need(&self, signal: Signal) -> bool {
         let is_curious = |page: &Page| signal == Signal::Traces && page.is_curious();
         self.recorder.is_some() || self.page.as_ref().is_some_and(is_curious)

@@ -1,4 +1,4 @@
-//! Opens the journal at the start, passes its parts to the planes and closes it last.
+//! Opens the journal at the start, passes its parts to forwarding and scoring, and closes it last.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(super) struct OpenJournal {
 pub(super) struct JournalParts {
     /// The log of requests that are scored and not forwarded.
     pub(super) log: Option<JournalLog>,
-    /// The log of requests, for the forward plane.
+    /// The log of requests, for forwarding.
     pub(super) requests: Option<JournalLog>,
     /// The log of requests for Kafka.
     #[cfg_attr(
@@ -42,8 +42,8 @@ pub(super) struct JournalParts {
     /// The open traces, for the scoring threads.
     pub(super) traces: Option<KeptTraces>,
     pub(super) metrics: Option<MetricsSource>,
-    /// The threads of the logs, in the order in which they must end: the log of requests records
-    /// what happens to scores.
+    /// The threads of the logs, in the order in which they must end. The log of requests is last,
+    /// because it records what happens to scores.
     pub(super) keeping: Vec<Keeping>,
 }
 
@@ -121,7 +121,7 @@ pub(super) async fn open_journal(
         let now = now();
         (now.instant, now.unix_nanos)
     };
-    // At a lower age, most traces of a record will soon end by themselves.
+    // Most traces of younger records will soon end by themselves.
     let settings = settings.carried_after(config.assemble.settle.0 * 2);
     let requests = folder.open_requests(settings, clock, rng.fork(), telemetry)?;
     let copies = if config.kafka.write.enabled {

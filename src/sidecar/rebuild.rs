@@ -1,6 +1,6 @@
 //! The scoring threads' use of the journal. At the start each thread rebuilds the open traces of
-//! its partition; together the threads report which records are still needed, and at the end leave
-//! open traces in the journal.
+//! its partition. Then the threads report which records are still needed, and at the end they may
+//! leave open traces in the journal.
 
 use std::io;
 use std::ops::Range;
@@ -22,8 +22,8 @@ use crate::telemetry::{
     JournalSilence, JournalTracesUnread, Telemetry, TracesKeptOpen, TracesRestored,
 };
 
-/// Time for which senders retry while no process runs: the default deadline of OTLP exporters.
-/// Spans that are sent after the start complete the traces.
+/// If no process ran for at most this time, senders were still retrying, and complete the traces
+/// after the start. It is the default deadline of OTLP exporters.
 const SENDERS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Interval at which the journal gets the numbers of the needed records.
@@ -155,7 +155,8 @@ impl KeptTraces {
             state.past.fill_with(|| Some(opened.past()));
             state.records = Some(opened.carried_records());
         }));
-        // Without a thread, the largest traces are dropped, as if they were too large.
+        // If its thread cannot be started, open traces are not copied before their records are
+        // removed.
         let carrier = Carrier::start(log).ok();
         let partition = |index| KeptPartition {
             index,
@@ -174,9 +175,10 @@ impl KeptTraces {
 }
 
 impl KeptPartition {
-    /// Rebuilds the open traces of this thread, once the journal is open, and waits for the other
-    /// threads, because a trace can complete one of another thread. Traces settle as if their spans
-    /// had arrived now. All requests were refused until then, so none is ahead of these traces.
+    /// Rebuilds the open traces of this thread, once the journal is open. Then waits for the other
+    /// threads, because one thread's trace may have results for a trace of another thread. Traces
+    /// settle as if their spans had arrived now. All requests were refused until then, so none is
+    /// ahead of these traces.
     pub(super) fn rebuild<C: CrossTraceAccess>(
         &mut self,
         pipeline: &mut Pipeline<C>,
@@ -208,7 +210,7 @@ impl KeptPartition {
         self.is_rebuilt = true;
         self.records = all.state.lock().records.clone();
         all.rebuilt(rebuilt, silence, telemetry);
-        // After an early kill, the next start reads from this when memory began.
+        // If the process is killed soon, the next start reads from this when memory began.
         let needed = Needed {
             from: past.needed.from,
             since_unix_nanos: pipeline.memory_unix_nanos(),
@@ -218,8 +220,8 @@ impl KeptPartition {
         all.wait_for_others(&mut beat);
     }
 
-    /// Reports the needed records to the journal, and rewrites open traces found in records about
-    /// to be deleted. Every record below `taken_below` was replayed.
+    /// Reports the needed records to the journal, and has open traces rewritten whose records are
+    /// about to be removed. The pipeline has taken every record below `taken_below`.
     pub(super) fn need<C: CrossTraceAccess>(
         &mut self,
         pipeline: &mut Pipeline<C>,
@@ -290,7 +292,7 @@ impl KeptPartition {
             return;
         };
         self.asked_below = request.below;
-        // A queued batch may begin or continue a trace.
+        // Wait, because a queued batch may begin or continue a trace.
         if request.below > taken_below {
             return;
         }
@@ -312,7 +314,7 @@ impl KeptPartition {
         self.all.kept.keeps_open
     }
 
-    /// Leaves the open traces in the journal.
+    /// Counts the open traces, which stay in the journal.
     pub(super) fn keep_open<C: CrossTraceAccess>(&self, pipeline: &Pipeline<C>) {
         self.all.state.lock().n_kept_open += pipeline.stats().n_open;
     }

@@ -109,7 +109,7 @@ impl TopicJudges {
                 max_replay: config.read.max_replay.0,
             },
             settings: Settings {
-                // All spans of a partition's traces were written to the partition.
+                // A partition has all spans of its traces, so no trace is torn by replicas.
                 warm_up: Duration::ZERO,
                 has_peers: false,
                 ..settings

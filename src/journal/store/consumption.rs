@@ -1,5 +1,5 @@
-//! Decides which segments a log removes: delivered segments that the score plane does not need, or
-//! that exceed its share.
+//! Decides which segments a log removes: delivered segments that scoring does not need, or that
+//! exceed the share of scoring.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::journal::cursor::{CURSOR, Progress};
 use crate::journal::format::Needed;
 use crate::journal::segment::{FileFault, Segment, heads_of};
 
-/// Divisor of the log's size: segments of open traces may exceed their share by the quotient, until
+/// Segments of open traces may exceed their share by the log's size divided by this number, until
 /// the traces are rewritten.
 const RESPITE_SHARE: u64 = 8;
 
@@ -72,8 +72,8 @@ impl Store {
         let mut progress = shared.lock();
         progress.write(unix_nanos).map_err(cursor_fault)?;
         let delivered = self.delivered(&progress);
-        // Keep segments that only the score plane needs, newest first, within its share, and a
-        // little more until their traces are rewritten.
+        // Keep segments that only scoring needs, newest first, within its share, and a little more
+        // until their traces are rewritten.
         let mut share = self.settings.max_size / NEEDED_SHARE;
         let mut respite = self.respite();
         let mut carry = CarryRequest::default();
@@ -138,8 +138,8 @@ impl Store {
         finished.filter_map(is_delivered).collect()
     }
 
-    /// Evicts the oldest delivered segment that the score plane still needs: after a restart, its
-    /// open traces are judged as incomplete.
+    /// Evicts the oldest delivered segment, even if scoring still needs it: after a restart, its
+    /// open traces are then judged as incomplete.
     pub(super) fn release_oldest(&mut self, unix_nanos: u64) -> bool {
         let shared = Arc::clone(&self.progress);
         let mut progress = shared.lock();
@@ -150,8 +150,8 @@ impl Store {
             from: oldest.next,
             since_unix_nanos: next_oldest.unwrap_or(unix_nanos),
         });
-        // Errors are ignored: with the older cursor, the next start finds the segment missing, but
-        // its records were delivered.
+        // Ignore an error: the next start then reads an older cursor and misses this segment, but
+        // its records need no delivery.
         let _ = progress.write(unix_nanos).and_then(|()| progress.sync());
         drop(progress);
         self.remove(vec![oldest]);

@@ -1,5 +1,5 @@
-//! The data that crosses traces, behind one lock for all scoring threads, and the progress of each
-//! thread.
+//! Data that one trace has for another, behind one lock for all scoring threads, and the progress
+//! of each thread.
 
 use std::sync::{Arc, Condvar, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// stuck.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The data that crosses traces, for all threads.
+/// Data that one trace has for another, for all threads.
 #[derive(Debug)]
 pub(super) struct SharedTraces {
     state: Mutex<State>,

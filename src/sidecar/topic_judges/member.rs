@@ -373,7 +373,7 @@ impl Member {
                 Err(why) => {
                     partition.ask_at = now().instant + RETRY;
                     self.shared.failed(&why);
-                    // The next queries may come much later.
+                    // The next queries may come much later, so no end is known until then.
                     for partition in self.held.values_mut() {
                         partition.is_unanswered = true;
                     }

@@ -257,7 +257,7 @@ impl JudgedPartition {
         let stats = self.judge.stats();
         let next = self.judge.next_offset();
         let waiting = self.inbox.front().and_then(|record| record.unix_millis);
-        // An unread record arrived after `known_until`.
+        // A record that was not read yet arrived after `known_until`.
         let unanswered = self.is_unanswered.then_some(self.known_until / MILLI);
         let since = waiting.or(unanswered);
         let behind = since.map_or(0, |millis| (time.unix_nanos / MILLI).saturating_sub(millis));
