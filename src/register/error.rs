@@ -103,7 +103,7 @@ impl ApiError {
     }
 
     /// Returns the gRPC status, with a field violation for each mistake. `within` is the field of
-    /// the request with the document.
+    /// the request that contains the document.
     pub(super) fn status(&self, within: &str) -> Status {
         let (_, code) = self.code();
         let mut details = ErrorDetails::new();

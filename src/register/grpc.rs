@@ -274,7 +274,7 @@ struct Method<F> {
     function: F,
 }
 
-/// A method with one request and one response.
+/// Returns the route of a method with one request and one response.
 fn unary<F, Q, A, R>(register: &Register, function: F) -> MethodRouter
 where
     F: Fn(Register, Q) -> A + Copy + Send + Sync + 'static,

@@ -55,7 +55,7 @@ pub struct RegisterSetup {
     pub rules: Arc<ArcSwap<Rules>>,
     /// Counts of the trajectories that the criteria have selected.
     pub(crate) coverage: Arc<Mutex<Coverage>>,
-    /// Uses the headers of a reloaded configuration for all further requests. The error says why a
+    /// Makes all further requests use the headers of a reloaded configuration. The error says why a
     /// header cannot be sent.
     pub renew_headers: RenewHeaders,
     /// The clock.
@@ -77,7 +77,7 @@ impl RegisterSetup {
     }
 }
 
-/// A function that uses the headers of a configuration for all further requests.
+/// A function that makes all further requests use the headers of a configuration.
 pub type RenewHeaders = Box<dyn Fn(&Config) -> Result<(), String> + Send + Sync>;
 
 /// Opens the register, with the reloader that watches its files and deletes expired registrations.

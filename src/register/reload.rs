@@ -1,10 +1,9 @@
 //! Reloads the configuration when its files change, on SIGHUP and on `POST /-/reload`, and deletes
 //! expired registrations.
 //!
-//! Files are polled, without subscriptions: a ConfigMap is a symlink that is swapped, editors write
-//! a new file and rename it, a bind mount reports no events at all, and only the content matters in
-//! the end. The content is applied once two reads 200 ms apart agree, so that a half-written file
-//! is not applied.
+//! Files are polled and not watched, because a ConfigMap is a symlink that is swapped, editors
+//! write a new file and rename it, and a bind mount reports no events at all. The content is
+//! applied once two reads 200 ms apart agree, so that a half-written file is not applied.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -35,7 +34,7 @@ pub struct ConfigOrigin {
     pub path: PathBuf,
     /// True if the file did not exist at the start; it is read once it appears.
     pub may_be_absent: bool,
-    /// The extent to which the start could use the configuration.
+    /// Whether the start could use the whole configuration.
     pub start: Start,
     /// The environment.
     pub environment: BTreeMap<String, String>,
@@ -47,12 +46,12 @@ pub struct ConfigOrigin {
     pub settle_time: Duration,
 }
 
-/// The extent to which the start could use the configuration.
+/// Whether the start could use the whole configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
     /// The whole configuration.
     Sound,
-    /// A part of the configuration: the first read reports the mistakes at once.
+    /// The start used a part of the configuration; the first read reports the mistakes at once.
     Unsound,
 }
 
@@ -95,8 +94,8 @@ impl Reloader {
         }
     }
 
-    /// Runs until `ended`, even in the middle of a reload: no more traces would be judged by its
-    /// result.
+    /// Runs until `ended`. A reload in progress is then dropped, because no more traces would be
+    /// judged by its result.
     pub async fn run(self, heartbeat: Heartbeat, ended: impl Future<Output = ()>) {
         tokio::select! {
             () = ended => {}
@@ -176,7 +175,7 @@ async fn settle(
             fingerprint,
         } = attempt;
         if agrees {
-            // A file that disappears again is an error: its criteria must not vanish too.
+            // From now on a missing file is an error: its criteria must not vanish with it.
             origin.may_be_absent &= !has_file;
             *last = ReadAttempt {
                 loaded: Err(String::new()),

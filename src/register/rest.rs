@@ -126,7 +126,8 @@ async fn evaluate(
     let evaluations = register
         .work(move |register| {
             let request = EvaluateRequest::read(&text).map_err(ApiError::Invalid)?;
-            // A body may be large, and is copied several times on the way to a trajectory.
+            // Free the body early: it may be large, and is copied several times on the way to a
+            // trajectory.
             drop(text);
             register.evaluate(request)
         })

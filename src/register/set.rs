@@ -33,8 +33,8 @@ pub(super) struct RegisterState {
     pub(super) set: ArcSwap<CriteriaSet>,
     pub(super) rules: Arc<ArcSwap<Rules>>,
     pub(super) coverage: Arc<Mutex<Coverage>>,
-    /// The running configuration. Its lock is the lock of all writers, taken for a moment's work
-    /// and, with a state file, for a write to disk.
+    /// The running configuration. Its lock is the lock of all writers, held for a moment or, with a
+    /// state file, for a write to disk.
     pub(super) config: Mutex<Config>,
     pub(super) state_file: Option<StateFile>,
     pub(super) reloads: mpsc::Sender<oneshot::Sender<ReloadOutcome>>,
@@ -409,7 +409,7 @@ impl Register {
         next
     }
 
-    /// Runs slow work on a blocking thread, a few calls at a time.
+    /// Runs slow work on a blocking thread, one call at a time.
     pub(crate) async fn work<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,

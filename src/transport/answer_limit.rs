@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tower_service::Service;
 
 /// Maximum bytes that a peer may send in a row. Answers have a few hundred bytes; over HTTP/2 we
-/// write at least once in each window.
+/// also write at least once per flow-control window, which resets the count.
 const MAX_IN_A_ROW: usize = 4 << 20;
 
 /// Connects like [`HttpConnector`].

@@ -26,8 +26,8 @@ use super::answer_limit::LimitedConnector;
 /// Timeout for connecting to one address.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Size of the flow-control windows in bytes. Responses are small, so the windows must only not
-/// slow them down.
+/// Size of the flow-control windows in bytes. Responses are small: the windows need only be large
+/// enough not to slow them down.
 const WINDOW: u32 = 1 << 20;
 
 /// Maximum size of a response's head over HTTP/1, in bytes.

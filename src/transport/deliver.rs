@@ -23,8 +23,8 @@ use super::retry::{Attempt, Outage, OutageEvent, Pacer, RateLimitedLog, wait};
 use super::split::split;
 use super::{Client, Recipient};
 
-/// Time after which a request is dropped whose subject the peer still does not have: spans reach a
-/// backend late, but not that late.
+/// A request about a span that the peer still does not have is dropped after this time: spans reach
+/// a backend late, but not that late.
 const UNKNOWN_FOR: Duration = Duration::from_secs(600);
 
 /// Delay until the journal is read again after a failure.
@@ -404,7 +404,8 @@ impl<P: Recipient> Delivery<P> {
         };
         for InFlight { entry, .. } in self.in_flight.drain(..) {
             if entry.is_kept() {
-                // Put the request back so that its completion does not report an end.
+                // Put the request back: dropping it would drop its completion guard, as if it were
+                // done.
                 self.queue.put_back(entry, now());
                 continue;
             }

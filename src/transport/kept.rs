@@ -88,8 +88,8 @@ impl OnDisk {
         self.next >= self.end
     }
 
-    /// Adds an appended record. Returns true if the record comes next, so that it may stay in
-    /// memory.
+    /// Adds an appended record. Returns true if the record may stay in memory: it comes next, and
+    /// there is space.
     pub fn appended(&mut self, sequence: u64, has_room: bool) -> bool {
         let stays = self.is_empty() && has_room;
         self.end = sequence + 1;
@@ -116,7 +116,7 @@ impl OnDisk {
         self.reader = Some(reader);
     }
 
-    /// Records that everything below `next` was read.
+    /// Notes that all records below `next` were read.
     pub fn read_up_to(&mut self, next: u64) {
         self.next = self.next.max(next);
         self.forget_restored();

@@ -44,7 +44,7 @@ pub enum DeliveryOutcome {
         /// The reason, for the log.
         why: String,
     },
-    /// The peer does not have the request's subject: the span may still be in transit.
+    /// The peer does not have the span that the request is about; the span may still be in transit.
     Unknown {
         /// The reason, for the log.
         why: String,
@@ -218,8 +218,8 @@ impl DeliveryOutcome {
         }
     }
 
-    /// Returns the outcome if a gRPC peer, or a proxy before the peer, answered in plain HTTP:
-    /// gRPC's own table, and 413.
+    /// Returns the outcome if a gRPC peer, or a proxy before the peer, answered in plain HTTP: as
+    /// for OTLP/HTTP, except that 200 is a failure.
     pub(super) fn of_http_instead_of_grpc(status: u16, headers: &HeaderMap) -> Self {
         match status {
             200 => Self::Refused {
@@ -232,8 +232,8 @@ impl DeliveryOutcome {
     }
 }
 
-/// Reads the gRPC status in headers or trailers. tonic's reader panics on details that are not
-/// base64.
+/// Reads the gRPC status in headers or trailers. Does not use tonic's reader, which panics on
+/// details that are not base64.
 pub(super) fn grpc_status(headers: &HeaderMap) -> Option<DeliveryOutcome> {
     let code = Code::from_bytes(headers.get("grpc-status")?.as_bytes());
     let message = headers

@@ -152,8 +152,8 @@ impl From<AppendError> for QueueRefusal {
 }
 
 /// A callback on the journal's thread, in the order of the requests, when a request is journaled or
-/// refused. The value is the number of the record, or `None` at once if the journal had the request
-/// before the start.
+/// refused. The value is the number of the record. If the journal had the request before the start,
+/// the callback runs at once with `None`.
 pub type KeepOutcome = Box<dyn FnOnce(Result<Option<u64>, QueueRefusal>) + Send>;
 
 /// Returns the maximum bytes of one request that a refusing queue of this capacity accepts. A
@@ -223,7 +223,7 @@ pub(super) struct QueuedRequest {
     seq: u64,
     pub(super) request: OutboundRequest,
     pub(super) n_failures: u32,
-    /// Time of the first answer that the peer does not have the request's subject.
+    /// Time of the peer's first answer that it does not have the span that the request is about.
     pub(super) unknown_since: Option<Instant>,
     /// The request's record in the journal.
     kept: Option<KeptRecord>,

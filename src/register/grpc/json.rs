@@ -39,7 +39,7 @@ pub(super) mod value {
     }
 }
 
-/// Lists that a single item may replace.
+/// Lists for which a document may write a single item.
 pub(super) mod one_or_more {
     use serde::de::DeserializeOwned;
 

@@ -46,7 +46,7 @@ impl Queue {
     }
 
     /// Writes scores to the queue's lane. Never waits. `leaving` is dropped once the scores are
-    /// journaled, or else when they are done.
+    /// journaled or, if that fails, when they are done.
     pub fn keep_scores(&self, request: OutboundRequest, leaving: Option<CompletionGuard>) {
         let cost = request.cost();
         let kept_in = {
