@@ -144,7 +144,7 @@ fn mend_surrogates(body: &[u8]) -> Cow<'_, [u8]> {
 /// The request written so far and, after an error, the path to the error.
 struct Request {
     protobuf: Vec<u8>,
-    /// The steps from the innermost up.
+    /// The steps, innermost first.
     path: Vec<Step>,
 }
 

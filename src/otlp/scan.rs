@@ -34,7 +34,7 @@ pub use crate::wire::MalformedProtobuf;
 /// The contents of a trace request.
 #[derive(Debug, Default)]
 pub struct ScannedSpans {
-    /// Number of all spans, as `accepted` counts them: spans that cannot be assembled included.
+    /// Number of all spans, as `accepted` counts them, including spans that cannot be assembled.
     pub n_spans: usize,
     /// True if a group of spans claims the instrumentation scope of spanscore.
     pub claims_own_scope: bool,

@@ -13,7 +13,7 @@ const LEVELS: [u64; 3] = [
 ];
 
 /// Returns the request with only the spans whose traces `keeps` accepts. `None` if no span remains,
-/// or if the request is malformed, which the receiver rules out.
+/// or if the request is malformed; receivers reject such requests.
 pub fn pick(body: &[u8], mut keeps: impl FnMut(TraceId) -> bool) -> Option<Vec<u8>> {
     let mut picked = Vec::new();
     let has_any = pick_level(body, &LEVELS, &mut keeps, &mut picked).ok()?;

@@ -53,7 +53,7 @@ impl<'de> Visitor<'de> for ListVisitor<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let Self { field, protobuf } = self;
-        // Each text has the field's key; all numbers together have one.
+        // Each text is written with the field's key; all numbers together are written with one key.
         if matches!(field.kind, OtlpKind::String | OtlpKind::Bytes) {
             let place = Place::Item;
             while let Some(()) = items.next_element_seed(ScalarSeed {
@@ -74,7 +74,8 @@ impl<'de> Visitor<'de> for ListVisitor<'_> {
     }
 }
 
-/// A scalar. Its visitor accepts every JSON value, whatever the field's type.
+/// A scalar. Its visitor is called for every JSON value, whatever the field's type, and rejects a
+/// value that does not fit.
 struct ScalarSeed<'s> {
     field: &'s OtlpField,
     place: Place,
@@ -147,7 +148,7 @@ impl<'de> Visitor<'de> for ScalarSeed<'_> {
             _ if value.fract() != 0.0 => Err(E::custom("expected integer value")),
             _ => {
                 let (min, max) = self.range();
-                // For 64-bit integers, `max as f64` rounds up to `max + 1`.
+                // For 64-bit integers, `max as f64` rounds up to `max + 1`, which `clamp` reduces.
                 if value < min as f64 || value > max as f64 {
                     return Err(E::custom("float value out of range"));
                 }
@@ -156,7 +157,7 @@ impl<'de> Visitor<'de> for ScalarSeed<'_> {
         }
     }
 
-    /// Visits a number whose digits serde_json kept; a scalar is never an object.
+    /// Visits a number that serde_json passes as a map to preserve its digits. Rejects objects.
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
         let number = Number::deserialize(MapAccessDeserializer::new(map))
             .map_err(|_| A::Error::invalid_type(Unexpected::Map, &self))?;

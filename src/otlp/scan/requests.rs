@@ -133,7 +133,7 @@ impl RequestPart<'_> {
     }
 }
 
-/// Bytes of a message besides its value. Lists are few and count no such bytes; fields are many.
+/// Bytes of a message part in addition to its value; 0 for a list, because lists are few.
 pub(super) fn overhead(kept: Kept<'_>) -> usize {
     if kept.suffix.is_empty() {
         0

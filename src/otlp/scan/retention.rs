@@ -1,5 +1,5 @@
-//! Keeps attributes by the rules of the key set, within bounds that apply to every request. Records
-//! which replies and requests of a model are not kept whole.
+//! Keeps attributes by the rules of the key set, within bounds that apply to every request. Notes
+//! which replies and requests of a model were not kept whole.
 
 use smallvec::SmallVec;
 
@@ -219,8 +219,8 @@ impl<'k> Keeper<'k> {
         self.builder.end_event();
     }
 
-    /// Keeps the losses of the current span, its trace state and its name. Returns all of its
-    /// attributes.
+    /// Notes the lost parts of the current span, and stores its trace state and name. Returns all
+    /// its attributes.
     #[inline]
     pub(super) fn complete(
         &mut self,
@@ -361,7 +361,7 @@ impl<'k> Keeper<'k> {
         let mut cut = value_as_json(encoded, field, limits, &mut json);
         if cut && is_whole_message(kept) {
             limits.string = self.keys.max_value_size;
-            // Written beyond the limit, since the end of a request is kept.
+            // Write more than the limit, because the end of a request is kept.
             if kept.keep == Keep::Request {
                 limits.whole = MAX_REQUEST;
             }
@@ -373,8 +373,8 @@ impl<'k> Keeper<'k> {
                 return self.long_message(kept, &json);
             }
         }
-        // Searched in the JSON text: words in the encoding may be in replaced values or unknown
-        // fields.
+        // Search the JSON text and not the encoding, in which a word may be in a replaced value or
+        // an unknown field.
         let is_wanted = is_wanted
             || !matches!(kept.keep, Keep::Reply | Keep::Request)
             || cut
@@ -390,7 +390,7 @@ impl<'k> Keeper<'k> {
     }
 
     /// Charges a value to its budget. Returns how many of the wanted bytes to keep; `None` to drop
-    /// the value. Records a reply or request that exceeds its budget.
+    /// the value. Notes a reply or request that exceeds its budget as lost.
     #[inline]
     fn grant(&mut self, kept: Kept<'_>, wanted: usize) -> Option<usize> {
         // Nearly all values take this path.
@@ -476,7 +476,7 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Records a reply as lost if it mentions no call but is cut JSON: an SDK's attribute limit may
+    /// Notes a reply as lost if it mentions no call but is cut JSON: an SDK's attribute limit may
     /// have removed calls at its end.
     fn lose_calls_behind(&mut self, kept: Kept<'_>, value: ScannedValue<'_>) {
         let is_text = matches!(value.kind, ValueKind::Str | ValueKind::Bytes);
@@ -485,8 +485,8 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Records that the SDK dropped attributes or events beyond its limits on their number. A
-    /// message is often spread over dozens of attributes.
+    /// Notes that the SDK dropped attributes or events beyond its limits on their number. A message
+    /// is often spread over dozens of attributes.
     #[cold]
     pub(super) fn lose_dropped(&mut self) {
         self.lost_any = !self.has_reply;

@@ -44,8 +44,8 @@ impl KeptAttributes {
         }
     }
 
-    /// Returns attributes that share their text with no other span: a copy, or a clone if they
-    /// share no text.
+    /// Returns attributes that share their text with no other span: a copy, or a clone of these if
+    /// their text is not shared.
     pub(super) fn alone(&self) -> Self {
         let shared = self.text.as_ref().and_then(|text| text.get());
         if shared.is_some_and(|shared| shared.entries.len() == self.range.len as usize) {

@@ -216,8 +216,9 @@ impl KeySet {
 }
 
 impl Rest {
-    /// Returns the suffix that a rule leaves of the text `behind` its prefix: empty if the rule
-    /// covers the whole key, `None` if the rule does not match.
+    /// Returns the suffix of a key that matches the rule; `behind` is the text after the rule's
+    /// prefix. The suffix is empty if the rule covers the whole key. `None` if the rule does not
+    /// match.
     fn suffix(self, behind: &[u8]) -> Option<&[u8]> {
         match self {
             Self::Holding("") => Some(behind),

@@ -8,7 +8,7 @@ use super::RECURSION_LIMIT;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MalformedProtobuf {
     kind: FaultKind,
-    /// The field names from the request down.
+    /// The field names, outermost first.
     path: String,
     offset: usize,
 }
@@ -88,10 +88,10 @@ pub struct Fault(Box<FaultDetails>);
 #[derive(Debug)]
 struct FaultDetails {
     kind: FaultKind,
-    /// The address of the faulty bytes: slices of the body do not have their offset, and the
+    /// The address of the faulty bytes: slices of the body do not know their offset, and the
     /// successful path does not need it.
     address: usize,
-    /// The fields from the innermost up.
+    /// The fields, innermost first.
     path: Vec<&'static str>,
 }
 
