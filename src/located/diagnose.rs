@@ -23,7 +23,8 @@ pub trait Hints {
     /// `siblings` the map with the key.
     fn rewrite_key(&self, key: &str, value: Option<&Node>, siblings: &Node) -> Option<Rewrite>;
 
-    /// Returns the remedy for a key that people expect at this dotted path.
+    /// Returns the remedy for a key that people expect at this dotted path, but that the format
+    /// lacks.
     fn remedy_of_refused(&self, path: &str) -> Option<&'static str>;
 
     /// Returns the remedy for a word of another format.
@@ -41,11 +42,11 @@ pub trait Hints {
 pub struct Rewrite {
     /// The text beside the caret.
     pub remedy: String,
-    /// The whole in the right form.
+    /// The whole text in the right form.
     pub example: Option<String>,
 }
 
-/// The completeness of a tree. If there are several sources, another source may have a missing key.
+/// Whether a tree is the whole document. If it is a part, another part may have a missing key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     Part,
@@ -79,7 +80,7 @@ pub fn read<T>(
             }
         }
         let mut pruned_paths: Vec<_> = mistakes.iter().map(DeError::pruned_path).collect();
-        // Starts at the end, because removing an entry moves the entries after it.
+        // Start at the end, because removing an entry moves the entries after it.
         pruned_paths.sort_unstable_by(|a, b| b.cmp(a));
         let mut is_pruned = !pruned_paths.is_empty();
         for path in pruned_paths {

@@ -29,7 +29,7 @@ pub struct Problem {
     pub severity: Severity,
     /// The mistake: lower case, no final period.
     pub title: String,
-    /// The place; `None` only for a mistake without one, such as an unwritten value.
+    /// The place; `None` only for a mistake without one, such as a missing value.
     pub spot: Option<Spot>,
     /// The remedy, written beside the caret.
     pub label: Option<String>,

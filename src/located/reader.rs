@@ -334,8 +334,9 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
     }
 }
 
-/// Passes a number with the digits that it was written with. Most numbers are the shortest digits
-/// of a double, which every visitor accepts; only a JSON value can represent the rest.
+/// Passes a number to the visitor with its written digits. Most numbers are written with the
+/// shortest digits of a double, which every visitor accepts; only a JSON value can represent the
+/// others.
 fn visit_float<'de, V: Visitor<'de>>(
     text: &str,
     number: f64,

@@ -23,8 +23,8 @@ pub enum NodeValue {
 pub struct Scalar {
     pub text: String,
     pub kind: Kind,
-    /// True if the value came from a variable. Its quotes decide nothing: inside `{ }` they are
-    /// required.
+    /// True if the value came from a variable. Quotes do not make it a text, because inside `{ }`
+    /// they are required.
     pub substituted: bool,
 }
 
@@ -126,7 +126,8 @@ impl Node {
         if rest.is_empty() { Some(entry) } else { entry.value.find_entry(rest) }
     }
 
-    /// Inserts a value at a path of keys. `on_conflict` decides about a value in the way.
+    /// Inserts a value at a path of keys. `on_conflict` decides whether an existing value is
+    /// replaced.
     pub fn put(&mut self, path: &[String], key_place: Place, value: Node, on_conflict: OnConflict) {
         let Some((key, rest)) = path.split_first() else {
             return;

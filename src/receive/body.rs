@@ -45,9 +45,8 @@ const RESERVED_AT_ONCE: usize = 4 << 20;
 /// Decompressed bytes that a sender must have sent before its announced length is trusted.
 const TRUSTED_FROM: usize = 32 << 10;
 
-/// Announced length in bytes from which an uncompressed message is mapped, as for validation on
-/// another thread. Few requests are as large, and a mapped page costs more than one that the
-/// allocator still has.
+/// Announced length in bytes from which an uncompressed message gets mapped memory (see
+/// `mapped.rs`). Smaller messages use the allocator, because its pages cost less.
 const MAPPED_FROM: usize = 4 << 20;
 
 /// Maximum bytes of a body that are read and discarded after a refusal, so that its sender reads
@@ -84,8 +83,9 @@ pub(super) struct BufferedMessage {
 }
 
 /// Reads a body to its end. First calls `check_room` with the announced length of the message, 0 if
-/// none is announced; decompression rarely makes a message shorter. `permit` accounts for the
-/// memory. After an error, reads and discards the rest within reasonable limits.
+/// none is announced; the length is before decompression, which rarely makes a message shorter.
+/// `permit` accounts for the memory. After an error, reads and discards the rest within reasonable
+/// limits.
 pub(super) async fn read<B>(
     body: &mut B,
     framing: Framing,
@@ -129,7 +129,7 @@ where
             }
         }
     };
-    // The answer is sent in both cases.
+    // The answer is sent even after a timeout.
     let _ = time::timeout(DISCARD_TIMEOUT, discarding).await;
 }
 
@@ -398,7 +398,7 @@ impl<'a> MessageBuffer<'a> {
         Ok(())
     }
 
-    /// Decompresses the collected bytes, which claim the length `claimed`.
+    /// Decompresses the collected bytes. `claimed` is the decompressed length that they claim.
     fn decompress(&mut self, claimed: Option<usize>) -> Result<(), RequestError> {
         if self.decoder.is_none() {
             self.decoder = self.encoding.decoder()?;
@@ -421,7 +421,8 @@ impl<'a> MessageBuffer<'a> {
         // Real telemetry does not decompress to more than a thousand times its size.
         let claimed = claimed.map(|len| len.min(pending.len() << 10));
         decoder.feed(pending, bytes, |bytes, n_unread| {
-            // The rest decompresses about as the beginning did; an eighth more saves the last step.
+            // Assume that the rest decompresses like the beginning; an eighth more saves the last
+            // step.
             let n_read = (*n_fed - n_unread).max(1);
             let in_all = || {
                 (bytes.len() + bytes.len() / 8).saturating_mul(announced.unwrap_or_default())

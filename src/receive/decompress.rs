@@ -73,8 +73,8 @@ impl Encoding {
 
 impl Encoding {
     /// Returns the decompressed length that a body claims: a gzip member at its end (RFC 1952,
-    /// section 2.3.1), a zstd frame at its start. The length is unchecked, and there may be more
-    /// members or frames; zlib has none.
+    /// section 2.3.1), a zstd frame at its start. The length is not verified, and further members
+    /// or frames may follow. zlib bodies claim no length.
     pub(super) fn claimed_len(self, body: &[u8]) -> Option<usize> {
         let claimed = match self {
             Self::Gzip => u64::from(u32::from_le_bytes(*body.last_chunk()?)),

@@ -99,8 +99,8 @@ impl MemoryPermit {
         self.reservation.moved(false);
     }
 
-    /// Records that the message has arrived: from here on only other peers can evict the request,
-    /// which notices when it next reserves bytes. Fails if the request was evicted.
+    /// Notes that the message has arrived: from here on only other peers can evict the request,
+    /// which notices the eviction when it next reserves bytes. Fails if the request was evicted.
     pub(super) fn arrived(&mut self) -> Result<(), RequestError> {
         self.is_brief = true;
         if self.reservation.moved(true) {

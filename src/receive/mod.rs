@@ -92,8 +92,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Creates settings. `budgets` are the shares of memory; `forwards` is true if there is a
-    /// downstream, whose requests `journal` stores.
+    /// Creates settings. `budgets` are the shares of memory; `forwards` is true if requests are
+    /// forwarded to a downstream.
     ///
     /// # Errors
     /// `forward.pass_headers` has an entry that is not a header name; the message names the
@@ -131,7 +131,8 @@ impl Settings {
         ];
         sizes.extend(of_destination);
         if writes_topic {
-            // The share of records, one of which may have all spans of the request.
+            // The share that one record may use, because one record may have all spans of the
+            // request.
             sizes.push((
                 budgets.kafka.share(4),
                 "a quarter of `kafka.write.queue.max_size`",
@@ -281,7 +282,7 @@ impl ReceiverShared {
     }
 
     /// Validates a message and passes it to the intake. Success means that the request must be
-    /// acknowledged; an error has the number of its items, if known.
+    /// acknowledged; an error has the number of the request's items, if known.
     async fn take(
         &self,
         signal: Signal,
@@ -409,9 +410,9 @@ struct ValidatedMessage {
     batch: span::Batch,
 }
 
-/// Transcodes JSON, then validates the message and counts its items. The permit is an argument with
-/// the bytes: a sender that disconnects during the validation frees no memory before the validation
-/// ends.
+/// Transcodes JSON, then validates the message and counts its items. The permit stays with the
+/// bytes: if the sender disconnects during the validation, memory that is still in use is not
+/// released.
 fn validate(
     signal: Signal,
     format: Format,

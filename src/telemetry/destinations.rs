@@ -44,7 +44,7 @@ impl DestinationOpened {
     }
 }
 
-/// Records the answers of one destination. Clones share the record.
+/// Stores the answers of one destination. Clones share them.
 #[derive(Debug, Clone)]
 pub struct DestinationAnswers(Arc<Mutex<DestinationStatus>>);
 
@@ -69,7 +69,7 @@ pub enum Answer<'a> {
 }
 
 impl AttemptEnded<'_> {
-    /// Records the answer.
+    /// Stores the answer.
     pub fn emit(self, answers: &DestinationAnswers) {
         let Self { at, answer } = self;
         let error = |text: &str| Some((at, abbreviated(text, MAX_ERROR).into_owned()));

@@ -89,8 +89,8 @@ impl SignalAccount {
     }
 
     /// Reads the outcomes before the number of accepted items; an item is counted as accepted
-    /// before its outcome. So the books balance without a lock: every item that is neither sent nor
-    /// dropped is queued.
+    /// before its outcome. So the numbers balance without a lock: every item that is neither sent
+    /// nor dropped is queued.
     fn read(&self) -> ItemCounts {
         let (mut dropped, refused) = {
             let rare = self.rare();

@@ -50,7 +50,7 @@ impl JournalMetrics {
         self.oldest.store(oldest.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Returns `requests` or `scores`.
+    /// Returns the name of the log: `requests`, `kafka` or `scores`.
     pub fn log(&self) -> &'static str {
         self.log
     }

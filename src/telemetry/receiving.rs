@@ -61,7 +61,7 @@ events! {
         path: &'a str,
         remedy: &'a str,
     } (telemetry) {
-        // Senders choose both texts.
+        // Senders choose both texts, which may be long.
         let (method, path) = (truncated(method, 32), truncated(path, 200));
         let n_misdirected = telemetry.metrics.receiver_misdirected_requests.add([reason], 1);
         match n_misdirected {

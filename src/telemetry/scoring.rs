@@ -1,4 +1,4 @@
-//! Events of spans and traces on the score plane, and of the sidecar's start and stop.
+//! Events of scoring spans and traces, and of the sidecar's start and stop.
 
 use super::Telemetry;
 
@@ -174,7 +174,7 @@ events! {
         }
     }
 
-    /// The score plane stores more or fewer traces.
+    /// The number or size of the stored traces changed.
     #[derive(Default)]
     TracesHeld {
         n_open: usize,

@@ -36,7 +36,7 @@ impl<'a> Choice<'a> {
                 node,
                 nulls: self.nulls,
             },
-            // A word alone is not a key whose value is missing.
+            // A word alone needs no value, so an empty one is read.
             None => Reader::new(&NOTHING).allowing_empty_sections(),
         }
     }
