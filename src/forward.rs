@@ -143,8 +143,8 @@ impl ForwardHandle {
         }
     }
 
-    /// Returns the accounting of a queue for [`Self::also_into`]: the accounting of the telemetry
-    /// itself without a downstream, else a separate one.
+    /// Returns the accounting of a queue for [`Self::also_into`]. Without a downstream it is the
+    /// accounting of the telemetry, else a separate one.
     pub fn accounting_of_copies(&self) -> Arc<dyn Accounting> {
         let telemetry = self.telemetry.clone();
         match &self.downstream {
@@ -225,7 +225,7 @@ impl ForwardHandle {
     }
 
     /// Returns true if the journal stores requests of this signal for the downstream. Only then
-    /// does [`Self::keep`] report the number of a record that the score plane can refer to.
+    /// does [`Self::keep`] report the number of a record that scoring can refer to.
     pub fn keeps_for_downstream(&self, signal: Signal) -> bool {
         self.downstream_for(signal)
             .is_some_and(|downstream| downstream.is_kept)

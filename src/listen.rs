@@ -554,7 +554,8 @@ impl<I: AsyncRead + Unpin> AsyncRead for IdleTimeoutStream<I> {
 }
 
 impl<I: AsyncWrite + Unpin> AsyncWrite for IdleTimeoutStream<I> {
-    // A response may last for hours (`GET /v1/scores`) while its client reads and sends nothing.
+    // A client may read a response for hours (`GET /v1/scores`) without sending anything, so
+    // written bytes count as traffic.
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -1,10 +1,11 @@
 //! Builds rustls configurations from certificate files, and rebuilds them when the files change.
 //! Only this file names the provider, ring: there is no process-wide default.
 //!
-//! The files are read when a connection starts (a few small reads besides a handshake's signature),
-//! and the configuration is reused while their contents stay the same. So a rotated certificate
-//! needs no timer, no watcher and no restart, a Kubernetes secret's symlink swap is noticed, and
-//! half-written files cost one warning: the last good configuration stays in use.
+//! The files are read when a connection starts (a few small reads, which cost little beside a
+//! handshake's signature), and the configuration is reused while their contents stay the same. So a
+//! rotated certificate needs no timer, no watcher and no restart, a Kubernetes secret's symlink
+//! swap is noticed, and half-written files cause one warning: the last good configuration stays in
+//! use.
 
 use std::fmt;
 use std::io;
@@ -80,8 +81,8 @@ pub enum TlsError {
 /// configuration serves every connection.
 ///
 /// The caller sets ALPN (hyper-rustls requires it to be empty here) and `server_name`, which
-/// belongs to the connection. Fails if a file cannot be used; a file that becomes unusable later
-/// costs a warning, and its last good content stays in use.
+/// belongs to the connection. Fails if a file cannot be used. A file that becomes unusable later
+/// causes a warning, and its last good content stays in use.
 pub fn client_config(
     tls: &config::ClientTls,
     telemetry: &Arc<Telemetry>,
@@ -143,7 +144,8 @@ impl ResolvesClientCert for WatchedClientCert {
     }
 }
 
-/// Verifies a server's certificate, and in any case that the server owns its key.
+/// Verifies a server's certificate, unless that is switched off, and always that the server owns the
+/// certificate's key.
 #[derive(Debug)]
 struct PeerVerifier {
     provider: Arc<CryptoProvider>,
@@ -240,7 +242,7 @@ impl PortTls {
     }
 }
 
-/// The requirement of a client certificate, if an authority is configured.
+/// Whether clients must present a certificate, if an authority is configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClientCertificate {
     Required,

@@ -66,7 +66,7 @@ impl AsideWriter {
         })
     }
 
-    /// Sends a record. Blocks until the brokers have described the topic, which is a moment.
+    /// Sends a record. Blocks for a moment, until the brokers have described the topic.
     ///
     /// # Errors
     /// The record was not sent.

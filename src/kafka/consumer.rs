@@ -431,8 +431,8 @@ impl TopicReader {
     fn failed(&self, error: &KafkaError) -> Polled {
         match self.inner.client().fatal_error() {
             None => Polled::Failed(self.why(error)),
-            // Old brokers do not list the request. Newer ones list the request, and reject it if
-            // the protocol is disabled.
+            // Old brokers do not offer the request of this protocol. Newer ones offer it, but
+            // reject it if the protocol is disabled.
             Some((
                 RDKafkaErrorCode::UnsupportedFeature | RDKafkaErrorCode::UnsupportedVersion,
                 _,

@@ -45,7 +45,7 @@ pub struct TopicWriterSettings {
     pub journal: Option<JournalLog>,
 }
 
-/// Divisor of the capacity: records in flight may use the quotient, because their requests stay in
+/// Records in flight may use the capacity divided by this number, because their requests stay in
 /// memory until the brokers have acknowledged the records.
 const SHARE_OF_RECORDS: usize = 4;
 

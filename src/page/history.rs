@@ -35,7 +35,7 @@ struct Ring<const N: usize> {
 type Counts = [u32; 4];
 
 impl History {
-    /// Counts first judgements: a revision corrects one and adds none.
+    /// Counts first judgements only: a revision corrects a verdict and adds none.
     pub(super) fn note(&mut self, evaluations: &[Evaluation], unix_nanos: u64) {
         let minute = unix_nanos / 60_000_000_000;
         for evaluation in evaluations.iter().filter(|found| found.revision == 0) {
@@ -109,8 +109,8 @@ impl<const N: usize> Ring<N> {
     }
 
     fn count(&mut self, time: u64, place: usize) {
-        // A clock that jumps back a little counts for the latest time. A clock that jumps back
-        // further was wrong before.
+        // If the clock jumps back a little, count for the latest time. If it jumps back further, it
+        // was wrong before, so start anew.
         if time + N as u64 <= self.latest {
             *self.counts = [Counts::default(); N];
             self.latest = time;

@@ -1,4 +1,4 @@
-//! Limits on the list's view of a run, which the memory of runs reserves.
+//! Limits on a run's line in the list. The memory of runs reserves space for such a line.
 
 /// Maximum number of calls in a line of the list, and maximum length of a name in characters.
 pub(super) const MAX_LISTED_CALLS: usize = 48;

@@ -18,16 +18,16 @@ use otlp::span::TraceId;
 use super::limits::{MAX_LISTED_CALLS, MAX_LISTED_NAME};
 use crate::config::Bound;
 
-/// Number of runs that are remembered in a burst after a quiet time; and the numbers per second
-/// after that, while the page is closed, of runs without and with a failure.
+/// Maximum number of runs that are remembered in a burst after a quiet time. After a burst, while
+/// the page is closed: the numbers per second of runs without and with a failure.
 const MAX_AT_ONCE: u64 = 1_000;
 const A_SECOND: [u64; 2] = [10, 25];
 /// Number of runs per second while the page is open.
 const A_SECOND_WATCHED: u64 = 1_000;
 
-/// Divisor of the memory: of a larger run, only the first calls are stored.
+/// Of a run larger than the memory divided by this number, only the first calls are stored.
 const LARGEST_SHARE: usize = 8;
-/// Number of stored calls of a run beyond that share.
+/// Number of stored calls of such a run.
 const MAX_CALLS_OF_LARGE: usize = 500;
 
 /// A judged run.
@@ -220,7 +220,8 @@ impl RunMemory {
             return;
         };
         let before = &self.oldest_first[idx];
-        // If only the first calls of a run are stored, a longer slice has all calls.
+        // If only the first calls of the run are stored, the trajectory of an evaluation may have
+        // all.
         let longest = evaluations.iter().map(|evaluation| &evaluation.trajectory);
         let longest = longest.max_by_key(|trajectory| trajectory.tool_calls.len());
         let longest = longest.filter(|longest| longest.tool_calls.len() >= before.n_calls);
@@ -356,7 +357,8 @@ impl RememberedRun {
         let n_calls = trajectory.tool_calls.len();
         let size = size_of_run(trajectory, evaluations, copy.has_values);
         let is_large = size > copy.max_size;
-        // Stored evidence may refer to any call, so all calls are stored with it.
+        // Stored evidence may refer to any call, so a run whose calls are cut is stored without
+        // evidence.
         let max_calls = if is_large { MAX_CALLS_OF_LARGE } else { usize::MAX };
         let kept = |trajectory: &Arc<Trajectory>| {
             if copy.has_values && !is_large {

@@ -112,7 +112,7 @@ pub(super) fn detail(run: &RememberedRun) -> Value {
     Value::Object(view)
 }
 
-/// Returns a copy without rendered text, which the memory of runs does not count.
+/// Returns a copy to render: text rendered by the stored evaluation would use uncounted memory.
 fn unrendered(evaluation: &Evaluation) -> Evaluation {
     evaluation.with_trajectory(Arc::clone(&evaluation.trajectory))
 }
