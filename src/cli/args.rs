@@ -154,9 +154,9 @@ pub struct Replay {
     pub recordings: Recordings,
     /// Judge each run by its own expectation from this YAML or JSON file: `examples:`, a list of
     /// `{id?, input?, expected_tools | expected_output | evaluate}`. An entry replaces the
-    /// expectation in criteria that use the same evaluator; without one it is judged as a criterion
-    /// named `example`. An entry with an `id` applies to all runs with that `test.case.id`; entries
-    /// without `id` apply to the remaining runs, in order.
+    /// expectation in criteria that use the same evaluator; if there is none, the entry is judged
+    /// as a criterion named `example`. An entry with an `id` applies to all runs with that
+    /// `test.case.id`; entries without `id` apply to the remaining runs, in order.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub examples: Option<PathBuf>,
     /// Allow no calls other than an example's `expected_tools`.

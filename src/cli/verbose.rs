@@ -32,7 +32,8 @@ const MAX_VALUE: usize = 40;
 pub(super) struct Explainer<'a> {
     rules: &'a Rules,
     attributes: HashMap<(TraceId, SpanId), Vec<(String, String)>>,
-    /// Spans with expectations, even if extraction did not read them.
+    /// By trace: the spans with expectations and their attribute, even if extraction did not read
+    /// them.
     saying: HashMap<TraceId, Vec<(SpanId, &'static str)>>,
     /// Traces in order of arrival.
     pub(super) traces: Vec<Explained>,
@@ -42,7 +43,7 @@ pub(super) struct Explainer<'a> {
 #[derive(Debug)]
 pub(super) struct Explained {
     pub(super) trace_id: TraceId,
-    /// The trace id of the trajectory; a trajectory made of log records has a separate id.
+    /// The position of the trace by first arrival, which identifies its trajectory.
     pub(super) arrival: u64,
     pub(super) notes: Vec<SpanReport>,
 }

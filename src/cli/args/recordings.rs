@@ -14,7 +14,7 @@ pub struct Recordings {
     /// and .zst; a folder means all files in it; - is standard input.
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
-    /// Signal to assume if neither the file name nor the content of a request body tells it.
+    /// Signal of a request body if neither its file name nor its content shows it.
     #[arg(long, default_value = "traces", value_parser = signals())]
     pub signal: Signal,
 }

@@ -97,7 +97,8 @@ pub fn learn_rules(runs: &[&Trajectory], min_runs: usize, noise: f64) -> Vec<Lea
     rules
 }
 
-/// The rank of a moment: an end that is smaller than a start came before it.
+/// The rank of a moment among all starts and ends: an end with a smaller rank than a start came
+/// before it.
 type Moment = i64;
 
 /// The calls of one tool in one run.
