@@ -1,4 +1,4 @@
-//! Shows the first trajectories of `run`, then one a minute, while there is no criterion, each with
+//! While there is no criterion, shows the first trajectories of `run`, then one a minute, each with
 //! a criterion to paste. Without a terminal it only counts them. Reports once if nothing is
 //! recognised.
 

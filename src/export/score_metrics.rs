@@ -286,7 +286,7 @@ impl ScoreMetrics {
     }
 
     fn collected(&self, reader: &Reader) -> ExportMetricsServiceRequest {
-        // Under the lock: a series that began in between would have the SDK's start time.
+        // Collect under the lock: a series that began in between would have the SDK's start time.
         let bound = self.bound.lock();
         let mut request = ExportMetricsServiceRequest::from(&reader.collect());
         for resource in &mut request.resource_metrics {

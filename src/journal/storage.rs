@@ -172,8 +172,7 @@ impl StoredFile for File {
         use rustix::io::Errno;
         match rustix::fs::fallocate(self, FallocateFlags::empty(), 0, n_bytes) {
             Ok(()) => Ok(()),
-            // Without an allocation a write may find no space: the write then fails, and is cut
-            // back.
+            // Without an allocation, a later write may find no space; the segment is then cut back.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => File::set_len(self, n_bytes),
             Err(error) => Err(error.into()),
         }

@@ -80,7 +80,7 @@ impl Check<'_> {
         else {
             return;
         };
-        // An endpoint and protocol that both come from `forward` were checked as `forward`.
+        // If endpoint and protocol both come from `forward`, they were checked there.
         if section == "forward"
             && chain.len() > 1
             && chain[..chain.len() - 1]

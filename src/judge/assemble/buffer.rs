@@ -37,7 +37,7 @@ use super::{CloseReason, Closed, Inserted, Memo, Settings, Sizes, Stats};
 #[derive(Debug)]
 pub struct TraceBuffer<M> {
     settings: Settings,
-    /// Tick 0.
+    /// The time of tick 0.
     start: Now,
     /// A cache of the last instant and its tick: all spans of a request have the same instant.
     last_tick: (Instant, Tick),

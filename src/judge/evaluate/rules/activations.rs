@@ -211,8 +211,7 @@ impl RuleFound {
         found
     }
 
-    /// Returns true if the first violation is only that no matching call came before all other
-    /// calls.
+    /// Returns true if the rule was violated only because no matching call came earlier.
     pub(crate) fn wants_earlier(&self, rule: &Rule) -> bool {
         match &self.first {
             Some((_, Breach::Before(_, wants_earlier))) => *wants_earlier,

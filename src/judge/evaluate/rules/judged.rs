@@ -33,7 +33,7 @@ pub(crate) struct RuleJudge<'a> {
     /// The distinct names, and the index of each call's name.
     names: Vec<&'a str>,
     name_of: Vec<u32>,
-    /// The answer to whether each call has ended; open for a span without start and end.
+    /// Whether each call has ended; open for a span without start and end.
     ended: Vec<Tri>,
     /// The matches of the calls, by pattern.
     fits: Vec<(&'a CallPattern, Rc<[Tri]>)>,

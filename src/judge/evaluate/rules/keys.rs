@@ -111,7 +111,8 @@ impl<'a> ReadPaths<'a> {
         agreement
     }
 
-    /// Returns whether two calls, each of one of the two kinds, agree on every path.
+    /// Returns whether two calls agree on every path. `of` has the kind (0 or 1) and the index of
+    /// each.
     pub(crate) fn agree(&self, agreement: &SharedValues, of: [(usize, usize); 2]) -> Tri {
         let on_path = |place: &Place| {
             let [(side, call), (_, other)] = of;

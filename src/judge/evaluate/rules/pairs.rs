@@ -8,7 +8,7 @@ use crate::evaluate::comparison::captured::{CapturedValues, Tri};
 use crate::evaluate::comparison::order::{Intervals, Near};
 use crate::evaluate::parameters::rule::Overlap;
 
-/// The requirement of a call of one kind on calls of the other kind.
+/// What a rule requires of the calls of one kind: a partner of the other kind, or none.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PairRequirement {
     /// True if `b` has the requirement, false for `a`.
@@ -91,7 +91,7 @@ impl Pair<'_, '_> {
             )
         };
         let so_far = asked(false, false);
-        // If partners are forbidden, an uncertain partner makes a rule less likely to be satisfied.
+        // If partners are forbidden, an uncertain partner can only violate the rule.
         let bounds = is_doubtful.then(|| [asked(false, true), asked(true, false)]);
         let n_compared = so_far.partners.len() + so_far.blockers.len();
         let cost = self
