@@ -29,7 +29,7 @@ pub struct Reload {
     pub at_start: AtStart,
 }
 
-/// Behaviours of a start if the configuration has mistakes.
+/// What a start does if the configuration has mistakes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AtStart {

@@ -51,7 +51,7 @@ events! {
         }
     }
 
-    /// Open traces were not searched for alarms again before they have grown.
+    /// Open traces must grow before they are searched for alarms again.
     AlarmsPostponed { n_postponed: usize } (telemetry) {
         if n_postponed > 0 {
             telemetry.metrics.alarms_postponed.add([], n_postponed as u64);

@@ -74,8 +74,8 @@ struct Session {
 struct KnownTurn {
     start_unix_nanos: u64,
     trace_id: TraceId,
-    /// True if no turn came before it, by its messages or else by the history when it was first
-    /// recorded.
+    /// True if no turn came before this one, by its messages, or else by the history at the time
+    /// when the turn was first recorded.
     is_first: bool,
     reaches_back: bool,
     /// True if all calls of the turn are known.

@@ -6,15 +6,15 @@ use otlp::span::TraceId;
 use super::TraceBuffer;
 use crate::assemble::{CloseReason, Memo, Trace};
 
-/// KiB of an open trace that may be judged without being earned, so that a trace of usual size is
-/// judged whenever one of its spans arrives.
+/// Size in KiB of the copies of one open trace that may be judged in any case: a trace of usual
+/// size is judged whenever one of its spans arrives.
 const FREE: u32 = 4 << 10;
 
-/// KiB that each received KiB of a trace earns: a large trace is judged again when it has grown by
-/// a third.
+/// Size in KiB of the copies that may be judged in addition, for each KiB of the trace: a large
+/// trace is judged again when it has grown by a third.
 const EARNED: u32 = 4;
 
-/// Number of criteria that cost as much as reading the trace.
+/// Judging by this number of criteria counts as judging one copy.
 const CRITERIA_OF_A_READING: usize = 8;
 
 /// An open trace that has changed.

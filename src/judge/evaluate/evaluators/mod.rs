@@ -326,8 +326,8 @@ pub(super) trait Evaluate {
         false
     }
 
-    /// Returns why no moment of a run can violate the criterion for good, as a clause; `None` if
-    /// one can.
+    /// Returns why no open run can violate the criterion for certain, as a clause; `None` if one
+    /// can.
     fn why_no_alarm(&self) -> Option<String> {
         Some(format!(
             "{} cannot be: later calls change its score",

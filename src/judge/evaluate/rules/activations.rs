@@ -23,7 +23,7 @@ pub(crate) struct Activation {
 /// The activations of a rule, counted.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// Certain activations; a satisfied one is satisfied when unknown evidence counts as no match.
+    /// The certain activations, judged as if unknown evidence were no match.
     so_far: Kept,
     /// The counts of the lowest and the highest possible share: an uncertain activation counts only
     /// if it lowers or raises the share.

@@ -21,9 +21,9 @@ pub(crate) type SpanIdx = usize;
 pub(crate) struct Convention {
     /// The file or row, and the word in `ToolCall::convention`.
     pub(crate) name: &'static str,
-    /// A span must have at least one of these attributes to be recognised …
+    /// A span is recognised if it has at least one of these attributes …
     pub(crate) marks: KeyBits,
-    /// … or a name that begins with one of these texts.
+    /// … or if its name begins with one of these texts.
     pub(crate) span_names: &'static [&'static str],
     /// True if the convention recognises log records.
     pub(crate) of_records: bool,
