@@ -144,8 +144,8 @@ impl ResolvesClientCert for WatchedClientCert {
     }
 }
 
-/// Verifies a server's certificate, unless that is switched off, and always that the server owns the
-/// certificate's key.
+/// Verifies a server's certificate, unless that is switched off, and always that the server owns
+/// the certificate's key.
 #[derive(Debug)]
 struct PeerVerifier {
     provider: Arc<CryptoProvider>,
