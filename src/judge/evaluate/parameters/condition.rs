@@ -45,7 +45,7 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 /// | `[DE, AT]` | `in`. For a text such as `>= 5`, write `equals` or `in` in full |
 /// | `{ equals: [1, 2] }` | equals this list |
 /// | `equals`, `not_equals`, `in`, `not_in` | equality of JSON: `7` is `7.0`, and not `"7"` |
-/// | `gt`, `gte`, `lt`, `lte` | compare decimals exactly; a lower and an upper bound may be combined |
+/// | `gt`, `gte`, `lt`, `lte` | exact decimal order; a lower and an upper bound may be combined |
 /// | `regex`, `contains`, `not_contains` | search a text, or the JSON text of a number or boolean |
 /// | `exists: true`, `exists: false` | there is a value other than null, or there is none |
 ///
