@@ -1,7 +1,8 @@
 //! A fixed amount of work for an instruction counter: scan, assembly and judgement of N requests of
 //! 512 spans, and nothing that depends on the clock. `warm` is `pipeline` after thousands of runs,
 //! `page` is `warm` with a page that nobody has open, at 5,120 spans a second, and `remember` is
-//! `pipeline` with a page that keeps every run.
+//! `pipeline` with a page that keeps every run. `alarm` is `pipeline` with one criterion of three
+//! that raises alarms, `many` with 64 criteria, and `alarms` with 64 that raise alarms.
 //! `benches/instructions.sh` runs it under callgrind with no requests and with all of them: the
 //! difference is their cost. `cargo bench --bench instructions -- CASE N`; without a case it lists
 //! the cases. Proves nothing about caches and system calls.
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use judge::assemble::{Memo, Settings, TraceBuffer};
-use judge::pipeline::{Pipeline, Rules};
+use judge::pipeline::{Judged, Pipeline, Rules};
 use otlp::scan::scan;
 use otlp::span::{Batch, Now, PeerId, SpanAdmission};
 use payload::{Profile, Recipe, Ring};
@@ -32,7 +33,7 @@ use spanscore::register::{self, RegisterSetup};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const CASES: [&str; 13] = [
+const CASES: [&str; 16] = [
     "scan lean",
     "scan genai",
     "validate lean",
@@ -46,6 +47,9 @@ const CASES: [&str; 13] = [
     "page genai",
     "remember lean",
     "remember genai",
+    "alarm lean",
+    "many lean",
+    "alarms lean",
 ];
 const N_OPEN: usize = 64;
 
@@ -79,7 +83,7 @@ fn main() {
         min_requests: 9,
         seed: 7,
     });
-    let rules = rules();
+    let rules = rules(what);
     let requests: Vec<Vec<u8>> = (0..ring.len() as u64)
         .map(|position| ring.fill(0, position).body)
         .collect();
@@ -153,8 +157,10 @@ fn main() {
                     instant: now.instant + Duration::from_millis(number),
                     ..now
                 };
-                pipeline.take(batch, now);
-                black_box(pipeline.advance(&rules, now));
+                let mut judged = Judged::default();
+                pipeline.take_into(&rules, batch, now, &mut judged);
+                pipeline.advance_into(&rules, now, &mut judged);
+                black_box(judged);
             }
         }
     }
@@ -182,8 +188,8 @@ fn page(rules: &Rules) -> Page {
     })
 }
 
-/// The criteria of the benchmark of the whole sidecar.
-fn rules() -> Rules {
+/// The criteria of the benchmark of the whole sidecar, and more for `many` and `alarms`.
+fn rules(what: &str) -> Rules {
     let order = [
         "validate_user",
         "check_inventory",
@@ -191,7 +197,16 @@ fn rules() -> Rules {
         "send_receipt",
         "update_crm",
     ];
-    let criteria = json!([
+    let raises_alarms = matches!(what, "alarm" | "alarms");
+    let n_more = if matches!(what, "many" | "alarms") { 63 } else { 0 };
+    let more = (0..n_more).map(|number| {
+        json!({
+            "name": format!("no-tool-{number}"),
+            "alarm": raises_alarms,
+            "evaluate": { "tool_calls": { "disallowed": [format!("^tool_{number}$")] } },
+        })
+    });
+    let mut criteria = json!([
         {
             "name": "checkout-order",
             "evaluate": { "tool_call_order": { "tool_calls_order": order } },
@@ -200,8 +215,13 @@ fn rules() -> Rules {
             "name": "one-order",
             "evaluate": { "tool_call_count": { "tool_calls_count": { "create_order": ["=", 1] } } },
         },
-        { "name": "no-refund", "evaluate": { "tool_calls": { "disallowed": ["refund_card"] } } },
+        {
+            "name": "no-refund",
+            "alarm": raises_alarms,
+            "evaluate": { "tool_calls": { "disallowed": ["refund_card"] } },
+        },
     ]);
+    criteria.as_array_mut().unwrap().extend(more);
     Rules::new(serde_json::from_value(criteria).unwrap())
 }
 
