@@ -147,6 +147,7 @@ fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> Span {
         flags: 0x101,
         n_attributes: 8,
         repeats_answers: None,
+        is_watched: false,
         status: Status::Ok,
         class: SpanClass {
             tool_call: n < 5,

@@ -172,6 +172,8 @@ pub struct Span {
     /// True if the request to a model contains an earlier answer of the model. `None` if no answer
     /// was found but messages may be missing, or if there are no messages.
     pub repeats_answers: Option<bool>,
+    /// True for a call that can raise an alarm. Set on arrival, and not stored.
+    pub is_watched: bool,
     /// Status code.
     pub status: Status,
     /// The class that the span got on arrival.

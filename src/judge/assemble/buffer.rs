@@ -174,9 +174,9 @@ impl<M: Memo> TraceBuffer<M> {
             self.closing_size = self.closing_size - size_before + size;
             return inserted;
         }
-        trace.may_violate |= arrival.may_violate();
+        trace.is_watched |= arrival.is_watched;
         // Any further span can make a violation certain: an outer run, a parent, a root.
-        if self.watches && trace.may_violate && !std::mem::replace(&mut trace.has_changed, true) {
+        if self.watches && trace.is_watched && !std::mem::replace(&mut trace.has_changed, true) {
             self.changed.push(trace_id);
         }
         let share = trace.share;
@@ -433,7 +433,7 @@ impl<M: Memo> TraceBuffer<M> {
                 needed_from: self.record,
                 quiet: None,
                 settled_in_vain: false,
-                may_violate: false,
+                is_watched: false,
                 has_changed: false,
                 judged_kib: 0,
                 closing: None,

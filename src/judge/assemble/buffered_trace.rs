@@ -43,8 +43,8 @@ pub(super) struct BufferedTrace<M> {
     /// True if the trace has settled without being done. It is then evicted like an idle trace, so
     /// that a sender cannot make us examine its spans again with each new span.
     pub(super) settled_in_vain: bool,
-    /// True if a call arrived.
-    pub(super) may_violate: bool,
+    /// True if a call arrived that can raise an alarm.
+    pub(super) is_watched: bool,
     /// True if the trace is in the buffer's list of changed traces.
     pub(super) has_changed: bool,
     /// KiB of the trace that were judged while it was open.

@@ -345,6 +345,7 @@ impl TraceSpans {
                 flags: version.flags.into(),
                 n_attributes: version.n_attributes.into(),
                 repeats_answers: version.repeats_answers,
+                is_watched: false,
                 status: version.status,
                 class: version.class,
                 scope: version.scope,

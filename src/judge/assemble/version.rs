@@ -15,6 +15,8 @@ pub(super) struct Arrival {
     pub(super) flags: u16,
     pub(super) n_attributes: u16,
     pub(super) repeats_answers: Option<bool>,
+    /// True for a span or record that can raise an alarm.
+    pub(super) is_watched: bool,
     pub(super) status: Status,
     pub(super) scope: ScopeHash,
     pub(super) class: SpanClass,
@@ -57,6 +59,7 @@ impl Arrival {
             flags: span.flags as u16,
             n_attributes: span.n_attributes.try_into().unwrap_or(u16::MAX),
             repeats_answers: span.repeats_answers,
+            is_watched: span.is_watched,
             status: span.status,
             scope: span.scope,
             class: span.class,
@@ -64,11 +67,6 @@ impl Arrival {
             resource: span.resource,
             kept: span.kept,
         }
-    }
-
-    /// Returns true for a call of a tool or a model, which can violate a criterion.
-    pub(super) fn may_violate(&self) -> bool {
-        self.class.tool_call || self.class.model || self.is_record
     }
 
     pub(super) fn of_record(record: LogRecord) -> Self {
@@ -80,6 +78,7 @@ impl Arrival {
             flags: 0,
             n_attributes: 0,
             repeats_answers: None,
+            is_watched: true,
             status: Status::Unset,
             scope: ScopeHash::default(),
             class: SpanClass::default(),

@@ -148,6 +148,7 @@ impl Made {
             flags: self.flags,
             n_attributes: self.attributes.len() as u32,
             repeats_answers: None,
+            is_watched: false,
             status: self.status,
             class: SpanClass::default(),
             scope: ScopeHash::new(self.scope.as_bytes()),

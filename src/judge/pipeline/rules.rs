@@ -13,7 +13,7 @@ use crate::evaluate::{
     Criterion, Expectation, Expectations, Explain, FieldError, FromSpans, PatternCompiler,
     PatternLimits, WrittenCriterion,
 };
-use crate::extract::{Recogniser, Tools};
+use crate::extract::{Recogniser, Tools, Watch};
 
 /// The rules by which every trace is judged: an immutable set, replaced as a whole.
 #[derive(Debug, Clone)]
@@ -32,6 +32,10 @@ pub struct Rules {
 fn alarms_of(criteria: &[Arc<Criterion>]) -> Vec<Arc<Criterion>> {
     let raises_alarms = |criterion: &&Arc<Criterion>| criterion.alarm.is_some();
     criteria.iter().filter(raises_alarms).cloned().collect()
+}
+
+fn watch_of(criteria: &[Arc<Criterion>]) -> Option<Arc<Watch>> {
+    Criterion::watch(criteria).map(Arc::new)
 }
 
 impl Rules {
@@ -86,7 +90,9 @@ impl Rules {
         } = &*self.expectations;
         let recogniser = recogniser.with_span_expectations(from_spans.bringing(*max_size));
         Self {
-            recogniser: recogniser.with_usage(self.recogniser.reads_usage),
+            recogniser: recogniser
+                .with_usage(self.recogniser.reads_usage)
+                .with_watch(watch_of(&self.criteria)),
             ..self
         }
     }
@@ -114,7 +120,7 @@ impl Rules {
             .with_usage(criteria.iter().any(Criterion::reads_usage));
         let criteria: Vec<_> = criteria.into_iter().map(Arc::new).collect();
         Self {
-            recogniser,
+            recogniser: recogniser.with_watch(watch_of(&criteria)),
             explain,
             alarms: alarms_of(&criteria),
             criteria,
@@ -138,7 +144,7 @@ impl Rules {
     /// everything that a criterion may read and the runs' own expectations.
     pub fn without_judgement(&self) -> Self {
         Self {
-            recogniser: self.recogniser.clone().with_usage(true),
+            recogniser: self.recogniser.clone().with_usage(true).with_watch(None),
             criteria: Vec::new(),
             alarms: Vec::new(),
             expectations: Arc::default(),
@@ -165,8 +171,10 @@ impl Rules {
         let reads_usage = criteria.iter().any(|criterion| criterion.reads_usage());
         Self {
             alarms: alarms_of(&criteria),
+            recogniser: recogniser
+                .with_usage(reads_usage)
+                .with_watch(watch_of(&criteria)),
             criteria,
-            recogniser: recogniser.with_usage(reads_usage),
             explain: self.explain,
             expectations: Arc::default(),
         }

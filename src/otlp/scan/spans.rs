@@ -186,6 +186,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
             flags: fields.flags,
             n_attributes: fields.n_attributes,
             repeats_answers: self.requests.repeat_answers(fields.has_dropped),
+            is_watched: false,
             status: match fields.status_code {
                 1 => Status::Ok,
                 2 => Status::Error,

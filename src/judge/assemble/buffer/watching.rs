@@ -1,4 +1,4 @@
-//! The buffer's support for alarms: which open traces with calls have changed, and how often each
+//! The buffer's support for alarms: which open traces with watched calls have changed, and how often each
 //! may be judged.
 
 use otlp::span::TraceId;
@@ -33,7 +33,7 @@ impl<M: Memo> TraceBuffer<M> {
         self.watches = watches;
     }
 
-    /// Returns the open traces with calls that have changed since the last call, in order of
+    /// Returns the open traces with watched calls that have changed since the last call, in order of
     /// arrival.
     pub fn take_changed(&mut self) -> Vec<TraceId> {
         std::mem::take(&mut self.changed)

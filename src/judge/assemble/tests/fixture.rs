@@ -90,6 +90,7 @@ pub(super) fn span(id: u64) -> Sent {
         flags: 0,
         n_attributes: 0,
         repeats_answers: None,
+        is_watched: false,
         status: Status::Unset,
         class: SpanClass::default(),
         scope: ScopeHash::default(),

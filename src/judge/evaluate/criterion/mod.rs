@@ -7,6 +7,7 @@ mod invalid;
 mod selector;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
@@ -14,9 +15,10 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use text::hex;
 
-use crate::evaluate::evaluators::{Evaluator, WrittenEvaluator};
+use crate::evaluate::evaluators::{Evaluator, WatchedCalls, WrittenEvaluator};
 use crate::evaluate::parameters::optional::written;
 use crate::evaluate::parameters::pattern::{FieldError, PatternCompiler, PatternLimits};
+use crate::extract::Watch;
 
 pub use alarm::Alarm;
 pub use expectation::{Expectation, Paired, Unfit, pair};
@@ -105,6 +107,23 @@ impl Criterion {
         criterion
     }
 
+    /// Returns the calls that can raise an alarm of one of these criteria; `None` if none raises
+    /// alarms.
+    pub(crate) fn watch(criteria: &[Arc<Self>]) -> Option<Watch> {
+        let alarms = criteria
+            .iter()
+            .filter(|criterion| criterion.alarm.is_some());
+        let watched = alarms.filter_map(|criterion| criterion.evaluate.watched().ok());
+        let all = watched.reduce(|one, other| WatchedCalls {
+            names: one.names.zip(other.names).map(|(mut names, more)| {
+                names.extend(more);
+                names
+            }),
+            models: one.models || other.models,
+        })?;
+        Some(Watch::new(all.names, all.models))
+    }
+
     /// Returns true if the criterion reads model tokens.
     pub fn reads_usage(&self) -> bool {
         self.evaluate.reads_models()
@@ -129,7 +148,7 @@ impl WrittenCriterion {
                 .collect::<Vec<_>>()
         })?;
         if self.alarm.is_some() {
-            let error = match (self.scope, evaluate.why_no_alarm()) {
+            let error = match (self.scope, evaluate.watched().err()) {
                 (Scope::Agent, _) => Some(
                     "`alarm` needs `scope: trace`: which calls an agent made itself is known only \
                      when the trace has closed"

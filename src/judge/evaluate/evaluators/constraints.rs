@@ -5,7 +5,9 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::{Value, json};
 use text::{code, counted};
 
-use super::{AskedPath, Evaluate, Judgement, NamedTool, SHORTCUTS_RAISE_NO_ALARM, ToolName};
+use super::{
+    AskedPath, Evaluate, Judgement, NamedTool, SHORTCUTS_RAISE_NO_ALARM, ToolName, WatchedCalls,
+};
 use crate::evaluate::comparison::captured::{MAX_SEARCH, Tri};
 use crate::evaluate::comparison::order::Concurrency;
 use crate::evaluate::comparison::rows::AlignmentRow;
@@ -261,8 +263,8 @@ impl Evaluate for Constraints {
         score
     }
 
-    fn why_no_alarm(&self) -> Option<String> {
-        let can_break = |rule: &Rule| {
+    fn watched(&self) -> Result<WatchedCalls, String> {
+        let can_break = |rule: &&Rule| {
             matches!(
                 rule,
                 Rule::Absence(_)
@@ -272,15 +274,16 @@ impl Evaluate for Constraints {
                     | Rule::Total(_)
             )
         };
+        let mut breakable = self.rules.iter().filter(can_break).peekable();
         if self.reads_shortcut() {
-            Some(SHORTCUTS_RAISE_NO_ALARM.to_owned())
-        } else if self.rules.iter().any(can_break) {
-            None
+            Err(SHORTCUTS_RAISE_NO_ALARM.to_owned())
+        } else if breakable.peek().is_some() {
+            let patterns = breakable.flat_map(|rule| rule.shape().patterns());
+            Ok(WatchedCalls::of(patterns))
         } else {
-            let template = self.rules.first().map_or("", Rule::template);
-            Some(format!(
-                "{} cannot be: a later call may still satisfy it",
-                code(template)
+            let template = code(self.rules.first().map_or("", Rule::template));
+            Err(format!(
+                "{template} cannot be: a later call may still satisfy it"
             ))
         }
     }

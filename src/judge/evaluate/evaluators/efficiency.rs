@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 use text::{code, counted, duration_text};
 
-use super::{AskedPath, Evaluate, Judgement, NamedTool, ToolName};
+use super::{AskedPath, Evaluate, Judgement, NamedTool, ToolName, WatchedCalls};
 use crate::evaluate::comparison::alignment::times;
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::comparison::rows::AlignmentRow;
@@ -187,20 +187,19 @@ impl Evaluate for Efficiency {
         warnings
     }
 
-    fn why_no_alarm(&self) -> Option<String> {
-        let stays_exceeded = [
-            self.max_calls,
-            self.max_errors,
-            self.max_duplicates,
-            self.max_model_calls,
-            self.max_input_tokens,
-            self.max_output_tokens,
-            self.max_tokens,
-        ];
-        stays_exceeded.iter().all(Option::is_none).then(|| {
-            "limits on retries, repeats and the duration cannot be: they are certain only when \
-             the trace has closed"
-                .to_owned()
+    fn watched(&self) -> Result<WatchedCalls, String> {
+        let on_calls = [self.max_calls, self.max_errors, self.max_duplicates];
+        let has_any = on_calls.iter().any(Option::is_some);
+        if !has_any && !self.reads_models() {
+            return Err(
+                "limits on retries, repeats and the duration cannot be: they are certain only \
+                 when the trace has closed"
+                    .to_owned(),
+            );
+        }
+        Ok(WatchedCalls {
+            names: if has_any { None } else { Some(Vec::new()) },
+            models: self.reads_models(),
         })
     }
 

@@ -95,9 +95,12 @@ macro_rules! evaluators {
                 match self { $(Self::$name(of) => of.reads_order(),)+ }
             }
 
-            /// Returns why no moment of a run can violate the criterion for good.
-            pub(super) fn why_no_alarm(&self) -> Option<String> {
-                match self { $(Self::$name(of) => of.why_no_alarm(),)+ }
+            /// Returns the calls that can violate the criterion for good.
+            ///
+            /// # Errors
+            /// Why no call can.
+            pub(super) fn watched(&self) -> Result<WatchedCalls, String> {
+                match self { $(Self::$name(of) => of.watched(),)+ }
             }
 
             /// Returns true if the evaluator judges model calls.
@@ -183,6 +186,28 @@ evaluators! {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct WrittenEvaluator(Evaluator);
+
+/// The calls whose arrival can violate a criterion for good.
+#[derive(Debug, Clone)]
+pub(super) struct WatchedCalls {
+    /// Regular expressions of names; `None` for all calls of tools.
+    pub(super) names: Option<Vec<String>>,
+    /// True for model calls, too.
+    pub(super) models: bool,
+}
+
+impl WatchedCalls {
+    fn of<'a>(patterns: impl Iterator<Item = &'a CallPattern>) -> Self {
+        Self {
+            names: Some(
+                patterns
+                    .map(|pattern| pattern.name.rewritten().to_owned())
+                    .collect(),
+            ),
+            models: false,
+        }
+    }
+}
 
 /// A tool that an evaluator names.
 #[derive(Debug, Clone, Copy)]
@@ -326,13 +351,11 @@ pub(super) trait Evaluate {
         false
     }
 
-    /// Returns why no open run can violate the criterion for certain, as a clause; `None` if one
-    /// can.
-    fn why_no_alarm(&self) -> Option<String> {
-        Some(format!(
-            "{} cannot be: later calls change its score",
-            code(Self::NAME)
-        ))
+    /// Returns the calls that can violate the criterion for good, or as an error a clause that says
+    /// why no call can.
+    fn watched(&self) -> Result<WatchedCalls, String> {
+        let name = code(Self::NAME);
+        Err(format!("{name} cannot be: later calls change its score"))
     }
 
     /// Returns the tools that the parameters name: a name that no run ever calls is probably

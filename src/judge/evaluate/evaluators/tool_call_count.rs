@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, json};
 use text::{code, counted};
 
-use super::{Evaluate, Judgement, NamedTool, ToolName};
+use super::{Evaluate, Judgement, NamedTool, ToolName, WatchedCalls};
 use crate::evaluate::comparison::alignment::{times, was_called};
 use crate::evaluate::comparison::lcs::UNEXPECTED;
 use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
@@ -113,11 +113,26 @@ impl Evaluate for ToolCallCount {
         score
     }
 
-    fn why_no_alarm(&self) -> Option<String> {
-        let mut counts = self.tool_calls_count.counts.iter();
-        let has_most =
-            self.tool_calls_count.counts.is_empty() || counts.any(|count| count.most().is_some());
-        (!has_most).then(|| "a minimum cannot be: later calls may still reach it".to_owned())
+    fn watched(&self) -> Result<WatchedCalls, String> {
+        let counts = &self.tool_calls_count;
+        if counts.counts.is_empty() {
+            return Ok(WatchedCalls {
+                names: None,
+                models: false,
+            });
+        }
+        let bounded = counts.counts.iter().zip(counts.names.as_slice());
+        let bounded = bounded.filter(|(count, _)| count.most().is_some());
+        let names: Vec<String> = bounded
+            .map(|(_, name)| format!("^{}$", regex::escape(name)))
+            .collect();
+        if names.is_empty() {
+            return Err("a minimum cannot be: later calls may still reach it".to_owned());
+        }
+        Ok(WatchedCalls {
+            names: Some(names),
+            models: false,
+        })
     }
 
     fn named_tools(&self) -> Vec<NamedTool<'_>> {

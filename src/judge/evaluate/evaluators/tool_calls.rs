@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use text::code;
 
-use super::{AskedPath, Evaluate, Judgement, NamedTool, SHORTCUTS_RAISE_NO_ALARM, ToolName};
+use super::{
+    AskedPath, Evaluate, Judgement, NamedTool, SHORTCUTS_RAISE_NO_ALARM, ToolName, WatchedCalls,
+};
 use crate::evaluate::comparison::alignment::times;
 use crate::evaluate::comparison::captured::{MAX_SEARCH, Tri};
 use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
@@ -316,13 +318,14 @@ impl Evaluate for ToolCalls {
         .collect()
     }
 
-    fn why_no_alarm(&self) -> Option<String> {
+    fn watched(&self) -> Result<WatchedCalls, String> {
         if self.disallowed.is_empty() {
-            Some("`required` and `sequence` cannot be: a later call may satisfy them".to_owned())
+            Err("`required` and `sequence` cannot be: a later call may satisfy them".to_owned())
         } else if self.patterns().any(CallPattern::reads_shortcut) {
-            Some(SHORTCUTS_RAISE_NO_ALARM.to_owned())
+            Err(SHORTCUTS_RAISE_NO_ALARM.to_owned())
         } else {
-            None
+            let disallowed = self.disallowed.iter();
+            Ok(WatchedCalls::of(disallowed.map(|entry| &entry.pattern)))
         }
     }
 

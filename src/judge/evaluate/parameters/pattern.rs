@@ -269,6 +269,11 @@ impl Pattern {
             .expect("an evaluator is made by compiling the patterns of its source")
     }
 
+    /// The regular expression with ASCII classes written out, for [`regex`].
+    pub(crate) fn rewritten(&self) -> &str {
+        self.compiled().regex.as_str()
+    }
+
     /// The source, as written.
     pub fn as_str(&self) -> &str {
         &self.source

@@ -38,8 +38,9 @@ fn is_own_score(class: SpanClass, view: &View<'_>) -> bool {
 }
 
 /// Returns the class of an arriving span.
-fn classify(span: &Span, view: &View<'_>, recogniser: &Recogniser) -> SpanClass {
+fn classify(span: &mut Span, view: &View<'_>, recogniser: &Recogniser) -> SpanClass {
     let recognised = recogniser.recognise(view);
+    span.is_watched = recogniser.watches(&recognised, view);
     let update = match view.get(keys::UPDATE_ID) {
         Some(Value::Int(update)) => u64::try_from(update).ok(),
         Some(Value::Str(update)) => update.parse().ok(),

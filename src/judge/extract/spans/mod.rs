@@ -1,6 +1,6 @@
 //! Interprets a single span: its attributes under the keys of the table, and the conventions. From
 //! the bottom up: key bits, keys, view, messages, convention, the conventions, log records, the
-//! recogniser that tries them all, and the admission of a span.
+//! recogniser that tries them all, the calls that alarms watch for, and the admission of a span.
 
 pub(crate) mod key_bits;
 pub(crate) mod keys;
@@ -17,6 +17,7 @@ pub(crate) mod kept_keys;
 pub(crate) mod log_records;
 pub(crate) mod prune;
 pub(crate) mod recognise;
+pub(crate) mod watch;
 
 pub(crate) mod admit;
 

@@ -15,6 +15,7 @@ use super::expectation_keys::{ExpectationKeys, SpanExpectationPolicy};
 use super::kept_keys::kept_keys;
 use super::keys;
 use super::view::{View, attribute_text};
+use super::watch::Watch;
 use crate::extract::settings::{CustomConvention, SpanKind, Tools};
 
 /// The compiled settings of `tools`, built once per configuration.
@@ -31,6 +32,8 @@ pub struct Recogniser {
     expectation_keys: ExpectationKeys,
     /// True if the token counts of models are read.
     pub(crate) reads_usage: bool,
+    /// The calls that can raise an alarm; `None` if no criterion raises alarms.
+    watch: Option<Arc<Watch>>,
     /// Counts the changes of `tools`, so that notes of earlier recognisers are detected as stale; 0
     /// once the counter has overflowed.
     recogniser_version: u8,
@@ -142,6 +145,7 @@ impl Recogniser {
             readable,
             expectation_keys,
             reads_usage: previous.is_some_and(|previous| previous.reads_usage),
+            watch: None,
             recogniser_version,
             kept_since,
         }
@@ -162,6 +166,17 @@ impl Recogniser {
         }
         self.reads_usage |= is_read;
         self
+    }
+
+    /// Marks the calls that can raise an alarm.
+    pub fn with_watch(self, watch: Option<Arc<Watch>>) -> Self {
+        Self { watch, ..self }
+    }
+
+    /// Returns true if the span can raise an alarm.
+    pub(super) fn watches(&self, recognised: &Recognised<'_>, span: &View<'_>) -> bool {
+        let watch = self.watch.as_ref();
+        watch.is_some_and(|watch| watch.watches(recognised, span))
     }
 
     /// Returns a copy that also reads the attributes `further`.

@@ -61,6 +61,7 @@ fn records_as_spans(trace: &Trace) -> Trace {
             flags: 0,
             n_attributes: 0,
             repeats_answers: None,
+            is_watched: false,
             class: SpanClass::default(),
             status: if failed { Status::Error } else { Status::Unset },
             scope: ScopeHash::default(),
