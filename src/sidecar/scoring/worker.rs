@@ -224,7 +224,7 @@ impl Drop for Place<'_> {
 
 // === Output ===
 
-/// Receives the pipeline's results and heartbeats while the pipeline works.
+/// Receives the pipeline's results, and sends heartbeats while the pipeline works.
 struct Output<'a> {
     judge: Judge,
     rules: Arc<Rules>,

@@ -12,7 +12,7 @@ pub(crate) const MAX_TOLD: usize = 100;
 pub(crate) struct Activation {
     /// True if the rule certainly checks it; false if missing evidence decides that.
     pub(crate) is_certain: bool,
-    /// The answer to whether the activation satisfies the rule.
+    /// Whether the activation satisfies the rule.
     pub(crate) kept: Tri,
     /// True if the activation satisfies the rule when unknown evidence counts as no match.
     pub(crate) kept_so_far: bool,
