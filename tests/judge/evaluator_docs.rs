@@ -48,7 +48,7 @@ trace:
 - If all calls below a missing parent have one name, the parent may be the same call, reported by a
   wrapper. Then these calls count as one call of that name, with unknown position, arguments and
   result. A call without a usable tool name, and a call `transfer_to_X` before an agent X was seen,
-  do not count.
+  do not count as seen.
 - Absent arguments and results may still arrive; arguments that are not an object may change.
 - A criterion that selects by `agent`, `root` or `attributes` gives no verdict until the root is
   present and is an agent run that has ended. A criterion that selects by `service` gives no verdict
