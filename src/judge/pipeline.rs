@@ -16,6 +16,7 @@ mod rules;
 mod split;
 
 mod cross_trace_results;
+mod model_services;
 mod span_calls;
 
 mod cross_traces;
@@ -464,7 +465,9 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             .iter_mut()
             .filter_map(|it| Some((it.peer, it.trajectory.as_mut()?)));
         let mut joined: Vec<(PeerId, &mut Arc<Trajectory>)> = trajectories
-            .filter(|(_, it)| CrossTraces::concern(it) || it.session.is_some())
+            .filter(|(_, it)| {
+                CrossTraces::concern(it) || it.session.is_some() || it.shows_no_model()
+            })
             .collect();
         if joined.is_empty() {
             return;
@@ -480,6 +483,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
                     them.complete(trajectory);
                 }
                 them.add_earlier_turns(trajectory, *peer);
+                them.add_models_of_service(trajectory);
             }
         });
     }

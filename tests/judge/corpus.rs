@@ -80,7 +80,7 @@ struct Expected {
     warnings: Option<Vec<String>>,
 }
 
-const TRAJECTORY: [&str; 11] = [
+const TRAJECTORY: [&str; 12] = [
     "calls",
     "cut_short",
     "from_messages",
@@ -92,6 +92,7 @@ const TRAJECTORY: [&str; 11] = [
     "runs",
     "models",
     "total",
+    "others_have_models",
 ];
 const CRITERION: [&str; 5] = ["evaluate", "threshold", "select", "scope", "severity"];
 const ANSWER: [&str; 9] = [

@@ -23,6 +23,8 @@ pub struct ModelUse {
     /// True if some criterion read model tokens when the run was seen; otherwise the tokens were
     /// not stored.
     pub is_usage_kept: bool,
+    /// True if the trace shows no model call, but other traces of the service do: the run made none.
+    pub others_have_models: bool,
     /// Tokens that were read.
     pub input: Tokens,
     /// Tokens that were written.

@@ -145,6 +145,13 @@ impl Trajectory {
         self.subject.is_none() && self.tool_calls.is_empty()
     }
 
+    /// Returns true if nothing shows a model call of the run: no span, no total, no message.
+    pub(crate) fn shows_no_model(&self) -> bool {
+        let used = &self.model_use;
+        let has_none = used.n_calls == 0 && !used.from_agent && !self.from_messages;
+        has_none && used.is_usage_kept && self.subject.is_some()
+    }
+
     /// Returns the runs that `scope: agent` judges: all runs except those without calls that
     /// contain another run.
     pub fn judged_agent_runs(&self) -> Vec<usize> {
@@ -232,7 +239,11 @@ impl Trajectory {
                 ..self.uncertainty
             };
             narrowed.is_agent_run = true;
-            narrowed.model_use = run.model_use;
+            let is_of_service = run.subject.resource.service == self.service;
+            narrowed.model_use = ModelUse {
+                others_have_models: self.model_use.others_have_models && is_of_service,
+                ..run.model_use
+            };
             narrowed.agent = Some(run.name.clone());
             narrowed.service = run.subject.resource.service.clone();
             narrowed.subject = Some(run.subject.clone());

@@ -9,6 +9,7 @@ use std::time::Instant;
 use otlp::span::{Now, PeerId, TraceId};
 
 use super::cross_trace_results::CrossTraceResults;
+use super::model_services::ModelServices;
 use super::span_calls::SpanCalls;
 use crate::assemble::{
     Closed, Memo, Partition, Sessions, Settings, TornServices, TornTraces, Turn,
@@ -47,6 +48,8 @@ pub struct CrossTraces {
     results: CrossTraceResults,
     /// `None` if turns of a session may be in other processes.
     sessions: Option<Sessions>,
+    /// `None` in the same case: the model spans of a trace may be there, too.
+    models: Option<ModelServices>,
     torn: TornServices,
     /// Traces to judge again that belong to another partition than the trace that changed them.
     /// Bounded, because each was recorded here.
@@ -77,6 +80,7 @@ impl CrossTraces {
                 settings.max_recent_traces,
                 settings.recent_ttl,
             ),
+            models: (!settings.has_peers).then(ModelServices::default),
             torn: TornServices::default(),
             changed: BTreeSet::new(),
         }
@@ -105,9 +109,10 @@ impl CrossTraces {
         self.results.size() + self.sessions.as_ref().map_or(0, Sessions::size)
     }
 
-    /// Drops all sessions and records no further ones: other processes may judge their turns.
-    pub(super) fn without_sessions(&mut self) {
-        self.sessions = None;
+    /// Drops what is known of sessions and services, and records no further traces: other processes may judge
+    /// their traces.
+    pub(super) fn without_history(&mut self) {
+        (self.sessions, self.models) = (None, None);
     }
 
     /// Records that spans were forwarded unscored.
@@ -147,6 +152,9 @@ impl CrossTraces {
         } in extracted
         {
             if let Some(trajectory) = trajectory {
+                if let Some(models) = &mut self.models {
+                    models.note(trajectory);
+                }
                 if let (Some(sessions), Some(turn)) = (&mut self.sessions, turn(trajectory, *peer))
                 {
                     let names = trajectory.tool_calls.iter().map(|call| &call.name);
@@ -191,6 +199,14 @@ impl CrossTraces {
         let earlier = earlier.and_then(|(sessions, turn)| sessions.earlier(&turn));
         if let Some(earlier) = earlier {
             Arc::make_mut(trajectory).earlier_turns = Some(Arc::new(earlier));
+        }
+    }
+
+    /// Records in a trajectory without model spans that the service's other traces have some.
+    pub(super) fn add_models_of_service(&self, trajectory: &mut Arc<Trajectory>) {
+        let models = self.models.as_ref().filter(|_| trajectory.shows_no_model());
+        if models.is_some_and(|models| models.contains(&trajectory.service)) {
+            Arc::make_mut(trajectory).model_use.others_have_models = true;
         }
     }
 

@@ -278,7 +278,7 @@ impl LogJudge {
             unix_nanos,
         };
         let mut pipeline = Pipeline::new(self.settings.clone(), now);
-        pipeline.cross_traces.without_sessions();
+        pipeline.cross_traces.without_history();
         if self.start.is_beginning {
             pipeline.restore_memory(0);
         }

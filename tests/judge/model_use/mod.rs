@@ -5,6 +5,7 @@
 mod captured;
 mod conformance;
 mod oracle;
+mod unseen;
 
 use judge::assemble::Settings;
 use judge::evaluate::{Evaluation, Explain, judge};

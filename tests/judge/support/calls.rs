@@ -56,6 +56,8 @@ pub(crate) struct Written {
     pub(crate) models: Vec<[Option<u64>; 2]>,
     /// What the agent recorded of all of them together.
     pub(crate) total: Option<[u64; 2]>,
+    /// Other traces of the service have model spans.
+    pub(crate) others_have_models: bool,
 }
 
 impl<'de> Deserialize<'de> for Call {
@@ -123,6 +125,7 @@ fn model_use(written: &Written) -> ModelUse {
         n_certain: n_calls,
         from_agent: written.total.is_some(),
         is_usage_kept: true,
+        others_have_models: written.others_have_models,
         input: tokens(&|[input, _]| *input),
         output: tokens(&|[_, output]| *output),
         total: tokens(&|[input, output]| Some((*input)? + (*output)?)),

@@ -65,8 +65,10 @@ use crate::extract::Trajectory;
 /// exceed a limit, it is exceeded, else it is open. If a model call recorded only a total, the
 /// total counts for `max_tokens` alone. Totals that agents recorded are read only if there is no
 /// model span. Without model spans and totals, all limits on models are open: a model may have been
-/// called unrecorded. [conventions.md](conventions.md#shared-attributes) lists the attributes that
-/// are read. A sidecar stores them only while a criterion has a limit on models.
+/// called unrecorded. But `max_model_calls` counts 0 if one of the service's latest 200 traces has
+/// a model span; with `assemble.peers`, and for a judge of a Kafka topic, it stays open.
+/// [conventions.md](conventions.md#shared-attributes) lists the attributes that are read. A sidecar
+/// stores them only while a criterion has a limit on models.
 ///
 /// Input tokens include cached tokens, as the OpenTelemetry conventions require. If a producer
 /// excludes cached tokens, spanscore can tell only if a span has more cached tokens than input

@@ -474,7 +474,11 @@ impl<'a> EffortLook<'a> {
             Some(tokens) => (tokens.least, tokens.most),
             None => (used.n_certain, used.n_calls),
         };
-        let is_seen = used.n_calls > 0 || (used.from_agent && tokens.is_some());
+        let is_known = match tokens {
+            Some(_) => used.from_agent,
+            None => used.others_have_models,
+        };
+        let is_seen = used.n_calls > 0 || is_known;
         let (most, cut_short) = (u64::from(most), self.trajectory.cut_short);
         let kept = if is_seen && least > most {
             Tri::No

@@ -1,0 +1,49 @@
+//! Remembers the services whose traces contain model spans: a run of such a service without a model
+//! span called no model. The traces of other services may leave model calls unrecorded.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use crate::extract::Trajectory;
+
+/// A service counts as long as one of this many latest traces has a model span: a release can turn
+/// the instrumentation off.
+const WINDOW: usize = 200;
+/// Maximum number of services. Runs of further services stay open.
+const MAX_SERVICES: usize = 200;
+
+/// The services whose latest traces contain model spans.
+#[derive(Debug, Default)]
+pub(super) struct ModelServices {
+    /// The number of traces since the last model span, by service.
+    n_since: HashMap<Arc<str>, usize>,
+}
+
+impl ModelServices {
+    /// Records a closed trace, if a criterion limits models.
+    pub(super) fn note(&mut self, trajectory: &Trajectory) {
+        let (service, used) = (&trajectory.service, &trajectory.model_use);
+        if !used.is_usage_kept {
+            return;
+        }
+        let (has_model, n_services) = (used.n_calls > 0, self.n_since.len());
+        match self.n_since.get_mut(service) {
+            Some(n_since) if has_model => *n_since = 0,
+            Some(n_since) => {
+                *n_since += 1;
+                if *n_since == WINDOW {
+                    self.n_since.remove(service);
+                }
+            }
+            None if has_model && n_services < MAX_SERVICES => {
+                self.n_since.insert(service.clone(), 0);
+            }
+            None => {}
+        }
+    }
+
+    pub(super) fn contains(&self, service: &str) -> bool {
+        self.n_since.contains_key(service)
+    }
+}
