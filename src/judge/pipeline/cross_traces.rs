@@ -48,7 +48,7 @@ pub struct CrossTraces {
     results: CrossTraceResults,
     /// `None` if turns of a session may be in other processes.
     sessions: Option<Sessions>,
-    /// `None` in the same case: the model spans of a trace may be there, too.
+    /// `None` in the same case: other processes may have a trace's model spans.
     models: Option<ModelServices>,
     torn: TornServices,
     /// Traces to judge again that belong to another partition than the trace that changed them.
@@ -109,8 +109,8 @@ impl CrossTraces {
         self.results.size() + self.sessions.as_ref().map_or(0, Sessions::size)
     }
 
-    /// Drops what is known of sessions and services, and records no further traces: other processes may judge
-    /// their traces.
+    /// Drops the histories of sessions and services, and records no further traces: other processes
+    /// may judge some of them.
     pub(super) fn without_history(&mut self) {
         (self.sessions, self.models) = (None, None);
     }

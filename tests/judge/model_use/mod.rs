@@ -149,6 +149,11 @@ fn siblings_that_contradict_each_other_are_two_calls() {
         (vec![usage(150, 10, ""), excluding], [1, 1, 160, 160]),
         // Instrumentations count thoughts differently.
         (vec![usage(7, 10, ""), usage(7, 15, "")], [1, 2, 17, 39]),
+        (vec![usage(7, 15, ""), usage(7, 10, "")], [1, 2, 17, 39]),
+        (
+            vec![usage(7, 15, ""), usage(7, 12, ""), usage(7, 10, "")],
+            [1, 3, 17, 58],
+        ),
     ] {
         let mut tree = vec![Node::new("agent", None, (0, 99), json!({}))];
         for (at, attributes) in (1..).zip(&siblings) {

@@ -110,6 +110,16 @@ impl Usage {
         sides.or_else(within).or(own)
     }
 
+    /// Returns the tokens that a call used at least if this usage or another one, `least`, is its
+    /// own.
+    pub(crate) fn least_of_one_call(self, least: [u64; 3]) -> [u64; 3] {
+        let [input, output] = [0, 1].map(|side| {
+            let is_less = self.is_whole[side] && self.tokens[side] < least[side];
+            if is_less { self.tokens[side] } else { least[side] }
+        });
+        [input, output, input.saturating_add(output)]
+    }
+
     /// Returns the sum of the usage of two model calls.
     pub(crate) fn and(self, other: Self) -> Self {
         let at = [0, 1, 2];

@@ -40,30 +40,40 @@ impl ModelUses {
         for (call, role) in roles.roles.iter().enumerate() {
             // A span that is also an agent run has the total of the models within it.
             let is_total = |run: usize| roles.runs[run].span == call && holds_model[run];
-            let is_other = beside.get(&call).copied();
+            let is_other = beside.is_certain.get(&call).copied();
             let is_counted = role.model_of == Some(call) || is_other.is_some();
             if !is_counted || role.own_run.is_some_and(is_total) {
                 continue;
             }
-            let own = Usage::of(&roles.recognised[call].view);
-            let usage = Usage::or_within(own, || {
-                let of_inner = has_usage
-                    .then(|| of_inner.get_or_insert_with(|| of_inner_models(roles, &beside)));
-                of_inner?.get(&call).copied()
-            });
-            let usage = usage.unwrap_or(Usage::UNRECORDED);
+            let mut usage_of = |call: SpanIdx| {
+                let own = Usage::of(&roles.recognised[call].view);
+                let usage = Usage::or_within(own, || {
+                    let of_inner = has_usage
+                        .then(|| of_inner.get_or_insert_with(|| of_inner_models(roles, &beside)));
+                    of_inner?.get(&call).copied()
+                });
+                usage.unwrap_or(Usage::UNRECORDED)
+            };
+            let usage = usage_of(call);
+            let mut least = usage.tokens;
+            for other in beside.doubtful_of.get(&call).into_iter().flatten() {
+                least = usage_of(*other).least_of_one_call(least);
+            }
             let is_own = gates.is_some_and(|gates| gates.of_span[call].is_none());
             let span = &roles.spans[call];
             let has_ended = span.end_unix_nanos != 0 && !span.class.partial;
             // A span that has not ended may turn out to report another span's call.
             let is_whole = gates.is_none() || (is_own && has_ended);
             let is_certain = is_whole && is_other != Some(false);
+            if !is_certain {
+                least = [0; 3];
+            }
             let of_run = role.own_run.or(role.run_above);
             let of_run = of_run.map(|run| &mut uses.of_runs[run]);
             for counted in [Some(&mut uses.of_trace), of_run].into_iter().flatten() {
                 counted.n_calls += 1;
                 counted.n_certain += u64::from(is_certain);
-                add(counted, usage, is_certain);
+                add(counted, usage, least);
                 for (tokens, is_whole) in counted.sums().zip(usage.is_whole) {
                     tokens.n_without += u64::from(!is_whole);
                 }
@@ -113,10 +123,10 @@ impl ModelUses {
             let is_topmost = roles.runs[run].parent.is_none();
             match total {
                 // The models that were seen may belong to this run.
-                Some(total) if has_models => add(&mut self.of_trace, total, false),
+                Some(total) if has_models => add(&mut self.of_trace, total, [0; 3]),
                 Some(_) => add_total(&mut self.of_trace, total, !cut_short),
                 None if is_topmost && !has_models => {
-                    add(&mut self.of_trace, Usage::UNRECORDED, false);
+                    add(&mut self.of_trace, Usage::UNRECORDED, [0; 3]);
                 }
                 None => {}
             }
@@ -124,13 +134,11 @@ impl ModelUses {
     }
 }
 
-fn add(model_use: &mut ModelUse, usage: Usage, is_certain: bool) {
-    let parts = usage.tokens.into_iter().zip(usage.is_whole);
-    for (tokens, (n, is_whole)) in model_use.sums().zip(parts) {
-        let (least, most) = (
-            if is_certain { n } else { 0 },
-            if is_whole { n } else { u64::MAX },
-        );
+/// Adds the usage of a call, of which `least` is certain.
+fn add(model_use: &mut ModelUse, usage: Usage, least: [u64; 3]) {
+    let parts = usage.tokens.into_iter().zip(usage.is_whole).zip(least);
+    for (tokens, ((n, is_whole), least)) in model_use.sums().zip(parts) {
+        let most = if is_whole { n } else { u64::MAX };
         tokens.least = tokens.least.saturating_add(least);
         tokens.most = tokens.most.saturating_add(most);
     }
@@ -139,7 +147,8 @@ fn add(model_use: &mut ModelUse, usage: Usage, is_certain: bool) {
 fn add_total(model_use: &mut ModelUse, total: Option<Usage>, is_certain: bool) {
     if let Some(total) = total {
         model_use.from_agent = true;
-        add(model_use, total, is_certain);
+        let least = if is_certain { total.tokens } else { [0; 3] };
+        add(model_use, total, least);
     }
 }
 
@@ -168,12 +177,19 @@ fn totals_of_runs(roles: &SpanRoles<'_>) -> Vec<Option<Usage>> {
     totals
 }
 
-/// Returns spans that were taken for another report of a sibling's call although the reports
-/// contradict each other. The value is true if the span certainly reports a separate call, false if
-/// it may.
-fn calls_beside(roles: &SpanRoles<'_>) -> HashMap<SpanIdx, bool> {
-    let mut beside = HashMap::new();
-    let mut calls: HashMap<SpanIdx, Vec<UsageReport<'_>>> = HashMap::new();
+/// Spans that were taken for another report of a sibling's call although the reports contradict
+/// each other.
+#[derive(Default)]
+struct CallsBeside {
+    /// True if the span certainly reports a separate call, false if it may.
+    is_certain: HashMap<SpanIdx, bool>,
+    /// For each call, the spans that may be other reports of it.
+    doubtful_of: HashMap<SpanIdx, Vec<SpanIdx>>,
+}
+
+fn calls_beside(roles: &SpanRoles<'_>) -> CallsBeside {
+    let mut beside = CallsBeside::default();
+    let mut calls: HashMap<SpanIdx, Vec<(SpanIdx, UsageReport<'_>)>> = HashMap::new();
     let report = |span_idx: SpanIdx| UsageReport::of(&roles.recognised[span_idx].view);
     for &span_idx in &roles.tree.parents_first {
         let role = &roles.roles[span_idx];
@@ -181,20 +197,25 @@ fn calls_beside(roles: &SpanRoles<'_>) -> HashMap<SpanIdx, bool> {
             continue;
         };
         let (calls, own) = (
-            calls.entry(twin).or_insert_with(|| vec![report(twin)]),
+            calls
+                .entry(twin)
+                .or_insert_with(|| vec![(twin, report(twin))]),
             report(span_idx),
         );
-        let mut is_certain = true;
-        let of_one = calls.iter_mut().find(|call| {
-            let is_of_one_call = call.is_of_one_call(&own);
-            is_certain &= is_of_one_call.is_some();
+        let mut may_be = Vec::new();
+        let of_one = calls.iter_mut().find(|(call, reported)| {
+            let is_of_one_call = reported.is_of_one_call(&own);
+            may_be.extend(is_of_one_call.is_none().then_some(*call));
             is_of_one_call == Some(true)
         });
         match of_one {
-            Some(call) => call.complete(own),
+            Some((_, reported)) => reported.complete(own),
             None => {
-                calls.push(own);
-                beside.insert(span_idx, is_certain);
+                calls.push((span_idx, own));
+                beside.is_certain.insert(span_idx, may_be.is_empty());
+                for call in may_be {
+                    beside.doubtful_of.entry(call).or_default().push(span_idx);
+                }
             }
         }
     }
@@ -203,10 +224,7 @@ fn calls_beside(roles: &SpanRoles<'_>) -> HashMap<SpanIdx, bool> {
 
 /// Returns the usage of counted model spans from the spans within them or else from their twins,
 /// for spans that recorded no usage.
-fn of_inner_models(
-    roles: &SpanRoles<'_>,
-    beside: &HashMap<SpanIdx, bool>,
-) -> HashMap<SpanIdx, Usage> {
+fn of_inner_models(roles: &SpanRoles<'_>, beside: &CallsBeside) -> HashMap<SpanIdx, Usage> {
     let mut below: HashMap<SpanIdx, Usage> = HashMap::new();
     let mut twins: HashMap<SpanIdx, Usage> = HashMap::new();
     for &span_idx in roles.tree.parents_first.iter().rev() {
@@ -223,7 +241,9 @@ fn of_inner_models(
         }
         let Some(usage) = usage else { continue };
         let (sums, at) = match (role.twin_of, roles.tree.parent[span_idx]) {
-            _ if span_idx == outermost || beside.contains_key(&span_idx) => (&mut below, span_idx),
+            _ if span_idx == outermost || beside.is_certain.contains_key(&span_idx) => {
+                (&mut below, span_idx)
+            }
             (Some(twin), _) => {
                 let of_twin = twins.entry(twin).or_insert(usage);
                 if *of_twin == Usage::UNRECORDED {
