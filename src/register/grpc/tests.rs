@@ -353,7 +353,8 @@ async fn rules_references_and_limits_are_judged_as_rest_judges_them() {
     let explanations: Vec<Value> = said(&judged).into_iter().map(|(_, _, text)| text).collect();
     assert_eq!(
         explanations[0],
-        "`edit` (call 3): no `^read$` before it in this trace with the same `args.path`"
+        "`edit` (call 3): no `^read$` before it in this trace with the same `args.path` \
+         (`read` (call 1) differs in `args.path`)"
     );
     assert!(
         explanations[1]

@@ -262,6 +262,14 @@ impl<'a> CapturedValues<'a> {
         answer
     }
 
+    /// Looks at values for an explanation: spends from the budget, and records nothing.
+    pub(crate) fn aside<T>(&mut self, look: impl FnOnce(&mut Self) -> T) -> T {
+        let mut aside = Self::within(self.trajectory, self.max_search - self.searched);
+        let found = look(&mut aside);
+        self.searched += aside.searched;
+        found
+    }
+
     /// Records a call whose answer depends on a cut value.
     pub(crate) fn note_cut(&mut self, call_idx: usize) {
         self.missing.cut = self.missing.cut.or(Some(call_idx));

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
-use serde_json::{Value, json};
+use serde_json::json;
 use text::{code, counted};
 
 use super::{
@@ -12,11 +12,12 @@ use crate::evaluate::comparison::captured::{MAX_SEARCH, Tri};
 use crate::evaluate::comparison::order::Concurrency;
 use crate::evaluate::comparison::rows::AlignmentRow;
 use crate::evaluate::comparison::score::{Rendered, Score};
-use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader, Calls, Told, ValuesTold};
+use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader, Calls};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::pattern::PlacedPattern;
 use crate::evaluate::parameters::rule::{Rule, TotalOf};
-use crate::evaluate::rules::activations::{Breach, RuleFound};
+use crate::evaluate::parameters::told::{Told, ValuesTold};
+use crate::evaluate::rules::activations::{Breach, NearMiss, RuleFound};
 use crate::evaluate::rules::judged::RuleJudge;
 use crate::evaluate::rules::rule_explanation;
 use crate::evaluate::rules::templates::{is_never_kept, questions};
@@ -132,8 +133,10 @@ use crate::extract::Trajectory;
 /// - `activations`, `violations`, `open`: the number of all, violated and open activations.
 /// - `violated`: the violating calls, counted from 1, at most 100.
 /// - `because`: for each of them, or for the run, the calls that caused the violation.
-/// - with `where`: `values` of the first violating call, and `nearest`, the values of a call that
-///   matches a missing partner by name, as in `tool_calls`.
+/// - with `where` or `same`: `values` of the first violating call, and `nearest`, in the form of
+///   `tool_calls`: the values of a call that differs from a missing partner only at paths of `same`,
+///   or else of a call that matches it by name. At a path of `same`, `operator` is the word of
+///   `compare`, and `expected` is absent.
 /// - for a `total`: `path`, `max` and, with `explain.values: true`, the first `sum` above `max`.
 ///
 /// # When the trace was cut short
@@ -168,61 +171,62 @@ fn bars_copies(rule: &Rule, found: &RuleFound) -> bool {
         && questions(rule).iter().any(|question| question.bars)
 }
 
-/// Search budget for matching the calls of an explanation once more.
+/// Search budget for the text of one rule: for matching its calls once more, and for the length of
+/// copies.
 const MAX_SEARCH_FOR_TEXT: u64 = MAX_SEARCH / 8;
 
 /// Returns the conditions and values of the first call to blame, and of the call that comes nearest
 /// to a missing partner; and a text of both.
-fn values_of(rule: &Rule, found: &RuleFound, told: Told<'_>) -> ([Vec<Value>; 2], String) {
+fn values_of(
+    rule: &Rule,
+    found: &RuleFound,
+    told: Told<'_>,
+    reader: &mut CallReader<'_>,
+) -> ([ValuesTold; 2], String) {
     let [mut values, mut of_nearest] = [ValuesTold::default(), ValuesTold::default()];
-    let mut text = String::new();
-    let (Some((call, breach)), calls) = (&found.first, &told.trajectory.tool_calls) else {
+    let Some((violating, breach)) = &found.first else {
         return Default::default();
     };
-    let mut reader = CallReader::new(told.trajectory, MAX_SEARCH_FOR_TEXT);
+    let shape = rule.shape();
+    let kind = |is_b: bool| if is_b { shape.b.unwrap_or(shape.a) } else { shape.a };
     let (asks, wants) = breach.kinds();
-    let with_values = |of_b: Option<bool>| {
-        let shape = rule.shape();
-        let kinds = match of_b {
-            None => [Some(shape.a), shape.b],
-            Some(false) => [Some(shape.a), None],
-            Some(true) => [None, shape.b.or(Some(shape.a))],
-        };
-        let patterns = kinds.into_iter().flatten().flat_map(Calls::patterns);
-        patterns.filter(|pattern| !pattern.conditions.is_empty())
+    let asked = match asks {
+        Some(is_b) => [Some(kind(is_b)), None],
+        None => [Some(shape.a), shape.b],
     };
     if let Some(first) = found.offending().next() {
-        for pattern in with_values(asks) {
-            if reader.fit(pattern, Tri::Yes, first) > Tri::No {
+        for pattern in asked.into_iter().flatten().flat_map(Calls::patterns) {
+            if !pattern.conditions.is_empty() && reader.fit(pattern, Tri::Yes, first) > Tri::No {
                 pattern.tell_values(first, told, &mut values);
             }
         }
     }
-    if !values.text().is_empty() {
-        text = format!(" ({})", values.text());
-    }
-    let is_beside = |at: &usize| match (breach, call) {
-        (Breach::Before(..), Some(call)) => at < call,
-        (Breach::After(_), Some(call)) => at > call,
-        (Breach::Edge { misfits, .. }, _) => misfits.contains(at),
-        _ => true,
+    let is_b = wants.unwrap_or_default();
+    let near = match (&found.nearest, violating) {
+        (Some(NearMiss::Differs { call, same }), Some(violating)) => {
+            let entries = same.iter().filter_map(|at| shape.same.get(*at));
+            let paths = entries.map(|entry| {
+                entry.tell_value(*violating, !is_b, told, &mut values);
+                code(
+                    entry
+                        .tell_value(*call, is_b, told, &mut of_nearest)
+                        .as_str(),
+                )
+            });
+            let paths = paths.collect::<Vec<_>>().join(" and ");
+            Some(format!("{} differs in {paths}", told.called(*call)))
+        }
+        (Some(NearMiss::ByName { call, pattern }), _) => {
+            if let Some(pattern) = kind(is_b).patterns().nth(*pattern) {
+                pattern.tell_values(*call, told, &mut of_nearest);
+            }
+            Some(format!("by name {}", told.called(*call)))
+        }
+        _ => None,
     };
-    let nearest = wants.and_then(|of_b| {
-        with_values(Some(of_b)).find_map(|pattern| {
-            let calls = (0..calls.len()).filter(is_beside);
-            Some((pattern, reader.nearest(pattern, calls)?))
-        })
-    });
-    if let Some((pattern, nearest)) = nearest {
-        pattern.tell_values(nearest, told, &mut of_nearest);
-        let called = format!("{} (call {})", code(&calls[nearest].name), nearest + 1);
-        let of_call = if of_nearest.text().is_empty() { "" } else { ": " };
-        text.push_str(&format!(
-            " (by name {called}{of_call}{})",
-            of_nearest.text()
-        ));
-    }
-    ([values.details, of_nearest.details], text)
+    let near = near.map(|near| format!(" ({near}{})", of_nearest.text(": ", "")));
+    let text = values.text(" (", ")") + &near.unwrap_or_default();
+    ([values, of_nearest], text)
 }
 
 fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Rule>, D::Error> {
@@ -339,8 +343,11 @@ impl Evaluate for Constraints {
         let (mut rows, mut rules) = (Vec::new(), Vec::new());
         let (mut violations, mut offending) = (Vec::new(), Vec::new());
         for (rule, found) in self.rules.iter().zip(found) {
-            let mut violation = rule_explanation::violation(rule, found, judgement.told());
-            let ([values, nearest], shown) = values_of(rule, found, judgement.told());
+            let told = judgement.told();
+            let mut reader = CallReader::new(told.trajectory, MAX_SEARCH_FOR_TEXT);
+            let captured = &mut reader.captured;
+            let mut violation = rule_explanation::violation(rule, found, told, captured);
+            let ([values, nearest], shown) = values_of(rule, found, told, &mut reader);
             violation
                 .iter_mut()
                 .for_each(|sentence| sentence.push_str(&shown));
@@ -381,16 +388,13 @@ impl Evaluate for Constraints {
                 "violated": from_one(&found.violated),
                 "because": because,
             });
-            for (key, values) in [("values", values), ("nearest", nearest)] {
-                if !values.is_empty() {
-                    details[key] = values.into();
-                }
-            }
+            values.add_to(&mut details, "values");
+            nearest.add_to(&mut details, "nearest");
             if let Rule::Total(TotalOf { of, max, .. }) = rule {
                 details["path"] = json!(of);
                 details["max"] = json!(max);
                 if let Some((_, Breach::Total { sum, .. })) = &found.first
-                    && judgement.told().explain.values
+                    && told.explain.values
                 {
                     details["sum"] = json!(sum);
                 }

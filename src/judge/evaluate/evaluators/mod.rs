@@ -23,8 +23,9 @@ use text::code;
 use crate::evaluate::comparison::rows::AlignmentRow;
 use crate::evaluate::comparison::score::{Explain, Rendered, Score, Verdict};
 use crate::evaluate::comparison::value_path::ValuePath;
-use crate::evaluate::parameters::call_pattern::{CallPattern, Told};
+use crate::evaluate::parameters::call_pattern::CallPattern;
 use crate::evaluate::parameters::pattern::{FieldError, PatternCompiler, PlacedPattern};
+use crate::evaluate::parameters::told::Told;
 use crate::extract::Trajectory;
 
 use constraints::Constraints;

@@ -4,7 +4,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use text::code;
 
 use super::{
     AskedPath, Evaluate, Judgement, NamedTool, SHORTCUTS_RAISE_NO_ALARM, ToolName, WatchedCalls,
@@ -14,10 +13,11 @@ use crate::evaluate::comparison::captured::{MAX_SEARCH, Tri};
 use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
 use crate::evaluate::comparison::score::{Rendered, Score, all_or_nothing};
 use crate::evaluate::parameters::call_pattern::{
-    CallPattern, CallReader, Disallowed, Entry, Required, Sequence, ValuesTold,
+    CallPattern, CallReader, Disallowed, Entry, Required, Sequence,
 };
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::pattern::{FieldError, PlacedPattern};
+use crate::evaluate::parameters::told::ValuesTold;
 use crate::extract::Trajectory;
 
 /// Were the required calls made, the disallowed ones not, and a sequence kept?
@@ -111,7 +111,7 @@ const MAX_SEARCH_FOR_ROWS: u64 = MAX_SEARCH / 8;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct EntriesFound {
     /// For each entry: the answer and, unless the entry is satisfied, the number of calls that
-    /// certainly match.
+    /// certainly match; if there is none, the first call that matches by name, but not by `where`.
     required: Vec<EntryFound>,
     /// For each entry: the answer and, if the entry is violated, the number of calls that certainly
     /// violate it, and the first of these calls.
@@ -228,14 +228,9 @@ impl Evaluate for ToolCalls {
     }
 
     fn report(&self, found: &EntriesFound, judgement: &Judgement<'_>) -> Rendered {
-        let trajectory = judgement.trajectory;
-        let called = |call_idx: usize| {
-            let name = &trajectory.tool_calls[call_idx].name;
-            format!("{} (call {})", code(name), call_idx + 1)
-        };
-        let mut sentences = Vec::new();
-        let (mut values, mut nearest) = (Vec::new(), Vec::new());
         let told = judgement.told();
+        let mut sentences = Vec::new();
+        let (mut values, mut nearest) = (ValuesTold::default(), ValuesTold::default());
         for (entry, found) in self.disallowed.iter().zip(&found.disallowed) {
             if let Some(first) = found.call_idx {
                 let are = match found.n_calls {
@@ -245,27 +240,22 @@ impl Evaluate for ToolCalls {
                 let pattern = &entry.pattern;
                 let mut of_call = ValuesTold::default();
                 pattern.tell_values(first, told, &mut of_call);
-                let shown = match of_call.text() {
-                    text if text.is_empty() => text,
-                    text => format!(" ({text})"),
-                };
-                values.extend(of_call.details);
                 sentences.push(format!(
-                    "{}{are} disallowed by {pattern}{shown}",
-                    called(first)
+                    "{}{are} disallowed by {pattern}{}",
+                    told.called(first),
+                    of_call.text(" (", ")")
                 ));
+                values.details.extend(of_call.details);
             }
         }
         let required = self.required.iter().zip(&found.required);
-        let open = required.filter(|(_, found)| found.holds != Tri::Yes);
-        for (entry, found) in open {
-            let pattern = &entry.pattern;
+        for (entry, found) in required.filter(|(_, found)| found.holds != Tri::Yes) {
             let mut of_call = ValuesTold::default();
-            if let Some(call) = nearest_by_name(pattern, found, trajectory) {
-                pattern.tell_values(call, told, &mut of_call);
+            if let Some(call) = found.call_idx {
+                entry.pattern.tell_values(call, told, &mut of_call);
             }
-            sentences.push(unsatisfied(pattern, found, trajectory, &of_call.text()));
-            nearest.extend(of_call.details);
+            sentences.push(unsatisfied(&entry.pattern, found, &of_call));
+            nearest.details.extend(of_call.details);
         }
         if let Some(found) = &found.sequence
             && found.holds != Tri::Yes
@@ -273,7 +263,7 @@ impl Evaluate for ToolCalls {
         {
             let after = found
                 .call_idx
-                .map(|call| format!(" after {}", called(call)));
+                .map(|call| format!(" after {}", told.called(call)));
             sentences.push(format!(
                 "the sequence stops at entry {}: no call of {}{}",
                 found.n_calls + 1,
@@ -293,15 +283,12 @@ impl Evaluate for ToolCalls {
                 "disallowed_violated": known(&found.disallowed),
                 "sequence_satisfied": found.sequence.as_ref().and_then(|found| found.holds.known()),
         });
-        for (key, values) in [("values", values), ("nearest", nearest)] {
-            if !values.is_empty() {
-                details[key] = values.into();
-            }
-        }
+        values.add_to(&mut details, "values");
+        nearest.add_to(&mut details, "nearest");
         Rendered {
             text: sentences.join("; "),
             offending: found.offending.clone(),
-            rows: judgement.rows(|| self.rows(found, trajectory)),
+            rows: judgement.rows(|| self.rows(found, judgement.trajectory)),
             details,
         }
     }
@@ -399,7 +386,7 @@ impl ToolCalls {
             let row = AlignmentRow::new(kind).expecting(pattern.to_string());
             let row = row.of(look.fitting(pattern));
             rows.push(match found.holds {
-                Tri::No => row.noting(unsatisfied(pattern, found, trajectory, "")),
+                Tri::No => row.noting(unsatisfied(pattern, found, &ValuesTold::default())),
                 Tri::Maybe | Tri::Yes => row,
             });
         }
@@ -448,25 +435,8 @@ impl ToolCalls {
     }
 }
 
-/// Returns the first call with a matching name, if the entry has conditions and no call matches.
-fn nearest_by_name(
-    pattern: &CallPattern,
-    found: &EntryFound,
-    trajectory: &Trajectory,
-) -> Option<usize> {
-    let is_of_values = found.n_named > Some(0) && !pattern.conditions.is_empty();
-    let mut calls = trajectory.tool_calls.iter();
-    let first = calls.position(|call| is_of_values && pattern.name.is_match(&call.name));
-    first.filter(|_| found.n_calls == 0)
-}
-
-/// Describes an unsatisfied entry; `values` are the values of the first call with a matching name.
-fn unsatisfied(
-    pattern: &CallPattern,
-    found: &EntryFound,
-    trajectory: &Trajectory,
-    values: &str,
-) -> String {
+/// Describes an unsatisfied entry; `values` are the values of the nearest call.
+fn unsatisfied(pattern: &CallPattern, found: &EntryFound, values: &ValuesTold) -> String {
     let place = match (pattern.is_final, pattern.at_step, pattern.before_step) {
         (true, _, _) => " as the last call".to_owned(),
         (_, Some(step), _) => format!(" at step {}", step.0),
@@ -477,11 +447,9 @@ fn unsatisfied(
         (0, Some(0)) => format!("required {pattern} was not called"),
         (0, None) => format!("required {pattern} was not called{place}"),
         (0, Some(n_named)) => {
-            let nearest = nearest_by_name(pattern, found, trajectory).map(|call| {
-                let first = if n_named > 1 { "first " } else { "" };
-                let of_call = if values.is_empty() { "" } else { ": " };
-                format!(", {first}call {}{of_call}{values}", call + 1)
-            });
+            let nearest = found
+                .call_idx
+                .map(|call| format!(", call {}{}", call + 1, values.text(": ", "")));
             format!(
                 "required {pattern} was not called{place} ({} by name{})",
                 times(n_named),
@@ -535,6 +503,8 @@ impl<'a> Look<'a> {
         let mut found = EntryFound::new(satisfied, n_calls, None, satisfied != Tri::Yes);
         if satisfied != Tri::Yes && n_calls == 0 {
             found.n_named = self.n_named(entry);
+            let calls = 0..self.trajectory.tool_calls.len();
+            found.call_idx = self.reader.nearest(entry, calls);
         }
         found
     }

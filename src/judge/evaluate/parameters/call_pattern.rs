@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::{Value, json};
+use serde_json::Value;
 use smallvec::SmallVec;
 use text::code;
 
@@ -19,8 +19,9 @@ use super::field_aliases::Hinted;
 use super::limits::count;
 use super::optional::written;
 use super::pattern::{Pattern, PlacedPattern};
+use super::told::{Told, ValuesTold};
 use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri, kind_of};
-use crate::evaluate::comparison::score::{CallError, EvaluationError, Explain, ReadBy};
+use crate::evaluate::comparison::score::{CallError, EvaluationError, ReadBy};
 use crate::evaluate::comparison::value_path::ValuePath;
 use crate::extract::Trajectory;
 
@@ -75,28 +76,6 @@ pub struct CallPattern {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "BeforeStep")]
     pub before_step: Option<BeforeStep>,
-}
-
-/// The trajectory, and the limits on what an explanation may show of it.
-#[derive(Clone, Copy)]
-pub(crate) struct Told<'a> {
-    pub(crate) trajectory: &'a Trajectory,
-    pub(crate) explain: &'a Explain,
-}
-
-/// The conditions on calls, and their values.
-#[derive(Default)]
-pub(crate) struct ValuesTold {
-    pub(crate) details: Vec<Value>,
-    texts: Vec<String>,
-}
-
-impl ValuesTold {
-    /// Returns text such as "`args.amount` is `5000`, `args.to` is `"a"`"; empty if no value is
-    /// shown.
-    pub(crate) fn text(&self) -> String {
-        self.texts.join(", ")
-    }
 }
 
 /// Compares calls with patterns. Records the first call that lacks an argument which `command` or
@@ -296,25 +275,9 @@ impl CallPattern {
     /// the details and the text.
     pub(crate) fn tell_values(&self, call_idx: usize, told: Told<'_>, values: &mut ValuesTold) {
         for (path, condition) in &self.conditions {
-            let call = told.trajectory.tool_calls.get(call_idx);
-            let call = call.filter(|_| told.explain.values);
-            let actual = call.and_then(|call| told.explain.value(&path.json_in(call)?));
-            for (operator, expected) in condition.parts() {
-                let mut detail = json!({
-                    "call": call_idx + 1,
-                    "path": path.as_str(),
-                    "operator": operator,
-                    "expected": expected,
-                });
-                if let Some(actual) = &actual {
-                    detail["actual"] = actual.as_str().into();
-                }
-                values.details.push(detail);
-            }
-            let text = actual.map(|text| format!("{} is {}", code(path.as_str()), code(&text)));
-            values
-                .texts
-                .extend(text.filter(|text| !values.texts.contains(text)));
+            let parts = condition.parts().into_iter();
+            let operators = parts.map(|(operator, expected)| (operator, Some(expected)));
+            values.add(call_idx, path, operators, told);
         }
     }
 
@@ -455,16 +418,22 @@ impl<'a> CallReader<'a> {
         }
     }
 
-    /// Returns the first of these calls whose name matches but whose values do not certainly match.
+    /// Returns the first of these calls that matches the name of a pattern, but certainly or perhaps
+    /// not its conditions. Records no missing evidence.
     pub(crate) fn nearest(
         &mut self,
         pattern: &CallPattern,
         mut calls: impl Iterator<Item = usize>,
     ) -> Option<usize> {
+        if pattern.conditions.is_empty() {
+            return None;
+        }
         let all = &self.captured.trajectory().tool_calls;
-        calls.find(|&call| {
-            self.fits_name(pattern, &all[call].name) == Tri::Yes
-                && self.fit_named(pattern, Tri::Yes, call) != Tri::Yes
+        self.captured.aside(|captured| {
+            calls.find(|&call| {
+                search(&pattern.name, &all[call].name, captured) == Tri::Yes
+                    && pattern.fit_conditions(call, captured) != Tri::Yes
+            })
         })
     }
 

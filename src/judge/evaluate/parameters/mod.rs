@@ -12,3 +12,4 @@ pub(super) mod optional;
 pub(super) mod pattern;
 pub(super) mod rule;
 pub(super) mod same;
+pub(super) mod told;

@@ -11,10 +11,10 @@ use text::{code, counted};
 use super::field_aliases::Hinted;
 use super::limits::count;
 use super::optional::written;
-use crate::evaluate::comparison::captured::{CapturedValues, MAX_SEARCH, Tri};
+use super::told::{Told, ValuesTold};
+use crate::evaluate::comparison::captured::{CapturedValues, Tri};
 use crate::evaluate::comparison::copies::{Copied, Source, TextLeaves};
 use crate::evaluate::comparison::value_path::ValuePath;
-use crate::extract::Trajectory;
 
 /// A pair of values that must agree: one path for both calls, or a path for each.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -74,10 +74,29 @@ impl Same {
         }
     }
 
+    /// Adds the value of a call `a` or `b` that differs from the other call's value; returns its
+    /// path.
+    pub(crate) fn tell_value(
+        &self,
+        call: usize,
+        is_b: bool,
+        told: Told<'_>,
+        values: &mut ValuesTold,
+    ) -> &ValuePath {
+        let compare = serde_json::to_value(self.compare).unwrap_or_default();
+        let operator = compare.as_str().unwrap_or_default().to_owned();
+        let path = if is_b { &self.b } else { &self.a };
+        values.add(call, path, [(operator, None)], told);
+        path
+    }
+
     /// Returns the number of copied characters, if the captured values show a copy.
-    pub(crate) fn n_copied(&self, [a, b]: [usize; 2], trajectory: &Trajectory) -> Option<usize> {
+    pub(crate) fn n_copied(
+        &self,
+        [a, b]: [usize; 2],
+        captured: &mut CapturedValues<'_>,
+    ) -> Option<usize> {
         let copied = self.copied()?;
-        let mut captured = CapturedValues::within(trajectory, MAX_SEARCH / 8);
         let a = TextLeaves::new(&captured.at(a, &self.a)?);
         let b = TextLeaves::new(&captured.at(b, &self.b)?);
         let spend = &mut |cost| captured.spend(cost);

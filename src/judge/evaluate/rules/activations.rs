@@ -119,6 +119,16 @@ impl Breach {
         }
     }
 
+    /// Returns whether a call lies where the call that is wanting would be.
+    pub(crate) fn is_beside(&self, violating: Option<usize>, call: usize) -> bool {
+        match (self, violating) {
+            (Self::Before(..), Some(violating)) => call < violating,
+            (Self::After(_), Some(violating)) => call > violating,
+            (Self::Edge { misfits, .. }, _) => misfits.contains(&call),
+            _ => violating != Some(call),
+        }
+    }
+
     /// Returns the calls that caused the violation.
     fn because(&self) -> Vec<usize> {
         match self {
@@ -154,11 +164,22 @@ pub(in crate::evaluate) struct RuleFound {
     pub(crate) first: Option<(Option<usize>, Breach)>,
     /// The number of violating calls that the first violation does not name.
     pub(crate) n_others: usize,
+    /// The call that comes nearest to the one that the first violation lacks.
+    pub(crate) nearest: Option<NearMiss>,
     /// True if further values may be negative, and so satisfy the rule.
     pub(crate) may_shrink: bool,
     /// The number of earlier turns of the session that also lack the call whose absence is the
     /// first violation.
     pub(crate) n_earlier_turns: usize,
+}
+
+/// A call that a violating call lacks but for some values.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum NearMiss {
+    /// The calls differ at these entries of `same`.
+    Differs { call: usize, same: Vec<usize> },
+    /// The call matches the name of this pattern, of those of its kind, but not its conditions.
+    ByName { call: usize, pattern: usize },
 }
 
 /// A share of satisfied activations, and the bounds within which missing evidence could move it.
@@ -191,6 +212,7 @@ impl RuleFound {
             because: Vec::new(),
             first: tally.told.first().cloned(),
             n_others: tally.n_beside_first(),
+            nearest: None,
             may_shrink: tally.may_shrink,
             n_earlier_turns: 0,
         };

@@ -2,10 +2,11 @@
 //! they satisfy the rule, and whether the rest of a cut trace could change that.
 
 use std::rc::Rc;
+use std::slice;
 
 use hashbrown::HashMap;
 
-use super::activations::{Activation, Breach, MAX_TOLD, RuleFound, Share, Tally};
+use super::activations::{Activation, Breach, MAX_TOLD, NearMiss, RuleFound, Share, Tally};
 use super::keys::ReadPaths;
 use super::pairs::{Between, Direction, Pair, kept_in_some};
 use super::templates::questions;
@@ -17,6 +18,7 @@ use crate::evaluate::comparison::score::{CallError, Missing, PathsSeen, Unusable
 use crate::evaluate::comparison::value_path::ValuePath;
 use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader, Calls};
 use crate::evaluate::parameters::rule::{Overlap, Rule, RuleShape, TotalOf};
+use crate::evaluate::parameters::same::Same;
 use crate::extract::Trajectory;
 
 /// The highest share below 1 for a rule with a violation.
@@ -24,6 +26,9 @@ const NEARLY_ONE: f64 = 1.0 - 1e-9;
 
 /// Maximum number of patterns whose matches are cached between rules.
 const MAX_PATTERNS: usize = 64;
+
+/// Maximum number of calls that are compared with a violating call, for the explanation.
+const MAX_NEAR: usize = 8;
 
 /// Judges the calls of one trajectory.
 pub(crate) struct RuleJudge<'a> {
@@ -120,6 +125,7 @@ impl<'a> RuleJudge<'a> {
         {
             found.n_earlier_turns = earlier.n_turns;
         }
+        found.nearest = self.nearest(rule, &found);
         let share = if self.trajectory.cut_short {
             let has_order = self.intervals.concurrency() != Concurrency::Reply;
             for_good(rule, share, &found, has_order, || self.has_ended(rule))
@@ -127,6 +133,59 @@ impl<'a> RuleJudge<'a> {
             share
         };
         (share, found)
+    }
+
+    /// Returns a call that matches what the first violation lacks but for `same`; or else one that
+    /// matches it by name only.
+    fn nearest(&mut self, rule: &'a Rule, found: &RuleFound) -> Option<NearMiss> {
+        let (shape, (violating, breach)) = (rule.shape(), found.first.as_ref()?);
+        let is_b = breach.kinds().1?;
+        let wanted = if is_b { shape.b.unwrap_or(shape.a) } else { shape.a };
+        let calls = 0..self.name_of.len();
+        let beside = calls.filter(|call| breach.is_beside(*violating, *call));
+        if let Some(violating) = violating.filter(|_| !shape.same.is_empty()) {
+            let fits = self.fits(wanted);
+            let near = beside.clone().filter(|call| fits[*call] == Tri::Yes);
+            for call in near.take(MAX_NEAR) {
+                let pair = if is_b { [violating, call] } else { [call, violating] };
+                let same = self.differing(shape.same, pair);
+                if !same.is_empty() {
+                    return Some(NearMiss::Differs { call, same });
+                }
+            }
+        }
+        let mut patterns = wanted.patterns().enumerate();
+        patterns.find_map(|(at, pattern)| {
+            let call = self.reader.nearest(pattern, beside.clone())?;
+            Some(NearMiss::ByName { call, pattern: at })
+        })
+    }
+
+    /// Returns the entries of `same` at which two calls have values that certainly do not agree.
+    fn differing(&mut self, same: &[Same], [a, b]: [usize; 2]) -> Vec<usize> {
+        let n_calls = self.name_of.len();
+        let only = |call: usize| -> Vec<Tri> {
+            (0..n_calls).map(|other| Tri::from(other == call)).collect()
+        };
+        self.reader.captured.aside(|captured| {
+            let mut differ = Vec::new();
+            for (at, entry) in same.iter().enumerate() {
+                let mut has_value = |call: usize, path: &ValuePath| {
+                    let found = captured.at(call, path);
+                    found.is_some_and(|found| found.present().next().is_some())
+                };
+                if !has_value(a, &entry.a) || !has_value(b, &entry.b) {
+                    continue;
+                }
+                let mut read = ReadPaths::default();
+                let fits = [&only(a)[..], &only(b)];
+                let agreement = read.agreement(slice::from_ref(entry), fits, false, captured);
+                if read.agree(&agreement, [(0, a), (1, b)]) == Tri::No {
+                    differ.push(at);
+                }
+            }
+            differ
+        })
     }
 
     /// Returns [`Missing::earlier_turn`] for calls of this kind.

@@ -6,28 +6,39 @@ use text::{code, counted, duration_text};
 use super::activations::{Breach, Lack, RuleFound};
 use super::templates::questions;
 use crate::evaluate::comparison::alignment::{times, was_called};
+use crate::evaluate::comparison::captured::CapturedValues;
 use crate::evaluate::parameters::call_pattern::Calls;
-use crate::evaluate::parameters::call_pattern::Told;
 use crate::evaluate::parameters::rule::{Rule, RuleShape, TotalOf};
 use crate::evaluate::parameters::same::Same;
-use crate::extract::{ToolCall, Trajectory};
+use crate::evaluate::parameters::told::Told;
 
-/// Describes the first violation of a rule, and counts the rest.
+/// Describes the first violation of a rule, and counts the rest. Searches for the length of copies
+/// within the budget of `captured`.
 pub(crate) fn violation(
     rule: &Rule,
     found: &RuleFound,
-    Told {
-        trajectory,
-        explain,
-    }: Told<'_>,
+    told: Told<'_>,
+    captured: &mut CapturedValues<'_>,
 ) -> Option<String> {
     let (call, breach) = found.first.as_ref()?;
+    let pair = match (breach, call) {
+        (
+            Breach::Barred(other) | Breach::BarredBeside(other) | Breach::Together(other),
+            Some(call),
+        ) => Some([*other, *call]),
+        _ => None,
+    };
+    let same = same_text(rule, |same| {
+        let [one, other] = pair?;
+        let mut pairs = [[one, other], [other, one]].into_iter();
+        pairs.find_map(|pair| same.n_copied(pair, captured))
+    });
+    let place = if told.trajectory.is_agent_run { "in this run" } else { "in this trace" };
     let explanation = RuleExplanation {
         rule,
-        trajectory,
-        shows_values: explain.values,
-        calls: &trajectory.tool_calls,
-        place: if trajectory.is_agent_run { "in this run" } else { "in this trace" },
+        told,
+        same,
+        place,
     };
     let mut sentence = match call {
         Some(call) => explanation.of_call(*call, breach),
@@ -57,7 +68,7 @@ pub(crate) fn asking(rule: &Rule) -> String {
 
 /// Returns text such as " with the same `args.path`". For an entry that requires a copy, includes
 /// the copy's length if it is known.
-pub(crate) fn same_text(rule: &Rule, n_copied: impl Fn(&Same) -> Option<usize>) -> String {
+pub(crate) fn same_text(rule: &Rule, mut n_copied: impl FnMut(&Same) -> Option<usize>) -> String {
     let same = rule.shape().same.iter();
     let texts: Vec<String> = same.map(|same| same.describe(n_copied(same))).collect();
     if texts.is_empty() {
@@ -69,19 +80,16 @@ pub(crate) fn same_text(rule: &Rule, n_copied: impl Fn(&Same) -> Option<usize>) 
 
 struct RuleExplanation<'a> {
     rule: &'a Rule,
-    trajectory: &'a Trajectory,
-    shows_values: bool,
-    calls: &'a [ToolCall],
+    told: Told<'a>,
+    /// " with the same `args.path`", or the copies between two calls with their length.
+    same: String,
     /// Text such as "in this trace".
     place: &'static str,
 }
 
 impl RuleExplanation<'_> {
     fn called(&self, call_idx: usize) -> String {
-        match self.calls.get(call_idx) {
-            Some(call) => format!("{} (call {})", code(&call.name), call_idx + 1),
-            None => format!("call {}", call_idx + 1),
-        }
+        self.told.called(call_idx)
     }
 
     /// Lists the first calls out of `n_calls`.
@@ -97,15 +105,6 @@ impl RuleExplanation<'_> {
         text
     }
 
-    /// Returns " with the same `args.path`", or the copies between two calls with their length.
-    fn same(&self, calls: Option<[usize; 2]>) -> String {
-        same_text(self.rule, |same| {
-            let [one, other] = calls?;
-            let mut pairs = [[one, other], [other, one]].into_iter();
-            pairs.find_map(|pair| same.n_copied(pair, self.trajectory))
-        })
-    }
-
     /// Returns text such as " within 10s".
     fn within(&self) -> String {
         let within = self.rule.shape().within;
@@ -115,14 +114,7 @@ impl RuleExplanation<'_> {
     fn of_call(&self, call: usize, breach: &Breach) -> String {
         let RuleShape { a, b, .. } = self.rule.shape();
         let b = b.unwrap_or(a);
-        let (called, within) = (self.called(call), self.within());
-        let other = match breach {
-            Breach::Barred(other) | Breach::BarredBeside(other) | Breach::Together(other) => {
-                Some([*other, call])
-            }
-            _ => None,
-        };
-        let same = self.same(other);
+        let (called, within, same) = (self.called(call), self.within(), &self.same);
         match breach {
             Breach::After(lack) => self.lacks(&called, lack, b, true),
             Breach::Before(lack, _) => self.lacks(&called, lack, a, false),
@@ -165,8 +157,8 @@ impl RuleExplanation<'_> {
         };
         let (path, max) = (code(of.as_str()), max.text());
         let calls = counted(n_calls, "call", "calls");
-        let (within, same) = (self.within(), self.same(None));
-        let exceeds = if self.shows_values {
+        let (within, same) = (self.within(), &self.same);
+        let exceeds = if self.told.explain.values {
             format!("{sum}{within} (at most {max})")
         } else {
             format!("more than {max}{within}")
@@ -175,7 +167,7 @@ impl RuleExplanation<'_> {
     }
 
     fn lacks(&self, called: &str, lack: &Lack, asked: &Calls, after: bool) -> String {
-        let (within, same) = (self.within(), self.same(None));
+        let (within, same) = (self.within(), &self.same);
         let side = if after { "after" } else { "before" };
         match *lack {
             Lack::Nothing if after => format!("{called}: no {asked} after it{same}{within}"),

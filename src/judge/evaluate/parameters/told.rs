@@ -1,0 +1,83 @@
+//! The values of calls that explanations and details tell, and the conditions on them.
+
+use serde_json::{Value, json};
+use text::code;
+
+use crate::evaluate::comparison::score::Explain;
+use crate::evaluate::comparison::value_path::ValuePath;
+use crate::extract::Trajectory;
+
+/// The trajectory, and the limits on what an explanation may show of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Told<'a> {
+    pub(crate) trajectory: &'a Trajectory,
+    pub(crate) explain: &'a Explain,
+}
+
+impl Told<'_> {
+    /// Returns text such as "`transfer` (call 3)".
+    pub(crate) fn called(self, call_idx: usize) -> String {
+        let call = self.trajectory.tool_calls.get(call_idx);
+        let name = call.map_or_else(String::new, |call| code(&call.name) + " ");
+        format!("{name}(call {})", call_idx + 1)
+    }
+}
+
+/// The conditions on calls, and their values.
+#[derive(Default)]
+pub(crate) struct ValuesTold {
+    pub(crate) details: Vec<Value>,
+    texts: Vec<String>,
+}
+
+impl ValuesTold {
+    /// Adds the operators at a path of a call, each with the value that it expects; and the actual
+    /// value, if values are shown.
+    pub(crate) fn add(
+        &mut self,
+        call_idx: usize,
+        path: &ValuePath,
+        operators: impl IntoIterator<Item = (String, Option<Value>)>,
+        told: Told<'_>,
+    ) {
+        let call = told.trajectory.tool_calls.get(call_idx);
+        let call = call.filter(|_| told.explain.values);
+        let actual = call.and_then(|call| told.explain.value(&path.json_in(call)?));
+        for (operator, expected) in operators {
+            let mut detail = json!({
+                "call": call_idx + 1,
+                "path": path.as_str(),
+                "operator": operator,
+            });
+            for (key, value) in [
+                ("expected", expected),
+                ("actual", actual.clone().map(Value::from)),
+            ] {
+                if let Some(value) = value {
+                    detail[key] = value;
+                }
+            }
+            self.details.push(detail);
+        }
+        let text = actual.map(|text| format!("{} is {}", code(path.as_str()), code(&text)));
+        self.texts
+            .extend(text.filter(|text| !self.texts.contains(text)));
+    }
+
+    /// Adds the details under this key, if there are any.
+    pub(crate) fn add_to(self, details: &mut Value, key: &str) {
+        if !self.details.is_empty() {
+            details[key] = self.details.into();
+        }
+    }
+
+    /// Returns "`args.amount` is `5000`, `args.to` is `"a"`" between two texts; nothing if no value
+    /// is shown.
+    pub(crate) fn text(&self, before: &str, after: &str) -> String {
+        if self.texts.is_empty() {
+            String::new()
+        } else {
+            format!("{before}{}{after}", self.texts.join(", "))
+        }
+    }
+}
