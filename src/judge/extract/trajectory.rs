@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use otlp::span::{Resource, Span, SpanId, TraceId};
+use text::code;
 
 use super::model_use::ModelUse;
 use super::spans::shared_keys::{own_agent, own_session};
@@ -143,6 +144,14 @@ impl Trajectory {
     /// run.
     pub fn is_taken_over(&self) -> bool {
         self.subject.is_none() && self.tool_calls.is_empty()
+    }
+
+    /// Returns text such as "`transfer` (call 3)".
+    pub(crate) fn called(&self, call_idx: usize) -> String {
+        match self.tool_calls.get(call_idx) {
+            Some(call) => format!("{} (call {})", code(&call.name), call_idx + 1),
+            None => format!("call {}", call_idx + 1),
+        }
     }
 
     /// Returns true if nothing shows a model call of the run: no span, no total, no message.

@@ -214,13 +214,16 @@ fn values_of(
                 )
             });
             let paths = paths.collect::<Vec<_>>().join(" and ");
-            Some(format!("{} differs in {paths}", told.called(*call)))
+            Some(format!(
+                "{} differs in {paths}",
+                told.trajectory.called(*call)
+            ))
         }
         (Some(NearMiss::ByName { call, pattern }), _) => {
             if let Some(pattern) = kind(is_b).patterns().nth(*pattern) {
                 pattern.tell_values(*call, told, &mut of_nearest);
             }
-            Some(format!("by name {}", told.called(*call)))
+            Some(format!("by name {}", told.trajectory.called(*call)))
         }
         _ => None,
     };
@@ -260,9 +263,7 @@ impl Evaluate for Constraints {
         let rounded = |mean: f64| (mean * 1e12).round() / 1e12;
         let [value, least, most] = sums.map(|sum| rounded(sum / self.rules.len() as f64));
         let mut score = Score::between(value, least, most, found);
-        score.searched = judge.searched();
-        score.paths = judge.paths_seen(self.paths().iter().map(|asked| asked.path));
-        (score.missing, score.fault, score.unusable) = judge.finish();
+        score.read_by(judge.reader, &self.paths());
         score.may_fault = trajectory.cut_short && self.reads_shortcut();
         score
     }

@@ -157,12 +157,7 @@ impl Evaluate for Efficiency {
         let most = share(&|found| found.kept != Tri::No);
         let value = share(&|found| self.is_kept_so_far(found));
         let mut score = Score::between(value, least, most, found);
-        score.missing = look.missing();
-        score.searched = look.captured.searched();
-        score.paths = look
-            .captured
-            .paths_seen(self.paths().iter().map(|asked| asked.path));
-        score.unusable = look.captured.unusable;
+        score.read_by(look.reader, &self.paths());
         score
     }
 
@@ -331,7 +326,7 @@ impl Efficiency {
             let call = trajectory.tool_calls.get(*call_idx);
             code(call.map_or("", |call| &*call.name))
         };
-        let called = |call_idx: &usize| format!("{} (call {})", name(call_idx), call_idx + 1);
+        let called = |call_idx: &usize| trajectory.called(*call_idx);
         let all_called = || {
             found
                 .calls

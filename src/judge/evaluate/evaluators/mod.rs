@@ -23,7 +23,7 @@ use text::code;
 use crate::evaluate::comparison::rows::AlignmentRow;
 use crate::evaluate::comparison::score::{Explain, Rendered, Score, Verdict};
 use crate::evaluate::comparison::value_path::ValuePath;
-use crate::evaluate::parameters::call_pattern::CallPattern;
+use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader};
 use crate::evaluate::parameters::pattern::{FieldError, PatternCompiler, PlacedPattern};
 use crate::evaluate::parameters::told::Told;
 use crate::extract::Trajectory;
@@ -261,6 +261,17 @@ impl<'a> AskedPath<'a> {
         } else {
             format!("no call of {calls} has {path}")
         }
+    }
+}
+
+impl<E> Score<E> {
+    /// Takes over what a reader found missing, and the paths of an evaluator that it followed.
+    fn read_by(&mut self, reader: CallReader<'_>, paths: &[AskedPath<'_>]) {
+        let CallReader { captured, fault } = reader;
+        self.fault = fault;
+        self.paths = captured.paths_seen(paths.iter().map(|asked| asked.path));
+        self.searched = captured.searched();
+        (self.missing, self.unusable) = (captured.missing, captured.unusable);
     }
 }
 

@@ -190,11 +190,7 @@ impl Evaluate for ToolCalls {
             offending,
         };
         let mut score = Score::between(least, least, most, found);
-        let captured = look.reader.captured;
-        score.paths = captured.paths_seen(self.paths().iter().map(|asked| asked.path));
-        score.searched = captured.searched();
-        (score.missing, score.unusable) = (captured.missing, captured.unusable);
-        score.fault = look.reader.fault;
+        score.read_by(look.reader, &self.paths());
         score.may_fault =
             trajectory.cut_short && self.patterns().any(|pattern| pattern.reads_shortcut());
         score.n_expected = self
@@ -242,7 +238,7 @@ impl Evaluate for ToolCalls {
                 pattern.tell_values(first, told, &mut of_call);
                 sentences.push(format!(
                     "{}{are} disallowed by {pattern}{}",
-                    told.called(first),
+                    told.trajectory.called(first),
                     of_call.text(" (", ")")
                 ));
                 values.details.extend(of_call.details);
@@ -263,7 +259,7 @@ impl Evaluate for ToolCalls {
         {
             let after = found
                 .call_idx
-                .map(|call| format!(" after {}", told.called(call)));
+                .map(|call| format!(" after {}", told.trajectory.called(call)));
             sentences.push(format!(
                 "the sequence stops at entry {}: no call of {}{}",
                 found.n_calls + 1,

@@ -231,7 +231,6 @@ impl Evaluation {
     /// Describes the value that could not be matched or added up.
     pub(super) fn unusable(&self) -> Option<String> {
         let unusable = self.findings.basis.as_ref()?.unusable.as_ref()?;
-        let call = self.trajectory.tool_calls.get(unusable.call_idx)?;
         let consequence = match unusable.reader {
             ReadBy::Args => {
                 "which a pattern under `args` never matches: compare values with `where`".to_owned()
@@ -254,10 +253,9 @@ impl Evaluation {
             }
         };
         Some(format!(
-            "{} of {} (call {}) is {}, {consequence}",
+            "{} of {} is {}, {consequence}",
             code(&unusable.path),
-            code(&call.name),
-            unusable.call_idx + 1,
+            self.trajectory.called(unusable.call_idx),
             unusable.kind
         ))
     }

@@ -54,10 +54,9 @@ fn no_number(missing: &Missing, trajectory: &Trajectory, explain: &Explain) -> O
     let shown = value.and_then(|value| explain.value(&value.to_string()));
     let shown = shown.map_or_else(String::new, |text| format!(": {}", code(&text)));
     Some(format!(
-        "{} of {} (call {}) is not a number{shown}",
+        "{} of {} is not a number{shown}",
         code(path.as_str()),
-        code(&call.name),
-        call_idx + 1
+        trajectory.called(*call_idx)
     ))
 }
 
@@ -137,16 +136,15 @@ pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory, explain: &Expl
             )
         }),
         no_number(missing, trajectory, explain),
-        (missing.no_map.and_then(|at| Some((at, name(Some(at))?))))
-            .map(|(at, name)| format!("the arguments of {name} (call {}) are no map", at + 1)),
-        missing.long_sum.as_ref().and_then(|long_sum| {
+        (missing.no_map)
+            .map(|call| format!("the arguments of {} are no map", trajectory.called(call))),
+        missing.long_sum.as_ref().map(|long_sum| {
             let (call_idx, path) = &**long_sum;
-            Some(format!(
-                "{} up to {} (call {}) adds up to more than 38 digits",
+            format!(
+                "{} up to {} adds up to more than 38 digits",
                 code(path.as_str()),
-                name(Some(*call_idx))?,
-                call_idx + 1
-            ))
+                trajectory.called(*call_idx)
+            )
         }),
         (missing.no_value).then(|| {
             "no call that `total` is about has a value to add up, which may have another name"

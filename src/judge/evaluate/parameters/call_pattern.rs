@@ -443,16 +443,14 @@ impl<'a> CallReader<'a> {
         call_idx: usize,
         argument: &str,
     ) -> CallError {
-        let name = &self.captured.trajectory().tool_calls[call_idx].name;
         CallError {
             call_idx,
             error: EvaluationError {
                 kind: "missing_argument",
                 message: format!(
-                    "{} (call {}) has no string argument `{argument}`, which {} reads of every \
+                    "{} has no string argument `{argument}`, which {} reads of every \
                      call of that name: narrow `name`, or ask for it under `args`",
-                    code(name),
-                    call_idx + 1,
+                    self.captured.trajectory().called(call_idx),
                     code(pattern.name.as_str())
                 ),
             },

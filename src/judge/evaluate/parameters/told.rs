@@ -14,15 +14,6 @@ pub(crate) struct Told<'a> {
     pub(crate) explain: &'a Explain,
 }
 
-impl Told<'_> {
-    /// Returns text such as "`transfer` (call 3)".
-    pub(crate) fn called(self, call_idx: usize) -> String {
-        let call = self.trajectory.tool_calls.get(call_idx);
-        let name = call.map_or_else(String::new, |call| code(&call.name) + " ");
-        format!("{name}(call {})", call_idx + 1)
-    }
-}
-
 /// The conditions on calls, and their values.
 #[derive(Default)]
 pub(crate) struct ValuesTold {

@@ -7,9 +7,9 @@ use hashbrown::HashMap;
 use serde_json::Value;
 
 use crate::evaluate::comparison::agreement::Numbering;
-use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
+use crate::evaluate::comparison::captured::{Known, Tri};
 use crate::evaluate::comparison::order::{Concurrency, Intervals};
-use crate::evaluate::comparison::score::{Missing, UnknownTokens};
+use crate::evaluate::comparison::score::UnknownTokens;
 use crate::evaluate::parameters::call_pattern::{CallReader, Entry, Ignored};
 use crate::evaluate::parameters::limits::Period;
 use crate::extract::{Trajectory, equality};
@@ -125,14 +125,11 @@ pub(crate) fn effort(trajectory: &Trajectory) -> [(&'static str, Option<u64>); 4
 /// The calls of a trajectory that count.
 pub(crate) struct EffortLook<'a> {
     trajectory: &'a Trajectory,
-    pub(crate) captured: CapturedValues<'a>,
+    pub(crate) reader: CallReader<'a>,
     /// Indices in the trajectory.
     calls: Vec<usize>,
     /// True if it is unknown whether some calls count.
     is_unsure: bool,
-    no_duration: bool,
-    unknown_tokens: Option<UnknownTokens>,
-    untimed: Option<usize>,
 }
 
 /// A call's name and arguments, each as a number.
@@ -180,20 +177,7 @@ impl<'a> EffortLook<'a> {
             calls,
             is_unsure,
             trajectory,
-            captured: reader.captured,
-            no_duration: false,
-            unknown_tokens: None,
-            untimed: None,
-        }
-    }
-
-    /// Returns the missing evidence.
-    pub(crate) fn missing(&self) -> Missing {
-        Missing {
-            no_duration: self.no_duration,
-            unknown_tokens: self.unknown_tokens,
-            untimed: self.untimed,
-            ..self.captured.missing.clone()
+            reader,
         }
     }
 
@@ -240,7 +224,7 @@ impl<'a> EffortLook<'a> {
 
     fn failed(&mut self) -> Vec<Tri> {
         (self.calls.iter())
-            .map(|call_idx| match self.captured.error(*call_idx) {
+            .map(|call_idx| match self.reader.captured.error(*call_idx) {
                 Known::Value(failed) => Tri::from(failed),
                 Known::None | Known::Unknown => Tri::Maybe,
             })
@@ -278,7 +262,8 @@ impl<'a> EffortLook<'a> {
         let mut chains = [vec![0_u64; self.calls.len()], vec![0; self.calls.len()]];
         for places in groups.values_mut() {
             if let Some(untimed) = places.iter().find(|at| intervals.is_unplaced(**at)) {
-                self.untimed = self.untimed.or(Some(self.calls[*untimed]));
+                let missing = &mut self.reader.captured.missing;
+                missing.untimed.get_or_insert(self.calls[*untimed]);
                 // Each call of the group may follow another call that failed.
                 let failed = places
                     .iter()
@@ -334,14 +319,18 @@ impl<'a> EffortLook<'a> {
             let name = *names
                 .entry(&*self.trajectory.tool_calls[*call_idx].name)
                 .or_insert(next);
-            let args = match self.captured.args(*call_idx) {
+            let args = match self.reader.captured.args(*call_idx) {
                 // An empty map counts as absent arguments.
                 Known::Value(Value::Object(args)) if args.is_empty() => Some(None),
                 Known::Value(value) if equality::is_comparable(value) => {
                     Some(Some(numbering.of_value(value)))
                 }
                 Known::Value(_) => {
-                    self.captured.missing.incomparable.get_or_insert(*call_idx);
+                    self.reader
+                        .captured
+                        .missing
+                        .incomparable
+                        .get_or_insert(*call_idx);
                     None
                 }
                 Known::None => Some(None),
@@ -358,7 +347,7 @@ impl<'a> EffortLook<'a> {
         let is_untimed = |call: &&usize| self.trajectory.tool_calls[**call].untimed;
         if let Some(untimed) = self.calls.iter().find(is_untimed).copied() {
             // An untimed call may begin, prolong or interrupt a series of repetitions.
-            self.untimed = self.untimed.or(Some(untimed));
+            self.reader.captured.missing.untimed.get_or_insert(untimed);
             let mut by_name: HashMap<u32, u64> = HashMap::new();
             for of_call in &made {
                 *by_name.entry(of_call.name).or_default() += 1;
@@ -451,7 +440,7 @@ impl<'a> EffortLook<'a> {
         } else {
             !untimed && (end != 0 || calls.is_empty())
         };
-        self.no_duration |= !is_known;
+        self.reader.captured.missing.no_duration |= !is_known;
         let is_certain = !self.trajectory.cut_short
             || (self.trajectory.subject.is_some() && !self.trajectory.uncertainty.subject);
         let nanos = end.saturating_sub(start);
@@ -489,7 +478,8 @@ impl<'a> EffortLook<'a> {
         };
         if kept == Tri::Maybe {
             let n_without = tokens.map_or(0, |tokens| tokens.n_without);
-            self.unknown_tokens = self.unknown_tokens.or(if !is_seen {
+            let missing = &mut self.reader.captured.missing;
+            missing.unknown_tokens = missing.unknown_tokens.or(if !is_seen {
                 Some(UnknownTokens::NoModel)
             } else if n_without > 0 && !used.is_usage_kept {
                 Some(UnknownTokens::NotKept)

@@ -14,7 +14,6 @@ use super::total::Total;
 use crate::assemble::TurnsSeen;
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::comparison::order::{Concurrency, Intervals, Near};
-use crate::evaluate::comparison::score::{CallError, Missing, PathsSeen, UnusableValue};
 use crate::evaluate::comparison::value_path::ValuePath;
 use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader, Calls};
 use crate::evaluate::parameters::rule::{Overlap, Rule, RuleShape, TotalOf};
@@ -33,7 +32,7 @@ const MAX_NEAR: usize = 8;
 /// Judges the calls of one trajectory.
 pub(crate) struct RuleJudge<'a> {
     trajectory: &'a Trajectory,
-    reader: CallReader<'a>,
+    pub(crate) reader: CallReader<'a>,
     read_paths: ReadPaths<'a>,
     /// The distinct names, and the index of each call's name.
     names: Vec<&'a str>,
@@ -45,11 +44,6 @@ pub(crate) struct RuleJudge<'a> {
     intervals: Intervals,
     /// The intervals with time running backwards, computed on first use.
     backwards: Option<Intervals>,
-    overlap: bool,
-    too_much: bool,
-    untimed: Option<usize>,
-    earlier_turn: Option<Option<usize>>,
-    no_value: bool,
 }
 
 impl<'a> RuleJudge<'a> {
@@ -84,35 +78,7 @@ impl<'a> RuleJudge<'a> {
             fits: Vec::new(),
             intervals: Intervals::new(trajectory, concurrency),
             backwards: None,
-            overlap: false,
-            too_much: false,
-            untimed: None,
-            earlier_turn: None,
-            no_value: false,
         }
-    }
-
-    /// The work spent on searching so far.
-    pub(crate) fn searched(&self) -> u64 {
-        self.reader.captured.searched()
-    }
-
-    /// Returns for each path whether it led to a value in some call.
-    pub(crate) fn paths_seen<'p>(&self, paths: impl Iterator<Item = &'p ValuePath>) -> PathsSeen {
-        self.reader.captured.paths_seen(paths)
-    }
-
-    /// Returns the missing evidence, a call that lacks an argument, and a value that is not text.
-    pub(crate) fn finish(self) -> (Missing, Option<CallError>, Option<UnusableValue>) {
-        let missing = Missing {
-            overlap: self.overlap,
-            too_much: self.too_much,
-            untimed: self.untimed,
-            earlier_turn: self.earlier_turn,
-            no_value: self.no_value,
-            ..self.reader.captured.missing
-        };
-        (missing, self.reader.fault, self.reader.captured.unusable)
     }
 
     pub(crate) fn judge(&mut self, rule: &'a Rule) -> (Share, RuleFound) {
@@ -268,7 +234,8 @@ impl<'a> RuleJudge<'a> {
         let may_have_ended = |call: usize| self.ended[call] == Tri::Maybe && fits[call] > Tri::No;
         if reached == Tri::Maybe && (0..fits.len()).any(may_have_ended) {
             let untimed = self.intervals.first_untimed(may_have_ended);
-            self.untimed = self.untimed.or(untimed);
+            let missing = &mut self.reader.captured.missing;
+            missing.untimed = missing.untimed.or(untimed);
         }
         of_run(reached.min(not_exceeded), kept_so_far, || Breach::Count {
             n_made: n_of(Tri::Yes, false) as usize,
@@ -315,15 +282,16 @@ impl<'a> RuleJudge<'a> {
                 beside: at_edge.iter().copied().find(|&call| is_right(call)),
             }
         };
+        let missing = &mut self.reader.captured.missing;
         if is_unplaced && now.max(at_best) == Tri::Maybe {
-            self.untimed = self.untimed.or(self.intervals.first_untimed(|_| true))
+            missing.untimed = missing.untimed.or(self.intervals.first_untimed(|_| true));
         } else {
-            self.overlap |= now == Tri::Maybe
+            missing.overlap |= now == Tri::Maybe;
         }
         let mut kept = if now == at_best { now } else { Tri::Maybe };
         if kept == Tri::No && earlier_turn.is_some() {
             kept = Tri::Maybe;
-            self.earlier_turn = self.earlier_turn.or(earlier_turn);
+            missing.earlier_turn = missing.earlier_turn.or(earlier_turn);
         }
         of_run(kept, now == Tri::Yes, breach)
     }
@@ -347,10 +315,11 @@ impl<'a> RuleJudge<'a> {
             intervals: &self.intervals,
         };
         let tally = judged.tally(captured);
-        self.no_value |= tally.lacks_values;
+        let missing = &mut captured.missing;
+        missing.no_value |= tally.lacks_values;
+        missing.too_much |= agreement.too_many;
         let untimed = self.intervals.first_untimed(|call| fits[call] > Tri::No);
-        self.untimed = self.untimed.or(untimed);
-        self.too_much |= agreement.too_many;
+        missing.untimed = missing.untimed.or(untimed);
         tally
     }
 
@@ -404,19 +373,19 @@ impl<'a> RuleJudge<'a> {
                 Direction::Anywhere | Direction::After => &self.intervals,
             };
             let answers = pair.ask(question, intervals, captured);
-            self.too_much |= answers.is_exhausted;
+            let missing = &mut captured.missing;
+            missing.too_much |= answers.is_exhausted || agreement.too_many;
             if answers.wants_earlier {
-                self.earlier_turn = self.earlier_turn.or(earlier_turn);
+                missing.earlier_turn = missing.earlier_turn.or(earlier_turn);
             }
             if answers.is_unplaced {
                 let is_of = |call: usize| a[call].max(b[call]) > Tri::No;
-                self.untimed = self.untimed.or(self.intervals.first_untimed(is_of));
+                missing.untimed = missing.untimed.or(self.intervals.first_untimed(is_of));
             } else if shape.overlap == Some(Overlap::NotEvaluated) {
-                self.overlap |= answers.is_open;
+                missing.overlap |= answers.is_open;
             }
             tally.extend(answers.tally);
         }
-        self.too_much |= agreement.too_many;
         tally
     }
 

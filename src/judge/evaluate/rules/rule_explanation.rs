@@ -89,7 +89,7 @@ struct RuleExplanation<'a> {
 
 impl RuleExplanation<'_> {
     fn called(&self, call_idx: usize) -> String {
-        self.told.called(call_idx)
+        self.told.trajectory.called(call_idx)
     }
 
     /// Lists the first calls out of `n_calls`.
