@@ -37,13 +37,13 @@ impl ValuePath {
     /// Returns the error in the path.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut words = text.split('.');
+        if words.clone().any(is_bracketed) {
+            let dotted = text.replace('[', ".").replace(']', "");
+            return Err(format!("the path `{text}` has brackets: write `{dotted}`"));
+        }
         let of_result = match words.next() {
             Some("args") => false,
             Some("result") => true,
-            Some(word) if word.starts_with("args[") || word.starts_with("result[") => {
-                let dotted = text.replace('[', ".").replace(']', "");
-                return Err(format!("the path `{text}` has brackets: write `{dotted}`"));
-            }
             _ => {
                 return Err(format!(
                     "the path `{text}` leads nowhere: it begins with `args` or `result`, then come \
@@ -152,6 +152,17 @@ impl ValuePath {
         }
         found
     }
+}
+
+/// Returns true for `args[x]`, and for a key with an index as other path languages write it:
+/// `lines[0]`, `lines[*]`.
+fn is_bracketed(word: &str) -> bool {
+    let is_index = |text: &str| text == "*" || text.parse::<usize>().is_ok();
+    let inner = word
+        .strip_suffix(']')
+        .and_then(|rest| rest.rsplit_once('['));
+    let is_indexed = inner.is_some_and(|(key, index)| !key.is_empty() && is_index(index));
+    is_indexed || word.starts_with("args[") || word.starts_with("result[")
 }
 
 /// The values at a path in a call.

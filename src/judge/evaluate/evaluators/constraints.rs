@@ -207,17 +207,14 @@ fn values_of(
             let entries = same.iter().filter_map(|at| shape.same.get(*at));
             let paths = entries.map(|entry| {
                 entry.tell_value(*violating, !is_b, told, &mut values);
-                code(
-                    entry
-                        .tell_value(*call, is_b, told, &mut of_nearest)
-                        .as_str(),
-                )
+                let path = entry.tell_value(*call, is_b, told, &mut of_nearest);
+                code(path.as_str())
             });
             let paths = paths.collect::<Vec<_>>().join(" and ");
-            Some(format!(
-                "{} differs in {paths}",
-                told.trajectory.called(*call)
-            ))
+            let called = told.trajectory.called(*call);
+            let is_told = !of_nearest.text("", "").is_empty();
+            let paths = if is_told { String::new() } else { format!(" in {paths}") };
+            Some(format!("{called} differs{paths}"))
         }
         (Some(NearMiss::ByName { call, pattern }), _) => {
             if let Some(pattern) = kind(is_b).patterns().nth(*pattern) {
@@ -358,6 +355,7 @@ impl Evaluate for Constraints {
                 (None, _) => bars_copies(rule, found).then(|| NO_COPY.to_owned()),
             };
             let same = rule_explanation::same_text(rule, |_| None);
+            let within = rule_explanation::within_text(rule);
             let kinds: Vec<String> = rule.shape().kinds().map(Calls::to_string).collect();
             let template = rule.template().replace('_', " ");
             let kinds = kinds.join(", ");
@@ -365,11 +363,11 @@ impl Evaluate for Constraints {
                 Rule::Total(TotalOf { of, max, .. }) => {
                     let path = code(of.as_str());
                     format!(
-                        "{template} of {path} of {kinds}{same}, at most {}",
+                        "{template} of {path} of {kinds}{same}{within}, at most {}",
                         max.text()
                     )
                 }
-                _ => format!("{template} of {kinds}{same}"),
+                _ => format!("{template} of {kinds}{same}{within}"),
             };
             let row = AlignmentRow::kept(found.is_satisfied(), asked);
             rows.push(AlignmentRow {

@@ -437,6 +437,11 @@ const REWRITES: &[(&[&str], &str)] = &[
     (&["at_most_one"], "write `absence` with `max: 1`"),
     (&["at_least"], "write `existence` with `min`"),
     (&["at_most"], "write `absence` with `max`"),
+    (&["sum"], "write `total`"),
+    (
+        &["any_of"],
+        "write a list of patterns as `a` or `b`, of which a call matches one",
+    ),
 ];
 
 /// The templates that forbid a relation of two kinds of calls.

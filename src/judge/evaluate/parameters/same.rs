@@ -15,6 +15,7 @@ use super::told::{Told, ValuesTold};
 use crate::evaluate::comparison::captured::{CapturedValues, Tri};
 use crate::evaluate::comparison::copies::{Copied, Source, TextLeaves};
 use crate::evaluate::comparison::value_path::ValuePath;
+use crate::extract::equality;
 
 /// A pair of values that must agree: one path for both calls, or a path for each.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -90,18 +91,44 @@ impl Same {
         path
     }
 
+    /// Returns true if both calls have values that certainly do not agree.
+    pub(crate) fn differs(&self, [a, b]: [usize; 2], captured: &mut CapturedValues<'_>) -> bool {
+        let both = (captured.at(a, &self.a), captured.at(b, &self.b));
+        let (Some(of_a), Some(of_b)) = both else {
+            return false;
+        };
+        let (a_values, b_values) = (of_a.present(), of_b.present());
+        let n_pairs = a_values.count() as u64 * b_values.count() as u64;
+        if n_pairs == 0 || of_a.is_cut() || of_b.is_cut() || !captured.spend(n_pairs) {
+            return false;
+        }
+        if self.copied().is_some() {
+            let copy = self.copy([a, b], captured);
+            return copy.is_some_and(|(is_copied, _)| is_copied == Tri::No);
+        }
+        let mut values = of_a.present();
+        values.all(|one| {
+            let mut others = of_b.present();
+            others.all(|other| equality::equal(one, other) == Some(false))
+        })
+    }
+
     /// Returns the number of copied characters, if the captured values show a copy.
     pub(crate) fn n_copied(
         &self,
-        [a, b]: [usize; 2],
+        pair: [usize; 2],
         captured: &mut CapturedValues<'_>,
     ) -> Option<usize> {
+        let (is_copied, n_chars) = self.copy(pair, captured)?;
+        (is_copied == Tri::Yes).then_some(n_chars)
+    }
+
+    fn copy(&self, [a, b]: [usize; 2], captured: &mut CapturedValues<'_>) -> Option<(Tri, usize)> {
         let copied = self.copied()?;
         let a = TextLeaves::new(&captured.at(a, &self.a)?);
         let b = TextLeaves::new(&captured.at(b, &self.b)?);
         let spend = &mut |cost| captured.spend(cost);
-        let (is_copied, n_chars) = Source::new(copied, &a, spend).copy_in(&b, spend)?;
-        (is_copied == Tri::Yes).then_some(n_chars)
+        Source::new(copied, &a, spend).copy_in(&b, spend)
     }
 }
 

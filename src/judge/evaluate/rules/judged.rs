@@ -2,7 +2,6 @@
 //! they satisfy the rule, and whether the rest of a cut trace could change that.
 
 use std::rc::Rc;
-use std::slice;
 
 use hashbrown::HashMap;
 
@@ -14,10 +13,8 @@ use super::total::Total;
 use crate::assemble::TurnsSeen;
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::comparison::order::{Concurrency, Intervals, Near};
-use crate::evaluate::comparison::value_path::ValuePath;
 use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader, Calls};
 use crate::evaluate::parameters::rule::{Overlap, Rule, RuleShape, TotalOf};
-use crate::evaluate::parameters::same::Same;
 use crate::extract::Trajectory;
 
 /// The highest share below 1 for a rule with a violation.
@@ -114,7 +111,11 @@ impl<'a> RuleJudge<'a> {
             let near = beside.clone().filter(|call| fits[*call] == Tri::Yes);
             for call in near.take(MAX_NEAR) {
                 let pair = if is_b { [violating, call] } else { [call, violating] };
-                let same = self.differing(shape.same, pair);
+                let same = self.reader.captured.aside(|captured| {
+                    let entries = 0..shape.same.len();
+                    let mut differs = |at: &usize| shape.same[*at].differs(pair, captured);
+                    entries.filter(|at| differs(at)).collect::<Vec<_>>()
+                });
                 if !same.is_empty() {
                     return Some(NearMiss::Differs { call, same });
                 }
@@ -124,33 +125,6 @@ impl<'a> RuleJudge<'a> {
         patterns.find_map(|(at, pattern)| {
             let call = self.reader.nearest(pattern, beside.clone())?;
             Some(NearMiss::ByName { call, pattern: at })
-        })
-    }
-
-    /// Returns the entries of `same` at which two calls have values that certainly do not agree.
-    fn differing(&mut self, same: &[Same], [a, b]: [usize; 2]) -> Vec<usize> {
-        let n_calls = self.name_of.len();
-        let only = |call: usize| -> Vec<Tri> {
-            (0..n_calls).map(|other| Tri::from(other == call)).collect()
-        };
-        self.reader.captured.aside(|captured| {
-            let mut differ = Vec::new();
-            for (at, entry) in same.iter().enumerate() {
-                let mut has_value = |call: usize, path: &ValuePath| {
-                    let found = captured.at(call, path);
-                    found.is_some_and(|found| found.present().next().is_some())
-                };
-                if !has_value(a, &entry.a) || !has_value(b, &entry.b) {
-                    continue;
-                }
-                let mut read = ReadPaths::default();
-                let fits = [&only(a)[..], &only(b)];
-                let agreement = read.agreement(slice::from_ref(entry), fits, false, captured);
-                if read.agree(&agreement, [(0, a), (1, b)]) == Tri::No {
-                    differ.push(at);
-                }
-            }
-            differ
         })
     }
 

@@ -78,6 +78,12 @@ pub(crate) fn same_text(rule: &Rule, mut n_copied: impl FnMut(&Same) -> Option<u
     }
 }
 
+/// Returns text such as " within 10s".
+pub(crate) fn within_text(rule: &Rule) -> String {
+    let within = rule.shape().within;
+    within.map_or_else(String::new, |within| format!(" within {within}"))
+}
+
 struct RuleExplanation<'a> {
     rule: &'a Rule,
     told: Told<'a>,
@@ -105,16 +111,10 @@ impl RuleExplanation<'_> {
         text
     }
 
-    /// Returns text such as " within 10s".
-    fn within(&self) -> String {
-        let within = self.rule.shape().within;
-        within.map_or_else(String::new, |within| format!(" within {within}"))
-    }
-
     fn of_call(&self, call: usize, breach: &Breach) -> String {
         let RuleShape { a, b, .. } = self.rule.shape();
         let b = b.unwrap_or(a);
-        let (called, within, same) = (self.called(call), self.within(), &self.same);
+        let (called, within, same) = (self.called(call), within_text(self.rule), &self.same);
         match breach {
             Breach::After(lack) => self.lacks(&called, lack, b, true),
             Breach::Before(lack, _) => self.lacks(&called, lack, a, false),
@@ -157,7 +157,7 @@ impl RuleExplanation<'_> {
         };
         let (path, max) = (code(of.as_str()), max.text());
         let calls = counted(n_calls, "call", "calls");
-        let (within, same) = (self.within(), &self.same);
+        let (within, same) = (within_text(self.rule), &self.same);
         let exceeds = if self.told.explain.values {
             format!("{sum}{within} (at most {max})")
         } else {
@@ -167,7 +167,7 @@ impl RuleExplanation<'_> {
     }
 
     fn lacks(&self, called: &str, lack: &Lack, asked: &Calls, after: bool) -> String {
-        let (within, same) = (self.within(), &self.same);
+        let (within, same) = (within_text(self.rule), &self.same);
         let side = if after { "after" } else { "before" };
         match *lack {
             Lack::Nothing if after => format!("{called}: no {asked} after it{same}{within}"),
