@@ -23,7 +23,7 @@ pub struct ModelUse {
     /// True if some criterion read model tokens when the run was seen; otherwise the tokens were
     /// not stored.
     pub is_usage_kept: bool,
-    /// True if the trace shows no model call, but other traces of the service do: the run made none.
+    /// True if the trace shows no model call but other traces of the service do: the run made none.
     pub others_have_models: bool,
     /// Tokens that were read.
     pub input: Tokens,

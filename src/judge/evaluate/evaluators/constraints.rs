@@ -134,9 +134,9 @@ use crate::extract::Trajectory;
 /// - `violated`: the violating calls, counted from 1, at most 100.
 /// - `because`: for each of them, or for the run, the calls that caused the violation.
 /// - with `where` or `same`: `values` of the first violating call, and `nearest`, in the form of
-///   `tool_calls`: the values of a call that differs from a missing partner only at paths of `same`,
-///   or else of a call that matches it by name. At a path of `same`, `operator` is the word of
-///   `compare`, and `expected` is absent.
+///   `tool_calls`: the values of a call that differs from a missing partner only at paths of
+///   `same`, or else of a call that matches it by name. At a path of `same`, `operator` is the word
+///   of `compare`, and `expected` is absent.
 /// - for a `total`: `path`, `max` and, with `explain.values: true`, the first `sum` above `max`.
 ///
 /// # When the trace was cut short

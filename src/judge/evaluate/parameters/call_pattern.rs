@@ -418,8 +418,8 @@ impl<'a> CallReader<'a> {
         }
     }
 
-    /// Returns the first of these calls that matches the name of a pattern, but certainly or perhaps
-    /// not its conditions. Records no missing evidence.
+    /// Returns the first of these calls whose name matches but whose values do not certainly
+    /// satisfy the conditions. Records no missing evidence.
     pub(crate) fn nearest(
         &mut self,
         pattern: &CallPattern,
