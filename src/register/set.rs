@@ -164,6 +164,7 @@ impl Register {
                     "seen": coverage.n_seen,
                     "matched": coverage.n_matched,
                     "earlier_turns": coverage.n_earlier_turns,
+                    "alarms": coverage.n_alarms,
                     "problem": coverage.problem,
                 })
             })

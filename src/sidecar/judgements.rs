@@ -24,12 +24,14 @@ pub(super) fn judge(
     Box::new(move |judged, rules| {
         let Judged {
             evaluations,
+            alarms,
             trajectories,
             ..
         } = judged;
-        if !evaluations.is_empty() || !trajectories.is_empty() {
+        if !evaluations.is_empty() || !alarms.is_empty() || !trajectories.is_empty() {
             let mut coverage = coverage.lock();
             coverage.note(trajectories, evaluations);
+            coverage.note(&[], alarms);
             let due = coverage.due();
             // Log one line for any number of problems; `/v1/status` lists all.
             if let Some(first) = due.first() {

@@ -168,6 +168,8 @@ async fn an_alarm_is_raised_while_the_run_is_open_and_once() {
     );
     assert_eq!(metric(&admin, "spanscore_time_to_alarm_seconds_count"), 1.0);
     assert_eq!(metric(&admin, "spanscore_alarms_postponed_total"), 0.0);
+    let status = http(&admin, "GET /v1/status", &[]);
+    assert!(status.contains("\"alarms\":1"), "{status}");
     let runs = http(&admin, "GET /v1/runs", &[]);
     let runs: Value = serde_json::from_str(runs.split_once("\r\n\r\n").unwrap().1).unwrap();
     assert_eq!(runs["runs"][0]["completeness"], "open", "{runs}");

@@ -130,6 +130,7 @@ shutdown: { quiet: 0s }
                 "seen": 100,
                 "matched": 0,
                 "earlier_turns": 0,
+                "alarms": 0,
                 "problem": "no trajectory of agent `testr`; seen: `tester`",
             },
             {
@@ -137,6 +138,7 @@ shutdown: { quiet: 0s }
                 "seen": 100,
                 "matched": 100,
                 "earlier_turns": 0,
+                "alarms": 0,
                 "problem": "no run calls `pay`; seen: `Shop-pay`",
             },
             {
@@ -144,6 +146,7 @@ shutdown: { quiet: 0s }
                 "seen": 100,
                 "matched": 100,
                 "earlier_turns": 0,
+                "alarms": 0,
                 "problem": "no run calls `pay`; seen: `Shop-pay`; in 100 evaluations, such as: \
                             `args.amount` of `Shop-pay` (call 1) is a number, which a pattern \
                             under `args` never matches: compare values with `where`",

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 use text::{abbreviated, counted, nearest};
 
-use super::evaluation::Evaluation;
+use super::evaluation::{Evaluation, Stage};
 use crate::evaluate::comparison::score::PathsSeen;
 use crate::evaluate::criterion::{Criterion, Glob, Scope};
 use crate::evaluate::evaluators::NamedTool;
@@ -48,6 +48,8 @@ pub struct CriterionCoverage<'a> {
     pub n_matched: u64,
     /// The number of evaluations without a verdict because of an earlier turn of the session.
     pub n_earlier_turns: u64,
+    /// The number of alarms.
+    pub n_alarms: u64,
     /// The time at which the criterion became active, Unix nanoseconds.
     pub since_unix_nanos: Option<u64>,
     /// The probable mistake: the criterion selects no trajectory, names tools that no run calls,
@@ -62,6 +64,7 @@ struct Tally {
     n_seen: u64,
     n_matched: u64,
     n_earlier_turns: u64,
+    n_alarms: u64,
     /// The number of evaluations in which a pattern met an argument that is not text, and the first
     /// of them.
     n_unusable: usize,
@@ -201,6 +204,7 @@ impl Tally {
             n_seen: 0,
             n_matched: 0,
             n_earlier_turns: 0,
+            n_alarms: 0,
             n_unusable: 0,
             unusable: None,
             paths: PathsSeen::default(),
@@ -210,6 +214,10 @@ impl Tally {
     }
 
     fn count(&mut self, evaluation: &Evaluation, n_pipelines: usize) {
+        if evaluation.stage != Stage::Final {
+            self.n_alarms += u64::from(evaluation.stage == Stage::Alarm);
+            return;
+        }
         self.n_earlier_turns += u64::from(evaluation.awaits_session());
         if let Some(unusable) = evaluation.unusable() {
             self.n_unusable += 1;
@@ -261,6 +269,7 @@ impl Tally {
             n_seen: self.n_seen,
             n_matched: self.n_matched,
             n_earlier_turns: self.n_earlier_turns,
+            n_alarms: self.n_alarms,
             since_unix_nanos: self.since_unix_nanos,
             problem,
         }
