@@ -72,6 +72,8 @@ use stream::ScoreStream;
 
 /// Minimum time before marks of judged traces that the journal rejected are written again.
 const MIN_MARK_DELAY: Duration = Duration::from_millis(100);
+/// Time for which alarms collect before their batch is sent.
+const MAX_ALARM_DELAY: Duration = Duration::from_millis(50);
 /// Lower bound of `scores.metrics.interval`: collecting thousands of series must not use a whole
 /// core.
 const MIN_INTERVAL: Duration = Duration::from_millis(10);
@@ -151,6 +153,8 @@ struct Shared {
     stream: Arc<ScoreStream>,
     /// Notified when a batch gets its first score.
     batch_opened: Notify,
+    /// Notified when a batch gets an alarm.
+    alarm_added: Notify,
     /// Notified when a drain begins.
     drain_begun: Notify,
     telemetry: Arc<Telemetry>,
@@ -244,6 +248,7 @@ impl Exporter {
             marking: Mutex::default(),
             stream: Arc::new(ScoreStream::new(telemetry.clone())),
             batch_opened: Notify::new(),
+            alarm_added: Notify::new(),
             drain_begun: Notify::new(),
             telemetry: telemetry.clone(),
         });
@@ -300,9 +305,11 @@ impl Exporter {
             self.shared.batch_opened.notify_one();
         }
         drop(marking);
-        // An alarm does not wait for the batch to fill.
-        if !alarms.is_empty() {
-            self.flush();
+        if alarms
+            .iter()
+            .any(|alarm| alarm.stage == Stage::Alarm && !alarm.replayed)
+        {
+            self.shared.alarm_added.notify_one();
         }
     }
 
@@ -490,6 +497,10 @@ async fn run_batcher(
         tokio::select! {
             () = shared.batch_opened.notified() => {
                 flush_at = flush_at.or(Some(tokio::time::Instant::now() + max_delay));
+            }
+            () = shared.alarm_added.notified() => {
+                let soon = tokio::time::Instant::now() + MAX_ALARM_DELAY;
+                flush_at = Some(flush_at.map_or(soon, |at: tokio::time::Instant| at.min(soon)));
             }
             () = shared.drain_begun.notified() => {
                 // Send open batches at once, and delay no later batch.

@@ -100,7 +100,7 @@ fn record(
         write::fixed32(out, log_record::FLAGS, subject.flags & 0xff);
     }
     write::bytes(out, log_record::TRACE_ID, trajectory.trace_id.as_bytes());
-    if let Some(subject) = &trajectory.subject {
+    if let Some(subject) = evaluation.subject() {
         write::bytes(out, log_record::SPAN_ID, &subject.span_id.to_bytes());
     }
     write::fixed64(out, log_record::OBSERVED_TIME, observed_unix_nanos);

@@ -74,6 +74,11 @@ pub fn json(evaluation: &Evaluation) -> Map<String, Value> {
     // The calls come last because there can be many.
     let calls = ["completeness", "n_calls", "calls"].map(|key| (key, line.shift_remove(key)));
     let mut put = |key: &str, value: Value| line.insert(key.to_owned(), value);
+    if evaluation.stage == Stage::Alarm
+        && let Some(subject) = evaluation.subject()
+    {
+        put("span_id", json!(subject.span_id.to_string()));
+    }
     put("criterion", json!(criterion.name()));
     put("evaluator", json!(criterion.evaluator()));
     put("scope", json!(criterion.scope().as_str()));

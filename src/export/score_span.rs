@@ -62,15 +62,17 @@ pub(super) fn push(
 ) {
     // Trajectories made of log records have no span that could be the parent: they are reported as
     // event and metric.
-    let Some(subject) = &evaluation.trajectory.subject else {
+    if evaluation.trajectory.subject.is_none() {
         return;
-    };
+    }
     if !is_wanted(evaluation, settings) {
         return;
     }
-    batch.push(&subject.resource.encoded, |out| {
-        span(out, evaluation, subject, settings, explain)
-    });
+    if let Some(subject) = evaluation.subject() {
+        batch.push(&subject.resource.encoded, |out| {
+            span(out, evaluation, &subject, settings, explain)
+        });
+    }
 }
 
 /// Returns the id of a score span: the first 8 bytes of SHA-256(trace id ‖ evaluated span id ‖
@@ -212,7 +214,10 @@ fn span(
     let of_alarm = if evaluation.stage == Stage::Alarm { "\0alarm" } else { "" };
     let hashed = format!("{}{of_alarm}", criterion.name());
     let id_of = |revision| score_span_id(trace_id, subject.span_id, &hashed, revision);
-    let end = score_time(trajectory);
+    let end = match subject.end_unix_nanos {
+        0 => score_time(trajectory),
+        end => end,
+    };
     let start = end
         .saturating_sub(DURATION_NANOS)
         .max(subject.start_unix_nanos.min(end));

@@ -58,7 +58,8 @@ pub(super) enum NotHeard {
 #[derive(Debug, Default)]
 struct State {
     listeners: Vec<Arc<ListenerQueue>>,
-    recent: Recent,
+    /// Recent verdicts, and recent alarms.
+    recent: [Recent; 2],
     is_closed: bool,
 }
 
@@ -118,6 +119,7 @@ impl ScoreStream {
                 .iter()
                 .filter(|listener| listener.filter.wants(facets))
                 .collect();
+            let recent = &mut recent[usize::from(facets.is_of_alarm)];
             let is_remembered = recent.may_take(now_unix_nanos / 1_000_000_000);
             if wanted.is_empty() && !is_remembered {
                 recent.lines.lose(1);
@@ -163,8 +165,7 @@ impl ScoreStream {
             is_closed: state.is_closed,
             ..Waiting::default()
         };
-        let wanted: Vec<_> = state
-            .recent
+        let wanted: Vec<_> = state.recent[usize::from(filter.alarms)]
             .lines
             .queue
             .iter()

@@ -39,6 +39,7 @@ use crate::assemble::{
 use crate::evaluate;
 use crate::extract::{self, PlacedRecord, Trajectory};
 
+use alarms::PostponedAlarms;
 use cross_traces::Extracted;
 use reported::Reported;
 
@@ -76,6 +77,7 @@ pub struct Pipeline<C = CrossTraces> {
     next_record: u64,
     /// Results that the sink has not received yet; empty between two calls.
     judged: Judged,
+    postponed: PostponedAlarms,
 }
 
 /// Counts of the spans and log records of a batch.
@@ -125,7 +127,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
 
     /// The time of the next call to [`Self::advance`], if no batch arrives earlier.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.buffer.next_deadline()
+        let deadlines = [self.buffer.next_deadline(), self.postponed.retry_at];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Judges every trace that is due.
@@ -156,6 +159,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             marks_judged: false,
             next_record: 0,
             judged: Judged::default(),
+            postponed: PostponedAlarms::default(),
         }
     }
 
@@ -180,6 +184,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         now: Now,
         sink: &mut impl JudgementSink,
     ) -> Taken {
+        self.watch_by(rules, now);
         self.buffer.watch(!rules.alarms.is_empty());
         let taken = self.take_each(batch, now, |pipeline, n_items| {
             if n_items % SPANS_PER_BEAT == 0 {
@@ -295,6 +300,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
     /// Like [`Self::advance`], but sends the results to `sink` in slices. The last slice may be
     /// empty.
     pub fn advance_into(&mut self, rules: &Rules, now: Now, sink: &mut impl JudgementSink) {
+        self.retry_alarms(rules, now, sink);
         self.judge_due(rules, now, MAX_SLICE, |_| (), sink);
     }
 

@@ -2,11 +2,15 @@
 
 use super::Telemetry;
 
+/// Maximum number of log lines about alarms in a second.
+const MAX_ALARMS_LOGGED: u64 = 10;
+
 /// The alarms of the current second.
 #[derive(Debug, Default)]
 pub(super) struct AlarmsLogged {
-    /// The Unix time of the last line.
+    /// The Unix time of the last line, and the number of lines in that second.
     second: u64,
+    n_lines: u64,
     /// Number of alarms since then without a line.
     n_more: u64,
 }
@@ -49,7 +53,7 @@ events! {
         );
     }
 
-    /// A criterion was violated for good while the trace is open. Logged at most once a second.
+    /// A criterion was violated for good while the trace is open. Logged at most ten times a second.
     AlarmRaised<'a> {
         criterion: &'a str,
         severity: &'static str,
@@ -59,11 +63,14 @@ events! {
         second: u64,
     } (telemetry) {
         let mut logged = telemetry.alarms_logged.lock();
-        if logged.second == second {
+        if logged.second != second {
+            (logged.second, logged.n_lines) = (second, 0);
+        }
+        if logged.n_lines == MAX_ALARMS_LOGGED {
             logged.n_more += 1;
             return;
         }
-        logged.second = second;
+        logged.n_lines += 1;
         let n_not_logged = std::mem::take(&mut logged.n_more);
         drop(logged);
         tracing::warn!(

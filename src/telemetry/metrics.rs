@@ -45,7 +45,7 @@ macro_rules! metrics {
 metrics! {
     /// Connections that could not be accepted, usually for lack of file descriptors, by port
     accept_failures: Counter["port"] = "spanscore_accept_failures_total";
-    /// Times that an open trace with calls had to grow before it was searched for alarms again
+    /// Times that an open trace waited, up to a second or more, before it was searched for alarms
     alarms_postponed: Counter[] = "spanscore_alarms_postponed_total";
     /// Requests refused by the API of the admin port, by reason
     api_refused: Counter["reason"] = "spanscore_api_refused_total";

@@ -4,13 +4,14 @@
 //! one, and what a hostile trace costs.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use fastrand::Rng;
 use judge::assemble::{CloseReason, Settings};
 use judge::evaluate::{Criterion, Evaluation, Stage, Verdict};
 use judge::pipeline::{Judged, Pipeline, Rules};
 use otlp::scan;
-use otlp::span::{Batch, Span};
+use otlp::span::{Batch, Now, Span};
 use serde_json::{Value, json};
 
 use crate::support::captures as load;
@@ -301,7 +302,7 @@ fn an_alarm_names_the_call_while_the_run_is_open() {
     let [alarm] = &judged.alarms[..] else {
         panic!("{judged:?}")
     };
-    let of_call = alarm.trajectory.subject.as_ref().unwrap();
+    let of_call = alarm.subject().unwrap();
     assert_eq!((of_call.span_id, &*of_call.name), (calls, "delete"));
     assert_eq!(alarm.trajectory.completeness.as_str(), "open");
     assert!(
@@ -368,37 +369,57 @@ fn a_reload_without_the_criterion_withdraws_its_alarm_once() {
 }
 
 #[test]
-fn a_trace_of_many_calls_is_judged_a_bounded_number_of_times() {
+fn a_trace_of_many_calls_waits_and_is_judged_within_a_second() {
     let rules = rules(&[
         json!({ "name": "limit", "evaluate": { "efficiency": { "max_calls": 10_000 } } }),
         json!({ "name": "no deletion",
             "evaluate": { "tool_calls": { "disallowed": ["^delete$"] } } }),
     ]);
-    let mut pipeline = Pipeline::new(Settings::replay(), now());
-    let n_calls = 4_000;
-    let spans = open_run(&rules, 1, &vec!["search"; n_calls]);
+    let start = now();
+    let mut pipeline = Pipeline::new(Settings::replay(), start);
+    let mut names = vec!["search"; 4_000];
+    names.push("delete");
     let mut n_postponed = 0;
-    for span in spans {
-        n_postponed += take(&mut pipeline, &rules, vec![span]).n_postponed;
+    for span in open_run(&rules, 1, &names) {
+        let judged = take(&mut pipeline, &rules, vec![span]);
+        n_postponed += judged.n_postponed;
+        assert_eq!(judged.alarms.len(), 0);
     }
-    assert!(n_postponed > n_calls / 2, "{n_postponed}");
-    // Other traces do not wait for it, and it is judged when it closes.
+    assert_eq!(n_postponed, 1, "it waits from then on");
+    // Other traces do not wait for it.
     let beside = take(&mut pipeline, &rules, open_run(&rules, 2, &["delete"]));
     assert_eq!(beside.alarms.len(), 1);
-    let names: Vec<&str> = vec!["search"; n_calls]
-        .into_iter()
-        .chain(["delete"])
+    let due = pipeline.next_deadline().unwrap();
+    assert!(due <= start.instant + Duration::from_secs(2), "{due:?}");
+    let due = Now {
+        instant: due,
+        ..start
+    };
+    let judged = pipeline.advance(&rules, due);
+    let raised: Vec<&str> = judged
+        .alarms
+        .iter()
+        .map(|alarm| alarm.criterion.name())
         .collect();
-    let mut last = open_run(&rules, 1, &names);
-    take(&mut pipeline, &rules, vec![last.pop().unwrap()]);
-    let verdicts = pipeline.finish(&rules, now()).evaluations;
-    assert_eq!(
-        verdicts
-            .iter()
-            .filter(|it| it.verdict == Verdict::Fail)
-            .count(),
-        2
-    );
+    assert_eq!(raised, ["no deletion"]);
+}
+
+#[test]
+fn a_reload_judges_open_runs_by_new_alarms() {
+    let before = Rules::new(Vec::new());
+    let start = now();
+    let mut pipeline = Pipeline::new(Settings::replay(), start);
+    let judged = take(&mut pipeline, &before, open_run(&before, 1, &["delete"]));
+    assert_eq!(judged.alarms.len(), 0);
+    let judged = pipeline.advance(&no_deletion(), start);
+    assert_eq!(judged.alarms.len(), 1);
+    // A criterion that keeps its name and raises no alarms any more ends none.
+    let quiet = json!({ "name": "no deletion",
+        "evaluate": { "tool_calls": { "disallowed": ["^delete$"] } } });
+    let quiet = Rules::new(vec![serde_json::from_value(quiet).unwrap()]);
+    let last = pipeline.finish(&quiet, start);
+    assert_eq!((last.alarms.len(), last.evaluations.len()), (1, 1));
+    assert_eq!(last.alarms[0].stage, Stage::WithdrawnAlarm);
 }
 
 #[test]

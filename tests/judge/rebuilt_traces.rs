@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::{now, shown};
 use judge::assemble::Settings;
 use judge::pipeline::{
-    CarriedPart, CarriedTracesNote, Judged, Pipeline, Rebuilding, Rules, TraceMark,
+    CarriedPart, CarriedTracesNote, Judged, JudgementSink, Pipeline, Rebuilding, Rules, TraceMark,
 };
 use opentelemetry_proto::tonic::trace::v1::Span;
 use otlp::scan::scan;
@@ -31,6 +31,18 @@ struct Process {
     unsent: Vec<String>,
     unwritten: Vec<(Vec<u8>, u64)>,
     disk: Disk,
+}
+
+/// The judgements as they come: a mark belongs to the scores of its slice.
+#[derive(Default)]
+struct Slices(Vec<Judged>);
+
+impl JudgementSink for Slices {
+    fn take(&mut self, slice: &mut Judged) {
+        self.0.push(std::mem::take(slice));
+    }
+
+    fn beat(&mut self) {}
 }
 
 #[derive(Default)]
@@ -108,19 +120,25 @@ impl Process {
     fn receive(&mut self, body: Vec<u8>) {
         let record = self.disk.append(Record::Request(body.clone()));
         let (batch, now) = (self.batch(&body), self.now());
-        let mut judged = Judged::default();
+        let mut slices = Slices::default();
         self.pipeline
-            .take_record(&self.rules, batch, record, now, &mut judged);
-        self.take(&judged);
+            .take_record(&self.rules, batch, record, now, &mut slices);
+        self.take(slices);
     }
 
     fn wait(&mut self, seconds: u64) {
         self.seconds += seconds;
-        let judged = self.pipeline.advance(&self.rules, self.now());
-        self.take(&judged);
+        let mut slices = Slices::default();
+        let now = self.now();
+        self.pipeline.advance_into(&self.rules, now, &mut slices);
+        self.take(slices);
     }
 
-    fn take(&mut self, judged: &Judged) {
+    fn take(&mut self, slices: Slices) {
+        slices.0.iter().for_each(|judged| self.take_slice(judged));
+    }
+
+    fn take_slice(&mut self, judged: &Judged) {
         self.unsent.extend(judged.evaluations.iter().map(shown));
         if judged.alarms.is_empty() {
             return self.unwritten.extend(judged.marks.encode());
@@ -311,23 +329,34 @@ fn run(seed: u64, mut crashes: impl FnMut() -> bool) -> (Disk, usize) {
     let phases = phases(&mut fastrand::Rng::with_seed(seed));
     let mut process = Process::new();
     let mut n_crashes = 0;
-    let mut step = |process: &mut Process| {
-        if crashes() {
-            n_crashes += 1;
-            process.crash();
-        }
+    let mut crashes = || {
+        let is_one = crashes();
+        n_crashes += usize::from(is_one);
+        is_one
     };
     for phase in phases {
         for body in phase {
-            process.receive(body);
-            step(&mut process);
+            if crashes() {
+                // The request is acknowledged, and was not judged.
+                process.disk.append(Record::Request(body));
+                process.crash();
+            } else {
+                process.receive(body);
+            }
+            if crashes() {
+                process.crash();
+            }
         }
         process.wait(20);
         // The judgement is made, and lost again if the process crashes here.
-        step(&mut process);
+        if crashes() {
+            process.crash();
+        }
         process.wait(20);
         process.flush();
-        step(&mut process);
+        if crashes() {
+            process.crash();
+        }
     }
     (process.disk, n_crashes)
 }

@@ -6,7 +6,7 @@ mod rebuilding;
 mod watching;
 
 pub use rebuilding::OpenTrace;
-pub use watching::ChangedTrace;
+pub use watching::{ChangedTrace, OpenCopy};
 
 use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
@@ -66,7 +66,7 @@ pub struct TraceBuffer<M> {
     /// True if a criterion raises alarms.
     watches: bool,
     /// With alarms: the open traces that have changed, each once.
-    changed: Vec<TraceId>,
+    changed: Vec<ChangedTrace>,
 }
 
 impl<M: Memo> TraceBuffer<M> {
@@ -177,7 +177,10 @@ impl<M: Memo> TraceBuffer<M> {
         trace.is_watched |= arrival.is_watched;
         // Any further span can make a violation certain: an outer run, a parent, a root.
         if self.watches && trace.is_watched && !std::mem::replace(&mut trace.has_changed, true) {
-            self.changed.push(trace_id);
+            self.changed.push(ChangedTrace {
+                trace_id,
+                unix_nanos: now.unix_nanos,
+            });
         }
         let share = trace.share;
         self.shares.resize(share, size_before, size);

@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use otlp::span::{LogRecord, PeerId, Span, TraceId};
 
-pub use buffer::{ChangedTrace, OpenTrace, TraceBuffer};
+pub use buffer::{ChangedTrace, OpenCopy, OpenTrace, TraceBuffer};
 pub use partition::Partition;
 pub use sessions::{EarlierTurns, Sessions, Turn, TurnsSeen};
 pub use settings::{Settings, Sizes};

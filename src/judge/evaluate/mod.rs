@@ -29,7 +29,7 @@ pub use evaluators::{Evaluator, ExpectedTool, WrittenEvaluator, evaluator_named}
 pub use judge::{
     Coverage, CriterionCoverage, Evaluation, EvaluationText, Expectations, Findings, FromSpans,
     JudgedBy, Previous, SearchBudget, SpanExpectations, Stage, judge, judge_run, judge_within,
-    no_longer_expected, searched_size, withdraw,
+    no_longer_expected, searched_size, withdraw, withdraw_alarm,
 };
 pub use parameters::field_aliases::stands_for;
 pub use parameters::names::Names;

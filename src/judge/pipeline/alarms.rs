@@ -1,45 +1,119 @@
 //! Alarms: judges open traces by the criteria with `alarm`, each as if it had been cut short where
 //! it stands. A `fail` of a trace cut short is never wrong about the whole trace, so an alarm
-//! implies that the final verdict is `fail`, unless a sender corrects a span or a reload changes
-//! the criterion.
+//! implies that the final verdict is `fail`; docs/design.md#alarms names the exceptions.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use otlp::span::Now;
+use otlp::span::{Now, TraceId};
 
 use super::judged::JudgementSink;
 use super::reported::Reported;
 use super::{CrossTraceAccess, CrossTraces, Pipeline, Rules, hand_on};
-use crate::assemble::{ChangedTrace, Trace};
+use crate::assemble::{ChangedTrace, OpenCopy, Trace};
 use crate::evaluate::{self, Criterion, Evaluation, JudgedBy, Stage, Verdict};
-use crate::extract::{self, Trajectory};
+use crate::extract;
+
+/// The interval at which postponed traces are judged, and the size of those that are judged at
+/// once, in KiB.
+const RETRY_EVERY: Duration = Duration::from_secs(1);
+const MAX_RETRIED: u32 = 8 << 10;
+
+/// The open traces that wait to be judged again.
+#[derive(Debug, Default)]
+pub(super) struct PostponedAlarms {
+    /// The criteria with alarms that watched the spans so far.
+    criteria: Vec<Arc<Criterion>>,
+    waiting: VecDeque<ChangedTrace>,
+    pub(super) retry_at: Option<Instant>,
+}
 
 impl<C: CrossTraceAccess> Pipeline<C> {
+    /// If the criteria with alarms are others than before, watches all open traces: calls that none
+    /// of the earlier criteria watched may violate one of these.
+    pub(super) fn watch_by(&mut self, rules: &Rules, now: Now) {
+        let postponed = &mut self.postponed;
+        let known = postponed.criteria.iter();
+        let are_known = postponed.criteria.len() == rules.alarms.len()
+            && known
+                .zip(&rules.alarms)
+                .all(|(one, other)| Arc::ptr_eq(one, other));
+        if !are_known {
+            postponed.criteria.clone_from(&rules.alarms);
+            postponed.waiting.extend(self.buffer.watch_open(now));
+            postponed.retry_at = Some(now.instant);
+        }
+    }
+
     /// Judges the open traces that have changed, and reports each criterion that is violated for
     /// good, once for each trace.
     pub(super) fn raise_alarms(&mut self, rules: &Rules, now: Now, sink: &mut impl JudgementSink) {
-        let changed = self.buffer.take_changed();
-        for trace_id in &changed {
-            sink.beat();
-            let is_raised = |criterion: &&Arc<Criterion>| {
-                let memo = self.buffer.open_memo(trace_id);
-                memo.is_some_and(|memo| memo.has_alarm(criterion))
-            };
-            let open = rules.alarms.iter().filter(|it| !is_raised(it));
-            let open: Vec<Arc<Criterion>> = open.cloned().collect();
-            match self.buffer.take_to_judge(trace_id, open.len()) {
-                ChangedTrace::Judge(trace) => self.judge_open(rules, &open, &trace),
-                ChangedTrace::Postponed => self.judged.n_postponed += 1,
-                ChangedTrace::Gone => {}
+        for changed in self.buffer.take_changed() {
+            if self.judge_changed(rules, changed, false, sink).is_none() {
+                self.judged.n_postponed += 1;
+                self.postponed.waiting.push_back(changed);
+                let retry_at = self.postponed.retry_at;
+                self.postponed.retry_at = retry_at.or(Some(now.instant + RETRY_EVERY));
             }
         }
-        if !changed.is_empty() {
-            self.judged.alarmed_unix_nanos = now.unix_nanos;
+        if self.judged.n_postponed > 0 {
             hand_on(&mut self.judged, sink);
         }
     }
 
-    fn judge_open(&mut self, rules: &Rules, criteria: &[Arc<Criterion>], trace: &Trace) {
+    /// Judges the postponed traces, if that is due.
+    pub(super) fn retry_alarms(&mut self, rules: &Rules, now: Now, sink: &mut impl JudgementSink) {
+        self.watch_by(rules, now);
+        if self.postponed.retry_at.is_none_or(|at| at > now.instant) {
+            return;
+        }
+        let mut n_judged = 0;
+        while n_judged < MAX_RETRIED
+            && let Some(changed) = self.postponed.waiting.pop_front()
+        {
+            n_judged += self.judge_changed(rules, changed, true, sink).unwrap_or(0);
+        }
+        let is_empty = self.postponed.waiting.is_empty();
+        self.postponed.retry_at = (!is_empty).then(|| now.instant + RETRY_EVERY);
+    }
+
+    /// Judges an open trace, and returns the size that counts; `None` if the trace must wait.
+    fn judge_changed(
+        &mut self,
+        rules: &Rules,
+        changed: ChangedTrace,
+        is_due: bool,
+        sink: &mut impl JudgementSink,
+    ) -> Option<u32> {
+        sink.beat();
+        let trace_id = &changed.trace_id;
+        let memo = self.buffer.unreported_memo(trace_id);
+        let criteria = memo.map_or_else(Vec::new, |memo| {
+            let open = rules.alarms.iter().filter(|it| !memo.has_alarm(it));
+            open.cloned().collect()
+        });
+        match self.buffer.copy_open(trace_id, criteria.len(), is_due) {
+            OpenCopy::Judge(trace, size) => {
+                self.judge_open(rules, &criteria, &trace, sink);
+                if !self.judged.alarms.is_empty() {
+                    self.judged.alarmed_unix_nanos = changed.unix_nanos;
+                    hand_on(&mut self.judged, sink);
+                }
+                Some(size)
+            }
+            OpenCopy::Postponed => None,
+            OpenCopy::Gone => Some(0),
+        }
+    }
+
+    fn judge_open(
+        &mut self,
+        rules: &Rules,
+        criteria: &[Arc<Criterion>],
+        trace: &Trace,
+        sink: &mut impl JudgementSink,
+    ) {
         let Some(trajectory) = extract::trajectory(trace, &rules.recogniser) else {
             return;
         };
@@ -51,8 +125,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         let expectations = &*rules.expectations;
         let case = expectations.case_of(&trajectory);
         let (judged, buffer) = (&mut self.judged, &mut self.buffer);
-        let n_before = judged.alarms.len();
-        let mut take = |evaluation: Evaluation| {
+        let mut take = |mut evaluation: Evaluation| {
+            sink.beat();
             let JudgedBy::Criterion(criterion) = &evaluation.criterion else {
                 return;
             };
@@ -62,7 +136,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             buffer.change_open_memo(&trace.trace_id, |memo: &mut Reported| {
                 memo.raise(criterion);
             });
-            judged.add(at_call(evaluation));
+            evaluation.stage = Stage::Alarm;
+            judged.add(evaluation);
         };
         evaluate::judge_run(
             criteria,
@@ -72,41 +147,18 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             &rules.explain,
             &mut take,
         );
-        if self.marks_judged && self.judged.alarms.len() > n_before {
-            self.mark_alarms(trace);
+        if self.marks_judged && !self.judged.alarms.is_empty() {
+            self.mark_alarms(trace, &trace.trace_id);
         }
     }
 
     /// Marks the alarms of an open trace, so that a restart does not raise them again.
-    fn mark_alarms(&mut self, trace: &Trace) {
-        let memo = self.buffer.open_memo(&trace.trace_id);
-        let records = self.buffer.records_of(&trace.trace_id);
+    fn mark_alarms(&mut self, trace: &Trace, trace_id: &TraceId) {
+        let memo = self.buffer.unreported_memo(trace_id);
+        let records = self.buffer.records_of(trace_id);
         if let Some((memo, records)) = memo.zip(records) {
             let marks = &mut self.judged.marks;
             marks.add(trace, memo, self.next_record, records);
         }
     }
-}
-
-/// Returns the alarm of a violation. Its subject is the first call to blame: the evaluated span of
-/// an open trace may change.
-fn at_call(evaluation: Evaluation) -> Evaluation {
-    let trajectory = &evaluation.trajectory;
-    let call = evaluation.offending().first();
-    let call = call.and_then(|call| trajectory.tool_calls.get(*call));
-    let mut alarm = match call.and_then(|call| Some((call, call.span_id?))) {
-        None => evaluation,
-        Some((call, span_id)) => {
-            let mut moved = Trajectory::clone(trajectory);
-            if let Some(subject) = &mut moved.subject {
-                subject.span_id = span_id;
-                subject.name = Arc::clone(&call.name);
-                subject.start_unix_nanos = call.start_unix_nanos;
-                subject.end_unix_nanos = call.end_unix_nanos;
-            }
-            evaluation.with_trajectory(Arc::new(moved))
-        }
-    };
-    alarm.stage = Stage::Alarm;
-    alarm
 }

@@ -26,9 +26,10 @@ pub struct Judged {
     pub evaluations: Vec<Evaluation>,
     /// Alarms that were raised, and alarms that were withdrawn.
     pub alarms: Vec<Evaluation>,
-    /// The arrival of the spans that raised the alarms, in Unix nanoseconds.
+    /// The arrival of the first span that the alarms' trace was not judged with before, in Unix
+    /// nanoseconds.
     pub alarmed_unix_nanos: u64,
-    /// The number of times that an open trace had to grow before it was looked at again.
+    /// The number of times that an open trace had to wait before it was judged for alarms.
     pub n_postponed: usize,
     /// The trajectories of the agents, whether or not a criterion applies. In slices, a trajectory
     /// comes with the first of its evaluations.

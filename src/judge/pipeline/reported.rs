@@ -10,7 +10,7 @@ use foldhash::fast::FixedState;
 use otlp::span::SpanId;
 
 use crate::assemble::Memo;
-use crate::evaluate::{self, Criterion, Evaluation, JudgedBy, Previous, Scope, Stage, Verdict};
+use crate::evaluate::{self, Criterion, Evaluation, JudgedBy, Previous, Scope, Verdict};
 use crate::extract::Trajectory;
 
 pub use marks::{Marks, TraceMark};
@@ -29,6 +29,8 @@ pub(super) struct Revising<'a> {
     /// The number of evaluations before this judgement. Only they are searched, because one
     /// judgement makes no evaluation twice.
     n_known: usize,
+    /// True if an alarm was raised that no verdict has followed yet.
+    has_alarms: bool,
     /// The expected index of the next evaluation: the order is the same as in the last judgement.
     next: usize,
     /// The hash of the whole trajectory, which most evaluations judge.
@@ -84,11 +86,13 @@ impl Reported {
         hasher: &'a FixedState,
     ) -> Revising<'a> {
         let n_known = self.0.len();
+        let has_alarms = self.0.iter().any(|known| known.state == ReportState::Alarm);
         // Most traces are judged by every criterion.
         self.0
             .reserve_exact(registered.len().saturating_sub(n_known));
         Revising {
             n_known,
+            has_alarms,
             next: 0,
             of_whole: hash_of(trajectory, hasher),
             reported: self,
@@ -117,10 +121,9 @@ impl Reported {
         &mut self,
         evaluation: &mut Evaluation,
         fingerprint: u64,
-        known: Option<usize>,
+        (known, alarm): (Option<usize>, Option<usize>),
         registered: &[Arc<Criterion>],
     ) -> bool {
-        let alarm = if known.is_none() { self.alarm_of(evaluation.criterion.name()) } else { None };
         let subject = subject_of(evaluation);
         let (cut_short, is_judged) = (
             evaluation.trajectory.cut_short,
@@ -218,8 +221,14 @@ impl Revising<'_> {
         if known.is_none() && self.n_known >= MAX_REPORTED {
             return false;
         }
+        // A criterion that raises no alarms any more ends none: its alarm is withdrawn.
+        let alarm = if self.has_alarms && known.is_none() && evaluation.verdict_id().is_some() {
+            self.reported.alarm_of(evaluation.criterion.name())
+        } else {
+            None
+        };
         self.reported
-            .record(evaluation, fingerprint, known, self.registered)
+            .record(evaluation, fingerprint, (known, alarm), self.registered)
     }
 
     /// Ends the judgement. Returns the withdrawals of alarms that no verdict followed, and
@@ -236,10 +245,7 @@ impl Revising<'_> {
             let ReportedCriterion::Registered(criterion) = alarm.criterion else {
                 return None;
             };
-            let mut evaluation =
-                evaluate::withdraw(JudgedBy::Criterion(criterion), trajectory, None);
-            evaluation.stage = Stage::WithdrawnAlarm;
-            Some(evaluation)
+            Some(evaluate::withdraw_alarm(criterion, trajectory))
         });
         let revisions = reported
             .0

@@ -1,29 +1,37 @@
-//! The buffer's support for alarms: which open traces with watched calls have changed, and how often each
-//! may be judged.
+//! The buffer's support for alarms: which open traces with watched calls have changed, and how often
+//! each may be judged.
 
-use otlp::span::TraceId;
+use otlp::span::{Now, TraceId};
 
 use super::TraceBuffer;
+use crate::assemble::slab::Slot;
 use crate::assemble::{CloseReason, Memo, Trace};
 
-/// Size in KiB of the copies of one open trace that may be judged in any case: a trace of usual
-/// size is judged whenever one of its spans arrives.
+/// Size in KiB of the copies of one open trace that may be judged at once in any case.
 const FREE: u32 = 4 << 10;
 
-/// Size in KiB of the copies that may be judged in addition, for each KiB of the trace: a large
-/// trace is judged again when it has grown by a third.
+/// Size in KiB of the copies that may be judged at once in addition, for each KiB of the trace: a
+/// large trace is judged at once when it has grown by a third.
 const EARNED: u32 = 4;
 
 /// Judging by this number of criteria counts as judging one copy.
 const CRITERIA_OF_A_READING: usize = 8;
 
-/// An open trace that has changed.
-pub enum ChangedTrace {
-    /// A copy to judge.
-    Judge(Box<Trace>),
-    /// The trace must grow first.
+/// An open trace that has changed since it was last judged.
+#[derive(Debug, Clone, Copy)]
+pub struct ChangedTrace {
+    pub trace_id: TraceId,
+    /// The arrival of the first change, in Unix nanoseconds.
+    pub unix_nanos: u64,
+}
+
+/// The answer to a request for an open trace.
+pub enum OpenCopy {
+    /// A copy, and its size in KiB.
+    Judge(Box<Trace>, u32),
+    /// The trace was judged so often that it must wait.
     Postponed,
-    /// There is nothing to judge: the trace is not open, was reported, or a limit closes it.
+    /// There is nothing to judge.
     Gone,
 }
 
@@ -33,16 +41,35 @@ impl<M: Memo> TraceBuffer<M> {
         self.watches = watches;
     }
 
-    /// Returns the open traces with watched calls that have changed since the last call, in order of
-    /// arrival.
-    pub fn take_changed(&mut self) -> Vec<TraceId> {
+    /// Returns the open traces with watched calls that have changed since the last call, in order
+    /// of arrival.
+    pub fn take_changed(&mut self) -> Vec<ChangedTrace> {
         std::mem::take(&mut self.changed)
     }
 
-    /// The memo of an open trace.
-    pub fn open_memo(&self, trace_id: &TraceId) -> Option<&M> {
+    /// Watches all open traces, and returns those that did not count as changed before.
+    pub fn watch_open(&mut self, now: Now) -> Vec<ChangedTrace> {
+        let slots: Vec<Slot> = self.open.slots().collect();
+        let mut changed = Vec::new();
+        for slot in slots {
+            let Some(trace) = self.open.get_mut(slot) else {
+                continue;
+            };
+            trace.is_watched = true;
+            if !std::mem::replace(&mut trace.has_changed, true) {
+                changed.push(ChangedTrace {
+                    trace_id: trace.trace_id,
+                    unix_nanos: now.unix_nanos,
+                });
+            }
+        }
+        changed
+    }
+
+    /// The memo of an open trace that was not reported.
+    pub fn unreported_memo(&self, trace_id: &TraceId) -> Option<&M> {
         let trace = self.open.get(*self.index.get(trace_id)?)?;
-        Some(&trace.memo)
+        (!trace.reported && trace.closing.is_none()).then_some(&trace.memo)
     }
 
     /// Changes the memo of an open trace.
@@ -59,27 +86,31 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Returns a copy of an open trace that has changed, to be judged by `n_criteria`, unless the
-    /// trace was judged so often that it must grow first.
-    pub fn take_to_judge(&mut self, trace_id: &TraceId, n_criteria: usize) -> ChangedTrace {
+    /// Returns a copy of an open trace that has changed, to be judged by `n_criteria`. With
+    /// `is_due`, however often it was judged.
+    pub fn copy_open(&mut self, trace_id: &TraceId, n_criteria: usize, is_due: bool) -> OpenCopy {
         let slot = self.index.get(trace_id);
         let Some(trace) = slot.and_then(|slot| self.open.get_mut(*slot)) else {
-            return ChangedTrace::Gone;
+            return OpenCopy::Gone;
         };
-        trace.has_changed = false;
         if trace.reported || trace.closing.is_some() || n_criteria == 0 {
-            return ChangedTrace::Gone;
+            trace.has_changed = false;
+            return OpenCopy::Gone;
         }
         let cost =
             trace.spans.size().div_ceil(1 << 10) * n_criteria.div_ceil(CRITERIA_OF_A_READING);
         let cost = u32::try_from(cost).unwrap_or(u32::MAX);
         let judged_kib = trace.judged_kib.saturating_add(cost);
-        if judged_kib > cost.saturating_mul(EARNED).saturating_add(FREE) {
-            return ChangedTrace::Postponed;
+        if judged_kib > cost.saturating_mul(EARNED).saturating_add(FREE) && !is_due {
+            return OpenCopy::Postponed;
         }
+        trace.has_changed = false;
         trace.judged_kib = judged_kib;
         let parent_missing = trace.spans.shape(&self.hasher).has_orphans();
-        ChangedTrace::Judge(Box::new(trace.copy(CloseReason::Open, parent_missing)))
+        OpenCopy::Judge(
+            Box::new(trace.copy(CloseReason::Open, parent_missing)),
+            cost,
+        )
     }
 
     /// The records of an open trace: the first with spans of it, and the oldest that it needs.

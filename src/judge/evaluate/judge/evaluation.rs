@@ -1,6 +1,7 @@
 //! An evaluation: the trajectory, the criterion, and the findings behind the label, rendered as
 //! text on first use.
 
+use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
@@ -16,7 +17,7 @@ use crate::evaluate::comparison::score::{
 };
 use crate::evaluate::criterion::{Applied, Criterion, CriterionSeverity, InvalidCriterion, Scope};
 use crate::evaluate::evaluators::{Evidence, Judgement};
-use crate::extract::Trajectory;
+use crate::extract::{Subject, Trajectory};
 
 /// The judgement of one trajectory by one criterion.
 #[derive(Debug, Clone)]
@@ -147,6 +148,27 @@ impl Evaluation {
         hash.update(self.trajectory.trace_id.as_bytes());
         hash.update(criterion.name.as_bytes());
         Some(hex(&hash.finalize()[..16]))
+    }
+
+    /// The span to which a score is attached: the evaluated span; for an alarm, the first call to
+    /// blame, because the evaluated span of an open trace may change.
+    pub fn subject(&self) -> Option<Cow<'_, Subject>> {
+        let subject = self.trajectory.subject.as_ref()?;
+        let call = self
+            .offending()
+            .first()
+            .filter(|_| self.stage == Stage::Alarm);
+        let call = call.and_then(|call| self.trajectory.tool_calls.get(*call));
+        Some(match call.and_then(|call| Some((call, call.span_id?))) {
+            None => Cow::Borrowed(subject),
+            Some((call, span_id)) => Cow::Owned(Subject {
+                span_id,
+                name: Arc::clone(&call.name),
+                start_unix_nanos: call.start_unix_nanos,
+                end_unix_nanos: call.end_unix_nanos,
+                ..subject.clone()
+            }),
+        })
     }
 
     /// Hashes everything visible except the names of the calls and the criterion. An equal hash

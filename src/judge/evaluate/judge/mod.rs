@@ -231,6 +231,21 @@ pub fn withdraw(
     without_score(criterion, trajectory, Verdict::NotEvaluated, explanation)
 }
 
+/// Withdraws an alarm of a trace that the criterion does not judge any more.
+pub fn withdraw_alarm(criterion: Arc<Criterion>, trajectory: &Arc<Trajectory>) -> Evaluation {
+    let explanation =
+        "withdrawn: the criterion no longer judges this run, or raises no alarms any more";
+    Evaluation {
+        stage: Stage::WithdrawnAlarm,
+        ..without_score(
+            JudgedBy::Criterion(criterion),
+            Arc::clone(trajectory),
+            Verdict::NotEvaluated,
+            explanation.to_owned(),
+        )
+    }
+}
+
 /// Returns an evaluation that explains why there is no score.
 fn without_score(
     criterion: JudgedBy,
