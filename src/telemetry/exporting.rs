@@ -53,7 +53,8 @@ events! {
         );
     }
 
-    /// A criterion was violated for good while the trace is open. Logged at most ten times a second.
+    /// A criterion was violated for good while the trace is open. Logged at most ten times a
+    /// second.
     AlarmRaised<'a> {
         criterion: &'a str,
         severity: &'static str,

@@ -34,7 +34,7 @@ pub use spans::expectation_keys::{CASE_ID, CRITERIA, EXPECT, SpanExpectationPoli
 pub use spans::kept_keys::kept_keys;
 pub use spans::log_records::{PlacedRecord, place, trace_of_record};
 pub use spans::recognise::Recogniser;
-pub use spans::watch::Watch;
+pub use spans::watch::AlarmWatch;
 pub use tool_call::{CallPart, CapturedParts, Payload, ToolCall};
 pub use trace::capture::set_captured;
 pub use trace::cross_trace_results::{CrossTraceResult, cross_trace_results};

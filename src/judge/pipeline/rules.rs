@@ -13,7 +13,7 @@ use crate::evaluate::{
     Criterion, Expectation, Expectations, Explain, FieldError, FromSpans, PatternCompiler,
     PatternLimits, WrittenCriterion,
 };
-use crate::extract::{Recogniser, Tools, Watch};
+use crate::extract::{AlarmWatch, Recogniser, Tools};
 
 /// The rules by which every trace is judged: an immutable set, replaced as a whole.
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ fn alarms_of(criteria: &[Arc<Criterion>]) -> Vec<Arc<Criterion>> {
     criteria.iter().filter(raises_alarms).cloned().collect()
 }
 
-fn watch_of(criteria: &[Arc<Criterion>]) -> Option<Arc<Watch>> {
+fn watch_of(criteria: &[Arc<Criterion>]) -> Option<Arc<AlarmWatch>> {
     Criterion::watch(criteria).map(Arc::new)
 }
 

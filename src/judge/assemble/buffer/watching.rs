@@ -1,5 +1,5 @@
-//! The buffer's support for alarms: which open traces with watched calls have changed, and how often
-//! each may be judged.
+//! The buffer's support for alarms: which open traces with watched calls have changed, and how
+//! often each may be judged.
 
 use otlp::span::{Now, TraceId};
 

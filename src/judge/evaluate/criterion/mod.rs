@@ -18,7 +18,7 @@ use text::hex;
 use crate::evaluate::evaluators::{Evaluator, WatchedCalls, WrittenEvaluator};
 use crate::evaluate::parameters::optional::written;
 use crate::evaluate::parameters::pattern::{FieldError, PatternCompiler, PatternLimits};
-use crate::extract::Watch;
+use crate::extract::AlarmWatch;
 
 pub use alarm::Alarm;
 pub use expectation::{Expectation, Paired, Unfit, pair};
@@ -109,7 +109,7 @@ impl Criterion {
 
     /// Returns the calls that can raise an alarm of one of these criteria; `None` if none raises
     /// alarms.
-    pub(crate) fn watch(criteria: &[Arc<Self>]) -> Option<Watch> {
+    pub(crate) fn watch(criteria: &[Arc<Self>]) -> Option<AlarmWatch> {
         let alarms = criteria
             .iter()
             .filter(|criterion| criterion.alarm.is_some());
@@ -121,7 +121,7 @@ impl Criterion {
             }),
             models: one.models || other.models,
         })?;
-        Some(Watch::new(all.names, all.models))
+        Some(AlarmWatch::new(all.names, all.models))
     }
 
     /// Returns true if the criterion reads model tokens.

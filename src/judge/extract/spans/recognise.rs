@@ -15,7 +15,7 @@ use super::expectation_keys::{ExpectationKeys, SpanExpectationPolicy};
 use super::kept_keys::kept_keys;
 use super::keys;
 use super::view::{View, attribute_text};
-use super::watch::Watch;
+use super::watch::AlarmWatch;
 use crate::extract::settings::{CustomConvention, SpanKind, Tools};
 
 /// The compiled settings of `tools`, built once per configuration.
@@ -33,7 +33,7 @@ pub struct Recogniser {
     /// True if the token counts of models are read.
     pub(crate) reads_usage: bool,
     /// The calls that can raise an alarm; `None` if no criterion raises alarms.
-    watch: Option<Arc<Watch>>,
+    watch: Option<Arc<AlarmWatch>>,
     /// Counts the changes of `tools`, so that notes of earlier recognisers are detected as stale; 0
     /// once the counter has overflowed.
     recogniser_version: u8,
@@ -169,14 +169,20 @@ impl Recogniser {
     }
 
     /// Marks the calls that can raise an alarm.
-    pub fn with_watch(self, watch: Option<Arc<Watch>>) -> Self {
+    pub fn with_watch(self, watch: Option<Arc<AlarmWatch>>) -> Self {
         Self { watch, ..self }
     }
 
     /// Returns true if the span can raise an alarm.
     pub(super) fn watches(&self, recognised: &Recognised<'_>, span: &View<'_>) -> bool {
-        let watch = self.watch.as_ref();
-        watch.is_some_and(|watch| watch.watches(recognised, span))
+        let Some(watch) = &self.watch else {
+            return false;
+        };
+        match recognised.call {
+            Some(call) => watch.watches(call.call(span).name.as_deref()),
+            None if recognised.synthesized => watch.watches(None),
+            None => recognised.model.is_some() && watch.watches_models(),
+        }
     }
 
     /// Returns a copy that also reads the attributes `further`.
