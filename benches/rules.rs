@@ -192,6 +192,7 @@ fn run(n_calls: usize, times: impl Fn(u64) -> (u64, u64)) -> Arc<Trajectory> {
         is_agent_run: false,
         continues_session: None,
         earlier_turns: None,
+        turns: None,
         uncertainty: TrajectoryUncertainty::default(),
         clock_adjusted: false,
         n_spans: n_calls,

@@ -332,7 +332,7 @@ impl Sidecar {
         let (scoring, threads) = if judges_received {
             let (scoring, threads) = ScoringQueue::start(
                 assembling,
-                scoring_bounds(&config, &bounds),
+                scoring_bounds(&config, &bounds, &rules),
                 rules.clone(),
                 telemetry.clone(),
                 (0..n_threads).map(|_| judge()).collect(),
@@ -347,7 +347,7 @@ impl Sidecar {
             let plan = TopicJudgesPlan {
                 config: config.kafka.clone(),
                 settings: memory_watch.assemble_settings(),
-                bounds: scoring_bounds(&config, &bounds),
+                bounds: scoring_bounds(&config, &bounds, &rules),
                 rules: rules.clone(),
                 telemetry: telemetry.clone(),
                 exporter: exporter.clone(),
@@ -559,15 +559,21 @@ impl Sidecar {
 }
 
 /// Returns the limits of scoring.
-fn scoring_bounds(config: &Config, bounds: &Budgets<Bound>) -> ScoringBounds {
-    let (assemble, open, recent) = (
+fn scoring_bounds(
+    config: &Config,
+    bounds: &Budgets<Bound>,
+    rules: &Arc<ArcSwap<Rules>>,
+) -> ScoringBounds {
+    let (assemble, open, recent, rules) = (
         config.assemble.clone(),
         bounds.open.clone(),
         bounds.recent.clone(),
+        Arc::clone(rules),
     );
+    let sizes = move || assemble.sizes(open.get(), recent.get(), rules.load().judge_sessions());
     ScoringBounds {
         queue: bounds.scoring_queue.clone(),
-        traces: Some(Box::new(move || assemble.sizes(open.get(), recent.get()))),
+        traces: Some(Box::new(sizes)),
     }
 }
 

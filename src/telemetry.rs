@@ -91,9 +91,9 @@ pub use registering::{
 };
 pub use scoring::{
     AlarmsPostponed, ConfigurationInForce, DrainBegun, NothingRecognised, PeersFound,
-    PeersUnresolved, RecordingBegun, RecordingFailed, RevisionsLost, ServiceTorn, SpansLate,
-    SpansUnscored, SpansWithoutIds, Stopped, Stopping, TraceHalfArrived, TracesClosed, TracesHeld,
-    TracesJudged, TracesTorn, TrajectoriesSeen,
+    PeersUnresolved, RecordingBegun, RecordingFailed, RevisionsLost, ServiceTorn, SessionsEvicted,
+    SpansLate, SpansUnscored, SpansWithoutIds, Stopped, Stopping, TraceHalfArrived, TracesClosed,
+    TracesHeld, TracesJudged, TracesTorn, TrajectoriesSeen,
 };
 
 use crate::sync::Mutex;

@@ -1,6 +1,7 @@
 //! The `scoring` and `assemble` sections: judging threads, and when a trace counts as complete.
 
 use judge::assemble;
+use judge::evaluate::Scope;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +62,8 @@ pub struct Assemble {
     pub open: OpenTraces,
     /// Recently closed traces, remembered for late spans.
     pub recent: RecentTraces,
+    /// Sessions, for criteria with `scope: session`.
+    pub session: SessionAssembly,
 }
 
 /// `assemble.open`.
@@ -83,6 +86,19 @@ pub struct RecentTraces {
     pub max_size: Amount,
     /// Time for which a closed trace is remembered.
     pub ttl: Duration,
+}
+
+/// `assemble.session`.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SessionAssembly {
+    /// Time without a closed turn after which a session has ended.
+    pub inactive: Duration,
+    /// True if all turns of each session reach this process. Otherwise no session passes.
+    pub whole: bool,
+    /// Maximum bytes of the turns of all sessions; never more than a quarter of `recent.max_size`,
+    /// from which they are taken.
+    pub max_size: ByteSize,
 }
 
 impl Default for Scoring {
@@ -110,6 +126,7 @@ impl Default for Assemble {
             size_limit: ByteSize::mib(16),
             open: OpenTraces::default(),
             recent: RecentTraces::default(),
+            session: SessionAssembly::default(),
         }
     }
 }
@@ -133,19 +150,52 @@ impl Default for RecentTraces {
     }
 }
 
+impl Default for SessionAssembly {
+    fn default() -> Self {
+        Self {
+            inactive: Duration::from_secs(1_800),
+            whole: false,
+            max_size: ByteSize::mib(64),
+        }
+    }
+}
+
 impl Assemble {
     /// Returns the limits for traces under these shares of memory. One trace gets at most a quarter
-    /// of all, so that no single trace evicts all others.
-    pub fn sizes(&self, open: usize, recent: usize) -> assemble::Sizes {
+    /// of all, so that no single trace evicts all others. Sessions get memory only if some
+    /// criterion judges them.
+    pub fn sizes(&self, open: usize, recent: usize, judges_sessions: bool) -> assemble::Sizes {
+        let sessions = self.session.max_size.0.min(recent / 4);
+        let sessions = if judges_sessions { sessions } else { 0 };
         assemble::Sizes {
             trace: self.size_limit.0.min(open / 4),
             open,
-            recent,
+            recent: recent - sessions,
+            sessions,
         }
     }
 }
 
 impl Config {
+    /// Returns why sessions cannot be judged, and the remedy.
+    pub fn why_no_sessions(&self) -> Option<(&'static str, &'static str)> {
+        if self.kafka.read.enabled {
+            Some((
+                "`scope: session` cannot be judged with `kafka.read`",
+                "a topic is keyed by trace, so turns of a session are read by different judges: \
+                 judge sessions in one process that receives OTLP",
+            ))
+        } else if self.assemble.peers.is_some() {
+            Some((
+                "`scope: session` cannot be judged with `assemble.peers`",
+                "turns of a session reach different replicas: judge sessions in one process \
+                 without `peers`",
+            ))
+        } else {
+            None
+        }
+    }
+
     /// Returns the timers and limits for the trace buffer.
     pub fn assemble_settings(&self, budgets: &Budgets) -> assemble::Settings {
         let Assemble {
@@ -161,8 +211,13 @@ impl Config {
             size_limit: _,
             open,
             recent,
+            session,
         } = &self.assemble;
-        let sizes = self.assemble.sizes(budgets.open, budgets.recent);
+        let mut criteria = self.criteria.iter();
+        let judges_sessions = criteria.any(|criterion| criterion.scope == Scope::Session);
+        let sizes = self
+            .assemble
+            .sizes(budgets.open, budgets.recent, judges_sessions);
         assemble::Settings {
             partition: assemble::Partition::WHOLE,
             sender_key: 0,
@@ -187,6 +242,11 @@ impl Config {
             max_recent_traces: recent.max_traces,
             max_recent_size: sizes.recent,
             recent_ttl: recent.ttl.0,
+            session: assemble::SessionSettings {
+                inactive: session.inactive.0,
+                is_whole: session.whole,
+                max_size: sizes.sessions,
+            },
         }
     }
 }

@@ -8,6 +8,7 @@ mod threads;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use judge::evaluate::Scope;
 use located::{MapEntry, Node, NodeValue, Problem, Problems, Spot, Texts};
 
 use super::runtime::OWN_USE;
@@ -199,6 +200,10 @@ impl Check<'_> {
             ("assemble.size_limit", config.assemble.size_limit.0),
             ("assemble.open.max_traces", config.assemble.open.max_traces),
             (
+                "assemble.session.max_size",
+                config.assemble.session.max_size.0,
+            ),
+            (
                 "receivers.otlp.max_request_size",
                 config.receivers.otlp.max_request_size.0,
             ),
@@ -331,7 +336,7 @@ impl Check<'_> {
 
     fn times(&mut self) {
         let config = self.config;
-        let times: [(&str, Option<Duration>); 15] = [
+        let times: [(&str, Option<Duration>); 16] = [
             ("forward.timeout", Some(config.forward.timeout)),
             (
                 "forward.retry.initial_interval",
@@ -349,6 +354,10 @@ impl Check<'_> {
             ),
             ("assemble.inactive", Some(config.assemble.inactive)),
             ("assemble.expired", Some(config.assemble.expired)),
+            (
+                "assemble.session.inactive",
+                Some(config.assemble.session.inactive),
+            ),
             ("scores.timeout", config.scores.peer.timeout),
             ("scores.span.timeout", config.scores.span.peer.timeout),
             ("scores.event.timeout", config.scores.event.peer.timeout),
@@ -471,6 +480,22 @@ impl Check<'_> {
                             .spot(field.map_or(place, |entry| entry.key_place)),
                     ),
                 ));
+            }
+            if criterion.scope == Scope::Session && !item.is_pruned() {
+                let place = item.find(&["scope"]).map_or(place, |scope| scope.place);
+                let spot = Some(self.texts.spot(place));
+                if let Some((title, remedy)) = self.config.why_no_sessions() {
+                    self.problems.push(Problem::new(title, spot).label(remedy));
+                } else if !self.config.assemble.session.whole {
+                    let title = format!(
+                        "criterion `{}`: no session passes without `assemble.session.whole`",
+                        criterion.name
+                    );
+                    let remedy = "set it to `true` if all turns of each session reach this \
+                                  process; violations are found without it";
+                    self.warnings
+                        .push(Problem::warning(title, spot).label(remedy));
+                }
             }
             if let Some(first) = seen.get(criterion.name.as_str()) {
                 let problem = Problem::new(

@@ -63,7 +63,7 @@ impl Colour {
 /// Returns one object for an evaluation; the fields and their order are a contract. `span_id` is
 /// empty for trajectories made of log records; `time`, `agent`, `session`, `case_id` and `score`
 /// may be null; `severity` is present only if the criterion has one, `final` and `verdict_id` only
-/// if it raises alarms, and `error` only with the label `error`.
+/// if it raises alarms or judges sessions, and `error` only with the label `error`.
 pub fn json(evaluation: &Evaluation) -> Map<String, Value> {
     let Evaluation {
         criterion,

@@ -268,6 +268,10 @@ impl ScoreMetrics {
             labels.push(KeyValue::new("severity", severity.as_str()));
         }
         self.alarms.add(1, &labels);
+        // A session is judged when a turn has closed, not when its spans arrive.
+        if alarm.trajectory.turns.is_some() {
+            return;
+        }
         let delay = now.saturating_sub(arrived_unix_nanos) as f64 / 1e9;
         self.alarm_delay.record(delay, &[]);
     }

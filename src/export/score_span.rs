@@ -4,7 +4,7 @@
 //! attributes by which Phoenix, MLflow and Langfuse show a span as an evaluator, and our own.
 //! Arguments and results are omitted unless `explain.values` is set.
 
-use judge::evaluate::{Evaluation, Explain, Previous, Stage, Verdict};
+use judge::evaluate::{Evaluation, Explain, Previous, Scope, Stage, Verdict};
 use judge::extract::{CASE_ID, Payload, Subject, ToolCall, Trajectory};
 use otlp::span::{Span, SpanId, TraceId};
 use otlp::wire::otlp::{link, span, status};
@@ -84,7 +84,11 @@ pub fn score_span_id(
     criterion: &str,
     revision: u32,
 ) -> SpanId {
-    let mut hash = score_hash(trace_id, evaluated, criterion);
+    span_id_of(score_hash(trace_id, evaluated, criterion), revision)
+}
+
+/// Returns the id of a revision of a score.
+fn span_id_of(mut hash: Sha256, revision: u32) -> SpanId {
     if revision > 0 {
         hash.update(revision.to_be_bytes());
     }
@@ -98,10 +102,13 @@ pub fn score_span_id(
 
 /// Returns the key under which a backend stores a score, equal for all revisions: the first 16
 /// bytes of the digest for revision 0, in hex. The key is longer than a span id because it must be
-/// unique among all traces.
-pub(super) fn score_key(trace_id: TraceId, evaluated: SpanId, criterion: &str) -> String {
-    let digest = score_hash(trace_id, evaluated, criterion).finalize();
-    hex(&digest[..16])
+/// unique among all traces. For a session the key is the verdict's id, because the last turn, to
+/// which the score belongs, may change.
+pub(super) fn score_key(evaluation: &Evaluation, evaluated: SpanId) -> String {
+    let (trace_id, name) = (evaluation.trajectory.trace_id, evaluation.criterion.name());
+    let hash = evaluation.session_hash();
+    let hash = hash.unwrap_or_else(|| score_hash(trace_id, evaluated, name));
+    hex(&hash.finalize()[..16])
 }
 
 fn score_hash(trace_id: TraceId, evaluated: SpanId, criterion: &str) -> Sha256 {
@@ -132,6 +139,10 @@ pub(super) fn evaluation_attributes(attributes: &mut Attributes<'_>, evaluation:
     attributes.text("gen_ai.evaluation.explanation", evaluation.explanation());
     if let Some(error) = &evaluation.error {
         attributes.text("error.type", error.kind);
+    }
+    if let Some(turns) = &evaluation.trajectory.turns {
+        attributes.text("spanscore.scope", Scope::Session.as_str());
+        attributes.count("spanscore.session.turns", turns.traces.len());
     }
     if let Some(verdict_id) = evaluation.verdict_id() {
         attributes.text("spanscore.verdict.id", &verdict_id);
@@ -212,8 +223,12 @@ fn span(
     let trace_id = trajectory.trace_id;
     // The final verdict may be about the same span as the alarm, and needs an id of its own.
     let of_alarm = if evaluation.stage == Stage::Alarm { "\0alarm" } else { "" };
-    let hashed = format!("{}{of_alarm}", criterion.name());
-    let id_of = |revision| score_span_id(trace_id, subject.span_id, &hashed, revision);
+    let hash_at = |evaluated| {
+        let hash = evaluation.session_hash();
+        let hash = hash.unwrap_or_else(|| score_hash(trace_id, evaluated, criterion.name()));
+        hash.chain_update(of_alarm)
+    };
+    let id_of = |revision| span_id_of(hash_at(subject.span_id), revision);
     let end = match subject.end_unix_nanos {
         0 => score_time(trajectory),
         end => end,
@@ -245,21 +260,23 @@ fn span(
         ..
     }) = evaluation.previous
         && settings.on_revision == OnRevision::NewSpan
+        // The score of a session may have been in the trace of another turn.
+        && (trajectory.turns.is_none() || evaluated == subject.span_id)
     {
         link(
             out,
             trace_id,
-            score_span_id(trace_id, evaluated, criterion.name(), revision),
+            span_id_of(hash_at(evaluated), revision),
             "replaces",
         );
         n_links += 1;
     }
-    let calls = evaluation
-        .offending()
-        .iter()
-        .filter_map(|&call_idx| trajectory.tool_calls.get(call_idx)?.span_id);
+    let calls = evaluation.offending().iter().filter_map(|&call_idx| {
+        let span_id = trajectory.tool_calls.get(call_idx)?.span_id?;
+        Some((trajectory.trace_of(call_idx), span_id))
+    });
     let mut n_dropped = 0;
-    for span_id in calls {
+    for (trace_id, span_id) in calls {
         if n_links == MAX_LINKS {
             n_dropped += 1;
             continue;

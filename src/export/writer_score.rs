@@ -62,7 +62,7 @@ pub(super) fn scores(evaluation: &Evaluation) -> Vec<BackendScore<'_>> {
     let Some(subject) = &trajectory.subject else {
         return Vec::new();
     };
-    let key = |span_id| score_key(trajectory.trace_id, span_id, criterion.name());
+    let key = |span_id| score_key(evaluation, span_id);
     let score = BackendScore {
         trace_id: trajectory.trace_id,
         span_id: subject.span_id,
@@ -77,7 +77,8 @@ pub(super) fn scores(evaluation: &Evaluation) -> Vec<BackendScore<'_>> {
     };
     let moved_from = previous
         .and_then(|previous| previous.subject)
-        .filter(|before| *before != subject.span_id);
+        // A session's score keeps its key.
+        .filter(|before| *before != subject.span_id && trajectory.turns.is_none());
     let withdrawn = moved_from.map(|before| BackendScore {
         span_id: before,
         key: key(before),

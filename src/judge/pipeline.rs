@@ -24,6 +24,9 @@ mod open_traces;
 mod rebuilding;
 mod reported;
 
+mod session_verdicts;
+mod sessions;
+
 mod log_judge;
 
 use std::sync::Arc;
@@ -43,7 +46,7 @@ use alarms::PostponedAlarms;
 use cross_traces::Extracted;
 use reported::Reported;
 
-pub use cross_traces::{CrossTraceAccess, CrossTraces};
+pub use cross_traces::{CrossTraceAccess, CrossTraces, SessionStats};
 pub use judged::{Judged, JudgementSink};
 pub use log_judge::{LogBatch, LogJudge, LogLimits, LogMark, LogMoment, LogProgress, LogStart};
 pub use open_traces::{CarriedTracesNote, OpenTrace};
@@ -75,6 +78,10 @@ pub struct Pipeline<C = CrossTraces> {
     marks_judged: bool,
     /// All journal records below this number were inserted.
     next_record: u64,
+    /// True if criteria judged sessions since the sessions were last forgotten.
+    judges_sessions: bool,
+    /// The time at which the next session was due when the sessions were last looked at.
+    next_session: Option<Instant>,
     /// Results that the sink has not received yet; empty between two calls.
     judged: Judged,
     postponed: PostponedAlarms,
@@ -127,7 +134,11 @@ impl<C: CrossTraceAccess> Pipeline<C> {
 
     /// The time of the next call to [`Self::advance`], if no batch arrives earlier.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let deadlines = [self.buffer.next_deadline(), self.postponed.retry_at];
+        let deadlines = [
+            self.buffer.next_deadline(),
+            self.postponed.retry_at,
+            self.next_session,
+        ];
         deadlines.into_iter().flatten().min()
     }
 
@@ -158,6 +169,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             hasher: FixedState::with_seed(0),
             marks_judged: false,
             next_record: 0,
+            judges_sessions: false,
+            next_session: None,
             judged: Judged::default(),
             postponed: PostponedAlarms::default(),
         }
@@ -271,7 +284,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
     pub fn resize(&mut self, mut sizes: Sizes, now: Now) {
         let for_results = CrossTraces::share(sizes.recent);
         sizes.recent -= for_results;
-        self.cross_traces.with(|them| them.resize(for_results));
+        self.cross_traces
+            .with(|them| them.resize(for_results, sizes.sessions));
         self.buffer.resize(sizes, now);
     }
 
@@ -302,6 +316,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
     pub fn advance_into(&mut self, rules: &Rules, now: Now, sink: &mut impl JudgementSink) {
         self.retry_alarms(rules, now, sink);
         self.judge_due(rules, now, MAX_SLICE, |_| (), sink);
+        self.judge_due_sessions(rules, now, sink);
     }
 
     /// Judges every open trace, because the sidecar stops.
@@ -344,6 +359,11 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.reopen_changed(now);
         self.buffer.make_all_due(otherwise, now);
         self.judge_due(rules, now, max_slice, |_| (), sink);
+        let end = match otherwise {
+            CloseReason::NoRoot => CloseReason::Silent,
+            otherwise => otherwise,
+        };
+        self.end_sessions(rules, end, now, sink);
     }
 
     /// Statistics of open and remembered traces, without [`CrossTraces`].
@@ -399,7 +419,13 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             });
         }
         self.join(&mut extracted, now);
+        let mut turns = Vec::new();
         for (mut closed, extracted) in closed.into_iter().zip(extracted) {
+            if rules.judge_sessions() {
+                let turn = extracted.trajectory.clone();
+                let turn = turn.filter(|trajectory| !trajectory.is_taken_over());
+                turns.push((extracted.trace_id, extracted.peer, turn));
+            }
             if closed.first {
                 self.judged.reasons.push(closed.trace.reason);
                 let trajectory = extracted.trajectory.as_ref();
@@ -442,6 +468,9 @@ impl<C: CrossTraceAccess> Pipeline<C> {
                 marks.add(trace, memo, self.next_record, records);
             }
             self.buffer.remember(closed, now);
+        }
+        if !turns.is_empty() {
+            self.note_turns(rules, turns, now, sink);
         }
         hand_on(&mut self.judged, sink);
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use hashbrown::HashMap;
 use judge::assemble::CloseReason;
-use judge::evaluate::{Evaluation, Stage, Verdict};
+use judge::evaluate::{Evaluation, Scope, Stage, Verdict};
 use judge::extract::Trajectory;
 use judge::pipeline::{Judged, Rules};
 use otlp::span::TraceId;
@@ -114,15 +114,19 @@ impl RunMemory {
             .map(|trajectory| (trajectory.trace_id, trajectory))
             .collect();
         let trace_id = |evaluation: &Evaluation| evaluation.trajectory.trace_id;
+        let is_of_session = |evaluation: &Evaluation| evaluation.trajectory.turns.is_some();
+        let whose = |evaluation: &Evaluation| (trace_id(evaluation), is_of_session(evaluation));
         let groups = judged
             .evaluations
-            .chunk_by(|one, other| trace_id(one) == trace_id(other));
+            .chunk_by(|one, other| whose(one) == whose(other))
+            .filter(|group| !is_of_session(&group[0]));
         let copy = CopyRules {
             has_values: rules.explain.values,
             max_size: self.capacity.get() / LARGEST_SHARE,
         };
         // Slices with alarms of open runs have no verdicts.
-        for alarm in judged.alarms.iter().filter(|it| it.stage == Stage::Alarm) {
+        let raised = judged.alarms.iter().filter(|it| it.stage == Stage::Alarm);
+        for alarm in raised.clone().filter(|it| !is_of_session(it)) {
             self.take(
                 &alarm.trajectory,
                 std::slice::from_ref(alarm),
@@ -156,6 +160,15 @@ impl RunMemory {
             let id = trajectory.trace_id;
             if revised.remove(&id).is_some() {
                 self.revise(id, Some(trajectory), &[], copy, unix_nanos);
+            }
+        }
+        // What is known of a session is shown with the turn that it is about.
+        let of_sessions = judged.evaluations.iter().chain(raised);
+        for evaluation in of_sessions.filter(|it| is_of_session(it)) {
+            let id = trace_id(evaluation);
+            if let Some(turn) = self.get(id) {
+                let of_turn = evaluation.with_explanation_only(Arc::clone(&turn.trajectory));
+                self.revise(id, None, &[of_turn], copy, unix_nanos);
             }
         }
     }
@@ -236,7 +249,8 @@ impl RunMemory {
         }
         if whole.completeness != CloseReason::Open {
             // The verdicts follow.
-            all.retain(|evaluation| evaluation.stage == Stage::Final);
+            let is_of_session = |it: &Evaluation| it.criterion.scope() == Scope::Session;
+            all.retain(|it| it.stage == Stage::Final || is_of_session(it));
         }
         let mut run = RememberedRun::new(whole, &all, copy);
         self.totals.n_changes += 1;

@@ -213,7 +213,7 @@ fn evaluation_json(evaluation: &Evaluation, whole: &Trajectory) -> Value {
     let offending = evaluation.offending().iter().copied();
     let agent = match criterion.scope() {
         Scope::Agent => trajectory.agent.as_deref(),
-        Scope::Trace => None,
+        Scope::Trace | Scope::Session => None,
     };
     let mut view = json!({
         "criterion": criterion.name(),
@@ -241,7 +241,7 @@ fn evaluation_json(evaluation: &Evaluation, whole: &Trajectory) -> Value {
 /// Returns the positions of an evaluation's calls among the run's calls; `None` if it judges all
 /// calls.
 fn positions(evaluation: &Evaluation, whole: &Trajectory) -> Option<Vec<usize>> {
-    if evaluation.criterion.scope() == Scope::Trace {
+    if evaluation.criterion.scope() != Scope::Agent {
         return None;
     }
     let subject = evaluation.trajectory.subject.as_ref()?.span_id;

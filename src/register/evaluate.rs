@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::error::{ApiError, not_registered};
-use super::limits::{self, MAX_PATTERNS, PATTERN_LIMITS, check_criterion};
+use super::limits::{self, MAX_PATTERNS, PATTERN_LIMITS, check_criterion, check_runs};
 use super::merge::CriteriaSet;
 use super::set::Register;
 use super::view::EvaluationsView;
@@ -258,16 +258,14 @@ fn chosen(
         _ => Vec::new(),
     };
     for name in names.into_iter().flatten() {
-        chosen.push(
-            set.get(&name)
-                .ok_or_else(|| not_registered(&name))?
-                .criterion
-                .clone(),
-        );
+        let registered = set.get(&name).ok_or_else(|| not_registered(&name))?;
+        check_runs(&registered.criterion)?;
+        chosen.push(registered.criterion.clone());
     }
     let mut n_patterns = 0;
     for criterion in criteria.into_iter().flatten() {
         n_patterns += check_criterion(&criterion)?;
+        check_runs(&criterion)?;
         chosen.push(criterion.into());
     }
     if chosen.len() > MAX_CRITERIA || n_patterns > MAX_PATTERNS {
@@ -393,6 +391,7 @@ impl TrajectoryBody {
             is_agent_run: false,
             continues_session: None,
             earlier_turns: None,
+            turns: None,
             uncertainty: TrajectoryUncertainty::default(),
             clock_adjusted: false,
             n_spans: spans.unwrap_or_default() as usize,

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use judge::evaluate::{Criterion, PatternLimits};
+use judge::evaluate::{Criterion, PatternLimits, Scope};
 use judge::pipeline::Rules;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use super::error::ApiError;
 use super::merge::{CriteriaSet, Registration};
+use crate::config::Config;
 
 /// Maximum bytes of a request's body.
 pub(super) const MAX_BODY_SIZE: usize = 4 << 20;
@@ -82,6 +83,32 @@ pub(super) fn check_registrations(registered: &CriteriaSet) -> Result<(), ApiErr
         )));
     }
     Ok(())
+}
+
+/// Refuses criteria for sessions in a process that cannot judge them.
+pub(super) fn check_sessions(config: &Config, registered: &CriteriaSet) -> Result<(), ApiError> {
+    let mut registered = registered.registrations();
+    let any_session = registered.any(|it| it.criterion.scope == Scope::Session);
+    match config.why_no_sessions().filter(|_| any_session) {
+        None => Ok(()),
+        Some((title, remedy)) => Err(ApiError::Argument {
+            name: "scope",
+            detail: format!("{title}: {remedy}"),
+        }),
+    }
+}
+
+/// Refuses a criterion for sessions where single runs are judged.
+pub(super) fn check_runs(criterion: &Criterion) -> Result<(), ApiError> {
+    if criterion.scope != Scope::Session {
+        return Ok(());
+    }
+    Err(ApiError::Argument {
+        name: "scope",
+        detail: "a session is judged only when its turns have arrived: send the turns to the \
+                 sidecar, or run `spanscore replay` on their recordings"
+            .to_owned(),
+    })
 }
 
 /// Checks one criterion and returns the number of its patterns.

@@ -18,7 +18,7 @@ use text::truncated;
 
 use super::error::ApiError;
 use super::evaluate::EvaluateRequest;
-use super::limits::{MAX_BODY_SIZE, PATTERN_LIMITS, check_criterion, check_ttl};
+use super::limits::{MAX_BODY_SIZE, PATTERN_LIMITS, check_criterion, check_runs, check_ttl};
 use super::openapi;
 use super::set::{ChangeOptions, EtagMatch, Precondition, Register, ReloadOutcome, UpsertOutcome};
 use crate::config;
@@ -342,6 +342,7 @@ impl Register {
     ) -> Result<Criterion, ApiError> {
         let criterion = config::criterion(text, name, PATTERN_LIMITS)?;
         check_criterion(&criterion)?;
+        check_runs(&criterion)?;
         Ok(criterion)
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::RenewHeaders;
 use super::error::{ApiError, not_registered};
-use super::limits::{CallSlots, PATTERN_LIMITS, check_keys, check_registrations};
+use super::limits::{CallSlots, PATTERN_LIMITS, check_keys, check_registrations, check_sessions};
 use super::merge::{self, CriteriaSet, CriterionSource, Registration, SetChanges};
 use super::state::StateFile;
 use super::view::{DeletedView, ListView, RegistrationView, ReplacedView};
@@ -351,6 +351,7 @@ impl Register {
         let config = self.config();
         let next = make(&self.0.set.load(), self.unix_nanos())?;
         check_registrations(&next)?;
+        check_sessions(&config, &next)?;
         let rules = self.rules_for(&config, &next);
         check_keys(&rules)?;
         if validate_only {

@@ -217,11 +217,13 @@ impl Shared {
             trace,
             open,
             recent,
+            sessions,
         } = self.bounds.sizes()?;
         Some(Sizes {
             trace,
             open: open / n,
             recent: recent / n,
+            sessions,
         })
     }
 

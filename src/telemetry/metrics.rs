@@ -114,6 +114,8 @@ metrics! {
     scores_dropped: Counter["shape", "reason"] = "spanscore_scores_dropped_total";
     /// Scores acknowledged by their destination, by shape
     scores_sent: Counter["shape"] = "spanscore_scores_sent_total";
+    /// Sessions that were judged before their end because the memory for sessions was full
+    sessions_evicted: Counter[] = "spanscore_sessions_evicted_total";
     /// Spans forwarded unscored because their trace or span id is empty or all zero
     spans_without_ids: Counter[] = "spanscore_spans_without_ids_total";
     /// State files that could be read but not parsed
@@ -157,6 +159,10 @@ metrics! {
     scores_queued: Gauge["shape"] = "spanscore_scores_queued";
     /// Services whose traces are spread over several replicas
     services_torn: Gauge[] = "spanscore_services_torn";
+    /// Sessions with closed turns, for criteria with `scope: session`
+    sessions: Gauge[] = "spanscore_sessions";
+    /// Bytes of the turns of sessions
+    sessions_bytes: Gauge[] = "spanscore_sessions_bytes";
     /// Open traces
     traces_open: Gauge[] = "spanscore_traces_open";
     /// Bytes of open traces

@@ -174,6 +174,11 @@ events! {
         }
     }
 
+    /// Sessions are judged before their end, because the memory for sessions is full.
+    SessionsEvicted { n_sessions: usize } (telemetry) {
+        telemetry.metrics.sessions_evicted.add([], n_sessions as u64);
+    }
+
     /// The number or size of the stored traces changed.
     #[derive(Default)]
     TracesHeld {
@@ -181,12 +186,16 @@ events! {
         open_bytes: usize,
         n_recent: usize,
         recent_bytes: usize,
+        n_sessions: usize,
+        session_bytes: usize,
     } (telemetry) {
         let metrics = &telemetry.metrics;
         metrics.traces_open.set([], n_open);
         metrics.traces_open_bytes.set([], open_bytes);
         metrics.traces_recent.set([], n_recent);
         metrics.traces_recent_bytes.set([], recent_bytes);
+        metrics.sessions.set([], n_sessions);
+        metrics.sessions_bytes.set([], session_bytes);
     }
 
     /// The first log line: what this process does.

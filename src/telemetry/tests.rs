@@ -83,6 +83,8 @@ fn the_text_is_open_metrics_with_each_family_once_and_one_end() {
         open_bytes: 9,
         n_recent: 2,
         recent_bytes: 7,
+        n_sessions: 5,
+        session_bytes: 6,
     }
     .emit(&telemetry);
     let more: MetricsSource = Arc::new(|page| page.gauge("more", "More", 9));

@@ -38,4 +38,5 @@ mod proposals;
 mod readme;
 mod replicas;
 mod restarts;
+mod session_scope;
 mod tidy;

@@ -37,6 +37,7 @@ mod rule_abuse;
 mod rule_oracle;
 mod rule_texts;
 mod rules_page;
+mod session_scope;
 mod sessions;
 mod span_expectations;
 mod timed_conformance;

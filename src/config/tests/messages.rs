@@ -185,9 +185,20 @@ const CASES: &[(&str, &str)] = &[
     ("a criterion without evaluator", "criteria:\n  - name: a\n"),
     ("a text for a criterion", "criteria:\n  - checkout\n"),
     (
-        "a reserved scope",
+        "sessions that no pass is possible for",
         "criteria:\n  - name: a\n    scope: session\
          \n    evaluate: { tool_call_order: { tool_calls_order: [a] } }\n",
+    ),
+    (
+        "the duration of a session",
+        "criteria:\n  - name: a\n    scope: session\
+         \n    evaluate: { efficiency: { max_duration: 5s } }\n",
+    ),
+    (
+        "sessions of replicas",
+        "assemble: { peers: gateway, session: { whole: true, inactive: 0s, max_size: 0 } }\
+         \ncriteria:\n  - name: a\n    scope: session\
+         \n    evaluate: { tool_calls: { disallowed: [x] } }\n",
     ),
     (
         "an alarm that no moment raises",
@@ -482,6 +493,14 @@ fn every_mistake_is_reported_with_its_place_and_remedy() {
         report.push_str(&format!("=== {name} ===\n{}\n", messages.render(false)));
     }
     insta::assert_snapshot!(report);
+}
+
+#[test]
+fn sessions_of_a_topic_are_refused() {
+    let text = "kafka: { brokers: [\"a:9092\"], read: { enabled: true } }\ncriteria:\n  - name: a\
+                \n    scope: session\n    evaluate: { tool_calls: { disallowed: [x] } }\n";
+    let report = messages(text).render(false);
+    assert!(report.contains("a topic is keyed by trace"), "{report}");
 }
 
 #[test]

@@ -299,6 +299,7 @@ fn trajectory(root: &str, agent: Option<&str>, names: &[&str]) -> Trajectory {
         is_agent_run: false,
         continues_session: None,
         earlier_turns: None,
+        turns: None,
         uncertainty: TrajectoryUncertainty::default(),
         clock_adjusted: false,
         n_spans: 1,

@@ -121,6 +121,7 @@ pub(super) fn trajectory() -> Trajectory {
         is_agent_run: false,
         continues_session: None,
         earlier_turns: None,
+        turns: None,
         uncertainty: TrajectoryUncertainty::default(),
         clock_adjusted: false,
         n_spans: 5,

@@ -5,7 +5,7 @@ const MAX_BEGINNINGS: usize = 64;
 
 /// The time of the latest forgotten event, by key.
 #[derive(Debug)]
-pub(super) struct Beginnings<K>(Vec<(K, u64)>);
+pub(crate) struct Beginnings<K>(Vec<(K, u64)>);
 
 impl<K> Default for Beginnings<K> {
     fn default() -> Self {
@@ -16,7 +16,7 @@ impl<K> Default for Beginnings<K> {
 impl<K: Copy + Eq> Beginnings<K> {
     /// Moves the start of the key's history to this moment, or of all histories if the key is
     /// unknown or the table is full. Returns the moment if it applies to all.
-    pub(super) fn begin(&mut self, of: Option<K>, moment: u64) -> Option<u64> {
+    pub(crate) fn begin(&mut self, of: Option<K>, moment: u64) -> Option<u64> {
         let Some(of) = of else {
             return Some(moment);
         };
@@ -31,13 +31,13 @@ impl<K: Copy + Eq> Beginnings<K> {
     }
 
     /// Returns the separate start time of the key's history, if it has one.
-    pub(super) fn of(&self, of: K) -> Option<u64> {
+    pub(crate) fn of(&self, of: K) -> Option<u64> {
         let found = self.0.iter().find(|(known, _)| *known == of);
         found.map(|&(_, beginning)| beginning)
     }
 
     /// Drops the start times that are too old. Returns the latest dropped one.
-    pub(super) fn expire(&mut self, is_recent: impl Fn(u64) -> bool) -> Option<u64> {
+    pub(crate) fn expire(&mut self, is_recent: impl Fn(u64) -> bool) -> Option<u64> {
         let mut dropped = None;
         self.0.retain(|&(_, beginning)| {
             let is_kept = is_recent(beginning);

@@ -5,14 +5,14 @@
 use super::slab::Slot;
 
 /// Nanoseconds since the buffer was made.
-pub(super) type Tick = u64;
+pub(crate) type Tick = u64;
 
 const NONE: Slot = Slot::MAX;
 const NO_QUEUE: u16 = u16::MAX;
 
 /// Queues of waiting slots, numbered from 0. A slot waits in at most one queue.
 #[derive(Debug)]
-pub(super) struct FifoTimers {
+pub(crate) struct FifoTimers {
     ends: Vec<Ends>,
     links: Vec<Link>,
 }
@@ -32,7 +32,7 @@ struct Link {
 }
 
 impl FifoTimers {
-    pub(super) fn new(n_queues: usize) -> Self {
+    pub(crate) fn new(n_queues: usize) -> Self {
         let mut timers = Self {
             ends: Vec::new(),
             links: Vec::new(),
@@ -42,7 +42,7 @@ impl FifoTimers {
     }
 
     /// Adds empty queues up to `n_queues` queues, at most 65,535.
-    pub(super) fn grow(&mut self, n_queues: usize) {
+    pub(crate) fn grow(&mut self, n_queues: usize) {
         let empty = Ends {
             first: NONE,
             last: NONE,
@@ -52,12 +52,12 @@ impl FifoTimers {
         }
     }
 
-    pub(super) fn n_queues(&self) -> usize {
+    pub(crate) fn n_queues(&self) -> usize {
         self.ends.len()
     }
 
     /// Starts a wait at the end of a queue, and cancels the slot's previous wait.
-    pub(super) fn start(&mut self, queue: usize, slot: Slot, now: Tick) {
+    pub(crate) fn start(&mut self, queue: usize, slot: Slot, now: Tick) {
         let at = slot as usize;
         // The last slot of a queue only gets a new start. A slot whose wait began at this tick need
         // not move, as with the spans of a trace in one batch.
@@ -95,7 +95,7 @@ impl FifoTimers {
 
     /// Cancels a slot's wait, if it has one.
     #[inline]
-    pub(super) fn cancel(&mut self, slot: Slot) {
+    pub(crate) fn cancel(&mut self, slot: Slot) {
         let Some(link) = self
             .links
             .get_mut(slot as usize)
@@ -118,7 +118,7 @@ impl FifoTimers {
     }
 
     /// Returns the slot that has waited longest in a queue, and the start of its wait.
-    pub(super) fn first(&self, queue: usize) -> Option<(Slot, Tick)> {
+    pub(crate) fn first(&self, queue: usize) -> Option<(Slot, Tick)> {
         let first = self.ends[queue].first;
         (first != NONE).then(|| (first, self.links[first as usize].since))
     }

@@ -14,14 +14,14 @@ mod trace_spans;
 mod version;
 
 pub mod accounts;
-mod beginnings;
-mod fifo_timers;
+pub(crate) mod beginnings;
+pub(crate) mod fifo_timers;
 mod forgotten;
 mod recent;
 mod sessions;
-mod shares;
-mod slab;
-mod timers;
+pub(crate) mod shares;
+pub(crate) mod slab;
+pub(crate) mod timers;
 mod torn;
 mod trace_id_filter;
 mod unscored;
@@ -36,7 +36,7 @@ use otlp::span::{LogRecord, PeerId, Span, TraceId};
 pub use buffer::{ChangedTrace, OpenCopy, OpenTrace, TraceBuffer};
 pub use partition::Partition;
 pub use sessions::{EarlierTurns, Sessions, Turn, TurnsSeen};
-pub use settings::{Settings, Sizes};
+pub use settings::{SessionSettings, Settings, Sizes};
 pub use torn::TornServices;
 pub use trace_id_filter::TraceIdFilter;
 
@@ -63,8 +63,14 @@ pub enum CloseReason {
     /// Spans of the trace were forwarded unscored, the trace began before the trace history, or
     /// traces of its service arrive torn.
     Incomplete,
-    /// The trace is still open: an alarm.
+    /// The trace or the session is still open: an alarm.
     Open,
+    /// All turns of the session were seen, and no span came for `assemble.session.inactive`.
+    Silent,
+    /// The session may have begun before the first turn that was seen.
+    StartUnseen,
+    /// The process may not receive all turns of the session: `assemble.session.whole` is not set.
+    NotWhole,
 }
 
 impl CloseReason {
@@ -94,6 +100,9 @@ impl CloseReason {
             Self::Shutdown => "shutdown",
             Self::Incomplete => "incomplete",
             Self::Open => "open",
+            Self::Silent => "silent",
+            Self::StartUnseen => "start_unseen",
+            Self::NotWhole => "not_whole",
         }
     }
 

@@ -13,6 +13,19 @@ pub struct Sizes {
     pub open: usize,
     /// All recently closed traces.
     pub recent: usize,
+    /// The turns of all sessions.
+    pub sessions: usize,
+}
+
+/// The settings for criteria with `scope: session`, as set by `assemble.session`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionSettings {
+    /// The time without a new turn after which a session has ended.
+    pub inactive: Duration,
+    /// True if all turns of each session reach this process.
+    pub is_whole: bool,
+    /// Maximum bytes of the turns of all sessions.
+    pub max_size: usize,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -57,6 +70,7 @@ pub struct Settings {
     pub max_recent_size: usize,
     /// The time for which a closed trace is remembered.
     pub recent_ttl: Duration,
+    pub session: SessionSettings,
 }
 
 impl Settings {
@@ -72,6 +86,7 @@ impl Settings {
             trace: self.size_limit,
             open: self.max_open_size,
             recent: self.max_recent_size,
+            sessions: self.session.max_size,
         });
         self
     }
@@ -106,6 +121,11 @@ impl Settings {
             max_recent_traces: usize::MAX,
             max_recent_size: usize::MAX,
             recent_ttl: Duration::MAX,
+            session: SessionSettings {
+                inactive: Duration::MAX,
+                is_whole: true,
+                max_size: usize::MAX,
+            },
         }
     }
 }

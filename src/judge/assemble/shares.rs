@@ -17,21 +17,21 @@ const FURTHER_SERVICES: u32 = u32::MAX;
 
 /// The sender of a trace's first span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct TraceSender {
-    pub(super) peer: PeerId,
+pub(crate) struct TraceSender {
+    pub(crate) peer: PeerId,
     /// A hash of the service name.
-    pub(super) service: u32,
+    pub(crate) service: u32,
 }
 
 impl TraceSender {
     /// The sender of restored traces: the journal only records that they were judged.
-    pub(super) const UNKNOWN: Self = Self {
+    pub(crate) const UNKNOWN: Self = Self {
         peer: PeerId(0),
         service: 0,
     };
 
     /// The sender of traces that have spans from several peers.
-    pub(super) const SEVERAL: Self = Self {
+    pub(crate) const SEVERAL: Self = Self {
         peer: PeerId(u64::MAX),
         service: 0,
     };
@@ -39,29 +39,29 @@ impl TraceSender {
 
 /// The index of the share that a trace counts against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct BudgetShare(u16);
+pub(crate) struct BudgetShare(u16);
 
 impl BudgetShare {
-    pub(super) fn number(self) -> usize {
+    pub(crate) fn number(self) -> usize {
         self.0.into()
     }
 
     /// The index of the peer.
-    pub(super) fn peer(self) -> usize {
+    pub(crate) fn peer(self) -> usize {
         self.number() / SERVICES
     }
 }
 
 /// The measure in which a budget is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Excess {
+pub(crate) enum Excess {
     Traces,
     Size,
 }
 
 /// The shares of a budget.
 #[derive(Debug, Default)]
-pub(super) struct Shares {
+pub(crate) struct Shares {
     total: Held,
     peers: Vec<PeerShares>,
 }
@@ -85,17 +85,17 @@ struct Held {
 }
 
 impl Shares {
-    pub(super) fn n_traces(&self) -> usize {
+    pub(crate) fn n_traces(&self) -> usize {
         self.total.n_traces
     }
 
     /// Total bytes of the traces.
-    pub(super) fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.total.size
     }
 
     /// Adds a trace of this size.
-    pub(super) fn open(&mut self, sender: TraceSender, size: usize) -> BudgetShare {
+    pub(crate) fn open(&mut self, sender: TraceSender, size: usize) -> BudgetShare {
         let share = self.share_of(sender);
         for held in self.held(share) {
             held.n_traces += 1;
@@ -105,7 +105,7 @@ impl Shares {
     }
 
     /// Removes a trace.
-    pub(super) fn close(&mut self, share: BudgetShare, size: usize) {
+    pub(crate) fn close(&mut self, share: BudgetShare, size: usize) {
         for held in self.held(share) {
             held.n_traces -= 1;
             held.size -= size;
@@ -114,7 +114,7 @@ impl Shares {
 
     /// Changes the size of a trace.
     #[inline]
-    pub(super) fn resize(&mut self, share: BudgetShare, before: usize, after: usize) {
+    pub(crate) fn resize(&mut self, share: BudgetShare, before: usize, after: usize) {
         for held in self.held(share) {
             held.size = held.size - before + after;
         }
@@ -122,7 +122,7 @@ impl Shares {
 
     /// Returns the heaviest share of the heaviest peer. A peer below its equal part of an exceeded
     /// budget is never the heaviest.
-    pub(super) fn heaviest(&self, measure: Excess) -> BudgetShare {
+    pub(crate) fn heaviest(&self, measure: Excess) -> BudgetShare {
         let peers = self.peers.iter().map(PeerShares::total);
         let peer = heaviest(peers, measure);
         let services = self.peers.get(peer).map(|peer| &peer.services);
@@ -131,7 +131,7 @@ impl Shares {
     }
 
     /// Returns the peer of a share; `None` for the share of further peers.
-    pub(super) fn peer(&self, share: BudgetShare) -> Option<PeerId> {
+    pub(crate) fn peer(&self, share: BudgetShare) -> Option<PeerId> {
         let place = share.peer();
         let shares = self.peers.get(place).filter(|_| place < MAX_PEERS - 1);
         shares.map(|shares| shares.peer)
@@ -140,7 +140,7 @@ impl Shares {
     /// Returns the share from which to evict while there are more than `max_traces` traces or
     /// `max_size` bytes.
     #[inline]
-    pub(super) fn to_give_way(&self, max_traces: usize, max_size: usize) -> Option<BudgetShare> {
+    pub(crate) fn to_give_way(&self, max_traces: usize, max_size: usize) -> Option<BudgetShare> {
         let Held { n_traces, size } = self.total;
         if n_traces > max_traces {
             Some(self.heaviest(Excess::Traces))

@@ -53,7 +53,7 @@ const CLOSING: usize = 3;
 const QUEUES_OF_SHARE: usize = CLOSING;
 
 /// Converts to ticks; `Tick::MAX` (584 years) means never.
-pub(super) fn ticks(duration: Duration) -> Tick {
+pub(crate) fn ticks(duration: Duration) -> Tick {
     Tick::try_from(duration.as_nanos()).unwrap_or(Tick::MAX)
 }
 

@@ -24,6 +24,8 @@ mod trace;
 
 mod trajectory;
 
+mod session;
+
 #[cfg(test)]
 mod tests;
 
@@ -42,6 +44,6 @@ pub use trace::expectation_attributes::{ExpectationAttributes, StatedValue};
 pub use trace::half_arrived::{HalfArrived, MissingHalf, half_arrived};
 pub use trace::span_report::{SpanReport, SpanRole, span_reports};
 pub use trace::unrecognised::{Unrecognised, unrecognised};
-pub use trajectory::{AgentRun, Subject, Trajectory, trajectory};
+pub use trajectory::{AgentRun, SessionTurns, Subject, Trajectory, trajectory};
 pub use uncertainty::{CallUncertainty, TrajectoryUncertainty};
 pub(crate) use values::equality;

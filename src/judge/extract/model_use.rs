@@ -34,6 +34,32 @@ pub struct ModelUse {
 }
 
 impl ModelUse {
+    /// Adds up the model calls of several runs.
+    pub(crate) fn sum<'a>(runs: impl Iterator<Item = &'a Self> + Clone) -> Self {
+        let mut sum = Self {
+            is_usage_kept: runs.clone().all(|run| run.is_usage_kept),
+            others_have_models: (runs.clone()).all(|run| run.n_calls > 0 || run.others_have_models),
+            ..Self::default()
+        };
+        for run in runs.clone() {
+            let mut run = *run;
+            sum.n_calls += run.n_calls;
+            sum.n_certain += run.n_certain;
+            sum.from_agent |= run.from_agent;
+            for (sum, of_run) in sum.sums().zip(run.sums()) {
+                sum.least = sum.least.saturating_add(of_run.least);
+                sum.most = sum.most.saturating_add(of_run.most);
+                sum.n_without = sum.n_without.saturating_add(of_run.n_without);
+            }
+        }
+        // Totals of some runs beside the model calls of others leave open what was not recorded.
+        if sum.from_agent && sum.n_calls > 0 {
+            sum.from_agent = false;
+            sum.sums().for_each(|tokens| tokens.most = u64::MAX);
+        }
+        sum
+    }
+
     /// Returns the three sums, always in this order.
     pub(crate) fn sums(&mut self) -> impl Iterator<Item = &mut Tokens> {
         [&mut self.input, &mut self.output, &mut self.total].into_iter()

@@ -57,6 +57,8 @@ pub struct Trajectory {
     pub continues_session: Option<bool>,
     /// Earlier turns of the session; `None` without a session and for its first turn.
     pub earlier_turns: Option<Arc<EarlierTurns>>,
+    /// The turns of a session, if this trajectory joins several traces.
+    pub turns: Option<Arc<SessionTurns>>,
     /// The changes to the evaluated span that the rest of a trace cut short could cause.
     pub uncertainty: TrajectoryUncertainty,
     /// True if a span of another resource started before its parent, and was ordered with a shifted
@@ -79,6 +81,15 @@ pub struct Trajectory {
     pub expectation_attributes: Arc<ExpectationAttributes>,
     /// The position of the trace by first arrival.
     pub arrival: u64,
+}
+
+/// The turns that a session's trajectory joins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionTurns {
+    /// The traces of the turns, by start.
+    pub traces: Vec<TraceId>,
+    /// The turn of each call, an index in `traces`.
+    pub(super) of_calls: Vec<usize>,
 }
 
 /// The fields of the evaluated span that scores need.
@@ -177,6 +188,23 @@ impl Trajectory {
             .collect()
     }
 
+    /// Returns the trace of a call.
+    pub fn trace_of(&self, call_idx: usize) -> TraceId {
+        let turns = self.turns.as_ref();
+        let turn = turns.and_then(|turns| turns.traces.get(*turns.of_calls.get(call_idx)?));
+        turn.copied().unwrap_or(self.trace_id)
+    }
+
+    /// Returns the start of the evaluated span, or else of the first call.
+    pub fn start_unix_nanos(&self) -> u64 {
+        let first_call = self.tool_calls.first().map(|call| call.start_unix_nanos);
+        let subject = self
+            .subject
+            .as_ref()
+            .map(|subject| subject.start_unix_nanos);
+        subject.or(first_call).unwrap_or_default()
+    }
+
     /// Returns a copy in which nothing is certain.
     pub fn as_uncertain(&self) -> Self {
         Self {
@@ -216,6 +244,7 @@ impl Trajectory {
             node_visits: self.node_visits.clone(),
             expectation_attributes: self.expectation_attributes.clone(),
             earlier_turns: self.earlier_turns.clone(),
+            turns: self.turns.clone(),
             ..*self
         }
     }
@@ -335,6 +364,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         is_agent_run: false,
         continues_session: continues_session(&roles),
         earlier_turns: None,
+        turns: None,
         uncertainty: if cut_short {
             uncertainty::of_trajectory(&roles, evaluated)
         } else {

@@ -63,6 +63,7 @@ fn run(calls: Vec<ToolCall>) -> Trajectory {
         is_agent_run: false,
         continues_session: None,
         earlier_turns: None,
+        turns: None,
         uncertainty: TrajectoryUncertainty::default(),
         clock_adjusted: false,
         n_spans: 1,

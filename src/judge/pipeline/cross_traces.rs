@@ -10,9 +10,11 @@ use otlp::span::{Now, PeerId, TraceId};
 
 use super::cross_trace_results::CrossTraceResults;
 use super::model_services::ModelServices;
+use super::reported::Reported;
+use super::sessions::{DueSession, JudgedSessions};
 use super::span_calls::SpanCalls;
 use crate::assemble::{
-    Closed, Memo, Partition, Sessions, Settings, TornServices, TornTraces, Turn,
+    CloseReason, Closed, Memo, Partition, Sessions, Settings, TornServices, TornTraces, Turn,
 };
 use crate::extract::{CrossTraceResult, Trajectory};
 
@@ -50,10 +52,19 @@ pub struct CrossTraces {
     sessions: Option<Sessions>,
     /// `None` in the same case: other processes may have a trace's model spans.
     models: Option<ModelServices>,
+    /// The sessions for criteria with `scope: session`; likewise.
+    judged_sessions: Option<JudgedSessions>,
     torn: TornServices,
     /// Traces to judge again that belong to another partition than the trace that changed them.
     /// Bounded, because each was recorded here.
     changed: BTreeSet<TraceId>,
+}
+
+/// The memory of the sessions that criteria with `scope: session` judge.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SessionStats {
+    pub n_sessions: usize,
+    pub size: usize,
 }
 
 /// The content of a closed trace, for its own judgement and for other traces.
@@ -75,6 +86,8 @@ impl CrossTraces {
         Self {
             span_calls: SpanCalls::default(),
             sessions: (!settings.has_peers).then(|| Sessions::new(size_limit, is_guarded, now)),
+            judged_sessions: (!settings.has_peers)
+                .then(|| JudgedSessions::new(settings.session.clone(), is_guarded, now)),
             results: CrossTraceResults::new(
                 size_limit,
                 settings.max_recent_traces,
@@ -97,8 +110,11 @@ impl CrossTraces {
     }
 
     /// Changes the memory limit.
-    pub(super) fn resize(&mut self, max_size: usize) {
+    pub(super) fn resize(&mut self, max_size: usize, max_sessions_size: usize) {
         self.results.resize(max_size / 2);
+        if let Some(judged) = &mut self.judged_sessions {
+            judged.resize(max_sessions_size);
+        }
         if let Some(sessions) = &mut self.sessions {
             sessions.resize(max_size / 2);
         }
@@ -106,19 +122,79 @@ impl CrossTraces {
 
     /// Bytes of the parts of calls, and of the turns of sessions.
     pub fn size(&self) -> usize {
-        self.results.size() + self.sessions.as_ref().map_or(0, Sessions::size)
+        let judged = self.judged_sessions.as_ref();
+        let judged = judged.map_or(0, JudgedSessions::size);
+        self.results.size() + self.sessions.as_ref().map_or(0, Sessions::size) + judged
+    }
+
+    /// The sessions that criteria judge.
+    pub fn session_stats(&self) -> SessionStats {
+        let judged = self.judged_sessions.as_ref();
+        judged.map_or_else(SessionStats::default, |judged| SessionStats {
+            n_sessions: judged.n_sessions(),
+            size: judged.size(),
+        })
+    }
+
+    /// Records a closed turn of a session. Returns the sessions to judge.
+    pub(super) fn note_turn(
+        &mut self,
+        trace_id: TraceId,
+        peer: PeerId,
+        turn: Option<Arc<Trajectory>>,
+        now: Now,
+    ) -> Vec<DueSession> {
+        let Some(judged) = &mut self.judged_sessions else {
+            return Vec::new();
+        };
+        match turn {
+            Some(turn) => judged.note(&turn, peer, now),
+            None => judged.remove(trace_id, now),
+        }
+    }
+
+    /// Returns the next session that is due for its final verdicts, or that `end` ends.
+    pub(super) fn take_due_session(
+        &mut self,
+        end: Option<CloseReason>,
+        now: Now,
+    ) -> Option<DueSession> {
+        self.judged_sessions.as_mut()?.take_due(end, now)
+    }
+
+    /// The time at which the next session is due.
+    pub(super) fn next_session(&self) -> Option<Instant> {
+        self.judged_sessions.as_ref()?.next_due()
+    }
+
+    /// Changes what was reported of a session, unless it has changed since it was taken.
+    pub(super) fn report_session(&mut self, due: &DueSession, report: impl FnOnce(&mut Reported)) {
+        if let Some(judged) = &mut self.judged_sessions {
+            judged.report(due, report);
+        }
+    }
+
+    /// Forgets the sessions for criteria.
+    pub(super) fn forget_sessions(&mut self, now: Now) {
+        if let Some(judged) = &mut self.judged_sessions {
+            judged.clear(now);
+        }
     }
 
     /// Drops the histories of sessions and services, and records no further traces: other processes
     /// may judge some of them.
     pub(super) fn without_history(&mut self) {
         (self.sessions, self.models) = (None, None);
+        self.judged_sessions = None;
     }
 
     /// Records that spans were forwarded unscored.
     pub(super) fn miss(&mut self, now: Now) {
         if let Some(sessions) = &mut self.sessions {
             sessions.miss(now);
+        }
+        if let Some(judged) = &mut self.judged_sessions {
+            judged.miss(now);
         }
     }
 
@@ -220,16 +296,14 @@ impl CrossTraces {
 
 /// Returns a trajectory as a turn of its session.
 fn turn(trajectory: &Trajectory, peer: PeerId) -> Option<Turn<'_>> {
-    let first_call = trajectory.tool_calls.first();
-    let start_unix_nanos = match &trajectory.subject {
-        Some(subject) => subject.start_unix_nanos,
-        None => first_call?.start_unix_nanos,
-    };
+    if trajectory.subject.is_none() && trajectory.tool_calls.is_empty() {
+        return None;
+    }
     Some(Turn {
         service: &trajectory.service,
         session: trajectory.session.as_deref()?,
         trace_id: trajectory.trace_id,
-        start_unix_nanos,
+        start_unix_nanos: trajectory.start_unix_nanos(),
         continues: trajectory.continues_session,
         is_whole: !trajectory.cut_short,
         peer,

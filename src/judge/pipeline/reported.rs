@@ -169,6 +169,13 @@ impl Reported {
         true
     }
 
+    /// Returns true if neither an alarm nor a verdict of this criterion was reported.
+    pub(super) fn is_unknown(&self, criterion: &Criterion) -> bool {
+        self.0
+            .iter()
+            .all(|known| known.criterion.name() != criterion.name)
+    }
+
     /// Returns true if an alarm of this criterion was raised.
     pub(super) fn has_alarm(&self, criterion: &Criterion) -> bool {
         self.alarm_of(&criterion.name).is_some()
@@ -291,7 +298,7 @@ fn subject_of(evaluation: &Evaluation) -> Option<SpanId> {
 fn agent_run_of(evaluation: &Evaluation) -> Option<SpanId> {
     match evaluation.criterion.scope() {
         Scope::Agent => subject_of(evaluation),
-        Scope::Trace => None,
+        Scope::Trace | Scope::Session => None,
     }
 }
 

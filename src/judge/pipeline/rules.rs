@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::evaluate::{
     Criterion, Expectation, Expectations, Explain, FieldError, FromSpans, PatternCompiler,
-    PatternLimits, WrittenCriterion,
+    PatternLimits, Scope, WrittenCriterion,
 };
 use crate::extract::{AlarmWatch, Recogniser, Tools};
 
@@ -27,15 +27,24 @@ pub struct Rules {
     pub expectations: Arc<Expectations>,
     /// The criteria that raise alarms.
     pub(super) alarms: Vec<Arc<Criterion>>,
+    /// The criteria that judge sessions.
+    pub(super) of_sessions: Vec<Arc<Criterion>>,
 }
 
 fn alarms_of(criteria: &[Arc<Criterion>]) -> Vec<Arc<Criterion>> {
-    let raises_alarms = |criterion: &&Arc<Criterion>| criterion.alarm.is_some();
+    let raises_alarms = |criterion: &&Arc<Criterion>| {
+        criterion.alarm.is_some() && criterion.scope != Scope::Session
+    };
     criteria.iter().filter(raises_alarms).cloned().collect()
 }
 
 fn watch_of(criteria: &[Arc<Criterion>]) -> Option<Arc<AlarmWatch>> {
     Criterion::watch(criteria).map(Arc::new)
+}
+
+fn of_sessions(criteria: &[Arc<Criterion>]) -> Vec<Arc<Criterion>> {
+    let judges_sessions = |criterion: &&Arc<Criterion>| criterion.scope == Scope::Session;
+    criteria.iter().filter(judges_sessions).cloned().collect()
 }
 
 impl Rules {
@@ -123,6 +132,7 @@ impl Rules {
             recogniser: recogniser.with_watch(watch_of(&criteria)),
             explain,
             alarms: alarms_of(&criteria),
+            of_sessions: of_sessions(&criteria),
             criteria,
             expectations: Arc::default(),
         }
@@ -147,9 +157,15 @@ impl Rules {
             recogniser: self.recogniser.clone().with_usage(true).with_watch(None),
             criteria: Vec::new(),
             alarms: Vec::new(),
+            of_sessions: Vec::new(),
             expectations: Arc::default(),
             ..self.clone()
         }
+    }
+
+    /// Returns true if some criterion judges sessions.
+    pub fn judge_sessions(&self) -> bool {
+        !self.of_sessions.is_empty()
     }
 
     /// Returns true if these rules can judge any run.
@@ -174,6 +190,7 @@ impl Rules {
             recogniser: recogniser
                 .with_usage(reads_usage)
                 .with_watch(watch_of(&criteria)),
+            of_sessions: of_sessions(&criteria),
             criteria,
             explain: self.explain,
             expectations: Arc::default(),

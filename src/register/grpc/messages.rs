@@ -129,7 +129,7 @@ pub struct Criterion {
     #[prost(message, optional, tag = "3")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub select: ::core::option::Option<Selector>,
-    /// What one evaluation covers: "trace" (the default) or "agent".
+    /// What one evaluation covers: "trace" (the default), "agent" or "session".
     #[prost(string, tag = "4")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub scope: ::prost::alloc::string::String,
@@ -867,11 +867,12 @@ pub struct Evaluation {
     #[prost(string, optional, tag = "23")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub severity: ::core::option::Option<::prost::alloc::string::String>,
-    /// Only of a criterion that raises alarms; false for an alarm.
+    /// Only of a criterion that raises alarms or judges sessions; false for an alarm.
     #[prost(bool, optional, tag = "24")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub r#final: ::core::option::Option<bool>,
-    /// Only of a criterion that raises alarms: an id that alarms share with the final verdict.
+    /// Only of a criterion that raises alarms or judges sessions: an id that alarms share with the
+    /// final verdict.
     #[prost(string, optional, tag = "25")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub verdict_id: ::core::option::Option<::prost::alloc::string::String>,

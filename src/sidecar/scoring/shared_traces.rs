@@ -4,7 +4,7 @@
 use std::sync::{Arc, Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
-use judge::pipeline::{CrossTraceAccess, CrossTraces};
+use judge::pipeline::{CrossTraceAccess, CrossTraces, SessionStats};
 use otlp::span::Now;
 
 use crate::sidecar::now;
@@ -82,17 +82,22 @@ impl SharedTraces {
     }
 
     /// Sets the time at which the next trace of a thread is due. Returns the size of the shared
-    /// data in bytes.
-    pub(super) fn end_round(&self, index: usize, next_due: Option<Instant>) -> usize {
+    /// data in bytes, and what the sessions use of it.
+    pub(super) fn end_round(
+        &self,
+        index: usize,
+        next_due: Option<Instant>,
+    ) -> (usize, SessionStats) {
         let mut state = self.state.lock();
         let is_news = state.threads[index].next_due != next_due;
         state.threads[index].next_due = next_due;
-        let size = state.cross_traces.size();
+        let cross_traces = &state.cross_traces;
+        let sizes = (cross_traces.size(), cross_traces.session_stats());
         drop(state);
         if is_news {
             self.progress.notify_all();
         }
-        size
+        sizes
     }
 
     /// Unblocks threads that wait for this one.

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use std::{mem, thread};
 
-use judge::assemble::{Stats, TornService, TornTraces};
+use judge::assemble::{CloseReason, Stats, TornService, TornTraces};
 use judge::extract::{HalfArrived, MissingHalf};
 use judge::pipeline::{Judged, JudgementSink, Pipeline, Rules};
 use otlp::span::Now;
@@ -19,8 +19,9 @@ use crate::heap;
 use crate::sidecar::now;
 use crate::sidecar::rebuild::KeptPartition;
 use crate::telemetry::{
-    AlarmsPostponed, Heartbeat, RevisionsLost, ServiceTorn, SpansLate, SpansWithoutIds, Telemetry,
-    TraceHalfArrived, TracesClosed, TracesHeld, TracesJudged, TracesTorn,
+    AlarmsPostponed, Heartbeat, RevisionsLost, ServiceTorn, SessionsEvicted, SpansLate,
+    SpansWithoutIds, Telemetry, TraceHalfArrived, TracesClosed, TracesHeld, TracesJudged,
+    TracesTorn,
 };
 
 /// Maximum number of batches that are inserted before traces are closed again.
@@ -80,7 +81,7 @@ impl Worker {
         let mut time = now();
         let mut is_draining = false;
         let mut keeps_up = true;
-        let mut sizes = shared.bounds.sizes();
+        let mut sizes = None;
         let mut output = Output {
             judge,
             rules: shared.rules.load_full(),
@@ -175,7 +176,11 @@ impl Worker {
             if ended {
                 pipeline.cross_traces_mut().round = Round::Last;
                 match &kept {
-                    Some(kept) if kept.keeps_open_traces() => kept.keep_open(&pipeline),
+                    Some(kept) if kept.keeps_open_traces() => {
+                        kept.keep_open(&pipeline);
+                        // Turns that are kept open belong to sessions that end here.
+                        pipeline.end_sessions(&rules, CloseReason::Shutdown, time, &mut output);
+                    }
                     _ => pipeline.drain_into(&rules, time, &mut output),
                 }
             } else {
@@ -204,12 +209,15 @@ impl Place<'_> {
     fn report_held(&self, pipeline: &Pipeline<SharedAccess>) {
         let Self { shared, index } = *self;
         let held = shared.hold(index, &pipeline.stats());
-        let cross_traces_size = shared.traces.end_round(index, pipeline.next_deadline());
+        let (cross_traces_size, sessions) =
+            shared.traces.end_round(index, pipeline.next_deadline());
         TracesHeld {
             n_open: held.n_open,
             open_bytes: held.open_size,
             n_recent: held.n_recent,
             recent_bytes: held.recent_size + cross_traces_size,
+            n_sessions: sessions.n_sessions,
+            session_bytes: sessions.size,
         }
         .emit(&shared.telemetry);
     }
@@ -315,10 +323,15 @@ pub(in crate::sidecar) fn report(judged: &Judged, telemetry: &Telemetry) {
         n_no_trajectory,
         n_lost,
         n_postponed,
+        n_sessions_evicted,
         ..
     } = judged;
     AlarmsPostponed {
         n_postponed: *n_postponed,
+    }
+    .emit(telemetry);
+    SessionsEvicted {
+        n_sessions: *n_sessions_evicted,
     }
     .emit(telemetry);
     RevisionsLost {

@@ -206,6 +206,7 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
         is_agent_run: false,
         continues_session: None,
         earlier_turns: None,
+        turns: None,
         uncertainty: TrajectoryUncertainty::default(),
         clock_adjusted: false,
         n_spans: written.calls.len(),

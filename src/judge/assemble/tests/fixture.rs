@@ -45,6 +45,7 @@ pub(super) fn settings() -> Settings {
         max_recent_traces: 100_000,
         max_recent_size: 1 << 30,
         recent_ttl: Duration::from_secs(3_600),
+        ..Settings::replay()
     }
 }
 

@@ -112,7 +112,7 @@ impl Criterion {
     pub(crate) fn watch(criteria: &[Arc<Self>]) -> Option<AlarmWatch> {
         let alarms = criteria
             .iter()
-            .filter(|criterion| criterion.alarm.is_some());
+            .filter(|it| it.alarm.is_some() && it.scope != Scope::Session);
         let watched = alarms.filter_map(|criterion| criterion.evaluate.watched().ok());
         let all = watched.reduce(|one, other| WatchedCalls {
             names: one.names.zip(other.names).map(|(mut names, more)| {
@@ -150,11 +150,11 @@ impl WrittenCriterion {
         if self.alarm.is_some() {
             let error = match (self.scope, evaluate.watched().err()) {
                 (Scope::Agent, _) => Some(
-                    "`alarm` needs `scope: trace`: which calls an agent made itself is known only \
+                    "`alarm` needs `scope: trace` or `session`: which calls an agent made itself is known only \
                      when the trace has closed"
                         .to_owned(),
                 ),
-                (Scope::Trace, reason) => reason.map(|reason| {
+                (Scope::Trace | Scope::Session, reason) => reason.map(|reason| {
                     format!(
                         "`alarm` needs a criterion that a single moment can violate for good; \
                          {reason}"
@@ -164,6 +164,13 @@ impl WrittenCriterion {
             if let Some(message) = error {
                 return Err(vec![FieldError::of_key(&["alarm"], message)]);
             }
+        }
+        if self.scope == Scope::Session && evaluate.reads_duration() {
+            return Err(vec![FieldError::of_key(
+                &["evaluate", evaluate.name(), "max_duration"],
+                "a session lasts as long as its user thinks: limit the duration of each turn, \
+                 with `scope: trace`",
+            )]);
         }
         let threshold = self.threshold.map(|threshold| threshold.0);
         let mut criterion = Criterion {
@@ -232,7 +239,7 @@ pub struct WrittenCriterion {
     /// The trajectories to judge; all if left out.
     #[serde(default)]
     select: Selector,
-    /// Scope of one evaluation: the whole trace, or each agent run.
+    /// Scope of one evaluation: the whole trace, each agent run, or all turns of a session.
     #[serde(default)]
     scope: Scope,
     /// Severity of a fail. Shown with scores; does not change a verdict.
@@ -352,6 +359,8 @@ pub enum Scope {
     Trace,
     /// Each agent run: the calls that it made itself.
     Agent,
+    /// All turns of a session, each a trace of its own.
+    Session,
 }
 
 impl Scope {
@@ -360,6 +369,7 @@ impl Scope {
         match self {
             Self::Trace => "trace",
             Self::Agent => "agent",
+            Self::Session => "session",
         }
     }
 }
@@ -369,10 +379,11 @@ impl<'de> Deserialize<'de> for Scope {
         match String::deserialize(deserializer)?.as_str() {
             "trace" => Ok(Self::Trace),
             "agent" => Ok(Self::Agent),
-            "session" => Err(D::Error::custom(
-                "`scope: session` is reserved and not available yet: use `trace` or `agent`",
+            "session" => Ok(Self::Session),
+            other => Err(D::Error::unknown_variant(
+                other,
+                &["trace", "agent", "session"],
             )),
-            other => Err(D::Error::unknown_variant(other, &["trace", "agent"])),
         }
     }
 }

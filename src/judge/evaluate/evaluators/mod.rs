@@ -109,6 +109,11 @@ macro_rules! evaluators {
                 match self { $(Self::$name(of) => of.reads_models(),)+ }
             }
 
+            /// Returns true if the evaluator limits the duration.
+            pub(super) fn reads_duration(&self) -> bool {
+                matches!(self, Self::Efficiency(limits) if limits.max_duration.is_some())
+            }
+
             /// Evaluates a trajectory; spends at most `max_search` units of work on searching
             /// texts.
             pub(super) fn evaluate(

@@ -112,7 +112,10 @@ impl Coverage {
     /// Counts new trajectories, and their first evaluations by the active criteria.
     pub fn note(&mut self, trajectories: &[Arc<Trajectory>], evaluations: &[Evaluation]) {
         for tally in &mut self.criteria {
-            tally.n_seen += trajectories.len() as u64;
+            // Sessions end later than their turns: only those that a criterion selects are known.
+            if tally.criterion.scope != Scope::Session {
+                tally.n_seen += trajectories.len() as u64;
+            }
         }
         if !self.criteria.is_empty() {
             for trajectory in trajectories {
@@ -311,7 +314,7 @@ impl NamesSeen {
     fn why_unselected(&self, criterion: &Criterion) -> String {
         let select = &criterion.select;
         let agents = match criterion.scope {
-            Scope::Trace => &self.agents,
+            Scope::Trace | Scope::Session => &self.agents,
             Scope::Agent => &self.run_agents,
         };
         let fields = [

@@ -138,11 +138,15 @@ impl Evaluation {
     }
 
     /// Returns an id that an alarm shares with the final verdict: the first 16 bytes of
-    /// SHA-256(trace id ‖ criterion name), in hex. `None` if the criterion raises no alarms.
+    /// SHA-256(trace id ‖ criterion name), or for a session of SHA-256(service ‖ 0 ‖ session ‖ 0 ‖
+    /// criterion name), in hex. `None` if the criterion raises no alarms.
     pub fn verdict_id(&self) -> Option<String> {
         let JudgedBy::Criterion(criterion) = &self.criterion else {
             return None;
         };
+        if let Some(session) = self.session_hash() {
+            return Some(hex(&session.finalize()[..16]));
+        }
         criterion.alarm?;
         let mut hash = Sha256::new();
         hash.update(self.trajectory.trace_id.as_bytes());
@@ -151,13 +155,16 @@ impl Evaluation {
     }
 
     /// The span to which a score is attached: the evaluated span; for an alarm, the first call to
-    /// blame, because the evaluated span of an open trace may change.
+    /// blame, because the evaluated span of an open trace may change. A call in an earlier turn of
+    /// a session has another trace.
     pub fn subject(&self) -> Option<Cow<'_, Subject>> {
         let subject = self.trajectory.subject.as_ref()?;
         let call = self
             .offending()
             .first()
             .filter(|_| self.stage == Stage::Alarm);
+        let is_here = |call: &&usize| self.trajectory.trace_of(**call) == self.trajectory.trace_id;
+        let call = call.filter(is_here);
         let call = call.and_then(|call| self.trajectory.tool_calls.get(*call));
         Some(match call.and_then(|call| Some((call, call.span_id?))) {
             None => Cow::Borrowed(subject),
@@ -169,6 +176,18 @@ impl Evaluation {
                 ..subject.clone()
             }),
         })
+    }
+
+    /// Hashes the identity of the verdict on a session: its last turn may change.
+    pub fn session_hash(&self) -> Option<Sha256> {
+        self.trajectory.turns.as_ref()?;
+        let mut hash = Sha256::new();
+        hash.update(self.trajectory.service.as_bytes());
+        hash.update([0]);
+        hash.update(self.trajectory.session.as_deref()?.as_bytes());
+        hash.update([0]);
+        hash.update(self.criterion.name().as_bytes());
+        Some(hash)
     }
 
     /// Hashes everything visible except the names of the calls and the criterion. An equal hash

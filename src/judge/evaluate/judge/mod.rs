@@ -93,6 +93,9 @@ fn for_each_application<'a>(
         let doubtful = is_doubtful.then(|| Arc::new(trajectory.as_uncertain()));
         visit(applied, doubtful.as_ref().unwrap_or(trajectory));
     };
+    // A session is judged by other criteria than its turns.
+    let is_session = trajectory.turns.is_some();
+    let criteria = criteria.filter(move |it| (scope_of(*it) == Scope::Session) == is_session);
     let any_by_agent = criteria
         .clone()
         .any(|applied| scope_of(applied) == Scope::Agent);
@@ -162,7 +165,11 @@ fn apply(
     };
     let score = budget.evaluate(criterion, trajectory);
     let verdict = if trajectory.cut_short {
-        certain_verdict(criterion, trajectory, budget)
+        match certain_verdict(criterion, trajectory, budget) {
+            // An operator who does not vouch for a session's turns gets no pass.
+            Verdict::Pass if trajectory.turns.is_some() => Verdict::NotEvaluated,
+            verdict => verdict,
+        }
     } else {
         verdict(&score, criterion.threshold)
     };

@@ -2,7 +2,7 @@
 
 use text::{code, counted};
 
-use crate::assemble::TurnsSeen;
+use crate::assemble::{CloseReason, TurnsSeen};
 use crate::evaluate::comparison::score::{Explain, Missing, UnknownTokens};
 use crate::evaluate::comparison::value_path::PathValues;
 use crate::evaluate::parameters::condition::number_of;
@@ -58,6 +58,24 @@ fn no_number(missing: &Missing, trajectory: &Trajectory, explain: &Explain) -> O
         code(path.as_str()),
         trajectory.called(*call_idx)
     ))
+}
+
+/// Describes why a session does not count as whole.
+fn not_whole(completeness: CloseReason) -> String {
+    let why = match completeness {
+        CloseReason::StartUnseen => "it may have begun before its first turn here",
+        CloseReason::Incomplete => "spans of its turns are missing",
+        CloseReason::Evicted => "the memory for sessions was full",
+        CloseReason::Shutdown => "spanscore stopped before the session ended",
+        CloseReason::NotWhole => {
+            "other processes may receive turns of it; if none does, set `assemble.session.whole`"
+        }
+        _ => "it is still open",
+    };
+    format!(
+        "the session was not seen whole ({}): {why}",
+        completeness.as_str()
+    )
 }
 
 /// Describes the reasons why there is no verdict.
@@ -151,6 +169,9 @@ pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory, explain: &Expl
                 .to_owned()
         }),
         trajectory.cut_short.then(|| {
+            if trajectory.turns.is_some() {
+                return not_whole(trajectory.completeness);
+            }
             let consequence = if trajectory.from_messages {
                 "its calls are known from model messages only"
             } else {

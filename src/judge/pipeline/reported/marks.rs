@@ -319,6 +319,9 @@ fn reason_number(reason: CloseReason) -> u8 {
         CloseReason::Shutdown => 8,
         CloseReason::Incomplete => 9,
         CloseReason::Open => 10,
+        CloseReason::Silent => 11,
+        CloseReason::StartUnseen => 12,
+        CloseReason::NotWhole => 13,
     }
 }
 

@@ -1,0 +1,122 @@
+//! Joins the trajectories of a session's turns into one, as if one trace had all calls.
+
+use std::sync::Arc;
+
+use super::model_use::ModelUse;
+use super::tool_call::ToolCall;
+use super::trajectory::{AgentRun, SessionTurns, Trajectory};
+use super::uncertainty::TrajectoryUncertainty;
+use crate::assemble::CloseReason;
+
+impl Trajectory {
+    /// Joins turns of one session, which must be in order of start. The evaluated span, its agent
+    /// and its root are those of the last turn. Cut short unless `completeness` is `silent`: an
+    /// unseen turn may have other calls, and may be the last. `None` without turns.
+    pub fn merge(turns: &[Arc<Self>], completeness: CloseReason) -> Option<Self> {
+        let (first, last) = (turns.first()?, turns.last()?);
+        let cut_short = completeness != CloseReason::Silent;
+        let mut agent_runs: Vec<AgentRun> = Vec::new();
+        let mut node_visits: Vec<Arc<str>> = Vec::new();
+        let mut calls: Vec<(u64, usize, ToolCall)> = Vec::new();
+        let (mut n_groups, mut n_lines) = (0, 1);
+        for (turn_idx, turn) in turns.iter().enumerate() {
+            let mut moment = turn.start_unix_nanos();
+            let (mut max_group, mut max_line) = (None, 0);
+            for call in &turn.tool_calls {
+                max_group = max_group.max(call.parallel_group);
+                max_line = max_line.max(call.uncertainty.line);
+                // Calls of one turn keep their order, whatever their times are.
+                moment = moment.max(call.start_unix_nanos);
+                let mut call = call.clone();
+                call.agent_run = call.agent_run.map(|run| run + agent_runs.len());
+                call.parallel_group = call.parallel_group.map(|group| group + n_groups);
+                if turn.cut_short {
+                    call.uncertainty.line += n_lines;
+                }
+                calls.push((moment, turn_idx, call));
+            }
+            n_groups += max_group.map_or(0, |group| group + 1);
+            // Calls of complete turns share line 0.
+            n_lines += if turn.cut_short { max_line + 1 } else { 0 };
+            let n_runs = agent_runs.len();
+            agent_runs.extend(turn.agent_runs.iter().cloned().map(|run| AgentRun {
+                parent: run.parent.map(|parent| parent + n_runs),
+                ..run
+            }));
+            node_visits.extend(turn.node_visits.iter().cloned());
+        }
+        node_visits.dedup();
+        // Overlapping turns alternate by the times of their calls.
+        calls.sort_by_key(|(moment, ..)| *moment);
+        let (of_calls, tool_calls) = calls
+            .into_iter()
+            .map(|(_, turn, call)| (turn, call))
+            .unzip();
+        let any = |is: fn(&Self) -> bool| turns.iter().any(|turn| is(turn));
+        Some(Self {
+            trace_id: last.trace_id,
+            subject: last.subject.clone(),
+            service: last.service.clone(),
+            root: last.root.clone(),
+            agent: last.agent.clone(),
+            session: last.session.clone(),
+            completeness,
+            cut_short,
+            from_messages: any(|turn| turn.from_messages),
+            completed_elsewhere: any(|turn| turn.completed_elsewhere),
+            is_agent_run: false,
+            continues_session: first.continues_session,
+            earlier_turns: None,
+            turns: Some(Arc::new(SessionTurns {
+                traces: turns.iter().map(|turn| turn.trace_id).collect(),
+                of_calls,
+            })),
+            uncertainty: TrajectoryUncertainty {
+                subject: cut_short,
+                root: cut_short,
+                service: any(|turn| turn.uncertainty.service),
+                all: any(|turn| turn.uncertainty.all),
+            },
+            clock_adjusted: any(|turn| turn.clock_adjusted),
+            n_spans: turns.iter().map(|turn| turn.n_spans).sum(),
+            latest_end_unix_nanos: (turns.iter().map(|turn| turn.latest_end_unix_nanos))
+                .max()
+                .unwrap_or_default(),
+            model_use: ModelUse::sum(turns.iter().map(|turn| &turn.model_use)),
+            tool_calls,
+            agent_runs: agent_runs.into(),
+            node_visits: node_visits.into(),
+            expectation_attributes: Arc::default(),
+            arrival: last.arrival,
+        })
+    }
+
+    /// Returns the bytes that the calls, runs and names use.
+    pub(crate) fn size(&self) -> usize {
+        /// Bytes of the allocator and the reference counts of a shared text.
+        const OF_TEXT: usize = 32;
+        let text = |text: &str| text.len() + OF_TEXT;
+        let attributes = |attributes: &[(Arc<str>, Arc<str>)]| -> usize {
+            attributes
+                .iter()
+                .map(|(_, value)| text(value) + 2 * OF_TEXT)
+                .sum()
+        };
+        let calls = self.tool_calls.iter().map(|call| {
+            let values = [&call.args, &call.result].into_iter().flatten();
+            // The value as text, and as JSON after a criterion has read it.
+            let values: usize = values.map(|value| value.text.len() * 4 + OF_TEXT).sum();
+            let id = call.call_id.as_deref().map_or(0, text);
+            size_of::<ToolCall>() + text(&call.name) + id + values
+        });
+        let runs = self.agent_runs.iter().map(|run| {
+            size_of::<AgentRun>() + text(&run.name) + attributes(&run.subject.attributes)
+        });
+        let subject = self.subject.as_ref().map_or(0, |subject| {
+            attributes(&subject.attributes) + subject.resource.size() + text(&subject.name)
+        });
+        let names = self.node_visits.iter().map(|name| text(name));
+        let names = names.sum::<usize>() + text(&self.service) + text(&self.root);
+        size_of::<Self>() + calls.sum::<usize>() + runs.sum::<usize>() + subject + names
+    }
+}

@@ -1,0 +1,148 @@
+//! Judges sessions by the criteria with `scope: session`: after each closed turn as if the session
+//! had been cut short, and finally when it has been silent.
+
+use std::sync::Arc;
+
+use otlp::span::{Now, PeerId, TraceId};
+
+use super::judged::JudgementSink;
+use super::reported::Reported;
+use super::sessions::{DueSession, SessionStage};
+use super::{CrossTraceAccess, MAX_SLICE, Pipeline, Rules, hand_on};
+use crate::assemble::CloseReason;
+use crate::evaluate::{self, JudgedBy, Stage, Verdict};
+use crate::extract::Trajectory;
+
+/// A closed trace; without a trajectory it is no turn of a session.
+pub(super) type ClosedTurn = (TraceId, PeerId, Option<Arc<Trajectory>>);
+
+impl<C: CrossTraceAccess> Pipeline<C> {
+    /// Records closed turns, and judges their sessions.
+    pub(super) fn note_turns(
+        &mut self,
+        rules: &Rules,
+        turns: Vec<ClosedTurn>,
+        now: Now,
+        sink: &mut impl JudgementSink,
+    ) {
+        self.judges_sessions = true;
+        for (trace_id, peer, turn) in turns {
+            let due = self
+                .cross_traces
+                .with(|them| them.note_turn(trace_id, peer, turn, now));
+            for due in due {
+                self.judge_session(rules, due, now, sink);
+            }
+        }
+    }
+
+    /// Judges the sessions that are due. Without criteria for sessions, withdraws the alarms about
+    /// sessions, and forgets them.
+    pub(super) fn judge_due_sessions(
+        &mut self,
+        rules: &Rules,
+        now: Now,
+        sink: &mut impl JudgementSink,
+    ) {
+        if rules.judge_sessions() {
+            self.judges_sessions = true;
+            self.judge_ended(rules, None, now, sink);
+        } else if self.judges_sessions {
+            self.end_sessions(rules, CloseReason::Open, now, sink);
+            self.cross_traces.with(|them| them.forget_sessions(now));
+            self.judges_sessions = false;
+            self.next_session = None;
+        }
+    }
+
+    /// Judges all sessions, because the sidecar stops or the input has ended.
+    pub fn end_sessions(
+        &mut self,
+        rules: &Rules,
+        end: CloseReason,
+        now: Now,
+        sink: &mut impl JudgementSink,
+    ) {
+        if self.judges_sessions || rules.judge_sessions() {
+            self.judge_ended(rules, Some(end), now, sink);
+        }
+    }
+
+    fn judge_ended(
+        &mut self,
+        rules: &Rules,
+        end: Option<CloseReason>,
+        now: Now,
+        sink: &mut impl JudgementSink,
+    ) {
+        while let Some(due) = self
+            .cross_traces
+            .with(|them| them.take_due_session(end, now))
+        {
+            self.judge_session(rules, due, now, sink);
+        }
+        self.next_session = self.cross_traces.with(|them| them.next_session());
+        hand_on(&mut self.judged, sink);
+    }
+
+    fn judge_session(
+        &mut self,
+        rules: &Rules,
+        mut due: DueSession,
+        now: Now,
+        sink: &mut impl JudgementSink,
+    ) {
+        sink.beat();
+        let Some(merged) = Trajectory::merge(&due.turns, due.completeness).map(Arc::new) else {
+            return;
+        };
+        let criteria = &rules.of_sessions;
+        let evaluations = match due.stage {
+            SessionStage::Gone => Vec::new(),
+            SessionStage::Open | SessionStage::Final => {
+                evaluate::judge(criteria, &merged, &rules.explain)
+            }
+        };
+        let Self { judged, hasher, .. } = self;
+        judged.n_sessions_evicted += usize::from(due.completeness == CloseReason::Evicted);
+        let n_alarms = judged.alarms.len();
+        let report = |reported: &mut Reported| {
+            if due.stage == SessionStage::Open {
+                for mut evaluation in evaluations {
+                    if let JudgedBy::Criterion(criterion) = &evaluation.criterion
+                        && evaluation.verdict == Verdict::Fail
+                        && reported.is_unknown(criterion)
+                    {
+                        reported.raise(criterion);
+                        evaluation.stage = Stage::Alarm;
+                        judged.add(evaluation);
+                    }
+                }
+                return;
+            }
+            let mut revising = reported.revise(criteria, &merged, hasher);
+            for mut evaluation in evaluations {
+                if revising.record(&mut evaluation) {
+                    judged.add(evaluation);
+                } else {
+                    judged.n_unchanged += 1;
+                }
+            }
+            revising
+                .withdraw()
+                .for_each(|evaluation| judged.add(evaluation));
+        };
+        match due.reported.take() {
+            Some(mut reported) => report(&mut reported),
+            None => self
+                .cross_traces
+                .with(|them| them.report_session(&due, report)),
+        }
+        if self.judged.alarms.len() > n_alarms {
+            self.judged.alarmed_unix_nanos = now.unix_nanos;
+            hand_on(&mut self.judged, sink);
+        } else if self.judged.size() >= MAX_SLICE {
+            hand_on(&mut self.judged, sink);
+        }
+    }
+}

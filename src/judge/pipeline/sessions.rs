@@ -1,0 +1,414 @@
+//! Stores the closed turns of sessions for criteria with `scope: session`, and decides when a
+//! session is judged and whether all of it was seen.
+
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
+use otlp::span::{Now, PeerId, TraceId};
+
+use super::reported::Reported;
+use crate::assemble::beginnings::Beginnings;
+use crate::assemble::fifo_timers::{FifoTimers, Tick};
+use crate::assemble::shares::{BudgetShare, Excess, Shares, TraceSender};
+use crate::assemble::slab::{Slab, Slot};
+use crate::assemble::timers::ticks;
+use crate::assemble::{CloseReason, Memo, SessionSettings};
+use crate::extract::Trajectory;
+
+/// Limits on the turns and the calls of one session. Further turns are not judged.
+const MAX_TURNS: usize = 1_000;
+const MAX_CALLS: usize = 4_096;
+
+/// Maximum number of forgotten sessions that are known by their hashes. Beyond it, all sessions of
+/// the forgotten session's service count as having begun before.
+const MAX_FORGOTTEN: usize = 65_536;
+
+/// Bytes of a session, and of a turn, in the indices and queues.
+const ENTRY_SIZE: usize = 128;
+
+/// The sessions with closed turns. If memory is short, the heaviest peer's longest silent session
+/// is forgotten. Judging happens elsewhere, without the lock on this state.
+#[derive(Debug)]
+pub(super) struct JudgedSessions {
+    /// Randomly keyed, so that no sender can choose names that collide.
+    hasher: DefaultHashBuilder,
+    index: HashMap<u64, Slot>,
+    sessions: Slab<Session>,
+    /// The session of each turn.
+    turns: HashMap<TraceId, Slot>,
+    shares: Shares,
+    /// All sessions by their last turn, a queue for each peer.
+    by_peer: FifoTimers,
+    /// The sessions that wait for their final verdicts.
+    waiting: FifoTimers,
+    settings: SessionSettings,
+    /// Creation time, at which ticks begin.
+    created: Instant,
+    /// The start of the session history (Unix time).
+    memory_unix_nanos: u64,
+    /// Separate history starts, by the hash of the service.
+    beginnings: Beginnings<u64>,
+    /// The time of the last lost spans (Unix time), which may have belonged to a turn of any
+    /// session.
+    missed_unix_nanos: u64,
+    forgotten: Forgotten,
+}
+
+#[derive(Debug)]
+struct Session {
+    key: u64,
+    service: u64,
+    share: BudgetShare,
+    /// The turns in order of start.
+    turns: Vec<Arc<Trajectory>>,
+    n_calls: usize,
+    size: usize,
+    /// The start of the history when the session's first turn was recorded (Unix time).
+    history_unix_nanos: u64,
+    was_forgotten: bool,
+    /// True if a turn exceeded a limit.
+    is_full: bool,
+    /// Counts the changes, so that a judgement of fewer turns is dropped.
+    version: u64,
+    is_final: bool,
+    reported: Reported,
+}
+
+/// Hashes of forgotten sessions and of their services, oldest first.
+#[derive(Debug, Default)]
+struct Forgotten {
+    keys: HashSet<u64>,
+    order: VecDeque<(u64, u64)>,
+}
+
+/// A session to judge.
+#[derive(Debug)]
+pub(super) struct DueSession {
+    key: u64,
+    version: u64,
+    /// In order of start; at least one.
+    pub(super) turns: Vec<Arc<Trajectory>>,
+    /// The extent to which the session was seen.
+    pub(super) completeness: CloseReason,
+    /// The kind of judgement.
+    pub(super) stage: SessionStage,
+    /// What was reported of a session that is stored no more.
+    pub(super) reported: Option<Reported>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SessionStage {
+    /// Report what is violated for good.
+    Open,
+    /// Report the verdicts.
+    Final,
+    /// Withdraw what was reported: the last turn turned out to belong to another session.
+    Gone,
+}
+
+impl JudgedSessions {
+    /// Creates an empty history. Without a guard, no turn precedes the history (`replay`).
+    pub(super) fn new(settings: SessionSettings, is_guarded: bool, now: Now) -> Self {
+        let begin = if is_guarded { now.unix_nanos } else { 0 };
+        Self {
+            hasher: DefaultHashBuilder::default(),
+            index: HashMap::new(),
+            sessions: Slab::new(),
+            turns: HashMap::new(),
+            shares: Shares::default(),
+            by_peer: FifoTimers::new(1),
+            waiting: FifoTimers::new(1),
+            settings,
+            created: now.instant,
+            memory_unix_nanos: begin,
+            beginnings: Beginnings::default(),
+            missed_unix_nanos: begin,
+            forgotten: Forgotten::default(),
+        }
+    }
+
+    /// Changes the memory limit, which the next turn enforces.
+    pub(super) fn resize(&mut self, max_size: usize) {
+        self.settings.max_size = max_size;
+    }
+
+    /// Total bytes of the sessions.
+    pub(super) fn size(&self) -> usize {
+        self.shares.size()
+    }
+
+    pub(super) fn n_sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Records lost spans: any known session may lack them.
+    pub(super) fn miss(&mut self, now: Now) {
+        self.memory_unix_nanos = self.memory_unix_nanos.max(now.unix_nanos);
+        self.missed_unix_nanos = self.memory_unix_nanos;
+    }
+
+    /// Records a closed turn, or a change to one. Returns the sessions to judge.
+    pub(super) fn note(
+        &mut self,
+        turn: &Arc<Trajectory>,
+        peer: PeerId,
+        now: Now,
+    ) -> Vec<DueSession> {
+        let mut due = Vec::new();
+        let Some(session) = &turn.session else {
+            return self.remove(turn.trace_id, now);
+        };
+        let key = self.hasher.hash_one((&*turn.service, &**session));
+        let known = self.turns.get(&turn.trace_id).copied();
+        let is_other = |slot: &Slot| self.sessions.get(*slot).is_some_and(|it| it.key != key);
+        if known.filter(is_other).is_some() {
+            due = self.remove(turn.trace_id, now);
+        }
+        let slot = match self.index.get(&key) {
+            Some(slot) => *slot,
+            None => self.open(key, turn, peer, now),
+        };
+        let Some(session) = self.sessions.get_mut(slot) else {
+            return due;
+        };
+        let before = session.size;
+        session.take(turn.trace_id);
+        let n_calls = session.n_calls + turn.tool_calls.len();
+        if session.turns.len() < MAX_TURNS && n_calls <= MAX_CALLS {
+            let place = |it: &Trajectory| (it.start_unix_nanos(), it.trace_id);
+            let at = session.turns.partition_point(|it| place(it) < place(turn));
+            session.turns.insert(at, Arc::clone(turn));
+            session.n_calls = n_calls;
+            session.size += turn.size() + ENTRY_SIZE;
+            self.turns.insert(turn.trace_id, slot);
+        } else {
+            session.is_full = true;
+            self.turns.remove(&turn.trace_id);
+        }
+        self.shares.resize(session.share, before, session.size);
+        due.extend(self.change(slot, now));
+        self.evict(&mut due, now);
+        due
+    }
+
+    /// Removes a trace that is no turn any more. Returns the session to judge, if it was one.
+    pub(super) fn remove(&mut self, trace_id: TraceId, now: Now) -> Vec<DueSession> {
+        let Some(slot) = self.turns.remove(&trace_id) else {
+            return Vec::new();
+        };
+        let Some(session) = self.sessions.get_mut(slot) else {
+            return Vec::new();
+        };
+        let before = session.size;
+        let taken = session.take(trace_id);
+        self.shares.resize(session.share, before, session.size);
+        if !session.turns.is_empty() {
+            return self.change(slot, now).into_iter().collect();
+        }
+        let gone = self
+            .close(slot)
+            .zip(taken)
+            .map(|(session, turn)| DueSession {
+                turns: vec![turn],
+                ..session.due(CloseReason::Open, SessionStage::Gone)
+            });
+        gone.into_iter().collect()
+    }
+
+    /// Returns sessions that wait for their final verdicts, oldest first: those that have been
+    /// silent long enough, or all if they end for another reason.
+    pub(super) fn take_due(&mut self, end: Option<CloseReason>, now: Now) -> Option<DueSession> {
+        let (slot, since) = self.waiting.first(0)?;
+        let is_silent = since.saturating_add(ticks(self.settings.inactive)) <= self.tick(now);
+        if end.is_none() && !is_silent {
+            return None;
+        }
+        self.waiting.cancel(slot);
+        let session = self.sessions.get(slot)?;
+        let completeness = self.completeness(session, end.unwrap_or(CloseReason::Silent));
+        let session = self.sessions.get_mut(slot)?;
+        session.is_final = true;
+        Some(DueSession {
+            key: session.key,
+            version: session.version,
+            turns: session.turns.clone(),
+            completeness,
+            stage: SessionStage::Final,
+            reported: None,
+        })
+    }
+
+    /// The time at which the next session is due.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        let (_, since) = self.waiting.first(0)?;
+        let at = since.checked_add(ticks(self.settings.inactive))?;
+        self.created.checked_add(Duration::from_nanos(at))
+    }
+
+    /// Changes what was reported of a session, unless it has changed since it was taken.
+    pub(super) fn report(&mut self, due: &DueSession, report: impl FnOnce(&mut Reported)) {
+        let slot = self.index.get(&due.key);
+        let session = slot.and_then(|slot| self.sessions.get_mut(*slot));
+        let Some(session) = session.filter(|session| session.version == due.version) else {
+            return;
+        };
+        let before = session.size;
+        session.size -= session.reported.size();
+        report(&mut session.reported);
+        session.size += session.reported.size();
+        self.shares.resize(session.share, before, session.size);
+    }
+
+    /// Forgets all sessions: no criterion judges them any more.
+    pub(super) fn clear(&mut self, now: Now) {
+        let is_guarded = self.memory_unix_nanos > 0;
+        *self = Self::new(self.settings.clone(), is_guarded, now);
+    }
+
+    fn tick(&self, now: Now) -> Tick {
+        ticks(now.instant.saturating_duration_since(self.created))
+    }
+
+    fn open(&mut self, key: u64, turn: &Trajectory, peer: PeerId, now: Now) -> Slot {
+        let service = self.hasher.hash_one(&*turn.service);
+        let pause = ticks(self.settings.inactive);
+        let is_recent = |begin: u64| begin.saturating_add(pause) > now.unix_nanos;
+        let dropped = self.beginnings.expire(is_recent).unwrap_or_default();
+        self.memory_unix_nanos = self.memory_unix_nanos.max(dropped);
+        let of_service = self.beginnings.of(service).unwrap_or_default();
+        let size = size_of::<Session>() + ENTRY_SIZE;
+        let share = self.shares.open(TraceSender { peer, service: 0 }, size);
+        self.by_peer.grow(share.peer() + 1);
+        let slot = self.sessions.insert(Session {
+            key,
+            service,
+            share,
+            turns: Vec::new(),
+            n_calls: 0,
+            size,
+            history_unix_nanos: self.memory_unix_nanos.max(of_service),
+            was_forgotten: self.forgotten.keys.contains(&key),
+            is_full: false,
+            version: 0,
+            is_final: false,
+            reported: Reported::default(),
+        });
+        self.index.insert(key, slot);
+        slot
+    }
+
+    /// Restarts the timers of a changed session.
+    fn change(&mut self, slot: Slot, now: Now) -> Option<DueSession> {
+        let tick = self.tick(now);
+        let session = self.sessions.get_mut(slot)?;
+        session.version += 1;
+        session.is_final = false;
+        self.by_peer.start(session.share.peer(), slot, tick);
+        self.waiting.start(0, slot, tick);
+        (!session.turns.is_empty()).then(|| DueSession {
+            key: session.key,
+            version: session.version,
+            turns: session.turns.clone(),
+            completeness: CloseReason::Open,
+            stage: SessionStage::Open,
+            reported: None,
+        })
+    }
+
+    /// Removes a session. A later turn of it will know that it is not the first.
+    fn close(&mut self, slot: Slot) -> Option<Session> {
+        self.by_peer.cancel(slot);
+        self.waiting.cancel(slot);
+        let session = self.sessions.remove(slot)?;
+        self.index.remove(&session.key);
+        self.shares.close(session.share, session.size);
+        for turn in &session.turns {
+            self.turns.remove(&turn.trace_id);
+        }
+        Some(session)
+    }
+
+    fn evict(&mut self, due: &mut Vec<DueSession>, now: Now) {
+        while self.shares.size() > self.settings.max_size {
+            let heaviest = self.shares.heaviest(Excess::Size);
+            let Some((oldest, _)) = self.by_peer.first(heaviest.peer()) else {
+                return;
+            };
+            let Some(session) = self.close(oldest) else {
+                return;
+            };
+            if let Some(service) = self.forgotten.add(session.key, session.service) {
+                let of_all = self.beginnings.begin(Some(service), now.unix_nanos);
+                self.memory_unix_nanos = self.memory_unix_nanos.max(of_all.unwrap_or_default());
+            }
+            if !session.is_final && !session.turns.is_empty() {
+                due.push(session.due(CloseReason::Evicted, SessionStage::Final));
+            }
+        }
+    }
+
+    /// Returns how much of a session was seen. Only `silent` is the whole.
+    fn completeness(&self, session: &Session, end: CloseReason) -> CloseReason {
+        let first = session.turns.first();
+        let start = first.map_or(0, |turn| turn.start_unix_nanos());
+        let begin = session.history_unix_nanos;
+        let pause = ticks(self.settings.inactive);
+        let is_first = begin == 0 || begin.saturating_add(pause) <= start;
+        let continues = first.is_some_and(|turn| turn.continues_session == Some(true));
+        let is_missed = self.missed_unix_nanos > 0 && start <= self.missed_unix_nanos;
+        if end != CloseReason::Silent {
+            end
+        } else if !is_first || continues || session.was_forgotten {
+            CloseReason::StartUnseen
+        } else if is_missed || session.is_full || session.turns.iter().any(|it| it.cut_short) {
+            CloseReason::Incomplete
+        } else if !self.settings.is_whole {
+            CloseReason::NotWhole
+        } else {
+            CloseReason::Silent
+        }
+    }
+}
+
+impl Session {
+    /// Removes a turn.
+    fn take(&mut self, trace_id: TraceId) -> Option<Arc<Trajectory>> {
+        let at = self.turns.iter().position(|it| it.trace_id == trace_id)?;
+        let turn = self.turns.remove(at);
+        self.n_calls -= turn.tool_calls.len();
+        self.size -= turn.size() + ENTRY_SIZE;
+        Some(turn)
+    }
+
+    fn due(self, completeness: CloseReason, stage: SessionStage) -> DueSession {
+        DueSession {
+            key: self.key,
+            version: self.version,
+            turns: self.turns,
+            completeness,
+            stage,
+            reported: Some(self.reported),
+        }
+    }
+}
+
+impl Forgotten {
+    /// Adds a session. Returns the service of the session that it displaces.
+    fn add(&mut self, key: u64, service: u64) -> Option<u64> {
+        if self.keys.insert(key) {
+            self.order.push_back((key, service));
+        }
+        if self.order.len() <= MAX_FORGOTTEN {
+            return None;
+        }
+        let (oldest, service) = self.order.pop_front()?;
+        self.keys.remove(&oldest);
+        Some(service)
+    }
+}
+
+#[cfg(test)]
+mod tests;

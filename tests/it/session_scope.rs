@@ -1,0 +1,104 @@
+//! `scope: session` in the real program: two turns arrive as traces of their own; a listener learns
+//! of a violation when its turn has closed, and of both verdicts when the session has ended.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+
+use crate::support::program::{Running, is_acknowledged, metric, spanscore, told};
+use crate::support::spans::{SpanCall, request, spans_of_run};
+
+const CONFIG: &str = "
+assemble:
+  settle: 50ms
+  restart_guard: 0s
+  session: { inactive: 2s, whole: true }
+shutdown: { quiet: 0s }
+criteria:
+  - name: authenticate first
+    scope: session
+    evaluate:
+      constraints: { rules: [{ precedence: { a: \"^authenticate$\", b: \"^transfer$\" } }] }
+  - name: no deletion
+    scope: session
+    evaluate: { tool_calls: { disallowed: [\"^delete$\"] } }
+";
+
+/// Starts to listen for this many lines.
+fn tap(admin: &str, more: &[&str]) -> Child {
+    let arguments = [&["tap", "--format=jsonl", "--address", admin], more].concat();
+    let mut tap = spanscore(&arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(tap.stderr.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert!(line.starts_with("streaming "), "{line}");
+    tap
+}
+
+fn lines(tap: Child) -> Vec<Value> {
+    let (code, out, _) = told(tap.wait_with_output().unwrap());
+    assert_eq!(code, 0, "{out}");
+    out.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn a_session_is_judged_when_a_turn_has_closed_and_when_it_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("spanscore.yaml");
+    std::fs::write(&config, CONFIG).unwrap();
+    let mut sidecar = Running::start(&[&format!("--config={}", config.display())]);
+    let [otlp, admin] = sidecar.addresses();
+    let (alarms, verdicts) = (
+        tap(&admin, &["--alarms", "--count=1"]),
+        tap(&admin, &["--count=2"]),
+    );
+    for (turn, second, tools) in [
+        (1, 0, ["authenticate"; 1].as_slice()),
+        (2, 60, &["transfer", "delete"]),
+    ] {
+        let call = |name: &&str| SpanCall {
+            name: (*name).to_owned(),
+            ..SpanCall::default()
+        };
+        let calls: Vec<SpanCall> = tools.iter().map(call).collect();
+        let mut spans = spans_of_run(turn, &[("session.id", "s")], &calls);
+        for span in &mut spans {
+            span.start_time_unix_nano += second * 1_000_000_000;
+            span.end_time_unix_nano += second * 1_000_000_000;
+        }
+        assert!(is_acknowledged(&otlp, &request(spans)));
+    }
+    let alarm = lines(alarms).remove(0);
+    assert_eq!(
+        (&alarm["criterion"], &alarm["completeness"], &alarm["final"]),
+        (&"no deletion".into(), &"open".into(), &false.into())
+    );
+    assert_eq!(metric(&admin, "spanscore_sessions"), 1.0);
+    let verdicts = lines(verdicts);
+    let shown: Vec<_> = verdicts
+        .iter()
+        .map(|line| {
+            let keys = ["criterion", "scope", "session", "label", "completeness"];
+            keys.map(|key| line[key].as_str().unwrap())
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ["authenticate first", "session", "s", "pass", "silent"],
+            ["no deletion", "session", "s", "fail", "silent"],
+        ]
+    );
+    assert_eq!(verdicts[1]["verdict_id"], alarm["verdict_id"]);
+    assert_eq!(verdicts[1]["final"], true);
+    sidecar.signal(rustix::process::Signal::TERM);
+    assert_eq!(sidecar.ended().0, 0);
+}
