@@ -259,7 +259,7 @@ fn chosen(
     };
     for name in names.into_iter().flatten() {
         let registered = set.get(&name).ok_or_else(|| not_registered(&name))?;
-        check_runs(&registered.criterion)?;
+        check_runs(registered.criterion)?;
         chosen.push(registered.criterion.clone());
     }
     let mut n_patterns = 0;
