@@ -482,7 +482,7 @@ fn a_violation_is_reported_once_when_its_turn_closes_and_confirmed_at_the_end() 
     assert_eq!((alarm.stage, alarm.verdict), (Stage::Alarm, Verdict::Fail));
     assert_eq!(alarm.trajectory.completeness.as_str(), "open");
     // The alarm is about the call, in the trace of its turn.
-    let subject = alarm.trajectory.subject.as_ref().unwrap();
+    let subject = alarm.subject().unwrap();
     assert_eq!(&*subject.name, "delete");
     assert_eq!(alarm.trajectory.trace_id, turn(2, 0, &[])[0].trace_id);
     let judged = process.turn(3, late + 120, &["delete"]);

@@ -150,8 +150,8 @@ impl WrittenCriterion {
         if self.alarm.is_some() {
             let error = match (self.scope, evaluate.watched().err()) {
                 (Scope::Agent, _) => Some(
-                    "`alarm` needs `scope: trace` or `session`: which calls an agent made itself is \
-                     known only when the trace has closed"
+                    "`alarm` needs `scope: trace` or `session`: which calls an agent made itself \
+                     is known only when the trace has closed"
                         .to_owned(),
                 ),
                 (Scope::Trace | Scope::Session, reason) => reason.map(|reason| {
