@@ -127,7 +127,14 @@ fn write_report(
         of_run.push(evaluation.clone());
     }
     let runs = trajectories.iter().map(|trajectory| {
-        let evaluations = by_run.remove(&trajectory.trace_id).unwrap_or_default();
+        let mut evaluations = by_run.remove(&trajectory.trace_id).unwrap_or_default();
+        // The calls of a session's other turns are not in this run.
+        for evaluation in evaluations
+            .iter_mut()
+            .filter(|it| it.trajectory.turns.is_some())
+        {
+            *evaluation = evaluation.with_explanation_only(trajectory.clone());
+        }
         (trajectory.clone(), evaluations)
     });
     let report = Report {

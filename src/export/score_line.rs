@@ -163,16 +163,25 @@ pub fn human_line(line: &Map<String, Value>, look: Look) -> String {
     wrapped(&out, look.width).into_owned()
 }
 
-/// Renders the verdict alone, to print below its run. With `scope: agent` the text names the agent
-/// whose calls were judged.
+/// Renders the verdict alone, to print below its run. With `scope: agent` or `session` the text
+/// names the agent or session whose calls were judged.
 pub(crate) fn human_verdict(evaluation: &Evaluation, look: Look) -> String {
     let line = json(evaluation);
     let mut out = String::new();
     let _ = write_verdict(&mut out, &line, look.colour, "  ");
-    if line.get("scope").and_then(Value::as_str) == Some("agent") {
-        let agent = evaluation.trajectory.agent.as_deref().unwrap_or_default();
+    let trajectory = &evaluation.trajectory;
+    let whose = match text_of(&line, "scope") {
+        "agent" => Some(("", &trajectory.agent)),
+        "session" => Some((trajectory.completeness.as_str(), &trajectory.session)),
+        _ => None,
+    };
+    if let Some((completeness, name)) = whose {
+        let (scope, name) = (text_of(&line, "scope"), name.as_deref().unwrap_or_default());
         let dim = look.colour.paint(Style::new().dimmed());
-        let _ = write!(out, "        {dim}agent {} · ", Clean(agent));
+        let _ = write!(out, "        {dim}{scope} {} · ", Clean(name));
+        if !completeness.is_empty() {
+            let _ = write!(out, "{completeness} · ");
+        }
         let _ = write_calls(&mut out, &line);
         let _ = writeln!(out, "{dim:#}");
     }

@@ -6,6 +6,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
+use crate::support::eventually::eventually;
 use crate::support::program::{Running, is_acknowledged, metric, spanscore, told};
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
@@ -49,8 +50,8 @@ fn lines(tap: Child) -> Vec<Value> {
         .collect()
 }
 
-#[test]
-fn a_session_is_judged_when_a_turn_has_closed_and_when_it_has_ended() {
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_judged_when_a_turn_has_closed_and_when_it_has_ended() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("spanscore.yaml");
     std::fs::write(&config, CONFIG).unwrap();
@@ -81,7 +82,10 @@ fn a_session_is_judged_when_a_turn_has_closed_and_when_it_has_ended() {
         (&alarm["criterion"], &alarm["completeness"], &alarm["final"]),
         (&"no deletion".into(), &"open".into(), &false.into())
     );
-    assert_eq!(metric(&admin, "spanscore_sessions"), 1.0);
+    eventually("the session is counted", || {
+        (metric(&admin, "spanscore_sessions") == 1.0).then_some(())
+    })
+    .await;
     let verdicts = lines(verdicts);
     let shown: Vec<_> = verdicts
         .iter()

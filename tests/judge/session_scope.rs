@@ -377,6 +377,18 @@ fn a_call_of_an_earlier_turn_counts_when_the_session_has_ended() {
 }
 
 #[test]
+fn an_explanation_speaks_of_the_session() {
+    let mut process = Process::whole(&[authenticate_first()]);
+    process.turn(1, PAUSE + 60, &["search"]);
+    process.turn(2, PAUSE + 90, &["transfer"]);
+    let judged = process.advance(3 * PAUSE);
+    assert_eq!(
+        judged.evaluations[0].explanation(),
+        "`transfer` (call 2): no `^authenticate$` before it in this session"
+    );
+}
+
+#[test]
 fn each_condition_of_a_whole_session_is_named_where_it_fails() {
     let late = PAUSE + 60;
     let ends = |process: &mut Process, second: u64| {

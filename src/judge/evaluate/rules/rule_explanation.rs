@@ -33,7 +33,13 @@ pub(crate) fn violation(
         let mut pairs = [[one, other], [other, one]].into_iter();
         pairs.find_map(|pair| same.n_copied(pair, captured))
     });
-    let place = if told.trajectory.is_agent_run { "in this run" } else { "in this trace" };
+    let place = if told.trajectory.is_agent_run {
+        "in this run"
+    } else if told.trajectory.turns.is_some() {
+        "in this session"
+    } else {
+        "in this trace"
+    };
     let explanation = RuleExplanation {
         rule,
         told,
