@@ -9,12 +9,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use judge::assemble::CloseReason;
 use judge::evaluate::{Criterion, Explain, RULE_TEMPLATES, judge};
-use judge::extract::{
-    CallUncertainty, CapturedParts, ExpectationAttributes, ModelUse, Payload, ToolCall, Trajectory,
-    TrajectoryUncertainty,
-};
+use judge::extract::{CallUncertainty, CapturedParts, Payload, ToolCall, Trajectory};
 use otlp::span::TraceId;
 use serde_json::{Value, json};
 
@@ -179,29 +175,11 @@ fn run(n_calls: usize, times: impl Fn(u64) -> (u64, u64)) -> Arc<Trajectory> {
         }
     });
     Arc::new(Trajectory {
-        trace_id: TraceId::try_new(&[7; 16]).expect("not zero"),
-        subject: None,
         service: "bench".into(),
         root: "bench".into(),
-        agent: None,
-        session: None,
-        completeness: CloseReason::RootEnded,
-        cut_short: false,
-        from_messages: false,
-        completed_elsewhere: false,
-        is_agent_run: false,
-        continues_session: None,
-        earlier_turns: None,
-        turns: None,
-        uncertainty: TrajectoryUncertainty::default(),
-        clock_adjusted: false,
-        n_spans: n_calls,
-        latest_end_unix_nanos: 0,
-        model_use: ModelUse::default(),
-        tool_calls: tool_calls.collect(),
-        agent_runs: Vec::new().into(),
-        node_visits: Vec::new().into(),
-        expectation_attributes: ExpectationAttributes::default().into(),
-        arrival: 0,
+        ..Trajectory::of_calls(
+            TraceId::try_new(&[7; 16]).expect("not zero"),
+            tool_calls.collect(),
+        )
     })
 }

@@ -9,7 +9,7 @@ use judge::evaluate::{
 };
 use judge::extract::{
     AgentRun, CallUncertainty, CapturedParts, ModelUse, Payload, Subject, ToolCall, Trajectory,
-    TrajectoryUncertainty, set_captured,
+    set_captured,
 };
 use judge::pipeline::{Pipeline, Rules};
 use otlp::span::{KeptAttributes, Now, Resource, SpanId, TraceId};
@@ -373,8 +373,6 @@ impl TrajectoryBody {
             })
             .collect();
         Ok(Trajectory {
-            trace_id: id(trace_id, "trajectory.trace_id", TraceId::try_new)?
-                .unwrap_or_else(|| numbered_trace(1)),
             subject: Some(subject(
                 &root,
                 id(span_id, "trajectory.span_id", SpanId::try_new)?
@@ -386,22 +384,14 @@ impl TrajectoryBody {
             session: session.map(Into::into),
             completeness,
             cut_short: !matches!(completeness, CloseReason::RootEnded | CloseReason::NoRoot),
-            from_messages: false,
-            completed_elsewhere: false,
-            is_agent_run: false,
-            continues_session: None,
-            earlier_turns: None,
-            turns: None,
-            uncertainty: TrajectoryUncertainty::default(),
-            clock_adjusted: false,
             n_spans: spans.unwrap_or_default() as usize,
-            latest_end_unix_nanos: 0,
-            model_use: ModelUse::default(),
-            expectation_attributes: Arc::default(),
             node_visits: names.as_slice().into(),
             agent_runs,
-            tool_calls,
-            arrival: 0,
+            ..Trajectory::of_calls(
+                id(trace_id, "trajectory.trace_id", TraceId::try_new)?
+                    .unwrap_or_else(|| numbered_trace(1)),
+                tool_calls,
+            )
         })
     }
 }

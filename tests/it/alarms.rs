@@ -2,9 +2,7 @@
 //! page learn of its violation; the program is killed; the next process raises no second alarm, and
 //! its verdict carries the alarm's id.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Stdio;
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -16,7 +14,7 @@ use serde_json::Value;
 
 use crate::support::backend::Backend;
 use crate::support::eventually::eventually;
-use crate::support::program::{Running, http, is_acknowledged, metric, spanscore, told};
+use crate::support::program::{Running, http, is_acknowledged, listening, metric, told};
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
 const CRITERIA: &str = "
@@ -102,23 +100,13 @@ async fn an_alarm_is_raised_while_the_run_is_open_and_once() {
     let folder = tempfile::tempdir().unwrap();
     let mut first = sidecar(folder.path(), &backend);
     let [otlp, admin] = first.addresses();
-    let mut tap = spanscore(&[
-        "tap",
+    let (tap, _err) = listening(&[
         "--alarms",
         "--count=1",
         "--format=jsonl",
         "--address",
         &admin,
-    ])
-    .stdout(Stdio::piped())
-    .stderr(Stdio::piped())
-    .spawn()
-    .unwrap();
-    let mut line = String::new();
-    BufReader::new(tap.stderr.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    assert!(line.starts_with("streaming alarms from "), "{line}");
+    ]);
 
     let call = |name: &str| SpanCall {
         name: name.to_owned(),

@@ -1,13 +1,12 @@
 //! `scope: session` in the real program: two turns arrive as traces of their own; a listener learns
 //! of a violation when its turn has closed, and of both verdicts when the session has ended.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::process::Child;
 
 use serde_json::Value;
 
 use crate::support::eventually::eventually;
-use crate::support::program::{Running, is_acknowledged, metric, spanscore, told};
+use crate::support::program::{Running, is_acknowledged, listening, metric, told};
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
 const CONFIG: &str = "
@@ -26,20 +25,8 @@ criteria:
     evaluate: { tool_calls: { disallowed: [\"^delete$\"] } }
 ";
 
-/// Starts to listen for this many lines.
 fn tap(admin: &str, more: &[&str]) -> Child {
-    let arguments = [&["tap", "--format=jsonl", "--address", admin], more].concat();
-    let mut tap = spanscore(&arguments)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(tap.stderr.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    assert!(line.starts_with("streaming "), "{line}");
-    tap
+    listening(&[&["--format=jsonl", "--address", admin], more].concat()).0
 }
 
 fn lines(tap: Child) -> Vec<Value> {

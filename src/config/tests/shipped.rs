@@ -3,10 +3,7 @@
 
 use std::sync::Arc;
 
-use judge::assemble::CloseReason;
-use judge::extract::{
-    CallUncertainty, CapturedParts, ModelUse, ToolCall, Trajectory, TrajectoryUncertainty,
-};
+use judge::extract::{CallUncertainty, CapturedParts, ToolCall, Trajectory};
 use otlp::span::TraceId;
 use serde_json::Value;
 
@@ -286,29 +283,13 @@ fn trajectory(root: &str, agent: Option<&str>, names: &[&str]) -> Trajectory {
         uncertainty: CallUncertainty::default(),
     };
     Trajectory {
-        trace_id: TraceId::try_new(&[1; 16]).unwrap(),
-        subject: None,
         service: Arc::from("s"),
         root: Arc::from(root),
         agent: agent.map(Arc::from),
-        session: None,
-        completeness: CloseReason::RootEnded,
-        cut_short: false,
-        from_messages: false,
-        completed_elsewhere: false,
-        is_agent_run: false,
-        continues_session: None,
-        earlier_turns: None,
-        turns: None,
-        uncertainty: TrajectoryUncertainty::default(),
-        clock_adjusted: false,
         n_spans: 1,
-        latest_end_unix_nanos: 0,
-        model_use: ModelUse::default(),
-        tool_calls: names.iter().map(call).collect(),
-        agent_runs: Arc::default(),
-        node_visits: Arc::default(),
-        expectation_attributes: Arc::default(),
-        arrival: 0,
+        ..Trajectory::of_calls(
+            TraceId::try_new(&[1; 16]).unwrap(),
+            names.iter().map(call).collect(),
+        )
     }
 }

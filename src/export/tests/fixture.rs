@@ -2,12 +2,8 @@
 
 use std::sync::Arc;
 
-use judge::assemble::CloseReason;
 use judge::evaluate::{Criterion, Evaluation, EvaluationText, JudgedBy, Previous, Verdict};
-use judge::extract::{
-    CallUncertainty, CapturedParts, ModelUse, Payload, Subject, ToolCall, Trajectory,
-    TrajectoryUncertainty,
-};
+use judge::extract::{CallUncertainty, CapturedParts, Payload, Subject, ToolCall, Trajectory};
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::resource::v1::Resource as ProtoResource;
 use otlp::span::{KeptAttributes, Resource, SpanId, TraceId};
@@ -96,7 +92,6 @@ pub(super) fn call(call_idx: u64, name: &str) -> ToolCall {
 
 pub(super) fn trajectory() -> Trajectory {
     Trajectory {
-        trace_id: TraceId::try_new(&TRACE_ID).unwrap(),
         subject: Some(Subject {
             span_id: SpanId::try_new(&SPAN_ID).unwrap(),
             name: "invoke_agent checkout".into(),
@@ -114,28 +109,16 @@ pub(super) fn trajectory() -> Trajectory {
         root: "POST /checkout".into(),
         agent: Some("checkout".into()),
         session: Some("s-1".into()),
-        completeness: CloseReason::RootEnded,
-        cut_short: false,
-        from_messages: false,
-        completed_elsewhere: false,
-        is_agent_run: false,
-        continues_session: None,
-        earlier_turns: None,
-        turns: None,
-        uncertainty: TrajectoryUncertainty::default(),
-        clock_adjusted: false,
         n_spans: 5,
         latest_end_unix_nanos: END + 50,
-        model_use: ModelUse::default(),
-        tool_calls: vec![
-            call(0, "validate_user"),
-            call(1, "create_order"),
-            call(2, "check_inventory"),
-        ],
-        agent_runs: Arc::default(),
-        node_visits: Arc::default(),
-        expectation_attributes: Arc::default(),
-        arrival: 0,
+        ..Trajectory::of_calls(
+            TraceId::try_new(&TRACE_ID).unwrap(),
+            vec![
+                call(0, "validate_user"),
+                call(1, "create_order"),
+                call(2, "check_inventory"),
+            ],
+        )
     }
 }
 

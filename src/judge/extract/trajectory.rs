@@ -143,6 +143,36 @@ impl Subject {
 }
 
 impl Trajectory {
+    /// A complete trajectory of calls that no trace shows: nothing else is known of the run.
+    pub fn of_calls(trace_id: TraceId, tool_calls: Vec<ToolCall>) -> Self {
+        Self {
+            trace_id,
+            subject: None,
+            service: "".into(),
+            root: "".into(),
+            agent: None,
+            session: None,
+            completeness: CloseReason::RootEnded,
+            cut_short: false,
+            from_messages: false,
+            completed_elsewhere: false,
+            is_agent_run: false,
+            continues_session: None,
+            earlier_turns: None,
+            turns: None,
+            uncertainty: TrajectoryUncertainty::default(),
+            clock_adjusted: false,
+            n_spans: tool_calls.len(),
+            latest_end_unix_nanos: 0,
+            model_use: ModelUse::default(),
+            tool_calls,
+            agent_runs: Arc::default(),
+            node_visits: Arc::default(),
+            expectation_attributes: Arc::default(),
+            arrival: 0,
+        }
+    }
+
     /// Returns the name of the evaluated run, which may only wrap the run of `agent`.
     pub(crate) fn own_run(&self) -> Option<&str> {
         let subject = self.subject.as_ref()?;

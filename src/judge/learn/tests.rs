@@ -10,11 +10,7 @@ use serde_json::{Value, json};
 use super::{
     Baseline, DriftReport, GroupKey, LearnedRule, Measure, Template, compare, learn_rules,
 };
-use crate::assemble::CloseReason;
-use crate::extract::{
-    CallUncertainty, CapturedParts, ExpectationAttributes, ModelUse, Payload, ToolCall, Trajectory,
-    TrajectoryUncertainty,
-};
+use crate::extract::{CallUncertainty, CapturedParts, Payload, ToolCall, Trajectory};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -50,30 +46,11 @@ fn with_args(call: ToolCall, args: Value) -> ToolCall {
 
 fn run(calls: Vec<ToolCall>) -> Trajectory {
     Trajectory {
-        trace_id: TraceId::try_new(&[1; 16]).unwrap(),
-        subject: None,
         service: Arc::from("s"),
         root: Arc::from("run"),
         agent: Some(Arc::from("shop")),
-        session: None,
-        completeness: CloseReason::RootEnded,
-        cut_short: false,
-        from_messages: false,
-        completed_elsewhere: false,
-        is_agent_run: false,
-        continues_session: None,
-        earlier_turns: None,
-        turns: None,
-        uncertainty: TrajectoryUncertainty::default(),
-        clock_adjusted: false,
         n_spans: 1,
-        latest_end_unix_nanos: 0,
-        model_use: ModelUse::default(),
-        tool_calls: calls,
-        agent_runs: Vec::new().into(),
-        node_visits: Vec::new().into(),
-        expectation_attributes: ExpectationAttributes::default().into(),
-        arrival: 0,
+        ..Trajectory::of_calls(TraceId::try_new(&[1; 16]).unwrap(), calls)
     }
 }
 

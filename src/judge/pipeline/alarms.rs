@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use otlp::span::{Now, TraceId};
+use otlp::span::Now;
 
 use super::judged::JudgementSink;
 use super::reported::Reported;
@@ -148,14 +148,14 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             &mut take,
         );
         if self.marks_judged && !self.judged.alarms.is_empty() {
-            self.mark_alarms(trace, &trace.trace_id);
+            self.mark_alarms(trace);
         }
     }
 
     /// Marks the alarms of an open trace, so that a restart does not raise them again.
-    fn mark_alarms(&mut self, trace: &Trace, trace_id: &TraceId) {
-        let memo = self.buffer.unreported_memo(trace_id);
-        let records = self.buffer.records_of(trace_id);
+    fn mark_alarms(&mut self, trace: &Trace) {
+        let memo = self.buffer.unreported_memo(&trace.trace_id);
+        let records = self.buffer.records_of(&trace.trace_id);
         if let Some((memo, records)) = memo.zip(records) {
             let marks = &mut self.judged.marks;
             marks.add(trace, memo, self.next_record, records);

@@ -13,7 +13,7 @@ use crate::evaluate::{
     Criterion, Expectation, Expectations, Explain, FieldError, FromSpans, PatternCompiler,
     PatternLimits, Scope, WrittenCriterion,
 };
-use crate::extract::{AlarmWatch, Recogniser, Tools};
+use crate::extract::{Recogniser, Tools};
 
 /// The rules by which every trace is judged: an immutable set, replaced as a whole.
 #[derive(Debug, Clone)]
@@ -29,22 +29,6 @@ pub struct Rules {
     pub(super) alarms: Vec<Arc<Criterion>>,
     /// The criteria that judge sessions.
     pub(super) of_sessions: Vec<Arc<Criterion>>,
-}
-
-fn alarms_of(criteria: &[Arc<Criterion>]) -> Vec<Arc<Criterion>> {
-    let raises_alarms = |criterion: &&Arc<Criterion>| {
-        criterion.alarm.is_some() && criterion.scope != Scope::Session
-    };
-    criteria.iter().filter(raises_alarms).cloned().collect()
-}
-
-fn watch_of(criteria: &[Arc<Criterion>]) -> Option<Arc<AlarmWatch>> {
-    Criterion::watch(criteria).map(Arc::new)
-}
-
-fn of_sessions(criteria: &[Arc<Criterion>]) -> Vec<Arc<Criterion>> {
-    let judges_sessions = |criterion: &&Arc<Criterion>| criterion.scope == Scope::Session;
-    criteria.iter().filter(judges_sessions).cloned().collect()
 }
 
 impl Rules {
@@ -101,8 +85,29 @@ impl Rules {
         Self {
             recogniser: recogniser
                 .with_usage(self.recogniser.reads_usage)
-                .with_watch(watch_of(&self.criteria)),
+                .with_watch(Criterion::watch(&self.alarms)),
             ..self
+        }
+    }
+
+    /// Rules without expectations.
+    fn of(recogniser: Recogniser, criteria: Vec<Arc<Criterion>>, explain: Explain) -> Self {
+        let (of_sessions, of_traces): (Vec<_>, Vec<_>) = criteria
+            .iter()
+            .cloned()
+            .partition(|criterion| criterion.scope == Scope::Session);
+        let mut alarms = of_traces;
+        alarms.retain(|criterion| criterion.alarm.is_some());
+        let reads_usage = criteria.iter().any(|criterion| criterion.reads_usage());
+        Self {
+            recogniser: recogniser
+                .with_usage(reads_usage)
+                .with_watch(Criterion::watch(&alarms)),
+            criteria,
+            explain,
+            expectations: Arc::default(),
+            alarms,
+            of_sessions,
         }
     }
 
@@ -125,17 +130,9 @@ impl Rules {
         let previous = previous.map(|rules| &rules.recogniser);
         let selected = criteria.iter().flat_map(Criterion::selector_attributes);
         let copied = copy_attributes.iter().map(String::as_str);
-        let recogniser = Recogniser::new(tools, selected.chain(copied), previous)
-            .with_usage(criteria.iter().any(Criterion::reads_usage));
-        let criteria: Vec<_> = criteria.into_iter().map(Arc::new).collect();
-        Self {
-            recogniser: recogniser.with_watch(watch_of(&criteria)),
-            explain,
-            alarms: alarms_of(&criteria),
-            of_sessions: of_sessions(&criteria),
-            criteria,
-            expectations: Arc::default(),
-        }
+        let recogniser = Recogniser::new(tools, selected.chain(copied), previous);
+        let criteria = criteria.into_iter().map(Arc::new).collect();
+        Self::of(recogniser, criteria, explain)
     }
 
     pub fn expecting(self, expectations: Expectations) -> Self {
@@ -153,14 +150,8 @@ impl Rules {
     /// Returns a copy without criteria and expectations: trajectories are extracted, with
     /// everything that a criterion may read and the runs' own expectations.
     pub fn without_judgement(&self) -> Self {
-        Self {
-            recogniser: self.recogniser.clone().with_usage(true).with_watch(None),
-            criteria: Vec::new(),
-            alarms: Vec::new(),
-            of_sessions: Vec::new(),
-            expectations: Arc::default(),
-            ..self.clone()
-        }
+        let recogniser = self.recogniser.clone().with_usage(true);
+        Self::of(recogniser, Vec::new(), self.explain)
     }
 
     /// Returns true if some criterion judges sessions.
@@ -184,17 +175,7 @@ impl Rules {
                 .iter()
                 .flat_map(|criterion| criterion.selector_attributes()),
         );
-        let reads_usage = criteria.iter().any(|criterion| criterion.reads_usage());
-        Self {
-            alarms: alarms_of(&criteria),
-            recogniser: recogniser
-                .with_usage(reads_usage)
-                .with_watch(watch_of(&criteria)),
-            of_sessions: of_sessions(&criteria),
-            criteria,
-            explain: self.explain,
-            expectations: Arc::default(),
-        }
+        Self::of(recogniser, criteria, self.explain)
     }
 
     /// Scans one OTLP trace request in protobuf, with the attributes that the rules read.

@@ -4,12 +4,11 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, ChildStderr, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::program::{RECORDING, Running, http, replay, run, spanscore, told};
+use crate::support::program::{RECORDING, Running, http, listening, replay, run, told};
 
 const QUICK: [&str; 6] = [
     "--config",
@@ -25,18 +24,6 @@ fn feed(otlp: &str) {
         let body = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
         assert!(http(otlp, "POST /v1/traces", &body).starts_with("HTTP/1.1 200 OK"));
     }
-}
-
-/// A listening client, once it has reported that it listens.
-fn listening(arguments: &[&str]) -> (Child, BufReader<ChildStderr>) {
-    let mut child = spanscore(&[&["tap"], arguments].concat())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut err = BufReader::new(child.stderr.take().unwrap());
-    assert!(line(&mut err).starts_with("streaming scores from http://"));
-    (child, err)
 }
 
 fn line(from: &mut impl BufRead) -> String {

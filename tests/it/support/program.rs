@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -190,6 +190,24 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A listening `tap`, once it has reported that it listens.
+pub(crate) fn listening(arguments: &[&str]) -> (Child, BufReader<ChildStderr>) {
+    let mut child = spanscore(&[&["tap"], arguments].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut err = BufReader::new(child.stderr.take().unwrap());
+    let what = if arguments.contains(&"--alarms") { "alarms" } else { "scores" };
+    let mut line = String::new();
+    err.read_line(&mut line).unwrap();
+    assert!(
+        line.starts_with(&format!("streaming {what} from http://")),
+        "{line}"
+    );
+    (child, err)
 }
 
 pub(crate) fn http(address: &str, request: &str, body: &[u8]) -> String {

@@ -7,8 +7,7 @@ use judge::assemble::CloseReason;
 use judge::evaluate::{Criterion, Evaluation, Expectations, Explain, judge_run};
 use judge::extract::{
     AgentRun, CASE_ID, CRITERIA, CallUncertainty, CapturedParts, EXPECT, ExpectationAttributes,
-    ModelUse, Payload, StatedValue, Subject, Tokens, ToolCall, Trajectory, TrajectoryUncertainty,
-    set_captured,
+    ModelUse, Payload, StatedValue, Subject, Tokens, ToolCall, Trajectory, set_captured,
 };
 use otlp::span::{KeptAttributes, Resource, SpanId, TraceId};
 use serde::Deserialize;
@@ -189,12 +188,10 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
     let mut tool_calls: Vec<ToolCall> = tool_calls.collect();
     set_captured(&mut tool_calls);
     Trajectory {
-        trace_id: TraceId::try_new(&[7; 16]).expect("not zero"),
         subject: Some(subject(&written.root, 0, attributes)),
         service: written.service.as_str().into(),
         root: written.root.as_str().into(),
         agent: written.agent.as_deref().map(Into::into),
-        session: None,
         completeness: if written.cut_short {
             CloseReason::Inactive
         } else {
@@ -202,17 +199,9 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
         },
         cut_short: written.cut_short,
         from_messages: written.from_messages,
-        completed_elsewhere: false,
-        is_agent_run: false,
-        continues_session: None,
-        earlier_turns: None,
-        turns: None,
-        uncertainty: TrajectoryUncertainty::default(),
-        clock_adjusted: false,
         n_spans: written.calls.len(),
         latest_end_unix_nanos: 1_000_000,
         model_use: model_use(written),
-        tool_calls,
         agent_runs: written
             .runs
             .iter()
@@ -233,7 +222,7 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
             .map(|name| name.as_str().into())
             .collect(),
         expectation_attributes: expectation_attributes(&written.attributes).into(),
-        arrival: 0,
+        ..Trajectory::of_calls(TraceId::try_new(&[7; 16]).expect("not zero"), tool_calls)
     }
 }
 

@@ -107,12 +107,9 @@ impl Criterion {
         criterion
     }
 
-    /// Returns the calls that can raise an alarm of one of these criteria; `None` if none raises
-    /// alarms.
-    pub(crate) fn watch(criteria: &[Arc<Self>]) -> Option<AlarmWatch> {
-        let alarms = criteria
-            .iter()
-            .filter(|it| it.alarm.is_some() && it.scope != Scope::Session);
+    /// Returns the calls that can raise an alarm of one of these criteria; `None` without criteria.
+    pub(crate) fn watch(alarms: &[Arc<Self>]) -> Option<Arc<AlarmWatch>> {
+        let alarms = alarms.iter();
         let watched = alarms.filter_map(|criterion| criterion.evaluate.watched().ok());
         let all = watched.reduce(|one, other| WatchedCalls {
             names: one.names.zip(other.names).map(|(mut names, more)| {
@@ -121,7 +118,7 @@ impl Criterion {
             }),
             models: one.models || other.models,
         })?;
-        Some(AlarmWatch::new(all.names, all.models))
+        Some(Arc::new(AlarmWatch::new(all.names, all.models)))
     }
 
     /// Returns true if the criterion reads model tokens.

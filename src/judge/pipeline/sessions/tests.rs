@@ -1,7 +1,5 @@
 //! The store of sessions alone: memory, fairness, limits, and sessions that change.
 
-use crate::extract::{ModelUse, TrajectoryUncertainty};
-
 use super::*;
 
 fn settings(max_size: usize) -> SessionSettings {
@@ -38,30 +36,11 @@ fn after(start: Now, millis: u64) -> Now {
 fn turn(session: u64, number: u64, now: Now) -> Arc<Trajectory> {
     let trace_id = [session.to_be_bytes(), number.to_be_bytes()].concat();
     Arc::new(Trajectory {
-        trace_id: TraceId::try_new(&trace_id).unwrap(),
-        subject: None,
         service: "shop".into(),
-        root: "".into(),
-        agent: None,
         session: Some(session.to_string().into()),
-        completeness: CloseReason::RootEnded,
-        cut_short: false,
-        from_messages: false,
-        completed_elsewhere: false,
-        is_agent_run: false,
-        continues_session: None,
-        earlier_turns: None,
-        turns: None,
-        uncertainty: TrajectoryUncertainty::default(),
-        clock_adjusted: false,
         n_spans: 1,
         latest_end_unix_nanos: now.unix_nanos,
-        model_use: ModelUse::default(),
-        tool_calls: Vec::new(),
-        agent_runs: Arc::default(),
-        node_visits: Arc::default(),
-        expectation_attributes: Arc::default(),
-        arrival: 0,
+        ..Trajectory::of_calls(TraceId::try_new(&trace_id).unwrap(), Vec::new())
     })
 }
 
