@@ -156,6 +156,7 @@ fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> Span {
             ..SpanClass::default()
         },
         scope: ScopeHash::default(),
+        is_record: false,
         resource: Arc::clone(resource),
         kept: kept(n),
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use judge::assemble::{Settings, Trace};
-use judge::extract::{self, Trajectory};
+use judge::extract::Trajectory;
 use judge::pipeline::{Judged, Pipeline, Rules};
 use otlp::span::TraceId;
 use otlp::{scan, scan_logs, scan_metrics};
@@ -127,12 +127,10 @@ pub(super) fn judge_watched(
                 Signal::Logs => {
                     let scanned = scan_logs::scan(&request.body, Some(rules))
                         .map_err(|error| not_otlp(place, "logs", &error))?;
-                    let records = scanned.batch.log_records.iter();
-                    let placed = records.flat_map(|record| {
-                        let placed = extract::place(record.clone());
-                        [record.named_trace(), placed.map(|placed| placed.trace_id)]
-                    });
-                    places.note(place, placed.flatten());
+                    let records = scanned.batch.spans.iter();
+                    let traces =
+                        records.flat_map(|it| [Some(it.trace_id), it.kept.index().named_trace()]);
+                    places.note(place, traces.flatten());
                     pipeline.take(scanned.batch, now);
                 }
                 Signal::Metrics => {

@@ -40,7 +40,7 @@ use crate::assemble::{
     TraceBuffer, TraceIdFilter,
 };
 use crate::evaluate;
-use crate::extract::{self, PlacedRecord, Trajectory};
+use crate::extract::{self, Trajectory};
 
 use alarms::PostponedAlarms;
 use cross_traces::Extracted;
@@ -99,8 +99,6 @@ pub struct Taken {
     /// Spans in `n_too_late` whose trace was forgotten because the memory for closed traces was
     /// full.
     pub n_forgotten: usize,
-    /// Log records that name no prompt, session or span, and so belong to no trace.
-    pub n_ungrouped: usize,
 }
 
 impl Taken {
@@ -222,16 +220,6 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         let mut n_items = 0;
         for span in batch.spans {
             taken.count(self.buffer.insert(span, batch.peer, now));
-            n_items += 1;
-            after_item(self, n_items);
-        }
-        for record in batch.log_records {
-            match extract::place(record) {
-                Some(PlacedRecord { trace_id, record }) => {
-                    taken.count(self.buffer.insert_record(trace_id, record, batch.peer, now));
-                }
-                None => taken.n_ungrouped += 1,
-            }
             n_items += 1;
             after_item(self, n_items);
         }

@@ -48,7 +48,7 @@ pub fn scan_within(
     walked.map_err(|fault| fault.locate(body))?;
     let batch = match admission {
         Some(admission) => {
-            log_records(body, admission.keys(), has_room).map_err(|fault| fault.locate(body))?
+            log_records(body, admission, has_room).map_err(|fault| fault.locate(body))?
         }
         None => Batch::default(),
     };

@@ -150,11 +150,12 @@ impl ScopeHash {
     }
 }
 
-/// One span, reduced to ids, times, status, and the attributes that a convention or a selector
-/// reads.
+/// One span or log record, reduced to ids, times, status, and the attributes that a convention or a
+/// selector reads. Some coding agents report their tool calls only in log records, and some
+/// instrumentations write a model's messages into log records.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
-    /// The id of the span's trace.
+    /// The id of the trace that the span belongs to.
     pub trace_id: TraceId,
     /// The span's own id.
     pub span_id: SpanId,
@@ -180,6 +181,9 @@ pub struct Span {
     pub class: SpanClass,
     /// The instrumentation scope that made the span.
     pub scope: ScopeHash,
+    /// True for a log record. Its id is made from its content, its parent is the span in which it
+    /// was written, and its name is the event's name.
+    pub is_record: bool,
     /// The sender; shared by the spans of one `ResourceSpans`.
     pub resource: Arc<Resource>,
     /// Name, trace state, kept attributes and kept events.
@@ -197,6 +201,9 @@ impl Span {
     pub const LOST_REPLY: &str = "spanscore.lost.reply";
     /// The key under which the scan records that messages of the request to a model are missing.
     pub const LOST_REQUEST: &str = "spanscore.lost.request";
+    /// The key of a log record's body: readers find messages in bodies as in attributes. Senders
+    /// cannot set the key: its rule is [`Keep::Own`].
+    pub const RECORD_BODY: &str = "spanscore.log.body";
 
     /// The span's name.
     pub fn name(&self) -> &str {
@@ -243,7 +250,9 @@ pub trait SpanAdmission: Send + Sync {
     fn keys(&self) -> &KeySet;
 
     /// Classifies a span and removes from `kept` the attributes that no later stage reads. Returns
-    /// false to drop the span. `span.kept` is still empty.
+    /// false to drop the span. `span.kept` is still empty. A log record arrives in the trace that
+    /// the record names, or else in a trace of its own; this method finds the trace that it belongs
+    /// to.
     fn admit(&self, span: &mut Span, kept: &mut KeptAttributesBuilder) -> bool;
 }
 
@@ -298,11 +307,11 @@ impl From<IpAddr> for PeerId {
 /// The spans and log records of one request, ready for assembly.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// Spans with valid ids, in the order of the request.
+    /// Spans with valid ids, or the log records that the key set wants, in the order of the
+    /// request.
     pub spans: Vec<Span>,
-    /// The log records that the key set wants, in the order of the request.
-    pub log_records: Vec<LogRecord>,
-    /// Number of spans that cannot be assembled: the trace or span id is empty or all zero.
+    /// Number of spans that cannot be assembled, because the trace or span id is empty or all zero,
+    /// and of wanted log records that belong to no trace.
     pub n_without_ids: usize,
     /// Bytes of the text that the kept attributes of all spans share.
     pub shared_size: usize,
@@ -310,57 +319,14 @@ pub struct Batch {
     pub peer: PeerId,
 }
 
-/// A log record, reduced like a span. Some coding agents report their tool calls only in log
-/// records, and some instrumentations write a model's messages into log records.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LogRecord {
-    /// The first 8 bytes of the SHA-256 of the encoded record: a record that is sent twice counts
-    /// once.
-    pub record_id: SpanId,
-    /// Time in Unix nanoseconds; 0 if the sender gave none.
-    pub time_unix_nanos: u64,
-    /// The span in which the record was written, if the record names one.
-    pub span_id: Option<SpanId>,
-    /// The sender.
-    pub resource: Arc<Resource>,
-    /// The event name (as the name), the named trace, the kept attributes and, if the key set wants
-    /// it, the body under [`LogRecord::BODY`].
-    pub kept: KeptAttributes,
-}
-
-impl LogRecord {
-    /// The key of a kept body: readers find messages in bodies as in attributes. Senders cannot set
-    /// the key: its rule is [`Keep::Own`].
-    pub const BODY: &str = "spanscore.log.body";
-
-    /// The event name.
-    pub fn name(&self) -> &str {
-        self.kept.name()
-    }
-
-    /// The trace that the record names. The record may be assembled into another trace.
-    pub fn named_trace(&self) -> Option<TraceId> {
-        self.kept.named_trace()
-    }
-
-    /// The value of the first attribute with this key.
-    pub fn get(&self, key: KeyId) -> Option<Value<'_>> {
-        self.kept.get(key)
-    }
-}
-
 impl Batch {
     /// Approximate bytes of this batch, as the scoring queue counts them. Successive spans of one
     /// resource count the resource once.
     pub fn size(&self) -> usize {
-        let spans = self.spans.iter();
-        let spans = spans.map(|span| (size_of::<Span>(), &span.resource));
-        let log_records = self.log_records.iter();
-        let log_records = log_records.map(|record| (size_of::<LogRecord>(), &record.resource));
         let mut last = None;
         let mut size = self.shared_size;
-        for (own_size, resource) in spans.chain(log_records) {
-            size += own_size;
+        for Span { resource, .. } in &self.spans {
+            size += size_of::<Span>();
             if last.replace(Arc::as_ptr(resource)) != Some(Arc::as_ptr(resource)) {
                 size += resource.size();
             }

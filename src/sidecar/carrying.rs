@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
-use judge::extract;
 use judge::pipeline::{CarriedTracesNote, OpenTrace, Rules, TraceMark};
 use otlp::span::TraceId;
 use otlp::{scan_logs, scan_pick};
@@ -273,9 +272,8 @@ impl CarriedTraces {
             }
             Signal::Logs => {
                 let scanned = scan_logs::scan(&record.body, Some(rules)).ok()?;
-                let log_records = scanned.batch.log_records.iter();
-                let placed = log_records.filter_map(extract::trace_of_record);
-                of_traces.extend(placed.filter(keeps));
+                let records = scanned.batch.spans.iter();
+                of_traces.extend(records.map(|record| record.trace_id).filter(keeps));
                 // Keep the whole request: a rebuild finds the log records of these traces in it.
                 record.body.clone()
             }

@@ -62,7 +62,7 @@ impl receive::RequestSink for RequestIntake {
 
     fn offer(&self, received: Received) -> Result<Acknowledgement, QueueRefusal> {
         self.last_offer.store(self.millis(), Ordering::Relaxed);
-        let has_facts = !received.batch.spans.is_empty() || !received.batch.log_records.is_empty();
+        let has_facts = !received.batch.spans.is_empty();
         if let (Some(journal), Some(scoring)) = (&self.journal, &self.scoring)
             && has_facts
             && !self.forward.keeps_for_downstream(received.signal)

@@ -16,7 +16,6 @@ use std::{io, thread};
 
 use arc_swap::ArcSwap;
 use judge::assemble::{Partition, Settings};
-use judge::extract;
 use judge::pipeline::{self, CrossTraces, Pipeline, Rules};
 use otlp::span::{Batch, Now, TraceId};
 
@@ -133,7 +132,7 @@ impl ScoringQueue {
             }
             .emit(&self.shared.telemetry);
         }
-        if batch.spans.is_empty() && batch.log_records.is_empty() {
+        if batch.spans.is_empty() {
             return;
         }
         // A batch costs at least one slot, so that no peer uses all slots.
@@ -182,14 +181,11 @@ impl ScoringQueue {
 
     fn mark_unscored(&self, batch: Batch) {
         SpansUnscored {
-            n_spans: batch.spans.len() + batch.log_records.len(),
+            n_spans: batch.spans.len(),
         }
         .emit(&self.shared.telemetry);
-        let placed = batch.log_records.into_iter().filter_map(extract::place);
-        let of_records: Vec<TraceId> = placed.map(|placed| placed.trace_id).collect();
         let spans = batch.spans.iter();
         let mut trace_ids: Vec<TraceId> = spans.map(|span| span.trace_id).collect();
-        trace_ids.extend(of_records);
         trace_ids.dedup();
         let n_threads = self.shared.threads.len();
         for (index, thread) in self.shared.threads.iter().enumerate() {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use foldhash::fast::{FixedState, SeedableRandomState};
 use hashbrown::HashMap;
-use otlp::span::{LogRecord, Now, PeerId, Span, TraceId};
+use otlp::span::{Now, PeerId, Span, TraceId};
 
 use super::buffered_trace::BufferedTrace;
 use super::fifo_timers::Tick;
@@ -117,23 +117,12 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Inserts a span that a peer sent. The order, batching and repetition of spans do not change
-    /// the trace.
+    /// Inserts a span or log record that a peer sent. The order, batching and repetition of spans do
+    /// not change the trace. A record closes no trace, and its parent cannot be missing: a trace that
+    /// has only records is closed when it is inactive.
     #[inline]
     pub fn insert(&mut self, span: Span, peer: PeerId, now: Now) -> Inserted {
         self.insert_arrival(span.trace_id, &Arrival::of_span(span), peer, now)
-    }
-
-    /// Inserts a log record that a peer sent. A record closes no trace, and its parent cannot be
-    /// missing: a trace that has only records is closed when it is inactive.
-    pub fn insert_record(
-        &mut self,
-        trace_id: TraceId,
-        record: LogRecord,
-        peer: PeerId,
-        now: Now,
-    ) -> Inserted {
-        self.insert_arrival(trace_id, &Arrival::of_record(record), peer, now)
     }
 
     fn insert_arrival(

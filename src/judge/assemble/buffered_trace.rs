@@ -106,10 +106,11 @@ impl<M: Memo> BufferedTrace<M> {
         Trace {
             trace_id: self.trace_id,
             reason,
+            // The parent of a record that reports a call is missing by design.
+            parent_missing: parent_missing || spans.first().is_some_and(|span| span.is_record),
+            arrival: self.arrival,
             spans,
             records,
-            parent_missing,
-            arrival: self.arrival,
         }
     }
 }

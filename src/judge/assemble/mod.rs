@@ -31,7 +31,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use otlp::span::{LogRecord, PeerId, Span, TraceId};
+use otlp::span::{PeerId, Span, TraceId};
 
 pub use buffer::{ChangedTrace, OpenCopy, OpenTrace, TraceBuffer};
 pub use partition::Partition;
@@ -117,10 +117,11 @@ impl CloseReason {
 pub struct Trace {
     pub trace_id: TraceId,
     pub reason: CloseReason,
-    /// One version per span id, by start, then span id.
+    /// One version per span id, by start, then span id. A trace without spans has its log records
+    /// that report calls instead.
     pub spans: Vec<Span>,
-    /// The log records of the trace, by time, then record id.
-    pub records: Vec<LogRecord>,
+    /// The log records with messages of models, by time, then id.
+    pub records: Vec<Span>,
     /// True if a span names a parent that never arrived and is not marked remote.
     pub parent_missing: bool,
     /// The position of the trace by first arrival, counted from 0: the order of replay's lines.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use foldhash::fast::SeedableRandomState;
 use hashbrown::HashTable;
-use otlp::span::{LentText, LogRecord, Resource, Span, SpanId, TraceId, TraceText};
+use otlp::span::{LentText, Resource, Span, SpanId, TraceId, TraceText};
 use smallvec::SmallVec;
 
 use super::resources::SharedResource;
@@ -42,10 +42,10 @@ pub(super) struct TraceSpans {
 
 /// The contents of a trace.
 pub(super) struct TraceItems {
-    /// Sorted by start, then span id.
+    /// Spans, and log records that report calls, sorted by start, then span id.
     pub(super) spans: Vec<Span>,
-    /// Sorted by time, then record id.
-    pub(super) records: Vec<LogRecord>,
+    /// Log records with messages of models, sorted in the same way.
+    pub(super) records: Vec<Span>,
 }
 
 /// The result of [`TraceSpans::upsert`].
@@ -323,23 +323,12 @@ impl TraceSpans {
         let mut spans = Vec::with_capacity(self.versions.len());
         let mut records = Vec::new();
         for (version, &span_id) in self.versions.iter().zip(&self.ids) {
-            let parent_id = version.parent_id;
-            let resource = Arc::clone(&self.resources[version.resource_idx as usize]);
-            let kept = self.kept.read(lent, version.kept);
-            if version.is_record {
-                records.push(LogRecord {
-                    record_id: span_id,
-                    time_unix_nanos: version.end_unix_nanos,
-                    span_id: parent_id,
-                    resource,
-                    kept,
-                });
-                continue;
-            }
-            spans.push(Span {
+            let has_messages = version.is_record && version.class.model;
+            let items = if has_messages { &mut records } else { &mut spans };
+            items.push(Span {
                 trace_id,
                 span_id,
-                parent_id,
+                parent_id: version.parent_id,
                 start_unix_nanos: version.start_unix_nanos,
                 end_unix_nanos: version.end_unix_nanos,
                 flags: version.flags.into(),
@@ -349,12 +338,14 @@ impl TraceSpans {
                 status: version.status,
                 class: version.class,
                 scope: version.scope,
-                resource,
-                kept,
+                is_record: version.is_record,
+                resource: Arc::clone(&self.resources[version.resource_idx as usize]),
+                kept: self.kept.read(lent, version.kept),
             });
         }
-        spans.sort_unstable_by_key(|span| (span.start_unix_nanos, span.span_id));
-        records.sort_unstable_by_key(|record| (record.time_unix_nanos, record.record_id));
+        for items in [&mut spans, &mut records] {
+            items.sort_unstable_by_key(|item: &Span| (item.start_unix_nanos, item.span_id));
+        }
         TraceItems { spans, records }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use otlp::span::SpanClass;
-use otlp::span::{KeptAttributes, KeptPlace, LogRecord, Resource, ScopeHash, Span, SpanId, Status};
+use otlp::span::{KeptAttributes, KeptPlace, Resource, ScopeHash, Span, SpanId, Status};
 
 /// An arriving span or log record.
 #[derive(Debug)]
@@ -63,28 +63,9 @@ impl Arrival {
             status: span.status,
             scope: span.scope,
             class: span.class,
-            is_record: false,
+            is_record: span.is_record,
             resource: span.resource,
             kept: span.kept,
-        }
-    }
-
-    pub(super) fn of_record(record: LogRecord) -> Self {
-        Self {
-            id: record.record_id,
-            parent_id: record.span_id,
-            start_unix_nanos: record.time_unix_nanos,
-            end_unix_nanos: record.time_unix_nanos,
-            flags: 0,
-            n_attributes: 0,
-            repeats_answers: None,
-            is_watched: true,
-            status: Status::Unset,
-            scope: ScopeHash::default(),
-            class: SpanClass::default(),
-            is_record: true,
-            resource: record.resource,
-            kept: record.kept,
         }
     }
 }

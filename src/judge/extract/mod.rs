@@ -34,7 +34,6 @@ pub use model_use::{ModelUse, Tokens};
 pub use settings::{CustomConvention, Handoffs, SpanKind, Tools};
 pub use spans::expectation_keys::{CASE_ID, CRITERIA, EXPECT, SpanExpectationPolicy};
 pub use spans::kept_keys::kept_keys;
-pub use spans::log_records::{PlacedRecord, place, trace_of_record};
 pub use spans::recognise::Recogniser;
 pub use spans::watch::AlarmWatch;
 pub use tool_call::{CallPart, CapturedParts, Payload, ToolCall};

@@ -151,6 +151,7 @@ impl Made {
             is_watched: false,
             status: self.status,
             class: SpanClass::default(),
+            is_record: false,
             scope: ScopeHash::new(self.scope.as_bytes()),
             resource: Arc::new(Resource {
                 encoded: self.service.as_bytes().into(),

@@ -16,7 +16,6 @@ use super::trace::cross_trace_results::is_carrier;
 use super::trace::evaluated::{continues_session, evaluated_span, is_cut_short, session};
 use super::trace::expectation_attributes::{ExpectationAttributes, expectation_attributes};
 use super::trace::interner::Interner;
-use super::trace::log_trajectory::ReadableTrace;
 use super::trace::message_calls::{self, MessageCalls};
 use super::trace::model_use::ModelUses;
 use super::trace::node_visits::node_visits;
@@ -338,9 +337,7 @@ impl Trajectory {
 /// Returns the trajectory of a closed trace. `None` for a trace without a tool call, an agent run
 /// or an expectation: it is counted, and not judged.
 pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> {
-    let readable = ReadableTrace::new(trace);
-    let trace = &*readable.trace;
-    let roles = SpanRoles::new(&readable, recogniser);
+    let roles = SpanRoles::new(trace, recogniser);
     let mut interner = Interner::default();
     let shows_hole = is_cut_short(trace, &roles);
     // A span scanned before a reload may be a call, by attributes that were not stored.
@@ -428,7 +425,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         trajectory.completeness = CloseReason::SizeLimit;
         trajectory.cut_short = true;
     }
-    if readable.is_made_of_records {
+    if trace.spans.first().is_some_and(|span| span.is_record) {
         trajectory.adjust_for_records(trace);
     }
     Some(trajectory)

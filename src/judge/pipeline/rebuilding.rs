@@ -99,10 +99,6 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
             judged_below.map(of_part) == Some(part)
         };
         batch.spans.retain(|span| is_taken(span.trace_id));
-        let trace_of = extract::trace_of_record;
-        batch
-            .log_records
-            .retain(|record| trace_of(record).is_some_and(is_taken));
         self.take_each(batch, self.begin)
     }
 
@@ -148,7 +144,7 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         let Some((_, own)) = parts.find(|(index, _)| *index == partition.index()) else {
             return 0;
         };
-        let n_items = own.spans.len() + own.log_records.len();
+        let n_items = own.spans.len();
         self.pipeline.begin_record(record);
         self.pipeline.take(own, self.now);
         n_items

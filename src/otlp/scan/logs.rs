@@ -9,7 +9,10 @@ use super::resources::{RequestResources, occurrences};
 use super::retention::Keeper;
 use super::spans::grow;
 use super::value::{ScannedValue, ValueKind, any_value, key_value};
-use crate::span::{Batch, Keep, KeySet, LogRecord, Resource, SpanId, TraceId, WantedBody};
+use crate::span::{
+    Batch, Keep, KeptAttributes, Resource, ScopeHash, Span, SpanAdmission, SpanClass, SpanId,
+    Status, TraceId, WantedBody,
+};
 use crate::wire::otlp::{log_record, request, resource_group, scope_group};
 use crate::wire::{Cursor, FIXED64, Fault, FaultKind, RECURSION_LIMIT, delimited_fields, key};
 
@@ -20,12 +23,13 @@ const OBSERVED_TIME: u64 = key(log_record::OBSERVED_TIME, FIXED64);
 /// record. Calls `has_room` before the list of records grows.
 pub(crate) fn log_records(
     body: &[u8],
-    keys: &KeySet,
+    admission: &dyn SpanAdmission,
     has_room: &mut dyn FnMut(usize) -> bool,
 ) -> Result<Batch, Fault> {
+    let keys = admission.keys();
     let mut keeper = Keeper::new(keys);
     let mut resources = RequestResources::new(Some(keys));
-    let mut log_records = Vec::new();
+    let mut batch = Batch::default();
     for resource_logs in delimited_fields(body, request::RESOURCE_GROUPS) {
         let mut resource = None;
         for record in delimited_fields(resource_logs, resource_group::SCOPE_GROUPS)
@@ -37,22 +41,26 @@ pub(crate) fn log_records(
             let resource = resource.get_or_insert_with(|| {
                 resources.intern(&occurrences(resource_logs, resource_group::RESOURCE))
             });
-            if log_records.len() == log_records.capacity() && !grow(&mut log_records, has_room) {
+            if batch.spans.len() == batch.spans.capacity() && !grow(&mut batch.spans, has_room) {
                 return Err(Fault::new(FaultKind::NoRoom, record));
             }
-            log_records.extend(log_record(
-                record,
-                wanted_body,
-                &mut keeper,
-                Arc::clone(resource),
-            ));
+            keep(record, wanted_body, &mut keeper);
+            let read = read(record, Arc::clone(resource));
+            let kept = keeper.complete(event_name(record), b"");
+            match read.and_then(|mut span| admission.admit(&mut span, kept).then_some(span)) {
+                Some(span) => batch.spans.push(Span {
+                    kept: keeper.take(),
+                    ..span
+                }),
+                None => {
+                    keeper.discard();
+                    batch.n_without_ids += 1;
+                }
+            }
         }
     }
-    Ok(Batch {
-        log_records,
-        shared_size: keeper.finish(),
-        ..Batch::default()
-    })
+    batch.shared_size = keeper.finish();
+    Ok(batch)
 }
 
 fn last_field(bytes: &[u8], tag: u64) -> &[u8] {
@@ -82,12 +90,8 @@ pub(crate) fn event_name(record: &[u8]) -> &[u8] {
     }
 }
 
-fn log_record(
-    record: &[u8],
-    wanted_body: WantedBody,
-    keeper: &mut Keeper<'_>,
-    resource: Arc<Resource>,
-) -> Option<LogRecord> {
+/// Keeps the attributes of a record, its body, and the trace that it names.
+fn keep(record: &[u8], wanted_body: WantedBody, keeper: &mut Keeper<'_>) {
     let keys = keeper.keys();
     if let Some(trace_id) = TraceId::try_new(last_field(record, log_record::TRACE_ID)) {
         keeper.named_trace(trace_id);
@@ -107,23 +111,35 @@ fn log_record(
         WantedBody::Request => Some(Keep::Request),
     };
     if let Some(keep) = kept_body
-        && let Some(key) = keys.id(LogRecord::BODY)
+        && let Some(key) = keys.id(Span::RECORD_BODY)
         && let Ok(value) = any_value(last_field(record, log_record::BODY), RECURSION_LIMIT)
     {
         keeper.body(key, value, record, log_record::BODY, keep);
     }
-    keeper.complete(event_name(record), b"");
-    let kept = keeper.take();
-    let span_id = SpanId::try_new(last_field(record, log_record::SPAN_ID));
-    let record_id = Sha256::digest(record)
-        .first_chunk::<8>()
-        .and_then(|digest| SpanId::try_new(digest))?;
-    Some(LogRecord {
-        record_id,
-        time_unix_nanos: time(record),
-        span_id,
+}
+
+/// Reads a record without its attributes. `None` if its hash is no valid id.
+fn read(record: &[u8], resource: Arc<Resource>) -> Option<Span> {
+    // A record that is sent twice counts once.
+    let digest = Sha256::digest(record);
+    let named = TraceId::try_new(last_field(record, log_record::TRACE_ID));
+    let time = time(record);
+    Some(Span {
+        trace_id: named.or_else(|| TraceId::try_new(&digest[16..]))?,
+        span_id: SpanId::try_new(&digest[..8])?,
+        parent_id: SpanId::try_new(last_field(record, log_record::SPAN_ID)),
+        start_unix_nanos: time,
+        end_unix_nanos: time,
+        flags: 0,
+        n_attributes: 0,
+        repeats_answers: None,
+        is_watched: true,
+        status: Status::Unset,
+        class: SpanClass::default(),
+        scope: ScopeHash::default(),
+        is_record: true,
         resource,
-        kept,
+        kept: KeptAttributes::default(),
     })
 }
 

@@ -193,6 +193,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
                 _ => Status::Unset,
             },
             scope,
+            is_record: false,
             class: SpanClass::default(),
             resource: Arc::clone(resource),
             kept: KeptAttributes::default(),

@@ -1,5 +1,6 @@
 //! An index of a span's attributes, for code that looks up many keys, most of which are absent.
 
+use super::TraceId;
 use super::attribute::{Attribute, Value};
 use super::entries::{Entries, Tag};
 use super::kept_attributes::{Event, KeptAttributes};
@@ -49,6 +50,12 @@ impl<'a> IndexedAttributes<'a> {
     #[inline]
     pub fn name(&self) -> &'a str {
         self.entries.name()
+    }
+
+    /// The id of the trace that a log record names.
+    pub fn named_trace(&self) -> Option<TraceId> {
+        let id = u128::from_str_radix(self.entries.context()?, 16).ok()?;
+        TraceId::try_new(&id.to_be_bytes())
     }
 
     /// A bit for each of the first [`Self::N_INDEXED_KEYS`] keys, set if the span has the key.

@@ -3,7 +3,6 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use super::TraceId;
 use super::attribute::{Attribute, Value};
 use super::entries::{Entries, EntryRange, KeptText, SharedText};
 use super::key_set::KeyId;
@@ -68,12 +67,6 @@ impl KeptAttributes {
     /// The W3C trace state; empty if there was none.
     pub fn trace_state(&self) -> &str {
         self.entries().context().unwrap_or_default()
-    }
-
-    /// The id of the trace that a log record names.
-    pub fn named_trace(&self) -> Option<TraceId> {
-        let id = u128::from_str_radix(self.entries().context()?, 16).ok()?;
-        TraceId::try_new(&id.to_be_bytes())
     }
 
     /// The kept attributes, in the order in which they were sent.

@@ -19,9 +19,8 @@ use crate::heap;
 use crate::sidecar::now;
 use crate::sidecar::rebuild::KeptPartition;
 use crate::telemetry::{
-    AlarmsPostponed, Heartbeat, RevisionsLost, ServiceTorn, SessionsEvicted, SpansLate,
-    SpansWithoutIds, Telemetry, TraceHalfArrived, TracesClosed, TracesHeld, TracesJudged,
-    TracesTorn,
+    AlarmsPostponed, Heartbeat, RevisionsLost, ServiceTorn, SessionsEvicted, SpansLate, Telemetry,
+    TraceHalfArrived, TracesClosed, TracesHeld, TracesJudged, TracesTorn,
 };
 
 /// Maximum number of batches that are inserted before traces are closed again.
@@ -156,12 +155,6 @@ impl Worker {
                     }
                     None => pipeline.take_into(&rules, batch, time, &mut output),
                 };
-                // Log records without a prompt and a session are forwarded and not assembled, like
-                // spans without ids.
-                SpansWithoutIds {
-                    n_spans: intake.n_ungrouped,
-                }
-                .emit(&shared.telemetry);
                 SpansLate {
                     n_taken: intake.n_late,
                     n_refused: intake.n_too_late,

@@ -4,10 +4,11 @@
 
 use judge::extract::MissingHalf;
 use judge::pipeline::Rules;
+use otlp::span::Span;
 
-use super::{Item, items, judged, load};
+use super::{items, judged, load};
 
-fn missing(items: Vec<Item>, rules: &Rules) -> Vec<MissingHalf> {
+fn missing(items: Vec<Span>, rules: &Rules) -> Vec<MissingHalf> {
     let judged = judged(items, rules);
     let halves = judged.half_arrived.iter();
     halves.map(|half| half.missing).collect()
@@ -29,9 +30,8 @@ fn a_trace_of_which_only_one_signal_arrived_says_what_is_missing() {
         if !scenario.name.starts_with("openai-sdk-otel-v2/") {
             continue;
         }
-        let (spans, records): (Vec<Item>, Vec<Item>) = all
-            .into_iter()
-            .partition(|item| matches!(item, Item::Span(_)));
+        let (spans, records): (Vec<Span>, Vec<Span>) =
+            all.into_iter().partition(|item| !item.is_record);
         if records.is_empty() {
             continue;
         }

@@ -21,7 +21,7 @@ use judge::assemble::Settings;
 use judge::evaluate::Verdict;
 use judge::extract::{Payload, ToolCall, Trajectory};
 use judge::pipeline::{Judged, Pipeline, Rules};
-use otlp::span::{Batch, LogRecord, Span};
+use otlp::span::{Batch, Span};
 use otlp::{json, scan, scan_logs};
 use serde_json::{Value, json};
 
@@ -144,7 +144,7 @@ fn the_order_of_arrival_changes_nothing() {
             scenario.name
         );
         let mut roots_first = items.clone();
-        let is_root = |item: &Item| matches!(item, Item::Span(span) if span.parent_id.is_none());
+        let is_root = |item: &Span| !item.is_record && item.parent_id.is_none();
         roots_first.sort_by_key(|item| !is_root(item));
         assert_eq!(
             printed(&trajectories(roots_first, &rules)),
@@ -170,7 +170,7 @@ fn the_order_of_arrival_changes_nothing() {
 // === from bytes to trajectories ===
 
 /// The spans of a scenario, and its log records.
-fn items(scenario: &Scenario, rules: &Rules) -> Vec<Item> {
+fn items(scenario: &Scenario, rules: &Rules) -> Vec<Span> {
     let mut items = Vec::new();
     for (file, body) in scenario
         .requests
@@ -186,37 +186,29 @@ fn items(scenario: &Scenario, rules: &Rules) -> Vec<Item> {
         };
         if of_logs {
             let scanned = scan_logs::scan(&body, Some(rules)).expect("a captured body is OTLP");
-            let records = scanned.batch.log_records.into_iter();
-            items.extend(records.map(Item::LogRecord));
+            items.extend(scanned.batch.spans);
         } else {
             let scanned = scan::scan(&body, Some(rules)).expect("a captured body is OTLP");
-            items.extend(scanned.batch.spans.into_iter().map(Item::Span));
+            items.extend(scanned.batch.spans);
         }
     }
     items
 }
 
-#[derive(Clone)]
-enum Item {
-    Span(Span),
-    LogRecord(LogRecord),
-}
-
-fn judged(items: Vec<Item>, rules: &Rules) -> Judged {
+fn judged(items: Vec<Span>, rules: &Rules) -> Judged {
     let now = now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     for item in items {
-        let mut batch = Batch::default();
-        match item {
-            Item::Span(span) => batch.spans.push(span),
-            Item::LogRecord(record) => batch.log_records.push(record),
-        }
+        let batch = Batch {
+            spans: vec![item],
+            ..Batch::default()
+        };
         pipeline.take(batch, now);
     }
     pipeline.finish(rules, now)
 }
 
-fn trajectories(items: Vec<Item>, rules: &Rules) -> Vec<Arc<Trajectory>> {
+fn trajectories(items: Vec<Span>, rules: &Rules) -> Vec<Arc<Trajectory>> {
     let mut trajectories = judged(items, rules).trajectories;
     trajectories.sort_by_key(|trajectory| {
         (

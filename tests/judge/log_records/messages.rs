@@ -6,11 +6,10 @@
 
 use std::time::Duration;
 
-use crate::support::now;
 use judge::assemble::Settings;
 use judge::evaluate::Verdict;
-use judge::pipeline::{Judged, Pipeline, Taken};
-use otlp::span::{Batch, Now};
+use judge::pipeline::{Judged, Pipeline};
+use otlp::span::Batch;
 use serde_json::{Value, json};
 
 use crate::support::records::{
@@ -379,35 +378,20 @@ fn records_without_a_span_are_counted_and_long_ones_are_not_kept() {
     lonely["spanId"] = "".into();
     let mut without_trace = choice(0, &[("c1", "Read", "{}")]);
     without_trace["traceId"] = "".into();
-    let now = Now {
-        instant: now().instant,
-        unix_nanos: START,
-    };
-    let mut pipeline = Pipeline::new(Settings::replay(), now);
-    let intake = pipeline.take(
-        logs(&[
-            lonely,
-            without_trace,
-            answer(0, "", "x"),
-            conversation().remove(1),
-        ]),
-        now,
-    );
-    assert_eq!(
-        intake,
-        Taken {
-            n_taken: 1,
-            n_ungrouped: 2,
-            ..Taken::default()
-        }
-    );
+    let batch = logs(&[
+        lonely,
+        without_trace,
+        answer(0, "", "x"),
+        conversation().remove(1),
+    ]);
+    assert_eq!((batch.spans.len(), batch.n_without_ids), (1, 2));
     // The model's last reply contains no call, and is not kept.
     let batch = logs(&[
         conversation().remove(9),
         choice(0, &[("c1", "Read", &"x".repeat(1 << 20))]),
     ]);
     let sizes: Vec<usize> = batch
-        .log_records
+        .spans
         .iter()
         .map(|record| record.kept.size())
         .collect();

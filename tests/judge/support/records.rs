@@ -83,11 +83,7 @@ pub(crate) fn logs(records: &[Value]) -> Batch {
     let scanned = scan_logs::scan(&body, Some(&rules())).unwrap();
     assert_eq!(scanned.n_records, records.len());
     assert_eq!(
-        scan_logs::scan(&body, None)
-            .unwrap()
-            .batch
-            .log_records
-            .len(),
+        scan_logs::scan(&body, None).unwrap().batch.spans.len(),
         0,
         "nothing is kept when scoring is off"
     );

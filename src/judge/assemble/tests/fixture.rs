@@ -95,6 +95,7 @@ pub(super) fn span(id: u64) -> Sent {
         status: Status::Unset,
         class: SpanClass::default(),
         scope: ScopeHash::default(),
+        is_record: false,
         resource: Arc::new(Resource {
             encoded: Box::default(),
             service: "shop".into(),

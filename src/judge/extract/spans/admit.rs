@@ -3,6 +3,7 @@
 use otlp::span::{KeptAttributesBuilder, KeySet, ScopeHash, Span, SpanAdmission, SpanClass, Value};
 
 use super::keys;
+use super::log_records::place;
 use super::prune::{cut_results, prune};
 use super::recognise::Recogniser;
 use super::view::View;
@@ -14,7 +15,10 @@ impl SpanAdmission for Recogniser {
 
     /// Drops a score of spanscore, and cuts results longer than the settings allow.
     fn admit(&self, span: &mut Span, kept: &mut KeptAttributesBuilder) -> bool {
-        let view = View::arriving(kept.current(), span.scope);
+        if span.is_record {
+            return place(span, kept).is_some();
+        }
+        let view = View::arriving(kept.current(), span);
         span.class = classify(span, &view, self);
         if span.scope == ScopeHash::OWN && is_own_score(span.class, &view) {
             return false;

@@ -507,14 +507,14 @@ pub(super) const TOTAL_TOKENS: &[KeyId] =
 #[cfg(test)]
 mod tests {
     use super::*;
-    use otlp::span::{KeySet, LogRecord, Span};
+    use otlp::span::{KeySet, Span};
 
     #[test]
     fn every_row_has_the_id_of_its_position() {
         let keys = KeySet::new(RULES);
         assert_eq!(keys.len(), RULES.len(), "a key stands twice in the table");
         assert_eq!(keys.id("gen_ai.operation.name"), Some(OPERATION));
-        assert_eq!(keys.id(LogRecord::BODY), Some(LOG_BODY));
+        assert_eq!(keys.id(Span::RECORD_BODY), Some(LOG_BODY));
         assert_eq!(keys.id(Span::LOST_REPLY), Some(LOST_REPLY));
         assert_eq!(keys.id(Span::LOST_REQUEST), Some(LOST_REQUEST));
         assert_eq!(keys.id("judgment.update_id"), Some(UPDATE_ID));

@@ -2,14 +2,14 @@
 //! prompt or session, so that the pipeline handles reported calls like any trace. A model's
 //! messages join the trace that the record names.
 
-use otlp::span::{LogRecord, SpanId, TraceId, Value, WantedBody};
+use otlp::span::{KeptAttributesBuilder, Span, SpanId, Status, TraceId, Value, WantedBody};
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 
 use super::conventions::log_calls::PROMPTS;
 use super::keys;
-use super::prune::prune_messages;
-use super::view::View;
+use super::prune::prune;
+use super::view::{View, attribute_text};
 use crate::extract::values::messages;
 
 const TOOL_MESSAGE: &str = "gen_ai.tool.message";
@@ -27,83 +27,73 @@ fn is_message_event(name: &str) -> bool {
     MESSAGE_EVENTS.iter().any(|(event, _)| *event == name)
 }
 
-/// A log record and its trace.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PlacedRecord {
-    /// The trace.
-    pub trace_id: TraceId,
-    /// The pruned record.
-    pub record: LogRecord,
-}
-
-/// Finds the trace of a record. Returns `None` for a call that names neither prompt nor session,
-/// and for messages that lack a trace id, a span id or the id of the answered call.
-pub fn place(record: LogRecord) -> Option<PlacedRecord> {
-    if holds_messages(&record) {
-        place_messages(record)
+/// Finds the trace of a record, and sets its ids and times. Sets the class of a record with a model's
+/// messages to that of a model's span; any other record reports a call. `None` for a call that names neither
+/// prompt nor session, and for messages that lack a trace id, a span id or the id of the answered
+/// call.
+pub(super) fn place(record: &mut Span, kept: &mut KeptAttributesBuilder) -> Option<()> {
+    let view = View::arriving(kept.current(), record);
+    if is_message_event(view.name()) {
+        place_messages(record, kept)
     } else {
-        place_call(record)
+        place_call(record, &view)
     }
 }
 
-/// Returns the trace of a record, if any: see [`place`].
-pub fn trace_of_record(record: &LogRecord) -> Option<TraceId> {
-    if holds_messages(record) {
-        record.named_trace()
-    } else {
-        trace_of_call(record)
-    }
-}
-
-/// Returns true if the record contains a model's messages. Any other record reports a call.
-pub(crate) fn holds_messages(record: &LogRecord) -> bool {
-    is_message_event(record.name())
-}
-
-fn trace_of_call(record: &LogRecord) -> Option<TraceId> {
-    let view = View::of_record(record);
+fn place_call(record: &mut Span, view: &View<'_>) -> Option<()> {
     let id = view
         .first_text(PROMPTS)
         .or_else(|| view.first_text(keys::SESSIONS))?;
-    TraceId::try_new(&Sha256::digest(id.as_bytes())[..16])
+    record.trace_id = TraceId::try_new(&Sha256::digest(id.as_bytes())[..16])?;
+    // The named span is in another trace. No record has this parent, so that none is the root.
+    record.parent_id = SpanId::try_new(&record.trace_id.as_bytes()[..8]);
+    let duration_ms: f64 = view
+        .get(keys::DURATION_MS)
+        .and_then(attribute_text)
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_default();
+    // Saturates: a negative or senseless duration counts as 0.
+    let duration_nanos = (duration_ms * 1e6) as u64;
+    record.start_unix_nanos = record.end_unix_nanos.saturating_sub(duration_nanos);
+    if view.is_false(keys::SUCCESS) {
+        record.status = Status::Error;
+    }
+    Some(())
 }
 
-fn place_call(mut record: LogRecord) -> Option<PlacedRecord> {
-    let trace_id = trace_of_call(&record)?;
-    // The named span is in another trace.
-    record.span_id = None;
-    Some(PlacedRecord { trace_id, record })
-}
-
-fn place_messages(mut record: LogRecord) -> Option<PlacedRecord> {
-    let trace_id = record.named_trace()?;
-    record.span_id?;
-    if record.name() == TOOL_MESSAGE {
+fn place_messages(record: &mut Span, kept: &mut KeptAttributesBuilder) -> Option<()> {
+    let view = View::arriving(kept.current(), record);
+    record.trace_id = view.named_trace()?;
+    record.parent_id?;
+    record.class.model = true;
+    if view.name() == TOOL_MESSAGE {
         // Every request repeats all earlier tool results. With an id derived from the call and
         // without a span id, the repetitions are one record. The record's time limits which calls
         // of other traces it can answer.
-        let is_lost = record.kept.attribute(keys::LOST_REQUEST).is_some();
-        let digest = match answered_call_id(&record) {
+        let is_lost = view.has(keys::LOST_REQUEST);
+        let digest = match answered_call_id(&view) {
             Some(call_id) => Sha256::digest(call_id),
             // All lost results of a trace share one record.
             None if is_lost => {
-                record.kept.retain(
+                kept.retain(
                     |attribute| (attribute.key == keys::LOST_REQUEST).then_some(attribute),
                     |_| false,
                 );
-                Sha256::digest(LogRecord::BODY)
+                Sha256::digest(Span::RECORD_BODY)
             }
             None => return None,
         };
-        record.record_id = SpanId::try_new(&digest[..8])?;
-        record.span_id = None;
+        record.span_id = SpanId::try_new(&digest[..8])?;
+        record.parent_id = None;
     }
-    prune_messages(&mut record.kept);
-    Some(PlacedRecord { trace_id, record })
+    if View::arriving(kept.current(), record).has_any(keys::PAYLOADS) {
+        prune(record, kept, usize::MAX);
+    }
+    Some(())
 }
 
 /// The id of the call that a tool's message answers.
-fn answered_call_id(record: &LogRecord) -> Option<String> {
+fn answered_call_id(record: &View<'_>) -> Option<String> {
     let (Value::Str(text) | Value::Json(text)) = record.get(keys::LOG_BODY)? else {
         return None;
     };

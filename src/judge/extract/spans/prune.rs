@@ -2,7 +2,7 @@
 //! prompts. Drops inputs and outputs of spans that are no calls, and all messages of a model's
 //! request except new tool results.
 
-use otlp::span::{Attribute, KeptAttributes, KeptAttributesBuilder, Span, Value, cut_at_char};
+use otlp::span::{Attribute, KeptAttributesBuilder, Span, Value, cut_at_char};
 
 use super::conventions::{ConventionId, prunes};
 use super::keys;
@@ -13,7 +13,7 @@ use crate::extract::values::messages::{NewMessages, may_announce, new_messages};
 /// replies.
 pub(super) fn prune(span: &Span, kept: &mut KeptAttributesBuilder, max_value_size: usize) {
     let class = span.class;
-    let view = View::arriving(kept.current(), span.scope);
+    let view = View::arriving(kept.current(), span);
     let run = ConventionId::from_note(class.recognition.agent);
     let holds_run = run.is_some_and(|convention| convention.get().conversation.is_some());
     let requests = Requests::new(view.attributes());
@@ -39,24 +39,6 @@ pub(super) fn prune(span: &Span, kept: &mut KeptAttributesBuilder, max_value_siz
         // Some SDKs repeat the whole conversation in events; only `gen_ai.choice` is the model's
         // answer.
         |event| class.model && event == keys::CHOICE,
-    );
-}
-
-/// Prunes a log record with messages like a model's span.
-pub(super) fn prune_messages(kept: &mut KeptAttributes) {
-    if !kept.keys().any(keys::is_payload) {
-        return;
-    }
-    let requests = Requests::new(kept.attributes());
-    kept.retain(
-        |attribute| {
-            if keys::is_payload(attribute.key) {
-                payload(attribute, true, false, requests)
-            } else {
-                Some(attribute)
-            }
-        },
-        |_| false,
     );
 }
 

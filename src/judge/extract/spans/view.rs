@@ -3,9 +3,7 @@
 
 use std::borrow::Cow;
 
-use otlp::span::{
-    Attribute, Event, IndexedAttributes, KeptAttributes, KeyId, LogRecord, ScopeHash, Span, Value,
-};
+use otlp::span::{Attribute, Event, IndexedAttributes, KeyId, ScopeHash, Span, TraceId, Value};
 
 use super::key_bits::KeyBits;
 use super::keys;
@@ -23,37 +21,21 @@ pub(crate) struct View<'a> {
 impl<'a> View<'a> {
     #[inline]
     pub(crate) fn new(span: &'a Span) -> Self {
+        Self::arriving(span.kept.index(), span)
+    }
+
+    /// The view of a span or log record that is being scanned.
+    pub(crate) fn arriving(attributes: IndexedAttributes<'a>, span: &Span) -> Self {
         Self {
-            attributes: span.kept.index(),
-            is_record: false,
+            attributes,
+            is_record: span.is_record,
             scope: span.scope,
         }
     }
 
-    /// The view of a span that is being scanned.
-    pub(crate) fn arriving(attributes: IndexedAttributes<'a>, scope: ScopeHash) -> Self {
-        Self {
-            attributes,
-            is_record: false,
-            scope,
-        }
-    }
-
-    pub(crate) fn of_record(record: &'a LogRecord) -> Self {
-        Self::new_of_record(&record.kept)
-    }
-
-    /// The view of a log record that was converted into a span of its trace.
-    pub(crate) fn of_record_span(span: &'a Span) -> Self {
-        Self::new_of_record(&span.kept)
-    }
-
-    fn new_of_record(kept: &'a KeptAttributes) -> Self {
-        Self {
-            attributes: kept.index(),
-            is_record: true,
-            scope: ScopeHash::default(),
-        }
+    /// The id of the trace that a log record names.
+    pub(crate) fn named_trace(&self) -> Option<TraceId> {
+        self.attributes.named_trace()
     }
 
     pub(crate) fn is_record(&self) -> bool {

@@ -8,7 +8,6 @@ use otlp::span::SpanId;
 use crate::assemble::Trace;
 use crate::extract::spans::convention::CrossTrace;
 use crate::extract::spans::conventions::cross_traces;
-use crate::extract::spans::log_records::holds_messages;
 use crate::extract::spans::{Recogniser, View, model_messages};
 use crate::extract::tool_call::CallPart;
 
@@ -42,9 +41,11 @@ pub fn cross_trace_results(trace: &Trace, recogniser: &Recogniser) -> Vec<CrossT
             .map(|(id, result)| (id, CallPart::Result(result)))
             .collect()
     };
-    for span in &trace.spans {
+    for span in trace.spans.iter().chain(&trace.records) {
         let parts = if span.class.model && !has_tools {
             tool_results(&View::new(span))
+        } else if span.is_record {
+            continue;
         } else {
             carrier(span.name()).map_or_else(Vec::new, |carrier| (carrier.parts)(span, max_size))
         };
@@ -53,17 +54,6 @@ pub fn cross_trace_results(trace: &Trace, recogniser: &Recogniser) -> Vec<CrossT
             service: span.resource.service.clone(),
             start_unix_nanos: span.start_unix_nanos,
             span_id: span.span_id,
-            part,
-        }));
-    }
-    let messages = trace.records.iter().filter(|record| holds_messages(record));
-    for record in messages.filter(|_| !has_tools) {
-        let parts = tool_results(&View::of_record(record)).into_iter();
-        results.extend(parts.map(|(call_id, part)| CrossTraceResult {
-            call_id,
-            service: record.resource.service.clone(),
-            start_unix_nanos: record.time_unix_nanos,
-            span_id: record.record_id,
             part,
         }));
     }

@@ -8,7 +8,6 @@ use otlp::span::{Span, Value};
 
 use crate::assemble::{CloseReason, Trace};
 use crate::extract::spans::keys;
-use crate::extract::spans::log_records::holds_messages;
 
 /// A trace with a missing half.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,14 +40,14 @@ pub fn half_arrived(trace: &Trace, has_calls: bool) -> Option<HalfArrived> {
         return None;
     }
     if trace.spans.is_empty() {
-        let mut messages = trace.records.iter().filter(|record| holds_messages(record));
-        let record = messages.find(|record| record.span_id.is_some())?;
+        let mut records = trace.records.iter();
+        let record = records.find(|record| record.parent_id.is_some())?;
         return Some(HalfArrived {
             service: Arc::clone(&record.resource.service),
             missing: MissingHalf::Spans,
         });
     }
-    if has_calls || trace.records.iter().any(holds_messages) {
+    if has_calls || !trace.records.is_empty() {
         return None;
     }
     let mut models = trace.spans.iter().filter(|span| span.class.model);

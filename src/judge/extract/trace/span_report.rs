@@ -8,7 +8,6 @@ use hashbrown::HashMap;
 use otlp::span::SpanId;
 
 use super::calls;
-use super::log_trajectory::ReadableTrace;
 use super::span_roles::{Exclusion, SpanRoles};
 use crate::assemble::Trace;
 use crate::extract::spans::{Recogniser, SpanIdx};
@@ -82,9 +81,7 @@ impl fmt::Display for SpanRole {
 
 /// Returns a report for each span, parents first, siblings by start.
 pub fn span_reports(trace: &Trace, recogniser: &Recogniser) -> Vec<SpanReport> {
-    let readable = ReadableTrace::new(trace);
-    let trace = &*readable.trace;
-    let roles = SpanRoles::new(&readable, recogniser);
+    let roles = SpanRoles::new(trace, recogniser);
     let repeated_calls = calls::repeated_calls(&roles, recogniser);
     let runs = roles.runs.iter();
     let run_names: HashMap<SpanIdx, &str> = runs.map(|run| (run.span, &*run.name)).collect();

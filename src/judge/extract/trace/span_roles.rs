@@ -8,7 +8,6 @@ use otlp::span::{Span, SpanClass, SpanId};
 
 use super::call_report::CallReport;
 use super::handoffs;
-use super::log_trajectory::ReadableTrace;
 use super::tree::Tree;
 use crate::assemble::Trace;
 use crate::extract::spans::conventions::refines;
@@ -97,11 +96,9 @@ pub(crate) enum Exclusion {
 }
 
 impl<'a> SpanRoles<'a> {
-    pub(crate) fn new(readable: &'a ReadableTrace<'_>, recogniser: &'a Recogniser) -> Self {
-        let trace: &'a Trace = &readable.trace;
+    pub(crate) fn new(trace: &'a Trace, recogniser: &'a Recogniser) -> Self {
         let spans = &*trace.spans;
-        let records = trace.records.iter().map(View::of_record).collect();
-        let view = if readable.is_made_of_records { View::of_record_span } else { View::new };
+        let records = trace.records.iter().map(View::new).collect();
         let mut roles = Self {
             spans,
             recognised: Vec::with_capacity(spans.len()),
@@ -115,7 +112,7 @@ impl<'a> SpanRoles<'a> {
             has_tool_spans: false,
         };
         for (span_idx, span) in spans.iter().enumerate() {
-            roles.recognise(span_idx, view(span), span.class, recogniser);
+            roles.recognise(span_idx, View::new(span), span.class, recogniser);
         }
         roles.refine();
         roles.has_tool_spans |= roles.recognised.iter().any(|span| span.call.is_some());
@@ -525,9 +522,9 @@ fn records_of(trace: &Trace) -> HashMap<SpanIdx, Vec<View<'_>>> {
     let ids = trace.spans.iter().map(|span| span.span_id);
     let by_id: HashMap<SpanId, SpanIdx> = ids.zip(0..).collect();
     for record in &trace.records {
-        let parent = record.span_id;
+        let parent = record.parent_id;
         if let Some(&span_idx) = parent.and_then(|span_id| by_id.get(&span_id)) {
-            let view = View::of_record(record);
+            let view = View::new(record);
             records_of.entry(span_idx).or_default().push(view);
         }
     }

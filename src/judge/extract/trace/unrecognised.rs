@@ -30,7 +30,7 @@ pub struct Unrecognised {
 /// Returns the evidence that a trace without a trajectory belongs to an agent, if there is any.
 pub fn unrecognised(trace: &Trace) -> Option<Unrecognised> {
     let mut found: Option<Unrecognised> = None;
-    for span in &trace.spans {
+    for span in trace.spans.iter().filter(|span| !span.is_record) {
         let is_like_a_call = looks_like_a_call(span.name());
         if !span.class.model && !is_like_a_call {
             continue;
