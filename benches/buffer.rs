@@ -14,8 +14,8 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as ProtoSpan};
 use otlp::span::{
-    Attribute, KeptAttributes, KeptAttributesBuilder, KeyId, Now, PeerId, Resource, ScopeHash,
-    Span, SpanClass, SpanId, Status, TraceId, Value,
+    Attribute, KeptAttributes, KeptAttributesBuilder, KeyId, Now, PeerId, Resource, Span,
+    SpanClass, SpanId, SpanRow, Status, TraceId, Value,
 };
 use prost::Message;
 use rustix::time::{ClockId, clock_gettime};
@@ -140,23 +140,21 @@ fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> Span {
     };
     Span {
         trace_id: TraceId::try_new(&trace_id).expect("an odd factor maps no trace to zero"),
-        span_id: span_id(n).expect("an odd factor maps no span to zero"),
-        parent_id: if is_root { None } else { span_id(SPANS_PER_TRACE - 1) },
-        start_unix_nanos: 1_700_000_000_000_000_000 + n,
-        end_unix_nanos: 1_700_000_001_000_000_000 + n,
-        flags: 0x101,
-        n_attributes: 8,
-        repeats_answers: None,
-        is_watched: false,
-        status: Status::Ok,
-        class: SpanClass {
-            tool_call: n < 5,
-            model: (5..9).contains(&n),
-            agent_run: is_root,
-            ..SpanClass::default()
+        row: SpanRow {
+            parent_id: if is_root { None } else { span_id(SPANS_PER_TRACE - 1) },
+            start_unix_nanos: 1_700_000_000_000_000_000 + n,
+            end_unix_nanos: 1_700_000_001_000_000_000 + n,
+            flags: 0x101,
+            n_attributes: 8,
+            status: Status::Ok,
+            class: SpanClass {
+                tool_call: n < 5,
+                model: (5..9).contains(&n),
+                agent_run: is_root,
+                ..SpanClass::default()
+            },
+            ..SpanRow::new(span_id(n).expect("an odd factor maps no span to zero"))
         },
-        scope: ScopeHash::default(),
-        is_record: false,
         resource: Arc::clone(resource),
         kept: kept(n),
     }

@@ -6,7 +6,7 @@
 
 use judge::evaluate::{Evaluation, Explain, Previous, Scope, Stage, Verdict};
 use judge::extract::{CASE_ID, Payload, Subject, ToolCall, Trajectory};
-use otlp::span::{Span, SpanId, TraceId};
+use otlp::span::{SpanId, SpanRow, TraceId};
 use otlp::wire::otlp::{link, span, status};
 use otlp::wire::write;
 use sha2::{Digest, Sha256};
@@ -293,7 +293,11 @@ fn span(
     }
     // The flags say that the parent is not remote: the score has the agent's resource, and backends
     // would draw a span with a remote parent as an entry into that service.
-    write::fixed32(out, span::FLAGS, subject.flags & 0xff | Span::HAS_IS_REMOTE);
+    write::fixed32(
+        out,
+        span::FLAGS,
+        subject.flags & 0xff | u32::from(SpanRow::HAS_IS_REMOTE),
+    );
 }
 
 fn attributes(out: &mut Vec<u8>, evaluation: &Evaluation, settings: &Settings, explain: &Explain) {

@@ -17,16 +17,18 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::num::NonZeroU64;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Instant;
 
 pub use attribute::{Attribute, Value};
 pub use builder::{KeptAttributesBuilder, cut_at_char, is_unfinished_json};
 pub use class::{Recognition, SpanClass};
+pub use entries::EntryRange;
 pub use index::IndexedAttributes;
 pub use kept_attributes::{Event, KeptAttributes};
 pub use key_set::{Keep, Kept, KeyId, KeyRule, KeySet, WantedBody};
-pub use trace_text::{KeptPlace, LentText, TraceText};
+pub use trace_text::TraceText;
 
 /// A reading of two clocks. The stages of the pipeline receive the time as an argument and never
 /// read a clock.
@@ -150,13 +152,10 @@ impl ScopeHash {
     }
 }
 
-/// One span or log record, reduced to ids, times, status, and the attributes that a convention or a
-/// selector reads. Some coding agents report their tool calls only in log records, and some
-/// instrumentations write a model's messages into log records.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Span {
-    /// The id of the trace that the span belongs to.
-    pub trace_id: TraceId,
+/// A span or log record without its trace, attributes and resource. Traces store their spans in
+/// this form.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SpanRow {
     /// The span's own id.
     pub span_id: SpanId,
     /// The id of the parent span, if the span names one.
@@ -165,25 +164,113 @@ pub struct Span {
     pub start_unix_nanos: u64,
     /// End, Unix nanoseconds; 0 if the sender gave none.
     pub end_unix_nanos: u64,
-    /// OTLP span flags: the W3C trace flags in the lowest byte, 0x100 "has is-remote", 0x200
-    /// "is-remote".
-    pub flags: u32,
-    /// Number of received attributes, kept or not.
-    pub n_attributes: u32,
-    /// True if the request to a model contains an earlier answer of the model. `None` if no answer
-    /// was found but messages may be missing, or if there are no messages.
-    pub repeats_answers: Option<bool>,
-    /// True for a call that can raise an alarm. Set on arrival, and not stored.
-    pub is_watched: bool,
-    /// Status code.
-    pub status: Status,
     /// The class that the span got on arrival.
     pub class: SpanClass,
     /// The instrumentation scope that made the span.
     pub scope: ScopeHash,
+    /// The place of the attributes in the text of the trace. Not set before the span is stored.
+    pub kept: EntryRange,
+    /// The number of the resource in the trace. Not set before the span is stored.
+    pub resource_idx: u32,
+    /// OTLP span flags: the W3C trace flags in the lowest byte, 0x100 "has is-remote", 0x200
+    /// "is-remote". OpenTelemetry reserves the bits above.
+    pub flags: u16,
+    /// Number of received attributes, kept or not; `u16::MAX` for more.
+    pub n_attributes: u16,
+    /// True if the request to a model contains an earlier answer of the model. `None` if no answer
+    /// was found but messages may be missing, or if there are no messages.
+    pub repeats_answers: Option<bool>,
+    /// True for a call that can raise an alarm.
+    pub is_watched: bool,
+    /// Status code.
+    pub status: Status,
     /// True for a log record. Its id is made from its content, its parent is the span in which it
     /// was written, and its name is the event's name.
     pub is_record: bool,
+}
+
+impl SpanRow {
+    /// Bit of `flags`: the sender knows whether the parent is remote.
+    pub const HAS_IS_REMOTE: u16 = 0x100;
+    /// Bits of `flags`: the parent is in another process.
+    const REMOTE: u16 = Self::HAS_IS_REMOTE | 0x200;
+
+    /// A span with this id and without any other value.
+    pub fn new(span_id: SpanId) -> Self {
+        Self {
+            span_id,
+            parent_id: None,
+            start_unix_nanos: 0,
+            end_unix_nanos: 0,
+            class: SpanClass::default(),
+            scope: ScopeHash::default(),
+            kept: EntryRange::default(),
+            resource_idx: 0,
+            flags: 0,
+            n_attributes: 0,
+            repeats_answers: None,
+            is_watched: false,
+            status: Status::Unset,
+            is_record: false,
+        }
+    }
+
+    /// Returns true if the span has ended.
+    pub fn ended(&self) -> bool {
+        self.end_unix_nanos != 0 && !self.class.partial
+    }
+
+    /// Returns true if the span's times are meaningless: the span has no start, or ends before it.
+    pub fn is_untimed(&self) -> bool {
+        let is_reversed = self.end_unix_nanos != 0 && self.end_unix_nanos < self.start_unix_nanos;
+        self.start_unix_nanos == 0 || is_reversed
+    }
+
+    /// Returns true if the OTLP flags mark the parent as part of another process.
+    pub fn parent_is_remote(&self) -> bool {
+        self.parent_id.is_some() && self.flags & Self::REMOTE == Self::REMOTE
+    }
+
+    /// Returns true if the OTLP flags mark the parent as part of the same process. Many SDKs set no
+    /// flags.
+    pub fn parent_is_local(&self) -> bool {
+        self.parent_id.is_some() && self.flags & Self::REMOTE == Self::HAS_IS_REMOTE
+    }
+
+    /// Orders the versions of a span; the greatest version counts. Versions of one rank differ at
+    /// most in attributes and resources, and in the notes of their recognition, which change no
+    /// result.
+    pub fn rank(&self) -> impl Ord {
+        let Self { class, .. } = self;
+        let times = (
+            self.end_unix_nanos,
+            class.update,
+            self.n_attributes,
+            !class.partial,
+            self.start_unix_nanos,
+        );
+        let classes = (class.tool_call, class.agent_run, class.model);
+        let rest = (self.scope, self.repeats_answers);
+        (
+            times,
+            self.parent_id,
+            self.flags,
+            self.status,
+            classes,
+            rest,
+        )
+    }
+}
+
+/// One span or log record of a request, reduced to the attributes that a convention or a selector
+/// reads. Some coding agents report their tool calls only in log records, and some instrumentations
+/// write a model's messages into log records.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Span {
+    /// The id of the trace that the span belongs to.
+    pub trace_id: TraceId,
+    /// Ids, times and class.
+    pub row: SpanRow,
     /// The sender; shared by the spans of one `ResourceSpans`.
     pub resource: Arc<Resource>,
     /// Name, trace state, kept attributes and kept events.
@@ -191,10 +278,6 @@ pub struct Span {
 }
 
 impl Span {
-    /// Bit of `flags`: the sender knows whether the parent is remote.
-    pub const HAS_IS_REMOTE: u32 = 0x100;
-    /// Bit of `flags`: the parent is in another process.
-    pub const IS_REMOTE: u32 = 0x200;
     /// The key under which the scan records a model's reply that is not kept whole. The value is
     /// the number of the reply's key, or an empty text if parts of any reply may never have
     /// arrived. Senders cannot set the key: its rule is [`Keep::Own`].
@@ -204,43 +287,19 @@ impl Span {
     /// The key of a log record's body: readers find messages in bodies as in attributes. Senders
     /// cannot set the key: its rule is [`Keep::Own`].
     pub const RECORD_BODY: &str = "spanscore.log.body";
+}
 
-    /// The span's name.
-    pub fn name(&self) -> &str {
-        self.kept.name()
+impl Deref for Span {
+    type Target = SpanRow;
+
+    fn deref(&self) -> &SpanRow {
+        &self.row
     }
+}
 
-    /// Returns true if the span's times are meaningless: the span has no start, or ends before it.
-    pub fn is_untimed(&self) -> bool {
-        let is_reversed = self.end_unix_nanos != 0 && self.end_unix_nanos < self.start_unix_nanos;
-        self.start_unix_nanos == 0 || is_reversed
-    }
-
-    /// The value of the first attribute with this key.
-    pub fn get(&self, key: KeyId) -> Option<Value<'_>> {
-        self.kept.get(key)
-    }
-
-    /// The value of the first attribute with this key, if it is a string.
-    pub fn text(&self, key: KeyId) -> Option<&str> {
-        match self.get(key)? {
-            Value::Str(text) => Some(text),
-            _ => None,
-        }
-    }
-
-    /// Returns true if the OTLP flags mark the parent as part of another process.
-    pub fn parent_is_remote(&self) -> bool {
-        self.parent_id.is_some()
-            && self.flags & (Self::HAS_IS_REMOTE | Self::IS_REMOTE)
-                == Self::HAS_IS_REMOTE | Self::IS_REMOTE
-    }
-
-    /// Returns true if the OTLP flags mark the parent as part of the same process. Many SDKs set no
-    /// flags.
-    pub fn parent_is_local(&self) -> bool {
-        self.parent_id.is_some()
-            && self.flags & (Self::HAS_IS_REMOTE | Self::IS_REMOTE) == Self::HAS_IS_REMOTE
+impl DerefMut for Span {
+    fn deref_mut(&mut self) -> &mut SpanRow {
+        &mut self.row
     }
 }
 

@@ -11,7 +11,7 @@ use judge::assemble::{SessionSettings, Settings};
 use judge::evaluate::{Criterion, Evaluation, Stage, Verdict};
 use judge::pipeline::{Judged, Pipeline, Rules};
 use otlp::scan;
-use otlp::span::{Batch, Now, Span, SpanId, TraceId};
+use otlp::span::{Batch, Now, Span, SpanId, SpanRow, TraceId};
 use serde_json::{Value, json};
 
 use crate::support::captures as load;
@@ -84,8 +84,11 @@ fn joined(turns: &[Vec<Span>]) -> Vec<Span> {
         };
         spans.extend(turn.iter().cloned().map(|span| Span {
             trace_id,
-            span_id: moved(span.span_id),
-            parent_id: span.parent_id.map(moved),
+            row: SpanRow {
+                span_id: moved(span.span_id),
+                parent_id: span.parent_id.map(moved),
+                ..span.row
+            },
             ..span
         }));
     }

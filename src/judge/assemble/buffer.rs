@@ -25,7 +25,6 @@ use super::slab::{Slab, Slot};
 use super::timers::{Due, Timers, ticks};
 use super::trace_spans::{TraceSpans, Upserted};
 use super::unscored::UnscoredTraces;
-use super::version::Arrival;
 use super::{CloseReason, Closed, Inserted, Memo, Settings, Sizes, Stats};
 
 /// Assembles spans into traces and returns each trace when it is done.
@@ -122,20 +121,11 @@ impl<M: Memo> TraceBuffer<M> {
     /// has only records is closed when it is inactive.
     #[inline]
     pub fn insert(&mut self, span: Span, peer: PeerId, now: Now) -> Inserted {
-        self.insert_arrival(span.trace_id, &Arrival::of_span(span), peer, now)
-    }
-
-    fn insert_arrival(
-        &mut self,
-        trace_id: TraceId,
-        arrival: &Arrival,
-        peer: PeerId,
-        now: Now,
-    ) -> Inserted {
+        let trace_id = span.trace_id;
         let tick = self.tick(now);
         let slot = match self.index.get(&trace_id) {
             Some(&slot) => slot,
-            None => match self.open_for(trace_id, arrival, peer, now) {
+            None => match self.open_for(&span, peer, now) {
                 Ok(slot) => slot,
                 Err(inserted) => return inserted,
             },
@@ -151,8 +141,8 @@ impl<M: Memo> TraceBuffer<M> {
         }
         trace.has_several_senders |= trace.sender.peer != peer;
         let size_before = trace.spans.size();
-        let resource = self.resources.share(&arrival.resource);
-        match trace.spans.upsert(arrival, resource, &self.hasher) {
+        let resource = self.resources.share(&span.resource);
+        match trace.spans.upsert(&span, resource, &self.hasher) {
             Upserted::New => {}
             Upserted::Known => return Inserted::Known,
             Upserted::NoRoom => return Inserted::TooLate,
@@ -163,7 +153,7 @@ impl<M: Memo> TraceBuffer<M> {
             self.closing_size = self.closing_size - size_before + size;
             return inserted;
         }
-        trace.is_watched |= arrival.is_watched;
+        trace.is_watched |= span.is_watched;
         // Any further span can make a violation certain: an outer run, a parent, a root.
         if self.watches && trace.is_watched && !std::mem::replace(&mut trace.has_changed, true) {
             self.changed.push(ChangedTrace {
@@ -276,11 +266,10 @@ impl<M: Memo> TraceBuffer<M> {
             closed.extend(self.open.get_mut(slot).map(|trace| {
                 let size_before = trace.size();
                 let memo = std::mem::take(&mut trace.memo);
-                let parent_missing = trace.spans.shape(&self.hasher).has_orphans();
                 self.shares.resize(trace.share, size_before, trace.size());
                 size += size_before;
                 Closed {
-                    trace: trace.copy(CloseReason::Expired, parent_missing),
+                    trace: trace.copy(CloseReason::Expired, &self.hasher),
                     memo,
                     first: !std::mem::replace(&mut trace.reported, true),
                     peer: trace.closed_sender().peer,
@@ -375,7 +364,8 @@ impl<M: Memo> TraceBuffer<M> {
             return;
         }
         buffered.memo = memo;
-        buffered.take_back(trace);
+        buffered.spans = trace.spans;
+        buffered.spans.shrink();
         self.recent
             .fill(self.hasher.hash_one(buffered.trace_id), buffered, tick);
     }
@@ -393,13 +383,8 @@ impl<M: Memo> TraceBuffer<M> {
     }
 
     /// Opens a new trace for a span, or reopens a remembered trace that the span changes.
-    fn open_for(
-        &mut self,
-        trace_id: TraceId,
-        arrival: &Arrival,
-        peer: PeerId,
-        now: Now,
-    ) -> Result<Slot, Inserted> {
+    fn open_for(&mut self, span: &Span, peer: PeerId, now: Now) -> Result<Slot, Inserted> {
+        let trace_id = span.trace_id;
         let tick = self.tick(now);
         self.forget(now);
         let hash = self.hasher.hash_one(trace_id);
@@ -409,7 +394,7 @@ impl<M: Memo> TraceBuffer<M> {
                 trace_id,
                 sender: TraceSender {
                     peer,
-                    service: self.service_hasher.hash_one(&*arrival.resource.service) as u32,
+                    service: self.service_hasher.hash_one(&*span.resource.service) as u32,
                 },
                 has_several_senders: false,
                 share: BudgetShare::default(),
@@ -434,7 +419,7 @@ impl<M: Memo> TraceBuffer<M> {
             return Ok(self.open(Box::new(trace), tick));
         };
         match self.recent.get(recent) {
-            Some(trace) if !trace.spans.is_new(arrival, &self.hasher) => Err(Inserted::Known),
+            Some(trace) if !trace.spans.is_new(span, &self.hasher) => Err(Inserted::Known),
             Some(_) => {
                 let trace = self.recent.take(recent).ok_or(Inserted::TooLate)?;
                 Ok(self.open(trace, tick))
@@ -489,7 +474,7 @@ impl<M: Memo> TraceBuffer<M> {
         let inactive = shape.filter(|_| reason == CloseReason::Inactive);
         let torn = inactive.and_then(|shape| shape.torn_span());
         let torn_service = torn.map(|torn| buffered.spans.service(torn));
-        let trace = buffered.lend(seen_reason, parent_missing);
+        let trace = buffered.lend(seen_reason, parent_missing, &self.hasher);
         let memo = std::mem::take(&mut buffered.memo);
         Some(Closed {
             trace,

@@ -1,13 +1,14 @@
 //! A trace in the buffer, open or recently closed: its spans, its reported results, and the reasons
 //! why it may be incomplete.
 
+use foldhash::fast::SeedableRandomState;
 use otlp::span::TraceId;
 
 use super::fifo_timers::Tick;
 use super::shape::TraceShape;
 use super::shares::{BudgetShare, TraceSender};
 use super::timers::Quiet;
-use super::trace_spans::{TraceItems, TraceSpans};
+use super::trace_spans::TraceSpans;
 use super::{CloseReason, Memo, Settings, Trace};
 
 /// A trace in the buffer, open or recently closed.
@@ -83,34 +84,39 @@ impl<M: Memo> BufferedTrace<M> {
         }
     }
 
-    /// Returns the trace to judge. It borrows the stored attributes until [`Self::take_back`].
-    pub(super) fn lend(&mut self, reason: CloseReason, parent_missing: bool) -> Trace {
-        let items = self.spans.lend(self.trace_id);
-        self.trace(reason, parent_missing, items)
+    /// Returns the trace to judge, with the spans. Give the spans back when the trace is judged.
+    pub(super) fn lend(
+        &mut self,
+        reason: CloseReason,
+        parent_missing: bool,
+        hasher: &SeedableRandomState,
+    ) -> Trace {
+        let spans = std::mem::take(&mut self.spans);
+        self.trace(reason, parent_missing, spans, hasher)
     }
 
-    /// Returns the trace to judge, with copies of the stored attributes.
-    pub(super) fn copy(&self, reason: CloseReason, parent_missing: bool) -> Trace {
-        let items = self.spans.copy(self.trace_id);
-        self.trace(reason, parent_missing, items)
+    /// Returns the trace to judge, with copies of the spans.
+    pub(super) fn copy(&self, reason: CloseReason, hasher: &SeedableRandomState) -> Trace {
+        let parent_missing = self.spans.shape(hasher).has_orphans();
+        self.trace(reason, parent_missing, self.spans.clone(), hasher)
     }
 
-    /// Takes back the attributes that [`Self::lend`] lent.
-    pub(super) fn take_back(&mut self, trace: Trace) {
-        drop(trace);
-        self.spans.take_back();
-    }
-
-    fn trace(&self, reason: CloseReason, parent_missing: bool, items: TraceItems) -> Trace {
-        let TraceItems { spans, records } = items;
+    fn trace(
+        &self,
+        reason: CloseReason,
+        parent_missing: bool,
+        mut spans: TraceSpans,
+        hasher: &SeedableRandomState,
+    ) -> Trace {
+        spans.sort(hasher);
+        let is_made_of_records = spans.rows().first().is_some_and(|row| row.is_record);
         Trace {
             trace_id: self.trace_id,
             reason,
             // The parent of a record that reports a call is missing by design.
-            parent_missing: parent_missing || spans.first().is_some_and(|span| span.is_record),
+            parent_missing: parent_missing || is_made_of_records,
             arrival: self.arrival,
             spans,
-            records,
         }
     }
 }

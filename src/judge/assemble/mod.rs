@@ -11,7 +11,6 @@ mod buffered_trace;
 mod resources;
 mod shape;
 mod trace_spans;
-mod version;
 
 pub mod accounts;
 pub(crate) mod beginnings;
@@ -31,7 +30,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use otlp::span::{PeerId, Span, TraceId};
+use otlp::span::{PeerId, TraceId};
 
 pub use buffer::{ChangedTrace, OpenCopy, OpenTrace, TraceBuffer};
 pub use partition::Partition;
@@ -39,6 +38,7 @@ pub use sessions::{EarlierTurns, Sessions, Turn, TurnsSeen};
 pub use settings::{SessionSettings, Settings, Sizes};
 pub use torn::TornServices;
 pub use trace_id_filter::TraceIdFilter;
+pub use trace_spans::TraceSpans;
 
 /// The reason why a trace was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -117,11 +117,8 @@ impl CloseReason {
 pub struct Trace {
     pub trace_id: TraceId,
     pub reason: CloseReason,
-    /// One version per span id, by start, then span id. A trace without spans has its log records
-    /// that report calls instead.
-    pub spans: Vec<Span>,
-    /// The log records with messages of models, by time, then id.
-    pub records: Vec<Span>,
+    /// One version per span id.
+    pub spans: TraceSpans,
     /// True if a span names a parent that never arrived and is not marked remote.
     pub parent_missing: bool,
     /// The position of the trace by first arrival, counted from 0: the order of replay's lines.
@@ -179,10 +176,10 @@ pub struct Closed<M> {
 impl<M: Memo> Closed<M> {
     /// Counts the trace for its services, and withholds a full verdict if their traces arrive torn.
     pub fn check_torn(&mut self, torn: &mut TornServices) {
-        let Some(buffered) = &self.rest else {
+        if self.rest.is_none() {
             return;
-        };
-        let spans = &buffered.spans;
+        }
+        let spans = &self.trace.spans;
         if self.first && !self.may_be_split {
             let torn_service = self.torn_service.as_deref();
             for service in spans.services() {

@@ -7,15 +7,14 @@
 
 use std::time::Duration;
 
-use otlp::span::SpanId;
+use otlp::span::{SpanId, SpanRow};
 use smallvec::SmallVec;
 
 use super::timers::ticks;
-use super::version::Version;
 
 #[derive(Debug)]
 pub(super) struct TraceShape<'v> {
-    versions: &'v [Version],
+    spans: &'v [SpanRow],
     /// The index of each span's parent.
     parent: SmallVec<[Parent; 16]>,
     /// True for a span with an agent run or a model span among its descendants. Empty if no remote
@@ -31,31 +30,32 @@ enum Parent {
 }
 
 impl<'v> TraceShape<'v> {
-    pub(super) fn new(versions: &'v [Version], find: impl Fn(SpanId) -> Option<usize>) -> Self {
+    pub(super) fn new(spans: &'v [SpanRow], find: impl Fn(SpanId) -> Option<usize>) -> Self {
         // Siblings often follow each other; the cache finds their parent once.
         let mut last = (None, Parent::None);
-        let parent_of = |version: &Version| {
-            if version.parent_id != last.0 {
-                let parent = match version.parent_id.map(&find) {
+        let parent_of = |span: &SpanRow| {
+            if span.parent_id != last.0 {
+                let parent = match span.parent_id.map(&find) {
                     None => Parent::None,
                     Some(None) => Parent::Missing,
                     Some(Some(at)) => Parent::At(at as u32),
                 };
-                last = (version.parent_id, parent);
+                last = (span.parent_id, parent);
             }
             last.1
         };
         let mut shape = Self {
-            versions,
-            parent: versions.iter().map(parent_of).collect(),
+            spans,
+            parent: spans.iter().map(parent_of).collect(),
             has_agent_descendant: Vec::new(),
         };
         if shape
             .missing_parents()
-            .any(|(_, version)| version.is_remote())
+            .any(|(_, span)| span.parent_is_remote())
         {
-            shape.has_agent_descendant.resize(versions.len(), false);
-            for at in (0..versions.len()).filter(|&at| versions[at].is_agent_work()) {
+            shape.has_agent_descendant.resize(spans.len(), false);
+            let is_work = |at: &usize| !spans[*at].is_record && spans[*at].class.is_agent_work();
+            for at in (0..spans.len()).filter(is_work) {
                 shape.mark_ancestors(at);
             }
         }
@@ -65,13 +65,13 @@ impl<'v> TraceShape<'v> {
     /// Returns true if a top span has ended, no top span is open, and no local parent is missing.
     pub(super) fn is_quiet(&self) -> bool {
         let mut tops = self.tops().peekable();
-        tops.peek().is_some() && tops.all(Version::ended) && !self.has_orphans()
+        tops.peek().is_some() && tops.all(SpanRow::ended) && !self.has_orphans()
     }
 
     /// Returns true if a span names a local parent that has not arrived.
     pub(super) fn has_orphans(&self) -> bool {
         self.missing_parents()
-            .any(|(_, version)| !version.is_remote())
+            .any(|(_, span)| !span.parent_is_remote())
     }
 
     /// Returns true if a top span started before the trace history and did not end at least `guard`
@@ -92,37 +92,37 @@ impl<'v> TraceShape<'v> {
         let mut unmarked = None;
         let mut orphans = self
             .missing_parents()
-            .filter(|(_, version)| !version.is_remote());
-        let torn = orphans.find(|(_, version)| {
-            let parent_id = version.parent_id;
-            version.is_local() || *unmarked.get_or_insert(parent_id) != parent_id
+            .filter(|(_, span)| !span.parent_is_remote());
+        let torn = orphans.find(|(_, span)| {
+            let parent_id = span.parent_id;
+            span.parent_is_local() || *unmarked.get_or_insert(parent_id) != parent_id
         });
         torn.map(|(at, _)| at)
     }
 
     /// Returns the top spans: spans without a parent and, below a remote parent that is missing,
     /// agent runs and the spans above runs and model calls.
-    fn tops(&self) -> impl Iterator<Item = &'v Version> {
+    fn tops(&self) -> impl Iterator<Item = &'v SpanRow> {
         let is_above_work = |at: usize| self.has_agent_descendant.get(at) == Some(&true);
-        let is_top = move |at: usize, version: &Version| match self.parent[at] {
-            _ if version.is_record => false,
+        let is_top = move |at: usize, span: &SpanRow| match self.parent[at] {
+            _ if span.is_record => false,
             Parent::None => true,
             Parent::At(_) => false,
             Parent::Missing => {
-                version.is_remote()
-                    && !version.class.tool_call
-                    && (version.class.agent_run || is_above_work(at))
+                span.parent_is_remote()
+                    && !span.class.tool_call
+                    && (span.class.agent_run || is_above_work(at))
             }
         };
-        let spans = self.versions.iter().enumerate();
-        spans.filter_map(move |(at, version)| is_top(at, version).then_some(version))
+        let spans = self.spans.iter().enumerate();
+        spans.filter_map(move |(at, span)| is_top(at, span).then_some(span))
     }
 
     /// Returns the spans that name a parent which has not arrived.
-    fn missing_parents(&self) -> impl Iterator<Item = (usize, &'v Version)> {
-        let spans = self.versions.iter().enumerate().zip(&self.parent);
+    fn missing_parents(&self) -> impl Iterator<Item = (usize, &'v SpanRow)> {
+        let spans = self.spans.iter().enumerate().zip(&self.parent);
         spans
-            .filter(|((_, version), parent)| **parent == Parent::Missing && !version.is_record)
+            .filter(|((_, span), parent)| **parent == Parent::Missing && !span.is_record)
             .map(|(span, _)| span)
     }
 

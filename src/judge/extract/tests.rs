@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 use otlp::span::{
     Attribute, KeptAttributes, KeptAttributesBuilder, Resource, ScopeHash, Span, SpanAdmission,
-    SpanClass, SpanId, Status, TraceId, Value,
+    SpanId, SpanRow, Status, TraceId, Value,
 };
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::assemble::{CloseReason, Trace};
+use crate::assemble::{CloseReason, Trace, TraceSpans};
 
 /// A span as a test writes it: ids are small numbers, times are milliseconds.
 #[derive(Clone)]
@@ -32,7 +32,7 @@ struct Made {
     status: Status,
     service: &'static str,
     scope: &'static str,
-    flags: u32,
+    flags: u16,
     cut: Option<&'static str>,
 }
 
@@ -141,18 +141,16 @@ impl Made {
         }
         let mut span = Span {
             trace_id: TraceId::try_new(&[7; 16]).unwrap(),
-            span_id: SpanId::try_new(&self.id.to_be_bytes()).unwrap(),
-            parent_id: SpanId::try_new(&self.parent.to_be_bytes()),
-            start_unix_nanos: self.start * 1_000_000,
-            end_unix_nanos: self.end * 1_000_000,
-            flags: self.flags,
-            n_attributes: self.attributes.len() as u32,
-            repeats_answers: None,
-            is_watched: false,
-            status: self.status,
-            class: SpanClass::default(),
-            is_record: false,
-            scope: ScopeHash::new(self.scope.as_bytes()),
+            row: SpanRow {
+                parent_id: SpanId::try_new(&self.parent.to_be_bytes()),
+                start_unix_nanos: self.start * 1_000_000,
+                end_unix_nanos: self.end * 1_000_000,
+                flags: self.flags,
+                n_attributes: self.attributes.len() as u16,
+                status: self.status,
+                scope: ScopeHash::new(self.scope.as_bytes()),
+                ..SpanRow::new(SpanId::try_new(&self.id.to_be_bytes()).unwrap())
+            },
             resource: Arc::new(Resource {
                 encoded: self.service.as_bytes().into(),
                 service: self.service.into(),
@@ -167,13 +165,11 @@ impl Made {
 }
 
 fn trace(spans: &[Made], recogniser: &Recogniser) -> Trace {
-    let mut spans: Vec<_> = (spans.iter()).map(|made| made.made(recogniser)).collect();
-    spans.sort_by_key(|span| (span.start_unix_nanos, span.span_id));
+    let spans = spans.iter().map(|made| made.made(recogniser));
     Trace {
         trace_id: TraceId::try_new(&[7; 16]).unwrap(),
         reason: CloseReason::RootEnded,
-        spans,
-        records: Vec::new(),
+        spans: TraceSpans::of(spans),
         parent_missing: false,
         arrival: 0,
     }

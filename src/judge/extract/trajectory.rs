@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use otlp::span::{Resource, Span, SpanId, TraceId};
+use otlp::span::{Resource, SpanId, SpanRow, TraceId};
 use text::code;
 
 use super::model_use::ModelUse;
@@ -337,12 +337,12 @@ impl Trajectory {
 /// Returns the trajectory of a closed trace. `None` for a trace without a tool call, an agent run
 /// or an expectation: it is counted, and not judged.
 pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> {
-    let roles = SpanRoles::new(trace, recogniser);
+    let roles = SpanRoles::new(&trace.spans, recogniser);
     let mut interner = Interner::default();
     let shows_hole = is_cut_short(trace, &roles);
     // A span scanned before a reload may be a call, by attributes that were not stored.
-    let is_outdated = |span: &Span| recogniser.reads_more_than_is_kept(span.class.recognition);
-    let cut_short = shows_hole || trace.spans.iter().any(is_outdated);
+    let is_outdated = |span: &SpanRow| recogniser.reads_more_than_is_kept(span.class.recognition);
+    let cut_short = shows_hole || roles.spans.iter().any(is_outdated);
     let gates = cut_short.then(|| Gates::new(&roles, recogniser));
     let from_messages = !roles.has_tool_spans;
     let MessageCalls {
@@ -373,7 +373,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         None => own_agent(&roles.recognised[evaluated].view),
     };
     let model_uses = ModelUses::new(&roles, recogniser, evaluated, gates.as_ref());
-    let ends = trace.spans.iter().map(|span| span.end_unix_nanos);
+    let ends = roles.spans.iter().map(|span| span.end_unix_nanos);
     let mut names = roles.recognised.iter().map(|span| span.view.name());
     let mut trajectory = Trajectory {
         trace_id: trace.trace_id,
@@ -398,7 +398,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
             TrajectoryUncertainty::default()
         },
         clock_adjusted: roles.tree.clock_adjusted,
-        n_spans: trace.spans.len(),
+        n_spans: roles.spans.len(),
         latest_end_unix_nanos: ends.max().unwrap_or_default(),
         model_use: model_uses.of_trace,
         tool_calls,
@@ -425,7 +425,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         trajectory.completeness = CloseReason::SizeLimit;
         trajectory.cut_short = true;
     }
-    if trace.spans.first().is_some_and(|span| span.is_record) {
+    if roles.spans.first().is_some_and(|span| span.is_record) {
         trajectory.adjust_for_records(trace);
     }
     Some(trajectory)
@@ -475,8 +475,9 @@ fn agent_runs(
 fn subject(roles: &SpanRoles<'_>, recogniser: &Recogniser, span_idx: SpanIdx) -> Subject {
     let span = &roles.spans[span_idx];
     let view = &roles.recognised[span_idx].view;
+    let resource = roles.trace.resource(span);
     let attributes = recogniser.readable().iter().filter_map(|(key, name)| {
-        let value = view.get(*key).or_else(|| span.resource.kept.get(*key))?;
+        let value = view.get(*key).or_else(|| resource.kept.get(*key))?;
         Some((name.clone(), Arc::from(&*attribute_text(value)?)))
     });
     Subject {
@@ -484,9 +485,9 @@ fn subject(roles: &SpanRoles<'_>, recogniser: &Recogniser, span_idx: SpanIdx) ->
         name: view.name().into(),
         start_unix_nanos: span.start_unix_nanos,
         end_unix_nanos: span.end_unix_nanos,
-        flags: span.flags,
-        trace_state: span.kept.trace_state().into(),
-        resource: span.resource.clone(),
+        flags: span.flags.into(),
+        trace_state: view.trace_state().into(),
+        resource: Arc::clone(resource),
         attributes: attributes.collect(),
     }
 }

@@ -10,8 +10,8 @@ use super::retention::Keeper;
 use super::spans::grow;
 use super::value::{ScannedValue, ValueKind, any_value, key_value};
 use crate::span::{
-    Batch, Keep, KeptAttributes, Resource, ScopeHash, Span, SpanAdmission, SpanClass, SpanId,
-    Status, TraceId, WantedBody,
+    Batch, Keep, KeptAttributes, Resource, Span, SpanAdmission, SpanId, SpanRow, TraceId,
+    WantedBody,
 };
 use crate::wire::otlp::{log_record, request, resource_group, scope_group};
 use crate::wire::{Cursor, FIXED64, Fault, FaultKind, RECURSION_LIMIT, delimited_fields, key};
@@ -126,18 +126,14 @@ fn read(record: &[u8], resource: Arc<Resource>) -> Option<Span> {
     let time = time(record);
     Some(Span {
         trace_id: named.or_else(|| TraceId::try_new(&digest[16..]))?,
-        span_id: SpanId::try_new(&digest[..8])?,
-        parent_id: SpanId::try_new(last_field(record, log_record::SPAN_ID)),
-        start_unix_nanos: time,
-        end_unix_nanos: time,
-        flags: 0,
-        n_attributes: 0,
-        repeats_answers: None,
-        is_watched: true,
-        status: Status::Unset,
-        class: SpanClass::default(),
-        scope: ScopeHash::default(),
-        is_record: true,
+        row: SpanRow {
+            parent_id: SpanId::try_new(last_field(record, log_record::SPAN_ID)),
+            start_unix_nanos: time,
+            end_unix_nanos: time,
+            is_watched: true,
+            is_record: true,
+            ..SpanRow::new(SpanId::try_new(&digest[..8])?)
+        },
         resource,
         kept: KeptAttributes::default(),
     })

@@ -8,8 +8,8 @@ use super::retention::Keeper;
 use super::schema::{FieldKind, KEY_VALUE, Schema};
 use super::value::{ScannedValue, ValueKind, any_value, key_value, plain_key_value, short_text};
 use crate::span::{
-    Batch, Keep, KeptAttributes, Resource, ScopeHash, Span, SpanAdmission, SpanClass, SpanId,
-    Status, TraceId,
+    Batch, Keep, KeptAttributes, Resource, ScopeHash, Span, SpanAdmission, SpanId, SpanRow, Status,
+    TraceId,
 };
 use crate::wire::otlp::{event, link, span, status};
 use crate::wire::{
@@ -177,24 +177,24 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         if batch.spans.len() == batch.spans.capacity() && !grow(&mut batch.spans, self.has_room) {
             return Err(Fault::new(FaultKind::NoRoom, bytes));
         }
-        let mut span = Span {
-            trace_id,
-            span_id,
+        let row = SpanRow {
             parent_id: SpanId::try_new(fields.parent_id),
             start_unix_nanos: fields.start_unix_nanos,
             end_unix_nanos: fields.end_unix_nanos,
-            flags: fields.flags,
-            n_attributes: fields.n_attributes,
+            flags: fields.flags as u16,
+            n_attributes: fields.n_attributes.try_into().unwrap_or(u16::MAX),
             repeats_answers: self.requests.repeat_answers(fields.has_dropped),
-            is_watched: false,
             status: match fields.status_code {
                 1 => Status::Ok,
                 2 => Status::Error,
                 _ => Status::Unset,
             },
             scope,
-            is_record: false,
-            class: SpanClass::default(),
+            ..SpanRow::new(span_id)
+        };
+        let mut span = Span {
+            trace_id,
+            row,
             resource: Arc::clone(resource),
             kept: KeptAttributes::default(),
         };

@@ -20,6 +20,13 @@ pub struct SpanClass {
     pub recognition: Recognition,
 }
 
+impl SpanClass {
+    /// Returns true for an agent run and for a model call.
+    pub fn is_agent_work(&self) -> bool {
+        self.agent_run || self.model
+    }
+}
+
 /// The conventions that recognised a span, as numbers that only `extract` interprets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Recognition {

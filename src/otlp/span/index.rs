@@ -52,6 +52,11 @@ impl<'a> IndexedAttributes<'a> {
         self.entries.name()
     }
 
+    /// The W3C trace state; empty if there was none.
+    pub fn trace_state(&self) -> &'a str {
+        self.entries.context().unwrap_or_default()
+    }
+
     /// The id of the trace that a log record names.
     pub fn named_trace(&self) -> Option<TraceId> {
         let id = u128::from_str_radix(self.entries.context()?, 16).ok()?;

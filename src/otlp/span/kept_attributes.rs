@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::fmt;
 
 use super::attribute::{Attribute, Value};
-use super::entries::{Entries, EntryRange, KeptText, SharedText};
+use super::entries::{Entries, EntryRange, SharedText};
 use super::key_set::KeyId;
 
 /// One kept span event.
@@ -41,22 +41,6 @@ impl KeptAttributes {
             text: Some(text),
             range,
         }
-    }
-
-    /// Returns attributes that share their text with no other span: a copy, or a clone of these if
-    /// their text is not shared.
-    pub(super) fn alone(&self) -> Self {
-        let shared = self.text.as_ref().and_then(|text| text.get());
-        if shared.is_some_and(|shared| shared.entries.len() == self.range.len as usize) {
-            return self.clone();
-        }
-        let entries = self.entries();
-        let mut alone = KeptText {
-            entries: Vec::with_capacity(entries.entries.len()),
-            text: String::with_capacity(entries.own_text().len()),
-        };
-        let range = alone.append(entries);
-        Self::new(SharedText::new(alone.into()), range)
     }
 
     /// The span's name.

@@ -21,8 +21,8 @@ use crate::support::captures as load;
 use crate::support::repetitions::number;
 use crate::support::spans::{self, SpanCall, spans_of_run};
 
-const LOCAL: u32 = 0x101;
-const REMOTE: u32 = 0x301;
+const LOCAL: u16 = 0x101;
+const REMOTE: u16 = 0x301;
 
 /// Losses for each captured session; `.ci/extended properties` has more rounds.
 const N_LOSSES: usize = 2;
@@ -168,7 +168,10 @@ fn run() -> Vec<OtlpSpan> {
         ..SpanCall::default()
     };
     let mut spans = spans_of_run(1, &[], &[call("search"), call("report")]);
-    spans.iter_mut().skip(1).for_each(|span| span.flags = LOCAL);
+    spans
+        .iter_mut()
+        .skip(1)
+        .for_each(|span| span.flags = LOCAL.into());
     spans
 }
 
@@ -229,7 +232,7 @@ fn a_sidecar_beside_a_tools_server_fails_no_order() {
     let mut served = run();
     served.remove(0);
     served.remove(1);
-    served[0].flags = REMOTE;
+    served[0].flags = REMOTE.into();
     assert_eq!(
         verdict_in_time(served, Vec::new()),
         [(Verdict::NotEvaluated, false, 0)]

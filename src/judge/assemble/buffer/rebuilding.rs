@@ -116,9 +116,8 @@ impl<M: Memo> TraceBuffer<M> {
             CloseReason::Expired => {
                 let trace = self.open.get_mut(slot)?;
                 trace.reported = true;
-                let parent_missing = trace.spans.shape(&self.hasher).has_orphans();
                 Some(Closed {
-                    trace: trace.copy(reason, parent_missing),
+                    trace: trace.copy(reason, &self.hasher),
                     memo: M::default(),
                     first: false,
                     peer: trace.closed_sender().peer,

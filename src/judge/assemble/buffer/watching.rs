@@ -106,11 +106,7 @@ impl<M: Memo> TraceBuffer<M> {
         }
         trace.has_changed = false;
         trace.judged_kib = judged_kib;
-        let parent_missing = trace.spans.shape(&self.hasher).has_orphans();
-        OpenCopy::Judge(
-            Box::new(trace.copy(CloseReason::Open, parent_missing)),
-            cost,
-        )
+        OpenCopy::Judge(Box::new(trace.copy(CloseReason::Open, &self.hasher)), cost)
     }
 
     /// The records of an open trace: the first with spans of it, and the oldest that it needs.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use otlp::span::{
-    KeptAttributes, KeptAttributesBuilder, Now, PeerId, Resource, ScopeHash, Span, SpanClass,
-    SpanId, Status, TraceId,
+    EntryRange, KeptAttributes, KeptAttributesBuilder, Now, PeerId, Resource, Span, SpanId,
+    SpanRow, TraceId,
 };
 
 use crate::assemble::{
-    CloseReason, Closed, Inserted, Memo, Partition, Settings, TornServices, TraceBuffer,
+    CloseReason, Closed, Inserted, Memo, Partition, Settings, TornServices, Trace, TraceBuffer,
 };
 
 /// The Unix time at which every test begins, in seconds.
@@ -84,18 +84,7 @@ pub(super) struct Sent {
 pub(super) fn span(id: u64) -> Sent {
     let span = Span {
         trace_id: trace_id(1),
-        span_id: span_id(id),
-        parent_id: None,
-        start_unix_nanos: 0,
-        end_unix_nanos: 0,
-        flags: 0,
-        n_attributes: 0,
-        repeats_answers: None,
-        is_watched: false,
-        status: Status::Unset,
-        class: SpanClass::default(),
-        scope: ScopeHash::default(),
-        is_record: false,
+        row: SpanRow::new(span_id(id)),
         resource: Arc::new(Resource {
             encoded: Box::default(),
             service: "shop".into(),
@@ -257,12 +246,7 @@ impl Fixture {
                 reason: closed.trace.reason,
                 parent_missing: closed.trace.parent_missing,
                 arrival: closed.trace.arrival,
-                spans: closed
-                    .trace
-                    .spans
-                    .iter()
-                    .map(|span| Sent { span: span.clone() })
-                    .collect(),
+                spans: sent(&closed.trace),
                 first: closed.first,
                 revision: closed.memo.0,
             };
@@ -272,6 +256,25 @@ impl Fixture {
         };
         closed.into_iter().map(judge).collect()
     }
+}
+
+/// The spans of a trace, as they were sent.
+fn sent(trace: &Trace) -> Vec<Sent> {
+    let spans = trace.spans.rows().iter();
+    spans
+        .map(|row| Sent {
+            span: Span {
+                trace_id: trace.trace_id,
+                row: SpanRow {
+                    kept: EntryRange::default(),
+                    resource_idx: 0,
+                    ..*row
+                },
+                resource: Arc::clone(trace.spans.resource(row)),
+                kept: kept(trace.spans.name(row)),
+            },
+        })
+        .collect()
 }
 
 /// The visible state of a closed trace.

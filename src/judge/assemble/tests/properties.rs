@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use otlp::span::Span;
+use otlp::span::SpanRow;
 use proptest::prelude::{
     Just, Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest,
 };
@@ -143,11 +143,11 @@ impl Model {
 
     fn reason(&self, reason: CloseReason) -> CloseReason {
         let reaches_back = self.tops().any(|top| {
-            let Span {
+            let SpanRow {
                 start_unix_nanos,
                 end_unix_nanos,
                 ..
-            } = top.span;
+            } = top.span.row;
             start_unix_nanos > 0
                 && start_unix_nanos < BEGIN * 1_000_000_000
                 && (!ended(top) || end_unix_nanos > (BEGIN - 120) * 1_000_000_000)
@@ -223,13 +223,13 @@ fn sent() -> impl Strategy<Value = Sent> {
         1..3u64,
         1..9u64,
         prop::option::weighted(0.8, 1..11u64),
-        prop_oneof![Just(0u32), Just(0x101), Just(0x301)],
+        prop_oneof![Just(0u16), Just(0x101), Just(0x301)],
     );
     let times = (
         -200..50i64,
         prop_oneof![Just(0), 1..3i64, -150..-100i64, Just(300)],
     );
-    let class = (any::<[bool; 4]>(), 0..10u8, 0..3u32, 0..3u32);
+    let class = (any::<[bool; 4]>(), 0..10u8, 0..3u32, 0..3u16);
     (tree, times, class, prop_oneof![Just("a"), Just("b")]).prop_map(
         |(tree, times, class, name)| {
             let (trace, id, parent, flags) = tree;

@@ -18,7 +18,7 @@ impl SpanAdmission for Recogniser {
         if span.is_record {
             return place(span, kept).is_some();
         }
-        let view = View::arriving(kept.current(), span);
+        let view = View::new(kept.current(), span);
         span.class = classify(span, &view, self);
         if span.scope == ScopeHash::OWN && is_own_score(span.class, &view) {
             return false;

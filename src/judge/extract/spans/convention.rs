@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 
 use hashbrown::HashMap;
+use otlp::span::KeyId;
 use otlp::span::SpanClass;
-use otlp::span::{KeyId, Span};
 
 use super::key_bits::KeyBits;
 use super::view::View;
@@ -142,7 +142,7 @@ pub(crate) struct CrossTrace {
     pub(crate) carries: fn(&str) -> bool,
     /// Returns the parts of calls in such a span, by call id. The number is the maximum bytes kept
     /// of a value.
-    pub(crate) parts: fn(&Span, usize) -> Vec<(String, CallPart)>,
+    pub(crate) parts: fn(&View<'_>, usize) -> Vec<(String, CallPart)>,
 }
 
 /// A tool call as its span reports it; missing parts come from the shared keys, then from the

@@ -32,7 +32,7 @@ fn is_message_event(name: &str) -> bool {
 /// prompt nor session, and for messages that lack a trace id, a span id or the id of the answered
 /// call.
 pub(super) fn place(record: &mut Span, kept: &mut KeptAttributesBuilder) -> Option<()> {
-    let view = View::arriving(kept.current(), record);
+    let view = View::new(kept.current(), record);
     if is_message_event(view.name()) {
         place_messages(record, kept)
     } else {
@@ -62,7 +62,7 @@ fn place_call(record: &mut Span, view: &View<'_>) -> Option<()> {
 }
 
 fn place_messages(record: &mut Span, kept: &mut KeptAttributesBuilder) -> Option<()> {
-    let view = View::arriving(kept.current(), record);
+    let view = View::new(kept.current(), record);
     record.trace_id = view.named_trace()?;
     record.parent_id?;
     record.class.model = true;
@@ -86,7 +86,7 @@ fn place_messages(record: &mut Span, kept: &mut KeptAttributesBuilder) -> Option
         record.span_id = SpanId::try_new(&digest[..8])?;
         record.parent_id = None;
     }
-    if View::arriving(kept.current(), record).has_any(keys::PAYLOADS) {
+    if View::new(kept.current(), record).has_any(keys::PAYLOADS) {
         prune(record, kept, usize::MAX);
     }
     Some(())

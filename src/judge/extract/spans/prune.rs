@@ -13,7 +13,7 @@ use crate::extract::values::messages::{NewMessages, may_announce, new_messages};
 /// replies.
 pub(super) fn prune(span: &Span, kept: &mut KeptAttributesBuilder, max_value_size: usize) {
     let class = span.class;
-    let view = View::arriving(kept.current(), span);
+    let view = View::new(kept.current(), span);
     let run = ConventionId::from_note(class.recognition.agent);
     let holds_run = run.is_some_and(|convention| convention.get().conversation.is_some());
     let requests = Requests::new(view.attributes());

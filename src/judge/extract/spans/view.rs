@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use otlp::span::{Attribute, Event, IndexedAttributes, KeyId, ScopeHash, Span, TraceId, Value};
+use otlp::span::{Attribute, Event, IndexedAttributes, KeyId, ScopeHash, SpanRow, TraceId, Value};
 
 use super::key_bits::KeyBits;
 use super::keys;
@@ -20,17 +20,17 @@ pub(crate) struct View<'a> {
 
 impl<'a> View<'a> {
     #[inline]
-    pub(crate) fn new(span: &'a Span) -> Self {
-        Self::arriving(span.kept.index(), span)
-    }
-
-    /// The view of a span or log record that is being scanned.
-    pub(crate) fn arriving(attributes: IndexedAttributes<'a>, span: &Span) -> Self {
+    pub(crate) fn new(attributes: IndexedAttributes<'a>, span: &SpanRow) -> Self {
         Self {
             attributes,
             is_record: span.is_record,
             scope: span.scope,
         }
+    }
+
+    /// The W3C trace state; empty if there was none.
+    pub(crate) fn trace_state(&self) -> &'a str {
+        self.attributes.trace_state()
     }
 
     /// The id of the trace that a log record names.

@@ -22,9 +22,9 @@ fn a_trace_without_an_ended_root_is_cut_short_where_it_shows_a_hole() {
         };
         trajectory(&trace, &recogniser).unwrap().cut_short
     };
-    let flags = |flags: u32, made: Made| Made { flags, ..made };
+    let flags = |flags: u16, made: Made| Made { flags, ..made };
     let (unmarked, local, remote) = (0, 0x101, 0x301);
-    let run = |of: u32| flags(of, agent(2, 1, "desk", 1, 98));
+    let run = |of: u16| flags(of, agent(2, 1, "desk", 1, 98));
     let call = tool(3, 2, "a", 2, 3);
     let remote_call = flags(remote, tool(3, 9, "a", 2, 3));
     let server = flags(remote, span(1, 9, "POST", 0, 99));

@@ -198,7 +198,10 @@ fn a_prompt_is_pruned_and_only_new_results_are_kept() {
         .made(&recogniser);
     let size = size_of_val(&request) + request.kept.size();
     assert!(size < 600, "{size} bytes");
-    let found = spans::model_messages::tool_results(&spans::View::new(&request), 1000);
+    let found = spans::model_messages::tool_results(
+        &spans::View::new(request.kept.index(), &request),
+        1000,
+    );
     let ids = found.results.iter().map(|(id, _)| id.as_str());
     assert_eq!((ids.collect::<Vec<_>>(), found.cut), (vec!["new"], false));
 }

@@ -227,7 +227,7 @@ fn the_evaluated_span_is_the_earliest_topmost_run_that_no_call_holds() {
         "1",
         "the run belongs to a call, which an agent above it made"
     );
-    let remote = |id: u64, flags: u32| Made {
+    let remote = |id: u64, flags: u16| Made {
         flags,
         ..span(id, 99, "POST", 0, 99)
     };

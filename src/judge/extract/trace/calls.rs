@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use otlp::span::{Span, Status};
+use otlp::span::Status;
 
 use super::call_report::args_differ;
 use super::capture::{CallRecorder, Capturing, lacks_part};
@@ -14,7 +14,7 @@ use super::joins;
 use super::span_roles::{Exclusion, SpanRoles};
 use super::turns::{Owner, TurnScope, Turns};
 use super::uncertainty::{self, Gates};
-use crate::extract::spans::{Recogniser, SpanIdx, keys};
+use crate::extract::spans::{Recogniser, SpanIdx, View, keys};
 use crate::extract::tool_call::{CapturedParts, Payload, ToolCall};
 use crate::extract::uncertainty::CallUncertainty;
 use crate::extract::values::payload;
@@ -141,8 +141,8 @@ struct Duplicate {
 }
 
 /// Returns true if the SDK dropped attributes or events of the span.
-fn is_torn(span: &Span) -> bool {
-    span.kept.keys().any(|key| key == keys::LOST_REQUEST)
+fn is_torn(span: &View<'_>) -> bool {
+    span.has(keys::LOST_REQUEST)
 }
 
 fn fold(roles: &SpanRoles<'_>, recogniser: &Recogniser, interner: &mut Interner) -> Folded {
@@ -160,7 +160,7 @@ fn fold(roles: &SpanRoles<'_>, recogniser: &Recogniser, interner: &mut Interner)
             // A missing part may be among the attributes and events that the SDK dropped.
             let dropped = (captured.args && draft.call.args.is_none()
                 || captured.result && draft.call.result.is_none())
-                && is_torn(&roles.spans[draft.span]);
+                && is_torn(&roles.recognised[draft.span].view);
             if !dropped {
                 draft.call.captured = captured;
             }

@@ -27,7 +27,7 @@ impl<'a> CallRecorder<'a> {
         let convention = roles.roles[span_idx].convention;
         Self {
             convention,
-            service: &span.resource.service,
+            service: &roles.trace.resource(span).service,
             scope: if is_written_by_many(convention) { span.scope } else { ScopeHash::default() },
         }
     }

@@ -28,9 +28,10 @@ pub struct CrossTraceResult {
 /// only if no tool of the trace has a span: tool spans contain the results, in related traces, too.
 pub fn cross_trace_results(trace: &Trace, recogniser: &Recogniser) -> Vec<CrossTraceResult> {
     let max_size = recogniser.tools.max_value_size;
-    let has_tools = trace.spans.iter().any(|span| span.class.tool_call);
+    let spans = &trace.spans;
+    let has_tools = spans.rows().iter().any(|span| span.class.tool_call);
     let mut results = Vec::new();
-    let mut names = trace.spans.iter().map(|span| span.name());
+    let mut names = spans.rows().iter().map(|span| spans.name(span));
     if has_tools && !names.any(is_carrier) {
         return results;
     }
@@ -41,17 +42,18 @@ pub fn cross_trace_results(trace: &Trace, recogniser: &Recogniser) -> Vec<CrossT
             .map(|(id, result)| (id, CallPart::Result(result)))
             .collect()
     };
-    for span in trace.spans.iter().chain(&trace.records) {
+    for span in spans.rows().iter().chain(spans.records()) {
+        let view = || View::new(spans.attributes(span), span);
         let parts = if span.class.model && !has_tools {
-            tool_results(&View::new(span))
-        } else if span.is_record {
-            continue;
+            tool_results(&view())
+        } else if let Some(carrier) = carrier(spans.name(span)).filter(|_| !span.is_record) {
+            (carrier.parts)(&view(), max_size)
         } else {
-            carrier(span.name()).map_or_else(Vec::new, |carrier| (carrier.parts)(span, max_size))
+            continue;
         };
         results.extend(parts.into_iter().map(|(call_id, part)| CrossTraceResult {
             call_id,
-            service: span.resource.service.clone(),
+            service: spans.resource(span).service.clone(),
             start_unix_nanos: span.start_unix_nanos,
             span_id: span.span_id,
             part,

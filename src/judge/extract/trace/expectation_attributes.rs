@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use otlp::span::{Attribute, KeptAttributes, KeyId, SpanId, Value};
+use otlp::span::{Attribute, IndexedAttributes, KeyId, SpanId, Value};
 
 use super::span_roles::SpanRoles;
 use crate::extract::spans::view::attribute_text;
@@ -51,20 +51,19 @@ pub(crate) fn expectation_attributes(
 ) -> ExpectationAttributes {
     let keys = recogniser.expectation_keys();
     let mut expectations = ExpectationAttributes::default();
-    let spans = std::iter::once(evaluated)
-        .chain(roles.tree.ancestors(evaluated))
-        .map(|span_idx| &roles.spans[span_idx]);
-    let resource = &roles.spans[evaluated].resource.kept;
-    for (span_id, kept) in spans
-        .map(|span| (Some(span.span_id), &span.kept))
-        .chain([(None, resource)])
-    {
+    let spans = std::iter::once(evaluated).chain(roles.tree.ancestors(evaluated));
+    let of_spans = spans.map(|span_idx| {
+        let span = &roles.spans[span_idx];
+        (Some(span.span_id), roles.trace.attributes(span))
+    });
+    let resource = &roles.trace.resource(&roles.spans[evaluated]).kept;
+    for (span_id, kept) in of_spans.chain([(None, resource.index())]) {
         expectations.case_id = expectations.case_id.or_else(|| {
             let text = attribute_text(kept.get(keys.case_id?)?)?;
             (!text.is_empty()).then(|| Arc::from(&*text))
         });
-        add_value(&mut expectations.criteria, keys.criteria, span_id, kept);
-        add_value(&mut expectations.expect, keys.expect, span_id, kept);
+        add_value(&mut expectations.criteria, keys.criteria, span_id, &kept);
+        add_value(&mut expectations.expect, keys.expect, span_id, &kept);
     }
     expectations
 }
@@ -73,7 +72,7 @@ fn add_value(
     values: &mut Vec<StatedValue>,
     key: Option<KeyId>,
     span_id: Option<SpanId>,
-    kept: &KeptAttributes,
+    kept: &IndexedAttributes<'_>,
 ) {
     let Some(Attribute { value, cut, .. }) = key.and_then(|key| kept.attribute(key)) else {
         return;

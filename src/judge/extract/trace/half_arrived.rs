@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use otlp::span::{Span, Value};
+use otlp::span::{IndexedAttributes, Value};
 
 use crate::assemble::{CloseReason, Trace};
 use crate::extract::spans::keys;
@@ -39,29 +39,31 @@ pub fn half_arrived(trace: &Trace, has_calls: bool) -> Option<HalfArrived> {
     ) {
         return None;
     }
-    if trace.spans.is_empty() {
-        let mut records = trace.records.iter();
+    let spans = &trace.spans;
+    let service = |span| Arc::clone(&spans.resource(span).service);
+    if spans.rows().is_empty() {
+        let mut records = spans.records().iter();
         let record = records.find(|record| record.parent_id.is_some())?;
         return Some(HalfArrived {
-            service: Arc::clone(&record.resource.service),
+            service: service(record),
             missing: MissingHalf::Spans,
         });
     }
-    if has_calls || !trace.records.is_empty() {
+    if has_calls || !spans.records().is_empty() {
         return None;
     }
-    let mut models = trace.spans.iter().filter(|span| span.class.model);
-    let span = models.find(|span| names_calls(span))?;
+    let mut models = spans.rows().iter().filter(|span| span.class.model);
+    let span = models.find(|span| names_calls(&spans.attributes(span)))?;
     Some(HalfArrived {
-        service: Arc::clone(&span.resource.service),
+        service: service(span),
         missing: MissingHalf::Calls,
     })
 }
 
 /// Returns true if the model's answer ended with calls. Providers write `tool_calls`, `tool_use` or
 /// `function_call`, alone or in a list.
-fn names_calls(span: &Span) -> bool {
-    let reasons = span.get(keys::FINISH_REASONS);
+fn names_calls(model: &IndexedAttributes<'_>) -> bool {
+    let reasons = model.get(keys::FINISH_REASONS);
     let Some(Value::Str(reasons) | Value::Json(reasons)) = reasons else {
         return false;
     };

@@ -2,7 +2,7 @@
 //! repeated call ids.
 
 use hashbrown::{HashMap, HashSet};
-use otlp::span::{Span, SpanId, TraceId};
+use otlp::span::{SpanId, SpanRow, TraceId};
 
 use crate::assemble::Trace;
 use crate::extract::spans::keys;
@@ -41,16 +41,16 @@ pub(crate) fn arrange(
             CallUncertainty::default()
         };
     }
-    records
-        .iter()
-        .find_map(|span| span.kept.index().named_trace())
+    let mut records = records.into_iter();
+    records.find_map(|record| trace.spans.attributes(record).named_trace())
 }
 
 /// Orders the records by number if all have one, else by time.
-fn in_order(trace: &Trace) -> Vec<&Span> {
-    let mut records: Vec<&Span> = trace.spans.iter().collect();
-    let sequence = |span: &Span| {
-        let text = span.get(keys::SEQUENCE).and_then(attribute_text);
+fn in_order(trace: &Trace) -> Vec<&SpanRow> {
+    let mut records: Vec<&SpanRow> = trace.spans.rows().iter().collect();
+    let sequence = |span: &SpanRow| {
+        let attributes = trace.spans.attributes(span);
+        let text = attributes.get(keys::SEQUENCE).and_then(attribute_text);
         text.and_then(|text| text.parse::<u64>().ok())
     };
     let is_numbered = records.iter().all(|span| sequence(span).is_some());

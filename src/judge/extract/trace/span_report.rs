@@ -81,18 +81,18 @@ impl fmt::Display for SpanRole {
 
 /// Returns a report for each span, parents first, siblings by start.
 pub fn span_reports(trace: &Trace, recogniser: &Recogniser) -> Vec<SpanReport> {
-    let roles = SpanRoles::new(trace, recogniser);
+    let roles = SpanRoles::new(&trace.spans, recogniser);
     let repeated_calls = calls::repeated_calls(&roles, recogniser);
     let runs = roles.runs.iter();
     let run_names: HashMap<SpanIdx, &str> = runs.map(|run| (run.span, &*run.name)).collect();
     let report = |span_idx: SpanIdx| {
-        let span = &trace.spans[span_idx];
+        let span = &roles.spans[span_idx];
         SpanReport {
             span_id: span.span_id,
-            name: span.name().into(),
+            name: roles.recognised[span_idx].view.name().into(),
             depth: roles.tree.depth[span_idx],
             role: match repeated_calls.get(&span_idx) {
-                Some(&original) => SpanRole::Folded(trace.spans[original].span_id),
+                Some(&original) => SpanRole::Folded(roles.spans[original].span_id),
                 None => role(&roles, recogniser, &run_names, span_idx),
             },
             n_records: roles.records_of.get(&span_idx).map_or(0, Vec::len),

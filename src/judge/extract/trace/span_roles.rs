@@ -4,12 +4,12 @@
 use std::borrow::Cow;
 
 use hashbrown::{HashMap, HashSet};
-use otlp::span::{Span, SpanClass, SpanId};
+use otlp::span::{SpanClass, SpanId, SpanRow};
 
 use super::call_report::CallReport;
 use super::handoffs;
 use super::tree::Tree;
-use crate::assemble::Trace;
+use crate::assemble::TraceSpans;
 use crate::extract::spans::conventions::refines;
 use crate::extract::spans::shared_keys::{complete_call, own_agent};
 use crate::extract::spans::{
@@ -21,7 +21,8 @@ use crate::extract::values::{Conversation, payload};
 
 /// The roles of a trace's spans; `recognised` and `roles` are indexed by span.
 pub(crate) struct SpanRoles<'a> {
-    pub(crate) spans: &'a [Span],
+    pub(crate) trace: &'a TraceSpans,
+    pub(crate) spans: &'a [SpanRow],
     /// The role of each span by itself, without calls that do not count.
     pub(crate) recognised: Vec<RecognisedSpan<'a>>,
     /// The role of each span in its trace.
@@ -96,15 +97,17 @@ pub(crate) enum Exclusion {
 }
 
 impl<'a> SpanRoles<'a> {
-    pub(crate) fn new(trace: &'a Trace, recogniser: &'a Recogniser) -> Self {
-        let spans = &*trace.spans;
-        let records = trace.records.iter().map(View::new).collect();
+    pub(crate) fn new(trace: &'a TraceSpans, recogniser: &'a Recogniser) -> Self {
+        let spans = trace.rows();
+        let view = |span: &SpanRow| View::new(trace.attributes(span), span);
+        let records = trace.records().iter().map(view).collect();
         let mut roles = Self {
+            trace,
             spans,
             recognised: Vec::with_capacity(spans.len()),
             roles: Vec::with_capacity(spans.len()),
             present: KeyBits::NONE,
-            tree: Tree::new(spans),
+            tree: Tree::new(trace),
             records_of: records_of(trace),
             records,
             turn_agents: HashMap::new(),
@@ -112,7 +115,7 @@ impl<'a> SpanRoles<'a> {
             has_tool_spans: false,
         };
         for (span_idx, span) in spans.iter().enumerate() {
-            roles.recognise(span_idx, View::new(span), span.class, recogniser);
+            roles.recognise(span_idx, view(span), span.class, recogniser);
         }
         roles.refine();
         roles.has_tool_spans |= roles.recognised.iter().any(|span| span.call.is_some());
@@ -514,17 +517,17 @@ impl<'a> KnownCall<'a> {
 }
 
 /// Returns the records by the span in which they were written.
-fn records_of(trace: &Trace) -> HashMap<SpanIdx, Vec<View<'_>>> {
+fn records_of(trace: &TraceSpans) -> HashMap<SpanIdx, Vec<View<'_>>> {
     let mut records_of: HashMap<SpanIdx, Vec<View<'_>>> = HashMap::new();
-    if trace.records.is_empty() {
+    if trace.records().is_empty() {
         return records_of;
     }
-    let ids = trace.spans.iter().map(|span| span.span_id);
+    let ids = trace.rows().iter().map(|span| span.span_id);
     let by_id: HashMap<SpanId, SpanIdx> = ids.zip(0..).collect();
-    for record in &trace.records {
+    for record in trace.records() {
         let parent = record.parent_id;
         if let Some(&span_idx) = parent.and_then(|span_id| by_id.get(&span_id)) {
-            let view = View::new(record);
+            let view = View::new(trace.attributes(record), record);
             records_of.entry(span_idx).or_default().push(view);
         }
     }

@@ -1,11 +1,10 @@
 //! The tree of a trace's spans: parents, depths, and starts corrected for different clocks.
 //! Near-linear for any parent ids: cycles, a span that is its own parent, thousands of levels.
 
-use std::sync::Arc;
-
 use hashbrown::HashMap;
-use otlp::span::{Resource, Span, SpanId};
+use otlp::span::SpanId;
 
+use crate::assemble::TraceSpans;
 use crate::extract::spans::SpanIdx;
 
 /// The number of spans up to which a linear search for parents is cheaper than building a table.
@@ -29,7 +28,8 @@ pub(crate) struct Tree {
 impl Tree {
     /// Cuts cycles of parents above their earliest span, so the result does not depend on the order
     /// of arrival.
-    pub(crate) fn new(spans: &[Span]) -> Self {
+    pub(crate) fn new(trace: &TraceSpans) -> Self {
+        let spans = trace.rows();
         let ids = (0..)
             .zip(spans)
             .map(|(span_idx, span)| (span.span_id, span_idx));
@@ -60,7 +60,7 @@ impl Tree {
             depth: vec![0; spans.len()],
             ..Self::default()
         };
-        tree.set_times(spans);
+        tree.set_times(trace);
         tree
     }
 
@@ -79,8 +79,9 @@ impl Tree {
         (0..self.parent.len()).filter(|&span_idx| self.parent[span_idx].is_none())
     }
 
-    fn set_times(&mut self, spans: &[Span]) {
-        let resources = resource_ids(spans);
+    fn set_times(&mut self, trace: &TraceSpans) {
+        let spans = trace.rows();
+        let resources = resource_ids(trace);
         // Empty if all spans are of one process.
         let mut shift = vec![0_u64; resources.len()];
         self.start = spans.iter().map(|span| span.start_unix_nanos).collect();
@@ -179,22 +180,19 @@ fn parents_first(parent: &[Option<SpanIdx>]) -> Vec<SpanIdx> {
     order
 }
 
-/// Numbers the distinct resources, one entry for each span; empty if all spans share one. Most
-/// traces have one resource, and most spans share it by pointer.
-fn resource_ids(spans: &[Span]) -> Vec<usize> {
-    if spans.is_sorted_by(|a, b| Arc::ptr_eq(&a.resource, &b.resource)) {
+/// Numbers the distinct resources, one entry for each span; empty if all spans share one.
+fn resource_ids(trace: &TraceSpans) -> Vec<usize> {
+    let spans = trace.rows();
+    if spans.is_sorted_by(|a, b| a.resource_idx == b.resource_idx) {
         return Vec::new();
     }
-    let mut by_pointer: HashMap<*const Resource, usize> = HashMap::new();
     let mut by_bytes: HashMap<&[u8], usize> = HashMap::new();
     (spans.iter())
         .map(|span| {
-            *by_pointer
-                .entry(Arc::as_ptr(&span.resource))
-                .or_insert_with(|| {
-                    let next = by_bytes.len();
-                    *by_bytes.entry(&span.resource.encoded).or_insert(next)
-                })
+            let next = by_bytes.len();
+            *by_bytes
+                .entry(&trace.resource(span).encoded)
+                .or_insert(next)
         })
         .collect()
 }

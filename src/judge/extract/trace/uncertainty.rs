@@ -211,8 +211,9 @@ fn lines(roles: &SpanRoles<'_>) -> Vec<Line> {
             (None, Some(_)) => Line::Under(span_idx),
             (Some(parent), _) => {
                 let above = &roles.spans[parent];
-                let same = Arc::ptr_eq(&span.resource, &above.resource)
-                    || span.resource.encoded == above.resource.encoded;
+                let encoded = |span| &roles.trace.resource(span).encoded;
+                let same =
+                    span.resource_idx == above.resource_idx || encoded(span) == encoded(above);
                 match lines[parent] {
                     Line::Alone(_) => Line::Under(span_idx),
                     line if same || line == Line::Fixed => line,

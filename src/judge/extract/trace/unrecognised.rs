@@ -30,25 +30,27 @@ pub struct Unrecognised {
 /// Returns the evidence that a trace without a trajectory belongs to an agent, if there is any.
 pub fn unrecognised(trace: &Trace) -> Option<Unrecognised> {
     let mut found: Option<Unrecognised> = None;
-    for span in trace.spans.iter().filter(|span| !span.is_record) {
-        let is_like_a_call = looks_like_a_call(span.name());
+    let spans = &trace.spans;
+    for span in spans.rows().iter().filter(|span| !span.is_record) {
+        let name = spans.name(span);
+        let is_like_a_call = looks_like_a_call(name);
         if !span.class.model && !is_like_a_call {
             continue;
         }
         let found = found.get_or_insert_with(|| Unrecognised {
             trace_id: trace.trace_id,
-            service: span.resource.service.clone(),
+            service: spans.resource(span).service.clone(),
             n_models: 0,
             span_name: None,
             others: Vec::new(),
         });
         found.n_models += usize::from(span.class.model);
         if is_like_a_call && found.span_name.is_none() {
-            found.span_name = Some(span.name().into());
+            found.span_name = Some(name.into());
         }
     }
     if let Some(found) = &mut found {
-        let others = trace.spans.iter().filter(|span| !span.class.model);
+        let others = spans.rows().iter().filter(|span| !span.class.model);
         found.others = others.map(|span| span.span_id).take(MAX_SPANS).collect();
     }
     found

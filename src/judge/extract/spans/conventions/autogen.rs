@@ -1,10 +1,11 @@
 //! AutoGen: joins arguments and results from the runtime's messages to the calls.
 
-use otlp::span::{Span, Value};
+use otlp::span::Value;
 use serde_json::Value as Json;
 
 use super::super::convention::{Convention, CrossTrace, Prune};
 use super::super::keys;
+use super::super::view::View;
 use crate::extract::tool_call::CallPart;
 use crate::extract::values::{messages, payload};
 
@@ -30,7 +31,7 @@ fn is_runtime_message(span_name: &str) -> bool {
     span_name.starts_with("autogen process ")
 }
 
-fn call_parts(span: &Span, max_size: usize) -> Vec<(String, CallPart)> {
+fn call_parts(span: &View<'_>, max_size: usize) -> Vec<(String, CallPart)> {
     let mut parts = Vec::new();
     if let Some(Value::Str(text)) = span.get(keys::MESSAGE)
         && let Ok(message) = serde_json::from_str(text)
