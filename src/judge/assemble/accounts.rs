@@ -1,14 +1,16 @@
 //! Divides a budget among its users, so that a flood harms its own sender first: decides who is
 //! refused, and from whose share something is evicted.
 
-/// Maximum number of separate shares; further keys use the last share together.
+use std::cmp::Reverse;
+
+/// Maximum number of shares, unless a type names another.
 pub const MAX_SHARES: usize = 256;
 
 /// Maximum size of a share after an addition, as a multiple of the free rest of the budget.
 const TIMES_FREE: usize = 7;
 
 /// The index of a share. A key keeps its index while its share is not empty.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShareIdx(u16);
 
 /// The measure that decides which share is the heaviest.
@@ -29,14 +31,15 @@ pub struct Held {
     pub n_bytes: usize,
 }
 
-/// The amount of a budget that each user occupies.
+/// The amount of a budget that each user occupies. At most `N` users have a share; further ones use
+/// the last share together.
 #[derive(Debug)]
-pub struct FairShares<K> {
+pub struct FairShares<K, const N: usize = MAX_SHARES> {
     total: Held,
     shares: Vec<(K, Held)>,
 }
 
-impl<K> Default for FairShares<K> {
+impl<K, const N: usize> Default for FairShares<K, N> {
     fn default() -> Self {
         Self {
             total: Held::default(),
@@ -45,7 +48,7 @@ impl<K> Default for FairShares<K> {
     }
 }
 
-impl<K: Copy + PartialEq> FairShares<K> {
+impl<K: Copy + PartialEq, const N: usize> FairShares<K, N> {
     /// The sum of all shares.
     pub fn total(&self) -> Held {
         self.total
@@ -53,14 +56,14 @@ impl<K: Copy + PartialEq> FairShares<K> {
 
     /// Returns the share of a key, and assigns one to a new key.
     pub fn share(&mut self, key: K) -> ShareIdx {
-        let own = &self.shares[..self.shares.len().min(MAX_SHARES - 1)];
+        let own = &self.shares[..self.shares.len().min(N - 1)];
         let known = own.iter().position(|(other, _)| *other == key);
         let unused = || own.iter().position(|(_, held)| *held == Held::default());
         let idx = known.or_else(unused).unwrap_or(own.len());
         if idx == self.shares.len() {
             self.shares.push((key, Held::default()));
         }
-        if idx < MAX_SHARES - 1 {
+        if idx < N - 1 {
             self.shares[idx].0 = key;
         }
         ShareIdx(idx as u16)
@@ -74,12 +77,34 @@ impl<K: Copy + PartialEq> FairShares<K> {
         }
     }
 
+    /// Changes the bytes of a thing.
+    pub fn resize(&mut self, share: ShareIdx, before: usize, after: usize) {
+        for held in self.held(share) {
+            held.n_bytes = held.n_bytes - before + after;
+        }
+    }
+
     /// Subtracts from a share.
     pub fn release(&mut self, share: ShareIdx, less: Held) {
         for held in self.held(share) {
             held.n_things -= less.n_things;
             held.n_bytes -= less.n_bytes;
         }
+    }
+
+    /// Returns the heaviest share, the first of several equal ones.
+    pub fn heaviest(&self, by: ShareMeasure) -> ShareIdx {
+        let held = self.shares.iter().map(|(_, held)| held.by(by));
+        let heaviest = held
+            .enumerate()
+            .max_by_key(|&(idx, held)| (held, Reverse(idx)));
+        ShareIdx(heaviest.map_or(0, |(idx, _)| idx as u16))
+    }
+
+    /// Returns the key of a share; `None` for the share of all further keys.
+    pub fn key(&self, share: ShareIdx) -> Option<K> {
+        let own = self.shares.get(share.idx()).filter(|_| share.idx() < N - 1);
+        own.map(|(key, _)| *key)
     }
 
     /// Returns the bytes that a share may add while `n_free` bytes of the budget are free, so that
@@ -108,7 +133,8 @@ impl<K: Copy + PartialEq> FairShares<K> {
 }
 
 impl ShareIdx {
-    fn idx(self) -> usize {
+    /// The index as a number below the maximum number of shares.
+    pub fn idx(self) -> usize {
         self.0.into()
     }
 }
@@ -151,7 +177,7 @@ mod tests {
 
     #[test]
     fn each_user_leaves_an_eighth_of_what_it_finds() {
-        let mut shares = FairShares::default();
+        let mut shares: FairShares<_> = FairShares::default();
         let a = shares.share(1);
         assert_eq!(shares.room(a, FREE), 700);
         shares.add(a, held(1, 700));
@@ -167,7 +193,7 @@ mod tests {
 
     #[test]
     fn the_heaviest_yields_unless_the_newcomer_would_hold_as_much() {
-        let mut shares = FairShares::default();
+        let mut shares: FairShares<_> = FairShares::default();
         let crowd = shares.share("crowd");
         shares.add(crowd, held(5, 100));
         let agent = shares.share("agent");
@@ -181,7 +207,7 @@ mod tests {
 
     #[test]
     fn further_keys_use_one_share_and_empty_shares_are_used_again() {
-        let mut shares = FairShares::default();
+        let mut shares: FairShares<_> = FairShares::default();
         let all: Vec<ShareIdx> = (0..1_000)
             .map(|key| {
                 let share = shares.share(key);

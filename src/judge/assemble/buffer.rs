@@ -265,20 +265,10 @@ impl<M: Memo> TraceBuffer<M> {
         {
             closed.extend(self.open.get_mut(slot).map(|trace| {
                 let size_before = trace.size();
-                let memo = std::mem::take(&mut trace.memo);
-                self.shares.resize(trace.share, size_before, trace.size());
                 size += size_before;
-                Closed {
-                    trace: trace.copy(CloseReason::Expired, &self.hasher),
-                    memo,
-                    first: !std::mem::replace(&mut trace.reported, true),
-                    peer: trace.closed_sender().peer,
-                    torn_service: None,
-                    may_be_split: false,
-                    first_record: trace.first_record,
-                    needed_from: trace.needed_from,
-                    rest: None,
-                }
+                let expired = trace.expired(&self.hasher);
+                self.shares.resize(trace.share, size_before, trace.size());
+                expired
             }));
         }
         closed
@@ -462,7 +452,7 @@ impl<M: Memo> TraceBuffer<M> {
             None => self.shares.close(buffered.share, buffered.size()),
         }
         let hash = self.hasher.hash_one(buffered.trace_id);
-        self.recent.insert(hash, buffered.closed_sender(), tick);
+        self.recent.insert(hash, buffered.peer(), tick);
         let first = !std::mem::replace(&mut buffered.reported, true);
         // Most traces are known to be whole, which saves the computation of their shape.
         let is_seen = is_quiet && !buffered.spans.start_before(buffered.memory_unix_nanos);
@@ -480,7 +470,7 @@ impl<M: Memo> TraceBuffer<M> {
             trace,
             memo,
             first,
-            peer: buffered.closed_sender().peer,
+            peer: buffered.peer(),
             torn_service,
             may_be_split: buffered.opened < self.split_until,
             first_record: buffered.first_record,

@@ -2,14 +2,14 @@
 //! why it may be incomplete.
 
 use foldhash::fast::SeedableRandomState;
-use otlp::span::TraceId;
+use otlp::span::{PeerId, TraceId};
 
 use super::fifo_timers::Tick;
 use super::shape::TraceShape;
-use super::shares::{BudgetShare, TraceSender};
+use super::shares::{BudgetShare, SEVERAL_PEERS, TraceSender};
 use super::timers::Quiet;
 use super::trace_spans::TraceSpans;
-use super::{CloseReason, Memo, Settings, Trace};
+use super::{CloseReason, Closed, Memo, Settings, Trace};
 
 /// A trace in the buffer, open or recently closed.
 #[derive(Debug)]
@@ -60,8 +60,8 @@ impl<M: Memo> BufferedTrace<M> {
     }
 
     /// Returns the sender whose share of the closed traces the trace counts against.
-    pub(super) fn closed_sender(&self) -> TraceSender {
-        if self.has_several_senders { TraceSender::SEVERAL } else { self.sender }
+    pub(super) fn peer(&self) -> PeerId {
+        if self.has_several_senders { SEVERAL_PEERS } else { self.sender.peer }
     }
 
     /// Returns the reason to report: `Incomplete` instead of a reason for a full verdict if spans
@@ -99,6 +99,21 @@ impl<M: Memo> BufferedTrace<M> {
     pub(super) fn copy(&self, reason: CloseReason, hasher: &SeedableRandomState) -> Trace {
         let parent_missing = self.spans.shape(hasher).has_orphans();
         self.trace(reason, parent_missing, self.spans.clone(), hasher)
+    }
+
+    /// Returns a trace that has only expired, and stays open.
+    pub(super) fn expired(&mut self, hasher: &SeedableRandomState) -> Closed<M> {
+        Closed {
+            trace: self.copy(CloseReason::Expired, hasher),
+            memo: std::mem::take(&mut self.memo),
+            first: !std::mem::replace(&mut self.reported, true),
+            peer: self.peer(),
+            torn_service: None,
+            may_be_split: false,
+            first_record: self.first_record,
+            needed_from: self.needed_from,
+            rest: None,
+        }
     }
 
     fn trace(

@@ -5,11 +5,12 @@
 use hashbrown::HashTable;
 use otlp::span::{PeerId, TraceId};
 
+use super::accounts::{FairShares, Held, ShareIdx, ShareMeasure};
 use super::beginnings::Beginnings;
 use super::buffered_trace::BufferedTrace;
 use super::fifo_timers::{FifoTimers, Tick};
 use super::forgotten::ForgottenTraces;
-use super::shares::{BudgetShare, Excess, Shares, TraceSender};
+use super::shares::{SEVERAL_PEERS, UNKNOWN_PEER};
 use super::slab::{Slab, Slot};
 use super::{Memo, Stats};
 
@@ -26,7 +27,7 @@ pub(super) struct RecentlyClosed<M> {
     entries: Slab<ClosedTrace<M>>,
     index: HashTable<Slot>,
     /// All entries and the bytes of their spans, by peer.
-    shares: Shares,
+    shares: FairShares<PeerId>,
     /// All entries by closing time, with a queue for each peer.
     order: FifoTimers,
     /// The entries that have their spans, by closing time, with a queue for each peer.
@@ -50,7 +51,7 @@ struct ClosedTrace<M> {
     /// `None` while the trace is judged, and after its spans were dropped.
     trace: Option<Box<BufferedTrace<M>>>,
     /// The peer's share that the entry counts against.
-    share: BudgetShare,
+    share: ShareIdx,
     /// True if the spans were dropped because memory was full.
     is_forgotten: bool,
 }
@@ -60,7 +61,7 @@ impl<M: Memo> RecentlyClosed<M> {
         Self {
             entries: Slab::new(),
             index: HashTable::new(),
-            shares: Shares::default(),
+            shares: FairShares::default(),
             order: FifoTimers::new(1),
             whole: FifoTimers::new(1),
             n_whole: 0,
@@ -74,13 +75,10 @@ impl<M: Memo> RecentlyClosed<M> {
     }
 
     /// Inserts a closed trace that is being judged.
-    pub(super) fn insert(&mut self, hash: u64, sender: TraceSender, now: Tick) {
+    pub(super) fn insert(&mut self, hash: u64, peer: PeerId, now: Tick) {
         // Senders choose their service names, so only peers count.
-        let sender = TraceSender {
-            service: 0,
-            ..sender
-        };
-        let share = self.shares.open(sender, 0);
+        let share = self.shares.share(peer);
+        self.shares.add(share, Held::thing(0));
         let slot = self.entries.insert(ClosedTrace {
             hash,
             trace: None,
@@ -91,9 +89,9 @@ impl<M: Memo> RecentlyClosed<M> {
         self.index.insert_unique(hash, slot, |&slot| {
             entries.get(slot).map_or(0, |entry| entry.hash)
         });
-        self.order.grow(share.peer() + 1);
-        self.whole.grow(share.peer() + 1);
-        self.order.start(share.peer(), slot, now);
+        self.order.grow(share.idx() + 1);
+        self.whole.grow(share.idx() + 1);
+        self.order.start(share.idx(), slot, now);
         self.none_expires_before = self.none_expires_before.min(now.saturating_add(self.ttl));
     }
 
@@ -111,7 +109,7 @@ impl<M: Memo> RecentlyClosed<M> {
         };
         self.shares.resize(entry.share, 0, trace.size());
         self.n_whole += 1;
-        self.whole.start(entry.share.peer(), slot, now);
+        self.whole.start(entry.share.idx(), slot, now);
         entry.trace = Some(trace);
         self.forget_spans();
     }
@@ -158,7 +156,7 @@ impl<M: Memo> RecentlyClosed<M> {
     /// Remembers a trace for longer: a late span arrived after the trace's own spans were dropped.
     pub(super) fn touch(&mut self, slot: Slot, now: Tick) {
         if let Some(entry) = self.entries.get(slot) {
-            self.order.start(entry.share.peer(), slot, now);
+            self.order.start(entry.share.idx(), slot, now);
         }
     }
 
@@ -186,8 +184,8 @@ impl<M: Memo> RecentlyClosed<M> {
     pub(super) fn forget(&mut self, now: Tick) -> Option<Tick> {
         let mut forgotten = self.forget_expired(now);
         while self.entries.len() > self.max_entries() {
-            let heaviest = self.shares.heaviest(Excess::Traces);
-            let Some((oldest, closed)) = self.order.first(heaviest.peer()) else {
+            let heaviest = self.shares.heaviest(ShareMeasure::Things);
+            let Some((oldest, closed)) = self.order.first(heaviest.idx()) else {
                 break;
             };
             self.drop_spans(oldest);
@@ -197,8 +195,8 @@ impl<M: Memo> RecentlyClosed<M> {
                 && !self.forgotten.insert(hash, closed, now)
             {
                 // Restored traces have an unknown sender, and some traces have several.
-                let unnamed = [TraceSender::UNKNOWN.peer, TraceSender::SEVERAL.peer];
-                let peer = self.shares.peer(heaviest);
+                let unnamed = [UNKNOWN_PEER, SEVERAL_PEERS];
+                let peer = self.shares.key(heaviest);
                 let peer = peer.filter(|peer| !unnamed.contains(peer));
                 forgotten = forgotten.max(self.beginnings.begin(peer, closed));
             }
@@ -215,7 +213,7 @@ impl<M: Memo> RecentlyClosed<M> {
     }
 
     fn size(&self) -> usize {
-        self.shares.size() + self.entries.len() * ENTRY_SIZE + self.forgotten.size()
+        self.shares.total().n_bytes + self.entries.len() * ENTRY_SIZE + self.forgotten.size()
     }
 
     /// The maximum number of entries: without spans, they use at most half of the memory.
@@ -250,8 +248,8 @@ impl<M: Memo> RecentlyClosed<M> {
     /// Drops the spans of the heaviest peer's oldest traces until the size limit is met.
     fn forget_spans(&mut self) {
         while self.n_whole > 0 && self.size() > self.max_size {
-            let heaviest = self.shares.heaviest(Excess::Size);
-            let Some((oldest, _)) = self.whole.first(heaviest.peer()) else {
+            let heaviest = self.shares.heaviest(ShareMeasure::Bytes);
+            let Some((oldest, _)) = self.whole.first(heaviest.idx()) else {
                 break;
             };
             self.drop_spans(oldest);
@@ -273,7 +271,7 @@ impl<M: Memo> RecentlyClosed<M> {
     /// Removes an entry without spans; returns its hash.
     fn remove(&mut self, slot: Slot) -> Option<u64> {
         let entry = self.entries.remove(slot)?;
-        self.shares.close(entry.share, 0);
+        self.shares.release(entry.share, Held::thing(0));
         self.order.cancel(slot);
         if let Ok(found) = self.index.find_entry(entry.hash, |&other| other == slot) {
             found.remove();

@@ -8,9 +8,10 @@ use std::time::Duration;
 use hashbrown::{DefaultHashBuilder, HashMap};
 use otlp::span::{Now, PeerId, TraceId};
 
+use super::accounts::ShareMeasure;
 use super::beginnings::Beginnings;
 use super::fifo_timers::FifoTimers;
-use super::shares::{BudgetShare, Excess, Shares, TraceSender};
+use super::shares::{BudgetShare, Shares, TraceSender};
 use super::slab::{Slab, Slot};
 use super::timers::ticks;
 
@@ -254,8 +255,11 @@ impl Sessions {
 
     fn forget(&mut self) {
         while self.sessions.len() > MAX_SESSIONS || self.shares.size() > self.max_size {
-            let measure =
-                if self.sessions.len() > MAX_SESSIONS { Excess::Traces } else { Excess::Size };
+            let measure = if self.sessions.len() > MAX_SESSIONS {
+                ShareMeasure::Things
+            } else {
+                ShareMeasure::Bytes
+            };
             let heaviest = self.shares.heaviest(measure);
             let Some((oldest, noted)) = self.order.first(heaviest.peer()) else {
                 return;

@@ -10,9 +10,10 @@ use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
 use otlp::span::{Now, PeerId, TraceId};
 
 use super::reported::Reported;
+use crate::assemble::accounts::ShareMeasure;
 use crate::assemble::beginnings::Beginnings;
 use crate::assemble::fifo_timers::{FifoTimers, Tick};
-use crate::assemble::shares::{BudgetShare, Excess, Shares, TraceSender};
+use crate::assemble::shares::{BudgetShare, Shares, TraceSender};
 use crate::assemble::slab::{Slab, Slot};
 use crate::assemble::timers::ticks;
 use crate::assemble::{CloseReason, Memo, SessionSettings};
@@ -333,7 +334,7 @@ impl JudgedSessions {
 
     fn evict(&mut self, due: &mut Vec<DueSession>, now: Now) {
         while self.shares.size() > self.settings.max_size {
-            let heaviest = self.shares.heaviest(Excess::Size);
+            let heaviest = self.shares.heaviest(ShareMeasure::Bytes);
             let Some((oldest, _)) = self.by_peer.first(heaviest.peer()) else {
                 return;
             };

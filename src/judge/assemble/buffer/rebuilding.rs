@@ -6,7 +6,7 @@ use std::hash::BuildHasher;
 use otlp::span::{Now, TraceId};
 
 use super::TraceBuffer;
-use crate::assemble::shares::TraceSender;
+use crate::assemble::shares::UNKNOWN_PEER;
 use crate::assemble::slab::Slot;
 use crate::assemble::{CloseReason, Closed, Memo};
 
@@ -116,18 +116,7 @@ impl<M: Memo> TraceBuffer<M> {
             CloseReason::Expired => {
                 let trace = self.open.get_mut(slot)?;
                 trace.reported = true;
-                Some(Closed {
-                    trace: trace.copy(reason, &self.hasher),
-                    memo: M::default(),
-                    first: false,
-                    peer: trace.closed_sender().peer,
-                    torn_service: None,
-                    // This replica acknowledged the trace's first spans.
-                    may_be_split: false,
-                    first_record: trace.first_record,
-                    needed_from: trace.needed_from,
-                    rest: None,
-                })
+                Some(trace.expired(&self.hasher))
             }
             _ => self.close(slot, reason, false, tick),
         }
@@ -138,7 +127,7 @@ impl<M: Memo> TraceBuffer<M> {
         let tick = self.tick(now);
         let hash = self.hasher.hash_one(trace_id);
         if !self.index.contains_key(trace_id) && self.recent.find(hash, trace_id).is_none() {
-            self.recent.insert(hash, TraceSender::UNKNOWN, tick);
+            self.recent.insert(hash, UNKNOWN_PEER, tick);
             self.forget(now);
         }
     }
