@@ -24,6 +24,22 @@ pub struct EntryRange {
     pub(super) len: u32,
 }
 
+impl EntryRange {
+    /// Stands for all entries of the text with this index.
+    pub(super) fn large(idx: u32) -> Self {
+        Self {
+            first: idx,
+            len: u32::MAX,
+        }
+    }
+
+    /// The index of a text of which all entries are meant.
+    #[inline]
+    pub(super) fn large_idx(self) -> Option<u32> {
+        (self.len == u32::MAX).then_some(self.first)
+    }
+}
+
 /// The content of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -146,6 +162,22 @@ impl KeptText {
         if self.entries.len() + self.entries.len() / 8 < self.entries.capacity() {
             self.entries.shrink_to_fit();
         }
+    }
+
+    /// Copies the entries of one span into a text of their own.
+    pub(super) fn alone(entries: Entries<'_>) -> Self {
+        let mut alone = Self {
+            entries: Vec::with_capacity(entries.entries.len()),
+            text: String::with_capacity(entries.own_text().len()),
+        };
+        alone.append(entries);
+        alone
+    }
+
+    /// All entries.
+    #[inline]
+    pub(super) fn all(&self) -> Entries<'_> {
+        Entries::new(&self.entries, &self.text)
     }
 
     /// Bytes in use.

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::entries::{EntryRange, KeptText};
+use super::entries::{Entries, EntryRange, KeptText};
 use super::index::IndexedAttributes;
 use super::kept_attributes::KeptAttributes;
 
@@ -11,18 +11,37 @@ use super::kept_attributes::KeptAttributes;
 const FIRST_BYTES: usize = 384;
 const FIRST_ENTRIES: usize = 32;
 
+/// Minimum bytes of attributes that get an allocation of their own: copying them whenever the text
+/// grows would cost more.
+const LARGE: usize = 1 << 10;
+
 /// The kept attributes of one trace.
 #[derive(Debug, Clone, Default)]
 pub struct TraceText {
     kept: KeptText,
     /// Bytes of `kept` that belong to no span.
     n_dead: usize,
+    /// `None` in most traces, which have no large spans.
+    large: Option<Box<LargeSpans>>,
+}
+
+/// Attributes of large spans, each with an allocation of its own.
+#[derive(Debug, Clone, Default)]
+struct LargeSpans {
+    texts: Vec<KeptText>,
+    /// Free positions in `texts`.
+    free: Vec<u32>,
+    /// Bytes of all texts.
+    size: usize,
 }
 
 impl TraceText {
     /// Stores a span's attributes. Returns `None` if the text would exceed 4 GiB.
     pub fn insert(&mut self, kept: &KeptAttributes) -> Option<EntryRange> {
         let added = kept.entries();
+        if added.size() >= LARGE {
+            return Some(self.insert_large(added));
+        }
         let KeptText { entries, text } = &mut self.kept;
         let (n_bytes, n_entries) = (added.own_text().len(), added.entries.len());
         u32::try_from(text.len() + n_bytes).ok()?;
@@ -36,10 +55,32 @@ impl TraceText {
         Some(self.kept.append(added))
     }
 
+    fn insert_large(&mut self, added: Entries<'_>) -> EntryRange {
+        let large = self.large.get_or_insert_default();
+        let text = KeptText::alone(added);
+        large.size += text.size();
+        match large.free.pop() {
+            Some(idx) => {
+                large.texts[idx as usize] = text;
+                EntryRange::large(idx)
+            }
+            None => {
+                large.texts.push(text);
+                EntryRange::large(large.texts.len() as u32 - 1)
+            }
+        }
+    }
+
     /// Removes the attributes at `place`. Returns true if the text has enough unused bytes to
     /// justify [`Self::rewrite`], which visits `n_places` places.
     pub fn remove(&mut self, place: EntryRange, n_places: usize) -> bool {
-        self.n_dead += self.kept.entries(place).size();
+        match (place.large_idx(), &mut self.large) {
+            (Some(idx), Some(large)) => {
+                large.size -= std::mem::take(&mut large.texts[idx as usize]).size();
+                large.free.push(idx);
+            }
+            _ => self.n_dead += self.kept.entries(place).size(),
+        }
         self.n_dead > self.kept.len() / 2 + n_places * size_of::<EntryRange>()
     }
 
@@ -47,25 +88,25 @@ impl TraceText {
     pub fn rewrite<'p>(&mut self, places: impl Iterator<Item = &'p mut EntryRange>) {
         let old = std::mem::take(&mut self.kept);
         self.n_dead = 0;
-        for place in places {
+        for place in places.filter(|place| place.large_idx().is_none()) {
             *place = self.kept.append(old.entries(*place));
         }
     }
 
     /// Compares `kept` with the attributes at `place`.
     pub fn compare(&self, kept: &KeptAttributes, place: EntryRange) -> Ordering {
-        kept.entries().cmp(&self.kept.entries(place))
+        kept.entries().cmp(&self.entries(place))
     }
 
     /// The attributes at `place`.
     #[inline]
     pub fn read(&self, place: EntryRange) -> IndexedAttributes<'_> {
-        IndexedAttributes::new(self.kept.entries(place))
+        IndexedAttributes::new(self.entries(place))
     }
 
     /// The name of the span with the attributes at `place`.
     pub fn name(&self, place: EntryRange) -> &str {
-        self.kept.entries(place).name()
+        self.entries(place).name()
     }
 
     /// Frees spare capacity: a judged trace rarely grows, and stays in memory for long.
@@ -76,7 +117,21 @@ impl TraceText {
     /// Bytes on the heap.
     #[inline]
     pub fn size(&self) -> usize {
-        self.kept.size()
+        let size_of_large = |large: &LargeSpans| {
+            size_of::<LargeSpans>()
+                + large.texts.capacity() * size_of::<KeptText>()
+                + large.free.capacity() * size_of::<u32>()
+                + large.size
+        };
+        self.kept.size() + self.large.as_deref().map_or(0, size_of_large)
+    }
+
+    #[inline]
+    fn entries(&self, place: EntryRange) -> Entries<'_> {
+        match (place.large_idx(), &self.large) {
+            (Some(idx), Some(large)) => large.texts[idx as usize].all(),
+            _ => self.kept.entries(place),
+        }
     }
 }
 
@@ -109,8 +164,16 @@ mod tests {
         (text, kept)
     }
 
+    /// Every tenth span is large.
     fn names() -> Vec<String> {
-        (0..400).map(|n| format!("span {n}")).collect()
+        let large = "l".repeat(LARGE);
+        (0..400)
+            .map(
+                |n| {
+                    if n % 10 == 9 { format!("{large} {n}") } else { format!("span {n}") }
+                },
+            )
+            .collect()
     }
 
     #[test]
@@ -143,12 +206,17 @@ mod tests {
             }
         }
         assert!((5..100).contains(&n_rewritten), "{n_rewritten}");
+        // The same for a large span.
+        for nth in 0..1_000 {
+            let again = text.insert(&named(&format!("{} {nth}", names[9]))).unwrap();
+            text.remove(std::mem::replace(&mut kept[9], again), kept.len());
+        }
         assert!(text.size() < 2 * size, "{} of {size}", text.size());
         assert!(
             names
                 .iter()
                 .zip(&kept)
-                .skip(1)
+                .skip(10)
                 .all(|(name, &kept)| text.name(kept) == *name)
         );
         assert_eq!(text.name(kept[0]), "span 9999");
