@@ -19,7 +19,6 @@ use super::buffered_trace::BufferedTrace;
 use super::fifo_timers::Tick;
 use super::recent::RecentlyClosed;
 use super::resources::SharedResources;
-use super::shape::TraceShape;
 use super::shares::{BudgetShare, Shares, TraceSender};
 use super::slab::{Slab, Slot};
 use super::timers::{Due, Timers, ticks};
@@ -258,7 +257,7 @@ impl<M: Memo> TraceBuffer<M> {
                 Due::Closing => self.limit_of(slot),
             };
             size += self.open.get(slot).map_or(0, |trace| trace.size());
-            closed.extend(self.close(slot, reason, is_quiet, tick));
+            closed.extend(self.close(slot, reason, tick));
         }
         while size < max_size
             && let Some(slot) = self.timers.take_expired(tick)
@@ -283,7 +282,7 @@ impl<M: Memo> TraceBuffer<M> {
             && let Some(slot) = self.timers.first_limited()
         {
             size += self.open.get(slot).map_or(0, |trace| trace.size());
-            closed.extend(self.close(slot, self.limit_of(slot), false, tick));
+            closed.extend(self.close(slot, self.limit_of(slot), tick));
         }
         closed
     }
@@ -436,14 +435,7 @@ impl<M: Memo> TraceBuffer<M> {
         slot
     }
 
-    /// `is_quiet` is true if the caller has just found the trace quiet.
-    fn close(
-        &mut self,
-        slot: Slot,
-        reason: CloseReason,
-        is_quiet: bool,
-        tick: Tick,
-    ) -> Option<Closed<M>> {
+    fn close(&mut self, slot: Slot, reason: CloseReason, tick: Tick) -> Option<Closed<M>> {
         self.timers.cancel(slot);
         let mut buffered = self.open.remove(slot)?;
         self.index.remove(&buffered.trace_id);
@@ -454,24 +446,19 @@ impl<M: Memo> TraceBuffer<M> {
         let hash = self.hasher.hash_one(buffered.trace_id);
         self.recent.insert(hash, buffered.peer(), tick);
         let first = !std::mem::replace(&mut buffered.reported, true);
-        // Most traces are known to be whole, which saves the computation of their shape.
-        let is_seen = is_quiet && !buffered.spans.start_before(buffered.memory_unix_nanos);
-        let shape = (!is_seen).then(|| buffered.spans.shape(&self.hasher));
-        let seen_reason = buffered.reason(reason, shape.as_ref(), &self.settings);
-        let parent_missing = shape.as_ref().is_some_and(TraceShape::has_orphans);
+        let mut trace = buffered.lend(reason, &self.hasher);
+        trace.reason = buffered.seen_reason(&trace, &self.settings);
         // Only in an inactive trace does a missing parent prove a torn trace: parents of an open
         // run arrive last.
-        let inactive = shape.filter(|_| reason == CloseReason::Inactive);
-        let torn = inactive.and_then(|shape| shape.torn_span());
-        let torn_service = torn.map(|torn| buffered.spans.service(torn));
-        let trace = buffered.lend(seen_reason, parent_missing, &self.hasher);
+        let is_inactive = reason == CloseReason::Inactive;
+        let torn_service = is_inactive.then(|| trace.spans.torn_service(&trace.shape));
         let memo = std::mem::take(&mut buffered.memo);
         Some(Closed {
             trace,
             memo,
             first,
             peer: buffered.peer(),
-            torn_service,
+            torn_service: torn_service.flatten(),
             may_be_split: buffered.opened < self.split_until,
             first_record: buffered.first_record,
             needed_from: buffered.needed_from,
@@ -500,7 +487,7 @@ impl<M: Memo> TraceBuffer<M> {
     fn is_quiet(&self, slot: Slot) -> bool {
         let trace = self.open.get(slot);
         let trace = trace.filter(|trace| trace.quiet.is_some());
-        trace.is_some_and(|trace| trace.spans.shape(&self.hasher).is_quiet())
+        trace.is_some_and(|trace| trace.spans.is_quiet(&self.hasher))
     }
 
     /// Stops the settling of a trace that is not quiet, until the next span.

@@ -1,11 +1,12 @@
 //! A trace in the buffer, open or recently closed: its spans, its reported results, and the reasons
 //! why it may be incomplete.
 
+use std::time::Duration;
+
 use foldhash::fast::SeedableRandomState;
 use otlp::span::{PeerId, TraceId};
 
 use super::fifo_timers::Tick;
-use super::shape::TraceShape;
 use super::shares::{BudgetShare, SEVERAL_PEERS, TraceSender};
 use super::timers::Quiet;
 use super::trace_spans::TraceSpans;
@@ -64,41 +65,31 @@ impl<M: Memo> BufferedTrace<M> {
         if self.has_several_senders { SEVERAL_PEERS } else { self.sender.peer }
     }
 
-    /// Returns the reason to report: `Incomplete` instead of a reason for a full verdict if spans
-    /// may be missing.
-    pub(super) fn reason(
-        &self,
-        reason: CloseReason,
-        shape: Option<&TraceShape<'_>>,
-        settings: &Settings,
-    ) -> CloseReason {
-        let reaches_back = || {
-            let guarded = settings.restart_guard.zip(shape);
-            guarded.is_some_and(|(guard, shape)| shape.reaches_back(self.memory_unix_nanos, guard))
-        };
-        let may_lack_spans = || self.unscored || reaches_back();
-        if reason.is_in_full() && may_lack_spans() {
-            CloseReason::Incomplete
-        } else {
-            reason
-        }
-    }
-
     /// Returns the trace to judge, with the spans. Give the spans back when the trace is judged.
-    pub(super) fn lend(
-        &mut self,
-        reason: CloseReason,
-        parent_missing: bool,
-        hasher: &SeedableRandomState,
-    ) -> Trace {
+    pub(super) fn lend(&mut self, reason: CloseReason, hasher: &SeedableRandomState) -> Trace {
         let spans = std::mem::take(&mut self.spans);
-        self.trace(reason, parent_missing, spans, hasher)
+        self.trace(reason, spans, hasher)
     }
 
     /// Returns the trace to judge, with copies of the spans.
     pub(super) fn copy(&self, reason: CloseReason, hasher: &SeedableRandomState) -> Trace {
-        let parent_missing = self.spans.shape(hasher).has_orphans();
-        self.trace(reason, parent_missing, self.spans.clone(), hasher)
+        self.trace(reason, self.spans.clone(), hasher)
+    }
+
+    /// Returns `Incomplete` instead of a reason for a full verdict if spans may be missing.
+    pub(super) fn seen_reason(&self, trace: &Trace, settings: &Settings) -> CloseReason {
+        let reaches_back = |guard: Duration| {
+            let spans = trace.spans.all_rows();
+            trace
+                .shape
+                .reaches_back(spans, self.memory_unix_nanos, guard)
+        };
+        let may_lack_spans = || self.unscored || settings.restart_guard.is_some_and(reaches_back);
+        if trace.reason.is_in_full() && may_lack_spans() {
+            CloseReason::Incomplete
+        } else {
+            trace.reason
+        }
     }
 
     /// Returns a trace that has only expired, and stays open.
@@ -119,19 +110,20 @@ impl<M: Memo> BufferedTrace<M> {
     fn trace(
         &self,
         reason: CloseReason,
-        parent_missing: bool,
         mut spans: TraceSpans,
         hasher: &SeedableRandomState,
     ) -> Trace {
         spans.sort(hasher);
+        let shape = spans.shape(hasher);
         let is_made_of_records = spans.rows().first().is_some_and(|row| row.is_record);
         Trace {
             trace_id: self.trace_id,
             reason,
             // The parent of a record that reports a call is missing by design.
-            parent_missing: parent_missing || is_made_of_records,
+            parent_missing: is_made_of_records || shape.has_orphans(spans.all_rows()),
             arrival: self.arrival,
             spans,
+            shape,
         }
     }
 }

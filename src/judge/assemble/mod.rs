@@ -36,6 +36,7 @@ pub use buffer::{ChangedTrace, OpenCopy, OpenTrace, TraceBuffer};
 pub use partition::Partition;
 pub use sessions::{EarlierTurns, Sessions, Turn, TurnsSeen};
 pub use settings::{SessionSettings, Settings, Sizes};
+pub use shape::TraceShape;
 pub use torn::TornServices;
 pub use trace_id_filter::TraceIdFilter;
 pub use trace_spans::TraceSpans;
@@ -119,6 +120,7 @@ pub struct Trace {
     pub reason: CloseReason,
     /// One version per span id.
     pub spans: TraceSpans,
+    pub shape: TraceShape,
     /// True if a span names a parent that never arrived and is not marked remote.
     pub parent_missing: bool,
     /// The position of the trace by first arrival, counted from 0: the order of replay's lines.

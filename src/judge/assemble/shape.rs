@@ -12,9 +12,10 @@ use smallvec::SmallVec;
 
 use super::timers::ticks;
 
-#[derive(Debug)]
-pub(super) struct TraceShape<'v> {
-    spans: &'v [SpanRow],
+/// How the spans of a trace are connected. Each method expects the spans from which the shape was
+/// made.
+#[derive(Debug, Clone, Default)]
+pub struct TraceShape {
     /// The index of each span's parent.
     parent: SmallVec<[Parent; 16]>,
     /// True for a span with an agent run or a model span among its descendants. Empty if no remote
@@ -29,8 +30,8 @@ enum Parent {
     At(u32),
 }
 
-impl<'v> TraceShape<'v> {
-    pub(super) fn new(spans: &'v [SpanRow], find: impl Fn(SpanId) -> Option<usize>) -> Self {
+impl TraceShape {
+    pub(super) fn new(spans: &[SpanRow], find: impl Fn(SpanId) -> Option<usize>) -> Self {
         // Siblings often follow each other; the cache finds their parent once.
         let mut last = (None, Parent::None);
         let parent_of = |span: &SpanRow| {
@@ -45,12 +46,11 @@ impl<'v> TraceShape<'v> {
             last.1
         };
         let mut shape = Self {
-            spans,
             parent: spans.iter().map(parent_of).collect(),
             has_agent_descendant: Vec::new(),
         };
         if shape
-            .missing_parents()
+            .missing_parents(spans)
             .any(|(_, span)| span.parent_is_remote())
         {
             shape.has_agent_descendant.resize(spans.len(), false);
@@ -62,24 +62,37 @@ impl<'v> TraceShape<'v> {
         shape
     }
 
+    /// Returns the index of a span's parent, if it has arrived.
+    pub fn parent(&self, at: usize) -> Option<usize> {
+        match self.parent[at] {
+            Parent::At(parent) => Some(parent as usize),
+            Parent::None | Parent::Missing => None,
+        }
+    }
+
     /// Returns true if a top span has ended, no top span is open, and no local parent is missing.
-    pub(super) fn is_quiet(&self) -> bool {
-        let mut tops = self.tops().peekable();
-        tops.peek().is_some() && tops.all(SpanRow::ended) && !self.has_orphans()
+    pub(super) fn is_quiet(&self, spans: &[SpanRow]) -> bool {
+        let mut tops = self.tops(spans).peekable();
+        tops.peek().is_some() && tops.all(SpanRow::ended) && !self.has_orphans(spans)
     }
 
     /// Returns true if a span names a local parent that has not arrived.
-    pub(super) fn has_orphans(&self) -> bool {
-        self.missing_parents()
+    pub(super) fn has_orphans(&self, spans: &[SpanRow]) -> bool {
+        self.missing_parents(spans)
             .any(|(_, span)| !span.parent_is_remote())
     }
 
     /// Returns true if a top span started before the trace history and did not end at least `guard`
     /// before it.
-    pub(super) fn reaches_back(&self, memory_unix_nanos: u64, guard: Duration) -> bool {
+    pub(super) fn reaches_back(
+        &self,
+        spans: &[SpanRow],
+        memory_unix_nanos: u64,
+        guard: Duration,
+    ) -> bool {
         let since = memory_unix_nanos.saturating_sub(ticks(guard));
         // A start of 0 means that the sender set none.
-        self.tops().any(|top| {
+        self.tops(spans).any(|top| {
             (1..memory_unix_nanos).contains(&top.start_unix_nanos)
                 && (!top.ended() || top.end_unix_nanos > since)
         })
@@ -88,10 +101,10 @@ impl<'v> TraceShape<'v> {
     /// Returns a span whose parent was certainly in the same process and has not arrived. If
     /// senders do not mark parents as remote or local, a single missing parent may be an untraced
     /// caller; two cannot.
-    pub(super) fn torn_span(&self) -> Option<usize> {
+    pub(super) fn torn_span(&self, spans: &[SpanRow]) -> Option<usize> {
         let mut unmarked = None;
         let mut orphans = self
-            .missing_parents()
+            .missing_parents(spans)
             .filter(|(_, span)| !span.parent_is_remote());
         let torn = orphans.find(|(_, span)| {
             let parent_id = span.parent_id;
@@ -102,7 +115,7 @@ impl<'v> TraceShape<'v> {
 
     /// Returns the top spans: spans without a parent and, below a remote parent that is missing,
     /// agent runs and the spans above runs and model calls.
-    fn tops(&self) -> impl Iterator<Item = &'v SpanRow> {
+    fn tops<'s>(&self, spans: &'s [SpanRow]) -> impl Iterator<Item = &'s SpanRow> {
         let is_above_work = |at: usize| self.has_agent_descendant.get(at) == Some(&true);
         let is_top = move |at: usize, span: &SpanRow| match self.parent[at] {
             _ if span.is_record => false,
@@ -114,13 +127,16 @@ impl<'v> TraceShape<'v> {
                     && (span.class.agent_run || is_above_work(at))
             }
         };
-        let spans = self.spans.iter().enumerate();
+        let spans = spans.iter().enumerate();
         spans.filter_map(move |(at, span)| is_top(at, span).then_some(span))
     }
 
     /// Returns the spans that name a parent which has not arrived.
-    fn missing_parents(&self) -> impl Iterator<Item = (usize, &'v SpanRow)> {
-        let spans = self.spans.iter().enumerate().zip(&self.parent);
+    fn missing_parents<'s>(
+        &self,
+        spans: &'s [SpanRow],
+    ) -> impl Iterator<Item = (usize, &'s SpanRow)> {
+        let spans = spans.iter().enumerate().zip(&self.parent);
         spans
             .filter(|((_, span), parent)| **parent == Parent::Missing && !span.is_record)
             .map(|(span, _)| span)

@@ -52,9 +52,9 @@ pub(super) enum Upserted {
 // === impl TraceSpans ===
 
 impl TraceSpans {
-    /// A sorted trace of these spans.
+    /// A sorted trace of these spans, and its shape.
     #[cfg(test)]
-    pub(crate) fn of(spans: impl Iterator<Item = Span>) -> Self {
+    pub(crate) fn of(spans: impl Iterator<Item = Span>) -> (Self, TraceShape) {
         let hasher = SeedableRandomState::fixed();
         let mut trace = Self::default();
         for span in spans {
@@ -65,7 +65,8 @@ impl TraceSpans {
             trace.upsert(&span, &resource, &hasher);
         }
         trace.sort(&hasher);
-        trace
+        let shape = trace.shape(&hasher);
+        (trace, shape)
     }
 
     /// The spans of a sorted trace, by start, then span id. A trace without spans has its log
@@ -77,6 +78,11 @@ impl TraceSpans {
     /// The log records with messages of models in a sorted trace, by time, then id.
     pub fn records(&self) -> &[SpanRow] {
         &self.rows[self.n_spans..]
+    }
+
+    /// All spans and records.
+    pub(super) fn all_rows(&self) -> &[SpanRow] {
+        &self.rows
     }
 
     /// The attributes of a span.
@@ -165,8 +171,13 @@ impl TraceSpans {
         }
     }
 
+    /// Returns true if a top span has ended, no top span is open, and no local parent is missing.
+    pub(super) fn is_quiet(&self, hasher: &SeedableRandomState) -> bool {
+        self.shape(hasher).is_quiet(&self.rows)
+    }
+
     /// Computes which spans are top spans or lack a parent; visits all spans.
-    pub(super) fn shape(&self, hasher: &SeedableRandomState) -> TraceShape<'_> {
+    pub(super) fn shape(&self, hasher: &SeedableRandomState) -> TraceShape {
         TraceShape::new(&self.rows, |span_id| self.find(span_id, hasher))
     }
 
@@ -183,15 +194,10 @@ impl TraceSpans {
             .map(|(_, resource)| &*resource.service)
     }
 
-    /// Returns true if any span started before this time.
-    pub(super) fn start_before(&self, unix_nanos: u64) -> bool {
-        let mut rows = self.rows.iter();
-        rows.any(|row| row.start_unix_nanos < unix_nanos)
-    }
-
-    /// The service that sent the span at this position.
-    pub(super) fn service(&self, at: usize) -> Arc<str> {
-        Arc::clone(&self.resource(&self.rows[at]).service)
+    /// Returns the service of a span whose parent certainly went elsewhere.
+    pub(super) fn torn_service(&self, shape: &TraceShape) -> Option<Arc<str>> {
+        let torn = &self.rows[shape.torn_span(&self.rows)?];
+        Some(Arc::clone(&self.resource(torn).service))
     }
 
     /// Number of spans and log records.

@@ -166,10 +166,12 @@ impl Made {
 
 fn trace(spans: &[Made], recogniser: &Recogniser) -> Trace {
     let spans = spans.iter().map(|made| made.made(recogniser));
+    let (spans, shape) = TraceSpans::of(spans);
     Trace {
         trace_id: TraceId::try_new(&[7; 16]).unwrap(),
         reason: CloseReason::RootEnded,
-        spans: TraceSpans::of(spans),
+        spans,
+        shape,
         parent_missing: false,
         arrival: 0,
     }

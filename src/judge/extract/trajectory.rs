@@ -337,7 +337,7 @@ impl Trajectory {
 /// Returns the trajectory of a closed trace. `None` for a trace without a tool call, an agent run
 /// or an expectation: it is counted, and not judged.
 pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> {
-    let roles = SpanRoles::new(&trace.spans, recogniser);
+    let roles = SpanRoles::new(trace, recogniser);
     let mut interner = Interner::default();
     let shows_hole = is_cut_short(trace, &roles);
     // A span scanned before a reload may be a call, by attributes that were not stored.

@@ -87,7 +87,7 @@ impl<M: Memo> TraceBuffer<M> {
         for slot in slots {
             let trace = self.open.get(slot);
             if trace.is_some_and(|trace| trace.first_record < record) {
-                drop(self.close(slot, CloseReason::Incomplete, false, tick));
+                drop(self.close(slot, CloseReason::Incomplete, tick));
             }
         }
     }
@@ -118,7 +118,7 @@ impl<M: Memo> TraceBuffer<M> {
                 trace.reported = true;
                 Some(trace.expired(&self.hasher))
             }
-            _ => self.close(slot, reason, false, tick),
+            _ => self.close(slot, reason, tick),
         }
     }
 

@@ -81,7 +81,7 @@ impl fmt::Display for SpanRole {
 
 /// Returns a report for each span, parents first, siblings by start.
 pub fn span_reports(trace: &Trace, recogniser: &Recogniser) -> Vec<SpanReport> {
-    let roles = SpanRoles::new(&trace.spans, recogniser);
+    let roles = SpanRoles::new(trace, recogniser);
     let repeated_calls = calls::repeated_calls(&roles, recogniser);
     let runs = roles.runs.iter();
     let run_names: HashMap<SpanIdx, &str> = runs.map(|run| (run.span, &*run.name)).collect();

@@ -9,7 +9,7 @@ use otlp::span::{SpanClass, SpanId, SpanRow};
 use super::call_report::CallReport;
 use super::handoffs;
 use super::tree::Tree;
-use crate::assemble::TraceSpans;
+use crate::assemble::{Trace, TraceSpans};
 use crate::extract::spans::conventions::refines;
 use crate::extract::spans::shared_keys::{complete_call, own_agent};
 use crate::extract::spans::{
@@ -97,18 +97,24 @@ pub(crate) enum Exclusion {
 }
 
 impl<'a> SpanRoles<'a> {
-    pub(crate) fn new(trace: &'a TraceSpans, recogniser: &'a Recogniser) -> Self {
-        let spans = trace.rows();
-        let view = |span: &SpanRow| View::new(trace.attributes(span), span);
-        let records = trace.records().iter().map(view).collect();
+    pub(crate) fn new(trace: &'a Trace, recogniser: &'a Recogniser) -> Self {
+        let spans = trace.spans.rows();
+        let view = |span: &SpanRow| View::new(trace.spans.attributes(span), span);
+        let records: Vec<View<'a>> = trace.spans.records().iter().map(view).collect();
+        let mut records_of: HashMap<SpanIdx, Vec<View<'a>>> = HashMap::new();
+        for (record, at) in records.iter().zip(spans.len()..) {
+            if let Some(span_idx) = trace.shape.parent(at).filter(|&at| at < spans.len()) {
+                records_of.entry(span_idx).or_default().push(*record);
+            }
+        }
         let mut roles = Self {
-            trace,
+            trace: &trace.spans,
             spans,
             recognised: Vec::with_capacity(spans.len()),
             roles: Vec::with_capacity(spans.len()),
             present: KeyBits::NONE,
             tree: Tree::new(trace),
-            records_of: records_of(trace),
+            records_of,
             records,
             turn_agents: HashMap::new(),
             runs: Vec::new(),
@@ -514,22 +520,4 @@ impl<'a> KnownCall<'a> {
         self.name = self.name.take().or(other.name);
         self.args = self.args.take().or(other.args);
     }
-}
-
-/// Returns the records by the span in which they were written.
-fn records_of(trace: &TraceSpans) -> HashMap<SpanIdx, Vec<View<'_>>> {
-    let mut records_of: HashMap<SpanIdx, Vec<View<'_>>> = HashMap::new();
-    if trace.records().is_empty() {
-        return records_of;
-    }
-    let ids = trace.rows().iter().map(|span| span.span_id);
-    let by_id: HashMap<SpanId, SpanIdx> = ids.zip(0..).collect();
-    for record in trace.records() {
-        let parent = record.parent_id;
-        if let Some(&span_idx) = parent.and_then(|span_id| by_id.get(&span_id)) {
-            let view = View::new(trace.attributes(record), record);
-            records_of.entry(span_idx).or_default().push(view);
-        }
-    }
-    records_of
 }

@@ -2,13 +2,9 @@
 //! Near-linear for any parent ids: cycles, a span that is its own parent, thousands of levels.
 
 use hashbrown::HashMap;
-use otlp::span::SpanId;
 
-use crate::assemble::TraceSpans;
+use crate::assemble::{Trace, TraceSpans};
 use crate::extract::spans::SpanIdx;
-
-/// The number of spans up to which a linear search for parents is cheaper than building a table.
-const A_FEW: usize = 32;
 
 /// The tree of a trace's spans; all vectors are indexed by span.
 #[derive(Debug, Default)]
@@ -28,24 +24,13 @@ pub(crate) struct Tree {
 impl Tree {
     /// Cuts cycles of parents above their earliest span, so the result does not depend on the order
     /// of arrival.
-    pub(crate) fn new(trace: &TraceSpans) -> Self {
-        let spans = trace.rows();
-        let ids = (0..)
-            .zip(spans)
-            .map(|(span_idx, span)| (span.span_id, span_idx));
-        let by_id: HashMap<SpanId, SpanIdx> =
-            if spans.len() > A_FEW { ids.collect() } else { HashMap::new() };
-        let find = |id: SpanId| match spans.len() {
-            ..=A_FEW => spans.iter().position(|span| span.span_id == id),
-            _ => by_id.get(&id).copied(),
+    pub(crate) fn new(trace: &Trace) -> Self {
+        let spans = trace.spans.rows();
+        let parent_of = |span_idx: SpanIdx| {
+            let parent = trace.shape.parent(span_idx);
+            parent.filter(|&parent| parent != span_idx && parent < spans.len())
         };
-        let mut parent: Vec<Option<SpanIdx>> = (spans.iter().enumerate())
-            .map(|(span_idx, span)| {
-                span.parent_id
-                    .and_then(find)
-                    .filter(|&parent| parent != span_idx)
-            })
-            .collect();
+        let mut parent: Vec<Option<SpanIdx>> = (0..spans.len()).map(parent_of).collect();
         let mut parents_first = self::parents_first(&parent);
         // A walk from the roots reaches neither a cycle nor the spans below it.
         if parents_first.len() < spans.len() {
@@ -60,7 +45,7 @@ impl Tree {
             depth: vec![0; spans.len()],
             ..Self::default()
         };
-        tree.set_times(trace);
+        tree.set_times(&trace.spans);
         tree
     }
 
