@@ -11,6 +11,10 @@ use super::kept_attributes::KeptAttributes;
 const FIRST_BYTES: usize = 384;
 const FIRST_ENTRIES: usize = 32;
 
+/// Maximum number of items by which a list grows, or an eighth of the list if that is more: unused
+/// capacity counts against the budget. A fixed step would make the total cost of copying quadratic.
+const MAX_GROWTH: usize = 32 << 10;
+
 /// Minimum bytes of attributes that get an allocation of their own: copying them whenever the text
 /// grows would cost more.
 const LARGE: usize = 1 << 10;
@@ -65,6 +69,9 @@ impl TraceText {
                 EntryRange::large(idx)
             }
             None => {
+                if large.texts.len() == large.texts.capacity() {
+                    large.texts.reserve_exact(growth(large.texts.len(), 2));
+                }
                 large.texts.push(text);
                 EntryRange::large(large.texts.len() as u32 - 1)
             }
@@ -135,12 +142,12 @@ impl TraceText {
     }
 }
 
-/// Returns the number of items by which a full list of `len` items grows: by
-/// an eighth. If lists doubled, unused capacity of open traces would be most of the memory.
+/// Returns the number of items by which a full list of `len` items grows: at most a third. If lists
+/// doubled, unused capacity of open traces would be most of the memory.
 fn growth(len: usize, first: usize) -> usize {
     match len {
         0 => first,
-        _ => (len / 8).max(first / 2),
+        _ => (len / 3).min(MAX_GROWTH.max(len / 8)).max(first / 2),
     }
 }
 
