@@ -96,7 +96,7 @@ fn a_million_attributes_are_counted_and_few_are_kept() {
     let span = &scanned.batch.spans[0];
     assert_eq!(span.n_attributes, u16::MAX);
     assert!(span.kept.size() <= 64 * KIB, "{}", span.kept.size());
-    assert!(span.kept.attributes().count() > 1_000);
+    assert!(span.kept.index().attributes().count() > 1_000);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn huge_bytes_do_not_crowd_out_small_values() {
     attributes.push(text("tool.name", "search"));
     let scanned = scan(&request(span(attributes)), Some(&keys)).unwrap();
     let facts = &scanned.batch.spans[0].kept;
-    let kept: Vec<_> = facts.attributes().collect();
+    let kept: Vec<_> = facts.index().attributes().collect();
     let Value::Bytes(first) = kept[0].value else {
         panic!("{:?}", kept[0])
     };
@@ -130,7 +130,7 @@ fn huge_values_are_cut_and_do_not_crowd_out_small_ones() {
     let scanned = scan_one(span(attributes));
     let facts = &scanned.batch.spans[0].kept;
     assert!(facts.size() <= 128 * KIB, "{}", facts.size());
-    let kept: Vec<_> = facts.attributes().collect();
+    let kept: Vec<_> = facts.index().attributes().collect();
     assert!(kept[..100].iter().all(|attribute| attribute.cut));
     let Value::Str(first) = kept[0].value else {
         panic!("{:?}", kept[0])
@@ -174,7 +174,7 @@ fn messages_share_their_own_room() {
         text("input.value", &"y".repeat(16 * KIB)),
     ];
     let scanned = scan_one(span(attributes));
-    let kept: Vec<_> = scanned.batch.spans[0].kept.attributes().collect();
+    let kept: Vec<_> = scanned.batch.spans[0].kept.index().attributes().collect();
     assert_eq!(kept.len(), 3, "{kept:?}");
     assert_eq!((kept[0].value, kept[0].cut), (Value::Str(&message), false));
     let Value::Json(json) = kept[1].value else {
@@ -227,7 +227,7 @@ fn every_spelling_of_a_tool_call_in_messages_is_found() {
             ] {
                 let scanned = scan_one(span(vec![text("output.messages", &value)]));
                 assert_eq!(
-                    scanned.batch.spans[0].kept.attributes().count(),
+                    scanned.batch.spans[0].kept.index().attributes().count(),
                     n_expected,
                     "{value}"
                 );
@@ -282,7 +282,7 @@ fn keys_that_look_alike_are_told_apart() {
         .batch
         .spans
         .iter()
-        .flat_map(|span| span.kept.attributes());
+        .flat_map(|span| span.kept.index().attributes());
     let kept: Vec<_> = kept
         .map(|attribute| (keys.name(attribute.key), attribute.value))
         .collect();
@@ -310,8 +310,8 @@ fn names_are_bounded() {
     long.name = "ü".repeat(100 * KIB);
     long.trace_state = "a=b,".repeat(100 * KIB);
     let scanned = scan_one(long);
-    assert_eq!(scanned.batch.spans[0].kept.name().len(), KIB);
-    assert_eq!(scanned.batch.spans[0].kept.trace_state(), "");
+    assert_eq!(scanned.batch.spans[0].kept.index().name().len(), KIB);
+    assert_eq!(scanned.batch.spans[0].kept.index().trace_state(), "");
 }
 
 #[test]
@@ -347,7 +347,7 @@ fn a_huge_resource_is_cut_at_a_field() {
         resource.attributes[..decoded.attributes.len()]
     );
     assert_eq!(&*kept.service, "shop");
-    assert_eq!(kept.kept.attributes().count(), 1);
+    assert_eq!(kept.kept.index().attributes().count(), 1);
 }
 
 #[test]
@@ -436,14 +436,24 @@ fn fields_count_wherever_they_stand() {
     );
     let first = &scanned.batch.spans[0];
     assert_eq!(
-        (first.kept.name(), first.kept.trace_state()),
+        (first.kept.index().name(), first.kept.index().trace_state()),
         ("second", "k=v")
     );
-    assert_eq!(first.kept.events().next().unwrap().attributes().count(), 1);
+    assert_eq!(
+        first
+            .kept
+            .index()
+            .events()
+            .next()
+            .unwrap()
+            .attributes()
+            .count(),
+        1
+    );
     assert_eq!(
         (
             &*first.resource.service,
-            first.resource.kept.attributes().count()
+            first.resource.kept.index().attributes().count()
         ),
         ("shop", 1)
     );

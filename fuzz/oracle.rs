@@ -83,9 +83,9 @@ pub(crate) fn compare(scanned: &ScannedSpans, expected: &Expected, keys: &KeySet
             _ => Status::Unset,
         };
         assert_eq!(span.status, status);
-        assert_eq!(span.kept.name(), expected.name);
-        assert_eq!(span.kept.trace_state(), expected.trace_state);
-        compare_span_attributes(span.kept.attributes(), &expected.attributes, keys);
+        assert_eq!(span.kept.index().name(), expected.name);
+        assert_eq!(span.kept.index().trace_state(), expected.trace_state);
+        compare_span_attributes(span.kept.index().attributes(), &expected.attributes, keys);
         let expected_events = expected.events.iter().filter_map(|event| {
             let kept = keys
                 .find(event.name.as_bytes())
@@ -93,8 +93,8 @@ pub(crate) fn compare(scanned: &ScannedSpans, expected: &Expected, keys: &KeySet
             Some((kept.key, &event.attributes))
         });
         let expected_events: Vec<_> = expected_events.collect();
-        assert_eq!(span.kept.events().count(), expected_events.len());
-        for (event, (name, attributes)) in span.kept.events().zip(expected_events) {
+        assert_eq!(span.kept.index().events().count(), expected_events.len());
+        for (event, (name, attributes)) in span.kept.index().events().zip(expected_events) {
             assert_eq!(event.name, name);
             compare_attributes(event.attributes(), attributes, keys);
         }
@@ -106,8 +106,12 @@ pub(crate) fn compare(scanned: &ScannedSpans, expected: &Expected, keys: &KeySet
                 .encode_to_vec(),
             resource.encode_to_vec()
         );
-        compare_attributes(span.resource.kept.attributes(), &resource.attributes, keys);
-        assert_eq!(span.resource.kept.name(), "");
+        compare_attributes(
+            span.resource.kept.index().attributes(),
+            &resource.attributes,
+            keys,
+        );
+        assert_eq!(span.resource.kept.index().name(), "");
         let service = resource
             .attributes
             .iter()

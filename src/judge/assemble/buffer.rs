@@ -115,9 +115,9 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Inserts a span or log record that a peer sent. The order, batching and repetition of spans do
-    /// not change the trace. A record closes no trace, and its parent cannot be missing: a trace that
-    /// has only records is closed when it is inactive.
+    /// Inserts a span or log record that a peer sent. The order, batching and repetition of spans
+    /// do not change the trace. A record closes no trace, and its parent cannot be missing: a trace
+    /// that has only records is closed when it is inactive.
     #[inline]
     pub fn insert(&mut self, span: Span, peer: PeerId, now: Now) -> Inserted {
         let trace_id = span.trace_id;

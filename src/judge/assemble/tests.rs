@@ -368,7 +368,7 @@ fn of_many_versions_of_a_span_only_the_last_is_kept() {
     let names: Vec<&str> = told[0]
         .spans
         .iter()
-        .map(|sent| sent.span.kept.name())
+        .map(|sent| sent.span.kept.index().name())
         .collect();
     assert_eq!(names, ["root 500", "small 500", &format!("{large} 500")]);
 }

@@ -477,7 +477,7 @@ fn subject(roles: &SpanRoles<'_>, recogniser: &Recogniser, span_idx: SpanIdx) ->
     let view = &roles.recognised[span_idx].view;
     let resource = roles.trace.resource(span);
     let attributes = recogniser.readable().iter().filter_map(|(key, name)| {
-        let value = view.get(*key).or_else(|| resource.kept.get(*key))?;
+        let value = view.get(*key).or_else(|| resource.kept.index().get(*key))?;
         Some((name.clone(), Arc::from(&*attribute_text(value)?)))
     });
     Subject {

@@ -291,22 +291,6 @@ impl KeptAttributesBuilder {
     }
 }
 
-impl KeptAttributes {
-    /// Replaces and removes attributes like [`KeptAttributesBuilder::retain`].
-    pub fn retain(
-        &mut self,
-        keep: impl for<'a> FnMut(Attribute<'a>) -> Option<Attribute<'a>>,
-        keep_event: impl Fn(KeyId) -> bool,
-    ) {
-        let mut builder = KeptAttributesBuilder::default();
-        let mut kept = KeptText::default();
-        kept.append(self.entries());
-        (builder.entries, builder.text) = (kept.entries, kept.text);
-        builder.retain(keep, keep_event);
-        *self = builder.finish();
-    }
-}
-
 /// Returns the longest prefix of UTF-8 text that has at most `size` bytes and splits no character.
 #[inline]
 pub fn cut_at_char(text: &[u8], size: usize) -> &[u8] {
@@ -357,7 +341,7 @@ mod tests {
         }
     }
 
-    fn sample() -> KeptAttributes {
+    fn written() -> KeptAttributesBuilder {
         let mut builder = KeptAttributesBuilder::default();
         builder.name("näme");
         builder.trace_state("a=1");
@@ -383,19 +367,18 @@ mod tests {
             value: Value::Bytes("last"),
             cut: true,
         });
-        builder.finish()
+        builder
     }
 
     #[test]
     fn packed_attributes_are_read_again() {
-        let kept = sample();
+        let sample = written().finish();
+        let kept = sample.index();
         assert_eq!((kept.name(), kept.trace_state()), ("näme", "a=1"));
         let expected: Vec<_> = (0..)
             .zip(VALUES)
             .map(|(key, value)| attribute(key, value))
             .collect();
-        let keys = expected.iter().map(|attribute| attribute.key).chain([LAST]);
-        assert!(kept.keys().eq(keys));
         assert!(
             kept.attributes()
                 .take(expected.len())
@@ -434,10 +417,11 @@ mod tests {
 
     #[test]
     fn only_retained_attributes_are_held() {
-        let mut kept = sample();
-        kept.retain(|attribute| Some(Attribute { ..attribute }), |_| true);
-        assert_eq!(kept, sample());
-        kept.retain(
+        let mut builder = written();
+        builder.retain(|attribute| Some(Attribute { ..attribute }), |_| true);
+        assert_eq!(builder.finish(), written().finish());
+        let mut builder = written();
+        builder.retain(
             |attribute| matches!(attribute.value, Value::Int(_)).then_some(attribute),
             |_| false,
         );
@@ -446,7 +430,7 @@ mod tests {
         expected.trace_state("a=1");
         expected.attribute(attribute(2, Value::Int(i64::MIN)));
         expected.attribute(attribute(3, Value::Int(-1)));
-        assert_eq!(kept, expected.finish());
+        assert_eq!(builder.finish(), expected.finish());
     }
 
     #[test]
@@ -455,19 +439,20 @@ mod tests {
         assert_eq!(builder.finish(), KeptAttributes::default());
         assert_eq!(
             (
-                KeptAttributes::default().name(),
+                KeptAttributes::default().index().name(),
                 KeptAttributes::default().size()
             ),
             ("", 0)
         );
         builder.attribute(attribute(1, Value::Str("only")));
-        let kept = builder.finish();
+        let only = builder.finish();
+        let kept = only.index();
         assert_eq!(
             (kept.name(), kept.trace_state(), kept.get(KeyId(1))),
             ("", "", Some(Value::Str("only")))
         );
         builder.name("only");
-        assert_eq!(builder.finish().name(), "only");
+        assert_eq!(builder.finish().index().name(), "only");
     }
 
     #[test]
@@ -484,12 +469,12 @@ mod tests {
                 builder.take()
             })
             .collect();
-        assert_eq!(kept[0].name(), "", "the text is not published");
+        assert_eq!(kept[0].index().name(), "", "the text is not published");
         let size = builder.publish();
-        assert!(kept.iter().map(KeptAttributes::name).eq(&names));
+        assert!(kept.iter().map(|kept| kept.index().name()).eq(&names));
         assert!(
             kept.iter()
-                .all(|kept| kept.get(KeyId(2)) == Some(Value::Int(7)))
+                .all(|kept| kept.index().get(KeyId(2)) == Some(Value::Int(7)))
         );
         assert!(size >= kept.iter().map(KeptAttributes::size).sum());
     }

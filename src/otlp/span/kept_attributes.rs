@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use super::attribute::{Attribute, Value};
+use super::attribute::Attribute;
 use super::entries::{Entries, EntryRange, SharedText};
 use super::key_set::KeyId;
 
@@ -43,45 +43,6 @@ impl KeptAttributes {
         }
     }
 
-    /// The span's name.
-    pub fn name(&self) -> &str {
-        self.entries().name()
-    }
-
-    /// The W3C trace state; empty if there was none.
-    pub fn trace_state(&self) -> &str {
-        self.entries().context().unwrap_or_default()
-    }
-
-    /// The kept attributes, in the order in which they were sent.
-    pub fn attributes(&self) -> impl Iterator<Item = Attribute<'_>> {
-        self.entries().attributes()
-    }
-
-    /// The keys of the kept attributes, in the order in which they were sent. Reads no values.
-    pub fn keys(&self) -> impl Iterator<Item = KeyId> {
-        let entries = self.entries().entries.iter();
-        let attributes = entries.filter(|entry| entry.is_attribute());
-        attributes.map(|entry| entry.key)
-    }
-
-    /// The kept events, in the order in which they were sent.
-    pub fn events(&self) -> impl Iterator<Item = Event<'_>> {
-        self.entries().events().map(Event::new)
-    }
-
-    /// Searches for the first attribute with this key and returns its value. To read many
-    /// attributes of a span, build an [index](Self::index) first.
-    pub fn get(&self, key: KeyId) -> Option<Value<'_>> {
-        self.attribute(key).map(|attribute| attribute.value)
-    }
-
-    /// Searches for the first attribute with this key.
-    pub fn attribute(&self, key: KeyId) -> Option<Attribute<'_>> {
-        let entries = self.entries();
-        entries.attribute(entries.find(key)?)
-    }
-
     /// Bytes on the heap.
     #[inline]
     pub fn size(&self) -> usize {
@@ -118,9 +79,9 @@ impl Ord for KeptAttributes {
 impl fmt::Debug for KeptAttributes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeptAttributes")
-            .field("name", &self.name())
-            .field("attributes", &self.attributes().collect::<Vec<_>>())
-            .field("n_events", &self.events().count())
+            .field("name", &self.index().name())
+            .field("attributes", &self.index().attributes().collect::<Vec<_>>())
+            .field("n_events", &self.index().events().count())
             .finish()
     }
 }

@@ -127,7 +127,7 @@ fn an_expired_trace_is_reported_once_and_stays_open() {
         (RootEnded, 80, false, 1)
     );
     assert_eq!(
-        told[0].spans[0].span.kept.name(),
+        told[0].spans[0].span.kept.index().name(),
         "span",
         "its spans are still there"
     );
