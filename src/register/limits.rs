@@ -85,16 +85,12 @@ pub(super) fn check_registrations(registered: &CriteriaSet) -> Result<(), ApiErr
     Ok(())
 }
 
-/// Refuses criteria for sessions in a process that cannot judge them.
-pub(super) fn check_sessions(config: &Config, registered: &CriteriaSet) -> Result<(), ApiError> {
-    let mut registered = registered.registrations();
-    let any_session = registered.any(|it| it.criterion.scope == Scope::Session);
-    match config.why_no_sessions().filter(|_| any_session) {
+/// Refuses a criterion for sessions in a process that cannot judge sessions.
+pub(super) fn check_scope(config: &Config, criterion: &Criterion) -> Result<(), String> {
+    let is_refused = criterion.scope == Scope::Session;
+    match config.why_no_sessions().filter(|_| is_refused) {
         None => Ok(()),
-        Some((title, remedy)) => Err(ApiError::Argument {
-            name: "scope",
-            detail: format!("{title}: {remedy}"),
-        }),
+        Some((title, remedy)) => Err(format!("{title}: {remedy}")),
     }
 }
 

@@ -98,7 +98,7 @@ pub fn open(
     } = setup;
     let (state_file, restored) = match config.admin.state_file.as_deref() {
         Some(path) => {
-            let (file, restored) = StateFile::open(path)?;
+            let (file, restored) = StateFile::open(path, &config)?;
             (Some(file), restored)
         }
         None => Default::default(),

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::RenewHeaders;
 use super::error::{ApiError, not_registered};
-use super::limits::{CallSlots, PATTERN_LIMITS, check_keys, check_registrations, check_sessions};
+use super::limits::{CallSlots, PATTERN_LIMITS, check_keys, check_registrations, check_scope};
 use super::merge::{self, CriteriaSet, CriterionSource, Registration, SetChanges};
 use super::state::StateFile;
 use super::view::{DeletedView, ListView, RegistrationView, ReplacedView};
@@ -317,8 +317,7 @@ impl Register {
         let next = before
             .with_file(next_config.criteria.clone())
             .read_from(next_config.criterion_files());
-        let rules = self.rules_for(&next_config, &next);
-        check_keys(&rules)?;
+        let rules = self.checked_rules(&next_config, &next)?;
         let mut settings = next_config.changed_settings(&config);
         let secrets = next_config.changed_secrets(&config);
         if !secrets.is_empty() {
@@ -351,9 +350,7 @@ impl Register {
         let config = self.config();
         let next = make(&self.0.set.load(), self.unix_nanos())?;
         check_registrations(&next)?;
-        check_sessions(&config, &next)?;
-        let rules = self.rules_for(&config, &next);
-        check_keys(&rules)?;
+        let rules = self.checked_rules(&config, &next)?;
         if validate_only {
             return Ok(Arc::new(next));
         }
@@ -366,6 +363,17 @@ impl Register {
             })?;
         }
         Ok(self.swap(next, rules, cause))
+    }
+
+    fn checked_rules(&self, config: &Config, set: &CriteriaSet) -> Result<Rules, ApiError> {
+        let mut criteria = set.in_force().into_iter();
+        let name = "scope";
+        criteria
+            .try_for_each(|criterion| check_scope(config, criterion))
+            .map_err(|detail| ApiError::Argument { name, detail })?;
+        let rules = self.rules_for(config, set);
+        check_keys(&rules)?;
+        Ok(rules)
     }
 
     fn rules_for(&self, config: &Config, set: &CriteriaSet) -> Rules {

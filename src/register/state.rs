@@ -15,8 +15,9 @@ use judge::evaluate::PatternLimits;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::limits::check_scope;
 use super::merge::Registration;
-use crate::config;
+use crate::config::{self, Config};
 use crate::rfc3339::{rfc3339, unix_nanos_from_rfc3339};
 
 /// Maximum bytes that are read from the file: many times the maximum of the API's registrations.
@@ -58,7 +59,7 @@ impl StateFile {
     ///
     /// # Errors
     /// The file cannot be read or written.
-    pub(super) fn open(path: &Path) -> Result<(Self, Restored), StateError> {
+    pub(super) fn open(path: &Path, config: &Config) -> Result<(Self, Restored), StateError> {
         let unusable = |what: &str, error: io::Error| StateError {
             path: path.to_owned(),
             problem: format!(
@@ -74,7 +75,8 @@ impl StateFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(unusable("read", error)),
         };
-        let restored = text.as_deref().map(restore).unwrap_or_default();
+        let restored = text.as_deref().map(|text| restore(text, config));
+        let restored = restored.unwrap_or_default();
         let text = text.unwrap_or_default();
         if !restored.unusable.is_empty() {
             let copy = || create_private(&file.beside("unusable"))?.write_all(&text);
@@ -154,7 +156,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-fn restore(text: &[u8]) -> Restored {
+fn restore(text: &[u8], config: &Config) -> Restored {
     let mut restored = Restored::default();
     let state: State = match serde_json::from_slice(text) {
         Ok(State {
@@ -178,7 +180,7 @@ fn restore(text: &[u8]) -> Restored {
         }
     };
     for (at, registration) in state.registrations.iter().enumerate() {
-        match registration_of(registration) {
+        match registration_of(registration, config) {
             Ok(registration) => restored.registrations.push(registration),
             Err(problem) => restored
                 .unusable
@@ -188,7 +190,7 @@ fn restore(text: &[u8]) -> Restored {
     restored
 }
 
-fn registration_of(written: &Value) -> Result<Registration, String> {
+fn registration_of(written: &Value, config: &Config) -> Result<Registration, String> {
     let text = written
         .get("criterion")
         .map(Value::to_string)
@@ -200,6 +202,7 @@ fn registration_of(written: &Value) -> Result<Registration, String> {
             .collect::<Vec<_>>()
             .join("; ")
     })?;
+    check_scope(config, &criterion)?;
     let expires_unix_nanos = match written.get("expires_at") {
         None => None,
         Some(expires) => {

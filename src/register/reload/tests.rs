@@ -122,6 +122,16 @@ impl Fixture {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_session_criterion_waits_for_the_restart_that_ends_replicas() {
+    let fixture = start("assemble: { peers: gateway }\n");
+    fixture.poll().await;
+    let of_session = text("a").replace("name: a,", "name: a, scope: session,");
+    fixture.write(&of_session);
+    fixture.poll().await;
+    assert_eq!((fixture.n_refused(), fixture.names().len()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_file_that_changes_is_in_force_after_the_next_poll() {
     let fixture = start(&text("a"));
     fixture.poll().await;

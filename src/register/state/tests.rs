@@ -4,6 +4,10 @@
 use super::*;
 use crate::register::merge::tests::criterion;
 
+fn open(path: &Path) -> Result<(StateFile, Restored), StateError> {
+    StateFile::open(path, &Config::default())
+}
+
 fn registrations() -> Vec<Registration> {
     vec![
         Registration {
@@ -21,10 +25,10 @@ fn registrations() -> Vec<Registration> {
 fn what_was_written_is_there_at_the_next_start_to_the_nanosecond() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.json");
-    let (file, restored) = StateFile::open(&path).unwrap();
+    let (file, restored) = open(&path).unwrap();
     assert!(restored.registrations.is_empty() && restored.unusable.is_empty());
     file.write(&registrations()).unwrap();
-    let (_, restored) = StateFile::open(&path).unwrap();
+    let (_, restored) = open(&path).unwrap();
     assert_eq!(restored.registrations, registrations());
     let revisions = |all: &[Registration]| {
         all.iter()
@@ -46,17 +50,14 @@ fn what_was_written_is_there_at_the_next_start_to_the_nanosecond() {
 fn a_write_that_was_cut_off_leaves_the_old_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.json");
-    let (file, _) = StateFile::open(&path).unwrap();
+    let (file, _) = open(&path).unwrap();
     file.write(&registrations()).unwrap();
     fs::write(
         folder.path().join("state.json.tmp"),
         "{\"version\": 1, \"regi",
     )
     .unwrap();
-    assert_eq!(
-        StateFile::open(&path).unwrap().1.registrations,
-        registrations()
-    );
+    assert_eq!(open(&path).unwrap().1.registrations, registrations());
 }
 
 #[test]
@@ -103,7 +104,7 @@ fn unreadable_registrations_are_set_aside_and_the_rest_is_used() {
     ];
     for (text, n_good, what) in cases {
         fs::write(&path, &text).unwrap();
-        let (_, restored) = StateFile::open(&path).unwrap();
+        let (_, restored) = open(&path).unwrap();
         assert_eq!(restored.registrations.len(), n_good, "{text}");
         assert!(
             restored.unusable.join("\n").contains(what),
@@ -115,21 +116,47 @@ fn unreadable_registrations_are_set_aside_and_the_rest_is_used() {
             text
         );
         assert!(
-            StateFile::open(&path).unwrap().1.unusable.is_empty(),
+            open(&path).unwrap().1.unusable.is_empty(),
             "the file itself is in order again"
         );
     }
 }
 
 #[test]
+fn a_session_is_not_judged_where_its_turns_reach_other_processes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.json");
+    let of_session = json!({ "name": "s", "scope": "session",
+        "evaluate": { "tool_calls": { "disallowed": ["x"] } } });
+    let state = json!({ "version": 1, "registrations": [
+        { "criterion": of_session }, { "criterion": criterion("a", "x") },
+    ] });
+    fs::write(&path, state.to_string()).unwrap();
+    let mut config = Config::default();
+    config.kafka.read.enabled = true;
+    let (_, restored) = StateFile::open(&path, &config).unwrap();
+    assert_eq!(restored.registrations.len(), 1);
+    assert!(
+        restored.unusable[0]
+            .starts_with("registration 1: `scope: session` cannot be judged with `kafka.read`: "),
+        "{:?}",
+        restored.unusable
+    );
+    let unusable = folder.path().join("state.json.unusable");
+    fs::rename(unusable, &path).unwrap();
+    let (_, restored) = open(&path).unwrap();
+    assert_eq!(restored.registrations.len(), 2, "a process without Kafka");
+}
+
+#[test]
 fn a_file_that_cannot_be_read_or_written_stops_the_start() {
     let folder = tempfile::tempdir().unwrap();
-    let error = StateFile::open(folder.path()).unwrap_err().to_string();
+    let error = open(folder.path()).unwrap_err().to_string();
     assert!(
         error.contains("admin.state_file") && error.contains("cannot be read"),
         "{error}"
     );
-    let error = StateFile::open(&folder.path().join("no/such/folder/state.json"))
+    let error = open(&folder.path().join("no/such/folder/state.json"))
         .unwrap_err()
         .to_string();
     assert!(error.contains("cannot be written"), "{error}");
@@ -150,7 +177,7 @@ fn the_file_is_private_and_a_planted_link_is_not_followed() {
         symlink(&victim, folder.path().join(name)).unwrap();
     }
     fs::write(&path, "not json").unwrap();
-    StateFile::open(&path).unwrap();
+    open(&path).unwrap();
     assert_eq!(fs::read_to_string(&victim).unwrap(), "mine");
     let unusable = folder.path().join("state.json.unusable");
     assert_eq!(fs::read_to_string(&unusable).unwrap(), "not json");
