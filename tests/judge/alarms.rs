@@ -242,6 +242,55 @@ fn a_criterion_that_no_moment_violates_for_good_is_refused() {
         let asks = "`alarm` needs a criterion that a single moment can violate for good; ";
         assert!(error.contains(&format!("{asks}{reason}")), "{error}");
     }
+    let (response, absence) = (
+        json!({ "response": { "a": "x", "b": "y" } }),
+        json!({ "absence": { "a": "x" } }),
+    );
+    let both = json!({ "constraints": { "rules": [response, absence] } });
+    let apart =
+        json!({ "constraints": { "rules": [{ "not_coexistence": { "a": "x", "b": "y" } }] } });
+    let counts = json!({ "x": ["<=", 3], "y": [">=", 1], "z": [">=", 1] });
+    for (evaluate, threshold, may_reach) in [
+        (&both, 0.5, Some("0.5")),
+        (&both, 0.51, None),
+        (&apart, 0.9, Some("1")),
+        (&apart, 1.0, None),
+        (
+            &json!({ "tool_call_count": { "tool_calls_count": counts } }),
+            0.66,
+            Some("0.67"),
+        ),
+        (
+            &json!({ "tool_call_count": { "tool_calls_count": counts, "strict": true } }),
+            0.1,
+            None,
+        ),
+        (
+            &json!({ "efficiency": { "max_calls": 9, "max_repeats": 2 } }),
+            0.5,
+            Some("0.5"),
+        ),
+        (
+            &json!({ "tool_calls": { "disallowed": ["x"] } }),
+            0.0,
+            Some("0"),
+        ),
+    ] {
+        let written = json!({ "name": "c", "alarm": true, "threshold": threshold,
+            "evaluate": evaluate });
+        let error = serde_json::from_value::<Criterion>(written).err();
+        let expected = may_reach.map(|score| {
+            format!("the score may still reach {score}, and `threshold` is {threshold}; raise it")
+        });
+        let error = error.map(|error| error.to_string());
+        assert!(
+            match (&error, &expected) {
+                (Some(error), Some(expected)) => error.contains(expected),
+                (error, expected) => error.is_none() && expected.is_none(),
+            },
+            "{evaluate}: {error:?}, not {expected:?}"
+        );
+    }
     let of_agent = json!({ "name": "c", "alarm": true, "scope": "agent",
         "evaluate": { "tool_calls": { "disallowed": ["x"] } } });
     let error = serde_json::from_value::<Criterion>(of_agent).unwrap_err();

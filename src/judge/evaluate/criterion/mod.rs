@@ -117,6 +117,7 @@ impl Criterion {
                 names
             }),
             models: one.models || other.models,
+            ..one
         })?;
         Some(Arc::new(AlarmWatch::new(all.names, all.models)))
     }
@@ -144,19 +145,24 @@ impl WrittenCriterion {
                 .map(|error| error.below(&["evaluate"]))
                 .collect::<Vec<_>>()
         })?;
+        let threshold = evaluate.threshold(self.threshold.map(|threshold| threshold.0));
         if self.alarm.is_some() {
-            let error = match (self.scope, evaluate.watched().err()) {
+            let error = match (self.scope, evaluate.watched()) {
                 (Scope::Agent, _) => Some(
                     "`alarm` needs `scope: trace` or `session`: which calls an agent made itself \
                      is known only when the trace has closed"
                         .to_owned(),
                 ),
-                (Scope::Trace | Scope::Session, reason) => reason.map(|reason| {
-                    format!(
-                        "`alarm` needs a criterion that a single moment can violate for good; \
-                         {reason}"
-                    )
-                }),
+                (_, Err(reason)) => Some(format!(
+                    "`alarm` needs a criterion that a single moment can violate for good; {reason}"
+                )),
+                (_, Ok(watched)) if watched.most >= threshold => Some(format!(
+                    "`alarm` would never be raised: after any violation, the score may still reach \
+                     {}, and `threshold` is {threshold}; raise it, or move what can be violated for \
+                     good to a criterion of its own",
+                    (watched.most * 100.0).round() / 100.0
+                )),
+                (_, Ok(_)) => None,
             };
             if let Some(message) = error {
                 return Err(vec![FieldError::of_key(&["alarm"], message)]);
@@ -169,14 +175,13 @@ impl WrittenCriterion {
                  with `scope: trace`",
             )]);
         }
-        let threshold = self.threshold.map(|threshold| threshold.0);
         let mut criterion = Criterion {
             description: self.description,
             select: self.select,
             scope: self.scope,
             severity: self.severity,
             alarm: self.alarm,
-            ..Criterion::of_all(&self.name.0, evaluate, threshold)
+            ..Criterion::of_all(&self.name.0, evaluate, Some(threshold))
         };
         criterion.revision = digest(json!(criterion));
         Ok(criterion)

@@ -18,7 +18,7 @@ use crate::evaluate::parameters::pattern::PlacedPattern;
 use crate::evaluate::parameters::rule::{Rule, TotalOf};
 use crate::evaluate::parameters::told::{Told, ValuesTold};
 use crate::evaluate::rules::activations::{Breach, NearMiss, RuleFound};
-use crate::evaluate::rules::judged::RuleJudge;
+use crate::evaluate::rules::judged::{RuleJudge, most_after_violation};
 use crate::evaluate::rules::rule_explanation;
 use crate::evaluate::rules::templates::{is_never_kept, questions};
 use crate::extract::Trajectory;
@@ -256,9 +256,7 @@ impl Evaluate for Constraints {
             }
             found.push(of_rule);
         }
-        // Sums of floating-point numbers are inexact: nine tenths add up to less than 0.9.
-        let rounded = |mean: f64| (mean * 1e12).round() / 1e12;
-        let [value, least, most] = sums.map(|sum| rounded(sum / self.rules.len() as f64));
+        let [value, least, most] = sums.map(|sum| self.mean(sum));
         let mut score = Score::between(value, least, most, found);
         score.read_by(judge.reader, &self.paths());
         score.may_fault = trajectory.cut_short && self.reads_shortcut();
@@ -266,22 +264,16 @@ impl Evaluate for Constraints {
     }
 
     fn watched(&self) -> Result<WatchedCalls, String> {
-        let can_break = |rule: &&Rule| {
-            matches!(
-                rule,
-                Rule::Absence(_)
-                    | Rule::Exactly(_)
-                    | Rule::NotCoexistence(_)
-                    | Rule::NotSuccession(_)
-                    | Rule::Total(_)
-            )
-        };
-        let mut breakable = self.rules.iter().filter(can_break).peekable();
+        let most_after = |rule| most_after_violation(rule, self.concurrency);
+        let mut breakable = (self.rules.iter())
+            .filter(|rule| most_after(rule) < 1.0)
+            .peekable();
         if self.reads_shortcut() {
             Err(SHORTCUTS_RAISE_NO_ALARM.to_owned())
         } else if breakable.peek().is_some() {
             let patterns = breakable.flat_map(|rule| rule.shape().patterns());
-            Ok(WatchedCalls::of(patterns))
+            let most = self.mean(self.rules.iter().map(most_after).sum());
+            Ok(WatchedCalls::of(patterns, most))
         } else {
             let template = code(self.rules.first().map_or("", Rule::template));
             Err(format!(
@@ -450,6 +442,12 @@ impl Evaluate for Constraints {
 }
 
 impl Constraints {
+    /// Returns the mean over the rules. Rounded, because sums of floating-point numbers are
+    /// inexact: nine tenths add up to less than 0.9.
+    fn mean(&self, sum: f64) -> f64 {
+        (sum / self.rules.len() as f64 * 1e12).round() / 1e12
+    }
+
     fn reads_shortcut(&self) -> bool {
         let mut kinds = self.rules.iter().flat_map(|rule| rule.shape().patterns());
         kinds.any(CallPattern::reads_shortcut)

@@ -186,8 +186,9 @@ impl Evaluate for Efficiency {
 
     fn watched(&self) -> Result<WatchedCalls, String> {
         let on_calls = [self.max_calls, self.max_errors, self.max_duplicates];
-        let has_any = on_calls.iter().any(Option::is_some);
-        if !has_any && !self.reads_models() {
+        let n_on_calls = on_calls.iter().flatten().count();
+        let n_on_models = self.of_models().iter().filter(|it| it.1.is_some()).count();
+        if n_on_calls + n_on_models == 0 {
             return Err(
                 "limits on retries, repeats and the duration cannot be: they are certain only \
                  when the trace has closed"
@@ -195,8 +196,9 @@ impl Evaluate for Efficiency {
             );
         }
         Ok(WatchedCalls {
-            names: if has_any { None } else { Some(Vec::new()) },
-            models: self.reads_models(),
+            names: if n_on_calls > 0 { None } else { Some(Vec::new()) },
+            models: n_on_models > 0,
+            most: (self.n_limits() - n_on_calls - n_on_models) as f64 / self.n_limits() as f64,
         })
     }
 

@@ -200,10 +200,12 @@ pub(super) struct WatchedCalls {
     pub(super) names: Option<Vec<String>>,
     /// True for model calls, too.
     pub(super) models: bool,
+    /// The highest score that is left when they have violated all that they can.
+    pub(super) most: f64,
 }
 
 impl WatchedCalls {
-    fn of<'a>(patterns: impl Iterator<Item = &'a CallPattern>) -> Self {
+    fn of<'a>(patterns: impl Iterator<Item = &'a CallPattern>, most: f64) -> Self {
         Self {
             names: Some(
                 patterns
@@ -211,6 +213,7 @@ impl WatchedCalls {
                     .collect(),
             ),
             models: false,
+            most,
         }
     }
 }

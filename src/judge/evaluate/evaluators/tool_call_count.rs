@@ -85,13 +85,6 @@ impl Evaluate for ToolCallCount {
             let least = if trajectory.cut_short { 0.0 } else { value };
             return Score::between(value, least, value, n_calls);
         }
-        let share = |n_held: usize| {
-            if self.strict {
-                all_or_nothing(n_held == counts.len())
-            } else {
-                n_held as f64 / counts.len() as f64
-            }
-        };
         let n_where = |holds: fn(&Count, usize) -> bool| {
             counts
                 .iter()
@@ -99,6 +92,7 @@ impl Evaluate for ToolCallCount {
                 .filter(|(count, n)| holds(count, **n))
                 .count()
         };
+        let share = |n_held| self.share(n_held);
         let value = share(n_where(Count::holds));
         let (least, most) = if trajectory.cut_short {
             (
@@ -119,6 +113,7 @@ impl Evaluate for ToolCallCount {
             return Ok(WatchedCalls {
                 names: None,
                 models: false,
+                most: 0.0,
             });
         }
         let bounded = counts.counts.iter().zip(counts.names.as_slice());
@@ -130,6 +125,7 @@ impl Evaluate for ToolCallCount {
             return Err("a minimum cannot be: later calls may still reach it".to_owned());
         }
         Ok(WatchedCalls {
+            most: self.share(counts.counts.len() - names.len()),
             names: Some(names),
             models: false,
         })
@@ -221,6 +217,17 @@ impl Evaluate for ToolCallCount {
         never
             .map(|(name, _)| format!("`{name}: [\"<\", 0]` can never hold: no count is below 0"))
             .collect()
+    }
+}
+
+impl ToolCallCount {
+    fn share(&self, n_held: usize) -> f64 {
+        let n_counts = self.tool_calls_count.counts.len();
+        if self.strict {
+            all_or_nothing(n_held == n_counts)
+        } else {
+            n_held as f64 / n_counts as f64
+        }
     }
 }
 

@@ -308,7 +308,10 @@ impl Evaluate for ToolCalls {
             Err(SHORTCUTS_RAISE_NO_ALARM.to_owned())
         } else {
             let disallowed = self.disallowed.iter();
-            Ok(WatchedCalls::of(disallowed.map(|entry| &entry.pattern)))
+            Ok(WatchedCalls::of(
+                disallowed.map(|entry| &entry.pattern),
+                0.0,
+            ))
         }
     }
 

@@ -90,8 +90,8 @@ impl<'a> RuleJudge<'a> {
         }
         found.nearest = self.nearest(rule, &found);
         let share = if self.trajectory.cut_short {
-            let has_order = self.intervals.concurrency() != Concurrency::Reply;
-            for_good(rule, share, &found, has_order, || self.has_ended(rule))
+            let concurrency = self.intervals.concurrency();
+            for_good(rule, share, &found, concurrency, || self.has_ended(rule))
         } else {
             share
         };
@@ -393,13 +393,12 @@ fn of_run(kept: Tri, kept_so_far: bool, breach: impl FnOnce() -> Breach) -> Tall
 }
 
 /// Returns the share, with bounds for the rest of a cut trace. Further calls may come at any
-/// position, and satisfy or violate most rules. If calls of one reply are concurrent, a late model
-/// span may change the groups, so no order is certain.
+/// position, and satisfy or violate most rules.
 fn for_good(
     rule: &Rule,
     share: Share,
     found: &RuleFound,
-    has_order: bool,
+    concurrency: Concurrency,
     has_ended: impl FnOnce() -> bool,
 ) -> Share {
     let shape = rule.shape();
@@ -413,18 +412,26 @@ fn for_good(
         }
         _ => false,
     };
-    let most = match rule {
-        Rule::Absence(_) if found.n_violations > 0 => 0.0,
-        Rule::Exactly(_) if exceeds(found) => 0.0,
-        Rule::NotSuccession(_) if found.n_violations > 0 && has_order => NEARLY_ONE,
-        Rule::NotCoexistence(_) if found.n_violations > 0 => NEARLY_ONE,
-        Rule::Total(_) if found.n_violations > 0 && !found.may_shrink => NEARLY_ONE,
-        _ => 1.0,
+    let stays_violated = match rule {
+        Rule::Exactly(_) => exceeds(found),
+        Rule::Total(_) => found.n_violations > 0 && !found.may_shrink,
+        _ => found.n_violations > 0,
     };
     Share {
         value: share.value,
         least: if stays_kept { 1.0 } else { 0.0 },
-        most,
+        most: if stays_violated { most_after_violation(rule, concurrency) } else { 1.0 },
+    }
+}
+
+/// Returns the highest share that further calls can give a rule that was violated. If calls of one
+/// reply are concurrent, a late model span may change the groups, so no order is certain.
+pub(crate) fn most_after_violation(rule: &Rule, concurrency: Concurrency) -> f64 {
+    match rule {
+        Rule::Absence(_) | Rule::Exactly(_) => 0.0,
+        Rule::NotSuccession(_) if concurrency != Concurrency::Reply => NEARLY_ONE,
+        Rule::NotCoexistence(_) | Rule::Total(_) => NEARLY_ONE,
+        _ => 1.0,
     }
 }
 
