@@ -428,11 +428,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
                     } else {
                         self.judged.revised.push(Arc::clone(&trajectory))
                     }
-                    let memo = &mut closed.memo;
-                    let revising = memo.revise(&rules.criteria, &trajectory, &self.hasher);
-                    for evaluation in revising.withdraw() {
-                        self.judged.add(evaluation);
-                    }
+                    self.withdraw(rules, &trajectory, &mut closed.memo);
                 }
                 Some(trajectory) => {
                     let judged = &mut self.judged;
@@ -441,13 +437,20 @@ impl<C: CrossTraceAccess> Pipeline<C> {
                     list.push(Arc::clone(&trajectory));
                     self.judge_one(rules, &trajectory, &mut closed.memo, sink);
                 }
-                None if closed.first => {
-                    self.judged.n_no_trajectory += 1;
-                    if self.judged.unrecognised.is_none() {
-                        self.judged.unrecognised = extract::unrecognised(&closed.trace);
+                None => {
+                    if closed.first {
+                        self.judged.n_no_trajectory += 1;
+                        if self.judged.unrecognised.is_none() {
+                            self.judged.unrecognised = extract::unrecognised(&closed.trace);
+                        }
                     }
+                    // A later version of a span, or a reload, took away the last call.
+                    let nothing = Trajectory {
+                        completeness: closed.trace.reason,
+                        ..Trajectory::of_calls(extracted.trace_id, Vec::new())
+                    };
+                    self.withdraw(rules, &nothing.into(), &mut closed.memo);
                 }
-                None => {}
             }
             if self.marks_judged {
                 let Closed { trace, memo, .. } = &closed;
@@ -461,6 +464,17 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             self.note_turns(rules, turns, now, sink);
         }
         hand_on(&mut self.judged, sink);
+    }
+
+    /// Withdraws what was reported of a trace that is no run any more.
+    fn withdraw(&mut self, rules: &Rules, trajectory: &Arc<Trajectory>, memo: &mut Reported) {
+        if memo.is_empty() {
+            return;
+        }
+        let revising = memo.revise(&rules.criteria, trajectory, &self.hasher);
+        for evaluation in revising.withdraw() {
+            self.judged.add(evaluation);
+        }
     }
 
     /// Reopens a trace that another trace changes.

@@ -126,7 +126,7 @@ impl RunMemory {
         };
         // Slices with alarms of open runs have no verdicts.
         let raised = judged.alarms.iter().filter(|it| it.stage == Stage::Alarm);
-        for alarm in raised.clone().filter(|it| !is_of_session(it)) {
+        for alarm in raised.filter(|it| !is_of_session(it)) {
             self.take(
                 &alarm.trajectory,
                 std::slice::from_ref(alarm),
@@ -162,8 +162,18 @@ impl RunMemory {
                 self.revise(id, Some(trajectory), &[], copy, unix_nanos);
             }
         }
+        for withdrawn in judged.alarms.iter().filter(|it| !is_of_session(it)) {
+            let open = self.get(trace_id(withdrawn)).filter(|run| run.is_open());
+            if let Some(run) = open.filter(|_| withdrawn.stage == Stage::WithdrawnAlarm) {
+                // The trace ended, and there is nothing to judge in it.
+                let mut ended = Trajectory::clone(&run.trajectory);
+                ended.completeness = withdrawn.trajectory.completeness;
+                let (id, found) = (ended.trace_id, std::slice::from_ref(withdrawn));
+                self.revise(id, Some(&ended.into()), found, copy, unix_nanos);
+            }
+        }
         // What is known of a session is shown with the turn that it is about.
-        let of_sessions = judged.evaluations.iter().chain(raised);
+        let of_sessions = judged.evaluations.iter().chain(&judged.alarms);
         for evaluation in of_sessions.filter(|it| is_of_session(it)) {
             let id = trace_id(evaluation);
             if let Some(turn) = self.get(id) {
@@ -250,7 +260,7 @@ impl RunMemory {
         if whole.completeness != CloseReason::Open {
             // The verdicts follow.
             let is_of_session = |it: &Evaluation| it.criterion.scope() == Scope::Session;
-            all.retain(|it| it.stage == Stage::Final || is_of_session(it));
+            all.retain(|it| it.stage != Stage::Alarm || is_of_session(it));
         }
         let mut run = RememberedRun::new(whole, &all, copy);
         self.totals.n_changes += 1;

@@ -431,6 +431,32 @@ fn a_reload_without_the_criterion_withdraws_its_alarm_once() {
 }
 
 #[test]
+fn an_alarm_of_a_trace_that_holds_no_call_any_more_is_withdrawn() {
+    let rules = no_deletion();
+    let mut pipeline = Pipeline::new(Settings::replay(), now());
+    let raised = take(&mut pipeline, &rules, open_run(&rules, 1, &["delete"]));
+    let call = SpanCall {
+        name: "delete".to_owned(),
+        ..SpanCall::default()
+    };
+    let mut corrected = spans_of_run(1, &[], &[call]).split_off(1);
+    corrected[0].end_time_unix_nano += 1;
+    corrected[0].attributes.clear();
+    corrected[0].name = "work".to_owned();
+    let corrected = scan::scan(&spans::request(corrected), Some(&rules)).unwrap();
+    take(&mut pipeline, &rules, corrected.batch.spans);
+    let judged = pipeline.finish(&rules, now());
+    assert_eq!((judged.n_no_trajectory, judged.evaluations.len()), (1, 0));
+    let [withdrawn] = &judged.alarms[..] else {
+        panic!("{judged:?}")
+    };
+    assert_eq!(
+        (withdrawn.stage, withdrawn.verdict_id()),
+        (Stage::WithdrawnAlarm, raised.alarms[0].verdict_id())
+    );
+}
+
+#[test]
 fn a_trace_of_many_calls_waits_and_is_judged_within_a_second() {
     let rules = rules(&[
         json!({ "name": "limit", "evaluate": { "efficiency": { "max_calls": 10_000 } } }),

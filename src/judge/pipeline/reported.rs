@@ -55,13 +55,14 @@ struct ReportedEvaluation {
     state: ReportState,
 }
 
-/// The criterion of a reported evaluation. A run's own criterion is not stored: it may have any
-/// size, and there is one for each trace.
+/// The criterion of a reported evaluation. Of a run's own criterion only names are stored: it may
+/// have any size, and there is one for each trace. Of a criterion that raised an alarm and was
+/// removed over a restart, only the name is known.
 #[derive(Debug, Clone)]
 enum ReportedCriterion {
     Registered(Arc<Criterion>),
-    FromRun {
-        name: &'static str,
+    Named {
+        name: Arc<str>,
         evaluator: &'static str,
     },
 }
@@ -169,6 +170,10 @@ impl Reported {
         true
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Returns true if neither an alarm nor a verdict of this criterion was reported.
     pub(super) fn is_unknown(&self, criterion: &Criterion) -> bool {
         self.0
@@ -249,8 +254,9 @@ impl Revising<'_> {
             ..
         } = self;
         let alarms = reported.take_alarms().into_iter().filter_map(|alarm| {
-            let ReportedCriterion::Registered(criterion) = alarm.criterion else {
-                return None;
+            let criterion = match alarm.criterion {
+                ReportedCriterion::Registered(criterion) => JudgedBy::Criterion(criterion),
+                named => named.for_withdrawal(registered)?,
             };
             Some(evaluate::withdraw_alarm(criterion, trajectory))
         });
@@ -324,8 +330,8 @@ impl ReportedCriterion {
                 } else {
                     evaluate::EXPECTED
                 };
-                Self::FromRun {
-                    name,
+                Self::Named {
+                    name: name.into(),
                     evaluator: criterion.evaluator(),
                 }
             }
@@ -335,7 +341,7 @@ impl ReportedCriterion {
     fn name(&self) -> &str {
         match self {
             Self::Registered(criterion) => &criterion.name,
-            Self::FromRun { name, .. } => name,
+            Self::Named { name, .. } => name,
         }
     }
 
@@ -348,7 +354,7 @@ impl ReportedCriterion {
                 .find(|criterion| criterion.name == self.name())
                 .cloned()
                 .map(JudgedBy::Criterion),
-            Self::FromRun { name, evaluator } => {
+            Self::Named { name, evaluator } => {
                 let invalid = evaluate::no_longer_expected(name, evaluator);
                 Some(JudgedBy::Invalid(invalid.into()))
             }

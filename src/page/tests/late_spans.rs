@@ -135,3 +135,40 @@ async fn late_calls_are_shown_though_no_criterion_judges_them() {
     let (_, run) = sight.get(&format!("/v1/runs/{}", id(1))).await;
     assert_eq!(run["n_calls"], 2, "{run}");
 }
+
+#[tokio::test]
+async fn an_open_run_with_an_alarm_closes_though_nothing_is_left_to_judge() {
+    let sight = Sight::new(
+        &ONLY_READ.replace("only-read\n", "only-read\n    alarm: true\n"),
+        1 << 20,
+    );
+    let mut pipeline = Pipeline::new(Settings::replay(), sidecar::now());
+    let scanned = |spans: &[Value]| {
+        let body = request_of(spans.to_vec());
+        scan::scan(&body, Some(&sight.rules)).unwrap().batch
+    };
+    let mut call = spans(1, &["Edit"]).remove(1);
+    let mut judged = Judged::default();
+    let batch = scanned(&[call.clone()]);
+    pipeline.take_into(&sight.rules, batch, sidecar::now(), &mut judged);
+    sight.page.note(&judged, &sight.rules, sight.unix_nanos);
+    let path = format!("/v1/runs/{}", id(1));
+    let (_, run) = sight.get(&path).await;
+    assert_eq!(
+        (&run["completeness"], &run["evaluations"][0]["label"]),
+        (&"open".into(), &"fail".into())
+    );
+    // A later version of the span is no call.
+    call["attributes"] = serde_json::json!([]);
+    call["name"] = "work".into();
+    call["endTimeUnixNano"] = "9000".into();
+    pipeline.take(scanned(&[call]), sidecar::now());
+    let judged = pipeline.finish(&sight.rules, sidecar::now());
+    sight.page.note(&judged, &sight.rules, sight.unix_nanos);
+    let (_, run) = sight.get(&path).await;
+    assert_eq!(
+        (&run["completeness"], &run["evaluations"][0]["label"]),
+        (&"no_root".into(), &"not_evaluated".into()),
+        "{run}"
+    );
+}

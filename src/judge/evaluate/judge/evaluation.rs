@@ -139,19 +139,16 @@ impl Evaluation {
 
     /// Returns an id that an alarm shares with the final verdict: the first 16 bytes of
     /// SHA-256(trace id ‖ criterion name), or for a session of SHA-256(service ‖ 0 ‖ session ‖ 0 ‖
-    /// criterion name), in hex. `None` if the criterion raises no alarms.
+    /// criterion name), in hex. `None` for a verdict of a criterion that raises no alarms.
     pub fn verdict_id(&self) -> Option<String> {
-        let JudgedBy::Criterion(criterion) = &self.criterion else {
-            return None;
-        };
-        if let Some(session) = self.session_hash() {
-            return Some(hex(&session.finalize()[..16]));
-        }
-        criterion.alarm?;
-        let mut hash = Sha256::new();
-        hash.update(self.trajectory.trace_id.as_bytes());
-        hash.update(criterion.name.as_bytes());
-        Some(hex(&hash.finalize()[..16]))
+        let raises_alarms =
+            matches!(&self.criterion, JudgedBy::Criterion(criterion) if criterion.alarm.is_some());
+        let hash = self.session_hash().or_else(|| {
+            let (trace_id, name) = (self.trajectory.trace_id, self.criterion.name());
+            let of_trace = Sha256::new_with_prefix(trace_id.as_bytes()).chain_update(name);
+            (raises_alarms || self.stage != Stage::Final).then_some(of_trace)
+        });
+        Some(hex(&hash?.finalize()[..16]))
     }
 
     /// The span to which a score is attached: the evaluated span; for an alarm, the first call to

@@ -239,13 +239,13 @@ pub fn withdraw(
 }
 
 /// Withdraws an alarm of a trace that the criterion does not judge any more.
-pub fn withdraw_alarm(criterion: Arc<Criterion>, trajectory: &Arc<Trajectory>) -> Evaluation {
+pub fn withdraw_alarm(criterion: JudgedBy, trajectory: &Arc<Trajectory>) -> Evaluation {
     let explanation =
         "withdrawn: the criterion no longer judges this run, or raises no alarms any more";
     Evaluation {
         stage: Stage::WithdrawnAlarm,
         ..without_score(
-            JudgedBy::Criterion(criterion),
+            criterion,
             Arc::clone(trajectory),
             Verdict::NotEvaluated,
             explanation.to_owned(),

@@ -1,12 +1,14 @@
 //! Encodes the reported results of judged traces for a journal, so that a restarted pipeline judges
 //! nothing twice and continues with the same revisions.
 
+use std::sync::Arc;
+
 use hashbrown::HashMap;
 use otlp::span::{SpanId, TraceId};
 
 use super::{ReportState, Reported, ReportedCriterion, ReportedEvaluation};
 use crate::assemble::{CloseReason, Trace};
-use crate::evaluate::{self, EXAMPLE, EXPECTED, Previous, Verdict};
+use crate::evaluate::{self, Previous, Verdict};
 use crate::pipeline::Rules;
 
 /// Encoded marks of judged traces, which can be concatenated.
@@ -35,12 +37,15 @@ pub struct TraceMark {
     pub(in crate::pipeline) reported: Reported,
 }
 
-const FROM_RUN: u8 = 1;
+const NAMED: u8 = 1;
 const OF_AGENT_RUN: u8 = 2;
 const HAS_SUBJECT: u8 = 4;
 const CERTAIN: u8 = 8;
 const WITHDRAWN: u8 = 16;
 const ALARM: u8 = 32;
+
+/// The evaluator of a removed criterion.
+const UNKNOWN: &str = "unknown";
 
 // === impl Marks ===
 
@@ -75,10 +80,8 @@ impl Marks {
             state,
         } = evaluation;
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
-        let flags = flag(
-            matches!(criterion, ReportedCriterion::FromRun { .. }),
-            FROM_RUN,
-        ) | flag(agent_run.is_some(), OF_AGENT_RUN)
+        let flags = flag(matches!(criterion, ReportedCriterion::Named { .. }), NAMED)
+            | flag(agent_run.is_some(), OF_AGENT_RUN)
             | flag(previous.subject.is_some(), HAS_SUBJECT)
             | flag(*certain, CERTAIN)
             | flag(*state == ReportState::Withdrawn, WITHDRAWN)
@@ -92,7 +95,7 @@ impl Marks {
         for span_id in [agent_run, &previous.subject].into_iter().flatten() {
             self.bytes.extend_from_slice(&span_id.to_bytes());
         }
-        if let ReportedCriterion::FromRun { evaluator, .. } = criterion {
+        if let ReportedCriterion::Named { evaluator, .. } = criterion {
             let name = self.name(evaluator);
             self.put_u32(name);
         }
@@ -218,7 +221,7 @@ impl<'a> Input<'a> {
         for _ in 0..self.u32()? {
             self.u32()?;
             let flags = self.u8()?;
-            let optional = [(OF_AGENT_RUN, 8), (HAS_SUBJECT, 8), (FROM_RUN, 4)];
+            let optional = [(OF_AGENT_RUN, 8), (HAS_SUBJECT, 8), (NAMED, 4)];
             let there = optional.iter().filter(|(flag, _)| flags & flag != 0);
             let n_optional: usize = there.map(|(_, n_bytes)| n_bytes).sum();
             self.take(1 + 4 + 8 + n_optional)?;
@@ -252,15 +255,22 @@ impl<'a> Input<'a> {
         let (revision, fingerprint) = (self.u32()?, self.u64()?);
         let agent_run = self.span_id(flags & OF_AGENT_RUN != 0)?;
         let subject = self.span_id(flags & HAS_SUBJECT != 0)?;
-        let criterion = if flags & FROM_RUN != 0 {
+        let named = |evaluator| {
+            let name = name.into();
+            ReportedCriterion::Named { name, evaluator }
+        };
+        let criterion = if flags & NAMED != 0 {
             let evaluator = *names.get(self.u32()? as usize)?;
-            let name = [EXAMPLE, EXPECTED].into_iter().find(|known| *known == name);
-            name.zip(evaluate::evaluator_named(evaluator))
-                .map(|(name, evaluator)| ReportedCriterion::FromRun { name, evaluator })
+            Some(named(
+                evaluate::evaluator_named(evaluator).unwrap_or(UNKNOWN),
+            ))
         } else {
             let mut registered = rules.criteria.iter();
             let criterion = registered.find(|criterion| criterion.name == name);
-            criterion.cloned().map(ReportedCriterion::Registered)
+            let removed = (flags & ALARM != 0).then(|| named(UNKNOWN));
+            criterion
+                .map(|it| ReportedCriterion::Registered(Arc::clone(it)))
+                .or(removed)
         };
         Some(criterion.map(|criterion| ReportedEvaluation {
             criterion,
