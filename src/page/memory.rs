@@ -176,6 +176,13 @@ impl RunMemory {
         let of_sessions = judged.evaluations.iter().chain(&judged.alarms);
         for evaluation in of_sessions.filter(|it| is_of_session(it)) {
             let id = trace_id(evaluation);
+            let turns = evaluation.trajectory.turns.iter();
+            for earlier in turns
+                .flat_map(|turns| &*turns.traces)
+                .filter(|it| **it != id)
+            {
+                self.remove(*earlier, evaluation.criterion.name(), copy, unix_nanos);
+            }
             if let Some(turn) = self.get(id) {
                 let of_turn = evaluation.with_explanation_only(Arc::clone(&turn.trajectory));
                 self.revise(id, None, &[of_turn], copy, unix_nanos);
@@ -263,13 +270,38 @@ impl RunMemory {
             all.retain(|it| it.stage != Stage::Alarm || is_of_session(it));
         }
         let mut run = RememberedRun::new(whole, &all, copy);
+        if revised.is_none() {
+            run.n_calls = before.n_calls;
+        }
+        self.replace(idx, run, unix_nanos);
+    }
+
+    /// Removes the verdict on a session from a turn that is not the last any more.
+    fn remove(&mut self, turn: TraceId, criterion: &str, copy: CopyRules, unix_nanos: u64) {
+        let is_it = |it: &Evaluation| {
+            it.criterion.scope() == Scope::Session && it.criterion.name() == criterion
+        };
+        let Some(idx) = self.idx_of(turn) else {
+            return;
+        };
+        let before = &self.oldest_first[idx];
+        if before.evaluations.iter().any(is_it) {
+            let mut kept = before.evaluations.clone();
+            kept.retain(|it| !is_it(it));
+            let run = RememberedRun {
+                n_calls: before.n_calls,
+                ..RememberedRun::new(&before.trajectory, &kept, copy)
+            };
+            self.replace(idx, run, unix_nanos);
+        }
+    }
+
+    fn replace(&mut self, idx: usize, mut run: RememberedRun, unix_nanos: u64) {
+        let before = &self.oldest_first[idx];
         self.totals.n_changes += 1;
         run.number = before.number;
         run.change = self.totals.n_changes;
         run.judged_unix_nanos = unix_nanos;
-        if revised.is_none() {
-            run.n_calls = before.n_calls;
-        }
         self.size = self.size + run.size - before.size;
         self.oldest_first[idx] = Arc::new(run);
         self.shrink();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use judge::evaluate::{AlignmentRow, Evaluation, Scope, Verdict};
+use judge::evaluate::{AlignmentRow, Evaluation, Scope, Stage, Verdict};
 use judge::extract::{Payload, ToolCall, Trajectory};
 use serde_json::{Map, Value, json};
 use text::abbreviated;
@@ -53,6 +53,12 @@ pub(super) fn summary(run: &RememberedRun) -> Value {
         }
         if evaluation.revision > 0 {
             shown["revision"] = json!(evaluation.revision);
+        }
+        if evaluation.criterion.scope() == Scope::Session {
+            shown["scope"] = json!(Scope::Session.as_str());
+        }
+        if evaluation.stage == Stage::Alarm {
+            shown["final"] = json!(false);
         }
         shown
     });
@@ -226,6 +232,7 @@ fn evaluation_json(evaluation: &Evaluation, whole: &Trajectory) -> Value {
         "label": evaluation.verdict.as_str(),
         "explanation": evaluation.explanation(),
         "revision": evaluation.revision,
+        "final": evaluation.stage != Stage::Alarm,
         "offending": offending.filter_map(of_whole).collect::<Vec<_>>(),
         "alignment": rows.collect::<Vec<_>>(),
     });

@@ -218,6 +218,54 @@ test("each criterion has its badge while there is room, and then failed ones com
   clean(page);
 });
 
+test("turns of a session stand together, with its verdict at the last one", async (t) => {
+  const criteria = `
+criteria:
+  - name: authenticate-first
+    scope: session
+    evaluate: { constraints: { rules: [{ precedence: { a: "^authenticate$", b: "^transfer$" } }] } }
+  - name: never-delete
+    alarm: true
+    evaluate: { tool_calls: { disallowed: ["^delete$"] } }
+`;
+  const assemble = "assemble: { settle: 100ms, restart_guard: 0s, session: { inactive: 3s, whole: true } }\n";
+  const { sidecar, page } = await opened(t, assemble + criteria, { own: true });
+  const now = Date.now();
+  const turn = (calls, age) => session({ conversation: "c-17", turns: [calls], end: now - age });
+  await send(sidecar.otlp, [turn(["authenticate"], 9_000)]);
+  await shown(page, 1);
+  await send(sidecar.otlp, [session({ turns: GOOD })]);
+  await shown(page, 2);
+  await send(sidecar.otlp, [turn(["transfer"], 5_000)]);
+  await shown(page, 3);
+  const told = async (at) => (await rows(page).nth(at).innerText()).replace(/\s+/g, " ");
+  assert.match(await told(0), /turn 2 of 2.* transfer/);
+  assert.match(await told(1), /turn 1 of 2.* authenticate/);
+  assert.doesNotMatch(await told(2), /turn/);
+  const ofSession = (at) => rows(page).nth(at).locator(".badge.pass", { hasText: "authenticate-first" });
+  await ofSession(0).waitFor();
+  assert.equal(await ofSession(1).count(), 0);
+
+  // An open run with an alarm is there at once.
+  const open = session({ turns: [["delete"]] });
+  open.spans = open.spans.filter((span) => span.parentSpanId);
+  await send(sidecar.otlp, [open]);
+  await shown(page, 4);
+  assert.match(await told(0), /open .*delete/);
+  for (const width of [1280, 390]) {
+    await page.setViewportSize({ width, height: 844 });
+    assert.deepEqual(await violations(page), []);
+  }
+  await rows(page).nth(0).click();
+  await page.getByText("alarm", { exact: true }).waitFor();
+  await page.goBack();
+  await rows(page).nth(1).click();
+  await page.getByText("over the session").waitFor();
+  await page.getByRole("link", { name: "c-17" }).click();
+  await shown(page, 2);
+  clean(page);
+});
+
 test("a thousand criteria", async (t) => {
   const limits = Array.from({ length: 1_000 }, (_, at) => `  - { name: "at-most-${at}-calls", evaluate: { efficiency: { max_calls: ${at} } } }\n`);
   const { sidecar, page } = await opened(t, `criteria:\n${limits.join("")}`, { path: "#/criteria" });

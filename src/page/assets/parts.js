@@ -53,10 +53,10 @@ function badgesOf(run) {
 const BADGE_NAME = 32;
 
 // What a badge says in full, for whoever points at it.
-function badgeWords({ criterion, label, score: value, revision, n }) {
+function badgeWords({ criterion, label, score: value, revision, n, scope, final }) {
   const { word } = LABELS[label] ?? LABELS.error;
   const scored = label === "pass" ? "" : score(value);
-  return `${clean(criterion)}: ${word}${scored && `, score ${scored}`}${revision > 0 ? `, revision ${revision}` : ""}${n > 1 ? `, the worst of ${n} verdicts` : ""}`;
+  return `${clean(criterion)}: ${word}${scored && `, score ${scored}`}${revision > 0 ? `, revision ${revision}` : ""}${n > 1 ? `, the worst of ${n} verdicts` : ""}${scope ? ", over the session" : ""}${final === false ? ", an alarm" : ""}`;
 }
 
 function Badge({ evaluation, hasScore }) {

@@ -55,7 +55,6 @@ function RunHead({ source, run }) {
   const facts = [
     ["service", run.service],
     ["agent", run.agent],
-    ["session", run.session],
     ["case", run.case_id],
   ].filter(([, value]) => value);
   return html`<header class="run-head">
@@ -69,6 +68,7 @@ function RunHead({ source, run }) {
     </div>
     <dl class="facts">
       ${facts.map(([word, value]) => html`<div><dt>${word}</dt><dd><${Name} text=${value} max=${80} /></dd></div>`)}
+      ${run.session && html`<div><dt>session</dt><dd><a href=${address(["runs"], { text: run.session })} title="All turns of the session"><${Name} text=${run.session} max=${80} /></a></dd></div>`}
       <div><dt>ended</dt><dd><${Time} at=${run.time} long /></dd></div>
       ${took !== null && html`<div><dt>took</dt><dd>${duration(took)}</dd></div>`}
       <div><dt>spans</dt><dd>${number(run.n_spans)}</dd></div>
@@ -130,6 +130,8 @@ function Verdict({ run, evaluation }) {
       <${Sign} label=${label} />
       <h3><${Name} text=${evaluation.criterion} max=${80} /></h3>
       ${evaluation.agent && html`<span class="dim">agent <${Name} text=${evaluation.agent} /></span>`}
+      ${evaluation.scope === "session" && html`<span class="dim">over the session</span>`}
+      ${evaluation.final === false && html`<span class="flag">alarm</span>`}
       <span class="evaluator">${evaluation.evaluator}</span>
       ${evaluation.severity && html`<span class="dim">${evaluation.severity}</span>`}
       <${ScoreBar} evaluation=${evaluation} />

@@ -44,6 +44,20 @@ function runFilter({ label, criterion, agent, service, text }) {
       run.calls.some((call) => has(call.name)));
 }
 
+// Turns of one session stand together, below its newest one, the latest first.
+function bySession(runs) {
+  const groups = new Map();
+  for (const run of runs) {
+    const key = run.session ? JSON.stringify([run.service, run.session]) : run.trace_id;
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(run);
+  }
+  const latestFirst = (a, b) => ((a.start ?? "") < (b.start ?? "") ? 1 : -1);
+  return [...groups.values()].flatMap((turns) =>
+    turns.sort(latestFirst).map((run, at) => ({ run, turn: turns.length - at, nTurns: turns.length })),
+  );
+}
+
 // The names to choose from, the most frequent first.
 function namesOf(runs, names) {
   const counts = new Map();
@@ -74,6 +88,7 @@ function Runs({ source, query }) {
     () => (query.label ? others.filter(runFilter(query)) : others),
     [others, query.label],
   );
+  const rows = useMemo(() => bySession(runs), [runs]);
   const counts = useMemo(() => {
     const counts = { pass: 0, fail: 0, not_evaluated: 0, error: 0 };
     for (const run of others) {
@@ -107,11 +122,11 @@ function Runs({ source, query }) {
     ${runs.length === 0
       ? html`<${NoRuns} source=${source} isFiltered=${isFiltered} clear=${() => replaceAddress(["runs"], {})} />`
       : html`<${VirtualList}
-          items=${runs}
+          items=${rows}
           height=${isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT}
-          keyOf=${(run) => run.trace_id}
+          keyOf=${({ run }) => run.trace_id}
           label="Runs, the newest first"
-          row=${(run, width) => html`<${RunRow} run=${run} query=${query} isNarrow=${isNarrow} width=${width} />`}
+          row=${(row, width) => html`<${RunRow} ...${row} query=${query} isNarrow=${isNarrow} width=${width} />`}
         />`}
     <${Remembered} source=${source} nShown=${runs.length} />
   </main>`;
@@ -170,13 +185,13 @@ function FilterBar({ runs, counts, nAll, query, set, isNarrow, children }) {
   </form>`;
 }
 
-function RunRow({ run, query, isNarrow, width }) {
+function RunRow({ run, turn, nTurns, query, isNarrow, width }) {
   const verdict = verdictOf(run);
   const room = isNarrow
     ? width - NARROW_ROW_SPACE
     : Math.max(BADGES_LEAST, Math.floor((width - ROW_SPACE) * BADGES_SHARE));
   return html`<a
-    class=${`run-row ${verdict ?? "unjudged"}`}
+    class=${`run-row ${verdict ?? "unjudged"} ${turn < nTurns ? "earlier-turn" : ""}`}
     href=${address(["run", run.trace_id], query)}
     style=${isNarrow ? undefined : { "--badges-width": `${room}px` }}
   >
@@ -187,6 +202,7 @@ function RunRow({ run, query, isNarrow, width }) {
         ${run.agent && !isNarrow && !run.root.endsWith(run.agent) && html`<${Name} text=${run.root} class="dim" max=${40} />`}
         <${Name} text=${run.service || "(no service)"} class="service" max=${36} />
         ${isNarrow && html`<${Completeness} run=${run} />`}
+        ${nTurns > 1 && html`<span class="completeness" title=${`session ${clean(run.session)}`}>turn ${turn} of ${nTurns}</span>`}
         ${run.withdrawn && html`<span class="flag" title=${WITHDRAWN}>withdrawn</span>`}
         ${run.revision > 0 && html`<span class="flag" title="late spans changed a verdict">revision ${run.revision}</span>`}
       </span>

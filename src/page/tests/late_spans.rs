@@ -172,3 +172,39 @@ async fn an_open_run_with_an_alarm_closes_though_nothing_is_left_to_judge() {
         "{run}"
     );
 }
+
+#[tokio::test]
+async fn the_verdict_on_a_session_moves_to_its_last_turn() {
+    let sight = Sight::new(
+        &ONLY_READ.replace("only-read\n", "only-read\n    scope: session\n"),
+        1 << 20,
+    );
+    let now = sidecar::now();
+    let mut pipeline = Pipeline::new(Settings::replay(), now);
+    for turn in 1..=2 {
+        let mut spans = spans(turn, &["Read"]);
+        let attributes = spans[0]["attributes"].as_array_mut().unwrap();
+        attributes.push(text("session.id", "s"));
+        let scanned = scan::scan(&request_of(spans), Some(&sight.rules)).unwrap();
+        pipeline.take(scanned.batch, now);
+        let judged = pipeline.finish(&sight.rules, now);
+        sight.page.note(&judged, &sight.rules, sight.unix_nanos);
+    }
+    let (_, list) = sight.get("/v1/runs").await;
+    let shown = list["runs"].as_array().unwrap().iter();
+    let shown: Vec<_> = shown
+        .map(|run| {
+            (
+                run["trace_id"].as_str().unwrap(),
+                run["evaluations"].clone(),
+            )
+        })
+        .collect();
+    let verdict = serde_json::json!([{
+        "criterion": "only-read", "label": "pass", "score": 1.0, "revision": 1, "scope": "session",
+    }]);
+    assert_eq!(
+        shown,
+        [(&*id(2), verdict), (&*id(1), serde_json::json!([]))]
+    );
+}
