@@ -91,7 +91,7 @@ pub use registering::{
 };
 pub use scoring::{
     AlarmsPostponed, ConfigurationInForce, DrainBegun, NothingRecognised, PeersFound,
-    PeersUnresolved, RecordingBegun, RecordingFailed, RevisionsLost, ServiceTorn, SessionsEvicted,
+    PeersUnresolved, RecordingBegun, RecordingFailed, RevisionsLost, ServiceTorn, SessionsJudged,
     SpansLate, SpansUnscored, SpansWithoutIds, Stopped, Stopping, TraceHalfArrived, TracesClosed,
     TracesHeld, TracesJudged, TracesTorn, TrajectoriesSeen,
 };

@@ -152,6 +152,7 @@ impl Register {
         let set = self.0.set.load();
         let n_api = set.registrations().len();
         let state_file = self.0.state_file.as_ref();
+        let (n_sessions, sessions_judged) = self.0.telemetry.sessions();
         let coverage: Vec<Value> = self
             .0
             .coverage
@@ -180,6 +181,7 @@ impl Register {
                 "next_expiry": set.next_expiry().map(rfc3339),
             },
             "coverage": coverage,
+            "sessions": { "stored": n_sessions, "judged": sessions_judged },
             "received_scores": {
                 "forwarded": self.0.telemetry.received_scores("forward"),
                 "dropped": self.0.telemetry.received_scores("drop"),

@@ -114,8 +114,8 @@ metrics! {
     scores_dropped: Counter["shape", "reason"] = "spanscore_scores_dropped_total";
     /// Scores acknowledged by their destination, by shape
     scores_sent: Counter["shape"] = "spanscore_scores_sent_total";
-    /// Sessions that were judged before their end because the memory for sessions was full
-    sessions_evicted: Counter[] = "spanscore_sessions_evicted_total";
+    /// Sessions that got their final verdicts, again after a late turn
+    sessions_judged: Counter["completeness"] = "spanscore_sessions_judged_total";
     /// Spans forwarded unscored because their trace or span id is empty or all zero
     spans_without_ids: Counter[] = "spanscore_spans_without_ids_total";
     /// State files that could be read but not parsed
@@ -218,6 +218,17 @@ impl<const N: usize> Counter<N> {
     pub(super) fn value(&self, label_values: [&'static str; N]) -> u64 {
         let series = self.0.series(label_values);
         series.load(Ordering::Relaxed).cast_unsigned()
+    }
+}
+
+impl Counter<1> {
+    /// Returns the values by label.
+    pub(super) fn values(&self) -> BTreeMap<&'static str, u64> {
+        let series = self.0.lock();
+        let values = series
+            .iter()
+            .map(|([label], value)| (*label, value.load(Ordering::Relaxed).cast_unsigned()));
+        values.collect()
     }
 }
 

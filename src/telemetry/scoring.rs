@@ -1,6 +1,17 @@
 //! Events of scoring spans and traces, and of the sidecar's start and stop.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
 use super::Telemetry;
+
+impl Telemetry {
+    /// Returns the number of stored sessions, and of those that got final verdicts by completeness.
+    pub fn sessions(&self) -> (i64, BTreeMap<&'static str, u64>) {
+        let stored = self.metrics.sessions.series([]).load(Ordering::Relaxed);
+        (stored, self.metrics.sessions_judged.values())
+    }
+}
 
 events! {
     /// Spans were forwarded unscored because the scoring queue was full.
@@ -174,9 +185,9 @@ events! {
         }
     }
 
-    /// Sessions are judged before their end, because the memory for sessions is full.
-    SessionsEvicted { n_sessions: usize } (telemetry) {
-        telemetry.metrics.sessions_evicted.add([], n_sessions as u64);
+    /// Sessions got their final verdicts.
+    SessionsJudged { completeness: &'static str, n_sessions: u64 } (telemetry) {
+        telemetry.metrics.sessions_judged.add([completeness], n_sessions);
     }
 
     /// The number or size of the stored traces changed.

@@ -6,7 +6,7 @@ use std::process::Child;
 use serde_json::Value;
 
 use crate::support::eventually::eventually;
-use crate::support::program::{Running, is_acknowledged, listening, metric, told};
+use crate::support::program::{Running, http, is_acknowledged, listening, metric, told};
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
 const CONFIG: &str = "
@@ -90,6 +90,9 @@ async fn a_session_is_judged_when_a_turn_has_closed_and_when_it_has_ended() {
     );
     assert_eq!(verdicts[1]["verdict_id"], alarm["verdict_id"]);
     assert_eq!(verdicts[1]["final"], true);
+    let status = http(&admin, "GET /v1/status", &[]);
+    let sums = "\"sessions\":{\"stored\":1,\"judged\":{\"silent\":1}}";
+    assert!(status.contains(sums), "{status}");
     sidecar.signal(rustix::process::Signal::TERM);
     assert_eq!(sidecar.ended().0, 0);
 }

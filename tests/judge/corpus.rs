@@ -80,8 +80,9 @@ struct Expected {
     warnings: Option<Vec<String>>,
 }
 
-const TRAJECTORY: [&str; 12] = [
+const TRAJECTORY: [&str; 13] = [
     "calls",
+    "turns",
     "cut_short",
     "from_messages",
     "service",

@@ -1,5 +1,6 @@
 //! Every example of `docs/rules.md`: the criterion loads, the run that keeps it passes, and the run
-//! that breaks it fails with the text of the page. Does not prove that the rules are sensible.
+//! that breaks it fails with the text of the page, for a criterion with `alarm` also while it is
+//! open. Does not prove that the rules are sensible.
 
 use judge::evaluate::{Criterion, Expectations, Explain, Verdict};
 use serde::Deserialize;
@@ -11,9 +12,16 @@ const PAGE: &str = include_str!("../../docs/rules.md");
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Example {
-    keeps: Vec<Call>,
-    breaks: Vec<Call>,
+    keeps: Run,
+    breaks: Run,
     explanation: String,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(untagged)]
+enum Run {
+    Turns(Vec<Vec<Call>>),
+    Calls(Vec<Call>),
 }
 
 fn blocks() -> Vec<&'static str> {
@@ -29,7 +37,7 @@ fn every_rule_of_the_page_is_kept_and_broken_as_it_says() {
     let (examples, rest) = blocks.as_chunks::<2>();
     assert_eq!(
         (examples.len(), rest.len()),
-        (16, 0),
+        (18, 0),
         "a rule, then its runs"
     );
     for [criterion, example] in examples {
@@ -42,10 +50,17 @@ fn every_rule_of_the_page_is_kept_and_broken_as_it_says() {
             breaks,
             explanation,
         } = serde_saphyr::from_str(example).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let has_alarm = criterion.alarm.is_some();
         let criteria = [criterion.into()];
-        let judge = |calls: Vec<Call>| {
+        let judge = |run: Run, cut_short: bool| {
+            let (calls, turns) = match run {
+                Run::Calls(calls) => (calls, Vec::new()),
+                Run::Turns(turns) => (Vec::new(), turns),
+            };
             let written = Written {
                 calls,
+                turns,
+                cut_short,
                 ..Written::default()
             };
             judged(
@@ -57,14 +72,18 @@ fn every_rule_of_the_page_is_kept_and_broken_as_it_says() {
             .pop()
             .unwrap_or_else(|| panic!("{name}: the run is selected"))
         };
-        let kept = judge(keeps);
+        let kept = judge(keeps, false);
         assert_eq!(
             kept.verdict,
             Verdict::Pass,
             "{name}: {}",
             kept.explanation()
         );
-        let broken = judge(breaks);
+        if has_alarm {
+            let open = judge(breaks.clone(), true);
+            assert_eq!(open.verdict, Verdict::Fail, "{name}: while the run is open");
+        }
+        let broken = judge(breaks, false);
         assert_eq!(broken.verdict, Verdict::Fail, "{name}");
         let said = broken.explanation();
         assert_eq!(said, explanation, "{name}");

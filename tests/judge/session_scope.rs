@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fastrand::Rng;
-use judge::assemble::{SessionSettings, Settings};
+use judge::assemble::{CloseReason, SessionSettings, Settings};
 use judge::evaluate::{Criterion, Evaluation, Stage, Verdict};
 use judge::pipeline::{Judged, Pipeline, Rules};
 use otlp::scan;
@@ -476,7 +476,7 @@ fn a_session_without_memory_is_evicted_and_then_begins_unseen() {
             ("t", Verdict::NotEvaluated, "evicted")
         ]
     );
-    assert_eq!(judged.n_sessions_evicted, 2);
+    assert_eq!(judged.sessions, [CloseReason::Evicted; 2]);
     sizes.sessions = 1 << 20;
     process.pipeline.resize(sizes, at);
     let again = late + 9 * PAUSE;

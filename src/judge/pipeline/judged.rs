@@ -51,8 +51,8 @@ pub struct Judged {
     /// The number of times that another trace changed a trace whose spans were dropped because the
     /// memory for closed traces was full, so that it cannot be judged again.
     pub n_lost: usize,
-    /// The number of sessions that were judged early because the memory for sessions was full.
-    pub n_sessions_evicted: usize,
+    /// How much was seen of each session that got its final verdicts.
+    pub sessions: Vec<CloseReason>,
     /// With a journal, the marks of the closed traces. All their evaluations are in this slice or
     /// in earlier ones.
     pub marks: Marks,
@@ -126,7 +126,7 @@ impl JudgementSink for Judged {
         self.unrecognised = self.unrecognised.take().or(slice.unrecognised.take());
         self.n_unchanged += slice.n_unchanged;
         self.n_lost += slice.n_lost;
-        self.n_sessions_evicted += slice.n_sessions_evicted;
+        self.sessions.append(&mut slice.sessions);
         self.marks.append(&mut slice.marks);
     }
 

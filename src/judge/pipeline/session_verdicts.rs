@@ -104,7 +104,9 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             }
         };
         let Self { judged, hasher, .. } = self;
-        judged.n_sessions_evicted += usize::from(due.completeness == CloseReason::Evicted);
+        if due.stage == SessionStage::Final {
+            judged.sessions.push(due.completeness);
+        }
         let n_alarms = judged.alarms.len();
         let report = |reported: &mut Reported| {
             if due.stage == SessionStage::Open {

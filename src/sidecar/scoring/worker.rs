@@ -19,7 +19,7 @@ use crate::heap;
 use crate::sidecar::now;
 use crate::sidecar::rebuild::KeptPartition;
 use crate::telemetry::{
-    AlarmsPostponed, Heartbeat, RevisionsLost, ServiceTorn, SessionsEvicted, SpansLate, Telemetry,
+    AlarmsPostponed, Heartbeat, RevisionsLost, ServiceTorn, SessionsJudged, SpansLate, Telemetry,
     TraceHalfArrived, TracesClosed, TracesHeld, TracesJudged, TracesTorn,
 };
 
@@ -301,14 +301,25 @@ fn later(time: Now, other: Now) -> Now {
     if other.instant > time.instant { other } else { time }
 }
 
-/// Counts the judgements.
-pub(in crate::sidecar) fn report(judged: &Judged, telemetry: &Telemetry) {
-    let mut by_reason: BTreeMap<&str, u64> = BTreeMap::new();
-    for reason in &judged.reasons {
+fn counted(reasons: &[CloseReason]) -> BTreeMap<&'static str, u64> {
+    let mut by_reason = BTreeMap::new();
+    for reason in reasons {
         *by_reason.entry(reason.as_str()).or_default() += 1;
     }
-    for (reason, n_traces) in by_reason {
+    by_reason
+}
+
+/// Counts the judgements.
+pub(in crate::sidecar) fn report(judged: &Judged, telemetry: &Telemetry) {
+    for (reason, n_traces) in counted(&judged.reasons) {
         TracesClosed { reason, n_traces }.emit(telemetry);
+    }
+    for (completeness, n_sessions) in counted(&judged.sessions) {
+        SessionsJudged {
+            completeness,
+            n_sessions,
+        }
+        .emit(telemetry);
     }
     let Judged {
         evaluations,
@@ -316,15 +327,10 @@ pub(in crate::sidecar) fn report(judged: &Judged, telemetry: &Telemetry) {
         n_no_trajectory,
         n_lost,
         n_postponed,
-        n_sessions_evicted,
         ..
     } = judged;
     AlarmsPostponed {
         n_postponed: *n_postponed,
-    }
-    .emit(telemetry);
-    SessionsEvicted {
-        n_sessions: *n_sessions_evicted,
     }
     .emit(telemetry);
     RevisionsLost {

@@ -42,6 +42,9 @@ pub(crate) struct Call {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Written {
     pub(crate) calls: Vec<Call>,
+    /// The calls of each turn of a session, instead of `calls`. The times of a turn begin 1,000
+    /// seconds after those of the turn before.
+    pub(crate) turns: Vec<Vec<Call>>,
     pub(crate) cut_short: bool,
     pub(crate) from_messages: bool,
     pub(crate) service: String,
@@ -226,6 +229,31 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
     }
 }
 
+/// Joins the turns of a session, as the pipeline does.
+fn session(written: &Written) -> Trajectory {
+    let turns = written.turns.iter().zip(1_u8..).map(|(calls, number)| {
+        let mut turn = trajectory(&Written {
+            calls: calls.clone(),
+            turns: Vec::new(),
+            cut_short: false,
+            ..written.clone()
+        });
+        let offset = u64::from(number) * 1_000_000_000_000;
+        for call in &mut turn.tool_calls {
+            call.start_unix_nanos += offset;
+            call.end_unix_nanos += offset;
+        }
+        Arc::new(Trajectory {
+            trace_id: TraceId::try_new(&[number; 16]).expect("not zero"),
+            session: Some("s".into()),
+            ..turn
+        })
+    });
+    let turns: Vec<Arc<Trajectory>> = turns.collect();
+    let completeness = if written.cut_short { CloseReason::NotWhole } else { CloseReason::Silent };
+    Trajectory::merge(&turns, completeness).expect("a session has turns")
+}
+
 /// Judges one trajectory by loaded criteria and by the expectations of single runs.
 pub(crate) fn judged(
     criteria: &[Arc<Criterion>],
@@ -233,7 +261,8 @@ pub(crate) fn judged(
     written: &Written,
     explain: &Explain,
 ) -> Vec<Evaluation> {
-    let trajectory = Arc::new(trajectory(written));
+    let make = if written.turns.is_empty() { trajectory } else { session };
+    let trajectory = Arc::new(make(written));
     let mut evaluations = Vec::new();
     judge_run(
         criteria,

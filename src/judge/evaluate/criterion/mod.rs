@@ -158,8 +158,8 @@ impl WrittenCriterion {
                 )),
                 (_, Ok(watched)) if watched.most >= threshold => Some(format!(
                     "`alarm` would never be raised: after any violation, the score may still reach \
-                     {}, and `threshold` is {threshold}; raise it, or move what can be violated for \
-                     good to a criterion of its own",
+                     {}, and `threshold` is {threshold}; raise it, or move what can be violated \
+                     for good to a criterion of its own",
                     (watched.most * 100.0).round() / 100.0
                 )),
                 (_, Ok(_)) => None,

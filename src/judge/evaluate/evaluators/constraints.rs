@@ -38,7 +38,7 @@ use crate::extract::Trajectory;
 /// # Why
 /// Teams write rules, not lists: authenticate before every transfer, read a file before editing
 /// that file, use an approval once, run tests after the last edit, never act twice on one order.
-/// [rules.md](rules.md) has sixteen rules to copy, each with a run that follows it and one that
+/// [rules.md](rules.md) has eighteen rules to copy, each with a run that follows it and one that
 /// breaks it.
 ///
 /// # Example
