@@ -197,7 +197,7 @@ impl KeptPartition {
         pipeline.mark_judged();
         // The silence ends at the opening, however late this thread reads it.
         let silence = past.silence;
-        let is_whole = silence.is_some_and(|silence| silence <= SENDERS_PATIENCE);
+        let is_whole = is_patient(silence);
         if is_whole && !all.kept.has_peers {
             pipeline.restore_memory(past.needed.since_unix_nanos);
         }
@@ -205,7 +205,7 @@ impl KeptPartition {
         rebuilt.n_open = pipeline.stats().n_open;
         if !is_whole || rebuilt.is_damaged {
             pipeline.restore_memory(past.opened_unix_nanos);
-            pipeline.mark_restored_incomplete();
+            pipeline.mark_restored_incomplete(started);
         }
         self.is_rebuilt = true;
         self.records = all.state.lock().records.clone();
@@ -425,6 +425,11 @@ impl Needs {
     }
 }
 
+/// Returns true if senders were still retrying when the journal was opened.
+fn is_patient(silence: Option<Duration>) -> bool {
+    silence.is_some_and(|silence| silence <= SENDERS_PATIENCE)
+}
+
 /// Inserts the content of the journal, and closes judged traces at the records where they were
 /// judged.
 fn restore<C: CrossTraceAccess>(
@@ -461,6 +466,7 @@ impl Rebuilt {
             open,
             needed,
             end,
+            silence,
             ..
         } = past;
         let mut judged = Vec::new();
@@ -477,6 +483,7 @@ impl Rebuilt {
         let mut rebuilding = Rebuilding::new(pipeline, rules, judged, noted, begin, started);
         self.n_marks = rebuilding.n_marks();
         let mut n_spans = 0;
+        let mut is_first = is_patient(*silence);
         if rebuilding.takes_carried() {
             for part in [CarriedPart::Judged, CarriedPart::Later] {
                 self.read(carried, needed.from..*end, |record| {
@@ -491,6 +498,10 @@ impl Rebuilt {
         }
         self.read(requests, needed.from..*end, |record| {
             beat();
+            if std::mem::take(&mut is_first) {
+                let since = record.arrived.max(needed.since_unix_nanos);
+                rebuilding.restore_session_history(since);
+            }
             let sequence = record.sequence;
             n_spans += rebuilding.take(batch_of(record, rules), sequence);
         })?;

@@ -48,7 +48,7 @@ fn text<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a AnyValue> {
     attribute.value.as_ref()?.value.as_ref()
 }
 
-fn string(attributes: &[KeyValue], key: &str) -> String {
+pub(crate) fn string(attributes: &[KeyValue], key: &str) -> String {
     match text(attributes, key) {
         Some(AnyValue::StringValue(text)) => text.clone(),
         other => panic!("{key}: {other:?}"),
@@ -56,7 +56,7 @@ fn string(attributes: &[KeyValue], key: &str) -> String {
 }
 
 /// The events that arrived: whether each is final, and its record.
-fn events(backend: &Backend) -> Vec<(bool, LogRecord)> {
+pub(crate) fn events(backend: &Backend) -> Vec<(bool, LogRecord)> {
     let logs = backend
         .arrived()
         .into_iter()

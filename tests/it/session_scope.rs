@@ -1,10 +1,13 @@
 //! `scope: session` in the real program: two turns arrive as traces of their own; a listener learns
-//! of a violation when its turn has closed, and of both verdicts when the session has ended.
+//! of a violation when its turn has closed, and of both verdicts when the session has ended. With a
+//! journal, also if the program is killed between the turns.
 
 use std::process::Child;
 
 use serde_json::Value;
 
+use crate::alarms::{events, string};
+use crate::support::backend::Backend;
 use crate::support::eventually::eventually;
 use crate::support::program::{Running, http, is_acknowledged, listening, metric, told};
 use crate::support::spans::{SpanCall, request, spans_of_run};
@@ -37,6 +40,68 @@ fn lines(tap: Child) -> Vec<Value> {
         .collect()
 }
 
+/// Sends a turn, a minute after the turn before.
+fn send(otlp: &str, turn: u64, tools: &[&str]) {
+    let call = |name: &&str| SpanCall {
+        name: (*name).to_owned(),
+        ..SpanCall::default()
+    };
+    let calls: Vec<SpanCall> = tools.iter().map(call).collect();
+    let mut spans = spans_of_run(turn, &[("session.id", "s")], &calls);
+    for span in &mut spans {
+        span.start_time_unix_nano += turn * 60_000_000_000;
+        span.end_time_unix_nano += turn * 60_000_000_000;
+    }
+    assert!(is_acknowledged(otlp, &request(spans)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_goes_on_after_a_kill_where_there_is_a_journal() {
+    let backend = Backend::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("spanscore.yaml");
+    std::fs::write(&config, CONFIG).unwrap();
+    let start = || {
+        let arguments = [
+            format!("--config={}", config.display()),
+            format!(
+                "--set=journal.directory={}",
+                folder.path().join("journal").display()
+            ),
+            format!("--set=forward.endpoint=http://{}", backend.address),
+        ];
+        Running::start(&arguments.each_ref().map(String::as_str))
+    };
+    let mut first = start();
+    let [otlp, _] = first.addresses();
+    send(&otlp, 1, &["authenticate", "delete"]);
+    let alarm = eventually("the alarm arrives", || {
+        let arrived = events(&backend).into_iter();
+        arrived
+            .map(|(_, event)| string(&event.attributes, "spanscore.verdict.id"))
+            .next()
+    })
+    .await;
+    drop(first);
+
+    let mut second = start();
+    let [otlp, admin] = second.addresses();
+    let verdicts = tap(&admin, &["--count=2"]);
+    send(&otlp, 2, &["transfer"]);
+    let verdicts = lines(verdicts);
+    let labels = verdicts
+        .iter()
+        .map(|line| [&line["label"], &line["completeness"]]);
+    let labels: Vec<_> = labels.map(|of| of.map(|it| it.as_str().unwrap())).collect();
+    assert_eq!(labels, [["pass", "silent"], ["fail", "silent"]]);
+    assert_eq!(verdicts[1]["verdict_id"], alarm);
+    assert_eq!(verdicts[1]["revision"], 0);
+    let raised = "spanscore_alarms_total{criterion=\"no deletion\"}";
+    assert_eq!(metric(&admin, raised), 0.0);
+    second.signal(rustix::process::Signal::TERM);
+    assert_eq!(second.ended().0, 0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_is_judged_when_a_turn_has_closed_and_when_it_has_ended() {
     let folder = tempfile::tempdir().unwrap();
@@ -48,22 +113,8 @@ async fn a_session_is_judged_when_a_turn_has_closed_and_when_it_has_ended() {
         tap(&admin, &["--alarms", "--count=1"]),
         tap(&admin, &["--count=2"]),
     );
-    for (turn, second, tools) in [
-        (1, 0, ["authenticate"; 1].as_slice()),
-        (2, 60, &["transfer", "delete"]),
-    ] {
-        let call = |name: &&str| SpanCall {
-            name: (*name).to_owned(),
-            ..SpanCall::default()
-        };
-        let calls: Vec<SpanCall> = tools.iter().map(call).collect();
-        let mut spans = spans_of_run(turn, &[("session.id", "s")], &calls);
-        for span in &mut spans {
-            span.start_time_unix_nano += second * 1_000_000_000;
-            span.end_time_unix_nano += second * 1_000_000_000;
-        }
-        assert!(is_acknowledged(&otlp, &request(spans)));
-    }
+    send(&otlp, 1, &["authenticate"]);
+    send(&otlp, 2, &["transfer", "delete"]);
     let alarm = lines(alarms).remove(0);
     assert_eq!(
         (&alarm["criterion"], &alarm["completeness"], &alarm["final"]),

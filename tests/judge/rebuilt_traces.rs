@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::support::{now, shown};
-use judge::assemble::Settings;
+use judge::assemble::{SessionSettings, Settings};
 use judge::pipeline::{
     CarriedPart, CarriedTracesNote, Judged, JudgementSink, Pipeline, Rebuilding, Rules, TraceMark,
 };
@@ -20,6 +20,7 @@ use crate::support::records::rules_of;
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
 const N_TRACES: u64 = 24;
+const N_SESSIONS: u64 = 7;
 
 /// A process: its state in memory, and what is left after a crash.
 struct Process {
@@ -54,7 +55,8 @@ struct Disk {
     records: BTreeMap<u64, Record>,
     next: u64,
     sent: Vec<String>,
-    alarms: Vec<(TraceId, String)>,
+    /// The ids of the verdicts that alarms announced.
+    alarms: Vec<String>,
 }
 
 enum Record {
@@ -76,8 +78,18 @@ fn rules() -> Rules {
             "name": "order of each agent", "scope": "agent",
             "evaluate": { "tool_call_order": { "tool_calls_order": ["look", "rm"] } },
         },
+        {
+            "name": "no rm in a session", "scope": "session",
+            "evaluate": { "tool_calls": { "disallowed": ["^rm$"] } },
+        },
+        {
+            "name": "a look in a session", "scope": "session",
+            "evaluate": { "tool_calls": { "required": ["^look$"] } },
+        },
     ]))
 }
+
+const SESSION_ENDS_AFTER: u64 = 600;
 
 fn settings() -> Settings {
     Settings {
@@ -85,6 +97,10 @@ fn settings() -> Settings {
         max_settle: Duration::from_secs(15),
         settle_remote: Duration::from_secs(15),
         restart_guard: Some(Duration::from_secs(120)),
+        session: SessionSettings {
+            inactive: Duration::from_secs(SESSION_ENDS_AFTER),
+            ..Settings::replay().session
+        },
         ..Settings::replay()
     }
 }
@@ -95,8 +111,11 @@ impl Process {
         let mut pipeline = Pipeline::new(settings(), start);
         pipeline.mark_judged();
         pipeline.restore_memory(0);
+        let rules = rules();
+        Rebuilding::new(&mut pipeline, &rules, Vec::new(), Vec::new(), 0, start)
+            .restore_session_history(0);
         Self {
-            rules: rules(),
+            rules,
             start,
             seconds: 0,
             pipeline,
@@ -143,10 +162,14 @@ impl Process {
         if judged.alarms.is_empty() {
             return self.unwritten.extend(judged.marks.encode());
         }
-        // Alarms and their marks wait for nothing.
+        // Alarms and their marks wait for nothing, and end the group of the scores before them.
+        self.disk.sent.append(&mut self.unsent);
+        for (marks, _) in self.unwritten.drain(..) {
+            self.disk.append(Record::Marks(marks));
+        }
         let alarms = judged.alarms.iter();
-        let alarms = alarms.map(|alarm| (alarm.trajectory.trace_id, alarm.verdict_id().unwrap()));
-        self.disk.alarms.extend(alarms);
+        let ids = alarms.map(|alarm| alarm.verdict_id().unwrap());
+        self.disk.alarms.extend(ids);
         let (marks, _) = judged.marks.encode().unwrap();
         self.disk.append(Record::Marks(marks));
     }
@@ -209,7 +232,9 @@ impl Process {
 
     fn crash(&mut self) {
         let disk = std::mem::take(&mut self.disk);
+        let rules = std::mem::replace(&mut self.rules, rules());
         *self = Self {
+            rules,
             seconds: self.seconds + 1,
             start: self.start,
             disk,
@@ -302,7 +327,9 @@ fn phases(rng: &mut fastrand::Rng) -> [Vec<Vec<u8>>; 3] {
                 name: (*name).to_owned(),
                 ..SpanCall::default()
             });
-        for (idx, span) in spans_of_run(trace, &[], &calls.collect::<Vec<_>>())
+        let session = format!("session {}", trace % N_SESSIONS);
+        let attributes = [("session.id", &*session)];
+        for (idx, span) in spans_of_run(trace, &attributes, &calls.collect::<Vec<_>>())
             .into_iter()
             .enumerate()
         {
@@ -334,7 +361,21 @@ fn run(seed: u64, mut crashes: impl FnMut() -> bool) -> (Disk, usize) {
         n_crashes += usize::from(is_one);
         is_one
     };
-    for phase in phases {
+    // A turn of each session comes when the sessions have ended.
+    let late = (1..=N_SESSIONS).map(|trace| {
+        let session = format!("session {}", trace % N_SESSIONS);
+        let spans = spans_of_run(
+            N_TRACES + trace,
+            &[("session.id", &session)],
+            &[SpanCall {
+                name: "rm".to_owned(),
+                ..SpanCall::default()
+            }],
+        );
+        request(spans)
+    });
+    let phases = phases.into_iter().chain([late.collect()]);
+    for (phase, number) in phases.zip(0..) {
         for body in phase {
             if crashes() {
                 // The request is acknowledged, and was not judged.
@@ -347,15 +388,19 @@ fn run(seed: u64, mut crashes: impl FnMut() -> bool) -> (Disk, usize) {
                 process.crash();
             }
         }
-        process.wait(20);
-        // The judgement is made, and lost again if the process crashes here.
-        if crashes() {
-            process.crash();
-        }
-        process.wait(20);
-        process.flush();
-        if crashes() {
-            process.crash();
+        // Sessions end twice: before the late turns and after them.
+        let waits = if number < 2 { &[20][..] } else { &[20, SESSION_ENDS_AFTER + 1] };
+        for wait in waits {
+            process.wait(*wait);
+            // The judgement is made, and lost again if the process crashes here.
+            if crashes() {
+                process.crash();
+            }
+            process.wait(*wait);
+            process.flush();
+            if crashes() {
+                process.crash();
+            }
         }
     }
     (process.disk, n_crashes)
@@ -371,6 +416,23 @@ fn crashes_at_any_moment_change_no_score_and_repeat_none() {
             .filter(|line| !line.contains("\"revision\":0"))
             .count();
         assert!(n_revised > 10, "{n_revised} of {}", expected.sent.len());
+        for (label, revision) in [("pass", 0), ("fail", 0), ("fail", 1)] {
+            let is_such = |line: &&String| {
+                let of = [
+                    "in a session",
+                    label,
+                    "silent",
+                    &format!("revision\":{revision}"),
+                ];
+                of.iter().all(|part| line.contains(part))
+            };
+            let n_such = expected.sent.iter().filter(is_such).count();
+            assert!(
+                n_such > 1,
+                "{n_such} of {label}, {revision}: {:?}",
+                expected.sent
+            );
+        }
         assert!(
             expected.alarms.len() > 5,
             "{} alarms",
@@ -569,6 +631,29 @@ fn a_trace_whose_spans_are_gone_takes_no_late_span() {
 }
 
 #[test]
+fn a_restart_without_the_criterion_withdraws_its_alarm() {
+    let mut process = Process::new();
+    let call = |name: &str| SpanCall {
+        name: name.to_owned(),
+        ..SpanCall::default()
+    };
+    let mut spans = spans_of_run(1, &[], &[call("rm"), call("look")]);
+    let root = spans.remove(0);
+    process.receive(request(spans));
+    assert_eq!(process.disk.alarms.len(), 1);
+    process.rules = rules_of(json!([]));
+    // The second start reads what the first has not written again.
+    process.crash();
+    process.crash();
+    process.receive(request(vec![root]));
+    process.wait(20);
+    assert_eq!(process.disk.alarms.len(), 2);
+    assert_eq!(process.disk.alarms[1], process.disk.alarms[0]);
+    process.wait(20);
+    assert_eq!(process.disk.alarms.len(), 2, "once");
+}
+
+#[test]
 fn a_trace_that_may_have_lost_spans_is_incomplete() {
     let mut process = Process::new();
     let spans = spans_of_run(
@@ -584,7 +669,8 @@ fn a_trace_that_may_have_lost_spans_is_incomplete() {
     );
     process.receive(request(spans));
     process.crash();
-    process.pipeline.mark_restored_incomplete();
+    let now = process.now();
+    process.pipeline.mark_restored_incomplete(now);
     process.wait(20);
     process.flush();
     assert!(

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use otlp::span::TraceId;
+use sha2::{Digest, Sha256};
+
 use super::model_use::ModelUse;
 use super::tool_call::ToolCall;
 use super::trajectory::{AgentRun, SessionTurns, Trajectory};
@@ -89,6 +92,18 @@ impl Trajectory {
             expectation_attributes: Arc::default(),
             arrival: last.arrival,
         })
+    }
+
+    /// Hashes the names of the trajectory's service and session; `None` without a session.
+    pub(crate) fn session_hash(&self) -> Option<Sha256> {
+        let session = self.session.as_deref()?;
+        let names = [self.service.as_bytes(), &[0], session.as_bytes(), &[0]];
+        Some(names.into_iter().fold(Sha256::new(), Digest::chain_update))
+    }
+
+    /// Returns an id under which a journal stores what was reported of the session.
+    pub(crate) fn session_id(&self) -> Option<TraceId> {
+        TraceId::try_new(&self.session_hash()?.finalize()[..16])
     }
 
     /// Returns the bytes that the calls, runs and names use.

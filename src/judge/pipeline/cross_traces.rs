@@ -10,11 +10,10 @@ use otlp::span::{Now, PeerId, TraceId};
 
 use super::cross_trace_results::CrossTraceResults;
 use super::model_services::ModelServices;
-use super::reported::Reported;
-use super::sessions::{DueSession, JudgedSessions};
+use super::sessions::JudgedSessions;
 use super::span_calls::SpanCalls;
 use crate::assemble::{
-    CloseReason, Closed, Memo, Partition, Sessions, Settings, TornServices, TornTraces, Turn,
+    Closed, Memo, Partition, Sessions, Settings, TornServices, TornTraces, Turn,
 };
 use crate::extract::{CrossTraceResult, Trajectory};
 
@@ -53,7 +52,7 @@ pub struct CrossTraces {
     /// `None` in the same case: other processes may have a trace's model spans.
     models: Option<ModelServices>,
     /// The sessions for criteria with `scope: session`; likewise.
-    judged_sessions: Option<JudgedSessions>,
+    pub(super) judged_sessions: Option<JudgedSessions>,
     torn: TornServices,
     /// Traces to judge again that belong to another partition than the trace that changed them.
     /// Bounded, because each was recorded here.
@@ -134,51 +133,6 @@ impl CrossTraces {
             n_sessions: judged.n_sessions(),
             size: judged.size(),
         })
-    }
-
-    /// Records a closed turn of a session. Returns the sessions to judge.
-    pub(super) fn note_turn(
-        &mut self,
-        trace_id: TraceId,
-        peer: PeerId,
-        turn: Option<Arc<Trajectory>>,
-        now: Now,
-    ) -> Vec<DueSession> {
-        let Some(judged) = &mut self.judged_sessions else {
-            return Vec::new();
-        };
-        match turn {
-            Some(turn) => judged.note(&turn, peer, now),
-            None => judged.remove(trace_id, now),
-        }
-    }
-
-    /// Returns the next session that is due for its final verdicts, or that `end` ends.
-    pub(super) fn take_due_session(
-        &mut self,
-        end: Option<CloseReason>,
-        now: Now,
-    ) -> Option<DueSession> {
-        self.judged_sessions.as_mut()?.take_due(end, now)
-    }
-
-    /// The time at which the next session is due.
-    pub(super) fn next_session(&self) -> Option<Instant> {
-        self.judged_sessions.as_ref()?.next_due()
-    }
-
-    /// Changes what was reported of a session, unless it has changed since it was taken.
-    pub(super) fn report_session(&mut self, due: &DueSession, report: impl FnOnce(&mut Reported)) {
-        if let Some(judged) = &mut self.judged_sessions {
-            judged.report(due, report);
-        }
-    }
-
-    /// Forgets the sessions for criteria.
-    pub(super) fn forget_sessions(&mut self, now: Now) {
-        if let Some(judged) = &mut self.judged_sessions {
-            judged.clear(now);
-        }
     }
 
     /// Drops the histories of sessions and services, and records no further traces: other processes

@@ -10,6 +10,7 @@ use hashbrown::HashMap;
 use otlp::span::{Batch, Now, TraceId};
 
 use super::cross_traces::{CrossTraceAccess, CrossTraces, Extracted};
+use super::reported::Marked;
 use super::{CarriedTracesNote, OpenTrace, Pipeline, Rules, TraceMark, split};
 use crate::assemble::CloseReason;
 use crate::extract;
@@ -21,6 +22,8 @@ pub struct Rebuilding<'a, C = CrossTraces> {
     now: Now,
     /// The last mark of each trace, in the order of judgement.
     marks: Peekable<vec::IntoIter<TraceMark>>,
+    /// Marks of sessions, for all partitions: turns of a session may be in any.
+    of_sessions: Vec<TraceMark>,
     /// The journal has no records below this number.
     begin: u64,
     /// Traces of this partition that the journal contains completely although their first records
@@ -49,10 +52,12 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         begin: u64,
         now: Now,
     ) -> Self {
+        let is_of_session = |mark: &mut TraceMark| matches!(mark.marked, Marked::Session { .. });
+        let of_sessions = marks.extract_if(.., is_of_session).collect();
         marks.retain(|mark| pipeline.partition.holds(mark.trace_id));
         // Of two marks of one trace, the later one counts.
         marks.sort_by_key(|mark| {
-            let is_judged = mark.reason != CloseReason::Open;
+            let is_judged = mark.marked != Marked::Trace(CloseReason::Open);
             (mark.trace_id, mark.judged_below, is_judged)
         });
         marks.reverse();
@@ -75,6 +80,7 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
             rules,
             now,
             marks: marks.into_iter().peekable(),
+            of_sessions,
             begin,
             carried,
         }
@@ -112,6 +118,13 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
             self.pipeline.buffer.restore_open(open);
         }
         self.apply_marks(self.begin);
+    }
+
+    /// Sets the start of the history of sessions: the journal has everything that arrived since. Call
+    /// it before the other methods; without it no restored session is whole.
+    pub fn restore_session_history(&mut self, since_unix_nanos: u64) {
+        self.pipeline
+            .sessions(|them| them.restore_history(since_unix_nanos));
     }
 
     /// The number of traces with marks that were not applied.
@@ -152,9 +165,16 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
 
     /// Ends the rebuilding after all records were replayed.
     pub fn finish(self) {
+        let pipeline = self.pipeline;
         for mark in self.marks {
-            self.pipeline.restore_mark(self.rules, mark, self.now);
+            pipeline.restore_mark(self.rules, mark, self.now);
         }
+        let reported = self.of_sessions.into_iter().map(|mark| {
+            let is_final = mark.marked == Marked::Session { is_final: true };
+            (mark.trace_id, mark.reported, is_final)
+        });
+        pipeline.sessions(|them| them.restore_reported(reported.collect()));
+        pipeline.next_session = pipeline.sessions(|them| them.next_due()).flatten();
     }
 }
 
@@ -172,20 +192,31 @@ impl<C: CrossTraceAccess> Pipeline<C> {
 
     /// Closes a trace that was judged before the restart, with its reported results.
     fn restore_mark(&mut self, rules: &Rules, mark: TraceMark, now: Now) {
-        if mark.reason == CloseReason::Open {
+        let Marked::Trace(reason) = mark.marked else {
+            return;
+        };
+        if reason == CloseReason::Open {
             // The alarms of a trace that was open.
             let alarms = mark.reported;
             return self
                 .buffer
                 .change_open_memo(&mark.trace_id, |memo| *memo = alarms);
         }
-        let closed = self.buffer.close_reported(&mark.trace_id, mark.reason, now);
+        let closed = self.buffer.close_reported(&mark.trace_id, reason, now);
         let Some(mut closed) = closed else {
             return self.buffer.remember_without_spans(&mark.trace_id, now);
         };
         if mark.first_record < closed.first_record {
             // The oldest spans are gone, so the trace cannot be judged again, and late spans are
             // dropped.
+            let ends = closed
+                .trace
+                .spans
+                .rows()
+                .iter()
+                .map(|row| row.end_unix_nanos);
+            let end = ends.max().unwrap_or_default();
+            self.sessions(|them| them.miss_restored(end));
             return;
         }
         let trajectory = extract::trajectory(&closed.trace, &rules.recogniser);
@@ -205,6 +236,14 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         for trace_id in changed {
             self.buffer.reopen(&trace_id, now);
         }
+        let [Extracted { trajectory, .. }] = extracted;
+        let turn = trajectory.filter(|it| rules.judge_sessions() && !it.is_taken_over());
+        if let Some(mut turn) = turn {
+            self.judges_sessions = true;
+            self.cross_traces.with(|them| them.complete(&mut turn));
+            // The session is judged with its next turn, or when it is due.
+            self.sessions(|them| them.note(&turn, closed.peer, now));
+        }
         closed.memo = mark.reported;
         self.buffer.remember(closed, now);
     }
@@ -216,8 +255,9 @@ impl<C: CrossTraceAccess> Pipeline<C> {
     }
 
     /// Marks the restored open traces as incomplete: spans of them may have been lost.
-    pub fn mark_restored_incomplete(&mut self) {
+    pub fn mark_restored_incomplete(&mut self, now: Now) {
         self.buffer.mark_all_unscored();
+        self.cross_traces.with(|them| them.miss(now));
     }
 
     /// Returns the open traces that need records before this one.

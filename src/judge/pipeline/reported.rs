@@ -13,6 +13,7 @@ use crate::assemble::Memo;
 use crate::evaluate::{self, Criterion, Evaluation, JudgedBy, Previous, Scope, Verdict};
 use crate::extract::Trajectory;
 
+pub(super) use marks::Marked;
 pub use marks::{Marks, TraceMark};
 
 #[derive(Debug, Default, Clone)]

@@ -7,7 +7,7 @@ use otlp::span::{Now, PeerId, TraceId};
 
 use super::judged::JudgementSink;
 use super::reported::Reported;
-use super::sessions::{DueSession, SessionStage};
+use super::sessions::{DueSession, JudgedSessions, SessionStage};
 use super::{CrossTraceAccess, MAX_SLICE, Pipeline, Rules, hand_on};
 use crate::assemble::CloseReason;
 use crate::evaluate::{self, JudgedBy, Stage, Verdict};
@@ -17,6 +17,12 @@ use crate::extract::Trajectory;
 pub(super) type ClosedTurn = (TraceId, PeerId, Option<Arc<Trajectory>>);
 
 impl<C: CrossTraceAccess> Pipeline<C> {
+    /// Accesses the sessions, unless other processes may have turns of them.
+    pub(super) fn sessions<T>(&mut self, work: impl FnOnce(&mut JudgedSessions) -> T) -> Option<T> {
+        self.cross_traces
+            .with(|them| them.judged_sessions.as_mut().map(work))
+    }
+
     /// Records closed turns, and judges their sessions.
     pub(super) fn note_turns(
         &mut self,
@@ -27,10 +33,11 @@ impl<C: CrossTraceAccess> Pipeline<C> {
     ) {
         self.judges_sessions = true;
         for (trace_id, peer, turn) in turns {
-            let due = self
-                .cross_traces
-                .with(|them| them.note_turn(trace_id, peer, turn, now));
-            for due in due {
+            let due = self.sessions(|them| match turn {
+                Some(turn) => them.note(&turn, peer, now),
+                None => them.remove(trace_id, now),
+            });
+            for due in due.into_iter().flatten() {
                 self.judge_session(rules, due, now, sink);
             }
         }
@@ -49,7 +56,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             self.judge_ended(rules, None, now, sink);
         } else if self.judges_sessions {
             self.end_sessions(rules, CloseReason::Open, now, sink);
-            self.cross_traces.with(|them| them.forget_sessions(now));
+            self.sessions(|them| them.clear(now));
             self.judges_sessions = false;
             self.next_session = None;
         }
@@ -75,13 +82,10 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         now: Now,
         sink: &mut impl JudgementSink,
     ) {
-        while let Some(due) = self
-            .cross_traces
-            .with(|them| them.take_due_session(end, now))
-        {
+        while let Some(due) = self.sessions(|them| them.take_due(end, now)).flatten() {
             self.judge_session(rules, due, now, sink);
         }
-        self.next_session = self.cross_traces.with(|them| them.next_session());
+        self.next_session = self.sessions(|them| them.next_due()).flatten();
         hand_on(&mut self.judged, sink);
     }
 
@@ -103,13 +107,30 @@ impl<C: CrossTraceAccess> Pipeline<C> {
                 evaluate::judge(criteria, &merged, &rules.explain)
             }
         };
-        let Self { judged, hasher, .. } = self;
+        let Self {
+            judged,
+            hasher,
+            marks_judged,
+            ..
+        } = self;
         if due.stage == SessionStage::Final {
             judged.sessions.push(due.completeness);
         }
         let n_alarms = judged.alarms.len();
+        let is_final = due.stage != SessionStage::Open;
         let report = |reported: &mut Reported| {
-            if due.stage == SessionStage::Open {
+            if is_final {
+                let mut revising = reported.revise(criteria, &merged, hasher);
+                for mut evaluation in evaluations {
+                    if revising.record(&mut evaluation) {
+                        judged.add(evaluation);
+                    } else {
+                        judged.n_unchanged += 1;
+                    }
+                }
+                let withdrawn = revising.withdraw();
+                withdrawn.for_each(|evaluation| judged.add(evaluation));
+            } else {
                 for mut evaluation in evaluations {
                     if let JudgedBy::Criterion(criterion) = &evaluation.criterion
                         && evaluation.verdict == Verdict::Fail
@@ -120,25 +141,23 @@ impl<C: CrossTraceAccess> Pipeline<C> {
                         judged.add(evaluation);
                     }
                 }
-                return;
             }
-            let mut revising = reported.revise(criteria, &merged, hasher);
-            for mut evaluation in evaluations {
-                if revising.record(&mut evaluation) {
-                    judged.add(evaluation);
-                } else {
-                    judged.n_unchanged += 1;
-                }
+            if *marks_judged
+                && !reported.is_empty()
+                && let Some(session_id) = merged.session_id()
+            {
+                judged.marks.add_session(session_id, is_final, reported);
             }
-            revising
-                .withdraw()
-                .for_each(|evaluation| judged.add(evaluation));
         };
         match due.reported.take() {
             Some(mut reported) => report(&mut reported),
-            None => self
-                .cross_traces
-                .with(|them| them.report_session(&due, report)),
+            None => {
+                self.cross_traces.with(|them| {
+                    if let Some(sessions) = &mut them.judged_sessions {
+                        sessions.report(&due, report);
+                    }
+                });
+            }
         }
         if self.judged.alarms.len() > n_alarms {
             self.judged.alarmed_unix_nanos = now.unix_nanos;

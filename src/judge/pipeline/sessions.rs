@@ -55,6 +55,8 @@ pub(super) struct JudgedSessions {
     /// The time of the last lost spans (Unix time), which may have belonged to a turn of any
     /// session.
     missed_unix_nanos: u64,
+    /// True if the history reaches back to before this process.
+    is_restored: bool,
     forgotten: Forgotten,
 }
 
@@ -127,6 +129,7 @@ impl JudgedSessions {
             memory_unix_nanos: begin,
             beginnings: Beginnings::default(),
             missed_unix_nanos: begin,
+            is_restored: false,
             forgotten: Forgotten::default(),
         }
     }
@@ -149,6 +152,43 @@ impl JudgedSessions {
     pub(super) fn miss(&mut self, now: Now) {
         self.memory_unix_nanos = self.memory_unix_nanos.max(now.unix_nanos);
         self.missed_unix_nanos = self.memory_unix_nanos;
+    }
+
+    /// Extends the history, once, before turns are restored from a journal that has every span since
+    /// then.
+    pub(super) fn restore_history(&mut self, since_unix_nanos: u64) {
+        if !std::mem::replace(&mut self.is_restored, true) {
+            self.memory_unix_nanos = self.memory_unix_nanos.min(since_unix_nanos);
+            self.missed_unix_nanos = self.missed_unix_nanos.min(since_unix_nanos);
+        }
+    }
+
+    /// Records that turns up to this moment could not be restored.
+    pub(super) fn miss_restored(&mut self, until_unix_nanos: u64) {
+        self.missed_unix_nanos = self.missed_unix_nanos.max(until_unix_nanos);
+    }
+
+    /// Restores what was reported of sessions, after their turns. Sessions with final verdicts wait
+    /// for no others. Of two marks of one session the later one counts.
+    pub(super) fn restore_reported(&mut self, marks: Vec<(TraceId, Reported, bool)>) {
+        let marks = marks.into_iter();
+        let mut marks: HashMap<_, _> = marks.map(|(id, memo, end)| (id, (memo, end))).collect();
+        for slot in self.sessions.slots().collect::<Vec<_>>() {
+            let Some(session) = self.sessions.get_mut(slot) else {
+                continue;
+            };
+            let session_id = session.turns.first().and_then(|turn| turn.session_id());
+            if let Some((reported, is_final)) = session_id.and_then(|id| marks.remove(&id)) {
+                let before = session.size;
+                session.size = before - session.reported.size() + reported.size();
+                session.reported = reported;
+                session.is_final = is_final;
+                self.shares.resize(session.share, before, session.size);
+                if is_final {
+                    self.waiting.cancel(slot);
+                }
+            }
+        }
     }
 
     /// Records a closed turn, or a change to one. Returns the sessions to judge.

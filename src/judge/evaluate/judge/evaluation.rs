@@ -178,13 +178,8 @@ impl Evaluation {
     /// Hashes the identity of the verdict on a session: its last turn may change.
     pub fn session_hash(&self) -> Option<Sha256> {
         self.trajectory.turns.as_ref()?;
-        let mut hash = Sha256::new();
-        hash.update(self.trajectory.service.as_bytes());
-        hash.update([0]);
-        hash.update(self.trajectory.session.as_deref()?.as_bytes());
-        hash.update([0]);
-        hash.update(self.criterion.name().as_bytes());
-        Some(hash)
+        let session = self.trajectory.session_hash()?;
+        Some(session.chain_update(self.criterion.name()))
     }
 
     /// Hashes everything visible except the names of the calls and the criterion. An equal hash

@@ -27,14 +27,24 @@ pub struct Marks {
 /// A decoded mark.
 #[derive(Debug)]
 pub struct TraceMark {
+    /// The trace, or the id of the session.
     pub trace_id: TraceId,
     /// The trace was judged with all records below this number.
     pub judged_below: u64,
     /// The first record with spans of the trace.
     pub first_record: u64,
-    /// The reason why the trace was closed.
-    pub reason: CloseReason,
+    pub(in crate::pipeline) marked: Marked,
     pub(in crate::pipeline) reported: Reported,
+}
+
+/// The subject of a mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::pipeline) enum Marked {
+    /// A trace that was closed for this reason, or is open.
+    Trace(CloseReason),
+    Session {
+        is_final: bool,
+    },
 }
 
 const NAMED: u8 = 1;
@@ -57,13 +67,40 @@ impl Marks {
         trace: &Trace,
         reported: &Reported,
         judged_below: u64,
+        records: (u64, u64),
+    ) {
+        let marked = Marked::Trace(trace.reason);
+        self.put(trace.trace_id, marked, reported, judged_below, records);
+    }
+
+    /// Adds a session, which needs no records: the marks of its turns do.
+    pub(in crate::pipeline) fn add_session(
+        &mut self,
+        session_id: TraceId,
+        is_final: bool,
+        reported: &Reported,
+    ) {
+        let marked = Marked::Session { is_final };
+        self.put(session_id, marked, reported, 0, (0, u64::MAX));
+    }
+
+    fn put(
+        &mut self,
+        id: TraceId,
+        marked: Marked,
+        reported: &Reported,
+        judged_below: u64,
         (first_record, needed_from): (u64, u64),
     ) {
         self.oldest = Some(self.oldest.map_or(needed_from, |at| at.min(needed_from)));
-        self.bytes.extend_from_slice(trace.trace_id.as_bytes());
+        self.bytes.extend_from_slice(id.as_bytes());
         self.put_u64(judged_below);
         self.put_u64(first_record);
-        self.bytes.push(reason_number(trace.reason));
+        self.bytes.push(match marked {
+            Marked::Trace(reason) => reason_number(reason),
+            Marked::Session { is_final: false } => OPEN_SESSION,
+            Marked::Session { is_final: true } => FINAL_SESSION,
+        });
         self.put_u32(u32::try_from(reported.0.len()).unwrap_or(u32::MAX));
         for evaluation in &reported.0 {
             self.add_evaluation(evaluation);
@@ -233,7 +270,11 @@ impl<'a> Input<'a> {
     fn mark(&mut self, names: &[&str], rules: &Rules) -> Option<TraceMark> {
         let trace_id = TraceId::try_new(self.take(16)?)?;
         let (judged_below, first_record) = (self.u64()?, self.u64()?);
-        let reason = reason_of(self.u8()?)?;
+        let marked = match self.u8()? {
+            OPEN_SESSION => Marked::Session { is_final: false },
+            FINAL_SESSION => Marked::Session { is_final: true },
+            number => Marked::Trace(reason_of(number)?),
+        };
         let n_evaluations = self.u32()?;
         let mut reported = Reported::default();
         for _ in 0..n_evaluations {
@@ -243,7 +284,7 @@ impl<'a> Input<'a> {
             trace_id,
             judged_below,
             first_record,
-            reason,
+            marked,
             reported,
         })
     }
@@ -316,6 +357,9 @@ impl<'a> Input<'a> {
 }
 
 // === numbers on the disk, which must not change ===
+
+const OPEN_SESSION: u8 = 14;
+const FINAL_SESSION: u8 = 15;
 
 fn reason_number(reason: CloseReason) -> u8 {
     match reason {
