@@ -452,53 +452,18 @@ impl RememberedRun {
 
 /// Returns the bytes of a run, including its rendered summary and its entry in the memory.
 fn size_of_run(trajectory: &Trajectory, evaluations: &[Evaluation], has_values: bool) -> usize {
-    const OF_RUN: usize = mem::size_of::<RememberedRun>() + mem::size_of::<Trajectory>() + 1_024;
-    let listed = trajectory.tool_calls.iter().take(MAX_LISTED_CALLS);
-    let of_summary = listed.map(|call| call.name.len().min(MAX_LISTED_NAME) + 40);
+    const OF_RUN: usize = mem::size_of::<RememberedRun>() + 1_024;
     // Evidence has a few numbers for each call, and some for each expectation.
     const OF_EVIDENCE: usize = 24;
-    let of_agents = trajectory.agent_runs.iter().map(|run| {
-        let attributes = run.subject.attributes.iter();
-        let attributes: usize = attributes.map(|(_, text)| text.len() + 48).sum();
-        mem::size_of_val(run) + run.name.len() + attributes
-    });
-    let subject = trajectory.subject.as_ref();
-    let of_subject = subject.map_or(0, |subject| {
-        let attributes = subject.attributes.iter();
-        let attributes: usize = attributes.map(|(_, text)| text.len() + 48).sum();
-        subject.resource.size() + subject.name.len() + attributes
-    });
-    let of_calls = trajectory.tool_calls.iter().map(|call| {
-        let values = [&call.args, &call.result];
-        let values = values.into_iter().flatten().map(|value| {
-            if has_values {
-                // The value as text, and as JSON after a criterion on trial has read it.
-                value.text.len() * 4 + 64
-            } else {
-                64
-            }
-        });
-        // Most names are shared by the calls of a run, but need not be.
-        let names = call.name.len() + call.call_id.as_deref().map_or(0, str::len);
-        mem::size_of_val(call) + names + values.sum::<usize>()
-    });
-    let earlier = trajectory.earlier_turns.iter();
-    let names = earlier.flat_map(|earlier| &earlier.names);
-    let names = trajectory.node_visits.iter().chain(names);
-    let of_names = names.map(|name| name.len() + 32);
-    let of_calls: usize = of_calls.sum();
+    let listed = trajectory.tool_calls.iter().take(MAX_LISTED_CALLS);
+    let of_summary = listed.map(|call| call.name.len().min(MAX_LISTED_NAME) + 40);
+    let of_trajectory = trajectory.size(has_values);
     let of_evaluations = evaluations.iter().map(|evaluation| {
         let is_narrowed = evaluation.trajectory.arrival == trajectory.arrival
             && evaluation.trajectory.tool_calls.len() != trajectory.tool_calls.len();
-        let copied = if is_narrowed { of_calls } else { 0 };
+        let copied = if is_narrowed { of_trajectory } else { 0 };
         let per_call = evaluation.trajectory.tool_calls.len() * OF_EVIDENCE;
         mem::size_of_val(evaluation) + 384 + per_call + evaluation.n_expected * 32 + copied
     });
-    OF_RUN
-        + of_summary.sum::<usize>()
-        + of_subject
-        + of_calls
-        + of_agents.sum::<usize>()
-        + of_names.sum::<usize>()
-        + of_evaluations.sum::<usize>()
+    OF_RUN + of_trajectory + of_summary.sum::<usize>() + of_evaluations.sum::<usize>()
 }

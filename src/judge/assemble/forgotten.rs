@@ -17,7 +17,7 @@ const BITS_PER_HASH: usize = 20;
 /// was. It has two Bloom filters: the current filter accepts hashes for the time for which a closed
 /// trace is remembered, and then stays for as long again.
 #[derive(Debug)]
-pub(super) struct ForgottenTraces {
+pub(crate) struct ForgottenTraces {
     n_words: usize,
     current: Filter,
     earlier: Filter,
@@ -37,7 +37,7 @@ struct Filter {
 
 impl ForgottenTraces {
     /// Creates an empty set that uses at most `max_size` bytes, and at most 1 MiB.
-    pub(super) fn new(max_size: usize, ttl: Tick) -> Self {
+    pub(crate) fn new(max_size: usize, ttl: Tick) -> Self {
         Self {
             n_words: (max_size / (2 * size_of::<u64>())).min(MAX_WORDS),
             current: Filter::default(),
@@ -48,7 +48,7 @@ impl ForgottenTraces {
     }
 
     /// Inserts the hash of a closed trace. Returns false if the filter is full.
-    pub(super) fn insert(&mut self, hash: u64, closed: Tick, now: Tick) -> bool {
+    pub(crate) fn insert(&mut self, hash: u64, closed: Tick, now: Tick) -> bool {
         let max_hashes = self.n_words * 64 / BITS_PER_HASH;
         if self.current.n_hashes >= max_hashes {
             return false;
@@ -62,12 +62,12 @@ impl ForgottenTraces {
     }
 
     /// Returns true if the hash was inserted, and sometimes for other hashes.
-    pub(super) fn contains(&self, hash: u64) -> bool {
+    pub(crate) fn contains(&self, hash: u64) -> bool {
         self.current.contains(hash) || self.earlier.contains(hash)
     }
 
     /// Drops hashes that are too old. Returns the latest closing time of a dropped hash.
-    pub(super) fn expire(&mut self, now: Tick) -> Option<Tick> {
+    pub(crate) fn expire(&mut self, now: Tick) -> Option<Tick> {
         let mut dropped = None;
         while !self.is_empty() {
             let turns_at = self.began.saturating_add(self.ttl);
@@ -83,7 +83,7 @@ impl ForgottenTraces {
     }
 
     /// Returns the bytes used.
-    pub(super) fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         size_of_val(&*self.current.words) + size_of_val(&*self.earlier.words)
     }
 

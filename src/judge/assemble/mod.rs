@@ -15,7 +15,7 @@ mod trace_spans;
 pub mod accounts;
 pub(crate) mod beginnings;
 pub(crate) mod fifo_timers;
-mod forgotten;
+pub(crate) mod forgotten;
 mod recent;
 mod sessions;
 pub(crate) mod shares;

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::model_use::ModelUse;
 use super::tool_call::ToolCall;
-use super::trajectory::{AgentRun, SessionTurns, Trajectory};
+use super::trajectory::{AgentRun, SessionTurns, Subject, Trajectory};
 use super::uncertainty::TrajectoryUncertainty;
 use crate::assemble::CloseReason;
 
@@ -106,32 +106,34 @@ impl Trajectory {
         TraceId::try_new(&self.session_hash()?.finalize()[..16])
     }
 
-    /// Returns the bytes that the calls, runs and names use.
-    pub(crate) fn size(&self) -> usize {
+    /// Returns the bytes of the trajectory, which shares texts with none; without values on request.
+    pub fn size(&self, has_values: bool) -> usize {
         /// Bytes of the allocator and the reference counts of a shared text.
         const OF_TEXT: usize = 32;
         let text = |text: &str| text.len() + OF_TEXT;
-        let attributes = |attributes: &[(Arc<str>, Arc<str>)]| -> usize {
-            attributes
-                .iter()
-                .map(|(_, value)| text(value) + 2 * OF_TEXT)
-                .sum()
+        let of_subject = |subject: &Subject| {
+            let attributes = subject.attributes.iter();
+            let attributes = attributes.map(|(_, value)| text(value) + 2 * OF_TEXT);
+            text(&subject.name) + attributes.sum::<usize>()
         };
         let calls = self.tool_calls.iter().map(|call| {
             let values = [&call.args, &call.result].into_iter().flatten();
             // The value as text, and as JSON after a criterion has read it.
-            let values: usize = values.map(|value| value.text.len() * 4 + OF_TEXT).sum();
+            let copies = if has_values { 4 } else { 0 };
+            let values = values.map(|value| value.text.len() * copies + 2 * OF_TEXT);
             let id = call.call_id.as_deref().map_or(0, text);
-            size_of::<ToolCall>() + text(&call.name) + id + values
+            size_of::<ToolCall>() + text(&call.name) + id + values.sum::<usize>()
         });
-        let runs = self.agent_runs.iter().map(|run| {
-            size_of::<AgentRun>() + text(&run.name) + attributes(&run.subject.attributes)
-        });
-        let subject = self.subject.as_ref().map_or(0, |subject| {
-            attributes(&subject.attributes) + subject.resource.size() + text(&subject.name)
-        });
-        let names = self.node_visits.iter().map(|name| text(name));
-        let names = names.sum::<usize>() + text(&self.service) + text(&self.root);
-        size_of::<Self>() + calls.sum::<usize>() + runs.sum::<usize>() + subject + names
+        let runs = self.agent_runs.iter();
+        let runs = runs.map(|run| size_of::<AgentRun>() + of_subject(&run.subject));
+        let subject = self.subject.as_ref();
+        let subject = subject.map_or(0, |it| of_subject(it) + it.resource.size());
+        let earlier = self.earlier_turns.iter().flat_map(|it| &it.names);
+        let names = self.node_visits.iter().chain(earlier);
+        let names = names
+            .chain([&self.service, &self.root])
+            .map(|name| text(name));
+        let of_calls = calls.sum::<usize>() + runs.sum::<usize>();
+        size_of::<Self>() + of_calls + subject + names.sum::<usize>()
     }
 }

@@ -1,18 +1,18 @@
 //! Stores the closed turns of sessions for criteria with `scope: session`, and decides when a
 //! session is judged and whether all of it was seen.
 
-use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
+use hashbrown::{DefaultHashBuilder, HashMap};
 use otlp::span::{Now, PeerId, TraceId};
 
 use super::reported::Reported;
 use crate::assemble::accounts::ShareMeasure;
 use crate::assemble::beginnings::Beginnings;
 use crate::assemble::fifo_timers::{FifoTimers, Tick};
+use crate::assemble::forgotten::ForgottenTraces;
 use crate::assemble::shares::{BudgetShare, Shares, TraceSender};
 use crate::assemble::slab::{Slab, Slot};
 use crate::assemble::timers::ticks;
@@ -23,9 +23,9 @@ use crate::extract::Trajectory;
 const MAX_TURNS: usize = 1_000;
 const MAX_CALLS: usize = 4_096;
 
-/// Maximum number of forgotten sessions that are known by their hashes. Beyond it, all sessions of
-/// the forgotten session's service count as having begun before.
-const MAX_FORGOTTEN: usize = 65_536;
+/// Maximum bytes of the hashes of forgotten sessions. If they are full, all sessions of the
+/// forgotten session's service count as having begun before.
+const MAX_FORGOTTEN_SIZE: usize = 1 << 20;
 
 /// Bytes of a session, and of a turn, in the indices and queues.
 const ENTRY_SIZE: usize = 128;
@@ -57,7 +57,9 @@ pub(super) struct JudgedSessions {
     missed_unix_nanos: u64,
     /// True if the history reaches back to before this process.
     is_restored: bool,
-    forgotten: Forgotten,
+    /// Sessions that were forgotten within the time after which a silent session ends, and some
+    /// others.
+    forgotten: ForgottenTraces,
 }
 
 #[derive(Debug)]
@@ -78,13 +80,6 @@ struct Session {
     version: u64,
     is_final: bool,
     reported: Reported,
-}
-
-/// Hashes of forgotten sessions and of their services, oldest first.
-#[derive(Debug, Default)]
-struct Forgotten {
-    keys: HashSet<u64>,
-    order: VecDeque<(u64, u64)>,
 }
 
 /// A session to judge.
@@ -124,13 +119,13 @@ impl JudgedSessions {
             shares: Shares::default(),
             by_peer: FifoTimers::new(1),
             waiting: FifoTimers::new(1),
-            settings,
             created: now.instant,
             memory_unix_nanos: begin,
             beginnings: Beginnings::default(),
             missed_unix_nanos: begin,
             is_restored: false,
-            forgotten: Forgotten::default(),
+            forgotten: ForgottenTraces::new(MAX_FORGOTTEN_SIZE, ticks(settings.inactive)),
+            settings,
         }
     }
 
@@ -223,7 +218,7 @@ impl JudgedSessions {
             let at = session.turns.partition_point(|it| place(it) < place(turn));
             session.turns.insert(at, Arc::clone(turn));
             session.n_calls = n_calls;
-            session.size += turn.size() + ENTRY_SIZE;
+            session.size += turn.size(true) + ENTRY_SIZE;
             self.turns.insert(turn.trace_id, slot);
         } else {
             session.is_full = true;
@@ -315,6 +310,7 @@ impl JudgedSessions {
 
     fn open(&mut self, key: u64, turn: &Trajectory, peer: PeerId, now: Now) -> Slot {
         let service = self.hasher.hash_one(&*turn.service);
+        self.forgotten.expire(self.tick(now));
         let pause = ticks(self.settings.inactive);
         let is_recent = |begin: u64| begin.saturating_add(pause) > now.unix_nanos;
         let dropped = self.beginnings.expire(is_recent).unwrap_or_default();
@@ -331,7 +327,7 @@ impl JudgedSessions {
             n_calls: 0,
             size,
             history_unix_nanos: self.memory_unix_nanos.max(of_service),
-            was_forgotten: self.forgotten.keys.contains(&key),
+            was_forgotten: self.forgotten.contains(key),
             is_full: false,
             version: 0,
             is_final: false,
@@ -381,8 +377,9 @@ impl JudgedSessions {
             let Some(session) = self.close(oldest) else {
                 return;
             };
-            if let Some(service) = self.forgotten.add(session.key, session.service) {
-                let of_all = self.beginnings.begin(Some(service), now.unix_nanos);
+            let tick = self.tick(now);
+            if !self.forgotten.insert(session.key, tick, tick) {
+                let of_all = self.beginnings.begin(Some(session.service), now.unix_nanos);
                 self.memory_unix_nanos = self.memory_unix_nanos.max(of_all.unwrap_or_default());
             }
             if !session.is_final && !session.turns.is_empty() {
@@ -420,7 +417,7 @@ impl Session {
         let at = self.turns.iter().position(|it| it.trace_id == trace_id)?;
         let turn = self.turns.remove(at);
         self.n_calls -= turn.tool_calls.len();
-        self.size -= turn.size() + ENTRY_SIZE;
+        self.size -= turn.size(true) + ENTRY_SIZE;
         Some(turn)
     }
 
@@ -433,21 +430,6 @@ impl Session {
             stage,
             reported: Some(self.reported),
         }
-    }
-}
-
-impl Forgotten {
-    /// Adds a session. Returns the service of the session that it displaces.
-    fn add(&mut self, key: u64, service: u64) -> Option<u64> {
-        if self.keys.insert(key) {
-            self.order.push_back((key, service));
-        }
-        if self.order.len() <= MAX_FORGOTTEN {
-            return None;
-        }
-        let (oldest, service) = self.order.pop_front()?;
-        self.keys.remove(&oldest);
-        Some(service)
     }
 }
 
