@@ -218,6 +218,14 @@ impl ForwardHandle {
         })
     }
 
+    /// Returns the queue that delivers spans, if there is one: the downstream's, else the second
+    /// destination's.
+    pub fn queue_of_spans(&self) -> Option<Queue> {
+        let downstream = self.downstream_for(Signal::Traces);
+        let queue = downstream.map(|downstream| &downstream.queue);
+        queue.or(self.copies.as_ref()).cloned()
+    }
+
     /// Returns true if the journal stores requests of this signal: then call [`Self::keep`], not
     /// [`Self::offer`].
     pub fn keeps(&self, signal: Signal) -> bool {

@@ -281,6 +281,7 @@ impl Sidecar {
             print,
             leaving,
             journal: scores_log,
+            spans: forward.queue_of_spans(),
         };
         let (exporter, exporting) = Exporter::start(exporting, &telemetry, &mut rng)?;
 

@@ -23,7 +23,6 @@ mod writer;
 mod lanes;
 mod leaving;
 
-mod backend_queue;
 mod backends;
 mod metrics_page;
 mod print;
@@ -41,26 +40,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use bytes::Bytes;
 use judge::evaluate::{CriterionSeverity, Evaluation, Explain, JudgedBy, Stage};
 use judge::pipeline::Judged;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use crate::config::{self, Bound, Config, Off, Shape};
+use crate::config::{self, Bound, Config, Off, Shape, Signal};
 use crate::journal::JournalLog;
 use crate::sync::Mutex;
 use crate::telemetry::{
     AlarmRaised, Heartbeat, MetricsPage, ScoreLabelsFolded, ScoreShapeOff, ScoresUnprinted,
     Telemetry,
 };
-use crate::transport::queue::CompletionGuard;
-use crate::transport::{SentHeaders, TransportError};
+use crate::transport::{OutboundRequest, Queue, SentHeaders, TransportError};
 
 pub use lanes::n_queued;
 pub use leaving::{Deliveries, Leaving};
 
-use backend_queue::BatchGuard;
-use backends::{BackendTasks, Backends};
+use backends::Backend;
 use lanes::KeptLanes;
 use print::Printer;
 use queues::{ScoreQueue, ScoreQueues};
@@ -90,6 +88,8 @@ pub struct ExportPlan<'a> {
     pub leaving: Option<Leaving>,
     /// The log that stores scores until their delivery.
     pub journal: Option<JournalLog>,
+    /// The queue that delivers the judged spans, if this process delivers them.
+    pub spans: Option<Queue>,
 }
 
 /// The output of printed evaluations.
@@ -131,7 +131,6 @@ pub struct Exporter {
 pub struct ExportTasks {
     shared: Arc<Shared>,
     queues: ScoreQueues,
-    backends: Option<BackendTasks>,
     batcher: JoinSet<()>,
     stop: watch::Sender<()>,
 }
@@ -139,12 +138,12 @@ pub struct ExportTasks {
 #[derive(Debug)]
 struct Shared {
     signals: Vec<BatchedSignal>,
-    /// The headers of each enabled shape.
-    headers: Vec<(Shape, SentHeaders)>,
+    /// The headers of each enabled shape, and of each backend.
+    headers: (Vec<(Shape, SentHeaders)>, Vec<SentHeaders>),
     metrics: ScoreMetrics,
     metrics_queue: Option<ScoreQueue>,
     printer: Option<(PrintForm, Printer)>,
-    backends: Option<Backends>,
+    backends: Vec<Backend>,
     /// Callbacks that run when scores are journaled, delivered or dropped.
     leaving: Option<Leaving>,
     /// Locked while scores and marks are enqueued, if `leaving` is set: no batch is sent between
@@ -177,6 +176,7 @@ impl Exporter {
             print,
             leaving,
             journal,
+            spans,
         } = plan;
         let scores = &config.scores;
         let mut destinations = Vec::new();
@@ -199,23 +199,17 @@ impl Exporter {
             quarter_of_queue: share.share(4),
         };
 
-        let restored: Arc<BatchGuard> = Arc::default();
-        let spans = lanes::queue_name(Shape::Span);
-        let has_spans = destinations.iter().any(|(shape, _)| *shape == Shape::Span);
-        let first = destinations
-            .first()
+        let names = destinations
+            .iter()
             .map(|(shape, _)| lanes::queue_name(*shape));
-        let first = first.or_else(|| scores.writers.first().map(writer::queue_name));
-        let journal = journal.map(|log| KeptLanes {
-            log,
-            reporter: first.unwrap_or(spans),
-            restored: has_spans.then(|| CompletionGuard(restored.clone())),
-        });
-        let mut queues = ScoreQueues::new(share.clone(), journal.clone(), telemetry.clone());
+        let mut names = names.chain(scores.writers.iter().map(writer::queue_name));
+        let reporter = names.next().unwrap_or_default();
+        let journal = journal.map(|log| KeptLanes { log, reporter });
+        let mut queues = ScoreQueues::new(share.clone(), journal, spans, telemetry.clone());
         let (mut signals, mut headers, mut metrics_queue) = (Vec::new(), Vec::new(), None);
         for (shape, destination) in destinations {
             let name = lanes::queue_name(shape);
-            let (queue, sent) = queues.open(name, shape.signal(), &destination, rng.fork())?;
+            let (queue, sent) = queues.open(name, &destination, rng.fork())?;
             headers.push((shape, sent));
             match signals::encoder(shape, scores) {
                 Some(encode) => signals.push(BatchedSignal {
@@ -234,12 +228,19 @@ impl Exporter {
             })
             .transpose()
             .map_err(ExportError::Print)?;
-        let (backends, backend_tasks) =
-            Backends::start(config, &share, journal.as_ref(), &restored, telemetry, rng)?.unzip();
+        let (mut backends, mut backend_headers) = (Vec::new(), Vec::new());
+        for (backend_idx, writer) in scores.writers.iter().enumerate() {
+            let name = writer::queue_name(writer);
+            let destination = config.writer_destination(backend_idx, writer);
+            let (queue, sent) = queues.open(name, &destination, rng.fork())?;
+            backend_headers.push(sent);
+            let writer = writer.clone();
+            backends.push(Backend { writer, queue });
+        }
 
         let shared = Arc::new(Shared {
             signals,
-            headers,
+            headers: (headers, backend_headers),
             metrics: ScoreMetrics::new(metrics_settings(&scores.metrics, uuid(rng))),
             metrics_queue,
             printer,
@@ -271,7 +272,6 @@ impl Exporter {
         let tasks = ExportTasks {
             shared,
             queues,
-            backends: backend_tasks,
             batcher,
             stop,
         };
@@ -345,13 +345,7 @@ impl Exporter {
         let with_span: Vec<Evaluation> = judged.alarms.iter().filter(has_span).cloned().collect();
         for signal in &shared.signals {
             let alarms = if signal.shape == Shape::Span { &with_span } else { &judged.alarms };
-            signal.add(
-                alarms,
-                explain,
-                now_unix_nanos,
-                None,
-                shared.leaving.as_ref(),
-            );
+            signal.add(alarms, explain, now_unix_nanos, shared.leaving.as_ref());
         }
         shared.stream.push(&judged.alarms, now_unix_nanos);
     }
@@ -366,19 +360,13 @@ impl Exporter {
                 ScoreLabelsFolded { limit }.emit(&shared.telemetry);
             }
         }
-        let mut guards = Vec::new();
         for signal in &shared.signals {
-            // Backends wait for score spans only.
-            let backends = shared.backends.as_ref();
-            let backends = backends.filter(|_| signal.shape == Shape::Span);
-            let added = signal.add(evaluations, explain, now_unix_nanos, backends, leaving);
-            guards.extend(added.guards);
-            if added.has_opened {
+            if signal.add(evaluations, explain, now_unix_nanos, leaving) {
                 shared.batch_opened.notify_one();
             }
         }
-        if let Some(backends) = &shared.backends {
-            backends.take(evaluations, &guards, now_unix_nanos, leaving);
+        for backend in &shared.backends {
+            backend.send(evaluations, now_unix_nanos, leaving);
         }
         shared.stream.push(evaluations, now_unix_nanos);
         if let Some((form, printer)) = &shared.printer {
@@ -403,7 +391,7 @@ impl Exporter {
             ..
         } = &*self.shared;
         signals.iter().all(|signal| signal.queue.is_half_empty())
-            && backends.as_ref().is_none_or(Backends::are_half_empty)
+            && backends.iter().all(|backend| backend.queue.is_half_empty())
             && printer
                 .as_ref()
                 .is_none_or(|(_, printer)| printer.is_half_empty())
@@ -415,15 +403,17 @@ impl Exporter {
     /// # Errors
     /// A header is invalid. Headers that were replaced before the error stay replaced.
     pub fn renew_headers(&self, config: &Config) -> Result<(), TransportError> {
-        for (shape, headers) in &self.shared.headers {
+        let (of_shapes, of_backends) = &self.shared.headers;
+        for (shape, headers) in of_shapes {
             if let Ok(destination) = config.score_destination(*shape) {
                 headers.replace(&destination)?;
             }
         }
-        match &self.shared.backends {
-            Some(backends) => backends.renew_headers(config),
-            None => Ok(()),
+        let writers = config.scores.writers.iter().enumerate();
+        for ((backend_idx, writer), headers) in writers.zip(of_backends) {
+            headers.replace(&config.writer_destination(backend_idx, writer))?;
         }
+        Ok(())
     }
 
     /// Returns the route `GET /v1/scores`, a stream of evaluations, for the API of the admin port.
@@ -453,7 +443,9 @@ impl Shared {
         if let Some(queue) = &self.metrics_queue
             && let Some((body, n_points)) = self.metrics.request()
         {
-            queue.send(n_points, body, None, None);
+            let body = Bytes::from(body);
+            let request = OutboundRequest::otlp(Signal::Metrics, body, n_points as u64);
+            queue.send(request, None);
         }
     }
 
@@ -535,10 +527,6 @@ impl ExportTasks {
         self.shared.flush();
         self.shared.send_metrics();
         let mut left = self.queues.drain(deadline).await;
-        // Last, because backends wait for score spans.
-        if let Some(backends) = self.backends {
-            left.extend(backends.drain(deadline).await);
-        }
         if let Some((_, printer)) = &self.shared.printer {
             let n_left = printer.finish(deadline).await;
             self.shared.count_unprinted(n_left, "shutdown");

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use bytes::Bytes;
 use tokio::task::JoinSet;
 
-use super::lanes::{KeptLanes, queue_name};
-use crate::config::{Bound, Destination, Shape, Signal};
+use super::lanes::KeptLanes;
+use crate::config::{Bound, Destination, Signal};
 use crate::telemetry::{ScoresDropped, ScoresOverflow, ScoresQueued, ScoresSent, Telemetry};
 use crate::transport::queue::{Accounting, CompletionGuard, OutboundRequest, Queue, WhenFull};
 use crate::transport::{Client, Delivery, SentHeaders, TransportError, Undelivered};
@@ -17,7 +16,6 @@ use crate::transport::{Client, Delivery, SentHeaders, TransportError, Undelivere
 /// The queue of one shape. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct ScoreQueue {
-    signal: Signal,
     queue: Queue,
     /// True if a journal stores the requests.
     is_kept: bool,
@@ -32,6 +30,8 @@ pub(super) struct ScoreQueues {
     queues: Vec<Queue>,
     /// The log that stores queued requests.
     journal: Option<KeptLanes>,
+    /// The queue that delivers the spans which the scores are about.
+    spans: Option<Queue>,
     /// Shapes with the same destination share its connections.
     clients: Vec<(Destination, Client)>,
     deliveries: JoinSet<(&'static str, Undelivered)>,
@@ -43,27 +43,14 @@ impl ScoreQueue {
         self.queue.is_half_empty()
     }
 
-    /// Enqueues a request; a full queue drops its oldest requests. `guard` is dropped when the
-    /// request is delivered or dropped, and `leaving` when the journal has the request or the
-    /// request is done.
-    pub(super) fn send(
-        &self,
-        n_items: usize,
-        body: Vec<u8>,
-        guard: Option<CompletionGuard>,
-        leaving: Option<CompletionGuard>,
-    ) {
-        let request = OutboundRequest::otlp(self.signal, Bytes::from(body), n_items as u64);
+    /// Enqueues a request; a full queue drops its oldest requests. `leaving` is dropped when the
+    /// journal has the request or the request is done.
+    pub(super) fn send(&self, request: OutboundRequest, leaving: Option<CompletionGuard>) {
         if self.is_kept {
-            let request = OutboundRequest {
-                completion: guard,
-                ..request
-            };
             return self.queue.keep_scores(request, leaving);
         }
-        let is_held = guard.is_some() || leaving.is_some();
         let request = OutboundRequest {
-            completion: is_held.then(|| CompletionGuard(Arc::new((guard, leaving)))),
+            completion: leaving,
             ..request
         };
         // `offer` never fails for a queue that drops its oldest; the queue counts a request that
@@ -76,11 +63,13 @@ impl ScoreQueues {
     pub(super) fn new(
         capacity: Bound,
         journal: Option<KeptLanes>,
+        spans: Option<Queue>,
         telemetry: Arc<Telemetry>,
     ) -> Self {
         Self {
             capacity,
             journal,
+            spans,
             telemetry,
             queues: Vec::new(),
             clients: Vec::new(),
@@ -92,7 +81,6 @@ impl ScoreQueues {
     pub(super) fn open(
         &mut self,
         name: &'static str,
-        signal: Signal,
         destination: &Destination,
         rng: fastrand::Rng,
     ) -> Result<(ScoreQueue, SentHeaders), TransportError> {
@@ -119,18 +107,15 @@ impl ScoreQueues {
             accounting,
             &self.telemetry,
         );
-        if let Some(journal) = &mut self.journal {
-            // Backends also wait for the score spans from before the start.
-            let restored =
-                if name == queue_name(Shape::Span) { journal.restored.take() } else { None };
-            queue = queue.kept_in_lane(&journal.log, journal.lane(name), restored);
+        if let Some(journal) = &self.journal {
+            queue = queue.kept_in_lane(&journal.log, journal.lane(name));
         }
-        let delivery = Delivery::new(queue.clone(), client, self.telemetry.clone(), rng);
+        let delivery = Delivery::new(queue.clone(), client, self.telemetry.clone(), rng)
+            .about(self.spans.clone());
         self.queues.push(queue.clone());
         self.deliveries
             .spawn(async move { (name, delivery.run().await) });
         let queue = ScoreQueue {
-            signal,
             queue,
             is_kept: self.journal.is_some(),
         };

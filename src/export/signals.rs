@@ -1,19 +1,17 @@
 //! The signals that send each evaluation as a separate item, in batches.
 
 use std::fmt;
-use std::sync::{Arc, Weak};
 
+use bytes::Bytes;
 use judge::evaluate::{Evaluation, Explain};
 
-use super::backend_queue::BatchGuard;
-use super::backends::Backends;
 use super::leaving::Leaving;
 use super::queues::ScoreQueue;
 use super::score_wire::ScoreBatch;
 use super::{score_event, score_span};
 use crate::config::{self, Bound, Shape};
 use crate::sync::Mutex;
-use crate::transport::CompletionGuard;
+use crate::transport::OutboundRequest;
 
 /// A function that appends an evaluation to a batch, at a time in Unix nanoseconds.
 type Encode = Box<dyn Fn(&mut ScoreBatch, &Evaluation, &Explain, u64) + Send + Sync>;
@@ -63,71 +61,45 @@ pub(super) struct BatchedSignal {
     pub(super) encode: Encode,
     pub(super) limits: BatchLimits,
     pub(super) queue: ScoreQueue,
-    pub(super) open: Mutex<OpenBatch>,
-}
-
-/// The open batch, and the guard for code that waits for its delivery.
-#[derive(Debug, Default)]
-pub(super) struct OpenBatch {
-    batch: ScoreBatch,
-    guard: Option<Arc<BatchGuard>>,
-}
-
-/// The result of adding evaluations to a signal.
-#[derive(Debug)]
-pub(super) struct AddedScores {
-    /// True if the batch was empty and now has scores.
-    pub(super) has_opened: bool,
-    /// For each evaluation the guard of its batch, if it is in a batch and backends wait for it.
-    pub(super) guards: Vec<Option<Weak<BatchGuard>>>,
+    pub(super) open: Mutex<ScoreBatch>,
 }
 
 impl BatchedSignal {
-    /// Adds evaluations to the open batch and sends every full batch.
+    /// Adds evaluations to the open batch and sends every full batch. Returns true if the batch was
+    /// empty and has scores now.
     pub(super) fn add(
         &self,
         evaluations: &[Evaluation],
         explain: &Explain,
         now_unix_nanos: u64,
-        backends: Option<&Backends>,
         leaving: Option<&Leaving>,
-    ) -> AddedScores {
-        let mut guards = Vec::new();
+    ) -> bool {
         let mut open = self.open.lock();
-        let was_empty = open.batch.n_items() == 0;
+        let was_empty = open.n_items() == 0;
         for evaluation in evaluations {
-            let n_before = open.batch.n_items();
-            (self.encode)(&mut open.batch, evaluation, explain, now_unix_nanos);
-            if let Some(backends) = backends {
-                let is_in_batch = n_before < open.batch.n_items();
-                let guard = open.guard.get_or_insert_with(|| backends.batch_guard());
-                guards.push(is_in_batch.then(|| Arc::downgrade(guard)));
-            }
-            if open.batch.n_items() >= self.limits.max_evaluations
-                || open.batch.size() >= self.limits.max_size()
+            (self.encode)(&mut open, evaluation, explain, now_unix_nanos);
+            if open.n_items() >= self.limits.max_evaluations
+                || open.size() >= self.limits.max_size()
             {
                 self.send(&mut open, leaving);
             }
         }
-        AddedScores {
-            has_opened: was_empty && open.batch.n_items() > 0,
-            guards,
-        }
+        was_empty && open.n_items() > 0
     }
 
     /// Sends the open batch, unless it is empty. The request has a guard of `leaving`'s open group.
     pub(super) fn flush(&self, leaving: Option<&Leaving>) {
         let mut open = self.open.lock();
-        if open.batch.n_items() > 0 {
+        if open.n_items() > 0 {
             self.send(&mut open, leaving);
         }
     }
 
-    fn send(&self, open: &mut OpenBatch, leaving: Option<&Leaving>) {
-        let n_items = open.batch.n_items();
-        let batch = open.guard.take().map(|batch| CompletionGuard(batch as _));
-        let leaving = leaving.map(Leaving::guard);
-        self.queue.send(n_items, open.batch.take(), batch, leaving);
+    fn send(&self, open: &mut ScoreBatch, leaving: Option<&Leaving>) {
+        let n_items = open.n_items() as u64;
+        let body = Bytes::from(open.take());
+        let request = OutboundRequest::otlp(self.shape.signal(), body, n_items);
+        self.queue.send(request, leaving.map(Leaving::guard));
     }
 }
 

@@ -23,8 +23,9 @@ use super::retry::{Attempt, Outage, OutageEvent, Pacer, RateLimitedLog, wait};
 use super::split::split;
 use super::{Client, Recipient};
 
-/// A request about a span that the peer still does not have is dropped after this time: spans reach
-/// a backend late, but not that late.
+/// A request about a span that the peer does not have is dropped after this time. The time begins
+/// when the queue of the spans is not behind: from then on spans reach a backend late, but not that
+/// late.
 const UNKNOWN_FOR: Duration = Duration::from_secs(600);
 
 /// Delay until the journal is read again after a failure.
@@ -55,6 +56,8 @@ pub struct Delivery<P = Client> {
     refusals: BTreeMap<&'static str, RateLimitedLog>,
     /// The stage of the queue at the last look.
     stage: QueueStage,
+    /// The queue that delivers the spans which this queue's requests are about.
+    spans: Option<Queue>,
     /// The task that reads requests that are only in the journal.
     reading: JoinSet<(LogReader, io::Result<Stretch>)>,
     /// Do not read the journal before this time; set after a failed attempt.
@@ -95,10 +98,18 @@ impl<P: Recipient> Delivery<P> {
             hold_ups: RateLimitedLog::default(),
             refusals: BTreeMap::new(),
             stage: QueueStage::Open,
+            spans: None,
             reading: JoinSet::new(),
             unread_until: None,
             unread: RateLimitedLog::default(),
         }
+    }
+
+    /// Sets the queue that delivers the spans which this queue's requests are about: while `spans`
+    /// is behind, the peer may not have a span yet.
+    #[must_use]
+    pub fn about(self, spans: Option<Queue>) -> Self {
+        Self { spans, ..self }
     }
 
     /// Delivers until the queue is closed and empty, or its deadline has passed. Then drops
@@ -252,7 +263,7 @@ impl<P: Recipient> Delivery<P> {
                     }
                     .emit(&self.telemetry);
                 }
-                self.queue.put_back(entry, now + wait);
+                self.queue.put_back(entry, Some(now + wait));
                 self.last_why = why;
                 self.note_outage(now);
                 return;
@@ -297,9 +308,12 @@ impl<P: Recipient> Delivery<P> {
                 }
                 entry.request.body = rest;
                 entry.request.n_items = n_left;
-                self.queue.put_back(entry, now);
+                self.queue.put_back(entry, None);
             }
             DeliveryOutcome::Unknown { why } => {
+                if self.spans.as_ref().is_some_and(Queue::is_behind) {
+                    entry.unknown_since = None;
+                }
                 let since = *entry.unknown_since.get_or_insert(now);
                 if now.duration_since(since) < UNKNOWN_FOR {
                     RequestRetried {
@@ -308,7 +322,7 @@ impl<P: Recipient> Delivery<P> {
                     .emit(&self.telemetry);
                     entry.n_failures = entry.n_failures.saturating_add(1);
                     let wait = wait(self.peer.backoff(), entry.n_failures, None, self.rng.f64());
-                    self.queue.put_back(entry, now + wait);
+                    self.queue.put_back(entry, Some(now + wait));
                 } else {
                     self.refuse(entry, "unknown_span", why, now);
                 }
@@ -330,7 +344,7 @@ impl<P: Recipient> Delivery<P> {
         if !was_up && self.pacer.is_up() {
             // The backoff of failed requests grew with the outage; without this, younger requests
             // would overtake them.
-            self.queue.retry_all(now);
+            self.queue.retry_all();
         }
         self.note_outage(now);
     }
@@ -397,16 +411,12 @@ impl<P: Recipient> Delivery<P> {
             self.settle(ended);
         }
         self.attempts.abort_all();
-        let mut left = if self.queue.is_kept() {
-            self.queue.drain_unkept()
-        } else {
-            self.queue.drain()
-        };
+        let mut left = self.queue.drain();
         for InFlight { entry, .. } in self.in_flight.drain(..) {
             if entry.is_kept() {
                 // Put the request back: dropping it would drop its completion guard, as if it were
                 // done.
-                self.queue.put_back(entry, now());
+                self.queue.put_back(entry, None);
                 continue;
             }
             left.push(entry);

@@ -13,6 +13,7 @@ mod outcome;
 #[cfg(test)]
 pub(crate) mod peer;
 pub mod queue;
+mod request;
 mod retry;
 mod split;
 #[cfg(test)]
@@ -36,7 +37,6 @@ use crate::tls::TlsError;
 
 pub(crate) use connect::{Frames, PooledClient, http1_client};
 pub use deliver::{Delivery, Undelivered};
-pub use kept::{OnDisk, ToRead};
 pub use outcome::DeliveryOutcome;
 pub use queue::{
     ApiTarget, CompletionGuard, KeepOutcome, OutboundRequest, Queue, QueueRefusal, Route,
@@ -274,7 +274,7 @@ impl Recipient for Client {
             Route::Otlp { headers } => {
                 return self.send(request.signal, request.body, &headers).await;
             }
-            Route::Api { targets } => targets,
+            Route::Api { targets, .. } => targets,
         };
         let mut outcome = DeliveryOutcome::retry("no target");
         for target in &*targets {

@@ -5,102 +5,27 @@
 mod keeping;
 mod score_keeping;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 use bytes::Bytes;
-use hyper::Method;
-use hyper::header::HeaderMap;
-use otlp::span::PeerId;
+use otlp::span::{PeerId, TraceId};
 use tokio::sync::Notify;
 
 use crate::config::{Bound, Signal};
-use crate::fair::{Charge, FairBudget};
+use crate::fair::FairBudget;
 use crate::journal::AppendError;
 use crate::sync::Mutex;
 use crate::telemetry::{QueueOpened, QueueResized, QueueSize, Telemetry};
 
 use super::kept::{KeptRecord, OnDisk};
+use super::request::OVERHEAD;
 
 pub use super::completion::CompletionGuard;
 pub use super::kept::KeptLane;
-
-/// Bytes that a request costs in addition to its body and route.
-const OVERHEAD: usize = 256;
-
-/// A request to deliver.
-#[derive(Debug, Clone)]
-pub struct OutboundRequest {
-    /// The signal of the items.
-    pub signal: Signal,
-    /// The uncompressed body.
-    pub body: Bytes,
-    /// Number of spans, log records or data points.
-    pub n_items: u64,
-    /// The target at the destination.
-    pub route: Route,
-    /// The sender.
-    pub peer: PeerId,
-    /// The charge on the queue's budget, released when the request is done.
-    pub charge: Option<Arc<Charge>>,
-    /// Dropped when the request is done.
-    pub completion: Option<CompletionGuard>,
-}
-
-/// The target of a request at its destination.
-#[derive(Debug, Clone)]
-pub enum Route {
-    /// OTLP's service for the signal; the body is protobuf.
-    Otlp {
-        /// The request's own headers.
-        headers: HeaderMap,
-    },
-    /// The backend's own API; the body is JSON.
-    Api {
-        /// Targets, tried in this order until one does not answer "unknown".
-        targets: Arc<[ApiTarget]>,
-    },
-}
-
-/// A method and path of a backend's own API.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ApiTarget {
-    /// `POST`, `PATCH`, …
-    pub method: Method,
-    /// Path and query below the endpoint's base path; starts with `/`.
-    pub path: String,
-}
-
-impl OutboundRequest {
-    /// Creates an OTLP request without headers.
-    pub fn otlp(signal: Signal, body: Bytes, n_items: u64) -> Self {
-        Self {
-            signal,
-            body,
-            n_items,
-            route: Route::Otlp {
-                headers: HeaderMap::new(),
-            },
-            peer: PeerId::default(),
-            charge: None,
-            completion: None,
-        }
-    }
-
-    /// Returns the bytes that the request uses of a queue's budget.
-    pub fn cost(&self) -> usize {
-        let route: usize = match &self.route {
-            Route::Otlp { headers } => headers
-                .iter()
-                .map(|(name, value)| name.as_str().len() + value.len())
-                .sum(),
-            Route::Api { targets } => targets.iter().map(|target| target.path.len()).sum(),
-        };
-        self.body.len() + route + OVERHEAD
-    }
-}
+pub use super::request::{ApiTarget, OutboundRequest, Route};
 
 /// Accounts for the requests of a queue.
 pub trait Accounting: Debug + Send + Sync {
@@ -203,9 +128,11 @@ struct State {
     /// Requests without an attempt, in order of arrival. The halves of a request that was too large
     /// come first, so that one request is done before the next is split.
     fresh: VecDeque<QueuedRequest>,
-    /// Requests with a failed attempt, each with the time of its next attempt. There are few: while
-    /// a destination is down, one request is in flight as a probe.
-    tried: Vec<(Instant, QueuedRequest)>,
+    /// Requests with a failed attempt, each with the time of its next attempt, or `None` if it is
+    /// due. There are few: while a destination is down, one request is in flight as a probe.
+    tried: Vec<(Option<Instant>, QueuedRequest)>,
+    /// Traces with a request that is in flight or in `tried`, each with its later requests.
+    busy_traces: BTreeMap<TraceId, VecDeque<QueuedRequest>>,
     next_seq: u64,
     stage: QueueStage,
     /// True if the last attempts failed.
@@ -219,11 +146,12 @@ struct State {
 /// A request in the queue, or removed from the queue for an attempt.
 #[derive(Debug)]
 pub(super) struct QueuedRequest {
-    /// The request's position in the order of arrival.
+    /// The request's position in the order in which requests were enqueued.
     seq: u64,
     pub(super) request: OutboundRequest,
     pub(super) n_failures: u32,
-    /// Time of the peer's first answer that it does not have the span that the request is about.
+    /// Time of the peer's first answer that it does not have the span that the request is about,
+    /// since the queue of the spans was last behind.
     pub(super) unknown_since: Option<Instant>,
     /// The request's record in the journal.
     kept: Option<KeptRecord>,
@@ -333,9 +261,7 @@ impl Queue {
             accounting.dropped(request.signal, request.n_items, reason);
             return Ok(());
         }
-        let seq = state.next_seq;
-        state.next_seq += 1;
-        self.push(&mut state, seq, request, None);
+        self.push(&mut state, request, None);
         drop(state);
         self.shared.changed.notify_one();
         Ok(())
@@ -386,7 +312,7 @@ impl Queue {
     }
 
     /// Sets whether the last attempts failed.
-    pub(super) fn set_destination_down(&self, is_down: bool) {
+    pub(crate) fn set_destination_down(&self, is_down: bool) {
         self.state().destination_is_down = is_down;
     }
 
@@ -394,10 +320,10 @@ impl Queue {
     /// first one without an attempt.
     pub(super) fn take(&self, now: Instant) -> Option<QueuedRequest> {
         let mut state = self.state();
-        let due = state.earliest().filter(|&idx| state.tried[idx].0 <= now);
-        match due {
+        let due = state.earliest();
+        match due.filter(|&idx| state.tried[idx].0.is_none_or(|due| due <= now)) {
             Some(idx) => Some(state.tried.swap_remove(idx).1),
-            None => state.fresh.pop_front(),
+            None => state.pop_fresh(),
         }
     }
 
@@ -406,15 +332,14 @@ impl Queue {
     pub(super) fn take_probe(&self) -> Option<QueuedRequest> {
         let mut state = self.state();
         state
-            .fresh
-            .pop_front()
+            .pop_fresh()
             .or_else(|| state.earliest().map(|idx| state.tried.swap_remove(idx).1))
     }
 
-    /// Returns the time of the next retry.
+    /// Returns the time of the next retry, unless one is due.
     pub(super) fn due_at(&self) -> Option<Instant> {
         let state = self.state();
-        state.earliest().map(|idx| state.tried[idx].0)
+        state.earliest().and_then(|idx| state.tried[idx].0)
     }
 
     /// Returns true if no request is queued; requests may be in flight.
@@ -425,20 +350,23 @@ impl Queue {
     }
 
     /// Puts a failed request back, to be retried at `due`.
-    pub(super) fn put_back(&self, entry: QueuedRequest, due: Instant) {
+    pub(super) fn put_back(&self, entry: QueuedRequest, due: Option<Instant>) {
         self.state().tried.push((due, entry));
     }
 
     /// Makes all failed requests due now, before younger ones: the destination is up.
-    pub(super) fn retry_all(&self, now: Instant) {
+    pub(super) fn retry_all(&self) {
         for (due, _) in &mut self.state().tried {
-            *due = now;
+            *due = None;
         }
     }
 
     /// Releases the bytes of a request that is done.
     pub(super) fn finish(&self, entry: QueuedRequest) {
-        self.state().consume(&entry);
+        let mut state = self.state();
+        state.consume(&entry);
+        state.free_trace(&entry);
+        drop(state);
         drop(entry);
         self.moved();
     }
@@ -470,30 +398,27 @@ impl Queue {
         }
     }
 
-    /// Removes and returns all queued requests.
+    /// Removes and returns all queued requests that are not in a journal.
     pub(super) fn drain(&self) -> Vec<QueuedRequest> {
-        let mut state = self.state();
-        let mut entries: Vec<QueuedRequest> = std::mem::take(&mut state.fresh).into();
-        entries.extend(
-            std::mem::take(&mut state.tried)
-                .into_iter()
-                .map(|(_, entry)| entry),
-        );
-        entries
+        self.state().remove(|entry| !entry.is_kept())
+    }
+
+    /// Returns true if accepted requests may wait for long: the destination is down, or memory does
+    /// not have all requests.
+    pub(super) fn is_behind(&self) -> bool {
+        let state = self.state();
+        let is_read = state.on_disk.as_ref().is_none_or(OnDisk::is_empty);
+        state.destination_is_down || !is_read
     }
 
     /// Enqueues a request, even without space.
-    fn push(
-        &self,
-        state: &mut State,
-        seq: u64,
-        mut request: OutboundRequest,
-        kept: Option<KeptRecord>,
-    ) {
+    fn push(&self, state: &mut State, mut request: OutboundRequest, kept: Option<KeptRecord>) {
         if request.charge.is_none() {
             let charge = self.shared.budget.charge_anyway(request.cost());
             request.charge = Some(Arc::new(charge));
         }
+        let seq = state.next_seq;
+        state.next_seq += 1;
         state.fresh.push_back(QueuedRequest {
             seq,
             request,
@@ -539,14 +464,75 @@ impl State {
         (0..self.tried.len()).min_by_key(|&idx| (self.tried[idx].0, self.tried[idx].1.seq))
     }
 
-    fn pop_oldest(&mut self) -> Option<QueuedRequest> {
-        let oldest_tried = (0..self.tried.len()).min_by_key(|&idx| self.tried[idx].1.seq);
-        match (oldest_tried, self.fresh.front()) {
-            (Some(idx), fresh) if fresh.is_none_or(|fresh| self.tried[idx].1.seq < fresh.seq) => {
-                Some(self.tried.swap_remove(idx).1)
+    /// Removes and returns the first request without an attempt whose trace has no earlier request.
+    fn pop_fresh(&mut self) -> Option<QueuedRequest> {
+        while let Some(entry) = self.fresh.pop_front() {
+            let Some(trace_id) = entry.request.trace_id() else {
+                return Some(entry);
+            };
+            match self.busy_traces.get_mut(&trace_id) {
+                Some(later) => later.push_back(entry),
+                None => {
+                    self.busy_traces.insert(trace_id, VecDeque::new());
+                    return Some(entry);
+                }
             }
-            _ => self.fresh.pop_front(),
         }
+        None
+    }
+
+    /// Makes the next request of a trace due: the one that was in flight or in `tried` is done.
+    fn free_trace(&mut self, entry: &QueuedRequest) {
+        let Some(trace_id) = entry.request.trace_id() else {
+            return;
+        };
+        let later = self.busy_traces.get_mut(&trace_id);
+        match later.and_then(VecDeque::pop_front) {
+            Some(next) => self.tried.push((None, next)),
+            None => drop(self.busy_traces.remove(&trace_id)),
+        }
+    }
+
+    fn pop_oldest(&mut self) -> Option<QueuedRequest> {
+        let tried = self.tried.iter().map(|(_, entry)| entry);
+        let later = self.busy_traces.values().filter_map(VecDeque::front);
+        let waiting = tried.chain(self.fresh.front()).chain(later);
+        let oldest = waiting.map(|entry| entry.seq).min()?;
+        let is_oldest = |entry: &QueuedRequest| entry.seq == oldest;
+        if self.fresh.front().is_some_and(is_oldest) {
+            return self.fresh.pop_front();
+        }
+        if let Some(idx) = self.tried.iter().position(|(_, entry)| is_oldest(entry)) {
+            let (_, entry) = self.tried.swap_remove(idx);
+            self.free_trace(&entry);
+            return Some(entry);
+        }
+        let mut later = self.busy_traces.values_mut();
+        later.find_map(|later| later.pop_front_if(|entry| is_oldest(entry)))
+    }
+
+    /// Removes and returns the queued requests for which `is_gone` returns true.
+    fn remove(&mut self, is_gone: impl Fn(&QueuedRequest) -> bool) -> Vec<QueuedRequest> {
+        let mut gone = Vec::new();
+        let mut left = VecDeque::new();
+        for entry in std::mem::take(&mut self.fresh) {
+            if is_gone(&entry) { gone.push(entry) } else { left.push_back(entry) }
+        }
+        self.fresh = left;
+        for later in self.busy_traces.values_mut() {
+            for entry in std::mem::take(later) {
+                if is_gone(&entry) { gone.push(entry) } else { later.push_back(entry) }
+            }
+        }
+        let tried: Vec<_> = self
+            .tried
+            .extract_if(.., |(_, entry)| is_gone(entry))
+            .collect();
+        for (_, entry) in tried {
+            self.free_trace(&entry);
+            gone.push(entry);
+        }
+        gone
     }
 }
 

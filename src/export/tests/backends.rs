@@ -13,14 +13,16 @@ use judge::evaluate::{Evaluation, EvaluationError, Verdict};
 use otlp::span::TraceId;
 use serde_json::{Value, json};
 
-use super::delivery::{PLENTY, config, export, in_time, start};
+use super::delivery::{PLENTY, config, export, in_time, start, start_with};
 use super::fixture::{END, criterion, fail, pass, previous, saying, with};
-use crate::config::{Config, Writer, document};
+use crate::config::{Config, Signal, Writer, document};
 use crate::eventually::eventually;
+use crate::export::ExportPlan;
 use crate::export::writer::requests;
 use crate::export::writer_score::WriterRequest;
 use crate::telemetry::Telemetry;
 use crate::transport::peer::{Peer, PeerRequest, Reply};
+use crate::transport::queue::{Accounting, Queue, WhenFull};
 
 fn writer(config: &mut Config, kind: &str, address: SocketAddr, keys: Value) {
     let mut written = json!({ "endpoint": format!("http://{address}/base") });
@@ -101,6 +103,16 @@ fn pretty(body: &Value) -> String {
         .replace(criterion("checkout-order").revision(), "REVISION")
 }
 
+/// The books of a queue that this test only sets up and down.
+#[derive(Debug)]
+struct NotCounted;
+
+impl Accounting for NotCounted {
+    fn queued(&self, _: Signal, _: u64) {}
+    fn sent(&self, _: Signal, _: u64) {}
+    fn dropped(&self, _: Signal, _: u64, _: &'static str) {}
+}
+
 fn error() -> Evaluation {
     let error = EvaluationError {
         kind: "missing_argument",
@@ -120,22 +132,26 @@ fn error() -> Evaluation {
 // === when, and how often ===
 
 #[tokio::test]
-async fn a_score_waits_until_its_span_is_acknowledged_and_sends_the_keys() {
-    let otlp = Peer::start(|n, _| if n < 3 { Reply::http(503) } else { Reply::taken() }).await;
-    let phoenix = Peer::willing().await;
+async fn each_trace_is_one_request_with_the_keys_and_waits_for_no_score_span() {
+    let (otlp, phoenix) = (
+        Peer::start(|_, _| Reply::Silence).await,
+        Peer::willing().await,
+    );
     let mut config = to_phoenix(phoenix.address);
     config.scores.span.peer.endpoint = Some(format!("http://{}", otlp.address));
     let (exporter, running, telemetry) = start(&config, PLENTY, None);
-    export(&exporter, &[fail(), of_trace(pass(), 1)]);
+    export(&exporter, &[fail(), pass(), of_trace(pass(), 1)]);
     assert_eq!(
         queued(&telemetry, "writer_phoenix"),
-        2,
+        3,
         "in the books from the beginning"
     );
-    assert!(running.drain(in_time()).await.is_empty());
-    let (spans, scores) = (otlp.received(), phoenix.received());
-    assert_eq!((spans.len(), scores.len()), (4, 2), "one trace a request");
-    assert!(scores.iter().all(|score| score.at >= spans[3].at));
+    eventually("the scores are sent", || {
+        (sent(&telemetry, "writer_phoenix") == 3).then_some(())
+    })
+    .await;
+    let scores = phoenix.received();
+    assert_eq!(scores.len(), 2);
     assert_eq!(scores[0].path, "/base/v1/span_annotations");
     assert_eq!(
         (
@@ -147,49 +163,12 @@ async fn a_score_waits_until_its_span_is_acknowledged_and_sends_the_keys() {
             &"application/json".parse().unwrap()
         )
     );
-    assert_eq!(
-        (
-            sent(&telemetry, "score_spans"),
-            sent(&telemetry, "writer_phoenix"),
-            queued(&telemetry, "writer_phoenix")
-        ),
-        (2, 2, 0)
-    );
+    let left = running
+        .drain(tokio::time::Instant::now().into_std() + Duration::from_millis(50))
+        .await;
+    assert_eq!(left.into_iter().collect::<Vec<_>>(), [("score_spans", 3)]);
+    assert_eq!(queued(&telemetry, "writer_phoenix"), 0);
     assert!(!format!("{config:?}").contains("hunter2") && !config.to_yaml().contains("hunter2"));
-}
-
-#[tokio::test]
-async fn a_score_without_a_score_span_does_not_wait_for_one() {
-    let (otlp, phoenix) = (Peer::willing().await, Peer::willing().await);
-    let mut config = to_phoenix(phoenix.address);
-    config.scores.span.peer.endpoint = Some(format!("http://{}", otlp.address));
-    config.scores.span.sample_pass = 0.0;
-    let (exporter, running, _) = start(&config, PLENTY, None);
-    // The batch of the fail stays open for an hour; the pass is in no batch.
-    export(&exporter, &[of_trace(fail(), 1), of_trace(pass(), 2)]);
-    assert_eq!(label(&phoenix.has_received(1).await[0]), "pass");
-    running.drain(in_time()).await;
-    assert_eq!(label(&phoenix.received()[1]), "fail");
-}
-
-#[tokio::test]
-async fn a_refused_score_span_does_not_take_its_score_with_it() {
-    let (otlp, phoenix) = (
-        Peer::start(|_, _| Reply::http(400)).await,
-        Peer::willing().await,
-    );
-    let mut config = to_phoenix(phoenix.address);
-    config.scores.span.peer.endpoint = Some(format!("http://{}", otlp.address));
-    let (exporter, running, telemetry) = start(&config, PLENTY, None);
-    export(&exporter, &[fail()]);
-    assert!(running.drain(in_time()).await.is_empty());
-    assert_eq!(
-        (
-            dropped(&telemetry, "score_spans", "invalid_argument"),
-            sent(&telemetry, "writer_phoenix")
-        ),
-        (1, 1)
-    );
 }
 
 #[tokio::test]
@@ -300,6 +279,48 @@ async fn an_unknown_span_is_retried_for_ten_minutes_and_blocks_no_other() {
     assert!(running.drain(in_time()).await.is_empty());
 }
 
+/// A span may be in the queue of the telemetry for hours: its score must outlast the outage.
+#[tokio::test]
+async fn an_unknown_span_is_retried_as_long_as_the_downstream_is_behind() {
+    let phoenix = Peer::start(|_, _| Reply::http(404)).await;
+    let (config, telemetry) = (to_phoenix(phoenix.address), Arc::default());
+    let spans = Queue::new(
+        "forward",
+        PLENTY,
+        WhenFull::RefuseNewcomer,
+        Arc::new(NotCounted),
+        &telemetry,
+    );
+    let plan = ExportPlan {
+        leaving: None,
+        journal: None,
+        spans: Some(spans.clone()),
+        config: &config,
+        budget: PLENTY.into(),
+        print: None,
+    };
+    let (exporter, running) = start_with(plan, &telemetry);
+    spans.set_destination_down(true);
+    export(&exporter, &[fail()]);
+    phoenix.has_received(2).await;
+    for is_down in [true, false] {
+        spans.set_destination_down(is_down);
+        phoenix.has_received(phoenix.received().len() + 2).await;
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(601)).await;
+        tokio::time::resume();
+        if is_down {
+            phoenix.has_received(phoenix.received().len() + 2).await;
+            assert_eq!(queued(&telemetry, "writer_phoenix"), 1);
+        }
+    }
+    eventually("the score of the unknown span is dropped", || {
+        (dropped(&telemetry, "writer_phoenix", "unknown_span") > 0).then_some(())
+    })
+    .await;
+    assert!(running.drain(in_time()).await.is_empty());
+}
+
 // === failures ===
 
 #[tokio::test]
@@ -399,34 +420,6 @@ async fn scores_without_room_or_time_are_counted() {
     assert_eq!(
         (
             lost + left["writer_phoenix"],
-            queued(&telemetry, "writer_phoenix")
-        ),
-        (250, 0)
-    );
-}
-
-/// The backend of the score spans is down, so scores accumulate before they may be sent.
-#[tokio::test]
-async fn what_waits_for_its_span_is_bounded_too() {
-    let (otlp, phoenix) = (
-        Peer::start(|_, _| Reply::Silence).await,
-        Peer::willing().await,
-    );
-    let mut config = to_phoenix(phoenix.address);
-    config.scores.span.peer.endpoint = Some(format!("http://{}", otlp.address));
-    let (exporter, running, telemetry) = start(&config, 128 << 10, None);
-    for id in 1..=250 {
-        export(&exporter, &[of_trace(fail(), id)]);
-    }
-    let lost = dropped(&telemetry, "writer_phoenix", "queue_full");
-    assert!(lost > 100, "{lost}");
-    running
-        .drain(tokio::time::Instant::now().into_std() + Duration::from_millis(50))
-        .await;
-    let lost_at_all = lost + dropped(&telemetry, "writer_phoenix", "shutdown");
-    assert_eq!(
-        (
-            lost_at_all + sent(&telemetry, "writer_phoenix"),
             queued(&telemetry, "writer_phoenix")
         ),
         (250, 0)

@@ -142,19 +142,23 @@ pub(super) fn start(
     print: Option<Print>,
 ) -> (Exporter, ExportTasks, Arc<Telemetry>) {
     let telemetry = Arc::default();
-    let (exporter, running) = Exporter::start(
-        ExportPlan {
-            leaving: None,
-            journal: None,
-            config,
-            budget: budget.into(),
-            print,
-        },
-        &telemetry,
-        &mut fastrand::Rng::with_seed(7),
-    )
-    .unwrap();
+    let plan = ExportPlan {
+        leaving: None,
+        journal: None,
+        spans: None,
+        config,
+        budget: budget.into(),
+        print,
+    };
+    let (exporter, running) = start_with(plan, &telemetry);
     (exporter, running, telemetry)
+}
+
+pub(super) fn start_with(
+    plan: ExportPlan<'_>,
+    telemetry: &Arc<Telemetry>,
+) -> (Exporter, ExportTasks) {
+    Exporter::start(plan, telemetry, &mut fastrand::Rng::with_seed(7)).unwrap()
 }
 
 pub(super) fn in_time() -> Instant {

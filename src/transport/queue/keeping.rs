@@ -1,12 +1,10 @@
 //! A queue whose requests are in a journal. Memory has as many of the oldest requests as fit; the
 //! delivery reads the rest later.
 
-use bytes::Bytes;
-
 use super::{KeepOutcome, OutboundRequest, Queue, QueueRefusal, QueueStage, Route};
 use crate::config::Signal;
 use crate::journal::{JournalLog, LogReader, Record, Stretch};
-use crate::transport::kept::{KeptRecord, OnDisk, ToRead, decode_headers, encode_headers};
+use crate::transport::kept::{KeptRecord, OnDisk, ToRead};
 
 impl Queue {
     /// Writes all requests to `log`, and first delivers the log's undelivered requests. Requests
@@ -35,15 +33,11 @@ impl Queue {
         let Some(log) = log else {
             return outcome(Err(QueueRefusal::Draining));
         };
-        let meta = match &request.route {
-            Route::Otlp { headers } => encode_headers(headers),
-            Route::Api { .. } => Bytes::new(),
-        };
         let record = Record::new(
             request.signal.number(),
             request.n_items,
             arrived_unix_nanos,
-            meta,
+            request.route.encode(),
             request.body.clone(),
         )
         .of(request.peer);
@@ -72,14 +66,7 @@ impl Queue {
             return;
         };
         if on_disk.appended(sequence, has_room) {
-            self.push(
-                &mut state,
-                sequence,
-                request,
-                Some(KeptRecord::new(sequence)),
-            );
-        } else if let Some(completion) = request.completion {
-            on_disk.hold(sequence, completion);
+            self.push(&mut state, request, Some(KeptRecord::new(sequence)));
         }
         drop(state);
         self.shared.changed.notify_one();
@@ -125,26 +112,22 @@ impl Queue {
             }
         }
         for record in records {
-            let on_disk = state.on_disk.as_mut();
-            let completion = match on_disk {
-                // The log has evicted the record since.
-                Some(on_disk) if !on_disk.has(record.sequence) => continue,
-                Some(on_disk) => on_disk.completion_of(record.sequence),
-                None => None,
+            // The log may have evicted the record since.
+            let Some(on_disk) = state.on_disk.as_ref().filter(|it| it.has(record.sequence)) else {
+                continue;
+            };
+            let signal = Signal::of_number(record.signal);
+            let Some(route) = Route::decode(record.meta, on_disk.lane().is_some()) else {
+                on_disk.log.consume([record.sequence]);
+                let accounting = &self.shared.accounting;
+                accounting.dropped(signal, record.n_items, "damaged");
+                continue;
             };
             let request = OutboundRequest {
-                completion,
-                route: Route::Otlp {
-                    headers: decode_headers(record.meta),
-                },
-                ..OutboundRequest::otlp(
-                    Signal::of_number(record.signal),
-                    record.body,
-                    record.n_items,
-                )
+                route,
+                ..OutboundRequest::otlp(signal, record.body, record.n_items)
             };
-            let kept = KeptRecord::new(record.sequence);
-            self.push(&mut state, record.sequence, request, Some(kept));
+            self.push(&mut state, request, Some(KeptRecord::new(record.sequence)));
         }
         if let Some(on_disk) = &mut state.on_disk {
             on_disk.read_up_to(next);

@@ -3,24 +3,16 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
-use super::{CompletionGuard, KeptLane, OutboundRequest, Queue, QueuedRequest, State};
+use super::{CompletionGuard, KeptLane, OutboundRequest, Queue, QueuedRequest};
 use crate::config::Signal;
 use crate::journal::{AppendError, JournalLog, LostRecord, Record};
-use crate::transport::kept::{KeptRecord, OnDisk};
+use crate::transport::kept::OnDisk;
 
 impl Queue {
     /// Writes all requests to a lane of `log`, and first delivers the lane's undelivered requests.
-    /// `restored` is dropped when these are done.
     #[must_use]
-    pub fn kept_in_lane(
-        self,
-        log: &JournalLog,
-        lane: KeptLane,
-        restored: Option<CompletionGuard>,
-    ) -> Self {
-        self.state().on_disk = Some(OnDisk::of_lane(log.clone(), lane, restored));
+    pub fn kept_in_lane(self, log: &JournalLog, lane: KeptLane) -> Self {
+        self.state().on_disk = Some(OnDisk::of_lane(log.clone(), lane));
         let queue = self.clone();
         log.when_open(Box::new(move |opened| {
             let n_waiting = opened.n_waiting(lane.number);
@@ -35,13 +27,6 @@ impl Queue {
         }));
         let queue = self.clone();
         log.when_lost(Box::new(move |lost| queue.lose(lost, lane.number)));
-        self
-    }
-
-    /// Lets the queue consume records of `log`; other code writes and reads the records.
-    #[must_use]
-    pub fn consuming(self, log: &JournalLog) -> Self {
-        self.state().on_disk = Some(OnDisk::new(log.clone()));
         self
     }
 
@@ -64,7 +49,8 @@ impl Queue {
             return accounting.dropped(request.signal, request.n_items, "queue_full");
         };
         let (body, written) = (request.body.clone(), log.unix_nanos());
-        let record = Record::score(lane, request.n_items, written, Bytes::new(), body);
+        let meta = request.route.encode();
+        let record = Record::score(lane, request.n_items, written, meta, body);
         let queue = self.clone();
         log.append(
             record,
@@ -99,27 +85,14 @@ impl Queue {
         }
     }
 
-    /// Enqueues a request that is in the log and was accounted for.
-    pub fn take_recorded(&self, sequence: u64, request: OutboundRequest) {
-        let mut state = self.state();
-        self.push(
-            &mut state,
-            sequence,
-            request,
-            Some(KeptRecord::new(sequence)),
-        );
-        drop(state);
-        self.shared.changed.notify_one();
-    }
-
     /// Returns true if memory has space for a request. An empty queue has space for any request.
-    pub fn has_room(&self, cost: usize) -> bool {
+    pub(super) fn has_room(&self, cost: usize) -> bool {
         let n_bytes = self.n_bytes();
         n_bytes == 0 || n_bytes + cost <= self.capacity()
     }
 
     /// Drops requests whose records the log has evicted, unless the requests are in flight.
-    pub fn lose(&self, lost: &[LostRecord], lane: u8) {
+    fn lose(&self, lost: &[LostRecord], lane: u8) {
         let lost = lost.iter().filter(|record| record.lane == lane);
         let Some(last) = lost.clone().next_back() else {
             return;
@@ -132,7 +105,10 @@ impl Queue {
             }
             on_disk.give_up(last.sequence);
         }
-        let gone = state.remove_recorded(last.sequence);
+        let gone = state.remove(|entry| {
+            let kept = entry.kept.as_ref();
+            kept.is_some_and(|kept| kept.sequence() <= last.sequence)
+        });
         n_items += gone.iter().map(|entry| entry.request.n_items).sum::<u64>();
         if n_items > 0 {
             let accounting = &self.shared.accounting;
@@ -141,25 +117,8 @@ impl Queue {
         drop(state);
         drop(gone);
         self.moved();
-    }
-
-    /// Removes and returns the queued requests that are not in a journal.
-    pub(in crate::transport) fn drain_unkept(&self) -> Vec<QueuedRequest> {
-        let mut state = self.state();
-        let mut unkept = Vec::new();
-        let fresh = std::mem::take(&mut state.fresh);
-        for entry in fresh {
-            if entry.is_kept() { state.fresh.push_back(entry) } else { unkept.push(entry) }
-        }
-        let tried = std::mem::take(&mut state.tried);
-        for (due, entry) in tried {
-            if entry.is_kept() {
-                state.tried.push((due, entry))
-            } else {
-                unkept.push(entry)
-            }
-        }
-        unkept
+        // The next request of a trace may have become due.
+        self.shared.changed.notify_one();
     }
 }
 
@@ -167,25 +126,5 @@ impl QueuedRequest {
     /// Returns true if the request is in a journal.
     pub(in crate::transport) fn is_kept(&self) -> bool {
         self.kept.is_some()
-    }
-}
-
-impl State {
-    /// Removes the queued requests of the records up to `last`.
-    fn remove_recorded(&mut self, last: u64) -> Vec<QueuedRequest> {
-        let is_gone = |entry: &QueuedRequest| {
-            let kept = entry.kept.as_ref();
-            kept.is_some_and(|kept| kept.sequence() <= last)
-        };
-        let mut gone = Vec::new();
-        let fresh = std::mem::take(&mut self.fresh);
-        for entry in fresh {
-            if is_gone(&entry) { gone.push(entry) } else { self.fresh.push_back(entry) }
-        }
-        let tried = std::mem::take(&mut self.tried);
-        for (due, entry) in tried {
-            if is_gone(&entry) { gone.push(entry) } else { self.tried.push((due, entry)) }
-        }
-        gone
     }
 }

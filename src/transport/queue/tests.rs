@@ -56,7 +56,7 @@ fn the_oldest_that_waits_makes_room_even_if_it_was_tried() {
     (1..=4).for_each(|n| queue.offer(request(n)).unwrap());
     let under_way = queue.take(now()).unwrap();
     let tried = queue.take(now()).unwrap();
-    queue.put_back(tried, now());
+    queue.put_back(tried, Some(now()));
     notebook.0.lock().clear();
     (5..=8).for_each(|n| queue.offer(request(n)).unwrap());
     assert_eq!(
@@ -154,7 +154,7 @@ fn a_failed_request_waits_until_it_is_due_and_is_then_the_next() {
     (1..=3).for_each(|n| queue.offer(request(n)).unwrap());
     let t0 = now();
     let failed = queue.take(t0).unwrap();
-    queue.put_back(failed, t0 + Duration::from_secs(1));
+    queue.put_back(failed, Some(t0 + Duration::from_secs(1)));
     assert_eq!(items(queue.take(t0)), Some(2));
     assert_eq!(items(queue.take(t0 + Duration::from_secs(1))), Some(1));
     assert_eq!(items(queue.take(t0)), Some(3));
@@ -168,11 +168,11 @@ fn what_failed_in_an_outage_comes_first_and_in_order_when_it_is_over() {
     let t0 = now();
     let failed: Vec<QueuedRequest> = (0..2).filter_map(|_| queue.take(t0)).collect();
     for (failed, seconds) in failed.into_iter().zip([30, 20]) {
-        queue.put_back(failed, t0 + Duration::from_secs(seconds));
+        queue.put_back(failed, Some(t0 + Duration::from_secs(seconds)));
     }
     let probe = queue.take_probe();
     assert_eq!(items(probe), Some(3), "it gets through");
-    queue.retry_all(t0);
+    queue.retry_all();
     let next = std::iter::from_fn(|| items(queue.take(t0)));
     assert_eq!(next.collect::<Vec<_>>(), [1, 2]);
 }
@@ -183,7 +183,7 @@ fn a_probe_is_one_that_did_not_fail_before_if_there_is_one() {
     (1..=2).for_each(|n| queue.offer(request(n)).unwrap());
     let t0 = now();
     let failed = queue.take(t0).unwrap();
-    queue.put_back(failed, t0);
+    queue.put_back(failed, Some(t0));
     assert_eq!(
         (
             items(queue.take_probe()),
@@ -262,4 +262,64 @@ fn who_holds_most_is_refused_while_others_still_find_room() {
     // A request that is queued stays.
     let order: Vec<_> = std::iter::from_fn(|| items(queue.take(now()))).collect();
     assert_eq!(order, [1, 1, 1, 2]);
+}
+
+/// A request about a trace, to a backend's own API.
+fn about(trace: u8, n_items: u64) -> OutboundRequest {
+    OutboundRequest {
+        route: Route::Api {
+            trace_id: TraceId::try_new(&[trace; 16]).unwrap(),
+            targets: [].into(),
+        },
+        ..request(n_items)
+    }
+}
+
+#[test]
+fn requests_about_one_trace_go_one_after_the_other_and_block_no_other_trace() {
+    let (queue, _) = queue(WhenFull::RefuseNewcomer);
+    let t0 = now();
+    for (trace, n_items) in [(1, 1), (1, 2), (2, 3)] {
+        queue.offer(about(trace, n_items)).unwrap();
+    }
+    let first = queue.take(t0).unwrap();
+    let other = queue.take(t0).unwrap();
+    assert_eq!((first.request.n_items, other.request.n_items), (1, 3));
+    queue.finish(other);
+    let later = t0 + Duration::from_secs(1);
+    queue.put_back(first, Some(later));
+    assert!(queue.take(t0).is_none() && queue.due_at() == Some(later));
+    let first = queue.take(later).unwrap();
+    assert!(queue.take(later).is_none(), "the first is in flight");
+    queue.finish(first);
+    assert_eq!(items(queue.take(t0)), Some(2));
+    assert!(queue.is_empty());
+}
+
+#[test]
+fn a_full_queue_drops_the_oldest_of_a_trace_and_then_sends_the_next() {
+    let (queue, notebook) = queue(WhenFull::DropOldest);
+    let t0 = now();
+    for (trace, n_items) in [(1, 1), (1, 2), (1, 3), (2, 4)] {
+        queue.offer(about(trace, n_items)).unwrap();
+    }
+    let tried = queue.take(t0).unwrap();
+    let other = queue.take(t0).unwrap();
+    assert_eq!((tried.request.n_items, other.request.n_items), (1, 4));
+    queue.put_back(tried, Some(t0 + Duration::from_secs(1)));
+    notebook.0.lock().clear();
+    queue.offer(about(3, 5)).unwrap();
+    let next = queue.take(t0).unwrap();
+    assert_eq!(next.request.n_items, 2, "its trace has no earlier request");
+    queue.offer(about(3, 6)).unwrap();
+    let dropped = [
+        ("queue_full", 1),
+        ("queued", 5),
+        ("queue_full", 3),
+        ("queued", 6),
+    ];
+    assert_eq!(*notebook.0.lock(), dropped, "the requests in flight stay");
+    queue.finish(next);
+    assert_eq!(items(queue.take(t0)), Some(5));
+    assert!(queue.take(t0).is_none());
 }
