@@ -16,7 +16,7 @@ use crate::telemetry::{
     ItemsAccepted, ItemsDiscarded, ItemsDropped, ItemsSent, SpansToKafka, Telemetry,
 };
 use crate::transport::queue::{
-    Accounting, KeepOutcome, OutboundRequest, Queue, QueueRefusal, Route, WhenFull,
+    Accounting, KeepOutcome, OutboundRequest, Queue, QueueRefusal, Route,
 };
 use crate::transport::{Client, Delivery, SentHeaders, TransportError};
 
@@ -107,13 +107,7 @@ pub fn start(
     let accounting = Arc::new(ForwardAccounting {
         telemetry: Arc::clone(&telemetry),
     });
-    let mut queue = Queue::new(
-        "forward",
-        settings.capacity,
-        WhenFull::RefuseNewcomer,
-        accounting,
-        &telemetry,
-    );
+    let mut queue = Queue::new("forward", settings.capacity, accounting, &telemetry);
     let is_kept = settings.journal.is_some();
     if let Some(log) = &settings.journal {
         queue = queue.kept_in(log);

@@ -34,6 +34,8 @@ mod cursor_keeper;
 
 mod starting;
 
+mod ticket;
+
 mod judged;
 
 mod survey;
@@ -50,7 +52,7 @@ use std::thread::JoinHandle;
 pub use carried::CarriedRecords;
 pub use carrying::CarryRequest;
 pub use format::Needed;
-pub use judged::{JudgedMarks, ScoresLeaving};
+pub use judged::JudgedMarks;
 pub use keeper::{JournalLog, WhenLost, WhenOpen};
 pub use opening::{Clock, JournalError, JournalFolder, OpenedLog, Past};
 pub use reader::{LogReader, Stored, Stretch};
@@ -59,6 +61,7 @@ pub use store::{AppendError, LogSettings, LostRecord, Record};
 pub use survey::{
     JournalSurvey, LogSurvey, SegmentRequest, SurveyedSegment, is_segment, segment_requests, survey,
 };
+pub use ticket::{Ledger, Ticket};
 pub use waiting::Done;
 
 use crate::telemetry::Telemetry;

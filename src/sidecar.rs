@@ -37,7 +37,7 @@ use tokio::task::JoinSet;
 
 use crate::admin::{AdminPort, Guard, OtlpAddresses, TokenError};
 use crate::config::{Bound, Budgets, Config};
-use crate::export::{self, Deliveries, ExportError, Exporter, Leaving};
+use crate::export::{self, ExportError, Exporter};
 use crate::forward::{self, ForwardError, ForwardHandle};
 use crate::journal::{JournalError, Keeping};
 use crate::listen::BindError;
@@ -269,17 +269,11 @@ impl Sidecar {
         });
 
         let reads = config.kafka.read.enabled;
-        let deliveries = Deliveries::default();
-        let leaving = if reads {
-            Some(Leaving::Log(deliveries.clone()))
-        } else {
-            marks.map(Leaving::Marks)
-        };
         let exporting = export::ExportPlan {
             config: &config,
             budget: bounds.scores.clone(),
             print,
-            leaving,
+            marks: marks.filter(|_| !reads),
             journal: scores_log,
             spans: forward.queue_of_spans(),
         };
@@ -352,7 +346,6 @@ impl Sidecar {
                 rules: rules.clone(),
                 telemetry: telemetry.clone(),
                 exporter: exporter.clone(),
-                deliveries,
                 judges: (0..n_threads).map(|_| judge()).collect(),
             };
             let (reading, threads) = TopicJudges::start(plan)?;

@@ -1,22 +1,23 @@
 //! Sends scores to the backends' own score APIs, one request for each trace.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use hyper::Method;
 use judge::evaluate::Evaluation;
 use otlp::span::TraceId;
 
-use super::leaving::Leaving;
-use super::queues::ScoreQueue;
 use super::writer;
 use super::writer_score::WriterRequest;
 use crate::config::{Signal, Writer};
-use crate::transport::queue::{ApiTarget, OutboundRequest, Route};
+use crate::journal::Ledger;
+use crate::transport::{ApiTarget, OutboundRequest, Queue, Route};
 
 /// A backend whose own API receives scores.
 #[derive(Debug)]
 pub(super) struct Backend {
     pub(super) writer: Writer,
-    pub(super) queue: ScoreQueue,
+    pub(super) queue: Queue,
 }
 
 impl Backend {
@@ -25,7 +26,7 @@ impl Backend {
         &self,
         evaluations: &[Evaluation],
         now_unix_nanos: u64,
-        leaving: Option<&Leaving>,
+        ledger: &Arc<Ledger>,
     ) {
         let of_traces = evaluations
             .chunk_by(|left, right| left.trajectory.trace_id == right.trajectory.trace_id);
@@ -33,8 +34,7 @@ impl Backend {
             let trace_id = of_trace[0].trajectory.trace_id;
             let of_trace: Vec<&Evaluation> = of_trace.iter().collect();
             for request in writer::requests(&self.writer, &of_trace, now_unix_nanos) {
-                let request = outbound(trace_id, request);
-                self.queue.send(request, leaving.map(Leaving::guard));
+                self.queue.send(outbound(trace_id, request), ledger.issue());
             }
         }
     }

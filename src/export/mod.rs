@@ -21,7 +21,6 @@ mod writer_score;
 mod writer;
 
 mod lanes;
-mod leaving;
 
 mod backends;
 mod metrics_page;
@@ -47,7 +46,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use crate::config::{self, Bound, Config, Off, Shape, Signal};
-use crate::journal::JournalLog;
+use crate::journal::{JournalLog, JudgedMarks, Ledger, Ticket};
 use crate::sync::Mutex;
 use crate::telemetry::{
     AlarmRaised, Heartbeat, MetricsPage, ScoreLabelsFolded, ScoreShapeOff, ScoresUnprinted,
@@ -56,12 +55,11 @@ use crate::telemetry::{
 use crate::transport::{OutboundRequest, Queue, SentHeaders, TransportError};
 
 pub use lanes::n_queued;
-pub use leaving::{Deliveries, Leaving};
 
 use backends::Backend;
 use lanes::KeptLanes;
 use print::Printer;
-use queues::{ScoreQueue, ScoreQueues};
+use queues::ScoreQueues;
 use score_line::Look;
 use score_metrics::ScoreMetrics;
 use score_series::{Folded, SeriesLimits};
@@ -84,8 +82,8 @@ pub struct ExportPlan<'a> {
     pub budget: Bound,
     /// The output of printed evaluations, if no endpoint is configured.
     pub print: Option<Print>,
-    /// Callbacks that run when scores are journaled, delivered or dropped.
-    pub leaving: Option<Leaving>,
+    /// The marks of judged traces, which wait for the traces' scores.
+    pub marks: Option<JudgedMarks>,
     /// The log that stores scores until their delivery.
     pub journal: Option<JournalLog>,
     /// The queue that delivers the judged spans, if this process delivers them.
@@ -141,14 +139,13 @@ struct Shared {
     /// The headers of each enabled shape, and of each backend.
     headers: (Vec<(Shape, SentHeaders)>, Vec<SentHeaders>),
     metrics: ScoreMetrics,
-    metrics_queue: Option<ScoreQueue>,
+    metrics_queue: Option<Queue>,
     printer: Option<(PrintForm, Printer)>,
     backends: Vec<Backend>,
-    /// Callbacks that run when scores are journaled, delivered or dropped.
-    leaving: Option<Leaving>,
-    /// Locked while scores and marks are enqueued, if `leaving` is set: no batch is sent between
-    /// the scores of a trace and the trace's mark.
-    marking: Mutex<()>,
+    /// Issues the tickets of all batches of scores.
+    ledger: Arc<Ledger>,
+    /// The marks of judged traces, which wait for the traces' scores.
+    marks: Option<JudgedMarks>,
     stream: Arc<ScoreStream>,
     /// Notified when a batch gets its first score.
     batch_opened: Notify,
@@ -174,7 +171,7 @@ impl Exporter {
             config,
             budget,
             print,
-            leaving,
+            marks,
             journal,
             spans,
         } = plan;
@@ -245,8 +242,8 @@ impl Exporter {
             metrics_queue,
             printer,
             backends,
-            leaving,
-            marking: Mutex::default(),
+            ledger: (marks.as_ref()).map_or_else(Arc::default, |marks| Arc::clone(marks.ledger())),
+            marks,
             stream: Arc::new(ScoreStream::new(telemetry.clone())),
             batch_opened: Notify::new(),
             alarm_added: Notify::new(),
@@ -292,19 +289,17 @@ impl Exporter {
         if evaluations.is_empty() && alarms.is_empty() && marks.is_none() {
             return;
         }
-        let leaving = self.shared.leaving.as_ref();
-        let marking = leaving.map(|_| self.shared.marking.lock());
         if !evaluations.is_empty() {
             self.add(evaluations, explain, now_unix_nanos);
         }
         if !alarms.is_empty() {
             self.add_alarms(judged, explain, now_unix_nanos);
         }
-        if let (Some((marks, oldest)), Some(Leaving::Marks(judged))) = (&marks, leaving) {
+        // Last: marks wait for the scores that were added before.
+        if let (Some((marks, oldest)), Some(judged)) = (&marks, &self.shared.marks) {
             judged.add(marks, *oldest);
             self.shared.batch_opened.notify_one();
         }
-        drop(marking);
         if alarms
             .iter()
             .any(|alarm| alarm.stage == Stage::Alarm && !alarm.replayed)
@@ -345,14 +340,13 @@ impl Exporter {
         let with_span: Vec<Evaluation> = judged.alarms.iter().filter(has_span).cloned().collect();
         for signal in &shared.signals {
             let alarms = if signal.shape == Shape::Span { &with_span } else { &judged.alarms };
-            signal.add(alarms, explain, now_unix_nanos, shared.leaving.as_ref());
+            signal.add(alarms, explain, now_unix_nanos, &shared.ledger);
         }
         shared.stream.push(&judged.alarms, now_unix_nanos);
     }
 
     fn add(&self, evaluations: &[Evaluation], explain: &Explain, now_unix_nanos: u64) {
         let shared = &*self.shared;
-        let leaving = shared.leaving.as_ref();
         // A repeated evaluation was counted when it was first reported.
         for evaluation in evaluations.iter().filter(|it| !it.replayed) {
             if let Some(folded) = shared.metrics.record(evaluation, now_unix_nanos) {
@@ -361,12 +355,12 @@ impl Exporter {
             }
         }
         for signal in &shared.signals {
-            if signal.add(evaluations, explain, now_unix_nanos, leaving) {
+            if signal.add(evaluations, explain, now_unix_nanos, &shared.ledger) {
                 shared.batch_opened.notify_one();
             }
         }
         for backend in &shared.backends {
-            backend.send(evaluations, now_unix_nanos, leaving);
+            backend.send(evaluations, now_unix_nanos, &shared.ledger);
         }
         shared.stream.push(evaluations, now_unix_nanos);
         if let Some((form, printer)) = &shared.printer {
@@ -377,9 +371,16 @@ impl Exporter {
         }
     }
 
-    /// Sends the open batches now.
-    pub fn flush(&self) {
+    /// Sends the open batches now. Returns the number below which the ledger has the tickets of all
+    /// scores that were exported before.
+    pub fn flush(&self) -> u64 {
         self.shared.flush();
+        self.shared.ledger.next()
+    }
+
+    /// Returns the number below which all scores are journaled, delivered or dropped.
+    pub fn low(&self) -> u64 {
+        self.shared.ledger.low()
     }
 
     /// Returns true if all queues are at most half full, so that no queue drops scores soon.
@@ -429,13 +430,20 @@ impl Exporter {
 
 impl Shared {
     fn flush(&self) {
-        let leaving = self.leaving.as_ref();
-        let _marking = leaving.map(|_| self.marking.lock());
-        for signal in &self.signals {
-            signal.flush(leaving);
+        let send_open = || {
+            for signal in &self.signals {
+                signal.flush(&self.ledger);
+            }
+        };
+        match &self.marks {
+            Some(marks) => marks.turn(send_open),
+            None => send_open(),
         }
-        if let Some(leaving) = leaving {
-            leaving.turn();
+    }
+
+    fn write_marks(&self) {
+        if let Some(marks) = &self.marks {
+            marks.write();
         }
     }
 
@@ -445,7 +453,7 @@ impl Shared {
         {
             let body = Bytes::from(body);
             let request = OutboundRequest::otlp(Signal::Metrics, body, n_points as u64);
-            queue.send(request, None);
+            queue.send(request, Ticket::default());
         }
     }
 
@@ -475,7 +483,7 @@ async fn run_batcher(
             shared.flush();
         }
         // Retry the marks that the journal rejected.
-        if shared.leaving.as_ref().is_some_and(Leaving::is_waiting) {
+        if shared.marks.as_ref().is_some_and(JudgedMarks::is_waiting) {
             flush_at = flush_at.or(Some(now + max_delay.max(MIN_MARK_DELAY)));
         }
         if metrics_at <= now {
@@ -499,6 +507,7 @@ async fn run_batcher(
                 max_delay = Duration::ZERO;
                 (flush_at, metrics_at) = (Some(now), now);
             }
+            () = shared.ledger.changed() => shared.write_marks(),
             () = tokio::time::sleep_until(wake_at) => {}
             _ = stopped.changed() => return heartbeat.finish(),
         }
@@ -521,12 +530,10 @@ impl ExportTasks {
         let _ = self.stop.send(());
         while self.batcher.join_next().await.is_some() {}
         self.shared.stream.close();
-        if let Some(leaving) = &self.shared.leaving {
-            leaving.close(deadline);
-        }
         self.shared.flush();
         self.shared.send_metrics();
         let mut left = self.queues.drain(deadline).await;
+        self.shared.write_marks();
         if let Some((_, printer)) = &self.shared.printer {
             let n_left = printer.finish(deadline).await;
             self.shared.count_unprinted(n_left, "shutdown");

@@ -10,16 +10,8 @@ use tokio::task::JoinSet;
 use super::lanes::KeptLanes;
 use crate::config::{Bound, Destination, Signal};
 use crate::telemetry::{ScoresDropped, ScoresOverflow, ScoresQueued, ScoresSent, Telemetry};
-use crate::transport::queue::{Accounting, CompletionGuard, OutboundRequest, Queue, WhenFull};
-use crate::transport::{Client, Delivery, SentHeaders, TransportError, Undelivered};
-
-/// The queue of one shape. Clones share it.
-#[derive(Debug, Clone)]
-pub(super) struct ScoreQueue {
-    queue: Queue,
-    /// True if a journal stores the requests.
-    is_kept: bool,
-}
+use crate::transport::queue::Accounting;
+use crate::transport::{Client, Delivery, Queue, SentHeaders, TransportError, Undelivered};
 
 /// The queues of all shapes, and the tasks that deliver from them.
 #[derive(Debug)]
@@ -35,28 +27,6 @@ pub(super) struct ScoreQueues {
     /// Shapes with the same destination share its connections.
     clients: Vec<(Destination, Client)>,
     deliveries: JoinSet<(&'static str, Undelivered)>,
-}
-
-impl ScoreQueue {
-    /// Returns true if the queue is at most half full.
-    pub(super) fn is_half_empty(&self) -> bool {
-        self.queue.is_half_empty()
-    }
-
-    /// Enqueues a request; a full queue drops its oldest requests. `leaving` is dropped when the
-    /// journal has the request or the request is done.
-    pub(super) fn send(&self, request: OutboundRequest, leaving: Option<CompletionGuard>) {
-        if self.is_kept {
-            return self.queue.keep_scores(request, leaving);
-        }
-        let request = OutboundRequest {
-            completion: leaving,
-            ..request
-        };
-        // `offer` never fails for a queue that drops its oldest; the queue counts a request that
-        // cannot fit.
-        let _ = self.queue.offer(request);
-    }
 }
 
 impl ScoreQueues {
@@ -83,7 +53,7 @@ impl ScoreQueues {
         name: &'static str,
         destination: &Destination,
         rng: fastrand::Rng,
-    ) -> Result<(ScoreQueue, SentHeaders), TransportError> {
+    ) -> Result<(Queue, SentHeaders), TransportError> {
         let shared = self
             .clients
             .iter()
@@ -100,13 +70,7 @@ impl ScoreQueues {
         };
         let headers = client.headers().clone();
         let accounting = Arc::new(ScoreAccounting::new(name, self.telemetry.clone()));
-        let mut queue = Queue::new(
-            name,
-            self.capacity.clone(),
-            WhenFull::DropOldest,
-            accounting,
-            &self.telemetry,
-        );
+        let mut queue = Queue::new(name, self.capacity.clone(), accounting, &self.telemetry);
         if let Some(journal) = &self.journal {
             queue = queue.kept_in_lane(&journal.log, journal.lane(name));
         }
@@ -115,10 +79,6 @@ impl ScoreQueues {
         self.queues.push(queue.clone());
         self.deliveries
             .spawn(async move { (name, delivery.run().await) });
-        let queue = ScoreQueue {
-            queue,
-            is_kept: self.journal.is_some(),
-        };
         Ok((queue, headers))
     }
 

@@ -1,17 +1,17 @@
 //! The signals that send each evaluation as a separate item, in batches.
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use judge::evaluate::{Evaluation, Explain};
 
-use super::leaving::Leaving;
-use super::queues::ScoreQueue;
 use super::score_wire::ScoreBatch;
 use super::{score_event, score_span};
 use crate::config::{self, Bound, Shape};
+use crate::journal::Ledger;
 use crate::sync::Mutex;
-use crate::transport::OutboundRequest;
+use crate::transport::{OutboundRequest, Queue};
 
 /// A function that appends an evaluation to a batch, at a time in Unix nanoseconds.
 type Encode = Box<dyn Fn(&mut ScoreBatch, &Evaluation, &Explain, u64) + Send + Sync>;
@@ -60,7 +60,7 @@ pub(super) struct BatchedSignal {
     pub(super) shape: Shape,
     pub(super) encode: Encode,
     pub(super) limits: BatchLimits,
-    pub(super) queue: ScoreQueue,
+    pub(super) queue: Queue,
     pub(super) open: Mutex<ScoreBatch>,
 }
 
@@ -72,7 +72,7 @@ impl BatchedSignal {
         evaluations: &[Evaluation],
         explain: &Explain,
         now_unix_nanos: u64,
-        leaving: Option<&Leaving>,
+        ledger: &Arc<Ledger>,
     ) -> bool {
         let mut open = self.open.lock();
         let was_empty = open.n_items() == 0;
@@ -81,25 +81,25 @@ impl BatchedSignal {
             if open.n_items() >= self.limits.max_evaluations
                 || open.size() >= self.limits.max_size()
             {
-                self.send(&mut open, leaving);
+                self.send(&mut open, ledger);
             }
         }
         was_empty && open.n_items() > 0
     }
 
-    /// Sends the open batch, unless it is empty. The request has a guard of `leaving`'s open group.
-    pub(super) fn flush(&self, leaving: Option<&Leaving>) {
+    /// Sends the open batch, unless it is empty.
+    pub(super) fn flush(&self, ledger: &Arc<Ledger>) {
         let mut open = self.open.lock();
         if open.n_items() > 0 {
-            self.send(&mut open, leaving);
+            self.send(&mut open, ledger);
         }
     }
 
-    fn send(&self, open: &mut ScoreBatch, leaving: Option<&Leaving>) {
+    fn send(&self, open: &mut ScoreBatch, ledger: &Arc<Ledger>) {
         let n_items = open.n_items() as u64;
         let body = Bytes::from(open.take());
         let request = OutboundRequest::otlp(self.shape.signal(), body, n_items);
-        self.queue.send(request, leaving.map(Leaving::guard));
+        self.queue.send(request, ledger.issue());
     }
 }
 

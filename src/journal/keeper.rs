@@ -217,10 +217,6 @@ impl JournalLog {
         let _ = self.consumed.try_send(());
     }
 
-    pub(super) fn now(&self) -> Instant {
-        (self.clock)().0
-    }
-
     /// Returns the Unix time in nanoseconds.
     pub fn unix_nanos(&self) -> u64 {
         (self.clock)().1

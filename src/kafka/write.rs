@@ -14,7 +14,7 @@ use crate::config::{Backoff, Bound, Kafka, KafkaWrite, Signal};
 use crate::journal::JournalLog;
 use crate::sync::Mutex;
 use crate::telemetry::{MetricKind, MetricsPage, Telemetry};
-use crate::transport::queue::{Accounting, Queue, WhenFull};
+use crate::transport::queue::{Accounting, Queue};
 use crate::transport::{Delivery, DeliveryOutcome, OutboundRequest, Recipient, split};
 
 /// Interval between queries for the topic's number of partitions. Judges query at the same interval
@@ -73,7 +73,6 @@ pub fn start(
     let mut queue = Queue::new(
         "kafka",
         capacity.part(SHARE_OF_RECORDS - 1, SHARE_OF_RECORDS),
-        WhenFull::RefuseNewcomer,
         accounting,
         telemetry,
     );

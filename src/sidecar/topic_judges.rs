@@ -20,7 +20,7 @@ use judge::pipeline::{Judged, JudgementSink, LogLimits, Rules};
 use super::scoring::{Judge, ScoringBounds, report};
 use super::{StartError, now};
 use crate::config::Kafka;
-use crate::export::{Deliveries, Exporter};
+use crate::export::Exporter;
 use crate::kafka::AsideWriter;
 use crate::sync::Mutex;
 use crate::telemetry::{
@@ -45,7 +45,6 @@ pub(super) struct TopicJudgesPlan {
     pub(super) rules: Arc<ArcSwap<Rules>>,
     pub(super) telemetry: Arc<Telemetry>,
     pub(super) exporter: Exporter,
-    pub(super) deliveries: Deliveries,
     /// One judge for each thread.
     pub(super) judges: Vec<Judge>,
 }
@@ -64,7 +63,6 @@ struct Shared {
     rules: Arc<ArcSwap<Rules>>,
     telemetry: Arc<Telemetry>,
     exporter: Exporter,
-    deliveries: Deliveries,
     status: JudgesStatus,
     /// Writes unreadable records aside, if there is a topic for them.
     aside: Option<AsideWriter>,
@@ -89,7 +87,6 @@ impl TopicJudges {
             rules,
             telemetry,
             exporter,
-            deliveries,
             judges,
         } = plan;
         let n_threads = judges.len();
@@ -119,7 +116,6 @@ impl TopicJudges {
             rules,
             telemetry,
             exporter,
-            deliveries,
             status: JudgesStatus::default(),
             aside,
             is_stopping: AtomicBool::new(false),

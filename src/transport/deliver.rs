@@ -411,16 +411,9 @@ impl<P: Recipient> Delivery<P> {
             self.settle(ended);
         }
         self.attempts.abort_all();
+        let in_flight = self.in_flight.drain(..).map(|in_flight| in_flight.entry);
         let mut left = self.queue.drain();
-        for InFlight { entry, .. } in self.in_flight.drain(..) {
-            if entry.is_kept() {
-                // Put the request back: dropping it would drop its completion guard, as if it were
-                // done.
-                self.queue.put_back(entry, None);
-                continue;
-            }
-            left.push(entry);
-        }
+        left.extend(in_flight.filter(|entry| !entry.is_kept()));
         let mut undelivered = Undelivered::new();
         for QueuedRequest { request, .. } in left {
             self.queue

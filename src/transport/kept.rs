@@ -2,8 +2,6 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::journal::{JournalLog, LogReader, OpenedLog, Stretch};
 
@@ -136,36 +134,5 @@ impl ToRead {
         let Range { start, end } = self.sequences;
         let stretch = self.reader.read(start, end, self.max_bytes);
         (self.reader, stretch)
-    }
-}
-
-/// The record of a request, shared by the parts that the request was split into.
-#[derive(Debug, Clone)]
-pub(super) struct KeptRecord {
-    sequence: u64,
-    n_parts: Arc<AtomicUsize>,
-}
-
-impl KeptRecord {
-    pub(super) fn new(sequence: u64) -> Self {
-        Self {
-            sequence,
-            n_parts: Arc::new(AtomicUsize::new(1)),
-        }
-    }
-
-    /// Counts one more part.
-    pub(super) fn split(&self) {
-        self.n_parts.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Returns the record's number.
-    pub(super) fn sequence(&self) -> u64 {
-        self.sequence
-    }
-
-    /// Counts a part as done. Returns the record's number after the last part.
-    pub(super) fn finish(&self) -> Option<u64> {
-        (self.n_parts.fetch_sub(1, Ordering::Relaxed) == 1).then_some(self.sequence)
     }
 }

@@ -3,7 +3,6 @@
 
 mod answer_limit;
 mod api;
-mod completion;
 mod connect;
 mod deliver;
 mod grpc;
@@ -38,9 +37,7 @@ use crate::tls::TlsError;
 pub(crate) use connect::{Frames, PooledClient, http1_client};
 pub use deliver::{Delivery, Undelivered};
 pub use outcome::DeliveryOutcome;
-pub use queue::{
-    ApiTarget, CompletionGuard, KeepOutcome, OutboundRequest, Queue, QueueRefusal, Route,
-};
+pub use queue::{ApiTarget, KeepOutcome, OutboundRequest, Queue, QueueRefusal, Route};
 #[cfg(feature = "kafka")]
 pub(crate) use split::split;
 

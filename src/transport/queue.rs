@@ -1,6 +1,7 @@
 //! A queue of requests to deliver, bounded in bytes. A full queue either refuses the newcomer
-//! (original telemetry: the sender still has it) or drops the oldest request (scores: there is no
-//! other copy). The queue accounts for every change before other code can see the change.
+//! ([`Queue::offer`]; original telemetry: the sender still has it) or drops the oldest request
+//! ([`Queue::send`]; scores: there is no other copy). The queue accounts for every change before
+//! other code can see the change.
 
 mod keeping;
 mod score_keeping;
@@ -16,14 +17,13 @@ use tokio::sync::Notify;
 
 use crate::config::{Bound, Signal};
 use crate::fair::FairBudget;
-use crate::journal::AppendError;
+use crate::journal::{AppendError, Ticket};
 use crate::sync::Mutex;
 use crate::telemetry::{QueueOpened, QueueResized, QueueSize, Telemetry};
 
-use super::kept::{KeptRecord, OnDisk};
+use super::kept::OnDisk;
 use super::request::OVERHEAD;
 
-pub use super::completion::CompletionGuard;
 pub use super::kept::KeptLane;
 pub use super::request::{ApiTarget, OutboundRequest, Route};
 
@@ -35,15 +35,6 @@ pub trait Accounting: Debug + Send + Sync {
     fn sent(&self, signal: Signal, n_items: u64);
     /// Queued items were dropped.
     fn dropped(&self, signal: Signal, n_items: u64, reason: &'static str);
-}
-
-/// The policy for a request that does not fit into a queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WhenFull {
-    /// Refuse the newcomer; the sender still has it.
-    RefuseNewcomer,
-    /// Drop the oldest queued requests, counted as `queue_full`.
-    DropOldest,
 }
 
 /// The reason why a queue refused a request, which its sender still has.
@@ -115,7 +106,6 @@ struct QueueShared {
     name: &'static str,
     /// The bytes of all requests, queued and in flight.
     budget: Arc<FairBudget>,
-    when_full: WhenFull,
     accounting: Arc<dyn Accounting>,
     size: QueueSize,
     state: Mutex<State>,
@@ -153,8 +143,8 @@ pub(super) struct QueuedRequest {
     /// Time of the peer's first answer that it does not have the span that the request is about,
     /// since the queue of the spans was last behind.
     pub(super) unknown_since: Option<Instant>,
-    /// The request's record in the journal.
-    kept: Option<KeptRecord>,
+    /// Done when the request is.
+    ticket: Ticket,
 }
 
 impl Queue {
@@ -162,7 +152,6 @@ impl Queue {
     pub fn new(
         name: &'static str,
         capacity: impl Into<Bound>,
-        when_full: WhenFull,
         accounting: Arc<dyn Accounting>,
         telemetry: &Telemetry,
     ) -> Self {
@@ -176,7 +165,6 @@ impl Queue {
             shared: Arc::new(QueueShared {
                 name,
                 budget,
-                when_full,
                 accounting,
                 size,
                 state: Mutex::default(),
@@ -189,9 +177,6 @@ impl Queue {
     /// the request, so that refusing is cheap; [`Self::offer`] decides.
     pub fn check_room(&self, peer: PeerId, n_bytes: usize) -> Result<(), QueueRefusal> {
         let state = self.state();
-        if self.shared.when_full == WhenFull::DropOldest {
-            return Ok(());
-        }
         if let Some(on_disk) = &state.on_disk {
             let room = on_disk.log.check_room(peer, n_bytes);
             return room.map_err(QueueRefusal::from);
@@ -225,46 +210,49 @@ impl Queue {
         Ok(OutboundRequest { charge, ..request })
     }
 
-    /// Enqueues or refuses a request. Never waits. A queue that drops the oldest refuses nothing: a
-    /// request that cannot fit counts as dropped.
+    /// Enqueues or refuses a request. Never waits.
     pub fn offer(&self, request: OutboundRequest) -> Result<(), QueueRefusal> {
-        let QueueShared {
-            when_full,
-            accounting,
-            budget,
-            ..
-        } = &*self.shared;
-        let refuses = *when_full == WhenFull::RefuseNewcomer;
-        let is_charged = request.charge.is_some();
-        let request = if refuses && !is_charged { self.charge(request)? } else { request };
+        let request = if request.charge.is_some() { request } else { self.charge(request)? };
         let mut state = self.state();
-        let is_closed = matches!(state.stage, QueueStage::Closed { .. });
-        if refuses && is_closed {
+        if matches!(state.stage, QueueStage::Closed { .. }) {
             return Err(QueueRefusal::Draining);
         }
-        let mut dropped = None;
-        if is_closed {
-            dropped = Some("shutdown");
-        } else if !refuses {
-            let (cost, capacity) = (request.cost(), budget.max());
-            while cost <= capacity
-                && budget.n_bytes() + cost > capacity
-                && let Some(oldest) = state.pop_oldest()
-            {
-                accounting.dropped(oldest.request.signal, oldest.request.n_items, "queue_full");
-                state.consume(&oldest);
-            }
-            dropped = (budget.n_bytes() + cost > capacity).then_some("queue_full");
-        }
+        let accounting = &self.shared.accounting;
         accounting.queued(request.signal, request.n_items);
-        if let Some(reason) = dropped {
-            accounting.dropped(request.signal, request.n_items, reason);
-            return Ok(());
-        }
-        self.push(&mut state, request, None);
+        self.push(&mut state, request, Ticket::default());
         drop(state);
         self.shared.changed.notify_one();
         Ok(())
+    }
+
+    /// Enqueues scores in memory, and drops the oldest until they fit.
+    fn enqueue(&self, request: OutboundRequest, ticket: Ticket) {
+        let QueueShared {
+            accounting, budget, ..
+        } = &*self.shared;
+        let (signal, n_items) = (request.signal, request.n_items);
+        let mut state = self.state();
+        let is_closed = matches!(state.stage, QueueStage::Closed { .. });
+        let (cost, capacity) = (request.cost(), budget.max());
+        while !is_closed
+            && cost <= capacity
+            && budget.n_bytes() + cost > capacity
+            && let Some(oldest) = state.pop_oldest()
+        {
+            accounting.dropped(oldest.request.signal, oldest.request.n_items, "queue_full");
+            oldest.ticket.done();
+        }
+        accounting.queued(signal, n_items);
+        if is_closed {
+            return accounting.dropped(signal, n_items, "shutdown");
+        }
+        if budget.n_bytes() + cost > capacity {
+            accounting.dropped(signal, n_items, "queue_full");
+            return ticket.done();
+        }
+        self.push(&mut state, request, ticket);
+        drop(state);
+        self.shared.changed.notify_one();
     }
 
     /// Starts the drain: acknowledged requests must be delivered soon, so a queue that refuses
@@ -364,10 +352,10 @@ impl Queue {
     /// Releases the bytes of a request that is done.
     pub(super) fn finish(&self, entry: QueuedRequest) {
         let mut state = self.state();
-        state.consume(&entry);
         state.free_trace(&entry);
         drop(state);
-        drop(entry);
+        entry.ticket.done();
+        drop(entry.request);
         self.moved();
     }
 
@@ -376,14 +364,12 @@ impl Queue {
         let QueuedRequest {
             seq,
             request: whole,
-            kept,
+            ticket,
             ..
         } = entry;
-        if let Some(kept) = &kept {
-            kept.split();
-        }
+        let tickets = [ticket.split(), ticket];
         let mut state = self.state();
-        for (body, n_items) in halves.into_iter().rev() {
+        for ((body, n_items), ticket) in halves.into_iter().zip(tickets).rev() {
             state.fresh.push_front(QueuedRequest {
                 seq,
                 request: OutboundRequest {
@@ -393,7 +379,7 @@ impl Queue {
                 },
                 n_failures: 0,
                 unknown_since: None,
-                kept: kept.clone(),
+                ticket,
             });
         }
     }
@@ -412,7 +398,7 @@ impl Queue {
     }
 
     /// Enqueues a request, even without space.
-    fn push(&self, state: &mut State, mut request: OutboundRequest, kept: Option<KeptRecord>) {
+    fn push(&self, state: &mut State, mut request: OutboundRequest, ticket: Ticket) {
         if request.charge.is_none() {
             let charge = self.shared.budget.charge_anyway(request.cost());
             request.charge = Some(Arc::new(charge));
@@ -424,7 +410,7 @@ impl Queue {
             request,
             n_failures: 0,
             unknown_since: None,
-            kept,
+            ticket,
         });
         self.moved();
     }
@@ -444,13 +430,6 @@ impl Queue {
 }
 
 impl State {
-    /// Consumes the request's journal record: the request is done.
-    fn consume(&self, entry: &QueuedRequest) {
-        if let (Some(kept), Some(on_disk)) = (&entry.kept, &self.on_disk) {
-            on_disk.log.consume(kept.finish());
-        }
-    }
-
     /// Returns true if a request that is enqueued now might be acknowledged and then dropped.
     fn must_not_acknowledge(&self) -> bool {
         match self.stage {

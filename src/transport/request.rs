@@ -7,7 +7,6 @@ use hyper::Method;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use otlp::span::{PeerId, TraceId};
 
-use super::completion::CompletionGuard;
 use crate::config::Signal;
 use crate::fair::Charge;
 
@@ -29,8 +28,6 @@ pub struct OutboundRequest {
     pub peer: PeerId,
     /// The charge on the queue's budget, released when the request is done.
     pub charge: Option<Arc<Charge>>,
-    /// Dropped when the request is done.
-    pub completion: Option<CompletionGuard>,
 }
 
 /// The target of a request at its destination.
@@ -72,7 +69,6 @@ impl OutboundRequest {
             },
             peer: PeerId::default(),
             charge: None,
-            completion: None,
         }
     }
 

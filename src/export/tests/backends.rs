@@ -22,7 +22,7 @@ use crate::export::writer::requests;
 use crate::export::writer_score::WriterRequest;
 use crate::telemetry::Telemetry;
 use crate::transport::peer::{Peer, PeerRequest, Reply};
-use crate::transport::queue::{Accounting, Queue, WhenFull};
+use crate::transport::queue::{Accounting, Queue};
 
 fn writer(config: &mut Config, kind: &str, address: SocketAddr, keys: Value) {
     let mut written = json!({ "endpoint": format!("http://{address}/base") });
@@ -284,15 +284,9 @@ async fn an_unknown_span_is_retried_for_ten_minutes_and_blocks_no_other() {
 async fn an_unknown_span_is_retried_as_long_as_the_downstream_is_behind() {
     let phoenix = Peer::start(|_, _| Reply::http(404)).await;
     let (config, telemetry) = (to_phoenix(phoenix.address), Arc::default());
-    let spans = Queue::new(
-        "forward",
-        PLENTY,
-        WhenFull::RefuseNewcomer,
-        Arc::new(NotCounted),
-        &telemetry,
-    );
+    let spans = Queue::new("forward", PLENTY, Arc::new(NotCounted), &telemetry);
     let plan = ExportPlan {
-        leaving: None,
+        marks: None,
         journal: None,
         spans: Some(spans.clone()),
         config: &config,

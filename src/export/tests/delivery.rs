@@ -143,7 +143,7 @@ pub(super) fn start(
 ) -> (Exporter, ExportTasks, Arc<Telemetry>) {
     let telemetry = Arc::default();
     let plan = ExportPlan {
-        leaving: None,
+        marks: None,
         journal: None,
         spans: None,
         config,

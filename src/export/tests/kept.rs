@@ -50,7 +50,7 @@ impl KeptExport {
             config,
             budget: memory.into(),
             print: None,
-            leaving: None,
+            marks: None,
             journal: Some(log),
             spans: None,
         };

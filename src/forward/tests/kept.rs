@@ -177,13 +177,7 @@ fn open_both(
     };
     let (handle, delivery) = start(settings, &telemetry, rng.clone()).unwrap();
     let accounting = handle.accounting_of_copies();
-    let queue = Queue::new(
-        "kafka",
-        1 << 20,
-        WhenFull::RefuseNewcomer,
-        accounting,
-        &telemetry,
-    );
+    let queue = Queue::new("kafka", 1 << 20, accounting, &telemetry);
     let queue = queue.kept_in(&copies);
     let client = Client::new(second, &telemetry).unwrap();
     let second = SecondDestination {

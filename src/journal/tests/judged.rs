@@ -10,14 +10,13 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::{SETTINGS, reads};
-use crate::journal::judged::{JudgedMarks, ScoresLeaving};
+use crate::journal::judged::JudgedMarks;
 use crate::journal::keeper::{JournalLog, LogKeeper, LogShared};
 use crate::journal::model::{DiskFault, ModelDisk, Survival};
 use crate::journal::reader::Wanted;
 use crate::journal::refusals::Refusals;
 use crate::journal::segment::RecordKind;
 use crate::journal::store::{LogSettings, Record, Store};
-use crate::sync::Mutex;
 use crate::telemetry::JournalMetrics;
 
 const N_TRACES: u8 = 12;
@@ -87,20 +86,18 @@ fn judge(broken: Option<(bool, usize)>, kept: [Survival; 2]) -> (Vec<u8>, Vec<u8
         }));
     }
     let marks = JudgedMarks::new(requests.clone());
-    let in_memory: Arc<Mutex<Vec<Arc<ScoresLeaving>>>> = Arc::default();
     for traces in (0..N_TRACES).collect::<Vec<u8>>().chunks(3) {
         assert_eq!(traces.len(), usize::from(N_TOGETHER));
         let (tell, told) = sync_channel(64);
         for trace in traces {
             for lane in 0..N_LANES {
-                let leaving = marks.leaving();
+                let ticket = marks.ledger().issue();
                 let body = Bytes::from(vec![*trace, lane]);
-                let (in_memory, tell) = (Arc::clone(&in_memory), tell.clone());
+                let tell = tell.clone();
                 let done = move |appended: Result<u64, _>| {
                     // Records that the disk rejects wait in memory, and are not delivered here.
-                    match appended {
-                        Ok(_) => drop(leaving),
-                        Err(_) => in_memory.lock().push(leaving),
+                    if appended.is_ok() {
+                        ticket.done();
                     }
                     tell.send(()).unwrap();
                 };
@@ -109,9 +106,10 @@ fn judge(broken: Option<(bool, usize)>, kept: [Survival; 2]) -> (Vec<u8>, Vec<u8
             }
             marks.add(&[*trace], u64::from(*trace));
         }
-        marks.turn();
+        marks.turn(|| {});
         drop(tell);
         assert_eq!(told.iter().count(), usize::from(N_TOGETHER * N_LANES));
+        marks.write();
     }
     scores.end();
     scores_thread.join().unwrap();

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 use std::{mem, thread};
 
@@ -44,6 +43,9 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Maximum time for delivering scores before revoked partitions are handed over.
 const HANDOVER: Duration = Duration::from_secs(5);
+
+/// Interval at which a hand-over looks whether scores are delivered.
+const LEFT_POLL: Duration = Duration::from_millis(20);
 
 /// Delay before an unanswered commit is sent again.
 const COMMIT_ANSWER: Duration = Duration::from_secs(10);
@@ -385,20 +387,22 @@ impl Member {
     /// Marks the judged part of each partition, and lets the exporter send the scores.
     fn tick(&mut self) {
         let sizes = self.shared.sizes();
-        let mut is_new = false;
+        let mut marks = Vec::new();
         for partition in self.held.values_mut() {
             if let Some(sizes) = sizes {
                 partition.judge.resize(sizes);
             }
             if let Some(mark) = partition.new_mark() {
-                is_new = true;
-                let left = Arc::clone(&partition.left);
-                let note = move || *left.lock() = Some(mark);
-                self.shared.deliveries.after(note);
+                marks.push((partition.number, mark));
             }
         }
-        if is_new {
-            self.shared.exporter.flush();
+        if !marks.is_empty() {
+            let below = self.shared.exporter.flush();
+            for (number, mark) in marks {
+                if let Some(partition) = self.held.get_mut(&number) {
+                    partition.leaves(mark, below);
+                }
+            }
         }
         let time = now();
         let mut statuses = self.shared.status.partitions.lock();
@@ -423,9 +427,10 @@ impl Member {
             return;
         }
         self.commit.due_at = Some(time.instant + TICK);
+        let low = self.shared.exporter.low();
         let mut sent = Vec::new();
-        for (number, partition) in &self.held {
-            let (commit, until) = partition.to_commit(false, time);
+        for (number, partition) in &mut self.held {
+            let (commit, until) = partition.to_commit(false, time, low);
             if partition.is_new(&commit) {
                 sent.push((*number, commit, until));
             }
@@ -471,46 +476,35 @@ impl Member {
     /// Hands revoked partitions over: delivers their scores and commits. The new owner rebuilds
     /// their open traces.
     fn hand_over(&mut self, partitions: &[i32]) {
-        let (delivered, all_delivered) = sync_channel::<()>(1);
         let mut given = Vec::new();
         for number in partitions {
             let Some(mut partition) = self.held.remove(number) else {
                 continue;
             };
             partition.inbox.clear();
-            if let Some(mark) = partition.new_mark() {
-                let left = Arc::clone(&partition.left);
-                let delivered = delivered.clone();
-                self.shared.deliveries.after(move || {
-                    *left.lock() = Some(mark);
-                    drop(delivered);
-                });
-            }
             given.push(partition);
         }
-        // Also wait for the scores of earlier marks.
-        let last = delivered.clone();
-        self.shared.deliveries.after(move || drop(last));
-        drop(delivered);
         if given.is_empty() {
             return;
         }
-        self.shared.exporter.flush();
-        let give_up_at = now().instant + HANDOVER;
-        // The channel disconnects once all scores are delivered.
-        while all_delivered
-            .recv_timeout(Duration::from_millis(500))
-            .is_err_and(|error| error == RecvTimeoutError::Timeout)
-            && now().instant < give_up_at
-        {
-            self.sink.beat();
+        let exporter = &self.shared.exporter;
+        let below = exporter.flush();
+        for partition in &mut given {
+            if let Some(mark) = partition.new_mark() {
+                partition.leaves(mark, below);
+            }
         }
-        let time = now();
-        let last = |partition: &JudgedPartition| {
-            let (commit, until) = partition.to_commit(true, time);
+        let give_up_at = now().instant + HANDOVER;
+        while exporter.low() < below && now().instant < give_up_at {
+            self.sink.beat();
+            thread::park_timeout(LEFT_POLL);
+        }
+        let (time, low) = (now(), exporter.low());
+        let last = |partition: &mut JudgedPartition| {
+            let (commit, until) = partition.to_commit(true, time, low);
             (partition.number, commit, until)
         };
-        let last: Vec<_> = given.iter().map(last).collect();
+        let last: Vec<_> = given.iter_mut().map(last).collect();
         self.commit_last(&offsets(&last));
         let numbers: Vec<i32> = given.iter().map(|partition| partition.number).collect();
         count(&self.shared.status.n_handed_over, numbers.len());

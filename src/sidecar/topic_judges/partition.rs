@@ -18,7 +18,6 @@ use crate::kafka::{
     partition_of,
 };
 use crate::sidecar::now;
-use crate::sync::Mutex;
 use crate::telemetry::{
     ProgressUnknown, SpansLate, SpansMisplaced, SpansPlacedBefore, SpansWithoutIds, StampAhead,
 };
@@ -61,7 +60,9 @@ pub(super) struct JudgedPartition {
     /// Time of the takeover, until reading reaches the previous owner's position.
     taken_over: Option<Instant>,
     /// The last mark whose judgements have all been delivered.
-    pub(super) left: Arc<Mutex<Option<LogMark>>>,
+    left: Option<LogMark>,
+    /// Later marks. The judgements of each have been delivered when all scores below a number are.
+    leaving: VecDeque<(u64, LogMark)>,
     last_mark: Option<LogMark>,
     /// Unix time in nanoseconds up to which judgements may be made.
     allowed_until: u64,
@@ -101,7 +102,8 @@ impl JudgedPartition {
             inbox: VecDeque::new(),
             floor,
             taken_over: Some(time.instant),
-            left: Arc::default(),
+            left: None,
+            leaving: VecDeque::new(),
             last_mark: None,
             allowed_until,
             wants_until: None,
@@ -218,10 +220,24 @@ impl JudgedPartition {
         mark
     }
 
-    /// Returns the offset to commit, and the time up to which the commit allows judging.
-    pub(super) fn to_commit(&self, is_last: bool, time: Now) -> (CommittedOffset, u64) {
+    /// Adds a mark whose judgements are delivered when all scores below `below` are.
+    pub(super) fn leaves(&mut self, mark: LogMark, below: u64) {
+        self.leaving.push_back((below, mark));
+    }
+
+    /// Returns the offset to commit, and the time up to which the commit allows judging. All scores
+    /// below `low` are delivered.
+    pub(super) fn to_commit(
+        &mut self,
+        is_last: bool,
+        time: Now,
+        low: u64,
+    ) -> (CommittedOffset, u64) {
         let clock = self.judge.clock();
-        let left = *self.left.lock();
+        while let Some((_, mark)) = self.leaving.pop_front_if(|(below, _)| *below <= low) {
+            self.left = Some(mark);
+        }
+        let left = self.left;
         let until = if !is_last {
             let at = clock.max(self.wants_until.unwrap_or(0));
             let is_behind = at.saturating_add(BEHIND) < time.unix_nanos;

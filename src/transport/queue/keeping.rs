@@ -3,8 +3,8 @@
 
 use super::{KeepOutcome, OutboundRequest, Queue, QueueRefusal, QueueStage, Route};
 use crate::config::Signal;
-use crate::journal::{JournalLog, LogReader, Record, Stretch};
-use crate::transport::kept::{KeptRecord, OnDisk, ToRead};
+use crate::journal::{JournalLog, LogReader, Record, Stretch, Ticket};
+use crate::transport::kept::{OnDisk, ToRead};
 
 impl Queue {
     /// Writes all requests to `log`, and first delivers the log's undelivered requests. Requests
@@ -66,7 +66,8 @@ impl Queue {
             return;
         };
         if on_disk.appended(sequence, has_room) {
-            self.push(&mut state, request, Some(KeptRecord::new(sequence)));
+            let ticket = Ticket::of_record(&on_disk.log, sequence);
+            self.push(&mut state, request, ticket);
         }
         drop(state);
         self.shared.changed.notify_one();
@@ -127,7 +128,8 @@ impl Queue {
                 route,
                 ..OutboundRequest::otlp(signal, record.body, record.n_items)
             };
-            self.push(&mut state, request, Some(KeptRecord::new(record.sequence)));
+            let ticket = Ticket::of_record(&on_disk.log, record.sequence);
+            self.push(&mut state, request, ticket);
         }
         if let Some(on_disk) = &mut state.on_disk {
             on_disk.read_up_to(next);

@@ -1,11 +1,9 @@
 //! A queue of scores whose requests are in a lane of a journal. Requests that do not fit into
 //! memory are only on disk; while the disk fails, requests are only in memory.
 
-use std::sync::Arc;
-
-use super::{CompletionGuard, KeptLane, OutboundRequest, Queue, QueuedRequest};
+use super::{KeptLane, OutboundRequest, Queue, QueuedRequest};
 use crate::config::Signal;
-use crate::journal::{AppendError, JournalLog, LostRecord, Record};
+use crate::journal::{JournalLog, LostRecord, Record, Ticket};
 use crate::transport::kept::OnDisk;
 
 impl Queue {
@@ -30,24 +28,25 @@ impl Queue {
         self
     }
 
-    /// Writes scores to the queue's lane. Never waits. `leaving` is dropped once the scores are
-    /// journaled or, if that fails, when they are done.
-    pub fn keep_scores(&self, request: OutboundRequest, leaving: Option<CompletionGuard>) {
+    /// Enqueues scores, in the journal if there is one. Never waits. `ticket` is done once the
+    /// scores are journaled, delivered or dropped.
+    pub fn send(&self, request: OutboundRequest, ticket: Ticket) {
         let cost = request.cost();
-        let kept_in = {
-            let mut state = self.state();
-            let has_room = state.n_keeping + cost <= self.capacity();
-            let on_disk = state.on_disk.as_ref().filter(|_| has_room);
-            let kept_in = on_disk.map(|on_disk| (on_disk.log.clone(), on_disk.lane_number()));
-            state.n_keeping += kept_in.as_ref().map_or(0, |_| cost);
-            kept_in
+        let mut state = self.state();
+        let Some(on_disk) = &state.on_disk else {
+            drop(state);
+            return self.enqueue(request, ticket);
         };
-        let Some((log, lane)) = kept_in else {
+        let (log, lane) = (on_disk.log.clone(), on_disk.lane_number());
+        if state.n_keeping + cost > self.capacity() {
             // The disk is slower than scoring.
             let accounting = &self.shared.accounting;
             accounting.queued(request.signal, request.n_items);
-            return accounting.dropped(request.signal, request.n_items, "queue_full");
-        };
+            accounting.dropped(request.signal, request.n_items, "queue_full");
+            return ticket.done();
+        }
+        state.n_keeping += cost;
+        drop(state);
         let (body, written) = (request.body.clone(), log.unix_nanos());
         let meta = request.route.encode();
         let record = Record::score(lane, request.n_items, written, meta, body);
@@ -55,34 +54,18 @@ impl Queue {
         log.append(
             record,
             Box::new(move |appended| {
-                queue.take_scores(appended, request, leaving);
+                match appended {
+                    Ok(sequence) => {
+                        ticket.done();
+                        queue.take_kept(sequence, request);
+                    }
+                    // While the disk fails, scores are only in memory.
+                    Err(_) => queue.enqueue(request, ticket),
+                }
                 queue.state().n_keeping -= cost;
                 queue.shared.changed.notify_one();
             }),
         );
-    }
-
-    fn take_scores(
-        &self,
-        appended: Result<u64, AppendError>,
-        request: OutboundRequest,
-        leaving: Option<CompletionGuard>,
-    ) {
-        match appended {
-            Ok(sequence) => {
-                drop(leaving);
-                self.take_kept(sequence, request);
-            }
-            Err(_) => {
-                let guards = (request.completion.clone(), leaving);
-                let request = OutboundRequest {
-                    completion: Some(CompletionGuard(Arc::new(guards))),
-                    ..request
-                };
-                // `offer` never fails for a queue that drops its oldest.
-                let _ = self.offer(request);
-            }
-        }
     }
 
     /// Returns true if memory has space for a request. An empty queue has space for any request.
@@ -106,8 +89,8 @@ impl Queue {
             on_disk.give_up(last.sequence);
         }
         let gone = state.remove(|entry| {
-            let kept = entry.kept.as_ref();
-            kept.is_some_and(|kept| kept.sequence() <= last.sequence)
+            let record = entry.ticket.record();
+            record.is_some_and(|record| record <= last.sequence)
         });
         n_items += gone.iter().map(|entry| entry.request.n_items).sum::<u64>();
         if n_items > 0 {
@@ -125,6 +108,6 @@ impl Queue {
 impl QueuedRequest {
     /// Returns true if the request is in a journal.
     pub(in crate::transport) fn is_kept(&self) -> bool {
-        self.kept.is_some()
+        self.ticket.record().is_some()
     }
 }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::journal::Ledger;
 
 /// Records every entry.
 #[derive(Debug, Default)]
@@ -23,13 +24,12 @@ impl Accounting for Notebook {
     }
 }
 
-fn queue(when_full: WhenFull) -> (Queue, Arc<Notebook>) {
+fn queue() -> (Queue, Arc<Notebook>) {
     let notebook = Arc::new(Notebook::default());
     (
         Queue::new(
             "scores",
             4 * (OVERHEAD + 100),
-            when_full,
             notebook.clone(),
             &Telemetry::default(),
         ),
@@ -52,13 +52,13 @@ fn items(entry: Option<QueuedRequest>) -> Option<u64> {
 
 #[test]
 fn the_oldest_that_waits_makes_room_even_if_it_was_tried() {
-    let (queue, notebook) = queue(WhenFull::DropOldest);
-    (1..=4).for_each(|n| queue.offer(request(n)).unwrap());
+    let (queue, notebook) = queue();
+    (1..=4).for_each(|n| queue.send(request(n), Ticket::default()));
     let under_way = queue.take(now()).unwrap();
     let tried = queue.take(now()).unwrap();
     queue.put_back(tried, Some(now()));
     notebook.0.lock().clear();
-    (5..=8).for_each(|n| queue.offer(request(n)).unwrap());
+    (5..=8).for_each(|n| queue.send(request(n), Ticket::default()));
     assert_eq!(
         *notebook.0.lock(),
         [
@@ -79,14 +79,13 @@ fn the_oldest_that_waits_makes_room_even_if_it_was_tried() {
 
 #[test]
 fn a_request_larger_than_the_queue_evicts_no_other() {
-    let (queue, notebook) = queue(WhenFull::DropOldest);
-    queue.offer(request(1)).unwrap();
-    queue
-        .offer(OutboundRequest {
-            body: vec![0; 10_000].into(),
-            ..request(2)
-        })
-        .unwrap();
+    let (queue, notebook) = queue();
+    queue.send(request(1), Ticket::default());
+    let large = OutboundRequest {
+        body: vec![0; 10_000].into(),
+        ..request(2)
+    };
+    queue.send(large, Ticket::default());
     assert_eq!(
         *notebook.0.lock(),
         [("queued", 1), ("queued", 2), ("queue_full", 2)]
@@ -96,19 +95,19 @@ fn a_request_larger_than_the_queue_evicts_no_other() {
 
 #[test]
 fn a_closed_queue_takes_nothing_and_says_so_or_enters_it_as_dropped() {
-    let (refusing, notebook) = queue(WhenFull::RefuseNewcomer);
+    let (refusing, notebook) = queue();
     refusing.close(now());
     assert_eq!(refusing.offer(request(1)), Err(QueueRefusal::Draining));
     assert_eq!(*notebook.0.lock(), []);
-    let (dropping, notebook) = queue(WhenFull::DropOldest);
+    let (dropping, notebook) = queue();
     dropping.close(now());
-    assert_eq!(dropping.offer(request(1)), Ok(()));
+    dropping.send(request(1), Ticket::default());
     assert_eq!(*notebook.0.lock(), [("queued", 1), ("shutdown", 1)]);
 }
 
 #[test]
 fn room_is_known_before_a_request_is_read() {
-    let (queue, _) = queue(WhenFull::RefuseNewcomer);
+    let (queue, _) = queue();
     let room = |n_bytes| queue.check_room(PeerId::default(), n_bytes);
     (1..=3).for_each(|n| queue.offer(request(n)).unwrap());
     assert_eq!(room(0), Err(QueueRefusal::Full));
@@ -124,33 +123,28 @@ fn room_is_known_before_a_request_is_read() {
 
 #[test]
 fn a_draining_queue_refuses_while_its_destination_is_down() {
-    let (refusing, _) = queue(WhenFull::RefuseNewcomer);
-    let (dropping, _) = queue(WhenFull::DropOldest);
+    let (queue, _) = queue();
     let answers = |is_down| {
-        for queue in [&refusing, &dropping] {
-            queue.set_destination_down(is_down);
-        }
+        queue.set_destination_down(is_down);
         [
-            refusing.check_room(PeerId::default(), 1),
-            refusing.offer(request(1)),
-            dropping.offer(request(1)),
+            queue.check_room(PeerId::default(), 1),
+            queue.offer(request(1)),
         ]
     };
     let refused = Err(QueueRefusal::Draining);
     assert_eq!(
         answers(true),
-        [Ok(()); 3],
+        [Ok(()); 2],
         "an outage alone fills the queue"
     );
-    refusing.begin_drain();
-    dropping.begin_drain();
-    assert_eq!(answers(true), [refused, refused, Ok(())]);
-    assert_eq!(answers(false), [Ok(()); 3], "the destination is back");
+    queue.begin_drain();
+    assert_eq!(answers(true), [refused; 2]);
+    assert_eq!(answers(false), [Ok(()); 2], "the destination is back");
 }
 
 #[test]
 fn a_failed_request_waits_until_it_is_due_and_is_then_the_next() {
-    let (queue, _) = queue(WhenFull::RefuseNewcomer);
+    let (queue, _) = queue();
     (1..=3).for_each(|n| queue.offer(request(n)).unwrap());
     let t0 = now();
     let failed = queue.take(t0).unwrap();
@@ -163,7 +157,7 @@ fn a_failed_request_waits_until_it_is_due_and_is_then_the_next() {
 
 #[test]
 fn what_failed_in_an_outage_comes_first_and_in_order_when_it_is_over() {
-    let (queue, _) = queue(WhenFull::RefuseNewcomer);
+    let (queue, _) = queue();
     (1..=3).for_each(|n| queue.offer(request(n)).unwrap());
     let t0 = now();
     let failed: Vec<QueuedRequest> = (0..2).filter_map(|_| queue.take(t0)).collect();
@@ -179,7 +173,7 @@ fn what_failed_in_an_outage_comes_first_and_in_order_when_it_is_over() {
 
 #[test]
 fn a_probe_is_one_that_did_not_fail_before_if_there_is_one() {
-    let (queue, _) = queue(WhenFull::RefuseNewcomer);
+    let (queue, _) = queue();
     (1..=2).for_each(|n| queue.offer(request(n)).unwrap());
     let t0 = now();
     let failed = queue.take(t0).unwrap();
@@ -196,7 +190,7 @@ fn a_probe_is_one_that_did_not_fail_before_if_there_is_one() {
 
 #[test]
 fn halves_come_next_and_weigh_as_the_whole_until_both_are_done() {
-    let (queue, notebook) = queue(WhenFull::RefuseNewcomer);
+    let (queue, notebook) = queue();
     (1..=2).for_each(|n| queue.offer(request(n)).unwrap());
     let entry = queue.take(now()).unwrap();
     queue.replace(entry, [(vec![0; 60].into(), 10), (vec![0; 50].into(), 20)]);
@@ -222,7 +216,6 @@ fn a_bound_that_shrinks_keeps_what_waits_and_refuses_until_it_has_left() {
     let queue = Queue::new(
         "forward",
         budgets.forward_queue.clone(),
-        WhenFull::RefuseNewcomer,
         Arc::new(Notebook::default()),
         &Telemetry::default(),
     );
@@ -247,7 +240,7 @@ fn a_bound_that_shrinks_keeps_what_waits_and_refuses_until_it_has_left() {
 
 #[test]
 fn who_holds_most_is_refused_while_others_still_find_room() {
-    let (queue, notebook) = queue(WhenFull::RefuseNewcomer);
+    let (queue, notebook) = queue();
     let from = |peer, n_bytes| OutboundRequest {
         peer: PeerId(peer),
         body: vec![0; n_bytes].into(),
@@ -277,7 +270,7 @@ fn about(trace: u8, n_items: u64) -> OutboundRequest {
 
 #[test]
 fn requests_about_one_trace_go_one_after_the_other_and_block_no_other_trace() {
-    let (queue, _) = queue(WhenFull::RefuseNewcomer);
+    let (queue, _) = queue();
     let t0 = now();
     for (trace, n_items) in [(1, 1), (1, 2), (2, 3)] {
         queue.offer(about(trace, n_items)).unwrap();
@@ -298,20 +291,20 @@ fn requests_about_one_trace_go_one_after_the_other_and_block_no_other_trace() {
 
 #[test]
 fn a_full_queue_drops_the_oldest_of_a_trace_and_then_sends_the_next() {
-    let (queue, notebook) = queue(WhenFull::DropOldest);
+    let (queue, notebook) = queue();
     let t0 = now();
     for (trace, n_items) in [(1, 1), (1, 2), (1, 3), (2, 4)] {
-        queue.offer(about(trace, n_items)).unwrap();
+        queue.send(about(trace, n_items), Ticket::default());
     }
     let tried = queue.take(t0).unwrap();
     let other = queue.take(t0).unwrap();
     assert_eq!((tried.request.n_items, other.request.n_items), (1, 4));
     queue.put_back(tried, Some(t0 + Duration::from_secs(1)));
     notebook.0.lock().clear();
-    queue.offer(about(3, 5)).unwrap();
+    queue.send(about(3, 5), Ticket::default());
     let next = queue.take(t0).unwrap();
     assert_eq!(next.request.n_items, 2, "its trace has no earlier request");
-    queue.offer(about(3, 6)).unwrap();
+    queue.send(about(3, 6), Ticket::default());
     let dropped = [
         ("queue_full", 1),
         ("queued", 5),
@@ -322,4 +315,19 @@ fn a_full_queue_drops_the_oldest_of_a_trace_and_then_sends_the_next() {
     queue.finish(next);
     assert_eq!(items(queue.take(t0)), Some(5));
     assert!(queue.take(t0).is_none());
+}
+
+#[test]
+fn scores_are_done_once_delivered_or_dropped_and_not_at_the_end_of_the_process() {
+    let ledger: Arc<Ledger> = Arc::default();
+    let (queue, _) = queue();
+    (1..=5).for_each(|n| queue.send(request(n), ledger.issue()));
+    assert_eq!(ledger.low(), 1, "the queue had room for four");
+    let delivered = queue.take(now()).unwrap();
+    queue.finish(delivered);
+    assert_eq!(ledger.low(), 2);
+    queue.close(now());
+    queue.send(request(6), ledger.issue());
+    drop(queue.drain());
+    assert_eq!((ledger.low(), ledger.next()), (2, 6));
 }

@@ -1,0 +1,148 @@
+//! Tickets for work that other code waits for: the delivery of a record, or of a batch of scores.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
+
+use super::keeper::JournalLog;
+use crate::sync::Mutex;
+
+/// A piece of work; the default is work that nobody waits for. The holder calls [`Self::done`] once
+/// the work is delivered, refused for good, or dropped and counted. The work of a ticket that is
+/// dropped without this call counts as undone: it comes again after a restart.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Ticket(Option<Arc<Work>>);
+
+#[derive(Debug)]
+struct Work {
+    number: u64,
+    book: Book,
+    /// Number of parts that are not done.
+    n_parts: AtomicUsize,
+}
+
+/// The receiver of a finished ticket.
+#[derive(Debug)]
+enum Book {
+    Ledger(Arc<Ledger>),
+    Log(JournalLog),
+}
+
+impl Ticket {
+    fn new(number: u64, book: Book) -> Self {
+        let n_parts = AtomicUsize::new(1);
+        Self(Some(Arc::new(Work {
+            number,
+            book,
+            n_parts,
+        })))
+    }
+
+    /// Returns the ticket of a record, which consumes the record.
+    pub fn of_record(log: &JournalLog, sequence: u64) -> Self {
+        Self::new(sequence, Book::Log(log.clone()))
+    }
+
+    /// Returns the number of the ticket's record, if it is a record's.
+    pub fn record(&self) -> Option<u64> {
+        let work = self.0.as_ref()?;
+        matches!(work.book, Book::Log(_)).then_some(work.number)
+    }
+
+    /// Returns a ticket of a second part. The work is done when both parts are.
+    pub fn split(&self) -> Self {
+        if let Some(work) = &self.0 {
+            work.n_parts.fetch_add(1, Ordering::Relaxed);
+        }
+        Self(self.0.clone())
+    }
+
+    /// Reports that the work is done.
+    pub fn done(self) {
+        let last = self
+            .0
+            .filter(|work| work.n_parts.fetch_sub(1, Ordering::AcqRel) == 1);
+        let Some(work) = last else {
+            return;
+        };
+        match &work.book {
+            Book::Ledger(ledger) => ledger.done(work.number),
+            Book::Log(log) => log.consume([work.number]),
+        }
+    }
+}
+
+/// Issues numbered tickets, and returns the number below which all of them are done.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    tickets: Mutex<Tickets>,
+    /// Notified when a ticket is done.
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Tickets {
+    next: u64,
+    /// The tickets that are not done.
+    open: BTreeSet<u64>,
+}
+
+impl Ledger {
+    /// Issues a ticket.
+    pub fn issue(self: &Arc<Self>) -> Ticket {
+        let mut tickets = self.tickets.lock();
+        let number = tickets.next;
+        tickets.next += 1;
+        tickets.open.insert(number);
+        Ticket::new(number, Book::Ledger(Arc::clone(self)))
+    }
+
+    /// Returns the number of the next ticket.
+    pub fn next(&self) -> u64 {
+        self.tickets.lock().next
+    }
+
+    /// Returns the number below which all tickets are done.
+    pub fn low(&self) -> u64 {
+        let tickets = self.tickets.lock();
+        tickets.open.first().copied().unwrap_or(tickets.next)
+    }
+
+    /// Waits until a ticket is done. One task may wait.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    fn done(&self, number: u64) {
+        self.tickets.lock().open.remove(&number);
+        self.changed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_done_when_all_its_parts_and_all_earlier_work_are() {
+        let ledger: Arc<Ledger> = Arc::default();
+        let (first, second) = (ledger.issue(), ledger.issue());
+        let half = first.split();
+        second.done();
+        first.done();
+        assert_eq!((ledger.low(), ledger.next()), (0, 2), "half is not done");
+        half.done();
+        assert_eq!((ledger.low(), ledger.next()), (2, 2));
+    }
+
+    #[test]
+    fn work_that_is_dropped_undone_stays_open() {
+        let ledger: Arc<Ledger> = Arc::default();
+        drop(ledger.issue());
+        ledger.issue().done();
+        assert_eq!((ledger.low(), ledger.next()), (0, 2));
+    }
+}
