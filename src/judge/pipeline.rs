@@ -273,7 +273,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         let for_results = CrossTraces::share(sizes.recent);
         sizes.recent -= for_results;
         self.cross_traces
-            .with(|them| them.resize(for_results, sizes.sessions));
+            .with(|them| them.resize(for_results, sizes.sessions, now));
         self.buffer.resize(sizes, now);
     }
 

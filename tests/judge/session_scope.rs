@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fastrand::Rng;
-use judge::assemble::{CloseReason, SessionSettings, Settings};
+use judge::assemble::{CloseReason, SessionSettings, Settings, Sizes};
 use judge::evaluate::{Criterion, Evaluation, Stage, Verdict};
 use judge::pipeline::{Judged, Pipeline, Rules};
 use otlp::scan;
@@ -377,6 +377,44 @@ fn a_call_of_an_earlier_turn_counts_when_the_session_has_ended() {
     assert_eq!(turns.traces.len(), 2);
     assert_eq!(evaluation.trajectory.trace_id, turns.traces[1]);
     assert!(process.advance(first + 9 * PAUSE).evaluations.is_empty());
+}
+
+#[test]
+fn a_turn_of_too_many_calls_is_judged_by_its_first() {
+    let settings = SessionSettings {
+        inactive: Duration::from_secs(PAUSE),
+        is_whole: true,
+        max_size: 1 << 24,
+    };
+    let mut process = Process::new(settings, &[no_deletion()]);
+    let mut names = vec!["search"; 4_097];
+    names[0] = "delete";
+    assert_eq!(process.turn(1, PAUSE + 60, &names).alarms.len(), 1);
+    let judged = process.advance(3 * PAUSE);
+    assert_eq!(only(&judged), ("fail", "incomplete", 0));
+}
+
+#[test]
+fn turns_before_the_first_criterion_are_unseen() {
+    let settings = SessionSettings {
+        inactive: Duration::from_secs(PAUSE),
+        is_whole: true,
+        max_size: 0,
+    };
+    let mut process = Process::new(settings, &[]);
+    let first = 2 * PAUSE;
+    process.turn(1, first, &["authenticate"]);
+    process.rules = rules(&[authenticate_first()]);
+    let sizes = Sizes {
+        trace: 1 << 20,
+        open: 1 << 24,
+        recent: 1 << 24,
+        sessions: 1 << 20,
+    };
+    process.pipeline.resize(sizes, process.at(first + 60));
+    process.turn(2, first + 90, &["transfer"]);
+    let judged = process.advance(first + 2 * PAUSE);
+    assert_eq!(only(&judged), ("not_evaluated", "start_unseen", 0));
 }
 
 #[test]

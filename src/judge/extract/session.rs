@@ -94,6 +94,17 @@ impl Trajectory {
         })
     }
 
+    /// Returns the trajectory cut short after its first calls, or itself if it has no more.
+    pub(crate) fn with_first_calls(self: &Arc<Self>, max_calls: usize) -> Arc<Self> {
+        if self.tool_calls.len() <= max_calls {
+            return Arc::clone(self);
+        }
+        Arc::new(Self {
+            cut_short: true,
+            ..self.with_calls(self.tool_calls[..max_calls].to_vec())
+        })
+    }
+
     /// Hashes the names of the trajectory's service and session; `None` without a session.
     pub(crate) fn session_hash(&self) -> Option<Sha256> {
         let session = self.session.as_deref()?;

@@ -109,10 +109,10 @@ impl CrossTraces {
     }
 
     /// Changes the memory limit.
-    pub(super) fn resize(&mut self, max_size: usize, max_sessions_size: usize) {
+    pub(super) fn resize(&mut self, max_size: usize, max_sessions_size: usize, now: Now) {
         self.results.resize(max_size / 2);
         if let Some(judged) = &mut self.judged_sessions {
-            judged.resize(max_sessions_size);
+            judged.resize(max_sessions_size, now);
         }
         if let Some(sessions) = &mut self.sessions {
             sessions.resize(max_size / 2);

@@ -19,13 +19,14 @@ use crate::assemble::timers::ticks;
 use crate::assemble::{CloseReason, Memo, SessionSettings};
 use crate::extract::Trajectory;
 
-/// Limits on the turns and the calls of one session. Further turns are not judged.
+/// Limits on the turns and the calls of one session. Further ones are not judged.
 const MAX_TURNS: usize = 1_000;
 const MAX_CALLS: usize = 4_096;
 
 /// Maximum bytes of the hashes of forgotten sessions. If they are full, all sessions of the
 /// forgotten session's service count as having begun before.
 const MAX_FORGOTTEN_SIZE: usize = 1 << 20;
+const FORGOTTEN_FOR: Duration = Duration::from_secs(24 * 3_600);
 
 /// Bytes of a session, and of a turn, in the indices and queues.
 const ENTRY_SIZE: usize = 128;
@@ -57,8 +58,7 @@ pub(super) struct JudgedSessions {
     missed_unix_nanos: u64,
     /// True if the history reaches back to before this process.
     is_restored: bool,
-    /// Sessions that were forgotten within the time after which a silent session ends, and some
-    /// others.
+    /// The sessions that were forgotten in the last day, and a few others.
     forgotten: ForgottenTraces,
 }
 
@@ -124,13 +124,17 @@ impl JudgedSessions {
             beginnings: Beginnings::default(),
             missed_unix_nanos: begin,
             is_restored: false,
-            forgotten: ForgottenTraces::new(MAX_FORGOTTEN_SIZE, ticks(settings.inactive)),
+            forgotten: ForgottenTraces::new(MAX_FORGOTTEN_SIZE, ticks(FORGOTTEN_FOR)),
             settings,
         }
     }
 
-    /// Changes the memory limit, which the next turn enforces.
-    pub(super) fn resize(&mut self, max_size: usize) {
+    /// Changes the memory limit, which the next turn enforces. Without memory no turns were recorded,
+    /// because no criterion judged sessions.
+    pub(super) fn resize(&mut self, max_size: usize, now: Now) {
+        if self.settings.max_size == 0 && max_size > 0 {
+            self.memory_unix_nanos = self.memory_unix_nanos.max(now.unix_nanos);
+        }
         self.settings.max_size = max_size;
     }
 
@@ -212,16 +216,17 @@ impl JudgedSessions {
         };
         let before = session.size;
         session.take(turn.trace_id);
-        let n_calls = session.n_calls + turn.tool_calls.len();
-        if session.turns.len() < MAX_TURNS && n_calls <= MAX_CALLS {
+        let max_calls = MAX_CALLS - session.n_calls;
+        session.is_full |= turn.tool_calls.len() > max_calls || session.turns.len() == MAX_TURNS;
+        if session.turns.len() < MAX_TURNS {
+            let turn = turn.with_first_calls(max_calls);
             let place = |it: &Trajectory| (it.start_unix_nanos(), it.trace_id);
-            let at = session.turns.partition_point(|it| place(it) < place(turn));
-            session.turns.insert(at, Arc::clone(turn));
-            session.n_calls = n_calls;
+            let at = session.turns.partition_point(|it| place(it) < place(&turn));
+            session.n_calls += turn.tool_calls.len();
             session.size += turn.size(true) + ENTRY_SIZE;
             self.turns.insert(turn.trace_id, slot);
+            session.turns.insert(at, turn);
         } else {
-            session.is_full = true;
             self.turns.remove(&turn.trace_id);
         }
         self.shares.resize(session.share, before, session.size);

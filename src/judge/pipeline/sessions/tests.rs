@@ -86,9 +86,9 @@ fn a_peer_with_many_sessions_evicts_its_own() {
 #[test]
 fn a_forgotten_session_is_known_to_have_begun_before() {
     let start = start();
-    let mut sessions = JudgedSessions::new(settings(0), false, start);
+    let mut sessions = JudgedSessions::new(settings(1), false, start);
     sessions.note(&turn(1, 1, start), PeerId(1), start);
-    sessions.resize(1 << 20);
+    sessions.resize(1 << 20, start);
     let silent = |sessions: &mut JudgedSessions, millis: u64| {
         let due = sessions.take_due(None, after(start, millis));
         due.map(|due| due.completeness)
