@@ -2,112 +2,28 @@
 //! the right spelling. (`config` rewrites camel case, and the maps that the references wrap around
 //! the fields.)
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::LazyLock;
 
-use serde::Deserializer;
 use serde::de::{self, DeserializeSeed, MapAccess, Visitor};
 use serde::forward_to_deserialize_any;
+use serde::{Deserialize, Deserializer};
 use text::nearest;
 
-/// Another spelling, and the fields that it can mean; the first field that the struct has is
-/// suggested.
-const SPELLINGS: &[(&str, &[&str])] = &[
-    ("exact_match", &["should_exact_match", "strict", "exact"]),
-    ("should_exact_match", &["exact_match", "strict", "exact"]),
-    ("strict_mode", &["strict"]),
-    ("strict", &["strict_mode", "exact_match"]),
-    ("tool_name", &["name"]),
-    ("name", &["tool_name"]),
-    ("args", &["parameters"]),
-    ("arguments", &["args", "parameters"]),
-    ("parameters", &["args"]),
-    ("params", &["args", "parameters"]),
-    ("input", &["args", "parameters"]),
-    ("result", &["output"]),
-    ("output", &["result"]),
-    (
-        "expected_tools",
-        &["expected_output", "tool_calls_order", "tool_calls"],
-    ),
-    ("forbidden", &["disallowed"]),
-    ("max_llm_calls", &["max_model_calls"]),
-    ("max_turns", &["max_model_calls"]),
-    ("max_prompt_tokens", &["max_input_tokens"]),
-    ("max_completion_tokens", &["max_output_tokens"]),
-    ("max_total_tokens", &["max_tokens"]),
-    ("eq", &["equals"]),
-    ("=", &["equals"]),
-    ("==", &["equals"]),
-    ("is", &["equals"]),
-    ("ne", &["not_equals"]),
-    ("!=", &["not_equals"]),
-    ("one_of", &["in"]),
-    ("greater_than", &["gt"]),
-    ("above", &["gt"]),
-    (">", &["gt"]),
-    (">=", &["gte"]),
-    ("min", &["gte"]),
-    ("less_than", &["lt"]),
-    ("below", &["lt"]),
-    ("<", &["lt"]),
-    ("<=", &["lte"]),
-    ("max", &["lte"]),
-    ("matches", &["regex"]),
-    ("pattern", &["regex"]),
-];
+/// Words that are wrong in a criterion.
+#[derive(Deserialize)]
+struct WrongWords {
+    /// Other spellings, and the fields that each can mean; the first field that the struct has is
+    /// suggested.
+    spelled: BTreeMap<String, Vec<String>>,
+    /// Fields that belong elsewhere, and the error for each.
+    elsewhere: BTreeMap<String, String>,
+}
 
-/// Fields that belong elsewhere.
-const PLACES: &[(&str, &str)] = &[
-    (
-        "threshold",
-        "`threshold` belongs to the criterion: write it beside `evaluate`",
-    ),
-    (
-        "min_count",
-        "`min_count` is for entries of `required` only: to limit a number of calls use \
-         `tool_call_count`, or in rules the templates `existence`, `absence` and `exactly`",
-    ),
-    (
-        "final",
-        "`final` is for entries of `required` only: leave it out here; in rules, the template \
-         `end` asks for the last call",
-    ),
-    (
-        "at_step",
-        "`at_step` is for entries of `required` only: leave it out here",
-    ),
-    (
-        "before_step",
-        "`before_step` is for entries of `required` only: leave it out here",
-    ),
-    (
-        "concurrency",
-        "`concurrency` belongs to the evaluator: write it beside `rules` or `expected`",
-    ),
-    (
-        "overlap",
-        "`overlap` is for rules about an order, such as `response` or `init`: leave it out here",
-    ),
-    (
-        "within",
-        "`within` is for rules about two kinds of calls, and for `total`, which limits what the \
-         calls of a time add up to: leave it out here",
-    ),
-    (
-        "same",
-        "`same` is for rules about two kinds of calls, and for `total`: leave it out here",
-    ),
-    (
-        "b",
-        "this rule is about one kind of calls, `a`: leave `b` out, or use a rule about two such as \
-         `response` or `coexistence`",
-    ),
-    (
-        "result",
-        "a result is read by entries of `required` and `disallowed` of `tool_calls`, by \
-         rules of `constraints`, and by `tool_call_output`",
-    ),
-];
+static WRONG_WORDS: LazyLock<WrongWords> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("wrong_words.json")).expect("the tests read the file")
+});
 
 /// Fields of rules that count calls, and their templates.
 const COUNTS: [(&str, &str); 3] = [
@@ -141,9 +57,8 @@ fn refused_operator(word: &str, fields: &[&str]) -> Option<String> {
 /// Returns whether `word` is another spelling of `field`. The word was rejected already, so an
 /// error about the missing field would be superfluous.
 pub fn stands_for(word: &str, field: &str) -> bool {
-    SPELLINGS
-        .iter()
-        .any(|(spelling, meant)| *spelling == word && meant.contains(&field))
+    let meant = WRONG_WORDS.spelled.get(word);
+    meant.is_some_and(|meant| meant.iter().any(|it| it == field))
 }
 
 /// Returns the comparison sign that a text begins with, and the operator with the same meaning.
@@ -151,8 +66,7 @@ pub(crate) fn leading_sign(text: &str) -> Option<(&str, &'static str)> {
     let text = text.trim_start();
     let rest = text.trim_start_matches(['<', '>', '=', '!']);
     let sign = &text[..text.len() - rest.len()];
-    let (_, meant) = SPELLINGS.iter().find(|(word, _)| *word == sign)?;
-    Some((sign, meant.first()?))
+    Some((sign, WRONG_WORDS.spelled.get(sign)?.first()?))
 }
 
 /// A deserializer that rejects known other spellings of a struct's fields and names the right ones.
@@ -279,14 +193,11 @@ impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for Key<K> {
 
     fn visit_str<E: de::Error>(self, key: &str) -> Result<K::Value, E> {
         if !self.fields.contains(&key) {
-            let meant = SPELLINGS
-                .iter()
-                .find(|(word, _)| *word == key)
-                .map_or(&[][..], |(_, meant)| meant);
-            if let Some(field) = meant.iter().find(|field| self.fields.contains(field)) {
+            let mut meant = WRONG_WORDS.spelled.get(key).into_iter().flatten();
+            if let Some(field) = meant.find(|field| self.fields.contains(&field.as_str())) {
                 return Err(E::custom(format_args!("`{key}` is spelled `{field}` here")));
             }
-            if let Some((_, message)) = PLACES.iter().find(|(word, _)| *word == key) {
+            if let Some(message) = WRONG_WORDS.elsewhere.get(key) {
                 return Err(E::custom(message));
             }
             let refused = refused_operator(key, self.fields);
