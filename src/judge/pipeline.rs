@@ -44,7 +44,7 @@ use crate::extract::{self, Trajectory};
 
 use alarms::PostponedAlarms;
 use cross_traces::Extracted;
-use reported::Reported;
+use reported::{Marked, Reported};
 
 pub use cross_traces::{CrossTraceAccess, CrossTraces, SessionStats};
 pub use judged::{Judged, JudgementSink};
@@ -455,8 +455,9 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             if self.marks_judged {
                 let Closed { trace, memo, .. } = &closed;
                 let records = (closed.first_record, closed.needed_from);
+                let (id, marked) = (trace.trace_id, Marked::Trace(trace.reason));
                 let marks = &mut self.judged.marks;
-                marks.add(trace, memo, self.next_record, records);
+                marks.add(id, marked, memo, self.next_record, records);
             }
             self.buffer.remember(closed, now);
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use otlp::span::Now;
 
 use super::judged::JudgementSink;
-use super::reported::Reported;
+use super::reported::{Marked, Reported};
 use super::{CrossTraceAccess, CrossTraces, Pipeline, Rules, hand_on};
 use crate::assemble::{ChangedTrace, OpenCopy, Trace};
 use crate::evaluate::{self, Criterion, Evaluation, JudgedBy, Stage, Verdict};
@@ -24,23 +24,18 @@ const MAX_RETRIED: u32 = 8 << 10;
 #[derive(Debug, Default)]
 pub(super) struct PostponedAlarms {
     /// The criteria with alarms that watched the spans so far.
-    criteria: Vec<Arc<Criterion>>,
+    criteria: Arc<[Arc<Criterion>]>,
     waiting: VecDeque<ChangedTrace>,
     pub(super) retry_at: Option<Instant>,
 }
 
 impl<C: CrossTraceAccess> Pipeline<C> {
-    /// If the criteria with alarms are others than before, watches all open traces: calls that none
-    /// of the earlier criteria watched may violate one of these.
+    /// After a change of the rules, watches all open traces: calls that none of the earlier criteria
+    /// watched may violate one of these.
     pub(super) fn watch_by(&mut self, rules: &Rules, now: Now) {
         let postponed = &mut self.postponed;
-        let known = postponed.criteria.iter();
-        let are_known = postponed.criteria.len() == rules.alarms.len()
-            && known
-                .zip(&rules.alarms)
-                .all(|(one, other)| Arc::ptr_eq(one, other));
-        if !are_known {
-            postponed.criteria.clone_from(&rules.alarms);
+        if !Arc::ptr_eq(&postponed.criteria, &rules.alarms) {
+            postponed.criteria = Arc::clone(&rules.alarms);
             postponed.waiting.extend(self.buffer.watch_open(now));
             postponed.retry_at = Some(now.instant);
         }
@@ -147,18 +142,16 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             &rules.explain,
             &mut take,
         );
-        if self.marks_judged && !self.judged.alarms.is_empty() {
-            self.mark_alarms(trace);
-        }
-    }
-
-    /// Marks the alarms of an open trace, so that a restart does not raise them again.
-    fn mark_alarms(&mut self, trace: &Trace) {
+        // A restart must not raise the alarms again.
         let memo = self.buffer.unreported_memo(&trace.trace_id);
         let records = self.buffer.records_of(&trace.trace_id);
-        if let Some((memo, records)) = memo.zip(records) {
+        if let Some((memo, records)) = memo.zip(records)
+            && self.marks_judged
+            && !self.judged.alarms.is_empty()
+        {
+            let (id, marked) = (trace.trace_id, Marked::Trace(trace.reason));
             let marks = &mut self.judged.marks;
-            marks.add(trace, memo, self.next_record, records);
+            marks.add(id, marked, memo, self.next_record, records);
         }
     }
 }

@@ -26,7 +26,7 @@ pub struct Rules {
     pub explain: Explain,
     pub expectations: Arc<Expectations>,
     /// The criteria that raise alarms.
-    pub(super) alarms: Vec<Arc<Criterion>>,
+    pub(super) alarms: Arc<[Arc<Criterion>]>,
     /// The criteria that judge sessions.
     pub(super) of_sessions: Vec<Arc<Criterion>>,
 }
@@ -106,7 +106,7 @@ impl Rules {
             criteria,
             explain,
             expectations: Arc::default(),
-            alarms,
+            alarms: alarms.into(),
             of_sessions,
         }
     }

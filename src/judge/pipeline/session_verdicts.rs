@@ -6,7 +6,7 @@ use std::sync::Arc;
 use otlp::span::{Now, PeerId, TraceId};
 
 use super::judged::JudgementSink;
-use super::reported::Reported;
+use super::reported::{Marked, Reported};
 use super::sessions::{DueSession, JudgedSessions, SessionStage};
 use super::{CrossTraceAccess, MAX_SLICE, Pipeline, Rules, hand_on};
 use crate::assemble::CloseReason;
@@ -146,7 +146,11 @@ impl<C: CrossTraceAccess> Pipeline<C> {
                 && !reported.is_empty()
                 && let Some(session_id) = merged.session_id()
             {
-                judged.marks.add_session(session_id, is_final, reported);
+                // The marks of the turns need records, this one needs none.
+                let marked = Marked::Session { is_final };
+                judged
+                    .marks
+                    .add(session_id, marked, reported, 0, (0, u64::MAX));
             }
         };
         match due.reported.take() {

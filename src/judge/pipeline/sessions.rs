@@ -249,13 +249,11 @@ impl JudgedSessions {
         if !session.turns.is_empty() {
             return self.change(slot, now).into_iter().collect();
         }
-        let gone = self
-            .close(slot)
-            .zip(taken)
-            .map(|(session, turn)| DueSession {
-                turns: vec![turn],
-                ..session.due(CloseReason::Open, SessionStage::Gone)
-            });
+        let gone = self.close(slot).zip(taken).map(|(session, turn)| {
+            let turns = vec![turn];
+            let gone = session.due(CloseReason::Open, SessionStage::Gone);
+            DueSession { turns, ..gone }.with_reported(session.reported)
+        });
         gone.into_iter().collect()
     }
 
@@ -272,14 +270,7 @@ impl JudgedSessions {
         let completeness = self.completeness(session, end.unwrap_or(CloseReason::Silent));
         let session = self.sessions.get_mut(slot)?;
         session.is_final = true;
-        Some(DueSession {
-            key: session.key,
-            version: session.version,
-            turns: session.turns.clone(),
-            completeness,
-            stage: SessionStage::Final,
-            reported: None,
-        })
+        Some(session.due(completeness, SessionStage::Final))
     }
 
     /// The time at which the next session is due.
@@ -350,14 +341,8 @@ impl JudgedSessions {
         session.is_final = false;
         self.by_peer.start(session.share.peer(), slot, tick);
         self.waiting.start(0, slot, tick);
-        (!session.turns.is_empty()).then(|| DueSession {
-            key: session.key,
-            version: session.version,
-            turns: session.turns.clone(),
-            completeness: CloseReason::Open,
-            stage: SessionStage::Open,
-            reported: None,
-        })
+        let has_turns = !session.turns.is_empty();
+        has_turns.then(|| session.due(CloseReason::Open, SessionStage::Open))
     }
 
     /// Removes a session. A later turn of it will know that it is not the first.
@@ -388,7 +373,8 @@ impl JudgedSessions {
                 self.memory_unix_nanos = self.memory_unix_nanos.max(of_all.unwrap_or_default());
             }
             if !session.is_final && !session.turns.is_empty() {
-                due.push(session.due(CloseReason::Evicted, SessionStage::Final));
+                let evicted = session.due(CloseReason::Evicted, SessionStage::Final);
+                due.push(evicted.with_reported(session.reported));
             }
         }
     }
@@ -426,14 +412,23 @@ impl Session {
         Some(turn)
     }
 
-    fn due(self, completeness: CloseReason, stage: SessionStage) -> DueSession {
+    fn due(&self, completeness: CloseReason, stage: SessionStage) -> DueSession {
         DueSession {
             key: self.key,
             version: self.version,
-            turns: self.turns,
+            turns: self.turns.clone(),
             completeness,
             stage,
-            reported: Some(self.reported),
+            reported: None,
+        }
+    }
+}
+
+impl DueSession {
+    fn with_reported(self, reported: Reported) -> Self {
+        Self {
+            reported: Some(reported),
+            ..self
         }
     }
 }

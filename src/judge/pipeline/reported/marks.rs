@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use otlp::span::{SpanId, TraceId};
 
 use super::{ReportState, Reported, ReportedCriterion, ReportedEvaluation};
-use crate::assemble::{CloseReason, Trace};
+use crate::assemble::CloseReason;
 use crate::evaluate::{self, Previous, Verdict};
 use crate::pipeline::Rules;
 
@@ -60,31 +60,9 @@ const UNKNOWN: &str = "unknown";
 // === impl Marks ===
 
 impl Marks {
-    /// Adds a trace that was judged with all records below `judged_below`, and still needs the
-    /// records from `needed_from` on; or an open trace with its alarms.
+    /// Adds a trace or a session that was judged with all records below `judged_below`, and still
+    /// needs the records from `needed_from` on; or an open trace with its alarms.
     pub(in crate::pipeline) fn add(
-        &mut self,
-        trace: &Trace,
-        reported: &Reported,
-        judged_below: u64,
-        records: (u64, u64),
-    ) {
-        let marked = Marked::Trace(trace.reason);
-        self.put(trace.trace_id, marked, reported, judged_below, records);
-    }
-
-    /// Adds a session, which needs no records: the marks of its turns do.
-    pub(in crate::pipeline) fn add_session(
-        &mut self,
-        session_id: TraceId,
-        is_final: bool,
-        reported: &Reported,
-    ) {
-        let marked = Marked::Session { is_final };
-        self.put(session_id, marked, reported, 0, (0, u64::MAX));
-    }
-
-    fn put(
         &mut self,
         id: TraceId,
         marked: Marked,
