@@ -280,7 +280,7 @@ impl Sidecar {
         let (exporter, exporting) = Exporter::start(exporting, &telemetry, &mut rng)?;
 
         let rules = Arc::new(ArcSwap::from_pointee(rules));
-        let assembling = memory_watch.assemble_settings();
+        let mut assembling = memory_watch.assemble_settings();
         // The threads that judge a topic have separate memory for each partition.
         let max_open_size = if reads { usize::MAX } else { assembling.max_open_size };
         let threads = config.scoring.threads;
@@ -325,9 +325,13 @@ impl Sidecar {
         // only written and forwarded.
         let judges_received = config.scoring.enabled && !reads;
         let (scoring, threads) = if judges_received {
+            let bounds = scoring_bounds(&config, &bounds, &rules);
+            // Criteria from the state file count, too.
+            let sizes = bounds.sizes();
+            assembling.session.max_size = sizes.map_or(0, |sizes| sizes.sessions);
             let (scoring, threads) = ScoringQueue::start(
                 assembling,
-                scoring_bounds(&config, &bounds, &rules),
+                bounds,
                 rules.clone(),
                 telemetry.clone(),
                 (0..n_threads).map(|_| judge()).collect(),

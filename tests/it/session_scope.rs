@@ -4,7 +4,7 @@
 
 use std::process::Child;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::alarms::{events, string};
 use crate::support::backend::Backend;
@@ -18,6 +18,9 @@ assemble:
   restart_guard: 0s
   session: { inactive: 2s, whole: true }
 shutdown: { quiet: 0s }
+";
+
+const CRITERIA: &str = "
 criteria:
   - name: authenticate first
     scope: session
@@ -61,6 +64,14 @@ async fn a_session_goes_on_after_a_kill_where_there_is_a_journal() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("spanscore.yaml");
     std::fs::write(&config, CONFIG).unwrap();
+    // The criteria are those of the API.
+    let criteria: Value = serde_saphyr::from_str(CRITERIA).unwrap();
+    let criteria = criteria["criteria"].as_array().unwrap().iter();
+    let registrations = criteria.map(|criterion| json!({ "criterion": criterion }));
+    let registrations: Vec<Value> = registrations.collect();
+    let state = json!({ "version": 1, "registrations": registrations });
+    let state_file = folder.path().join("state.json");
+    std::fs::write(&state_file, state.to_string()).unwrap();
     let start = || {
         let arguments = [
             format!("--config={}", config.display()),
@@ -69,6 +80,7 @@ async fn a_session_goes_on_after_a_kill_where_there_is_a_journal() {
                 folder.path().join("journal").display()
             ),
             format!("--set=forward.endpoint=http://{}", backend.address),
+            format!("--set=admin.state_file={}", state_file.display()),
         ];
         Running::start(&arguments.each_ref().map(String::as_str))
     };
@@ -106,7 +118,7 @@ async fn a_session_goes_on_after_a_kill_where_there_is_a_journal() {
 async fn a_session_is_judged_when_a_turn_has_closed_and_when_it_has_ended() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("spanscore.yaml");
-    std::fs::write(&config, CONFIG).unwrap();
+    std::fs::write(&config, CONFIG.to_owned() + CRITERIA).unwrap();
     let mut sidecar = Running::start(&[&format!("--config={}", config.display())]);
     let [otlp, admin] = sidecar.addresses();
     let (alarms, verdicts) = (
