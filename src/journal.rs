@@ -22,9 +22,6 @@ mod resent;
 
 mod opening;
 
-mod carried;
-mod carrying;
-
 mod gathering;
 mod refusals;
 
@@ -49,8 +46,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-pub use carried::CarriedRecords;
-pub use carrying::CarryRequest;
 pub use format::Needed;
 pub use judged::JudgedMarks;
 pub use keeper::{JournalLog, WhenLost, WhenOpen};

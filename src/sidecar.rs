@@ -1,7 +1,6 @@
 //! Builds the stages, connects them with bounded channels and drains them. The one place that reads
 //! the clock and owns the threads.
 
-mod carrying;
 mod cgroup;
 #[cfg(feature = "kafka")]
 mod copies;

@@ -27,7 +27,6 @@ macro_rules! events {
     )+};
 }
 
-mod carrying;
 mod connections;
 mod coverage;
 mod destinations;
@@ -48,7 +47,6 @@ mod scoring;
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
 
-pub use carrying::{TracesCarried, TracesGivenUp};
 pub use connections::{
     AcceptFailed, CertificatesReplaced, CertificatesUnusable, ConnectionGaveWay, ConnectionOpened,
     ConnectionTurnedAway, HandshakeFailed, Listening, OpenConnection,

@@ -5,7 +5,6 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::carrying::Carrying;
 use super::format::{CursorSlot, MAX_RANGES, Needed, SLOT, SLOTS_AT, UnusableHead};
 use super::storage::{Storage, StoredFile};
 use crate::sync::Mutex;
@@ -106,9 +105,6 @@ pub(super) struct Progress {
     /// Every record below this number is durable.
     durable: u64,
     needed: Needed,
-    /// Open traces need no record below this number.
-    open_from: u64,
-    carrying: Arc<Carrying>,
     /// Time of the previous process's last write of the cursor, until scoring has rebuilt its
     /// traces; then `None`. Until then each write repeats this time, so that the next start
     /// measures the whole outage even if this process ends first.
@@ -135,8 +131,6 @@ impl Progress {
             consumed,
             durable,
             needed,
-            open_from: 0,
-            carrying: Arc::new(Carrying::new(needed.from)),
             stopped,
             cursor,
             has_moved: true,
@@ -156,21 +150,10 @@ impl Progress {
         self.needed
     }
 
-    /// Sets the records that scoring needs after it has rebuilt its traces, and the first record
-    /// that open traces need.
-    pub(super) fn need(&mut self, needed: Needed, open_from: u64) {
+    /// Sets the records that scoring needs after it has rebuilt its traces.
+    pub(super) fn need(&mut self, needed: Needed) {
         self.stopped = None;
-        self.open_from = open_from.max(self.open_from);
         self.release(needed);
-    }
-
-    /// Returns the oldest record that open traces need, as far as is known.
-    pub(super) fn open_from(&self) -> u64 {
-        self.open_from
-    }
-
-    pub(super) fn carrying(&self) -> &Arc<Carrying> {
-        &self.carrying
     }
 
     /// Advances the oldest record that scoring needs and the start of the period that it remembers.
@@ -182,7 +165,6 @@ impl Progress {
         } = &mut self.needed;
         *from = needed.from.max(*from);
         *since_unix_nanos = needed.since_unix_nanos.max(*since_unix_nanos);
-        self.carrying.begin_at(*from);
         self.has_moved = true;
     }
 

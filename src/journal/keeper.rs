@@ -59,9 +59,8 @@ pub(super) struct LogShared {
     pub(super) metrics: JournalMetrics,
     /// Records that were consumed since the thread last read the list.
     consumed: Mutex<Vec<u64>>,
-    /// The records that scoring needs, and the first record that open traces need, if either has
-    /// changed.
-    needed: Mutex<Option<(Needed, u64)>>,
+    /// The records that scoring needs, if they have changed.
+    needed: Mutex<Option<Needed>>,
     /// The records that senders may send again, and the time until which they may.
     last: Mutex<Option<(LastRecords, Instant)>>,
     status: Mutex<Status>,
@@ -211,9 +210,9 @@ impl JournalLog {
         let _ = self.consumed.try_send(());
     }
 
-    /// Sets the records that scoring needs, and the first record that open traces need.
-    pub fn need(&self, needed: Needed, open_from: u64) {
-        *self.shared.needed.lock() = Some((needed, open_from));
+    /// Sets the records that scoring needs.
+    pub fn need(&self, needed: Needed) {
+        *self.shared.needed.lock() = Some(needed);
         let _ = self.consumed.try_send(());
     }
 
@@ -297,8 +296,8 @@ impl LogShared {
             progress.consume(*sequence..*sequence + 1);
         }
         let needed = self.needed.lock().take();
-        if let Some((needed, open_from)) = needed {
-            progress.need(needed, open_from);
+        if let Some(needed) = needed {
+            progress.need(needed);
         }
         !consumed.is_empty() || needed.is_some()
     }

@@ -9,8 +9,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::carried::CarriedRecords;
-use super::carrying::Carrying;
 use super::cursor::Consumed;
 use super::format::Needed;
 use super::reader::{LogReader, Wanted};
@@ -172,7 +170,6 @@ pub struct OpenedLog {
     consumed: Consumed,
     end: u64,
     needed: Needed,
-    carrying: Arc<Carrying>,
     /// See [`Past::silence`].
     silence: Option<Duration>,
     opened_unix_nanos: u64,
@@ -214,23 +211,12 @@ impl OpenedLog {
         waiting.map(|(_, head)| head.n_items).sum()
     }
 
-    /// Returns the records whose content may have to be rewritten.
-    pub fn carried_records(&self) -> CarriedRecords {
-        CarriedRecords::new(
-            Arc::clone(&self.storage),
-            Arc::clone(&self.index),
-            Arc::clone(&self.carrying),
-        )
-    }
-
     /// Returns the records for scoring.
     pub fn past(&self) -> Past {
         let requests = &[RecordKind::Request, RecordKind::Scored];
         Past {
             marks: self.reads(Wanted::Kinds(&[RecordKind::Judged])),
             requests: self.reads(Wanted::Kinds(requests)),
-            carried: self.reads(Wanted::Kinds(&[RecordKind::Carried])),
-            open: self.reads(Wanted::Kinds(&[RecordKind::Open])),
             needed: self.needed,
             end: self.end,
             silence: self.silence,
@@ -251,10 +237,6 @@ pub struct Past {
     pub marks: LogReader,
     /// Reader of requests.
     pub requests: LogReader,
-    /// Reader of rewritten spans.
-    pub carried: LogReader,
-    /// Reader of the records that list rewritten open traces.
-    pub open: LogReader,
     /// The records that scoring needs.
     pub needed: Needed,
     /// One more than the number of the last needed record.
@@ -372,7 +354,6 @@ impl Opener {
             consumed,
             end: store.next_sequence(),
             needed: store.needed(),
-            carrying: Arc::clone(store.progress().lock().carrying()),
             silence: recovered
                 .stopped
                 .filter(|_| recovered.is_past_whole)

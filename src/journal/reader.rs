@@ -53,8 +53,6 @@ pub(super) enum Wanted {
     Waiting(Consumed),
     /// Records of some kinds, delivered or not.
     Kinds(&'static [RecordKind]),
-    /// Like `Kinds`, for records to be rewritten. Damaged bytes are reported and not copied.
-    Copied(&'static [RecordKind]),
     /// Undelivered scores of one lane.
     Lane {
         consumed: Consumed,
@@ -81,18 +79,6 @@ struct Position {
     name: String,
     file: Arc<dyn StoredFile>,
     offset: u64,
-}
-
-impl Stored {
-    /// Returns the number of the record in which this content was first written: its own number,
-    /// unless the content was rewritten.
-    pub fn origin(&self) -> u64 {
-        let carried = match self.kind {
-            RecordKind::Carried => self.meta.first_chunk().copied(),
-            _ => None,
-        };
-        carried.map_or(self.sequence, u64::from_le_bytes)
-    }
 }
 
 impl LogReader {
@@ -176,7 +162,7 @@ impl LogReader {
             Wanted::Waiting(consumed) => {
                 kind == RecordKind::Request && !consumed.contains(head.sequence)
             }
-            Wanted::Kinds(kinds) | Wanted::Copied(kinds) => kinds.contains(&kind),
+            Wanted::Kinds(kinds) => kinds.contains(&kind),
             Wanted::Lane { consumed, lane, .. } => {
                 kind == RecordKind::Score
                     && head.signal == *lane
@@ -190,7 +176,7 @@ impl LogReader {
     fn is_passed(&self, sequence: u64) -> bool {
         match &self.wanted {
             Wanted::Waiting(consumed) => !consumed.contains(sequence),
-            Wanted::Kinds(_) | Wanted::Copied(_) | Wanted::Lane { .. } => false,
+            Wanted::Kinds(_) | Wanted::Lane { .. } => false,
         }
     }
 
@@ -198,7 +184,7 @@ impl LogReader {
     fn is_lost(&self, range: &std::ops::Range<u64>) -> bool {
         match &self.wanted {
             Wanted::Waiting(consumed) => !consumed.rest_of(range).is_empty(),
-            Wanted::Kinds(_) | Wanted::Copied(_) => true,
+            Wanted::Kinds(_) => true,
             Wanted::Lane {
                 consumed,
                 reports_damage,
@@ -255,10 +241,7 @@ impl LogReader {
                     1 => missing(segment, &scan),
                     _ => hole.counts,
                 }),
-                copy: match self.wanted {
-                    Wanted::Copied(_) => None,
-                    _ => set_aside(&*self.damaged, &segment.name, position.offset, evidence),
-                },
+                copy: set_aside(&*self.damaged, &segment.name, position.offset, evidence),
             };
             stretch.damage.push((lost, damage));
         }

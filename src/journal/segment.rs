@@ -22,23 +22,12 @@ pub enum RecordKind {
     Scored = 3,
     /// Scores to deliver. The number of their lane is in the field of the signal.
     Score = 4,
-    /// Spans of open traces, rewritten from an earlier record, to be scored and not delivered.
-    Carried = 5,
-    /// A list of open traces whose records were rewritten.
-    Open = 6,
 }
 
 impl RecordKind {
     /// Returns `None` for an unknown kind; readers skip such records.
     pub(super) fn of(number: u8) -> Option<Self> {
-        let all = [
-            Self::Request,
-            Self::Judged,
-            Self::Scored,
-            Self::Score,
-            Self::Carried,
-            Self::Open,
-        ];
+        let all = [Self::Request, Self::Judged, Self::Scored, Self::Score];
         all.into_iter().find(|kind| *kind as u8 == number)
     }
 }

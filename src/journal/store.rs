@@ -7,7 +7,6 @@ mod record;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::cursor::{CURSOR, CursorFile, CursorRead, Progress, SharedProgress};
 use super::format::{ALIGNMENT, Needed, RECORDS_AT, RecordHead, SegmentHead, SignalCounts};
@@ -45,8 +44,6 @@ pub struct LogSettings {
     pub(super) is_scored: bool,
     /// True if a full log evicts its oldest records; otherwise it refuses new ones.
     pub(super) drops_oldest: bool,
-    /// Age in nanoseconds from which records are rewritten before they are removed.
-    pub(super) carried_after: u64,
 }
 
 impl LogSettings {
@@ -60,16 +57,6 @@ impl LogSettings {
             sync,
             is_scored,
             drops_oldest: false,
-            carried_after: 0,
-        }
-    }
-
-    /// Rewrites the spans of open traces only for records that are removed at this age or later.
-    #[must_use]
-    pub fn carried_after(self, age: Duration) -> Self {
-        Self {
-            carried_after: u64::try_from(age.as_nanos()).unwrap_or(u64::MAX),
-            ..self
         }
     }
 

@@ -2,7 +2,6 @@
 //! of every operation, and a flipped bit anywhere. One test uses a real folder; real power cuts and
 //! other file systems are not tried.
 
-mod carrying;
 mod consumed;
 mod dropping;
 mod judged;
@@ -30,7 +29,6 @@ const SETTINGS: LogSettings = LogSettings {
     sync: true,
     is_scored: false,
     drops_oldest: false,
-    carried_after: 0,
 };
 
 /// A log under test, with the records that it must and may contain.

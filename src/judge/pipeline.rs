@@ -20,7 +20,6 @@ mod model_services;
 mod span_calls;
 
 mod cross_traces;
-mod open_traces;
 mod rebuilding;
 mod reported;
 
@@ -49,8 +48,7 @@ use reported::{Marked, Reported};
 pub use cross_traces::{CrossTraceAccess, CrossTraces, SessionStats};
 pub use judged::{Judged, JudgementSink};
 pub use log_judge::{LogBatch, LogJudge, LogLimits, LogMark, LogMoment, LogProgress, LogStart};
-pub use open_traces::{CarriedTracesNote, OpenTrace};
-pub use rebuilding::{CarriedPart, Rebuilding};
+pub use rebuilding::Rebuilding;
 pub use reported::{Marks, TraceMark};
 pub use rules::{InvalidRules, Rules};
 pub use split::split;

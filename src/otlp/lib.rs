@@ -14,7 +14,6 @@ pub mod span;
 pub mod scan;
 pub mod scan_logs;
 pub mod scan_metrics;
-pub mod scan_pick;
 pub mod scan_scores;
 
 pub mod json;

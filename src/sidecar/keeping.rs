@@ -121,8 +121,6 @@ pub(super) async fn open_journal(
         let now = now();
         (now.instant, now.unix_nanos)
     };
-    // Most traces of younger records will soon end by themselves.
-    let settings = settings.carried_after(config.assemble.settle.0 * 2);
     let requests = folder.open_requests(settings, clock, rng.fork(), telemetry)?;
     let copies = if config.kafka.write.enabled {
         let settings = LogSettings::new(journal.max_size.0 as u64, journal.sync, false);

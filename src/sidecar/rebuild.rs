@@ -7,16 +7,13 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
-use judge::pipeline::{
-    CarriedPart, CarriedTracesNote, CrossTraceAccess, Pipeline, Rebuilding, Rules, TraceMark,
-};
+use judge::pipeline::{CrossTraceAccess, Pipeline, Rebuilding, Rules, TraceMark};
 use otlp::span::{Batch, Now};
 use otlp::{scan, scan_logs};
 
-use super::carrying::{Carrier, CarryJob, CarryOutcome, Underway};
 use super::now;
 use crate::config::Signal;
-use crate::journal::{CarriedRecords, JournalLog, JudgedMarks, LogReader, Needed, Past, Stored};
+use crate::journal::{JournalLog, JudgedMarks, LogReader, Needed, Past, Stored};
 use crate::sync::Mutex;
 use crate::telemetry::{
     JournalSilence, JournalTracesUnread, Telemetry, TracesKeptOpen, TracesRestored,
@@ -55,16 +52,6 @@ pub(super) struct KeptPartition {
     /// True once the journal was read: only then does the thread report needed records.
     is_rebuilt: bool,
     need_at: Option<Instant>,
-    /// Copies open traces into new records; `None` if its thread could not be started.
-    carrier: Option<Carrier>,
-    carrying: Option<Underway>,
-    /// The records that may have to be rewritten, once the journal is open.
-    records: Option<CarriedRecords>,
-    /// `CarryRequest::below` of the last request that this thread has read.
-    asked_below: u64,
-    /// Time at which traces were last not copied, in Unix nanoseconds.
-    gave_up: u64,
-    n_partitions: u64,
 }
 
 #[derive(Debug)]
@@ -79,10 +66,8 @@ struct SharedKept {
 struct State {
     /// The records of the journal at its opening, for each thread; read once.
     past: Vec<Option<Past>>,
-    /// The records that may have to be rewritten, once the journal is open.
-    records: Option<CarriedRecords>,
     needs: Needs,
-    last_need: PartNeed,
+    last_need: Needed,
     /// Number of threads that have not rebuilt their traces.
     n_rebuilding: usize,
     /// Totals over the threads that have rebuilt their traces.
@@ -95,14 +80,7 @@ struct State {
 
 /// The needed records of each thread.
 #[derive(Debug)]
-struct Needs(Vec<Option<PartNeed>>);
-
-/// The records that a thread needs, and the first record that it needs for open traces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct PartNeed {
-    needed: Needed,
-    open_from: u64,
-}
+struct Needs(Vec<Option<Needed>>);
 
 /// Counts of rebuilt traces and spans.
 #[derive(Debug, Default)]
@@ -138,9 +116,8 @@ impl KeptTraces {
             kept: self,
             state: Mutex::new(State {
                 past: (0..n_threads).map(|_| None).collect(),
-                records: None,
                 needs: Needs(vec![None; n_threads]),
-                last_need: PartNeed::default(),
+                last_need: Needed::default(),
                 n_rebuilding: n_threads,
                 rebuilt: Rebuilt::default(),
                 begun: None,
@@ -153,22 +130,12 @@ impl KeptTraces {
         log.when_open(Box::new(move |opened| {
             let mut state = opening.state.lock();
             state.past.fill_with(|| Some(opened.past()));
-            state.records = Some(opened.carried_records());
         }));
-        // If its thread cannot be started, open traces are not copied before their records are
-        // removed.
-        let carrier = Carrier::start(log).ok();
         let partition = |index| KeptPartition {
             index,
             all: Arc::clone(&all),
             is_rebuilt: false,
             need_at: None,
-            carrier: carrier.clone(),
-            carrying: None,
-            records: None,
-            asked_below: 0,
-            gave_up: 0,
-            n_partitions: n_threads.max(1) as u64,
         };
         (0..n_threads).map(partition).collect()
     }
@@ -208,106 +175,33 @@ impl KeptPartition {
             pipeline.mark_restored_incomplete(started);
         }
         self.is_rebuilt = true;
-        self.records = all.state.lock().records.clone();
         all.rebuilt(rebuilt, silence, telemetry);
         // If the process is killed soon, the next start reads from this when memory began.
         let needed = Needed {
             from: past.needed.from,
             since_unix_nanos: pipeline.memory_unix_nanos(),
         };
-        let open_from = needed.from;
-        all.need(self.index, PartNeed { needed, open_from });
+        all.need(self.index, needed);
         all.wait_for_others(&mut beat);
     }
 
-    /// Reports the needed records to the journal, and has open traces rewritten whose records are
-    /// about to be removed. The pipeline has taken every record below `taken_below`.
+    /// Reports the needed records to the journal. The pipeline has taken every record below
+    /// `taken_below`.
     pub(super) fn need<C: CrossTraceAccess>(
         &mut self,
         pipeline: &mut Pipeline<C>,
         taken_below: u64,
         now: Instant,
-        (rules, telemetry): (&Arc<Rules>, &Arc<Telemetry>),
     ) {
-        let is_due = self.need_at.is_none_or(|at| now >= at);
-        if !self.is_rebuilt || !is_due && !self.is_carrying_due() {
+        if !self.is_rebuilt || self.need_at.is_some_and(|at| now < at) {
             return;
         }
         self.need_at = Some(now + NEED_INTERVAL);
-        self.carry(pipeline, taken_below, rules, telemetry);
-        let oldest = pipeline.oldest_record().into_iter();
-        let oldest_open = pipeline.oldest_open_record().into_iter();
-        // Records that a job reads must stay, even if nothing needs them.
-        let read = self.carrying.as_ref().map(|underway| underway.from);
-        let open_from = oldest_open.chain(read).fold(taken_below, u64::min);
         let needed = Needed {
-            from: oldest.fold(open_from, u64::min),
-            since_unix_nanos: pipeline.memory_unix_nanos().max(self.gave_up),
+            from: (pipeline.oldest_record()).map_or(taken_below, |it| it.min(taken_below)),
+            since_unix_nanos: pipeline.memory_unix_nanos(),
         };
-        self.all.need(self.index, PartNeed { needed, open_from });
-    }
-
-    /// Returns true if rewriting is due: the log requests more than before, or a job has ended.
-    fn is_carrying_due(&mut self) -> bool {
-        match &mut self.carrying {
-            Some(underway) => underway.has_ended(),
-            None => {
-                let request = self.records.as_ref().and_then(CarriedRecords::request);
-                request.is_some_and(|request| request.below > self.asked_below)
-            }
-        }
-    }
-
-    fn carry<C: CrossTraceAccess>(
-        &mut self,
-        pipeline: &mut Pipeline<C>,
-        taken_below: u64,
-        rules: &Arc<Rules>,
-        telemetry: &Arc<Telemetry>,
-    ) {
-        if let Some(underway) = &mut self.carrying {
-            if !underway.has_ended() {
-                return;
-            }
-            let outcome = self.carrying.take().and_then(Underway::into_outcome);
-            if let Some(outcome) = outcome {
-                let CarryOutcome {
-                    below,
-                    carried,
-                    given_up,
-                    ended,
-                } = outcome;
-                if !given_up.is_empty() {
-                    // After a kill, later spans of these traces must not pass for complete traces.
-                    self.gave_up = ended;
-                }
-                pipeline.need_from(carried, below);
-                pipeline.need_from(given_up, u64::MAX);
-            }
-        }
-        let (Some(records), Some(carrier)) = (&self.records, &self.carrier) else {
-            return;
-        };
-        let Some(mut request) = records.request() else {
-            return;
-        };
-        self.asked_below = request.below;
-        // Wait, because a queued batch may begin or continue a trace.
-        if request.below > taken_below {
-            return;
-        }
-        request.max_bytes /= self.n_partitions;
-        let traces = pipeline.open_below(request.below);
-        if !traces.is_empty() {
-            self.carrying = carrier.begin(|outcome| CarryJob {
-                records: records.clone(),
-                request,
-                traces,
-                rules: Arc::clone(rules),
-                telemetry: Arc::clone(telemetry),
-                outcome,
-            });
-        }
+        self.all.need(self.index, needed);
     }
 
     pub(super) fn keeps_open_traces(&self) -> bool {
@@ -391,7 +285,7 @@ impl SharedKept {
         }
     }
 
-    fn need(&self, index: usize, need: PartNeed) {
+    fn need(&self, index: usize, need: Needed) {
         let mut state = self.state.lock();
         state.needs.0[index] = Some(need);
         let Some(mut need) = state.needs.of_all() else {
@@ -400,12 +294,11 @@ impl SharedKept {
         // Read the marks after the threads' needs: a thread adds the mark of a judged trace before
         // it stops needing the trace.
         if let Some(oldest) = self.kept.marks.oldest() {
-            need.needed.from = oldest.min(need.needed.from);
-            need.open_from = oldest.min(need.open_from);
+            need.from = oldest.min(need.from);
         }
         if need != state.last_need {
             state.last_need = need;
-            self.kept.log.need(need.needed, need.open_from);
+            self.kept.log.need(need);
         }
     }
 }
@@ -413,14 +306,11 @@ impl SharedKept {
 impl Needs {
     /// Returns the records that any thread needs; `None` until all threads have rebuilt their
     /// traces.
-    fn of_all(&self) -> Option<PartNeed> {
-        let all: Option<Vec<PartNeed>> = self.0.iter().copied().collect();
-        all?.into_iter().reduce(|one, other| PartNeed {
-            needed: Needed {
-                from: one.needed.from.min(other.needed.from),
-                since_unix_nanos: (one.needed.since_unix_nanos).max(other.needed.since_unix_nanos),
-            },
-            open_from: one.open_from.min(other.open_from),
+    fn of_all(&self) -> Option<Needed> {
+        let all: Option<Vec<Needed>> = self.0.iter().copied().collect();
+        all?.into_iter().reduce(|one, other| Needed {
+            from: one.from.min(other.from),
+            since_unix_nanos: one.since_unix_nanos.max(other.since_unix_nanos),
         })
     }
 }
@@ -462,8 +352,6 @@ impl Rebuilt {
         let Past {
             marks,
             requests,
-            carried,
-            open,
             needed,
             end,
             silence,
@@ -474,28 +362,10 @@ impl Rebuilt {
             beat();
             judged.extend(TraceMark::decode_all(&record.body, rules));
         })?;
-        let mut noted = Vec::new();
-        self.read(open, needed.from..*end, |record| {
-            beat();
-            noted.extend(CarriedTracesNote::decode(&record.body));
-        })?;
-        let begin = needed.from;
-        let mut rebuilding = Rebuilding::new(pipeline, rules, judged, noted, begin, started);
+        let mut rebuilding = Rebuilding::new(pipeline, rules, judged, started);
         self.n_marks = rebuilding.n_marks();
         let mut n_spans = 0;
         let mut is_first = is_patient(*silence);
-        if rebuilding.takes_carried() {
-            for part in [CarriedPart::Judged, CarriedPart::Later] {
-                self.read(carried, needed.from..*end, |record| {
-                    beat();
-                    let origin = record.origin();
-                    n_spans += rebuilding.take_carried(batch_of(record, rules), origin, part);
-                })?;
-                if part == CarriedPart::Judged {
-                    rebuilding.judge_carried();
-                }
-            }
-        }
         self.read(requests, needed.from..*end, |record| {
             beat();
             if std::mem::take(&mut is_first) {
@@ -554,12 +424,9 @@ mod tests {
 
     #[test]
     fn what_the_slowest_thread_needs_is_kept_and_all_must_have_said_so() {
-        let needed = |from, since_unix_nanos| PartNeed {
-            needed: Needed {
-                from,
-                since_unix_nanos,
-            },
-            open_from: from + 1,
+        let needed = |from, since_unix_nanos| Needed {
+            from,
+            since_unix_nanos,
         };
         let mut needs = Needs(vec![None; 3]);
         needs.0[0] = Some(needed(7, 20));

@@ -67,8 +67,6 @@ metrics! {
     exporter_retries: Counter["queue"] = "spanscore_exporter_retries_total";
     /// Requests split because the peer found them too large, by queue
     exporter_splits: Counter["queue"] = "spanscore_exporter_splits_total";
-    /// Bytes of open traces that were written to the journal again
-    journal_carried_bytes: Counter[] = "spanscore_journal_carried_bytes_total";
     /// Bytes of the journal that were damaged
     journal_damaged_bytes: Counter[] = "spanscore_journal_damaged_bytes_total";
     /// Acknowledged requests lost because the journal was damaged
@@ -77,8 +75,6 @@ metrics! {
     journal_restored_traces: Counter[] = "spanscore_journal_restored_traces_total";
     /// Journals set aside because a newer version wrote them
     journal_too_new: Counter[] = "spanscore_journal_too_new_total";
-    /// Open traces that the journal does not have in full
-    journal_uncarried_traces: Counter[] = "spanscore_journal_uncarried_traces_total";
     /// Evaluations made, counting each revision
     judgements: Counter[] = "spanscore_judgements_total";
     /// Evaluations that late spans did not change

@@ -387,7 +387,7 @@ async fn brokers_that_are_away_show_in_the_metrics_and_lag_grows_while_the_judge
         "--set",
         "scoring.threads=2",
     ]);
-    line_with(&mut judge, "scores go to endpoints of their own");
+    line_with(&mut judge, "scores go to the endpoints under `scores`");
     let listening: serde_json::Value =
         serde_json::from_str(&line_with(&mut judge, "listening")).unwrap();
     let admin = listening["address"].as_str().unwrap();

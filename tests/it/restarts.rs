@@ -2,8 +2,8 @@
 //! those of an undisturbed run to the byte. Only the process is killed; a pipeline that crashes at
 //! any moment is in `tests/it/rebuilt_traces.rs`.
 
-mod carried;
 mod disks;
+mod long_traces;
 
 use std::collections::BTreeMap;
 use std::path::Path;

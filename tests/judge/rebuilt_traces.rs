@@ -7,13 +7,10 @@ use std::time::Duration;
 
 use crate::support::{now, shown};
 use judge::assemble::{SessionSettings, Settings};
-use judge::pipeline::{
-    CarriedPart, CarriedTracesNote, Judged, JudgementSink, Pipeline, Rebuilding, Rules, TraceMark,
-};
+use judge::pipeline::{Judged, JudgementSink, Pipeline, Rebuilding, Rules, TraceMark};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use otlp::scan::scan;
-use otlp::scan_pick::pick;
-use otlp::span::{Batch, Now, TraceId};
+use otlp::span::{Batch, Now};
 use serde_json::json;
 
 use crate::support::records::rules_of;
@@ -62,9 +59,6 @@ struct Disk {
 enum Record {
     Request(Vec<u8>),
     Marks(Vec<u8>),
-    /// The content of open traces, copied from the record with this number.
-    Carried(u64, Vec<u8>),
-    Open(Vec<u8>),
 }
 
 fn rules() -> Rules {
@@ -112,8 +106,7 @@ impl Process {
         pipeline.mark_judged();
         pipeline.restore_memory(0);
         let rules = rules();
-        Rebuilding::new(&mut pipeline, &rules, Vec::new(), Vec::new(), 0, start)
-            .restore_session_history(0);
+        Rebuilding::new(&mut pipeline, &rules, Vec::new(), start).restore_session_history(0);
         Self {
             rules,
             start,
@@ -184,52 +177,6 @@ impl Process {
         self.disk.release(needed);
     }
 
-    /// Carries open traces forward until all records so far can be dropped; crashes on the way at
-    /// most once.
-    fn carry(&mut self, mut crashes: impl FnMut() -> bool) {
-        let mut n_crashes = 0;
-        let mut crashes = || {
-            let is_one = n_crashes == 0 && crashes();
-            n_crashes += u32::from(is_one);
-            is_one
-        };
-        loop {
-            let below = self.disk.next;
-            let open = self.pipeline.open_below(below);
-            let ids: Vec<TraceId> = open.iter().map(|trace| trace.trace_id).collect();
-            let copies = self.disk.copies(&ids).into_iter();
-            let has_crashed = copies.map(|copy| self.disk.append(copy)).any(|_| crashes());
-            if has_crashed {
-                self.crash();
-                continue;
-            }
-            for traces in open.chunks(5) {
-                self.disk
-                    .append(Record::Open(CarriedTracesNote::encode(below, traces)));
-            }
-            if crashes() {
-                self.crash();
-                continue;
-            }
-            self.pipeline.need_from(ids, below);
-            assert!(
-                self.pipeline
-                    .oldest_open_record()
-                    .is_none_or(|at| at >= below)
-            );
-            // The memory of traces reaches back as far as before, unless it needs one of the
-            // dropped records.
-            if self.pipeline.oldest_record().is_some_and(|at| at < below) {
-                self.disk.since = self.now().unix_nanos;
-            }
-            self.disk.release(below);
-            if crashes() {
-                self.crash();
-            }
-            return;
-        }
-    }
-
     fn crash(&mut self) {
         let disk = std::mem::take(&mut self.disk);
         let rules = std::mem::replace(&mut self.rules, rules());
@@ -247,33 +194,14 @@ impl Process {
             }
         }
         let records = self.disk.records.iter();
-        let requests = records.clone().filter_map(|(number, record)| match record {
+        let requests = records.filter_map(|(number, record)| match record {
             Record::Request(body) => Some((*number, self.batch(body))),
             _ => None,
         });
-        let carried = records.clone().filter_map(|(_, record)| match record {
-            Record::Carried(origin, body) => Some((*origin, body.clone())),
-            _ => None,
-        });
-        let open = records.filter_map(|(_, record)| match record {
-            Record::Open(bytes) => Some(CarriedTracesNote::decode(bytes).unwrap()),
-            _ => None,
-        });
-        let (requests, open) = (requests.collect::<Vec<_>>(), open.collect());
-        let carried: Vec<_> = carried.collect();
+        let requests = requests.collect::<Vec<_>>();
         let now = self.now();
         self.pipeline.restore_memory(self.disk.since);
-        let (pipeline, begin) = (&mut self.pipeline, self.disk.needed);
-        let mut rebuilding = Rebuilding::new(pipeline, &self.rules, marks, open, begin, now);
-        for part in [CarriedPart::Judged, CarriedPart::Later] {
-            for (origin, body) in &carried {
-                let batch = scan(body, Some(&self.rules)).unwrap().batch;
-                rebuilding.take_carried(batch, *origin, part);
-            }
-            if part == CarriedPart::Judged {
-                rebuilding.judge_carried();
-            }
-        }
+        let mut rebuilding = Rebuilding::new(&mut self.pipeline, &self.rules, marks, now);
         for (number, batch) in requests {
             rebuilding.take(batch, number);
         }
@@ -293,25 +221,6 @@ impl Disk {
     fn release(&mut self, needed: u64) {
         self.needed = needed.max(self.needed);
         self.records = self.records.split_off(&self.needed);
-    }
-
-    /// The parts of the records that belong to these traces.
-    fn copies(&self, ids: &[TraceId]) -> Vec<Record> {
-        let keeps = |trace_id: TraceId| ids.contains(&trace_id);
-        let records = self.records.iter();
-        let mut seen = BTreeSet::new();
-        let copies = records.filter_map(|(number, record)| match record {
-            Record::Request(body) => Some(Record::Carried(*number, pick(body, keeps)?)),
-            Record::Carried(origin, body) => Some(Record::Carried(*origin, pick(body, keeps)?)),
-            Record::Marks(bytes) => Some(Record::Marks(TraceMark::pick(bytes, keeps))),
-            Record::Open(_) => None,
-        });
-        // A copy that a crash left behind is not kept beside the copy that replaces it.
-        let copies = copies.filter(|copy| match copy {
-            Record::Carried(origin, body) => seen.insert((*origin, body.clone())),
-            _ => true,
-        });
-        copies.collect()
     }
 }
 
@@ -468,98 +377,6 @@ fn at_present(spans: &mut [Span], start: Now) {
     }
 }
 
-/// Like [`run`], but all records are dropped again and again while all traces are open, some for
-/// the first time and some reopened by late spans.
-fn run_carrying(
-    seed: u64,
-    start: Now,
-    is_carrying: bool,
-    mut crashes: impl FnMut() -> bool,
-) -> Disk {
-    let mut rng = fastrand::Rng::with_seed(seed);
-    let mut phases: [Vec<Vec<u8>>; 3] = Default::default();
-    for trace in 1..=N_TRACES {
-        let names = ["look", "look", "rm", "write", "list", "rm"];
-        let calls: Vec<SpanCall> = (names.iter())
-            .map(|name| SpanCall {
-                name: (*name).to_owned(),
-                ..SpanCall::default()
-            })
-            .collect();
-        let mut spans = spans_of_run(trace, &[], &calls);
-        at_present(&mut spans, start);
-        rng.shuffle(&mut spans);
-        for (idx, span) in spans.into_iter().enumerate() {
-            phases[idx % 3].push(request(vec![span]));
-        }
-    }
-    let mut process = Process {
-        start,
-        ..Process::new()
-    };
-    for (idx, phase) in phases.into_iter().enumerate() {
-        let n_bodies = phase.len();
-        for (n, body) in phase.into_iter().enumerate() {
-            process.receive(body);
-            if crashes() {
-                process.crash();
-            }
-            // Late spans of traces that are not open yet must find the records of those traces.
-            let may_go = idx == 0 || n + 1 == n_bodies;
-            if is_carrying && may_go && (n % 10 == 0 || n + 1 == n_bodies) {
-                process.carry(&mut crashes);
-            }
-        }
-        process.wait(20);
-        if crashes() {
-            process.crash();
-        }
-        process.wait(20);
-        process.flush();
-        if crashes() {
-            process.crash();
-        }
-    }
-    process.disk
-}
-
-#[test]
-fn traces_whose_records_went_again_and_again_are_judged_as_if_none_had() {
-    let mut n_crashes = 0;
-    for seed in 0..6 {
-        let start = now();
-        let mut expected = run_carrying(seed, start, false, || false);
-        let is_full = |line: &String| line.contains("\"completeness\":\"root_ended\"");
-        assert!(expected.sent.iter().all(is_full), "{:?}", expected.sent);
-        assert!(
-            expected.alarms.len() > 10,
-            "{} alarms",
-            expected.alarms.len()
-        );
-        let revised = expected
-            .sent
-            .iter()
-            .filter(|line| !line.contains("\"revision\":0"));
-        assert!(revised.count() > 10);
-        expected.sent.sort();
-        expected.alarms.sort();
-        let mut rng = fastrand::Rng::with_seed(seed + 1_000);
-        for share in [u32::MAX, 100, 30, 8] {
-            let crashes = || {
-                let is_one = rng.u32(..share) == 0;
-                n_crashes += u32::from(is_one);
-                is_one
-            };
-            let mut disk = run_carrying(seed, start, true, crashes);
-            disk.sent.sort();
-            disk.alarms.sort();
-            assert_eq!(disk.sent, expected.sent, "seed {seed}, one in {share}");
-            assert_eq!(disk.alarms, expected.alarms, "seed {seed}, one in {share}");
-        }
-    }
-    assert!(n_crashes > 100, "{n_crashes}");
-}
-
 /// A run whose root comes last, and the completeness with which it is judged.
 fn completeness(leave: impl FnOnce(&mut Process)) -> String {
     let mut process = Process::new();
@@ -586,18 +403,10 @@ fn completeness(leave: impl FnOnce(&mut Process)) -> String {
 
 #[test]
 fn a_trace_that_is_given_up_is_incomplete() {
-    // The trace was too large to be carried.
+    // Its first records went with the oldest segments.
     assert_eq!(
         completeness(|process| process.disk.release(2)),
         "incomplete"
-    );
-}
-
-#[test]
-fn a_trace_that_is_carried_keeps_its_own_memory() {
-    assert_eq!(
-        completeness(|process| process.carry(|| false)),
-        "root_ended"
     );
 }
 

@@ -391,7 +391,7 @@ fn a_restart_keeps_the_turns_that_the_journal_has() {
         let marks = TraceMark::decode_all(&marks, &after.rules);
         let batch = after.batch(spans.clone());
         let (pipeline, rules) = (&mut after.pipeline, &after.rules);
-        let mut rebuilding = Rebuilding::new(pipeline, rules, marks, Vec::new(), 0, now);
+        let mut rebuilding = Rebuilding::new(pipeline, rules, marks, now);
         if keeps_record {
             rebuilding.take(batch, 0);
         }

@@ -5,14 +5,9 @@ use std::io;
 use std::sync::Arc;
 
 use super::{LostRecord, MAX_SPARES, NEEDED_SHARE, Store};
-use crate::journal::carrying::CarryRequest;
 use crate::journal::cursor::{CURSOR, Progress};
 use crate::journal::format::Needed;
 use crate::journal::segment::{FileFault, Segment, heads_of};
-
-/// Segments of open traces may exceed their share by the log's size divided by this number, until
-/// the traces are rewritten.
-const RESPITE_SHARE: u64 = 8;
 
 impl Store {
     /// Returns the bytes of records that could be appended, to the tail and in place of delivered
@@ -72,11 +67,8 @@ impl Store {
         let mut progress = shared.lock();
         progress.write(unix_nanos).map_err(cursor_fault)?;
         let delivered = self.delivered(&progress);
-        // Keep segments that only scoring needs, newest first, within its share, and a little more
-        // until their traces are rewritten.
+        // Keep segments that only scoring needs, newest first, within its share.
         let mut share = self.settings.max_size / NEEDED_SHARE;
-        let mut respite = self.respite();
-        let mut carry = CarryRequest::default();
         let mut released = Needed::default();
         let mut done = Vec::new();
         for (segment, next_oldest) in delivered.into_iter().rev() {
@@ -85,24 +77,14 @@ impl Store {
                 share -= segment.size;
                 continue;
             }
-            let is_open = is_needed && segment.next > progress.open_from();
-            if is_open && segment.size <= respite {
-                share = 0;
-                respite -= segment.size;
-                let ended = next_oldest.unwrap_or(segment.oldest);
-                let is_early = unix_nanos.saturating_sub(ended) < self.settings.carried_after;
-                carry.add(&segment, is_early);
-                continue;
-            }
             if is_needed {
-                (share, respite) = (0, 0);
+                share = 0;
                 released.from = released.from.max(segment.next);
                 let since = next_oldest.unwrap_or(unix_nanos);
                 released.since_unix_nanos = released.since_unix_nanos.max(since);
             }
             done.push(segment);
         }
-        progress.carrying().request(carry);
         if done.is_empty() {
             return Ok(());
         }
@@ -115,12 +97,6 @@ impl Store {
         drop(progress);
         self.remove(done);
         Ok(())
-    }
-
-    /// Returns the bytes by which segments of open traces may exceed their share until the traces
-    /// are rewritten.
-    pub(in crate::journal) fn respite(&self) -> u64 {
-        (self.settings.max_size / RESPITE_SHARE).max(self.settings.segment_size)
     }
 
     /// Returns the finished, delivered segments, oldest first, each with the arrival of the next

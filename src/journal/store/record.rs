@@ -61,24 +61,6 @@ impl Record {
         }
     }
 
-    /// Creates a record of the spans of open traces in the record `origin`, or in one that was
-    /// rewritten from it.
-    pub fn carried(signal: u8, arrived: u64, origin: u64, body: Bytes) -> Self {
-        let origin = Bytes::copy_from_slice(&origin.to_le_bytes());
-        Self {
-            kind: RecordKind::Carried,
-            ..Self::new(signal, 0, arrived, origin, body)
-        }
-    }
-
-    /// Creates a record that lists open traces whose records were rewritten.
-    pub fn open(written: u64, traces: Bytes) -> Self {
-        Self {
-            kind: RecordKind::Open,
-            ..Self::new(0, 0, written, Bytes::new(), traces)
-        }
-    }
-
     /// Creates a record of a request with `n_items` scores, for the destination of a lane.
     pub fn score(lane: u8, n_items: u64, written: u64, meta: Bytes, body: Bytes) -> Self {
         Self {

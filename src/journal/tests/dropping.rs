@@ -14,7 +14,6 @@ use crate::journal::store::{LogSettings, LostRecord, Record, Store};
 const SCORES: LogSettings = LogSettings {
     max_size: 128 << 10,
     drops_oldest: true,
-    carried_after: 0,
     ..SETTINGS
 };
 

@@ -54,7 +54,7 @@ fn what_is_delivered_is_kept_while_it_is_needed() {
             from,
             since_unix_nanos: n,
         };
-        store.progress().lock().need(needed, from);
+        store.progress().lock().need(needed);
         store.settle(1).unwrap();
         assert_eq!(past(&store), (from..=n).collect::<Vec<_>>());
         for kept in ALL_KEPT {
@@ -83,8 +83,8 @@ fn a_trace_that_stays_open_holds_a_quarter_of_the_log_and_refuses_nothing() {
         store.progress().lock().consume(n..n + 1);
         store.settle(n).unwrap();
     }
-    // Two spares and the open segment are beside its quarter, and what should be carried.
-    let share = SCORED.max_size / 4 + 3 * SCORED.segment_size + store.respite();
+    // Two spares and the open segment are beside its quarter.
+    let share = SCORED.max_size / 4 + 3 * SCORED.segment_size;
     assert!(store.used() <= share, "{} bytes", store.used());
     let needed = store.needed();
     assert!(needed.from > 900, "{needed:?}");

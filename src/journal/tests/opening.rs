@@ -58,7 +58,7 @@ fn a_process_that_has_rebuilt_nothing_does_not_end_a_silence() {
         from: 0,
         since_unix_nanos: 202 * SECOND,
     };
-    progress.lock().need(needed, 0);
+    progress.lock().need(needed);
     progress.lock().write(203 * SECOND).unwrap();
     drop((third.store, progress));
 

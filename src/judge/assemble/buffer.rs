@@ -5,7 +5,6 @@ mod marking;
 mod rebuilding;
 mod watching;
 
-pub use rebuilding::OpenTrace;
 pub use watching::{ChangedTrace, OpenCopy};
 
 use std::hash::BuildHasher;

@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use otlp::span::{PeerId, TraceId};
 
-pub use buffer::{ChangedTrace, OpenCopy, OpenTrace, TraceBuffer};
+pub use buffer::{ChangedTrace, OpenCopy, TraceBuffer};
 pub use partition::Partition;
 pub use sessions::{EarlierTurns, Sessions, Turn, TurnsSeen};
 pub use settings::{SessionSettings, Settings, Sizes};

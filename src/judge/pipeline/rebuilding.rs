@@ -6,12 +6,11 @@ use std::iter::Peekable;
 use std::sync::Arc;
 use std::{slice, vec};
 
-use hashbrown::HashMap;
-use otlp::span::{Batch, Now, TraceId};
+use otlp::span::{Batch, Now};
 
 use super::cross_traces::{CrossTraceAccess, CrossTraces, Extracted};
 use super::reported::Marked;
-use super::{CarriedTracesNote, OpenTrace, Pipeline, Rules, TraceMark, split};
+use super::{Pipeline, Rules, TraceMark, split};
 use crate::assemble::CloseReason;
 use crate::extract;
 
@@ -24,32 +23,15 @@ pub struct Rebuilding<'a, C = CrossTraces> {
     marks: Peekable<vec::IntoIter<TraceMark>>,
     /// Marks of sessions, for all partitions: turns of a session may be in any.
     of_sessions: Vec<TraceMark>,
-    /// The journal has no records below this number.
-    begin: u64,
-    /// Traces of this partition that the journal contains completely although their first records
-    /// were deleted, each with the record below which its mark says that it was judged.
-    carried: HashMap<TraceId, (OpenTrace, u64)>,
-}
-
-/// The part of the copied records to replay: before or after the marks of their traces are applied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CarriedPart {
-    /// Spans with which their trace was judged before, and spans of traces that were never judged.
-    Judged,
-    /// Records that came later.
-    Later,
 }
 
 impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
     /// Starts rebuilding an empty pipeline. All spans count as arriving `now`; no timer fires.
-    /// `marks`, and `open`, the journal's notes of open traces, may be in any order and of any
-    /// partition. The journal has no records below `begin`.
+    /// `marks` may be in any order and of any partition.
     pub fn new(
         pipeline: &'a mut Pipeline<C>,
         rules: &'a Rules,
         mut marks: Vec<TraceMark>,
-        open: Vec<CarriedTracesNote>,
-        begin: u64,
         now: Now,
     ) -> Self {
         let is_of_session = |mark: &mut TraceMark| matches!(mark.marked, Marked::Session { .. });
@@ -63,61 +45,13 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         marks.reverse();
         marks.dedup_by_key(|mark| mark.trace_id);
         marks.sort_by_key(|mark| (mark.judged_below, mark.trace_id));
-        // A trace is incomplete if its note covers fewer records than were deleted.
-        let whole = open.into_iter().filter(|open| open.below >= begin);
-        let mut carried: HashMap<_, _> = whole
-            .flat_map(|open| open.traces)
-            .filter(|trace| pipeline.partition.holds(trace.trace_id))
-            .map(|trace| (trace.trace_id, (trace, u64::MAX)))
-            .collect();
-        for mark in &marks {
-            if let Some((_, judged_below)) = carried.get_mut(&mark.trace_id) {
-                *judged_below = mark.judged_below;
-            }
-        }
         Self {
             pipeline,
             rules,
             now,
             marks: marks.into_iter().peekable(),
             of_sessions,
-            begin,
-            carried,
         }
-    }
-
-    /// Returns true if copied records must be replayed, before all others.
-    pub fn takes_carried(&self) -> bool {
-        !self.carried.is_empty()
-    }
-
-    /// Inserts this partition's part of the copy of `record`; returns the number of spans and log
-    /// records. Call it with every copied record twice, once for each part.
-    pub fn take_carried(&mut self, mut batch: Batch, record: u64, part: CarriedPart) -> usize {
-        // The record itself was not deleted, and is replayed instead of its copy.
-        if record >= self.begin {
-            return 0;
-        }
-        let is_taken = |trace_id: TraceId| {
-            let judged_below = self.carried.get(&trace_id).map(|(_, below)| *below);
-            let of_part =
-                |below| if record < below { CarriedPart::Judged } else { CarriedPart::Later };
-            judged_below.map(of_part) == Some(part)
-        };
-        batch.spans.retain(|span| is_taken(span.trace_id));
-        self.take_each(batch, self.begin)
-    }
-
-    /// Closes the traces that were judged before `begin`. Call it after all copied records were
-    /// replayed for the first part.
-    pub fn judge_carried(&mut self) {
-        // Other replicas may have received spans in the meantime.
-        let since = if self.pipeline.has_peers { self.pipeline.memory_unix_nanos() } else { 0 };
-        for (open, _) in self.carried.values_mut() {
-            open.memory_unix_nanos = since.max(open.memory_unix_nanos);
-            self.pipeline.buffer.restore_open(open);
-        }
-        self.apply_marks(self.begin);
     }
 
     /// Sets the start of the history of sessions: the journal has everything that arrived since. Call
@@ -258,16 +192,6 @@ impl<C: CrossTraceAccess> Pipeline<C> {
     pub fn mark_restored_incomplete(&mut self, now: Now) {
         self.buffer.mark_all_unscored();
         self.cross_traces.with(|them| them.miss(now));
-    }
-
-    /// Returns the open traces that need records before this one.
-    pub fn open_below(&self, record: u64) -> Vec<OpenTrace> {
-        self.buffer.open_below(record)
-    }
-
-    /// Records that these traces need no records before this one.
-    pub fn need_from(&mut self, trace_ids: impl IntoIterator<Item = TraceId>, record: u64) {
-        self.buffer.need_from(trace_ids, record);
     }
 
     /// Returns the oldest journal record that an open or remembered trace needs.

@@ -184,8 +184,7 @@ impl Worker {
             }
             if let Some(kept) = &mut kept {
                 let below = if keeps_up { offered_below } else { taken_below };
-                let context = (&rules, &shared.telemetry);
-                kept.need(&mut pipeline, below, now().instant, context);
+                kept.need(&mut pipeline, below, now().instant);
             }
             report_torn(pipeline.take_torn(), &shared.telemetry);
             place.report_held(&pipeline);

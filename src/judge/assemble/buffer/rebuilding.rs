@@ -10,20 +10,6 @@ use crate::assemble::shares::UNKNOWN_PEER;
 use crate::assemble::slab::Slot;
 use crate::assemble::{CloseReason, Closed, Memo};
 
-/// The state of an open trace in the journal.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenTrace {
-    pub trace_id: TraceId,
-    /// The first record with spans of the trace.
-    pub first_record: u64,
-    /// The oldest record that the trace needs.
-    pub needed_from: u64,
-    /// The start of the trace history when the first span arrived (Unix time).
-    pub memory_unix_nanos: u64,
-    /// True if spans of the trace are missing.
-    pub is_unscored: bool,
-}
-
 impl<M: Memo> TraceBuffer<M> {
     /// Sets the journal record of the spans that are inserted next.
     pub fn set_record(&mut self, record: u64) {
@@ -41,42 +27,6 @@ impl<M: Memo> TraceBuffer<M> {
         let slots = self.open.slots();
         let open = slots.filter_map(|slot| Some(self.open.get(slot)?.needed_from));
         open.min()
-    }
-
-    /// Returns the open traces that need records before this one.
-    pub fn open_below(&self, record: u64) -> Vec<OpenTrace> {
-        let slots = self.open.slots();
-        let open = slots.filter_map(|slot| self.open.get(slot));
-        let below = open.filter(|trace| trace.needed_from < record);
-        let below = below.map(|trace| OpenTrace {
-            trace_id: trace.trace_id,
-            first_record: trace.first_record,
-            needed_from: trace.needed_from,
-            memory_unix_nanos: trace.memory_unix_nanos,
-            is_unscored: trace.unscored,
-        });
-        below.collect()
-    }
-
-    /// Records that these traces need no records before this one.
-    pub fn need_from(&mut self, trace_ids: impl IntoIterator<Item = TraceId>, record: u64) {
-        for trace_id in trace_ids {
-            let slot = self.index.get(&trace_id);
-            if let Some(trace) = slot.and_then(|slot| self.open.get_mut(*slot)) {
-                trace.needed_from = record.max(trace.needed_from);
-            }
-        }
-    }
-
-    /// Marks an open trace as complete, although it began before the records that it was rebuilt
-    /// from.
-    pub fn restore_open(&mut self, open: &OpenTrace) {
-        let slot = self.index.get(&open.trace_id);
-        if let Some(trace) = slot.and_then(|slot| self.open.get_mut(*slot)) {
-            trace.first_record = open.first_record;
-            trace.memory_unix_nanos = open.memory_unix_nanos;
-            trace.unscored |= open.is_unscored;
-        }
     }
 
     /// Closes the open traces that begin before a record and drops their spans; late spans of such

@@ -172,14 +172,6 @@ impl Marks {
 // === impl TraceMark ===
 
 impl TraceMark {
-    /// Returns only the encoded marks of these traces. Stops at truncated input.
-    pub fn pick(bytes: &[u8], keeps: impl Fn(TraceId) -> bool) -> Vec<u8> {
-        let mut picked = Vec::new();
-        let mut input = Input(bytes);
-        while !input.0.is_empty() && input.pick_chunk(&keeps, &mut picked).is_some() {}
-        picked
-    }
-
     /// Decodes marks. Stops at truncated input; skips evaluations of criteria that are not
     /// registered.
     pub fn decode_all(bytes: &[u8], rules: &Rules) -> Vec<Self> {
@@ -193,25 +185,6 @@ impl TraceMark {
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
-    fn pick_chunk(&mut self, keeps: impl Fn(TraceId) -> bool, picked: &mut Vec<u8>) -> Option<()> {
-        let [n_names, n_name_bytes, n_bytes] = [self.u32()?, self.u32()?, self.u32()?];
-        let names = self.take(n_name_bytes as usize)?;
-        let mut chunk = Input(self.take(n_bytes as usize)?);
-        let mut marks = Vec::new();
-        while !chunk.0.is_empty() {
-            marks.extend_from_slice(chunk.raw_mark(&keeps)?.unwrap_or_default());
-        }
-        if !marks.is_empty() {
-            let n_bytes = u32::try_from(marks.len()).unwrap_or(u32::MAX);
-            for number in [n_names, n_name_bytes, n_bytes] {
-                picked.extend_from_slice(&number.to_le_bytes());
-            }
-            picked.extend_from_slice(names);
-            picked.extend(marks);
-        }
-        Some(())
-    }
-
     fn chunk(&mut self, rules: &Rules, marks: &mut Vec<TraceMark>) -> Option<()> {
         let [n_names, n_name_bytes, n_bytes] = [self.u32()?, self.u32()?, self.u32()?];
         let mut names_input = Input(self.take(n_name_bytes as usize)?);
@@ -226,23 +199,6 @@ impl<'a> Input<'a> {
             marks.push(chunk.mark(&names, rules)?);
         }
         Some(())
-    }
-
-    /// Returns the bytes of the next mark, if its trace is one of these.
-    fn raw_mark(&mut self, keeps: impl Fn(TraceId) -> bool) -> Option<Option<&'a [u8]>> {
-        let whole = self.0;
-        let trace_id = TraceId::try_new(self.take(16)?);
-        self.take(8 + 8 + 1)?;
-        for _ in 0..self.u32()? {
-            self.u32()?;
-            let flags = self.u8()?;
-            let optional = [(OF_AGENT_RUN, 8), (HAS_SUBJECT, 8), (NAMED, 4)];
-            let there = optional.iter().filter(|(flag, _)| flags & flag != 0);
-            let n_optional: usize = there.map(|(_, n_bytes)| n_bytes).sum();
-            self.take(1 + 4 + 8 + n_optional)?;
-        }
-        let mark = &whole[..whole.len() - self.0.len()];
-        Some(trace_id.is_some_and(keeps).then_some(mark))
     }
 
     fn mark(&mut self, names: &[&str], rules: &Rules) -> Option<TraceMark> {
