@@ -353,7 +353,6 @@ impl Queue {
     pub(super) fn finish(&self, entry: QueuedRequest) {
         let mut state = self.state();
         state.free_trace(&entry);
-        drop(state);
         entry.ticket.done();
         drop(entry.request);
         self.moved();
@@ -415,7 +414,7 @@ impl Queue {
         self.moved();
     }
 
-    /// Reports the size of the queue.
+    /// Reports the size of the queue. Call it under the lock: the last report is then the latest.
     pub(super) fn moved(&self) {
         QueueResized {
             n_bytes: self.n_bytes(),

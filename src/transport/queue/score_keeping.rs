@@ -97,9 +97,9 @@ impl Queue {
             let accounting = &self.shared.accounting;
             accounting.dropped(Signal::Traces, n_items, "queue_full");
         }
-        drop(state);
         drop(gone);
         self.moved();
+        drop(state);
         // The next request of a trace may have become due.
         self.shared.changed.notify_one();
     }
