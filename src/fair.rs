@@ -25,6 +25,10 @@ use crate::sync::Mutex;
 /// Idle time after which a thing is evicted for a newcomer of the same peer.
 const STANDS_STILL_AFTER: Duration = Duration::from_secs(1);
 
+/// Time after which a thing yields to a brief one of its peer. An advancing request gets bytes more
+/// often; one that is sent but for its last byte does not.
+const PAUSES_AFTER: Duration = Duration::from_millis(50);
+
 /// A budget for acknowledged bytes, which cannot be evicted.
 #[derive(Debug)]
 pub(crate) struct FairBudget {
@@ -87,8 +91,7 @@ struct Newcomer {
     peer: PeerId,
     share: ShareIdx,
     more: Held,
-    /// True if the thing will be done at once: it need not wait until other things of its peer are
-    /// idle.
+    /// True if the thing will be done at once: other things of its peer yield after a short pause.
     is_brief: bool,
 }
 
@@ -294,11 +297,13 @@ impl Reservations {
         let share = self.shares.victim(newcomer.share, n_more, by);
         let now = Instant::now();
         let yields = |it: &Reserved| {
-            let stands_still = now - it.moved >= STANDS_STILL_AFTER;
+            let paused_for = now - it.moved;
+            let stands_still = paused_for >= STANDS_STILL_AFTER;
             // A newcomer cannot use the bytes of a busy thing before the thing ends.
             share != newcomer.share
                 || (by == ShareMeasure::Things && stands_still)
-                || (!it.is_busy && (stands_still || newcomer.is_brief))
+                || (!it.is_busy
+                    && (stands_still || newcomer.is_brief && paused_for >= PAUSES_AFTER))
         };
         let others = self.by_number.iter().filter(|(number, it)| {
             let is_other = **number != newcomer.number && it.share == share && !it.is_evicted;
@@ -497,10 +502,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_waits_longest_yields_to_a_brief_request_of_its_peer_at_once() {
+    async fn what_pauses_yields_to_a_brief_request_of_its_peer() {
         let budget = EvictingBudget::new(100, None);
         let [first, second] = reserve_all(&budget, AGENT, 50).await;
-        tokio::time::advance(Duration::from_millis(1)).await;
+        let advancing = budget.reserve(AGENT, 10, true);
+        assert!(advancing.is_none(), "both are advancing");
+        tokio::time::advance(PAUSES_AFTER).await;
         first.moved(false);
         let brief = budget.reserve(AGENT, 10, true).unwrap();
         assert_eq!([is_evicted(&first), is_evicted(&second)], [false, true]);

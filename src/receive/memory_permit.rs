@@ -8,8 +8,8 @@ use super::request_error::RequestError;
 use crate::fair::{EvictingBudget, Reservation};
 use crate::heap;
 
-/// Maximum bytes of a brief request, which need not wait until another request of its peer is idle:
-/// it has usually arrived in full when reading begins.
+/// Maximum bytes of a brief request, for which other requests of its peer yield after a short
+/// pause: a brief request has usually arrived in full when reading begins.
 const BRIEF: usize = 64 << 10;
 
 /// The bytes of one request in the budget of all requests in arrival, released on drop.
@@ -22,8 +22,9 @@ pub(super) struct MemoryPermit {
     fixed: usize,
     /// Number of bytes of the message that are in memory twice.
     window: usize,
-    /// True if the request is small, or has arrived.
-    is_brief: bool,
+    /// The announced length; 0 if there is none, as in most gRPC requests.
+    announced: usize,
+    has_arrived: bool,
 }
 
 impl MemoryPermit {
@@ -34,7 +35,9 @@ impl MemoryPermit {
         fixed: usize,
         announced: Option<u64>,
     ) -> Result<Self, RequestError> {
-        let is_brief = announced.is_some_and(|length| length <= (BRIEF - fixed.min(BRIEF)) as u64);
+        let announced = announced.unwrap_or_default();
+        let announced = usize::try_from(announced).unwrap_or(usize::MAX);
+        let is_brief = announced.saturating_add(fixed) <= BRIEF;
         let reservation = budget.reserve(peer, fixed, is_brief);
         Ok(Self {
             reservation: reservation.ok_or(RequestError::InFlightFull)?,
@@ -42,7 +45,8 @@ impl MemoryPermit {
             peer,
             fixed,
             window: 0,
-            is_brief,
+            announced,
+            has_arrived: false,
         })
     }
 
@@ -80,7 +84,8 @@ impl MemoryPermit {
     }
 
     fn take(&mut self, total: usize) -> Result<(), RequestError> {
-        let more = self.reservation.grow_to(total, self.is_brief);
+        let is_brief = self.announced.saturating_add(self.fixed).max(total) <= BRIEF;
+        let more = (self.reservation).grow_to(total, is_brief || self.has_arrived);
         heap::took(more.ok_or(RequestError::InFlightFull)?);
         Ok(())
     }
@@ -102,7 +107,7 @@ impl MemoryPermit {
     /// Notes that the message has arrived: from here on only other peers can evict the request,
     /// which notices the eviction when it next reserves bytes. Fails if the request was evicted.
     pub(super) fn arrived(&mut self) -> Result<(), RequestError> {
-        self.is_brief = true;
+        self.has_arrived = true;
         if self.reservation.moved(true) {
             Ok(())
         } else {
@@ -119,6 +124,26 @@ impl MemoryPermit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_without_a_length_is_brief_until_it_is_large() {
+        let budget = EvictingBudget::new(4 * BRIEF, None);
+        let permit = |announced| MemoryPermit::try_new(&budget, PeerId(1), 30, announced);
+        let mut large = permit(Some(1 << 20)).unwrap();
+        large.grow_to(4 * BRIEF).unwrap();
+        tokio::time::advance(std::time::Duration::from_millis(500)).await;
+        assert!(
+            permit(Some(1 << 20)).is_err(),
+            "a large one waits for longer"
+        );
+        let mut small = permit(None).unwrap();
+        small.grow_to(BRIEF - 30).unwrap();
+        assert!(large.arrived().is_err(), "it was evicted");
+        let mut other = permit(None).unwrap();
+        other.grow_to(2 * BRIEF).unwrap();
+        tokio::time::advance(std::time::Duration::from_millis(500)).await;
+        assert!(small.grow_to(3 * BRIEF).is_err(), "it is not brief");
+    }
 
     #[tokio::test]
     async fn what_is_held_beside_the_message_counts() {
