@@ -60,30 +60,24 @@ pub enum ForwardError {
     },
 }
 
-/// The sender and the arrival time of a request.
-#[derive(Debug, Clone, Copy)]
-pub struct RequestArrival {
-    /// The sender.
-    pub peer: PeerId,
-    /// Unix time in nanoseconds.
-    pub unix_nanos: u64,
-}
-
-/// Enqueues the receivers' requests for the downstream.
+/// Enqueues the receivers' requests for all outlets. Clones share the outlets.
 #[derive(Debug, Clone)]
 pub struct ForwardHandle {
-    downstream: Option<Downstream>,
-    /// The queue of a second destination, for requests with spans.
-    copies: Option<Queue>,
+    /// The topic first: a request that the downstream refuses is sent again, and a topic may have
+    /// it twice.
+    outlets: Vec<Outlet>,
+    /// The headers of the downstream.
+    headers: Option<SentHeaders>,
     telemetry: Arc<Telemetry>,
 }
 
+/// A destination of received requests.
 #[derive(Debug, Clone)]
-struct Downstream {
+struct Outlet {
     queue: Queue,
-    signals: Arc<[Signal]>,
-    headers: SentHeaders,
-    is_kept: bool,
+    /// The signals that the destination accepts.
+    signals: Vec<Signal>,
+    is_downstream: bool,
 }
 
 /// Prepares forwarding. The caller runs the returned delivery and awaits its end; without a
@@ -94,56 +88,53 @@ pub fn start(
     rng: fastrand::Rng,
 ) -> Result<(ForwardHandle, Option<Delivery>), ForwardError> {
     let telemetry = Arc::clone(telemetry);
+    let mut handle = ForwardHandle {
+        outlets: Vec::new(),
+        headers: None,
+        telemetry,
+    };
     let Some(destination) = settings.destination else {
-        let handle = ForwardHandle {
-            downstream: None,
-            copies: None,
-            telemetry,
-        };
         return Ok((handle, None));
     };
-    let client = Client::new(&destination, &telemetry)?;
-    let headers = client.headers().clone();
+    let client = Client::new(&destination, &handle.telemetry)?;
+    handle.headers = Some(client.headers().clone());
     let accounting = Arc::new(ForwardAccounting {
-        telemetry: Arc::clone(&telemetry),
+        telemetry: Arc::clone(&handle.telemetry),
     });
-    let mut queue = Queue::new("forward", settings.capacity, accounting, &telemetry);
-    let is_kept = settings.journal.is_some();
+    let mut queue = Queue::new("forward", settings.capacity, accounting, &handle.telemetry);
     if let Some(log) = &settings.journal {
         queue = queue.kept_in(log);
     }
-    let delivery = Delivery::new(queue.clone(), client, Arc::clone(&telemetry), rng);
-    let downstream = Downstream {
+    let delivery = Delivery::new(queue.clone(), client, Arc::clone(&handle.telemetry), rng);
+    handle.outlets.push(Outlet {
         queue,
-        signals: settings.signals.into(),
-        headers,
-        is_kept,
-    };
-    let handle = ForwardHandle {
-        downstream: Some(downstream),
-        copies: None,
-        telemetry,
-    };
+        signals: settings.signals,
+        is_downstream: true,
+    });
     Ok((handle, Some(delivery)))
 }
 
 impl ForwardHandle {
     /// Enqueues every request with spans in `queue`, too.
     #[must_use]
-    pub fn also_into(self, queue: Queue) -> Self {
-        Self {
-            copies: Some(queue),
-            ..self
-        }
+    pub fn also_into(mut self, queue: Queue) -> Self {
+        let topic = Outlet {
+            queue,
+            signals: vec![Signal::Traces],
+            is_downstream: false,
+        };
+        self.outlets.insert(0, topic);
+        self
     }
 
     /// Returns the accounting of a queue for [`Self::also_into`]. Without a downstream it is the
     /// accounting of the telemetry, else a separate one.
     pub fn accounting_of_copies(&self) -> Arc<dyn Accounting> {
         let telemetry = self.telemetry.clone();
-        match &self.downstream {
-            None => Arc::new(ForwardAccounting { telemetry }),
-            Some(_) => Arc::new(CopyAccounting { telemetry }),
+        if self.outlets.is_empty() {
+            Arc::new(ForwardAccounting { telemetry })
+        } else {
+            Arc::new(CopyAccounting { telemetry })
         }
     }
 
@@ -155,121 +146,69 @@ impl ForwardHandle {
         peer: PeerId,
         n_bytes: usize,
     ) -> Result<(), QueueRefusal> {
-        if let Some(copies) = self.copies_of(signal) {
-            copies.check_room(peer, n_bytes)?;
-        }
-        match self.downstream_for(signal) {
-            Some(downstream) => downstream.queue.check_room(peer, n_bytes),
-            None => Ok(()),
-        }
+        let mut outlets = self.outlets_of(signal);
+        outlets.try_for_each(|outlet| outlet.queue.check_room(peer, n_bytes))
     }
 
-    /// Enqueues a request, which is then acknowledged, or refuses it; the caller counts a refusal.
-    /// Never waits. `n_items` is the number of spans, log records or data points, `headers` are the
-    /// request's headers to forward, and `peer` is the sender.
-    pub fn offer(
-        &self,
-        signal: Signal,
-        peer: PeerId,
-        body: Bytes,
-        n_items: u64,
-        headers: Vec<(HeaderName, HeaderValue)>,
-    ) -> Result<(), QueueRefusal> {
-        let Some(copies) = self.copies_of(signal) else {
-            return self.offer_downstream(signal, peer, body, n_items, headers);
-        };
-        let copy = OutboundRequest {
-            peer,
-            ..OutboundRequest::otlp(signal, body.clone(), n_items)
-        };
-        // Both queues must have space; otherwise the sender keeps the request.
-        let copy = copies.charge(copy)?;
-        if self.downstream_for(signal).is_some() {
-            self.offer_downstream(signal, peer, body, n_items, headers)?;
+    /// Enqueues a request for all outlets, or for none; it is then acknowledged. The caller counts
+    /// a refusal. Never waits.
+    pub fn offer(&self, request: OutboundRequest) -> Result<(), QueueRefusal> {
+        // A charge is released on drop.
+        let charged = self.outlets_of(request.signal).map(|outlet| {
+            let charged = outlet.queue.charge(outlet.part_of(&request))?;
+            Ok((&outlet.queue, charged))
+        });
+        let charged: Vec<_> = charged.collect::<Result<_, QueueRefusal>>()?;
+        if charged.is_empty() {
+            self.discard(request.signal, request.n_items);
         }
-        copies.offer(copy)
+        (charged.into_iter()).try_for_each(|(queue, request)| queue.offer(request))
     }
 
-    fn offer_downstream(
-        &self,
-        signal: Signal,
-        peer: PeerId,
-        body: Bytes,
-        n_items: u64,
-        headers: Vec<(HeaderName, HeaderValue)>,
-    ) -> Result<(), QueueRefusal> {
-        let Some(downstream) = self.downstream_for(signal) else {
-            ItemsDiscarded {
-                signal: signal.as_str(),
-                n_items,
-            }
-            .emit(&self.telemetry);
-            return Ok(());
-        };
-        downstream.queue.offer(OutboundRequest {
-            peer,
-            ..outbound(signal, body, n_items, headers)
-        })
+    /// Counts the items of a request that no outlet accepts.
+    pub fn discard(&self, signal: Signal, n_items: u64) {
+        ItemsDiscarded {
+            signal: signal.as_str(),
+            n_items,
+        }
+        .emit(&self.telemetry);
     }
 
-    /// Returns the queue that delivers spans, if there is one: the downstream's, else the second
-    /// destination's.
+    /// Returns the queue that delivers spans, if there is one: the downstream's, else the topic's.
     pub fn queue_of_spans(&self) -> Option<Queue> {
-        let downstream = self.downstream_for(Signal::Traces);
-        let queue = downstream.map(|downstream| &downstream.queue);
-        queue.or(self.copies.as_ref()).cloned()
+        let outlet = self.outlets_of(Signal::Traces).last();
+        outlet.map(|outlet| outlet.queue.clone())
     }
 
     /// Returns true if the journal stores requests of this signal: then call [`Self::keep`], not
     /// [`Self::offer`].
     pub fn keeps(&self, signal: Signal) -> bool {
-        self.keeps_for_downstream(signal) || self.copies_of(signal).is_some_and(Queue::is_kept)
+        self.outlets_of(signal).any(|outlet| outlet.queue.is_kept())
     }
 
     /// Returns true if the journal stores requests of this signal for the downstream. Only then
     /// does [`Self::keep`] report the number of a record that scoring can refer to.
     pub fn keeps_for_downstream(&self, signal: Signal) -> bool {
-        self.downstream_for(signal)
-            .is_some_and(|downstream| downstream.is_kept)
+        let mut outlets = self.outlets_of(signal);
+        outlets.any(|outlet| outlet.is_downstream && outlet.queue.is_kept())
     }
 
-    /// Writes a request to the journal. Acknowledge the request once `outcome` is called with
-    /// success. Refuses a signal that the journal does not store. Never waits.
-    pub fn keep(
-        &self,
-        signal: Signal,
-        body: Bytes,
-        n_items: u64,
-        headers: Vec<(HeaderName, HeaderValue)>,
-        arrival: RequestArrival,
-        outcome: KeepOutcome,
-    ) {
-        let RequestArrival { peer, unix_nanos } = arrival;
-        let copy = OutboundRequest {
-            peer,
-            ..OutboundRequest::otlp(signal, body.clone(), n_items)
-        };
-        let downstream = self.downstream_for(signal).map(|downstream| {
-            let request = OutboundRequest {
-                peer,
-                ..outbound(signal, body, n_items, headers)
-            };
-            (downstream.queue.clone(), request)
-        });
-        match (self.copies_of(signal), downstream) {
-            (None, None) => outcome(Err(QueueRefusal::Draining)),
-            (None, Some((queue, request))) => queue.keep(request, unix_nanos, outcome),
-            (Some(copies), None) => copies.keep(copy, unix_nanos, outcome),
-            (Some(copies), Some((queue, request))) => {
-                // If the downstream's log refuses the request, its sender retries. The request is
-                // then written to Kafka twice, which changes no verdict.
-                let then: KeepOutcome = Box::new(move |kept| match kept {
-                    Ok(_) => queue.keep(request, unix_nanos, outcome),
-                    Err(refusal) => outcome(Err(refusal)),
-                });
-                copies.keep(copy, unix_nanos, then);
-            }
+    /// Writes a request to the journal, for one outlet after the other. Acknowledge the request
+    /// once `outcome` is called with success. Refuses a signal that the journal does not store.
+    /// Never waits.
+    pub fn keep(&self, request: OutboundRequest, arrived_unix_nanos: u64, outcome: KeepOutcome) {
+        let mut then = outcome;
+        let mut is_kept = false;
+        // Build the chain from its end.
+        for outlet in self.outlets_of(request.signal).rev() {
+            let (queue, part, next) = (outlet.queue.clone(), outlet.part_of(&request), then);
+            is_kept = true;
+            then = Box::new(move |kept| match kept {
+                Ok(_) => queue.keep(part, arrived_unix_nanos, next),
+                Err(refusal) => next(Err(refusal)),
+            });
         }
+        then(if is_kept { Ok(None) } else { Err(QueueRefusal::Draining) });
     }
 
     /// Uses the headers of `destination` for all further requests.
@@ -277,48 +216,51 @@ impl ForwardHandle {
     /// # Errors
     /// A header is invalid. Nothing is replaced then.
     pub fn renew_headers(&self, destination: &Destination) -> Result<(), TransportError> {
-        match &self.downstream {
-            Some(downstream) => downstream.headers.replace(destination),
-            None => Ok(()),
-        }
+        self.headers
+            .as_ref()
+            .map_or(Ok(()), |headers| headers.replace(destination))
     }
 
     /// Starts the drain: requests are refused whenever the downstream is down, because they would
     /// be acknowledged and then dropped.
     pub fn begin_drain(&self) {
-        for queue in self.queues() {
-            queue.begin_drain();
+        for outlet in &self.outlets {
+            outlet.queue.begin_drain();
         }
     }
 
     /// Rejects further requests. Queued requests may be delivered until `deadline`, when the
     /// delivery ends.
     pub fn close(&self, deadline: Instant) {
-        for queue in self.queues() {
-            queue.close(deadline);
+        for outlet in &self.outlets {
+            outlet.queue.close(deadline);
         }
     }
 
-    fn queues(&self) -> impl Iterator<Item = &Queue> {
-        let downstream = self.downstream.iter().map(|downstream| &downstream.queue);
-        downstream.chain(self.copies.as_ref())
-    }
-
-    /// Returns the queue of the second destination, if the signal goes there.
-    fn copies_of(&self, signal: Signal) -> Option<&Queue> {
-        self.copies.as_ref().filter(|_| signal == Signal::Traces)
-    }
-
-    /// Returns the downstream, if it accepts the signal.
-    fn downstream_for(&self, signal: Signal) -> Option<&Downstream> {
-        self.downstream
-            .as_ref()
-            .filter(|downstream| downstream.signals.contains(&signal))
+    fn outlets_of(&self, signal: Signal) -> impl DoubleEndedIterator<Item = &Outlet> {
+        let outlets = self.outlets.iter();
+        outlets.filter(move |outlet| outlet.signals.contains(&signal))
     }
 }
 
-fn outbound(
+impl Outlet {
+    /// Returns the request as this destination gets it: a topic gets no headers.
+    fn part_of(&self, request: &OutboundRequest) -> OutboundRequest {
+        if self.is_downstream {
+            return request.clone();
+        }
+        let copy = OutboundRequest::otlp(request.signal, request.body.clone(), request.n_items);
+        OutboundRequest {
+            peer: request.peer,
+            ..copy
+        }
+    }
+}
+
+/// Returns a request as it was received from `peer`, with the headers to forward.
+pub fn outbound(
     signal: Signal,
+    peer: PeerId,
     body: Bytes,
     n_items: u64,
     headers: Vec<(HeaderName, HeaderValue)>,
@@ -330,6 +272,7 @@ fn outbound(
         passed.append(name, value);
     }
     OutboundRequest {
+        peer,
         route: Route::Otlp { headers: passed },
         ..OutboundRequest::otlp(signal, body, n_items)
     }

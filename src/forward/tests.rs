@@ -55,8 +55,13 @@ impl Plane {
 
     fn offer(&self, body: impl Into<Bytes>, n_items: u64) {
         assert_eq!(
-            self.handle
-                .offer(Signal::Traces, PeerId(1), body.into(), n_items, Vec::new()),
+            self.handle.offer(outbound(
+                Signal::Traces,
+                PeerId(1),
+                body.into(),
+                n_items,
+                Vec::new()
+            )),
             Ok(())
         );
     }
@@ -243,13 +248,13 @@ async fn a_requests_own_headers_go_along_even_on_a_second_attempt() {
     });
     plane
         .handle
-        .offer(
+        .offer(outbound(
             Signal::Traces,
             PeerId(1),
             Bytes::from_static(b"x"),
             1,
             headers.to_vec(),
-        )
+        ))
         .unwrap();
     plane.finish().await;
     assert_eq!(peer.received().len(), 2);
@@ -278,13 +283,13 @@ async fn signals_the_backend_does_not_take_are_accepted_and_discarded() {
     plane.offer(&b"x"[..], 2);
     plane
         .handle
-        .offer(
+        .offer(outbound(
             Signal::Logs,
             PeerId(1),
             Bytes::from_static(b"y"),
             5,
             Vec::new(),
-        )
+        ))
         .unwrap();
     let telemetry = plane.telemetry.clone();
     assert_eq!(plane.finish().await, books(2, 2, &[]));
@@ -307,13 +312,13 @@ fn without_a_downstream_everything_is_accepted_and_discarded() {
     let (handle, delivery) = start(settings, &telemetry, fastrand::Rng::with_seed(7)).unwrap();
     assert!(delivery.is_none());
     handle
-        .offer(
+        .offer(outbound(
             Signal::Traces,
             PeerId(1),
             vec![0; 1 << 20].into(),
             7,
             Vec::new(),
-        )
+        ))
         .unwrap();
     assert_eq!(
         telemetry.item_counts()["traces"],

@@ -15,17 +15,12 @@ use super::record::Recorder;
 use super::scoring::ScoringQueue;
 use super::{Addresses, now};
 use crate::config::Signal;
-use crate::forward::{ForwardHandle, RequestArrival};
+use crate::forward::{self, ForwardHandle};
 use crate::journal::{AppendError, JournalLog, Record};
 use crate::page::Page;
 use crate::receive::{self, Acknowledgement, Received};
 use crate::telemetry::{MetricsPage, NothingReceived};
-use crate::transport::QueueRefusal;
-
-/// The outcome of a request: accepted or refused.
-type Taken = Result<(), QueueRefusal>;
-/// The channel on which the sender waits for the answer.
-type Answer = oneshot::Sender<Taken>;
+use crate::transport::{KeepOutcome, QueueRefusal};
 
 /// Consumers of accepted requests besides forwarding and scoring. None of them blocks.
 #[derive(Clone)]
@@ -62,13 +57,6 @@ impl receive::RequestSink for RequestIntake {
 
     fn offer(&self, received: Received) -> Result<Acknowledgement, QueueRefusal> {
         self.last_offer.store(self.millis(), Ordering::Relaxed);
-        let has_facts = !received.batch.spans.is_empty();
-        if let (Some(journal), Some(scoring)) = (&self.journal, &self.scoring)
-            && has_facts
-            && !self.forward.keeps_for_downstream(received.signal)
-        {
-            return Ok(self.keep_for_scoring(journal.clone(), scoring.clone(), received));
-        }
         let Received {
             signal,
             body,
@@ -76,103 +64,80 @@ impl receive::RequestSink for RequestIntake {
             headers,
             batch,
         } = received;
+        let unix_nanos = now().unix_nanos;
         let peer = batch.peer;
-        if self.forward.keeps(signal) {
-            let unix_nanos = now().unix_nanos;
-            let (answer, answered) = oneshot::channel();
-            let (scoring, onlookers) = (self.scoring.clone(), self.onlookers.clone());
-            let seen = onlookers.need(signal).then(|| body.clone());
-            // Score a request only once it is journaled: the sender of a refused request sends it
-            // again.
-            let outcome = Box::new(move |outcome: Result<Option<u64>, QueueRefusal>| {
-                if let Ok(Some(record)) = outcome {
-                    if let Some(body) = seen {
-                        onlookers.see(signal, &body, n_items, unix_nanos);
-                    }
-                    if let Some(scoring) = &scoring {
-                        scoring.offer(batch, Some(record));
-                    }
-                }
-                // The client may have disconnected.
-                let _ = answer.send(outcome.map(|_| ()));
-            });
-            let arrival = RequestArrival { peer, unix_nanos };
-            self.forward
-                .keep(signal, body, n_items, headers, arrival, outcome);
-            return Ok(Acknowledgement::WhenKept(answered));
-        }
-        // Forward first: the sender retries a refused request, which must not be scored twice.
         let seen = self.onlookers.need(signal).then(|| body.clone());
-        self.forward.offer(signal, peer, body, n_items, headers)?;
-        if let Some(body) = seen {
-            self.onlookers.see(signal, &body, n_items, now().unix_nanos);
+        let is_scored = !batch.spans.is_empty() && self.scoring.is_some();
+        // The log of the downstream has what scoring needs. Requests for a topic are in another.
+        let journal = self.journal.as_ref().filter(|_| is_scored);
+        let for_downstream = self.forward.keeps_for_downstream(signal);
+        let journal = journal.filter(|_| !for_downstream);
+        let scored = journal.map(|log| {
+            let record = Record::scored(signal.number(), unix_nanos, body.clone()).of(peer);
+            (log.clone(), record)
+        });
+        let request = forward::outbound(signal, peer, body, n_items, headers);
+        let is_kept = self.forward.keeps(signal);
+        let is_in_log = for_downstream || scored.is_some();
+        let (scoring, onlookers) = (self.scoring.clone(), self.onlookers.clone());
+        let take = move |record| {
+            if let Some(body) = seen {
+                onlookers.see(signal, &body, n_items, unix_nanos);
+            }
+            if let Some(scoring) = &scoring {
+                scoring.offer(batch, record);
+            }
+        };
+        if scored.is_none() && !is_kept {
+            // Forward first: the sender retries a refused request, which must not be scored twice.
+            self.forward.offer(request)?;
+            take(None);
+            return Ok(Acknowledgement::Now);
         }
-        if let Some(scoring) = &self.scoring {
-            scoring.offer(batch, None);
+        let (answer, answered) = oneshot::channel();
+        // Score a request only once it is journaled: the sender of a refused request sends it
+        // again.
+        let taken: KeepOutcome = Box::new(move |outcome| {
+            if let Ok(Some(record)) = outcome {
+                // A topic's record is in a log that scoring does not read.
+                take(Some(record).filter(|_| is_in_log));
+            }
+            // The client may have disconnected.
+            let _ = answer.send(outcome.map(|_| ()));
+        });
+        let forward = self.forward.clone();
+        let scored: KeepOutcome = match scored {
+            None => taken,
+            // Its sender got no answer before the restart.
+            Some((log, record)) if log.has(&record) => {
+                Box::new(move |kept| taken(kept.map(|_| None)))
+            }
+            Some((log, record)) => Box::new(move |kept| {
+                if let Err(refusal) = kept {
+                    return taken(Err(refusal));
+                }
+                let consumed = log.clone();
+                let appended = move |appended: Result<u64, AppendError>| {
+                    // The record needs no delivery.
+                    consumed.consume(appended.ok());
+                    if appended.is_ok() && !is_kept {
+                        forward.discard(signal, n_items);
+                    }
+                    taken(appended.map(Some).map_err(QueueRefusal::from));
+                };
+                log.append(record, Box::new(appended));
+            }),
+        };
+        if is_kept {
+            self.forward.keep(request, unix_nanos, scored);
+        } else {
+            scored(Ok(None));
         }
-        Ok(Acknowledgement::Now)
+        Ok(Acknowledgement::WhenKept(answered))
     }
 }
 
 impl RequestIntake {
-    /// Journals a request for scoring, because no log of the downstream has it. Requests for Kafka
-    /// are in a separate log.
-    fn keep_for_scoring(
-        &self,
-        journal: JournalLog,
-        scoring: ScoringQueue,
-        received: Received,
-    ) -> Acknowledgement {
-        let Received {
-            signal,
-            body,
-            n_items,
-            headers,
-            batch,
-        } = received;
-        let peer = batch.peer;
-        let unix_nanos = now().unix_nanos;
-        let record = Record::scored(signal.number(), unix_nanos, body.clone()).of(peer);
-        let is_known = journal.has(&record);
-        let is_delivered = self.forward.keeps(signal);
-        if is_known && !is_delivered {
-            return Acknowledgement::Now;
-        }
-        let (answer, answered) = oneshot::channel();
-        let (onlookers, seen) = (self.onlookers.clone(), body.clone());
-        let score = move |answer: Answer, then: Box<dyn FnOnce() -> Taken + Send>| {
-            let log = journal.clone();
-            let done = move |appended: Result<u64, AppendError>| {
-                let outcome = appended.map_err(QueueRefusal::from).and_then(|record| {
-                    // The record needs no delivery.
-                    log.consume([record]);
-                    onlookers.see(signal, &seen, n_items, unix_nanos);
-                    scoring.offer(batch, Some(record));
-                    then()
-                });
-                // The client may have disconnected.
-                let _ = answer.send(outcome);
-            };
-            journal.append(record, Box::new(done));
-        };
-        if is_delivered {
-            let outcome = Box::new(move |kept: Result<Option<u64>, QueueRefusal>| match kept {
-                Ok(_) if !is_known => score(answer, Box::new(|| Ok(()))),
-                kept => {
-                    let _ = answer.send(kept.map(|_| ()));
-                }
-            });
-            let arrival = RequestArrival { peer, unix_nanos };
-            self.forward
-                .keep(signal, body, n_items, headers, arrival, outcome);
-        } else {
-            let forward = self.forward.clone();
-            let then = move || forward.offer(signal, peer, body, n_items, headers);
-            score(answer, Box::new(then));
-        }
-        Acknowledgement::WhenKept(answered)
-    }
-
     fn millis(&self) -> u64 {
         u64::try_from(
             now()

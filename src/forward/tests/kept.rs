@@ -76,7 +76,11 @@ impl KeptPlane {
         assert!(handle.keeps(Signal::Traces));
         let (answer, answered) = oneshot::channel();
         let outcome = Box::new(move |outcome| answer.send(outcome).unwrap());
-        handle.keep(Signal::Traces, body, n_items, headers, arrival(1), outcome);
+        handle.keep(
+            outbound(Signal::Traces, PeerId(1), body, n_items, headers),
+            1,
+            outcome,
+        );
         answered.await.unwrap().map(|_| ())
     }
 
@@ -92,13 +96,6 @@ impl KeptPlane {
             .await
             .unwrap();
         books
-    }
-}
-
-fn arrival(peer: u64) -> RequestArrival {
-    RequestArrival {
-        peer: PeerId(peer),
-        unix_nanos: 1,
     }
 }
 
@@ -206,11 +203,8 @@ async fn each_of_two_destinations_gets_what_it_has_not_had_before_the_restart() 
     let outcome = Box::new(move |outcome| answer.send(outcome).unwrap());
     let handle = &kept.plane.handle;
     handle.keep(
-        Signal::Logs,
-        (&b"log"[..]).into(),
+        outbound(Signal::Logs, PeerId(1), (&b"log"[..]).into(), 1, Vec::new()),
         1,
-        Vec::new(),
-        arrival(1),
         outcome,
     );
     answered.await.unwrap().unwrap();
@@ -359,8 +353,11 @@ async fn a_journal_that_one_sender_fills_still_takes_the_requests_of_others() {
         let (answer, answered) = oneshot::channel();
         let outcome = Box::new(move |outcome| answer.send(outcome).unwrap());
         let body = body.clone();
-        let arrival = arrival(peer);
-        handle.keep(Signal::Traces, body, 1, Vec::new(), arrival, outcome);
+        handle.keep(
+            outbound(Signal::Traces, PeerId(peer), body, 1, Vec::new()),
+            1,
+            outcome,
+        );
         answered.await.unwrap().map(|_| ())
     };
     let mut n_kept = 0;

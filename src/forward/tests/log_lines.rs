@@ -62,13 +62,13 @@ async fn keys_are_not_shown_when_things_go_wrong() {
     )];
     plane
         .handle
-        .offer(
+        .offer(outbound(
             Signal::Traces,
             PeerId(1),
             Bytes::from_static(b"x"),
             1,
             headers,
-        )
+        ))
         .unwrap();
     assert_eq!(plane.finish().await, books(1, 0, &[("unauthenticated", 1)]));
     let lines = log.lines();

@@ -220,13 +220,13 @@ async fn a_request_that_always_fails_blocks_no_other_and_is_logged() {
             while told() == 0 {
                 for _ in 0..20 {
                     handle
-                        .offer(
+                        .offer(outbound(
                             Signal::Traces,
                             PeerId(1),
                             Bytes::from_static(b"good"),
                             1,
                             Vec::new(),
-                        )
+                        ))
                         .unwrap();
                 }
                 n_good += 20;

@@ -21,13 +21,13 @@ async fn a_full_queue_refuses_and_takes_again_when_there_is_room() {
     };
     let plane = Plane::with(settings(10_000));
     let offer = |handle: &ForwardHandle, n_bytes: usize| {
-        handle.offer(
+        handle.offer(outbound(
             Signal::Traces,
             PeerId(1),
             vec![1; n_bytes].into(),
             1,
             Vec::new(),
-        )
+        ))
     };
     assert_eq!(
         offer(&plane.handle, 5_001),
@@ -75,13 +75,13 @@ async fn requests_undelivered_at_the_deadline_are_dropped_and_logged() {
         }
         plane
             .handle
-            .offer(
+            .offer(outbound(
                 Signal::Logs,
                 PeerId(1),
                 Bytes::from_static(b"y"),
                 3,
                 Vec::new(),
-            )
+            ))
             .unwrap();
         let telemetry = plane.telemetry.clone();
         let (undelivered, books_after) = plane.finish_within(Duration::from_millis(200)).await;
@@ -107,7 +107,7 @@ async fn while_stopping_nothing_is_acknowledged_that_the_downstream_may_not_take
     } = Plane::new(peer.destination(Protocol::Grpc));
     let offer = || {
         let body = Bytes::from_static(b"x");
-        handle.offer(Signal::Traces, PeerId(1), body, 1, Vec::new())
+        handle.offer(outbound(Signal::Traces, PeerId(1), body, 1, Vec::new()))
     };
     let is_refused =
         || handle.check_room(Signal::Traces, PeerId(1), 1) == Err(QueueRefusal::Draining);
@@ -161,13 +161,13 @@ async fn stopping_does_not_wait_for_the_next_interval() {
         telemetry,
     } = Plane::new(destination);
     handle
-        .offer(
+        .offer(outbound(
             Signal::Traces,
             PeerId(1),
             Bytes::from_static(b"x"),
             1,
             Vec::new(),
-        )
+        ))
         .unwrap();
     let n_retries =
         || telemetry.counter("spanscore_exporter_retries_total", &[("queue", "forward")]);

@@ -430,7 +430,8 @@ impl Member {
         let low = self.shared.exporter.low();
         let mut sent = Vec::new();
         for (number, partition) in &mut self.held {
-            let (commit, until) = partition.to_commit(false, time, low);
+            partition.delivered(low);
+            let (commit, until) = partition.to_commit(false, time);
             if partition.is_new(&commit) {
                 sent.push((*number, commit, until));
             }
@@ -501,7 +502,8 @@ impl Member {
         }
         let (time, low) = (now(), exporter.low());
         let last = |partition: &mut JudgedPartition| {
-            let (commit, until) = partition.to_commit(true, time, low);
+            partition.delivered(low);
+            let (commit, until) = partition.to_commit(true, time);
             (partition.number, commit, until)
         };
         let last: Vec<_> = given.iter_mut().map(last).collect();

@@ -225,18 +225,16 @@ impl JudgedPartition {
         self.leaving.push_back((below, mark));
     }
 
-    /// Returns the offset to commit, and the time up to which the commit allows judging. All scores
-    /// below `low` are delivered.
-    pub(super) fn to_commit(
-        &mut self,
-        is_last: bool,
-        time: Now,
-        low: u64,
-    ) -> (CommittedOffset, u64) {
-        let clock = self.judge.clock();
+    /// Notes that all scores below `low` are delivered.
+    pub(super) fn delivered(&mut self, low: u64) {
         while let Some((_, mark)) = self.leaving.pop_front_if(|(below, _)| *below <= low) {
             self.left = Some(mark);
         }
+    }
+
+    /// Returns the offset to commit, and the time up to which the commit allows judging.
+    pub(super) fn to_commit(&self, is_last: bool, time: Now) -> (CommittedOffset, u64) {
+        let clock = self.judge.clock();
         let left = self.left;
         let until = if !is_last {
             let at = clock.max(self.wants_until.unwrap_or(0));
