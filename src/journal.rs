@@ -27,8 +27,6 @@ mod refusals;
 
 mod keeper;
 
-mod cursor_keeper;
-
 mod starting;
 
 mod ticket;

@@ -95,8 +95,7 @@ impl Consumed {
     }
 }
 
-/// The consumed records, in memory and on disk. A separate thread writes the file, so that a slow
-/// sync of records does not delay the write. After a kill, records whose consumption was not yet
+/// The consumed records, in memory and on disk. After a kill, records whose consumption was not yet
 /// written are delivered again.
 #[derive(Debug)]
 pub(super) struct Progress {
@@ -114,7 +113,7 @@ pub(super) struct Progress {
     has_moved: bool,
 }
 
-/// Shared by the thread that appends and the thread that writes the cursor.
+/// Shared by the thread that appends and the start of scoring.
 pub(super) type SharedProgress = Arc<Mutex<Progress>>;
 
 impl Progress {

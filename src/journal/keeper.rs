@@ -1,13 +1,13 @@
-//! The threads of a log: one collects queued records into groups, appends them and answers when
-//! they are durable; one writes which records are consumed. No heartbeat watches the threads,
-//! because a restart would not repair the disk that blocks them.
+//! The thread of a log: it collects queued records into groups, appends them, answers when they are
+//! durable, and writes which records are consumed. No heartbeat watches the thread, because a
+//! restart would not repair the disk that blocks it.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug};
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -39,17 +39,14 @@ const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 /// no process ran.
 const TOUCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Minimum interval between writes of the cursor. After a kill, requests that were delivered since
-/// the last write are delivered again.
-pub(super) const SETTLE_DELAY: Duration = Duration::from_millis(10);
+/// Delay until deliveries are written to the cursor. After a kill, requests that were delivered
+/// since the last write are delivered again.
+const SETTLE_DELAY: Duration = Duration::from_millis(10);
 
 /// A handle to append to a log. Clones share the log.
 #[derive(Debug, Clone)]
 pub struct JournalLog {
     sender: SyncSender<Message>,
-    /// Wakes the thread that writes the cursor. One slot is enough: a wake-up handles all consumed
-    /// records.
-    consumed: SyncSender<()>,
     shared: Arc<LogShared>,
     clock: Clock,
 }
@@ -59,6 +56,8 @@ pub(super) struct LogShared {
     pub(super) metrics: JournalMetrics,
     /// Records that were consumed since the thread last read the list.
     consumed: Mutex<Vec<u64>>,
+    /// True from the first change after a write of the cursor until the next write.
+    has_changed: AtomicBool,
     /// The records that scoring needs, if they have changed.
     needed: Mutex<Option<Needed>>,
     /// The records that senders may send again, and the time until which they may.
@@ -115,15 +114,9 @@ struct Status {
 }
 
 impl JournalLog {
-    pub(super) fn new(
-        sender: SyncSender<Message>,
-        consumed: SyncSender<()>,
-        shared: Arc<LogShared>,
-        clock: Clock,
-    ) -> Self {
+    pub(super) fn new(sender: SyncSender<Message>, shared: Arc<LogShared>, clock: Clock) -> Self {
         Self {
             sender,
-            consumed,
             shared,
             clock,
         }
@@ -206,14 +199,20 @@ impl JournalLog {
     /// Marks records as consumed: they need no delivery.
     pub fn consume(&self, sequences: impl IntoIterator<Item = u64>) {
         self.shared.consumed.lock().extend(sequences);
-        // If the channel is full, a wake-up is pending.
-        let _ = self.consumed.try_send(());
+        self.changed();
     }
 
     /// Sets the records that scoring needs.
     pub fn need(&self, needed: Needed) {
         *self.shared.needed.lock() = Some(needed);
-        let _ = self.consumed.try_send(());
+        self.changed();
+    }
+
+    fn changed(&self) {
+        if !self.shared.has_changed.swap(true, AcqRel) {
+            // If the channel is full, the thread is awake and writes the cursor soon.
+            let _ = self.sender.try_send(Message::Consumed);
+        }
     }
 
     /// Returns the Unix time in nanoseconds.
@@ -241,6 +240,7 @@ impl LogShared {
         Self {
             metrics,
             consumed: Mutex::default(),
+            has_changed: AtomicBool::new(false),
             needed: Mutex::default(),
             last: Mutex::default(),
             status: Mutex::new(Status {
@@ -263,6 +263,8 @@ impl LogShared {
     /// Marks the log as open, and runs the callbacks that wait for the opening.
     pub(super) fn opened(&self, log: OpenedLog, last: (LastRecords, Instant), store: &Store) {
         *self.last.lock() = Some(last);
+        // The message was read before the log was open.
+        self.has_changed.store(false, Relaxed);
         let log = Arc::new(log);
         let opening = mem::replace(&mut *self.opening.lock(), Opening::Open(Arc::clone(&log)));
         if let Opening::NotYet(waiting) = opening {
@@ -287,8 +289,8 @@ impl LogShared {
         self.metrics.set_state(state);
     }
 
-    /// Moves the consumed records into the log's progress. Returns true if there were any.
-    pub(super) fn take_consumed(&self, progress: &SharedProgress) -> bool {
+    /// Moves the consumed records into the log's progress.
+    fn take_consumed(&self, progress: &SharedProgress) {
         // All code takes these two locks in this order.
         let mut progress = progress.lock();
         let consumed = mem::take(&mut *self.consumed.lock());
@@ -299,7 +301,6 @@ impl LogShared {
         if let Some(needed) = needed {
             progress.need(needed);
         }
-        !consumed.is_empty() || needed.is_some()
     }
 }
 
@@ -416,7 +417,7 @@ impl LogKeeper {
     fn take(&mut self, message: Message, waiting: &mut VecDeque<WaitingRecord>) -> bool {
         match message {
             Message::Append(record) => waiting.push_back(*record),
-            Message::Consumed => self.settle_at = Some((self.clock)().0),
+            Message::Consumed => self.settle_soon((self.clock)().0),
             Message::End => return true,
         }
         false
@@ -472,7 +473,7 @@ impl LogKeeper {
         let took = now.saturating_duration_since(begun);
         self.shared.metrics.synced(took);
         self.resumed(now);
-        self.settle_at = self.settle_at.or(Some(now + SETTLE_DELAY));
+        self.settle_soon(now);
         // These records arrived while the group was written, so they are from other senders.
         let is_ending = self.gather(waiting);
         self.gathering.synced(waiting.len(), took);
@@ -544,6 +545,10 @@ impl LogKeeper {
         }
     }
 
+    fn settle_soon(&mut self, now: Instant) {
+        self.settle_at = self.settle_at.or(Some(now + SETTLE_DELAY));
+    }
+
     /// Writes the cursor, removes consumed segments, and syncs if that is due.
     fn settle(&mut self, is_ending: bool) {
         let (now, unix_nanos) = (self.clock)();
@@ -552,6 +557,8 @@ impl LogKeeper {
             return;
         }
         self.settle_at = None;
+        self.shared.has_changed.store(false, Relaxed);
+        self.shared.take_consumed(&self.store.progress());
         let used = self.store.used();
         let mut settled = self.store.settle(unix_nanos);
         if self.store.used() < used && self.probe_at.is_some() {
@@ -607,11 +614,11 @@ impl LogKeeper {
     }
 }
 
-/// Sleeps while records or deliveries collect.
+/// Sleeps while records collect.
 #[expect(
     clippy::disallowed_methods,
-    reason = "these threads are the journal's own; a message would wake them too early"
+    reason = "the thread is the journal's own; a message would wake it too early"
 )]
-pub(super) fn let_gather(pause: Duration) {
+fn let_gather(pause: Duration) {
     thread::sleep(pause);
 }

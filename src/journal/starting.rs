@@ -1,12 +1,11 @@
-//! The start of a log's threads. An unusable folder does not stop the start: the log refuses
+//! The start of a log's thread. An unusable folder does not stop the start: the log refuses
 //! requests and retries, because a restart repairs no disk.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::cursor_keeper::CursorKeeper;
 use super::keeper::{JournalLog, LogKeeper, LogShared, MAX_WAITING};
 use super::opening::{JournalError, OpenedStore, Opener};
 use super::refusals::{Refusals, retry_after};
@@ -15,14 +14,12 @@ use super::store::AppendError;
 use super::waiting::Message;
 use crate::telemetry::{JournalMetrics, JournalRefuses, JournalResumes};
 
-/// The threads of a log before it is open.
+/// The thread of a log before it is open.
 struct LogStart {
     opener: Opener,
     /// The outcome of the last attempt.
     outcome: Result<OpenedStore, JournalError>,
     inbox: Receiver<Message>,
-    wakes: Receiver<()>,
-    sender: SyncSender<Message>,
     shared: Arc<LogShared>,
     refusals: Refusals,
 }
@@ -36,16 +33,13 @@ pub(super) fn start(mut opener: Opener) -> Result<(JournalLog, JoinHandle<()>), 
     let metrics = JournalMetrics::new(opener.name, opener.settings.max_size);
     let shared = Arc::new(LogShared::new(metrics, opener.settings.max_size));
     let (sender, inbox) = sync_channel(MAX_WAITING);
-    let (consumed, wakes) = sync_channel(1);
     let clock = opener.clock;
-    let log = JournalLog::new(sender.clone(), consumed, Arc::clone(&shared), clock);
+    let log = JournalLog::new(sender, Arc::clone(&shared), clock);
     let (folder, name) = (Arc::clone(&opener.folder), opener.name);
     let start = Box::new(LogStart {
         opener,
         outcome,
         inbox,
-        wakes,
-        sender,
         shared,
         refusals: Refusals::default(),
     });
@@ -54,19 +48,11 @@ pub(super) fn start(mut opener: Opener) -> Result<(JournalLog, JoinHandle<()>), 
     let thread = thread::Builder::new()
         .name(format!("journal-{name}"))
         .spawn(move || match start {
-            Ok((keeper, cursor_keeper)) => run(keeper, cursor_keeper),
+            Ok(keeper) => keeper.run(),
             Err(start) => start.run(),
         })
         .map_err(|error| folder.unusable(error))?;
     Ok((log, thread))
-}
-
-fn run(keeper: LogKeeper, cursor_keeper: CursorKeeper) {
-    // If this thread cannot start, the other one writes the cursor between groups.
-    let _ = thread::Builder::new()
-        .name("journal-cursor".to_owned())
-        .spawn(move || cursor_keeper.run());
-    keeper.run();
 }
 
 impl LogStart {
@@ -74,7 +60,7 @@ impl LogStart {
     fn run(mut self: Box<Self>) {
         loop {
             self = match self.try_begin() {
-                Ok((keeper, cursor_keeper)) => return run(keeper, cursor_keeper),
+                Ok(keeper) => return keeper.run(),
                 Err(start) => start,
             };
             let Err(error) = &self.outcome else { continue };
@@ -88,14 +74,12 @@ impl LogStart {
         }
     }
 
-    /// Returns the keepers if the last attempt opened the log, or `self` for another attempt.
-    fn try_begin(self: Box<Self>) -> Result<(LogKeeper, CursorKeeper), Box<Self>> {
+    /// Returns the keeper if the last attempt opened the log, or `self` for another attempt.
+    fn try_begin(self: Box<Self>) -> Result<LogKeeper, Box<Self>> {
         let Self {
             opener,
             outcome,
             inbox,
-            wakes,
-            sender,
             shared,
             mut refusals,
         } = *self;
@@ -108,8 +92,6 @@ impl LogStart {
                     opener,
                     outcome: Err(error),
                     inbox,
-                    wakes,
-                    sender,
                     shared,
                     refusals,
                 }));
@@ -119,17 +101,9 @@ impl LogStart {
             let log = opener.name;
             JournalResumes { log, after }.emit();
         }
-        let cursor_keeper = CursorKeeper {
-            wakes,
-            progress: store.progress(),
-            shared: Arc::clone(&shared),
-            clock,
-            keeper: sender,
-        };
         // Run the callbacks before the first request is taken.
         shared.opened(log, (last, now + AFTER_START), &store);
-        let keeper = LogKeeper::new(store, inbox, shared, clock, refusals);
-        Ok((keeper, cursor_keeper))
+        Ok(LogKeeper::new(store, inbox, shared, clock, refusals))
     }
 
     fn refuse(&mut self, refusal: AppendError, now: Instant) {

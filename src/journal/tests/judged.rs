@@ -54,8 +54,7 @@ fn start(disk: &ModelDisk, name: &'static str, is_scored: bool) -> (JournalLog, 
     );
     let shared = Arc::new(shared);
     let (sender, inbox) = sync_channel(64);
-    let (consumed, _) = sync_channel(1);
-    let log = JournalLog::new(sender, consumed, Arc::clone(&shared), clock);
+    let log = JournalLog::new(sender, Arc::clone(&shared), clock);
     let keeper = LogKeeper::new(store, inbox, shared, clock, Refusals::default());
     (log, thread::spawn(move || keeper.run()))
 }
