@@ -228,13 +228,6 @@ impl Sidecar {
         )
         .map_err(StartError::Receive)?;
 
-        let needs_journal =
-            destination.is_some() || config.scoring.enabled || config.kafka.write.enabled;
-        let journal = if needs_journal {
-            open_journal(&config, rng.fork(), &telemetry).await?
-        } else {
-            None
-        };
         let JournalParts {
             log: journal_log,
             requests,
@@ -246,7 +239,7 @@ impl Sidecar {
             metrics: journal_metrics,
             keeping,
             ..
-        } = JournalParts::of(journal, &config);
+        } = open_journal(&config, rng.fork(), &telemetry).await?;
         let forward = forward::Settings {
             destination,
             signals: config.forward.signals.clone(),

@@ -13,15 +13,6 @@ use crate::telemetry::{MetricsSource, Telemetry};
 /// disk.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// The logs of a journal, and their threads.
-pub(super) struct OpenJournal {
-    requests: (JournalLog, Keeping),
-    /// The log of requests for Kafka.
-    copies: Option<(JournalLog, Keeping)>,
-    /// The log of scores.
-    scores: Option<(JournalLog, Keeping)>,
-}
-
 /// The parts of a journal; all empty without one.
 #[derive(Default)]
 pub(super) struct JournalParts {
@@ -47,57 +38,18 @@ pub(super) struct JournalParts {
     pub(super) keeping: Vec<Keeping>,
 }
 
-impl JournalParts {
-    pub(super) fn of(opened: Option<OpenJournal>, config: &Config) -> Self {
-        let Some(OpenJournal {
-            requests: (log, keeping),
-            copies,
-            scores,
-        }) = opened
-        else {
-            return Self::default();
-        };
-        let (copies, copies_keeping) = copies.unzip();
-        let (scores, scores_keeping) = scores.unzip();
-        let others = copies.iter().chain(&scores);
-        let logs: Vec<JournalLog> = [&log].into_iter().chain(others).cloned().collect();
-        let metrics: MetricsSource = Arc::new(move |page| JournalLog::write_metrics(&logs, page));
-        let marks = JudgedMarks::new(log.clone());
-        let traces = config.scoring.enabled.then(|| {
-            KeptTraces::new(
-                log.clone(),
-                marks.clone(),
-                config.assemble.peers.is_some(),
-                config.shutdown.open_traces == AtStop::Keep,
-            )
-        });
-        Self {
-            log: config.scoring.enabled.then(|| log.clone()),
-            requests: Some(log),
-            copies,
-            marks: config.scoring.enabled.then_some(marks),
-            scores,
-            traces,
-            metrics: Some(metrics),
-            keeping: scores_keeping
-                .into_iter()
-                .chain(copies_keeping)
-                .chain([keeping])
-                .collect(),
-        }
-    }
-}
-
 /// Opens the journal, if one is configured. While the folder is unusable, requests are refused and
 /// opening is retried: a restart repairs no disk.
 pub(super) async fn open_journal(
     config: &Config,
     mut rng: fastrand::Rng,
     telemetry: &Arc<Telemetry>,
-) -> Result<Option<OpenJournal>, StartError> {
-    let journal = &config.journal;
-    let Some(directory) = &journal.directory else {
-        return Ok(None);
+) -> Result<JournalParts, StartError> {
+    let (journal, is_scored) = (&config.journal, config.scoring.enabled);
+    let forwards = config.forward_destination().is_some();
+    let is_needed = forwards || is_scored || config.kafka.write.enabled;
+    let Some(directory) = journal.directory.as_ref().filter(|_| is_needed) else {
+        return Ok(JournalParts::default());
     };
     // The previous process may still be ending.
     let give_up_at = now().instant + PATIENCE;
@@ -112,36 +64,55 @@ pub(super) async fn open_journal(
             Err(error) => return Err(error.into()),
         }
     };
-    let settings = LogSettings::new(
-        journal.max_size.0 as u64,
-        journal.sync,
-        config.scoring.enabled,
-    );
+    let max_size = journal.max_size.0 as u64;
+    let settings = LogSettings::new(max_size, journal.sync, is_scored);
     let clock = || {
         let now = now();
         (now.instant, now.unix_nanos)
     };
-    let requests = folder.open_requests(settings, clock, rng.fork(), telemetry)?;
+    let (log, keeping) = folder.open_requests(settings, clock, rng.fork(), telemetry)?;
+    let mut logs = vec![log.clone()];
+    // The log of requests ends last, because it records what happens to scores.
+    let mut ending = vec![keeping];
+    let mut open = |(log, keeping): (JournalLog, Keeping)| {
+        logs.push(log.clone());
+        ending.insert(0, keeping);
+        log
+    };
     let copies = if config.kafka.write.enabled {
-        let settings = LogSettings::new(journal.max_size.0 as u64, journal.sync, false);
-        let are_copies = config.forward_destination().is_some();
-        let rng = rng.fork();
-        Some(folder.open_copies(are_copies, settings, clock, rng, telemetry)?)
+        let settings = LogSettings::new(max_size, journal.sync, false);
+        let opened = folder.open_copies(forwards, settings, clock, rng.fork(), telemetry)?;
+        Some(open(opened))
     } else {
         None
     };
-    let scores = if config.scoring.enabled {
+    let scores = if is_scored {
         let max_size = journal.max_scores_size.0 as u64;
         let settings = LogSettings::of_scores(max_size, journal.sync);
-        Some(folder.open_scores(settings, clock, rng, telemetry)?)
+        Some(open(folder.open_scores(settings, clock, rng, telemetry)?))
     } else {
         None
     };
-    Ok(Some(OpenJournal {
-        requests,
+    let metrics: MetricsSource = Arc::new(move |page| JournalLog::write_metrics(&logs, page));
+    let marks = is_scored.then(|| JudgedMarks::new(log.clone()));
+    let traces = marks.clone().map(|marks| {
+        KeptTraces::new(
+            log.clone(),
+            marks,
+            config.assemble.peers.is_some(),
+            config.shutdown.open_traces == AtStop::Keep,
+        )
+    });
+    Ok(JournalParts {
+        log: is_scored.then(|| log.clone()),
+        requests: Some(log),
         copies,
+        marks,
         scores,
-    }))
+        traces,
+        metrics: Some(metrics),
+        keeping: ending,
+    })
 }
 
 /// Writes the cursors and ends the threads. Waits for a limited time: a hanging disk must not block
