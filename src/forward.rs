@@ -103,7 +103,7 @@ pub fn start(
     });
     let mut queue = Queue::new("forward", settings.capacity, accounting, &handle.telemetry);
     if let Some(log) = &settings.journal {
-        queue = queue.kept_in(log);
+        queue = queue.kept_in(log, None);
     }
     let delivery = Delivery::new(queue.clone(), client, Arc::clone(&handle.telemetry), rng);
     handle.outlets.push(Outlet {

@@ -72,7 +72,7 @@ impl ScoreQueues {
         let accounting = Arc::new(ScoreAccounting::new(name, self.telemetry.clone()));
         let mut queue = Queue::new(name, self.capacity.clone(), accounting, &self.telemetry);
         if let Some(journal) = &self.journal {
-            queue = queue.kept_in_lane(&journal.log, journal.lane(name));
+            queue = queue.kept_in(&journal.log, Some(journal.lane(name)));
         }
         let delivery = Delivery::new(queue.clone(), client, self.telemetry.clone(), rng)
             .about(self.spans.clone());

@@ -77,7 +77,7 @@ pub fn start(
         telemetry,
     );
     if let Some(log) = &journal {
-        queue = queue.kept_in(log);
+        queue = queue.kept_in(log, None);
     }
     let delivery = Delivery::new(queue.clone(), writer.clone(), telemetry.clone(), rng);
     Ok((queue, delivery, writer))

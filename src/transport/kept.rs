@@ -33,21 +33,13 @@ pub(super) struct OnDisk {
 
 impl OnDisk {
     /// Creates the value for a log that may not be open yet.
-    pub(super) fn new(log: JournalLog) -> Self {
+    pub(super) fn new(log: JournalLog, lane: Option<KeptLane>) -> Self {
         Self {
             log,
             next: 0,
             end: 0,
             reader: None,
-            lane: None,
-        }
-    }
-
-    /// Creates the value for a lane of a log of scores.
-    pub(super) fn of_lane(log: JournalLog, lane: KeptLane) -> Self {
-        Self {
-            lane: Some(lane),
-            ..Self::new(log)
+            lane,
         }
     }
 

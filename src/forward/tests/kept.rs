@@ -175,7 +175,7 @@ fn open_both(
     let (handle, delivery) = start(settings, &telemetry, rng.clone()).unwrap();
     let accounting = handle.accounting_of_copies();
     let queue = Queue::new("kafka", 1 << 20, accounting, &telemetry);
-    let queue = queue.kept_in(&copies);
+    let queue = queue.kept_in(&copies, None);
     let client = Client::new(second, &telemetry).unwrap();
     let second = SecondDestination {
         delivery: Delivery::new(queue.clone(), client, Arc::clone(&telemetry), rng),

@@ -1,24 +1,34 @@
 //! A queue whose requests are in a journal. Memory has as many of the oldest requests as fit; the
 //! delivery reads the rest later.
 
-use super::{KeepOutcome, OutboundRequest, Queue, QueueRefusal, QueueStage, Route};
+use super::{KeepOutcome, KeptLane, OutboundRequest, Queue, QueueRefusal, QueueStage, Route};
 use crate::config::Signal;
 use crate::journal::{JournalLog, LogReader, Record, Stretch, Ticket};
 use crate::transport::kept::{OnDisk, ToRead};
 
 impl Queue {
-    /// Writes all requests to `log`, and first delivers the log's undelivered requests. Requests
-    /// are removed only after a final answer of the destination.
+    /// Writes all requests to `log`, and first delivers the log's undelivered requests, or those of
+    /// a lane of a log of scores. Requests are removed only after a final answer of the
+    /// destination.
     #[must_use]
-    pub fn kept_in(self, log: &JournalLog) -> Self {
-        self.state().on_disk = Some(OnDisk::new(log.clone()));
+    pub fn kept_in(self, log: &JournalLog, lane: Option<KeptLane>) -> Self {
+        self.state().on_disk = Some(OnDisk::new(log.clone(), lane));
         let queue = self.clone();
         log.when_open(Box::new(move |opened| {
+            let n_waiting = lane.map_or(0, |lane| opened.n_waiting(lane.number));
+            if n_waiting > 0 {
+                let accounting = &queue.shared.accounting;
+                accounting.queued(Signal::Traces, n_waiting);
+            }
             if let Some(on_disk) = &mut queue.state().on_disk {
                 on_disk.opened(opened);
             }
             queue.shared.changed.notify_one();
         }));
+        if let Some(lane) = lane {
+            let queue = self.clone();
+            log.when_lost(Box::new(move |lost| queue.lose(lost, lane.number)));
+        }
         self
     }
 

@@ -1,33 +1,11 @@
 //! A queue of scores whose requests are in a lane of a journal. Requests that do not fit into
 //! memory are only on disk; while the disk fails, requests are only in memory.
 
-use super::{KeptLane, OutboundRequest, Queue, QueuedRequest};
+use super::{OutboundRequest, Queue, QueuedRequest};
 use crate::config::Signal;
-use crate::journal::{JournalLog, LostRecord, Record, Ticket};
-use crate::transport::kept::OnDisk;
+use crate::journal::{LostRecord, Record, Ticket};
 
 impl Queue {
-    /// Writes all requests to a lane of `log`, and first delivers the lane's undelivered requests.
-    #[must_use]
-    pub fn kept_in_lane(self, log: &JournalLog, lane: KeptLane) -> Self {
-        self.state().on_disk = Some(OnDisk::of_lane(log.clone(), lane));
-        let queue = self.clone();
-        log.when_open(Box::new(move |opened| {
-            let n_waiting = opened.n_waiting(lane.number);
-            if n_waiting > 0 {
-                let accounting = &queue.shared.accounting;
-                accounting.queued(Signal::Traces, n_waiting);
-            }
-            if let Some(on_disk) = &mut queue.state().on_disk {
-                on_disk.opened(opened);
-            }
-            queue.shared.changed.notify_one();
-        }));
-        let queue = self.clone();
-        log.when_lost(Box::new(move |lost| queue.lose(lost, lane.number)));
-        self
-    }
-
     /// Enqueues scores, in the journal if there is one. Never waits. `ticket` is done once the
     /// scores are journaled, delivered or dropped.
     pub fn send(&self, request: OutboundRequest, ticket: Ticket) {
@@ -75,7 +53,7 @@ impl Queue {
     }
 
     /// Drops requests whose records the log has evicted, unless the requests are in flight.
-    fn lose(&self, lost: &[LostRecord], lane: u8) {
+    pub(super) fn lose(&self, lost: &[LostRecord], lane: u8) {
         let lost = lost.iter().filter(|record| record.lane == lane);
         let Some(last) = lost.clone().next_back() else {
             return;
