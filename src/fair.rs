@@ -5,7 +5,7 @@
 //!    most seven times the free bytes.
 //! 2. **[`EvictingBudget`]**, for connections and requests that were not acknowledged: a newcomer
 //!    without space evicts something of the peer that uses most, if that peer then still uses more
-//!    than the newcomer's peer. A newcomer of the same peer evicts only what is idle.
+//!    than the newcomer's peer. A newcomer of the same peer evicts only an idle thing.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -115,7 +115,7 @@ impl FairBudget {
         self.shares.lock().total().n_bytes
     }
 
-    /// Returns true if [`Self::charge`] would succeed.
+    /// Returns true if [`Self::charge`] would succeed for these bytes.
     pub(crate) fn has_room(&self, peer: PeerId, n_bytes: usize) -> bool {
         let mut shares = self.shares.lock();
         let share = shares.share(peer);
@@ -289,8 +289,8 @@ impl Reservations {
         ending.map(|it| it.n_bytes).sum()
     }
 
-    /// Returns the thing to evict for a newcomer: of the share that must yield, the thing that is
-    /// idle for longest; things that wait for their peer come before busy ones.
+    /// Returns the thing to evict for a newcomer: the longest idle thing of the heaviest share.
+    /// Things that wait for their peer are evicted before busy ones.
     fn victim(&self, newcomer: &Newcomer, by: ShareMeasure) -> Option<u64> {
         // Bytes of evicted things count for their peer until the things end.
         let n_more = newcomer.more.by(by) + self.n_ending_of(newcomer.peer);

@@ -44,7 +44,7 @@ pub enum ForwardError {
     /// The downstream is spanscore itself.
     #[error(
         "`{origin}` points at {host}:{port}, where spanscore itself listens ({listener}): \
-         telemetry would go round in circles; {remedy}"
+         telemetry would be forwarded in a loop; {remedy}"
     )]
     Loop {
         /// The setting or variable that names the downstream.

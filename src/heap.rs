@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const LOOK_EVERY: usize = 1 << 20;
 
 /// 256 TiB less 4 GiB: no system has as much address space for a process. mimalloc refuses larger
-/// sizes before it searches for space. 0 with 32 bits, where nothing is returned early.
+/// sizes before it searches for space. On 32-bit systems the size is 0, and no memory is returned
+/// early.
 const IMPOSSIBLE_SIZE: usize = 0xffff_0000_0000_u64 as usize;
 
 /// One limit for the process, as there is one heap.

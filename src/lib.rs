@@ -18,9 +18,9 @@
 //! - [`text`], [`located`]: texts, and documents with positions; independent of spanscore.
 //! - [`otlp`]: what arrives, validated and read in one pass.
 //! - [`judge`]: a trace in, verdicts out. Other programs can embed it; its page has an example.
-//! - this crate: the program. The modules below are in the order in which data meets them.
+//! - this crate: the program. The modules below are in the order in which data passes through them.
 
-// === ground: knows nothing of spanscore ===
+// === ground: independent of spanscore ===
 mod sync;
 
 mod rfc3339;

@@ -70,7 +70,7 @@ const MAX_SEND_BUFFER: usize = 64 << 10;
 /// [`MAX_BUFFER`].)
 const MAX_HEADERS_SIZE: u32 = 16 << 10;
 
-/// Time in which an evicted connection may finish its requests.
+/// Time that an evicted connection gets to finish its requests.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
 /// Pause after a failed `accept`; without it, a lack of file descriptors would cause a busy loop.
@@ -402,7 +402,7 @@ pub fn is_loopback_name(authority: &Authority) -> bool {
     host.eq_ignore_ascii_case("localhost") || ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Passes the connection to its requests' service, and counts the requests in the connection's
+/// Adds the connection's properties to each request, and counts the requests in the connection's
 /// slot.
 struct ConnectionService<S> {
     service: S,
@@ -510,7 +510,7 @@ where
 struct IdleTimeoutStream<I> {
     io: I,
     deadline: Pin<Box<Sleep>>,
-    /// Start of the waiting read. The deadline moves only after it has passed: moving it at every
+    /// Start of the pending read. The deadline moves only after it has passed: moving it at every
     /// read would cost as much as the read.
     since: Instant,
     waiting: bool,

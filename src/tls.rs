@@ -40,7 +40,7 @@ pub enum TlsError {
     },
     /// A file lacks the expected item.
     #[error(
-        "`{}` holds no {expected}; expected PEM text with a `-----BEGIN …-----` line",
+        "`{}` contains no {expected}; expected PEM text with a `-----BEGIN …-----` line",
         path.display()
     )]
     Empty {
@@ -242,7 +242,7 @@ impl PortTls {
     }
 }
 
-/// Whether clients must present a certificate, if an authority is configured.
+/// The policy for client certificates, if an authority is configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClientCertificate {
     Required,

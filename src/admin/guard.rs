@@ -280,7 +280,7 @@ fn read_token(path: &Path) -> Result<Vec<u8>, TokenError> {
     }
     if text.len() as u64 > MAX_TOKEN_SIZE || !token.iter().all(u8::is_ascii_graphic) {
         return Err(wrong(
-            "holds more than one word of ASCII characters; write the token alone into it"
+            "contains more than one word of ASCII characters; write only the token into it"
                 .to_owned(),
         ));
     }
@@ -345,7 +345,7 @@ impl GuardRefusal {
                 "web pages of other origins may not use this API: call it from a program"
             }
             Self::ForeignHost => {
-                "the host of the request is no loopback name: call this port as localhost or \
+                "the request's host is not a loopback name: call this port as localhost or \
                  127.0.0.1, or set `admin.token_file`"
             }
             Self::NoCertificate => {

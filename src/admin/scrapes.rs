@@ -17,10 +17,10 @@ use crate::sync::Mutex;
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
 /// Maximum number of pages in memory. A further page evicts the oldest and closes the connections
-/// of its readers, which have had [`SHARED_FOR`] for each later page.
+/// of its readers, which had [`SHARED_FOR`] for each page that was made since.
 const MAX_PAGES: usize = 8;
 
-/// Bytes that are copied for a connection at once; a connection has no other memory of the page.
+/// Bytes that are copied for a connection at once; a connection uses no other memory for the page.
 const PIECE: usize = 16 << 10;
 
 /// The pages that are being sent.

@@ -74,11 +74,11 @@ impl Api {
             None => format!("{scheme}://{}", reachable(config.admin.listen)),
         };
         let uri: Uri = base.parse().map_err(|_| {
-            format!("`{base}` is no address: write HOST:PORT or http(s)://HOST:PORT")
+            format!("`{base}` is not an address: write HOST:PORT or http(s)://HOST:PORT")
         })?;
         if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.path() != "/" {
             return Err(format!(
-                "`{base}` is no address: write HOST:PORT or http(s)://HOST:PORT"
+                "`{base}` is not an address: write HOST:PORT or http(s)://HOST:PORT"
             ));
         }
         let authorization = args
@@ -92,7 +92,7 @@ impl Api {
                 let mut value =
                     HeaderValue::try_from(format!("Bearer {}", text.trim())).map_err(|_| {
                         format!(
-                            "`{}` must hold a single word of ASCII characters",
+                            "`{}` must contain a single word of ASCII characters",
                             path.display()
                         )
                     })?;

@@ -116,14 +116,16 @@ pub enum Command {
     Health(Health),
     /// List and change the criteria of a running sidecar.
     Criteria(Criteria),
-    /// Make the running sidecar drain (for preStop hooks in images without a shell).
+    /// Make the running sidecar judge finished traces sooner and send scores at once (for preStop
+    /// hooks).
     Drain(Drain),
 }
 
 /// `run`.
 #[derive(Debug, Default, Args)]
 pub struct Run {
-    /// Store criteria registered by the API in this file over restarts (`admin.state_file`).
+    /// Store criteria registered by the API in this file, so that they survive a restart
+    /// (`admin.state_file`).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub state_file: Option<PathBuf>,
     /// Write every request to files in this folder, for `inspect`, `replay` and `init`: 64 MiB at
@@ -190,7 +192,7 @@ pub struct Replay {
 /// `demo`.
 #[derive(Debug, Args)]
 pub struct Demo {
-    /// Stay up after the session and print the address of the page; Ctrl+C ends it.
+    /// Keep running after the session and print the address of the page; Ctrl+C ends it.
     #[arg(long)]
     pub keep: bool,
     /// Rejects the options of a configuration.
@@ -300,7 +302,7 @@ pub struct Tap {
     /// Only agents whose name matches (repeatable).
     #[arg(long, value_name = "GLOB")]
     pub agent: Vec<String>,
-    /// Alarms of runs that are still open, instead of scores.
+    /// Print alarms of runs that are still open, instead of scores.
     #[arg(long)]
     pub alarms: bool,
     /// Start with the last N scores that the sidecar remembers.

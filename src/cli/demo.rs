@@ -1,5 +1,5 @@
 //! `spanscore demo`: runs a real sidecar on its real ports, sends it a recorded agent session over
-//! OTLP, and receives its output as a backend would. Everything that the demo prints has happened.
+//! OTLP, and receives its output as a backend would. The demo prints only real results.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -108,7 +108,7 @@ async fn show(is_kept: bool, streams: &mut Streams<'_>) -> Result<Exit, DemoErro
     if moved {
         writeln!(
             out,
-            "  (the default ports are taken on this machine, so the demo uses free ones)"
+            "  (the default ports are in use on this machine, so the demo uses free ones)"
         )?;
     }
     out.flush()?;

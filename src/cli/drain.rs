@@ -1,6 +1,5 @@
-//! `spanscore drain`: makes a running sidecar drain, so that traces whose root has ended are judged
-//! sooner. Sends SIGUSR1 only to a sidecar, because the signal ends any program that does not
-//! handle it.
+//! `spanscore drain`: makes a running sidecar judge finished traces sooner and send scores at once.
+//! Sends SIGUSR1 only to a sidecar, because the signal ends any program that does not handle it.
 
 use std::fs;
 use std::io;
@@ -77,8 +76,8 @@ fn found(id: i32) -> Found {
     }
 }
 
-/// The name of the program that process `id` runs: the file name of `/proc/ID/exe`, or the `comm`
-/// name if another user owns the process (only the owner may read `exe`).
+/// Returns the name of the program that process `id` runs: the file name of `/proc/ID/exe`, or the
+/// `comm` name if another user owns the process (only the owner may read `exe`).
 fn name_of(id: i32) -> String {
     let executable = fs::read_link(format!("/proc/{id}/exe"));
     if let Some(name) = executable.ok().and_then(|path| file_name(&path)) {

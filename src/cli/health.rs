@@ -51,7 +51,7 @@ pub(super) fn reachable(listen: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listen.port())
 }
 
-/// Makes an HTTP/1.0 request, whose response ends with the connection.
+/// Makes an HTTP/1.0 request; the end of the connection ends the response.
 fn ask(address: SocketAddr, is_tls: bool, timeout: Duration) -> io::Result<(bool, String)> {
     let stream = TcpStream::connect_timeout(&address, timeout)?;
     stream.set_read_timeout(Some(timeout))?;

@@ -119,8 +119,8 @@ pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> i
     // Check all files before writing one.
     if args.output == args.baseline && files.len() > 1 {
         streams.complain(&format!(
-            "`{}` cannot hold both the criteria and the baseline: name two files with `--output` \
-             and `--baseline`",
+            "`{}` cannot contain both the criteria and the baseline: name two files with \
+             `--output` and `--baseline`",
             args.output.display()
         ))?;
         return Ok(Exit::Usage);

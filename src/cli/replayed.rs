@@ -171,7 +171,7 @@ fn not_otlp(place: &str, what: &str, error: &impl Display) -> Unreadable {
     Unreadable::new(
         place,
         format!(
-            "is not an OTLP {what} request ({error}); if it holds another signal, pass --signal"
+            "is not an OTLP {what} request ({error}); if it contains another signal, pass --signal"
         ),
     )
 }

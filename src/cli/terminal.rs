@@ -13,7 +13,7 @@ use crate::export::score_line::{Colour, Look};
 /// Minimum width in columns at which lines are wrapped.
 const MIN_WIDTH: usize = 20;
 
-/// Style of text for people on this output.
+/// Returns the style of text for people on this output.
 pub(super) fn look(
     output: &(impl IsTerminal + AsFd),
     environment: &BTreeMap<String, String>,

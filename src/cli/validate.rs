@@ -208,7 +208,7 @@ mod tests {
     fn criteria_files_are_found_beside_the_file() {
         let criterion = "criteria:\n  - name: a\
             \n    evaluate: { tool_call_order: { tool_calls_order: [x] } }\n";
-        // A folder's name may look like a pattern.
+        // The name of a folder may contain the characters of a glob.
         let folder = folder(&[
             (
                 "a[b]/spanscore.yaml",

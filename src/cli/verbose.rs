@@ -32,8 +32,8 @@ const MAX_VALUE: usize = 40;
 pub(super) struct Explainer<'a> {
     rules: &'a Rules,
     attributes: HashMap<(TraceId, SpanId), Vec<(String, String)>>,
-    /// By trace: the spans with expectations and their attribute, even if extraction did not read
-    /// them.
+    /// For each trace the spans that have an expectation, with the key of the attribute that
+    /// contains it; also spans that extraction did not read.
     saying: HashMap<TraceId, Vec<(SpanId, &'static str)>>,
     /// Traces in order of arrival.
     pub(super) traces: Vec<Explained>,
@@ -156,8 +156,9 @@ impl<'a> Explainer<'a> {
                     (FromSpans::Off, _) | (FromSpans::NamesOnly, EXPECT) => {
                         format!("`expectations.from_spans` is `{}`", mode.as_str())
                     }
-                    _ => "only the evaluated span and its ancestors may carry expectations"
-                        .to_owned(),
+                    _ => {
+                        "only the evaluated span and its ancestors may have expectations".to_owned()
+                    }
                 };
                 lines.push(format!("`{key}` of span {span_id} is ignored: {why}"));
             }

@@ -14,7 +14,7 @@ use crate::config;
 use crate::sidecar::{self, Observer};
 use crate::telemetry::{NothingRecognised, TrajectoriesSeen};
 
-/// Number of trajectories that are shown without a pause.
+/// Number of trajectories that are shown at once; later ones are shown at [`INTERVAL`].
 const N_FIRST: u64 = 10;
 
 /// Interval between later trajectories.

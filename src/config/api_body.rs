@@ -69,7 +69,7 @@ pub fn criteria(text: &str, limits: PatternLimits) -> Result<Vec<Criterion>, Pro
                         "/{}",
                         entry.key.replace('~', "~0").replace('/', "~1")
                     ))
-                    .label("a set holds `criteria:` only"),
+                    .label("a set contains `criteria:` only"),
             );
         }
         is_known

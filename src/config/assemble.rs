@@ -19,11 +19,12 @@ const WARM_UP_WITH_PEERS: std::time::Duration = std::time::Duration::from_secs(1
 pub struct Scoring {
     /// `false` makes spanscore a plain forwarder that still validates and counts.
     pub enabled: bool,
-    /// Maximum bytes waiting to be scored.
+    /// Maximum bytes of spans that wait to be scored; further spans are forwarded unscored. `auto`
+    /// is 10 % of `memory.limit`.
     pub queue: Amount,
-    /// Number of threads that judge; each judges the traces whose ids fall to it. `auto` is the
-    /// smaller of two numbers, from 1 to 8: the CPUs that the process may use (cgroup quota,
-    /// rounded down), and `assemble.open.max_size` divided by 32 MiB (or by twice
+    /// Number of threads that judge, at most 64; each judges a part of the traces, chosen by trace
+    /// id. `auto` is the smaller of two numbers, from 1 to 8: the CPUs that the process may use
+    /// (cgroup quota, rounded down), and `assemble.open.max_size` divided by 32 MiB (or by twice
     /// `assemble.size_limit`, if that is more). A trace may use half of its thread's share of that
     /// memory.
     pub threads: Threads,
@@ -33,13 +34,14 @@ pub struct Scoring {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Assemble {
-    /// Quiet time after a top span has ended.
+    /// Time without new spans, after a top span has ended, until the trace is judged.
     pub settle: Duration,
-    /// Maximum time by which new spans can delay the end of the quiet time.
+    /// Maximum time after the end of a top span until the trace is judged, even if new spans
+    /// arrive.
     pub max_settle: Duration,
-    /// Quiet time if the top span's parent is remote.
+    /// Like `settle`, if the top span's parent is in another process.
     pub settle_remote: Duration,
-    /// Quiet time after which a trace without an ended root is closed.
+    /// Time without new spans after which a trace is closed although no top span has ended.
     pub inactive: Duration,
     /// A trace whose top span ended at least this long before memory of traces began counts as a
     /// recording that is sent again; 0 turns the guard off.
@@ -47,16 +49,16 @@ pub struct Assemble {
     /// The headless Service of the replicas that share the traces, or a file with one address per
     /// line. A change of the addresses splits the traces that are open.
     pub peers: Option<String>,
-    /// Time after a start, or after a change of the peers' addresses, until memory of traces
-    /// begins, so that the router has noticed the change. Default: 10 s if `peers` is set, else
-    /// none.
+    /// Time after a start, or after a change of the peers' addresses, until the router has noticed
+    /// the change; traces that began earlier are `incomplete`. Default: 10 s if `peers` is set,
+    /// else none.
     pub warm_up: Option<Duration>,
-    /// Maximum time for which a trace stays open.
+    /// Maximum time for which a trace stays open; then it is judged as cut short.
     pub expired: Duration,
-    /// Maximum number of spans of one trace.
+    /// Maximum number of spans of one trace, at least 1; the trace is then judged as cut short.
     pub span_limit: usize,
-    /// Maximum bytes of stored attributes of one trace; never more than a quarter of
-    /// `open.max_size`.
+    /// Maximum bytes of stored attributes of one trace; the trace is then judged as cut short.
+    /// Never more than a quarter of `open.max_size`.
     pub size_limit: ByteSize,
     /// Open traces.
     pub open: OpenTraces,
@@ -70,9 +72,10 @@ pub struct Assemble {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OpenTraces {
-    /// Maximum number of open traces.
+    /// Maximum number of open traces, at least 1; a further one evicts another.
     pub max_traces: usize,
-    /// Maximum bytes of open traces.
+    /// Maximum bytes of open traces. `auto` is 20 % of `memory.limit`; 45 % in a judge of a Kafka
+    /// topic.
     pub max_size: Amount,
 }
 
@@ -80,11 +83,12 @@ pub struct OpenTraces {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RecentTraces {
-    /// Maximum number of remembered traces.
+    /// Maximum number of remembered traces; 0 remembers none.
     pub max_traces: usize,
-    /// Maximum bytes of remembered traces.
+    /// Maximum bytes of remembered traces; 0 remembers none. `auto` is 10 % of `memory.limit`; 15 %
+    /// in a judge of a Kafka topic.
     pub max_size: Amount,
-    /// Time for which a closed trace is remembered.
+    /// Time for which a closed trace is remembered; late spans within this time revise its scores.
     pub ttl: Duration,
 }
 

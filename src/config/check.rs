@@ -284,7 +284,7 @@ impl Check<'_> {
                 self.wrong(
                     &["memory.limit"],
                     format!("`memory.limit` is {limit}"),
-                    "spanscore itself takes 24MiB: give at least 32MiB, better 64MiB",
+                    "spanscore itself uses 24MiB: give at least 32MiB, better 64MiB",
                 );
             } else if given > limit.0 - OWN_USE {
                 let title = "the sizes given add up to more than `memory.limit` less 24MiB for \
@@ -292,7 +292,7 @@ impl Check<'_> {
                 self.doubtful(
                     &["memory.limit"],
                     title,
-                    "raise it, or leave the sizes to `auto`",
+                    "raise it, or set the sizes to `auto`",
                 );
             }
         }

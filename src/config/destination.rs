@@ -161,7 +161,7 @@ impl Endpoint {
             protocol.unwrap_or(if is_http { Protocol::HttpProtobuf } else { Protocol::Grpc });
         if protocol == Protocol::Grpc && !base_path.is_empty() {
             return Err(format!(
-                "gRPC knows no path such as `{base_path}`: leave it out, or set the protocol to \
+                "gRPC has no path such as `{base_path}`: leave it out, or set the protocol to \
                  `http/protobuf`"
             ));
         }
@@ -210,7 +210,7 @@ fn split(text: &str) -> Result<(bool, &str, &str), String> {
         .is_some_and(|authority| authority.contains('@'))
     {
         return Err(
-            "the endpoint holds credentials: send them as a header, such as `authorization`"
+            "the endpoint contains credentials: send them as a header, such as `authorization`"
                 .to_owned(),
         );
     }

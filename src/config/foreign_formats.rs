@@ -140,7 +140,7 @@ pub(super) fn rewrite_word(word: &str) -> Option<String> {
     if word == "http/json" {
         // JSON would be a re-encoding; we forward the received protobuf bytes.
         return Some(
-            "spanscore forwards protobuf only: write `http/protobuf`, which the same port takes"
+            "spanscore forwards protobuf only: write `http/protobuf`, which the same port accepts"
                 .to_owned(),
         );
     }

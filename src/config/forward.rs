@@ -116,21 +116,21 @@ pub struct Forward {
     pub protocol: Option<Protocol>,
     /// The signals that the backend accepts; other signals are accepted and counted as `discarded`.
     pub signals: Vec<Signal>,
-    /// Headers to send.
+    /// Headers to send, by name. Sections of `scores` inherit them.
     pub headers: BTreeMap<String, Secret>,
-    /// Names of request headers to forward.
+    /// Names of received headers to forward with the request.
     pub pass_headers: Vec<String>,
     /// Compression.
     pub compression: Compression,
-    /// Timeout of one request.
+    /// Timeout of one attempt to deliver a request.
     pub timeout: Duration,
-    /// Maximum number of requests in flight to one destination, including the destinations of
-    /// scores.
+    /// Maximum number of requests in flight to one destination, 1 to 256; also for the destinations
+    /// of scores.
     #[schemars(range(min = 1, max = 256))]
     pub max_concurrency: usize,
     /// TLS details; an `https://` endpoint needs none.
     pub tls: Option<ClientTls>,
-    /// The queue.
+    /// The queue of requests that wait for the downstream.
     pub queue: QueueLimits,
     /// Delays between attempts.
     pub retry: Retry,
@@ -140,7 +140,8 @@ pub struct Forward {
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueueLimits {
-    /// Maximum bytes in the queue.
+    /// Maximum bytes in the queue. `auto` is a share of `memory.limit`: 30 % for telemetry (10 %
+    /// with a journal), 10 % for scores, half of the telemetry's share for Kafka.
     pub max_size: Amount,
 }
 
@@ -148,11 +149,11 @@ pub struct QueueLimits {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Retry {
-    /// The first delay.
+    /// Delay after the first failure. Each delay is shortened at random, by up to half.
     pub initial_interval: Duration,
-    /// The factor from one delay to the next.
+    /// Factor from one delay to the next, 1 to 100.
     pub multiplier: f64,
-    /// The maximum delay.
+    /// Maximum delay between two attempts. There is no limit on the number of attempts.
     pub max_interval: Duration,
 }
 

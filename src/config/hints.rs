@@ -95,7 +95,7 @@ pub(super) fn read_criterion(
     read_compiled(root, path, extent, texts, problems, compile)
 }
 
-/// Reads a whole configuration; a section without a value is empty.
+/// Reads a whole configuration. A section without a value counts as an empty section.
 pub(super) fn read_sections<T: DeserializeOwned>(
     root: &mut Node,
     extent: Extent,

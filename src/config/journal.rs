@@ -1,4 +1,4 @@
-//! The `journal` section: the storage of acknowledged requests on disk, and its limits.
+//! The `journal` section: stores acknowledged requests on disk; with limits.
 
 use std::path::PathBuf;
 

@@ -96,15 +96,17 @@ pub struct KafkaWrite {
     pub topic: String,
     /// Function from a trace id to a partition; all writers of the topic must use the same.
     pub partitioner: KafkaPartitioner,
-    /// Grouping of spans into records.
+    /// Grouping of a request's spans into records: one for each partition, or one for each trace.
     pub records: KafkaRecords,
-    /// Compression.
+    /// Compression of records.
     pub compression: KafkaCompression,
-    /// Maximum size of a record, before compression. A larger record is split between its spans.
+    /// Maximum bytes of a record before compression, at least 1; not more than the brokers accept.
+    /// A larger record is split between its spans.
     pub max_message_size: ByteSize,
-    /// Maximum wait for further records to send together.
+    /// Maximum time that a record waits for further ones that are sent with it.
     pub linger: Duration,
-    /// The queue of requests that wait for the brokers.
+    /// The queue of requests that wait for the brokers; when full, it refuses requests as
+    /// retryable.
     pub queue: QueueLimits,
 }
 

@@ -76,7 +76,7 @@ pub fn learned_criteria(groups: &[LearnedGroup], all: &BTreeSet<GroupKey>) -> St
                 .collect();
             text.push_str(&indented(&to_yaml(&head(
                 "effort",
-                format!("the most effort that any of {runs} took"),
+                format!("the greatest effort of any of {runs}"),
             ))));
             let _ = writeln!(
                 text,

@@ -445,7 +445,7 @@ impl CriteriaFiles<'_> {
                         Some(self.texts.spot(key_place)),
                     );
                     self.problems.push(problem.label(
-                        "a criteria file holds `criteria:` only; the rest belongs in the main \
+                        "a criteria file contains `criteria:` only; the rest belongs in the main \
                          file",
                     ));
                 }

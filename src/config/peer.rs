@@ -12,16 +12,17 @@ use super::units::{Duration, Secret};
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OtlpPeer {
-    /// The endpoint. Default: the endpoint of `scores`, else of `forward`.
+    /// `http(s)://host:port`, for HTTP also with a base path. Default: the endpoint of `scores`,
+    /// else of `forward`.
     pub endpoint: Option<String>,
-    /// Protocol.
+    /// Protocol; by default as for the inherited endpoint, or by port and path as in `forward`.
     pub protocol: Option<Protocol>,
-    /// Headers to send.
+    /// Headers to send, by name; `{}` sends none. Default: those of `scores`, else of `forward`.
     pub headers: Option<BTreeMap<String, Secret>>,
-    /// Compression.
+    /// Compression. Default: that of `scores`, else of `forward`.
     pub compression: Option<Compression>,
-    /// Timeout of one request.
+    /// Timeout of one attempt. Default: that of `scores`, else of `forward`.
     pub timeout: Option<Duration>,
-    /// TLS details.
+    /// TLS details. Default: those of `scores`, else of `forward`.
     pub tls: Option<ClientTls>,
 }

@@ -24,11 +24,12 @@ pub struct OtlpReceiver {
     pub grpc: GrpcListener,
     /// OTLP/HTTP.
     pub http: HttpListener,
-    /// Maximum size of a request, after decompression.
+    /// Maximum size of a request after decompression; a larger one is permanently refused.
     pub max_request_size: ByteSize,
-    /// Maximum bytes of requests that are being received.
+    /// Maximum bytes of all requests that are being received; beyond it, requests are refused as
+    /// retryable. `auto` is 10 % of `memory.limit`.
     pub max_in_flight: Amount,
-    /// TLS on both ports.
+    /// TLS on both ports; with `null`, the ports are unencrypted.
     pub tls: Option<ServerTls>,
     /// Treatment of items that claim to be scores of spanscore: scores of another sidecar, or
     /// forged ones.
@@ -76,7 +77,7 @@ pub struct HttpListener {
     /// Address and port.
     #[serde(deserialize_with = "listen_address")]
     pub listen: SocketAddr,
-    /// Origins from which browsers may send; `*` for any.
+    /// Origins from which browsers may send, such as `https://shop.example`; `*` for any.
     pub cors_allowed_origins: Vec<String>,
 }
 

@@ -77,8 +77,8 @@ impl Config {
             .collect()
     }
 
-    /// Returns the secrets for comparison: printed, all are `****`, so a changed secret looks
-    /// equal.
+    /// Returns the secrets, to compare them. In the printed configuration all secrets are `****`,
+    /// so a changed secret would look equal.
     fn secrets(&self) -> Vec<(String, Vec<Secret>)> {
         let headers = self.otlp_peers().into_iter().map(|peer| {
             let headers = peer.headers.into_iter().flat_map(BTreeMap::values);

@@ -29,7 +29,7 @@ pub struct Reload {
     pub at_start: AtStart,
 }
 
-/// What a start does if the configuration has mistakes.
+/// Behaviour of a start if the configuration has mistakes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AtStart {
@@ -44,9 +44,10 @@ pub enum AtStart {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Shutdown {
-    /// Maximum time between SIGTERM and the exit.
+    /// Maximum time between SIGTERM and the exit; what is undelivered then is dropped, or stays in
+    /// the journal.
     pub deadline: Duration,
-    /// Time without a request after which the listeners close.
+    /// Time without a request after which a stop closes the listeners.
     pub quiet: Duration,
     /// Treatment of open traces at a stop.
     pub open_traces: AtStop,
@@ -99,7 +100,7 @@ pub enum LogFormat {
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
-    /// The level.
+    /// Minimum level of logged events.
     pub level: LogLevel,
     /// The format.
     pub format: LogFormat,
@@ -130,7 +131,7 @@ impl Default for Shutdown {
 #[derive(Debug, Clone)]
 pub struct Bound {
     bytes: Arc<AtomicUsize>,
-    /// The number of shares that this value has, and the number of equal shares.
+    /// This value's number of shares, and the total number of equal shares.
     part: (usize, usize),
 }
 

@@ -16,11 +16,11 @@ pub struct Scores {
     #[serde(rename = "*")]
     #[schemars(flatten)]
     pub peer: OtlpPeer,
-    /// The queue.
+    /// The queue of scores, shared by all shapes; when full, it drops its oldest scores.
     pub queue: QueueLimits,
     /// Size and delay of batches of evaluations.
     pub batch: Batching,
-    /// Attributes of the evaluated span to copy.
+    /// Attributes of the evaluated span to copy to score spans and events.
     pub copy_attributes: Vec<String>,
     /// Add `gen_ai.evaluation.evaluator.*` to events. The names are proposed and may change.
     pub evaluator_attributes: bool,
@@ -38,13 +38,13 @@ pub struct Scores {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Batching {
-    /// Maximum number of evaluations in one request.
+    /// Maximum number of evaluations in one request, at least 1.
     pub max_evaluations: usize,
-    /// Maximum wait for further evaluations.
+    /// Maximum time that an evaluation waits for further ones before its request is sent.
     pub max_delay: Duration,
 }
 
-/// Reactions of score spans to a late span that changes an evaluation.
+/// Ways to send the score span of a changed evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnRevision {
@@ -72,13 +72,13 @@ pub enum StatusOnFail {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SpanScores {
-    /// Send score spans.
+    /// Send each evaluation as a span `evaluation {criterion}` below the evaluated span.
     pub enabled: bool,
     /// Endpoint and protocol.
     #[serde(rename = "*")]
     #[schemars(flatten)]
     pub peer: OtlpPeer,
-    /// The reaction to a late span that changes an evaluation.
+    /// The way to send the score span of an evaluation that a late span has changed.
     pub on_revision: OnRevision,
     /// Status of a failed evaluation's span.
     pub status_on_fail: StatusOnFail,
@@ -90,7 +90,8 @@ pub struct SpanScores {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EventScores {
-    /// Send events. Turn it off for backends that accept only traces.
+    /// Send each evaluation as an event, a log record. Turn it off for backends that accept only
+    /// traces.
     pub enabled: bool,
     /// Endpoint and protocol.
     #[serde(rename = "*")]
@@ -113,19 +114,20 @@ pub enum Temporality {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct MetricScores {
-    /// Send metrics.
+    /// Send `spanscore.evaluations` and other metrics of scores. `/metrics` has them in any case.
     pub enabled: bool,
     /// Endpoint and protocol.
     #[serde(rename = "*")]
     #[schemars(flatten)]
     pub peer: OtlpPeer,
-    /// Time between exports.
+    /// Time between two exports, at least 10 ms.
     pub interval: Duration,
-    /// Temporality.
+    /// Sums since the start (`cumulative`), or since the last export (`delta`).
     pub temporality: Temporality,
-    /// Maximum number of services with a separate series; the rest is `_other`.
+    /// Maximum number of services with a separate series, at least 1; further services are
+    /// `_other`.
     pub max_services: usize,
-    /// Maximum number of agents with a separate series; the rest is `_other`.
+    /// Maximum number of agents with a separate series, at least 1; further agents are `_other`.
     pub max_agents: usize,
 }
 

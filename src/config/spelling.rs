@@ -1,5 +1,5 @@
-//! Guesses from the attributes of one span which attributes a framework uses for tool calls, and
-//! writes the `tools` setting that recognises them.
+//! Guesses from one span which attributes a framework uses for tool calls, and writes the `tools`
+//! setting that reads these attributes.
 
 use serde_json::json;
 

@@ -10,7 +10,7 @@ use located::to_yaml;
 use serde_json::{Map, Value, json};
 
 const HEAD: &str = "\
-# spanscore: what goes where, and what every trace is judged by.
+# The configuration of spanscore: ports, destinations, and the criteria that judge every trace.
 # Everything is optional. Check this file with `spanscore validate`; see every key with \
 `spanscore validate --print`.
 
@@ -21,44 +21,44 @@ receivers:
     grpc: { listen: \"127.0.0.1:4317\" }
     http: { listen: \"127.0.0.1:4318\" }
 
-# It goes on from here, untouched, to your tracing backend or Collector, and the scores with it.
-# Without an endpoint it is scored and not forwarded, and the scores are printed.
+# spanscore forwards it, unchanged, to your tracing backend or Collector, and sends the scores \
+there, too.
+# Without an endpoint, telemetry is scored and not forwarded, and the scores are printed.
 forward:
   # endpoint: https://otlp.example.com      # http(s)://host:port, and a path if the backend has one
   # headers: { authorization: \"Bearer ${env:OTLP_API_KEY}\" }
-  # signals: [traces]                       # what the backend takes; all three if left out
+  # signals: [traces]                       # signals that the backend accepts; all if left out
 
 ";
 
 const EXAMPLE: &str = "\
-# What every trace is judged by. Until there is a criterion, `spanscore run` prints the tool \
-calls it sees, ready to be pasted here.
+# The criteria that judge every trace. Without one, `spanscore run` prints the tool calls of runs, \
+each with a criterion to paste here.
 criteria:
   # - name: checkout-order
   #   description: customers are checked before an order is created
   #   select: { root: \"invoke_agent *\", calls: create_order }     \
-# which traces; every one if left out
+# the traces to judge; all if left out
   #   evaluate:
   #     tool_call_order: { tool_calls_order: [validate_user, check_inventory, create_order] }
   #   threshold: 0.8                        \
-# the share of the order that is enough to pass; 1.0 if left out
+# the lowest score that passes; 1.0 if left out
   # - name: authenticate-first
-  #   description: each transfer comes after an authentication that had finished
+  #   description: before each transfer, an authentication had finished
   #   evaluate:
   #     constraints: { rules: [{ precedence: { a: \"^authenticate$\", b: \"^transfer$\" } }] }
 ";
 
 const PROPOSED: &str = "\
-# What every trace is judged by. Proposed from recorded traces: this is what was done there, \
-which need not be what should be done.
-# Take out the calls that do not matter, and check that names and selectors are not narrower \
-than you mean.
-# Rules that good runs keep, such as what comes before what, are found by `spanscore learn`.
+# The criteria that judge every trace. They are proposed from recorded traces, and expect what was \
+done there, which may not be what should be done.
+# Remove calls that do not matter, and check that names and selectors are not too narrow.
+# `spanscore learn` finds further rules that good runs follow, such as the order of two tools.
 ";
 
 const NOTHING_TO_PROPOSE: &str = "\
-# The recording holds no tool calls that all runs of one agent share, so there is nothing to \
-propose: here is an example.
+# No tool call is common to all recorded runs of an agent, so nothing can be proposed; this is an \
+example.
 ";
 
 /// Returns a commented first configuration. With trajectories, it has a criterion for each kind of

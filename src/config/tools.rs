@@ -12,19 +12,21 @@ use super::units::ByteSize;
 #[schemars(rename = "Tools")]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Section {
-    /// Attributes that name a tool, used after the built-in conventions.
+    /// Attributes that name a tool: a span with one of them, and recognised by no convention, is a
+    /// tool call.
     name_attributes: Vec<String>,
-    /// Names that are not calls. A configured list replaces the default list.
+    /// Names of tools that are not calls, such as pseudo-tools. A configured list replaces the
+    /// default list.
     ignore: Vec<String>,
     /// Calls that are transfers between agents: `auto`, `off`, or a list of globs.
     handoffs: extract::Handoffs,
-    /// Maximum stored bytes of a call's arguments or result; more is cut and marked. At most 32 MiB
-    /// of one span.
+    /// Maximum stored bytes of a call's arguments or result, at least 1; a longer value is cut, and
+    /// criteria that need the rest give no verdict. At most 32 MiB of one span.
     max_value_size: ByteSize,
     /// Maximum stored bytes of a model's reply that requests tool calls, and of the messages to the
-    /// model. At most 32 MiB each.
+    /// model, at least 1. At most 32 MiB each.
     max_messages_size: ByteSize,
-    /// Own conventions, used before the built-in ones.
+    /// Your own conventions, which apply before the built-in ones.
     conventions: Vec<extract::CustomConvention>,
 }
 

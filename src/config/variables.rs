@@ -82,9 +82,9 @@ pub(super) fn put_otel(
                         format!("`{text}` is not a number of milliseconds"),
                         Some(texts.spot(place)),
                     );
-                    problems.push(problem.label(
-                        "this variable holds a whole number without a unit, such as `10000`",
-                    ));
+                    problems.push(
+                        problem.label("expected a whole number without a unit, such as `10000`"),
+                    );
                     None
                 }
             },
@@ -246,8 +246,8 @@ fn put(
         start: 0,
         end: text.len(),
     };
-    // Only a list or a map in brackets is parsed as YAML; any other text is a literal, including
-    // its `#` and `: `.
+    // Parse only a list or a map in brackets as YAML; any other text is a literal, even if it
+    // contains `#` or `: `.
     let value = if text.starts_with(['[', '{']) {
         parse(texts, source, problems)
     } else {

@@ -31,10 +31,10 @@ pub enum Writer {
 pub struct WriterPeer {
     /// `http(s)://host[:port][/base]`; the path of the API is appended.
     pub endpoint: String,
-    /// Headers to send.
+    /// Further headers to send, by name. Writers inherit none.
     #[serde(default)]
     pub headers: BTreeMap<String, Secret>,
-    /// Timeout of one request.
+    /// Timeout of one attempt to write.
     #[serde(default = "default_timeout")]
     pub timeout: Duration,
     /// TLS details; an `https://` endpoint needs none.

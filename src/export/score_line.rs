@@ -142,7 +142,7 @@ fn run_json(trajectory: &Trajectory) -> Map<String, Value> {
     line
 }
 
-/// An evaluation for people: its verdict, then the run.
+/// Renders an evaluation for people: its verdict, then the run.
 /// ```text
 /// FAIL  checkout-order  0.67 (threshold 0.80)
 ///       `create_order` was called before `check_inventory`

@@ -268,7 +268,8 @@ impl ScoreMetrics {
             labels.push(KeyValue::new("severity", severity.as_str()));
         }
         self.alarms.add(1, &labels);
-        // A session is judged when a turn has closed, not when its spans arrive.
+        // A session's alarm waits for the end of a turn, so the time since arrival would be the
+        // turn's duration.
         if alarm.trajectory.turns.is_some() {
             return;
         }

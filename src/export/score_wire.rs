@@ -19,7 +19,7 @@ pub(super) const SCOPE_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 // === attributes ===
 
-/// A repeated `KeyValue` at one field number.
+/// Writes attributes as a repeated field of `KeyValue` messages.
 pub(super) struct Attributes<'a> {
     pub(super) out: &'a mut Vec<u8>,
     /// The number of the field that contains the attributes.

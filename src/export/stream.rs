@@ -381,7 +381,7 @@ impl<L: Sized + HasSize> Lines<L> {
     }
 
     /// Drops the oldest lines until the queue is within its limits, and returns their number. Also
-    /// drops a line that exceeds the limit alone.
+    /// drops a single line that exceeds the limit.
     fn shrink(&mut self, max_lines: usize, max_bytes: usize) -> u64 {
         let mut n_dropped = 0;
         while self.queue.len() > max_lines || self.n_bytes > max_bytes {

@@ -55,7 +55,7 @@ async fn scores(
         Err(reason) => {
             let detail = match reason {
                 NotHeard::Full => {
-                    format!("all {MAX_LISTENERS} listeners are taken: stop one and retry")
+                    format!("all {MAX_LISTENERS} listeners are in use: stop one and retry")
                 }
                 NotHeard::Ended => "the sidecar is stopping and judges nothing more".to_owned(),
             };

@@ -77,7 +77,7 @@ pub(super) fn scores(evaluation: &Evaluation) -> Vec<BackendScore<'_>> {
     };
     let moved_from = previous
         .and_then(|previous| previous.subject)
-        // A session's score keeps its key.
+        // The key of a session's score is the same for every turn, so nothing is withdrawn.
         .filter(|before| *before != subject.span_id && trajectory.turns.is_none());
     let withdrawn = moved_from.map(|before| BackendScore {
         span_id: before,

@@ -132,7 +132,8 @@ mod tests {
             check("localhost", 4318, "OTEL_EXPORTER_OTLP_ENDPOINT").await,
             Err(
                 "`OTEL_EXPORTER_OTLP_ENDPOINT` points at localhost:4318, where \
-                 spanscore itself listens (127.0.0.1:4318): telemetry would go round in circles; \
+                 spanscore itself listens (127.0.0.1:4318): telemetry would be forwarded in a \
+                 loop; \
                  in a pod, agent and sidecar often share the OTEL_ variables, so set \
                  SPANSCORE_FORWARD__ENDPOINT or `forward.endpoint`"
                     .to_owned()
@@ -142,7 +143,7 @@ mod tests {
             check("0.0.0.0", 4317, "forward.endpoint").await,
             Err(
                 "`forward.endpoint` points at 0.0.0.0:4317, where spanscore \
-                 itself listens (127.0.0.1:4317): telemetry would go round in circles; \
+                 itself listens (127.0.0.1:4317): telemetry would be forwarded in a loop; \
                  name the backend's endpoint, or listen on another port"
                     .to_owned()
             )

@@ -20,7 +20,8 @@ const NEW_CURSOR: &str = "cursor.new";
 pub(super) struct Consumed {
     /// Every record below this number is consumed.
     pub(super) low: u64,
-    /// Consumed records above `low`: start → end. Ranges are not empty and do not touch.
+    /// Consumed records above `low`: start → end. Ranges are not empty, and at least one record
+    /// lies between two ranges.
     ranges: BTreeMap<u64, u64>,
 }
 

@@ -95,7 +95,7 @@ pub(super) struct RecordHead {
     pub(super) low: u64,
 }
 
-/// The consumed records, and the durable part of the log.
+/// A slot of the cursor: the consumed records, and the durable part of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct CursorSlot {
     /// A number that grows with each write.

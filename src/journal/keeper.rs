@@ -35,8 +35,8 @@ pub(super) const MAX_WAITING: usize = 4096;
 /// Interval at which the cursor, and records that no sender waits for, are synced.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Interval at which the time in the cursor is renewed; a start uses the time to compute how long
-/// no process ran.
+/// Interval at which the time in the cursor is renewed; from this time the next start computes how
+/// long no process ran.
 const TOUCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Delay until deliveries are written to the cursor. After a kill, requests that were delivered
@@ -149,8 +149,8 @@ impl JournalLog {
         }
     }
 
-    /// Returns true if the log has this record from before the start: its sender got no answer and
-    /// has sent it again. The record must be answered and not appended.
+    /// Returns true if the log already has this record from before the start: its sender got no
+    /// answer and sends it again. The caller must acknowledge the record without appending it.
     pub fn has(&self, record: &Record) -> bool {
         let mut last = self.shared.last.lock();
         let Some((records, until)) = &mut *last else {
@@ -318,13 +318,13 @@ pub(super) struct LogKeeper {
     refusals: Refusals,
     /// Refusals of the senders that use most of the log.
     refusals_of_some: Refusals,
-    /// Time to sync the cursor, and records that no sender waits for.
+    /// Time at which the cursor, and records that no sender waits for, are synced next.
     sync_at: Option<Instant>,
-    /// Time to retry a disk that refused.
+    /// Time at which a failed disk is retried.
     probe_at: Option<Instant>,
-    /// Time to renew the time in the cursor.
+    /// Time at which the time in the cursor is renewed.
     touch_at: Option<Instant>,
-    /// Time to write the cursor and remove segments.
+    /// Time at which the cursor is written and segments are removed.
     settle_at: Option<Instant>,
     gathering: Gathering,
     /// Time of the last log line about a cursor that cannot be written.

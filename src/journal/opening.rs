@@ -1,5 +1,5 @@
 //! The folder of a journal: its lock, and its logs as a start finds them. Opening can be retried,
-//! because a disk that is unusable now may become usable.
+//! because an unusable disk may become usable.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -161,7 +161,7 @@ fn unusable(file: &Path, error: io::Error) -> JournalError {
     }
 }
 
-/// A log as its readers find it at the start.
+/// A log that was opened, for its readers.
 #[derive(Debug)]
 pub struct OpenedLog {
     storage: Arc<dyn Storage>,
@@ -340,9 +340,9 @@ impl Opener {
                     since_unix_nanos: unix_nanos,
                 });
             }
-            // Write the cursor before the first request, so that the next start knows, even after a
-            // kill, since when no record is missing. If this write fails, the next one reports the
-            // failure.
+            // Write the cursor before the first request, so that the next start can read in it,
+            // even after a kill, from which time on no record is missing. If this write fails, the
+            // next one reports the failure.
             let _ = progress.write(unix_nanos);
             progress.consumed().clone()
         };

@@ -48,8 +48,8 @@ pub struct Stretch {
 /// The records to read.
 #[derive(Debug)]
 pub(super) enum Wanted {
-    /// Undelivered requests: all that were not consumed before the start. A request that is
-    /// consumed later was read before.
+    /// Undelivered requests: all that were not consumed before the start. A request can only be
+    /// consumed after it was read, so later changes do not matter.
     Waiting(Consumed),
     /// Records of some kinds, delivered or not.
     Kinds(&'static [RecordKind]),

@@ -21,7 +21,7 @@ pub(super) struct Hole {
     /// True if the hole lies in the last group, whose sync had not returned, so that none of it was
     /// acknowledged.
     pub(super) is_torn: bool,
-    /// The lost items, as far as heads can be read.
+    /// The lost items of the records whose heads are readable.
     pub(super) counts: SignalCounts,
 }
 

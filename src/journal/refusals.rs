@@ -21,7 +21,7 @@ pub(super) fn retry_after(refusal: AppendError) -> Duration {
     }
 }
 
-/// Refusals of a log, and their log lines.
+/// The refusals of a journal's log, and the decision which of them are logged.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     pub(super) current: Option<AppendError>,

@@ -34,7 +34,7 @@ pub struct Damage {
     pub n_bytes: u64,
     /// Number of lost records.
     pub n_records: u64,
-    /// The lost items, as far as heads can be read.
+    /// The lost items of the records whose heads are readable.
     pub counts: SignalCounts,
     /// The copy of the bytes in `damaged/`.
     pub copy: Option<String>,
@@ -83,7 +83,7 @@ pub(super) struct RecoveredLog {
     pub(super) consumed: Consumed,
     pub(super) next_sequence: u64,
     pub(super) next_group: u64,
-    /// The records that scoring needs, as far as they are present.
+    /// The records that scoring needs and that the log still has.
     pub(super) needed: Needed,
     pub(super) recovered: Recovered,
 }
@@ -511,8 +511,8 @@ impl<'a> Recovery<'a> {
     }
 }
 
-/// Copies damaged bytes for a person to inspect. Returns the name of the copy, if it could be
-/// written.
+/// Copies damaged bytes, so that people can inspect them. Returns the name of the copy, if it could
+/// be written.
 pub(super) fn set_aside(
     damaged: &dyn Storage,
     name: &str,

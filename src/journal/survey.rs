@@ -1,5 +1,5 @@
-//! Reads a journal's folder for people: the undelivered records, their age, and damage. Changes
-//! nothing, and may run while a process uses the folder.
+//! Summarises a journal's folder for `spanscore journal`: the undelivered records, their age, and
+//! damage. Changes nothing, and may run while a process uses the folder.
 
 use std::fs::{self, File, TryLockError};
 use std::io;

@@ -10,8 +10,8 @@ use super::keeper::JournalLog;
 use crate::sync::Mutex;
 
 /// A piece of work; the default is work that nobody waits for. The holder calls [`Self::done`] once
-/// the work is delivered, refused for good, or dropped and counted. The work of a ticket that is
-/// dropped without this call counts as undone: it comes again after a restart.
+/// the work is delivered, permanently refused, or dropped and counted. The work of a ticket that is
+/// dropped without this call counts as undone: it is repeated after a restart.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Ticket(Option<Arc<Work>>);

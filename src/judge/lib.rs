@@ -1,4 +1,4 @@
-//! Judges the tool calls of AI agents: takes the spans of traces, and returns verdicts.
+//! Judges the tool calls of AI agents: reads the spans of traces, and returns verdicts.
 //!
 //! ```text
 //! assemble ▶ extract ▶ evaluate ──▶ evaluations

@@ -78,7 +78,7 @@ pub struct Pipeline<C = CrossTraces> {
     next_record: u64,
     /// True if criteria judged sessions since the sessions were last forgotten.
     judges_sessions: bool,
-    /// The time at which the next session was due when the sessions were last looked at.
+    /// The time at which the next session was due at the last check.
     next_session: Option<Instant>,
     /// Results that the sink has not received yet; empty between two calls.
     judged: Judged,
@@ -128,7 +128,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.take_each(batch, now, |_, _| ())
     }
 
-    /// The time of the next call to [`Self::advance`], if no batch arrives earlier.
+    /// Returns the time of the next call to [`Self::advance`], if no batch arrives earlier.
     pub fn next_deadline(&self) -> Option<Instant> {
         let deadlines = [
             self.buffer.next_deadline(),
@@ -252,7 +252,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.buffer.mark_many_unscored(trace_ids, now);
     }
 
-    /// Restarts the trace history: replicas came or went after `since`.
+    /// Restarts the trace history: replicas were added or removed after `since`.
     pub fn begin_memory(&mut self, since: Now, now: Now) {
         self.buffer.begin_memory(since, now);
     }
@@ -287,7 +287,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         }
     }
 
-    /// The access to the state that links traces.
+    /// Returns the access to the state that links traces.
     pub fn cross_traces_mut(&mut self) -> &mut C {
         &mut self.cross_traces
     }
@@ -352,7 +352,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.end_sessions(rules, end, now, sink);
     }
 
-    /// Statistics of open and remembered traces, without [`CrossTraces`].
+    /// Returns the numbers and sizes of open and remembered traces, without [`CrossTraces`].
     pub fn stats(&self) -> Stats {
         self.buffer.stats()
     }
@@ -465,7 +465,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         hand_on(&mut self.judged, sink);
     }
 
-    /// Withdraws what was reported of a trace that is no run any more.
+    /// Withdraws what was reported of a trace that is no longer a run.
     fn withdraw(&mut self, rules: &Rules, trajectory: &Arc<Trajectory>, memo: &mut Reported) {
         if memo.is_empty() {
             return;
@@ -487,7 +487,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
     fn join(&mut self, extracted: &mut [Extracted], now: Now) {
         let partition = self.partition;
         if !extracted.is_empty() {
-            // Like a late span, a part of a call reopens the trace that lacks the part.
+            // Arguments or a result that another trace recorded reopen the trace of the call, as a
+            // late span would.
             let changed = self
                 .cross_traces
                 .with(|them| them.note(extracted, partition, now));
@@ -508,7 +509,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         if joined.is_empty() {
             return;
         }
-        // Traces that are due at the same time complete each other, even across partitions.
+        // Traces that are due at the same time complete each other's calls, even across partitions.
         let any_concern = joined.iter().any(|(_, it)| CrossTraces::concern(it));
         if any_concern && next_due.is_none_or(|due| due > now.instant) {
             self.cross_traces.wait_for_others(now);

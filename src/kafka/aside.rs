@@ -89,7 +89,7 @@ impl AsideWriter {
         }
     }
 
-    /// Returns the outcome of a record; `None` while it is open.
+    /// Returns the outcome of a record; `None` while the record is in flight.
     pub fn outcome(&self, in_flight: &mut AsideInFlight) -> Option<Result<(), AsideFailure>> {
         let AsideInFlight { producer, sent } = in_flight;
         let outcome = producer.outcome(sent)?;

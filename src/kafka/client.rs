@@ -162,7 +162,7 @@ impl Producer {
         self.words.n_partitions(&metadata)
     }
 
-    /// Passes a record to the library, which copies it.
+    /// Enqueues a record in the library, which copies it.
     pub(super) fn send(&self, record: &TopicRecord) -> Result<InFlight, Failure> {
         let key = record.key.map(|trace_id| trace_id.to_string());
         let out = FutureRecord {
@@ -179,7 +179,7 @@ impl Producer {
         }
     }
 
-    /// Passes a record with headers to the library, which chooses its partition and copies it.
+    /// Enqueues a record with headers in the library, which chooses its partition and copies it.
     pub(super) fn send_with(
         &self,
         value: &[u8],
@@ -203,7 +203,7 @@ impl Producer {
         self.delivered(delivery.await.ok())
     }
 
-    /// Returns the outcome of a record; `None` while it is open.
+    /// Returns the outcome of a record; `None` while the record is in flight.
     pub(super) fn outcome(&self, in_flight: &mut InFlight) -> Option<Result<(), Failure>> {
         let mut context = task::Context::from_waker(Waker::noop());
         match Pin::new(&mut in_flight.0).poll(&mut context) {
@@ -317,7 +317,7 @@ impl ErrorTexts {
 }
 
 fn is_about_login(complaint: &str) -> bool {
-    // The address begins with `sasl_ssl://`, whatever the complaint is.
+    // Look for more than `sasl`: the broker's address in every message begins with `sasl_ssl://`.
     complaint.contains("SASL ") || complaint.contains("uthentication")
 }
 

@@ -67,7 +67,7 @@ pub struct ReadRecord {
 /// The result of [`TopicReader::poll`].
 #[derive(Debug)]
 pub enum Polled {
-    /// No record yet, or a [change](TopicReader::changes).
+    /// There is no record yet, or there is a [change](TopicReader::changes).
     Nothing,
     /// A record.
     Record(ReadRecord),
@@ -437,7 +437,7 @@ impl TopicReader {
                 RDKafkaErrorCode::UnsupportedFeature | RDKafkaErrorCode::UnsupportedVersion,
                 _,
             )) => Polled::Ended {
-                why: "the brokers do not know the group protocol `consumer`: set \
+                why: "the brokers do not support the group protocol `consumer`: set \
                       `kafka.read.protocol` to `classic` or `auto`"
                     .to_owned(),
                 is_unsupported: true,

@@ -65,7 +65,7 @@ impl ConnectionSlots {
 
     /// Returns a slot for a connection of this peer. If all slots are used, evicts a connection of
     /// the peer with the most, or one of this peer that has begun and finished no request for a
-    /// second; idle connections go first. Returns `None` if no connection may be evicted.
+    /// second; idle connections are evicted first. Returns `None` if no connection may be evicted.
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr, tls: bool) -> Option<Arc<ConnectionSlot>> {
         let tls = if tls { TLS_SIZE } else { 0 };
         // Early connections get larger windows from half of the memory: an agent opens a handful.

@@ -46,7 +46,8 @@ pub struct Rewrite {
     pub example: Option<String>,
 }
 
-/// Whether a tree is the whole document. If it is a part, another part may have a missing key.
+/// The extent of a tree. If the tree is only a part of the document, another part may have a
+/// missing key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     Part,
@@ -54,8 +55,8 @@ pub enum Extent {
 }
 
 /// Reads the node at the end of a path. Each mistake is reported and removed from the tree, until
-/// the rest can be read. `None` if the node itself is wrong, or nearly everything is. `read_once`
-/// is called for each attempt and returns the mistakes that it found.
+/// the rest can be read. `None` if the node itself is wrong, or if there are too many mistakes.
+/// `read_once` is called for each attempt and returns the mistakes that it found.
 pub fn read<T>(
     root: &mut Node,
     prefix: &[usize],

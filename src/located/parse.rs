@@ -174,7 +174,7 @@ fn not_yaml(texts: &Texts, source: usize, error: &serde_saphyr::Error) -> Proble
         _ if message.contains("after double-quoted") => reported
             .with_remedy("write `\\\"` for a quote inside `\"…\"`, and quote the whole value"),
         _ if message.contains("mapping values are not allowed") => {
-            reported.with_remedy("check the indentation, and quote a value that holds `: `")
+            reported.with_remedy("check the indentation, and quote a value that contains `: `")
         }
         _ if message.contains("unexpected character") => reported.with_remedy("quote the value"),
         _ if message.contains("did not find expected key") => {
@@ -184,7 +184,7 @@ fn not_yaml(texts: &Texts, source: usize, error: &serde_saphyr::Error) -> Proble
             reported.with_remedy("is a bracket above left open?")
         }
         _ if message.contains("did not find expected ','") => {
-            reported.with_remedy("quote a value that holds `: ` or a comma")
+            reported.with_remedy("quote a value that contains `: ` or a comma")
         }
         _ => reported,
     };

@@ -35,7 +35,7 @@ pub struct Problem {
     pub label: Option<String>,
     /// The place as a JSON pointer (RFC 6901); empty for the whole document.
     pub pointer: String,
-    /// Further lines below, such as the place of a duplicate, or a rewrite.
+    /// Further lines below the excerpt, such as the place of a duplicate, or the corrected text.
     pub notes: Vec<String>,
 }
 

@@ -195,7 +195,7 @@ impl SpanRow {
     /// Bits of `flags`: the parent is in another process.
     const REMOTE: u16 = Self::HAS_IS_REMOTE | 0x200;
 
-    /// A span with this id and without any other value.
+    /// Returns a span with this id; all other fields have their default.
     pub fn new(span_id: SpanId) -> Self {
         Self {
             span_id,
@@ -237,9 +237,8 @@ impl SpanRow {
         self.parent_id.is_some() && self.flags & Self::REMOTE == Self::HAS_IS_REMOTE
     }
 
-    /// Orders the versions of a span; the greatest version counts. Versions of one rank differ at
-    /// most in attributes and resources, and in the notes of their recognition, which change no
-    /// result.
+    /// Orders the versions of a span; the greatest version counts. Versions of equal rank can
+    /// differ only in attributes, resources and `class.recognition`.
     pub fn rank(&self) -> impl Ord {
         let Self { class, .. } = self;
         let times = (

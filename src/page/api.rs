@@ -85,7 +85,7 @@ async fn criterion(State(page): State<Page>, id: Id, uri: Uri) -> Result<Respons
         ));
     }
     let yaml = config::starter_criteria(std::slice::from_ref(&trajectory)).ok_or_else(|| {
-        ApiError::Forbidden("this run made no call that a criterion could ask for".to_owned())
+        ApiError::Forbidden("this run made no call that a criterion could require".to_owned())
     })?;
     Ok(([(header::CONTENT_TYPE, "application/yaml")], yaml).into_response())
 }

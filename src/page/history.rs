@@ -35,7 +35,7 @@ struct Ring<const N: usize> {
 type Counts = [u32; 4];
 
 impl History {
-    /// Counts first judgements only: a revision corrects a verdict and adds none.
+    /// Counts only first judgements: a revision corrects a verdict, and is not another verdict.
     pub(super) fn note(&mut self, evaluations: &[Evaluation], unix_nanos: u64) {
         let minute = unix_nanos / 60_000_000_000;
         for evaluation in evaluations.iter().filter(|found| found.revision == 0) {

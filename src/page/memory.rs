@@ -74,7 +74,7 @@ pub(super) struct Totals {
     pub(super) n_changes: u64,
 }
 
-/// Limits on the number of runs in a burst, and per second.
+/// Limits the number of runs in a burst, and per second.
 #[derive(Debug, Clone, Copy)]
 struct Allowance {
     left: u64,
@@ -124,7 +124,7 @@ impl RunMemory {
             has_values: rules.explain.values,
             max_size: self.capacity.get() / LARGEST_SHARE,
         };
-        // Slices with alarms of open runs have no verdicts.
+        // Judgements with alarms of open runs have no verdicts.
         let raised = judged.alarms.iter().filter(|it| it.stage == Stage::Alarm);
         for alarm in raised.filter(|it| !is_of_session(it)) {
             self.take(
@@ -172,7 +172,7 @@ impl RunMemory {
                 self.revise(id, Some(&ended.into()), found, copy, unix_nanos);
             }
         }
-        // What is known of a session is shown with the turn that it is about.
+        // Verdicts and alarms of a session are shown with the session's last turn.
         let of_sessions = judged.evaluations.iter().chain(&judged.alarms);
         for evaluation in of_sessions.filter(|it| is_of_session(it)) {
             let id = trace_id(evaluation);
@@ -198,7 +198,7 @@ impl RunMemory {
         is_watched: bool,
         unix_nanos: u64,
     ) {
-        // A run that had raised an alarm.
+        // The run had raised an alarm, so it is remembered already.
         if self
             .get(trajectory.trace_id)
             .is_some_and(|run| run.is_open())
@@ -276,7 +276,7 @@ impl RunMemory {
         self.replace(idx, run, unix_nanos);
     }
 
-    /// Removes the verdict on a session from a turn that is not the last any more.
+    /// Removes the verdict on a session from a turn that is no longer the last.
     fn remove(&mut self, turn: TraceId, criterion: &str, copy: CopyRules, unix_nanos: u64) {
         let is_it = |it: &Evaluation| {
             it.criterion.scope() == Scope::Session && it.criterion.name() == criterion

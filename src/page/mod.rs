@@ -243,7 +243,8 @@ impl Page {
             let n_passed_over = runs.totals().n_passed_over;
             drop(runs);
             let name = "spanscore_page_passed_over_runs";
-            let help = "Judged runs that the page does not remember, since too many came at once";
+            let help = "Judged runs that the page does not remember, because too many were judged \
+                        at once";
             metrics.metric(name, MetricKind::Counter, help);
             metrics.total(name, [], n_passed_over);
             metrics.gauge(
@@ -253,7 +254,7 @@ impl Page {
             );
             let help = "Bytes of the runs that the page remembers";
             metrics.gauge("spanscore_page_bytes", help, size);
-            let help = "Most bytes of the runs that the page remembers";
+            let help = "Maximum bytes of the runs that the page remembers";
             metrics.gauge("spanscore_page_capacity_bytes", help, capacity);
         })
     }

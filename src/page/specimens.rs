@@ -13,7 +13,7 @@ use otlp::wire::{delimited_fields, fields};
 
 use crate::config::Spelling;
 
-/// Number of spans that are all read after the start: a developer who tries out an agent sends few.
+/// After the start, this many spans are all read: a developer who tries out an agent sends few.
 const AT_FIRST: usize = 4_096;
 /// Later, one of this many spans is read.
 const ONE_OF: usize = 64;

@@ -49,7 +49,7 @@ impl Drop for Slot {
 pub(super) fn stream(page: Page, since: u64) -> Result<Response, ApiError> {
     let slot = Slot::take(&page.0.n_streams).ok_or_else(|| {
         ApiError::Full(format!(
-            "all {MAX_STREAMS} streams are taken: poll GET /v1/runs?since=… instead"
+            "all {MAX_STREAMS} streams are in use: poll GET /v1/runs?since=… instead"
         ))
     })?;
     let mut ticks = interval(INTERVAL);

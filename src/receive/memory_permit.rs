@@ -104,8 +104,9 @@ impl MemoryPermit {
         self.reservation.moved(false);
     }
 
-    /// Notes that the message has arrived: from here on only other peers can evict the request,
-    /// which notices the eviction when it next reserves bytes. Fails if the request was evicted.
+    /// Records that the message has arrived: from here on only requests of other peers can evict
+    /// this one, and the eviction takes effect when this request next reserves bytes. Fails if the
+    /// request was evicted.
     pub(super) fn arrived(&mut self) -> Result<(), RequestError> {
         self.has_arrived = true;
         if self.reservation.moved(true) {

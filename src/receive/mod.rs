@@ -70,7 +70,7 @@ pub trait RequestSink: Send + Sync + 'static {
     fn offer(&self, received: Received) -> Result<Acknowledgement, QueueRefusal>;
 }
 
-/// The time at which to acknowledge a request.
+/// The time at which a request must be acknowledged.
 #[derive(Debug)]
 pub enum Acknowledgement {
     /// At once.
@@ -196,7 +196,7 @@ impl Receiver {
             );
             page.gauge(
                 "spanscore_receiver_in_flight_capacity_bytes",
-                "Most bytes of requests being received at once",
+                "Maximum bytes of requests being received at once",
                 budget.max(),
             );
         })
@@ -410,9 +410,8 @@ struct ValidatedMessage {
     batch: span::Batch,
 }
 
-/// Transcodes JSON, then validates the message and counts its items. The permit stays with the
-/// bytes: if the sender disconnects during the validation, memory that is still in use is not
-/// released.
+/// Transcodes JSON, then validates the message and counts its items. Takes the permit along: if the
+/// sender disconnects during the validation, memory that is still in use is not released.
 fn validate(
     signal: Signal,
     format: Format,

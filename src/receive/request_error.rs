@@ -112,13 +112,13 @@ impl RequestError {
             }
             Self::TooSlow => "the request took too long to arrive; try again",
             Self::Refused(QueueRefusal::Full) => {
-                "the forward queue is full (`forward.queue.max_size`) because the downstream does \
-                 not keep up; try again later"
+                "the forward queue is full (`forward.queue.max_size`) because the downstream is \
+                 too slow; try again later"
             }
             Self::Refused(QueueRefusal::Draining) => "spanscore is stopping; try again",
             Self::Refused(QueueRefusal::JournalFull) => {
-                "the journal is full (`journal.max_size`) because the downstream does not keep up; \
-                 try again later"
+                "the journal is full (`journal.max_size`) because the downstream is too slow; try \
+                 again later"
             }
             Self::Refused(QueueRefusal::DiskFull) => {
                 "the disk of `journal.directory` is full; try again later"

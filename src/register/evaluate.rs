@@ -348,7 +348,7 @@ impl TrajectoryBody {
         let mut names: Vec<Arc<str>> = calls.iter().filter_map(|call| call.agent.clone()).collect();
         names.sort();
         names.dedup();
-        // One run for each named agent: the request has no other information.
+        // One agent run for each named agent, because a request lists no runs.
         let agent_runs: Arc<[AgentRun]> = names
             .iter()
             .enumerate()

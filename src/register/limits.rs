@@ -17,8 +17,8 @@ pub(super) const MAX_BODY_SIZE: usize = 4 << 20;
 /// Maximum number of registrations by the API. Files may have more: their author can also raise the
 /// memory limit.
 pub(super) const MAX_REGISTRATIONS: usize = 1_000;
-/// Maximum bytes of one criterion registered by the API, as compact JSON. They limit the cost of
-/// its expectations when a long trace is judged.
+/// Maximum bytes of one criterion registered by the API, as compact JSON. The limit bounds the cost
+/// of judging a long trace by the criterion.
 const MAX_CRITERION_SIZE: usize = 32 << 10;
 /// Maximum number of patterns of all registrations together. Each may use 32 KiB, and as much again
 /// during a search.

@@ -55,8 +55,8 @@ pub struct RegisterSetup {
     pub rules: Arc<ArcSwap<Rules>>,
     /// Counts of the trajectories that the criteria have selected.
     pub(crate) coverage: Arc<Mutex<Coverage>>,
-    /// Makes all further requests use the headers of a reloaded configuration. The error says why a
-    /// header cannot be sent.
+    /// Makes all further requests use the headers of a reloaded configuration. The error is the
+    /// reason why a header cannot be sent.
     pub renew_headers: RenewHeaders,
     /// The clock.
     pub clock: fn() -> Now,

@@ -34,7 +34,7 @@ pub struct ConfigOrigin {
     pub path: PathBuf,
     /// True if the file did not exist at the start; it is read once it appears.
     pub may_be_absent: bool,
-    /// Whether the start could use the whole configuration.
+    /// The extent to which the start could use the configuration.
     pub start: Start,
     /// The environment.
     pub environment: BTreeMap<String, String>,
@@ -46,10 +46,10 @@ pub struct ConfigOrigin {
     pub settle_time: Duration,
 }
 
-/// Whether the start could use the whole configuration.
+/// The extent to which a start could use the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// The whole configuration.
+    /// The start used the whole configuration.
     Sound,
     /// The start used a part of the configuration; the first read reports the mistakes at once.
     Unsound,
@@ -246,7 +246,7 @@ async fn fingerprint_now(origin: &ConfigOrigin, attempt: &ReadAttempt) -> [u8; 3
             recorded: RefCell::default(),
         };
         for query in queries {
-            // The answer goes into the fingerprint.
+            // The recorder adds the answer to the fingerprint.
             let _ = match query {
                 FileQuery::Read(path) => recorder.read(&path).map(|_| ()),
                 FileQuery::List(folder, glob) => recorder.list(&folder, &glob).map(|_| ()),

@@ -373,8 +373,11 @@ impl Query {
             return Err(ApiError::Argument {
                 name: "query",
                 detail: match allowed {
-                    [] => format!("`{key}` {mistake}, which takes none"),
-                    _ => format!("`{key}` {mistake}; it takes {}", allowed.join(", ")),
+                    [] => format!("`{key}` {mistake}, which has none"),
+                    _ => format!(
+                        "`{key}` {mistake}; the parameters are {}",
+                        allowed.join(", ")
+                    ),
                 },
             });
         }

@@ -44,7 +44,7 @@ pub(super) struct KeptTraces {
 }
 
 /// The journal of one scoring thread. When the value is dropped, even by a panic, other threads
-/// stop waiting for this thread, and the journal keeps the records that it needed last.
+/// stop waiting for this thread, and the journal keeps the records that this thread still needed.
 #[derive(Debug)]
 pub(super) struct KeptPartition {
     index: usize,
@@ -144,8 +144,8 @@ impl KeptTraces {
 impl KeptPartition {
     /// Rebuilds the open traces of this thread, once the journal is open. Then waits for the other
     /// threads, because one thread's trace may have results for a trace of another thread. Traces
-    /// settle as if their spans had arrived now. All requests were refused until then, so none is
-    /// ahead of these traces.
+    /// settle as if their spans had arrived now. No request was accepted until then, so no new span
+    /// arrives before the rebuilt ones.
     pub(super) fn rebuild<C: CrossTraceAccess>(
         &mut self,
         pipeline: &mut Pipeline<C>,
@@ -176,7 +176,8 @@ impl KeptPartition {
         }
         self.is_rebuilt = true;
         all.rebuilt(rebuilt, silence, telemetry);
-        // If the process is killed soon, the next start reads from this when memory began.
+        // If the process is killed soon, the next start needs this time at which the memory of
+        // traces began.
         let needed = Needed {
             from: past.needed.from,
             since_unix_nanos: pipeline.memory_unix_nanos(),

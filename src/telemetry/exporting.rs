@@ -53,7 +53,7 @@ events! {
         );
     }
 
-    /// A criterion was violated for good while the trace is open. Logged at most ten times a
+    /// A criterion was permanently violated while the trace is open. Logged at most ten times a
     /// second.
     AlarmRaised<'a> {
         criterion: &'a str,
@@ -81,7 +81,7 @@ events! {
             service,
             explanation,
             n_not_logged,
-            "alarm: an open trace violates a criterion for good"
+            "alarm: an open trace permanently violates a criterion"
         );
     }
 

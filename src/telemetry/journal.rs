@@ -94,13 +94,13 @@ impl JournalMetrics {
         gauge(
             page,
             "spanscore_journal_capacity_bytes",
-            "Most bytes of the journal's files, by log",
+            "Maximum bytes of the journal's files, by log",
             |log| log.capacity,
         );
         gauge(
             page,
             "spanscore_journal_segments",
-            "Files of the journal that hold records, by log",
+            "Files of the journal that contain records, by log",
             |log| log.n_segments.load(Ordering::Relaxed),
         );
         let name = "spanscore_journal_oldest_seconds";

@@ -19,9 +19,9 @@ macro_rules! metrics {
         $(#[doc = $help:literal])+
         $field:ident: $kind:ident[$($label:literal),*] = $name:literal;
     )+) => {
-        /// Every counter and gauge that events change. Owners write values that are computed at a
-        /// scrape: `item_accounting`, `process`, `coverage`, `journal`, the page, the receivers and
-        /// Kafka.
+        /// Every counter and gauge that events change. Values that are computed at a scrape have
+        /// other writers: `item_accounting`, `process`, `coverage`, `journal`, the page, the
+        /// receivers and Kafka.
         #[derive(Debug)]
         pub(super) struct Metrics {
             $($(#[doc = $help])+ pub(super) $field: $kind<{ count(&[$($label),*]) }>,)+

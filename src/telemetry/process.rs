@@ -29,7 +29,7 @@ pub(super) fn write(started_unix_nanos: u64, page: &mut MetricsPage) {
         );
     }
     if let Ok(entries) = std::fs::read_dir("/proc/self/fd") {
-        // The listing itself opens one.
+        // The listing itself opens a file descriptor.
         let n_open = entries.count().saturating_sub(1);
         page.gauge("process_open_fds", "Open file descriptors", n_open);
     }

@@ -34,8 +34,8 @@ events! {
         }
     }
 
-    /// Late spans, or calls and results in other traces, belong to traces that were evicted because
-    /// the memory for closed traces was full.
+    /// Late spans, or calls and results from other traces, had no effect, because their traces were
+    /// evicted from the full memory for closed traces.
     RevisionsLost { n_revisions: usize } (telemetry) {
         let n_lost = n_revisions as u64;
         if n_lost > 0 && telemetry.metrics.revisions_lost.add([], n_lost) == n_lost {
@@ -272,7 +272,7 @@ events! {
             span_name,
             "a trace looks like an agent's, but no span is recognised as a tool call or an agent \
              run, so it is not judged (further ones are only counted); to see its spans, start \
-             `spanscore run --record DIR` and look with `spanscore inspect -v DIR`"
+             `spanscore run --record DIR`, then run `spanscore inspect -v DIR`"
         );
     }
 

@@ -21,7 +21,8 @@ pub fn nearest<'a>(word: &str, legal: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
-/// Removes case and separators, the most common slips: `toolCallsOrder` is `tool_calls_order`.
+/// Removes case and separators, in which most misspelt words differ: `toolCallsOrder` is
+/// `tool_calls_order`.
 fn plain(word: &str) -> String {
     word.chars()
         .filter(|letter| !matches!(letter, '-' | '_' | ' ' | '.'))

@@ -350,11 +350,11 @@ fn mistakes_at_the_start_are_reported_with_their_file() {
     assert_eq!(server(&certificate, &key), "");
     assert_eq!(
         server("", &key),
-        "`DIR/cert.pem` holds no certificate; expected PEM text with a `-----BEGIN …-----` line"
+        "`DIR/cert.pem` contains no certificate; expected PEM text with a `-----BEGIN …-----` line"
     );
     assert_eq!(
         server(&certificate, &certificate),
-        "`DIR/key.pem` holds no private key; expected PEM text with a `-----BEGIN …-----` line"
+        "`DIR/key.pem` contains no private key; expected PEM text with a `-----BEGIN …-----` line"
     );
     let mismatch = server(&certificate, &other_key);
     assert!(

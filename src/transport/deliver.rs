@@ -24,8 +24,8 @@ use super::split::split;
 use super::{Client, Recipient};
 
 /// A request about a span that the peer does not have is dropped after this time. The time begins
-/// when the queue of the spans is not behind: from then on spans reach a backend late, but not that
-/// late.
+/// when the queue of the spans has caught up: from then on, spans reach a backend with a smaller
+/// delay than this time.
 const UNKNOWN_FOR: Duration = Duration::from_secs(600);
 
 /// Delay until the journal is read again after a failure.

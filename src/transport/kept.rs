@@ -86,7 +86,7 @@ impl OnDisk {
         self.reader = Some(reader);
     }
 
-    /// Notes that all records below `next` were read.
+    /// Records that the reader has read all records below `next`.
     pub(super) fn read_up_to(&mut self, next: u64) {
         self.next = self.next.max(next);
     }

@@ -72,7 +72,7 @@ pub enum TransportError {
     },
     /// A header value is invalid. The message omits the value, which may be a secret.
     #[error(
-        "`{origin}`: the value of header `{name}` has characters that no header can carry; \
+        "`{origin}`: the value of header `{name}` has characters that no header can contain; \
          a line break at the end of a key file is a usual cause"
     )]
     HeaderValue {

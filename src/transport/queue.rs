@@ -255,8 +255,8 @@ impl Queue {
         self.shared.changed.notify_one();
     }
 
-    /// Starts the drain: acknowledged requests must be delivered soon, so a queue that refuses
-    /// newcomers refuses them whenever its destination is down.
+    /// Starts the drain: acknowledged requests must be delivered soon, so a queue of telemetry
+    /// refuses new requests while its destination is down.
     pub fn begin_drain(&self) {
         let mut state = self.state();
         if state.stage == QueueStage::Open {
@@ -342,7 +342,7 @@ impl Queue {
         self.state().tried.push((due, entry));
     }
 
-    /// Makes all failed requests due now, before younger ones: the destination is up.
+    /// Makes all failed requests due now, ahead of younger ones, because the destination is up.
     pub(super) fn retry_all(&self) {
         for (due, _) in &mut self.state().tried {
             *due = None;

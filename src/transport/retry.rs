@@ -113,7 +113,7 @@ impl Pacer {
         }
     }
 
-    /// Records an answer, good or bad: the peer is alive.
+    /// Records an answer, whether a success or a refusal: the peer is alive.
     pub(crate) fn answered(&mut self, attempt: Attempt, now: Instant) {
         self.answered_at = Some(now);
         if let State::Down { asked_until, .. } = self.state

@@ -484,8 +484,8 @@ fn headers_that_cannot_be_sent_are_named_and_their_values_kept_quiet() {
     );
     assert_eq!(
         error("authorization", "s3cret\n"),
-        "`forward.endpoint`: the value of header `authorization` has characters \
-         that no header can carry; a line break at the end of a key file is a usual cause"
+        "`forward.endpoint`: the value of header `authorization` has characters that no header can \
+         contain; a line break at the end of a key file is a usual cause"
     );
 }
 

@@ -162,7 +162,7 @@ async fn an_alarm_is_raised_while_the_run_is_open_and_once() {
     let runs: Value = serde_json::from_str(runs.split_once("\r\n\r\n").unwrap().1).unwrap();
     assert_eq!(runs["runs"][0]["completeness"], "open", "{runs}");
     let mut logged = first.line();
-    while logged["message"] != "alarm: an open trace violates a criterion for good" {
+    while logged["message"] != "alarm: an open trace permanently violates a criterion" {
         logged = first.line();
     }
     assert_eq!(logged["criterion"], "no deletion", "{logged}");

@@ -239,7 +239,7 @@ fn a_criterion_that_no_moment_violates_for_good_is_refused() {
         ),
     ] {
         let error = criterion(&evaluate).unwrap_err();
-        let asks = "`alarm` needs a criterion that a single moment can violate for good; ";
+        let asks = "`alarm` needs a criterion that can be permanently violated by one call; ";
         assert!(error.contains(&format!("{asks}{reason}")), "{error}");
     }
     let (response, absence) = (

@@ -14,7 +14,7 @@ use crate::support::rules_of_case;
 use crate::support::spans::{attribute, request};
 
 const BASE: u64 = 1_700_000_000_000_000_000;
-const UNKNOWN: &str = "so when it ran is not known";
+const UNKNOWN: &str = "so its time is unknown";
 
 /// A span's name, and its start and end as they are sent: milliseconds from the run's first moment.
 type Sent<'a> = (&'a str, Option<u64>, Option<u64>);

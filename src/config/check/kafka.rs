@@ -126,7 +126,7 @@ impl Check<'_> {
             self.doubtful(
                 &["assemble.peers", enabled],
                 "`assemble.peers` has no effect on what is read from Kafka",
-                "remove it: the partitions keep each trace together",
+                "remove it: all spans of a trace are in one partition",
             );
         }
     }

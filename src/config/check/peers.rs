@@ -106,11 +106,11 @@ impl Check<'_> {
             Ok((endpoint, protocol)) => {
                 let unusual = match (protocol, endpoint.port) {
                     (Protocol::Grpc, 4318) => Some(
-                        "port 4318 usually takes HTTP: set the protocol to `http/protobuf`, or \
+                        "port 4318 is usually for HTTP: set the protocol to `http/protobuf`, or \
                          the port to 4317",
                     ),
                     (Protocol::HttpProtobuf, 4317) => Some(
-                        "port 4317 usually takes gRPC: set the protocol to `grpc`, or the port \
+                        "port 4317 is usually for gRPC: set the protocol to `grpc`, or the port \
                          to 4318",
                     ),
                     _ => None,
@@ -118,7 +118,10 @@ impl Check<'_> {
                 if let Some(remedy) = unusual {
                     self.doubtful(
                         &[&endpoint_key, &protocol_key],
-                        format!("`{endpoint_key}` and `{protocol_key}` seem not to fit"),
+                        format!(
+                            "`{endpoint_key}` and `{protocol_key}` seem to contradict each \
+                                 other"
+                        ),
                         remedy,
                     );
                 }
@@ -325,7 +328,8 @@ fn wrong_header(name: &str, value: &Secret) -> Option<(String, &'static str)> {
     } else if !is_header_value(value) {
         Some((
             format!(
-                "the value of the header `{name}` holds a line break or another control character"
+                "the value of the header `{name}` contains a line break or another control \
+                 character"
             ),
             "remove it",
         ))

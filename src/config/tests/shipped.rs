@@ -241,7 +241,7 @@ fn criteria_are_proposed_from_what_all_runs_share() {
         .collect();
     assert_eq!(selected, [2, 1, 2, 1]);
     let text = starter(Some(&trajectories[3..]));
-    assert!(text.contains("nothing to propose") && messages(&text).is_empty());
+    assert!(text.contains("nothing can be proposed") && messages(&text).is_empty());
 }
 
 #[test]

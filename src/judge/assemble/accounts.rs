@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 
-/// Maximum number of shares, unless a type names another.
+/// The default for the maximum number of shares.
 pub const MAX_SHARES: usize = 256;
 
 /// Maximum size of a share after an addition, as a multiple of the free rest of the budget.
@@ -31,8 +31,8 @@ pub struct Held {
     pub n_bytes: usize,
 }
 
-/// The amount of a budget that each user occupies. At most `N` users have a share; further ones use
-/// the last share together.
+/// The amount of a budget that each user occupies. `N` − 1 users have a share of their own; all
+/// others use the last share together.
 #[derive(Debug)]
 pub struct FairShares<K, const N: usize = MAX_SHARES> {
     total: Held,
@@ -108,7 +108,7 @@ impl<K: Copy + PartialEq, const N: usize> FairShares<K, N> {
     }
 
     /// Returns the bytes that a share may add while `n_free` bytes of the budget are free, so that
-    /// some remain for other shares. For amounts that cannot be evicted.
+    /// some remain for other shares. Use this limit for memory that cannot be evicted.
     pub fn room(&self, share: ShareIdx, n_free: usize) -> usize {
         let held = self.shares[share.idx()].1.n_bytes;
         n_free.saturating_mul(TIMES_FREE).saturating_sub(held) / (TIMES_FREE + 1)

@@ -193,9 +193,9 @@ impl<M: Memo> TraceBuffer<M> {
         false
     }
 
-    /// Restarts the trace history: replicas came or went at some time after `since`, so a trace
-    /// that was opened later may have begun at another replica. Traces that were opened earlier are
-    /// not affected.
+    /// Restarts the trace history: replicas were added or removed at some time after `since`, so a
+    /// trace that was opened later may have begun at another replica. Traces that were opened
+    /// earlier are not affected.
     pub fn begin_memory(&mut self, since: Now, now: Now) {
         let warm = now.unix_nanos.saturating_add(ticks(self.settings.warm_up));
         self.memory_unix_nanos = self.memory_unix_nanos.max(warm);
@@ -286,7 +286,8 @@ impl<M: Memo> TraceBuffer<M> {
         closed
     }
 
-    /// Total bytes of the traces that a limit closes and that `close_due` has not returned.
+    /// Returns the total bytes of the traces that a limit closes and that `close_due` has not
+    /// returned.
     pub fn closing_size(&self) -> usize {
         self.closing_size
     }
@@ -325,8 +326,8 @@ impl<M: Memo> TraceBuffer<M> {
             trace, memo, rest, ..
         } = closed;
         let Some(mut buffered) = rest else {
-            // The trace has only expired, so its memo belongs to the open trace. If that was closed
-            // since, its later report counts.
+            // The trace has only expired, so its memo belongs to the open trace. If the open trace
+            // was closed in the meantime, its report is newer and counts.
             if let Some(open) = self
                 .index
                 .get(&trace.trace_id)
@@ -447,8 +448,8 @@ impl<M: Memo> TraceBuffer<M> {
         let first = !std::mem::replace(&mut buffered.reported, true);
         let mut trace = buffered.lend(reason, &self.hasher);
         trace.reason = buffered.seen_reason(&trace, &self.settings);
-        // Only in an inactive trace does a missing parent prove a torn trace: parents of an open
-        // run arrive last.
+        // A missing parent proves that the trace is torn only if the trace is inactive: parents of
+        // an open run arrive last.
         let is_inactive = reason == CloseReason::Inactive;
         let torn_service = is_inactive.then(|| trace.spans.torn_service(&trace.shape));
         let memo = std::mem::take(&mut buffered.memo);
@@ -526,7 +527,8 @@ impl<M: Memo> TraceBuffer<M> {
     fn forget(&mut self, now: Now) {
         let tick = self.tick(now);
         let forgotten = self.recent.forget(tick).max(self.unscored.forget(tick));
-        // With a history of no traces, every trace would be incomplete.
+        // Without remembered traces the history would start now, and every trace would be
+        // incomplete.
         if let Some(forgotten) = forgotten.filter(|_| self.settings.max_recent_traces > 0) {
             self.memory_unix_nanos = self.memory_unix_nanos.max(unix_nanos(forgotten, tick, now));
         }

@@ -29,8 +29,8 @@ pub(super) struct BufferedTrace<M> {
     pub(super) reported: bool,
     /// True if spans of the trace were forwarded unscored, or if it may have been forgotten.
     pub(super) unscored: bool,
-    /// The start of the trace history when the first span arrived (Unix time): traces forgotten
-    /// later cannot have been this trace.
+    /// The start of the trace history when the first span arrived (Unix time). If a span of the
+    /// trace started earlier, the trace may have been judged before and forgotten.
     pub(super) memory_unix_nanos: u64,
     /// The arrival of the first span.
     pub(super) opened: Tick,
@@ -65,7 +65,7 @@ impl<M: Memo> BufferedTrace<M> {
         if self.has_several_senders { SEVERAL_PEERS } else { self.sender.peer }
     }
 
-    /// Returns the trace to judge, with the spans. Give the spans back when the trace is judged.
+    /// Moves the spans into the trace to judge. Move them back when the trace is judged.
     pub(super) fn lend(&mut self, reason: CloseReason, hasher: &SeedableRandomState) -> Trace {
         let spans = std::mem::take(&mut self.spans);
         self.trace(reason, spans, hasher)
@@ -92,7 +92,7 @@ impl<M: Memo> BufferedTrace<M> {
         }
     }
 
-    /// Returns a trace that has only expired, and stays open.
+    /// Returns a copy of a trace that has expired but stays open.
     pub(super) fn expired(&mut self, hasher: &SeedableRandomState) -> Closed<M> {
         Closed {
             trace: self.copy(CloseReason::Expired, hasher),

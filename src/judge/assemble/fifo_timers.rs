@@ -4,7 +4,7 @@
 
 use super::slab::Slot;
 
-/// Nanoseconds since the buffer was made.
+/// Nanoseconds since the buffer was created.
 pub(crate) type Tick = u64;
 
 const NONE: Slot = Slot::MAX;

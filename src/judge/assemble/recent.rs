@@ -189,7 +189,8 @@ impl<M: Memo> RecentlyClosed<M> {
                 break;
             };
             self.drop_spans(oldest);
-            // With a history of no traces, every trace would be incomplete.
+            // Without remembered traces the history would start now, and every trace would be
+            // incomplete.
             if let Some(hash) = self.remove(oldest)
                 && self.max_traces > 0
                 && !self.forgotten.insert(hash, closed, now)
@@ -216,7 +217,7 @@ impl<M: Memo> RecentlyClosed<M> {
         self.shares.total().n_bytes + self.entries.len() * ENTRY_SIZE + self.forgotten.size()
     }
 
-    /// The maximum number of entries: without spans, they use at most half of the memory.
+    /// Returns the maximum number of entries: without spans, they use at most half of the memory.
     fn max_entries(&self) -> usize {
         let with_room = (self.max_size / 2 / ENTRY_SIZE).max(MIN_ENTRIES);
         self.max_traces.min(with_room)
@@ -245,7 +246,8 @@ impl<M: Memo> RecentlyClosed<M> {
         forgotten
     }
 
-    /// Drops the spans of the heaviest peer's oldest traces until the size limit is met.
+    /// Drops the spans of the heaviest peer's oldest traces until the buffer is within its size
+    /// limit.
     fn forget_spans(&mut self) {
         while self.n_whole > 0 && self.size() > self.max_size {
             let heaviest = self.shares.heaviest(ShareMeasure::Bytes);

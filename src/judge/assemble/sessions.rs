@@ -106,7 +106,7 @@ pub struct Turn<'a> {
 /// The known turns before a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlierTurns {
-    /// The minimum number of turns.
+    /// The number of known turns; there may have been more.
     pub n_turns: usize,
     /// The tools that the turns called.
     pub names: Vec<Arc<str>>,
@@ -126,7 +126,8 @@ pub enum TurnsSeen {
 }
 
 impl Sessions {
-    /// Creates an empty history. Without a guard, no turn precedes the history (`replay`).
+    /// Creates an empty history. If `is_guarded` is false, as in `replay`, no turn precedes the
+    /// history.
     pub(crate) fn new(max_size: usize, is_guarded: bool, now: Now) -> Self {
         let begin = if is_guarded { now.unix_nanos } else { 0 };
         Self {

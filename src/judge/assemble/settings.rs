@@ -36,17 +36,17 @@ pub struct Settings {
     /// Keys the hashes by which services share the budget of open traces: with a random key, no
     /// service can choose a name that collides with another's.
     pub sender_key: u64,
-    /// The quiet time after a top span has ended.
+    /// The time without new spans, after a top span has ended, until the trace is done.
     pub settle: Duration,
-    /// The longest time for which new spans can delay the settling. A longer `settle` still applies
+    /// The maximum time for which new spans can delay the settling. A longer `settle` still applies
     /// in full.
     pub max_settle: Duration,
-    /// The quiet time after a top span with a remote parent has ended.
+    /// Like `settle`, for a top span with a remote parent.
     pub settle_remote: Duration,
-    /// The quiet time after which a trace without an ended root is closed.
+    /// The time without new spans after which a trace without an ended root is closed.
     pub inactive: Duration,
     /// A trace is incomplete if one of its top spans began before the trace history and did not end
-    /// at least this long before the history's start. `None` disables the guard.
+    /// at least this long before the history's start. `None` disables this check.
     pub restart_guard: Option<Duration>,
     /// The time from a start, or a change of the replicas, until the trace history starts: until
     /// the router is up to date, spans of traces that began elsewhere may still arrive here.
@@ -100,8 +100,8 @@ impl Settings {
         self.size_limit = sizes.trace.min(longest);
     }
 
-    /// Disables timers, limits and guard: traces close only at the end of the input (`replay`,
-    /// `inspect`).
+    /// Disables timers, limits and `restart_guard`: traces close only at the end of the input
+    /// (`replay`, `inspect`).
     pub fn replay() -> Self {
         Self {
             partition: Partition::WHOLE,

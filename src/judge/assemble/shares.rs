@@ -5,8 +5,8 @@ use otlp::span::PeerId;
 
 use super::accounts::{FairShares, Held, ShareIdx, ShareMeasure};
 
-/// Maximum number of services of a peer with a share of their own, plus one for all others: senders
-/// choose their service names.
+/// Maximum number of shares of a peer: one for each service, and the last for all further services.
+/// There must be a limit because senders choose their service names.
 const SERVICES: usize = 16;
 
 /// The sender of a trace's first span.
@@ -45,7 +45,7 @@ impl BudgetShare {
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
     peers: FairShares<PeerId>,
-    /// By peer.
+    /// For each peer, the shares of its services.
     services: Vec<FairShares<u32, SERVICES>>,
 }
 

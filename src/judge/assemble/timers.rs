@@ -31,13 +31,15 @@ pub(super) enum Due {
 /// The timers of all open traces.
 #[derive(Debug)]
 pub(super) struct Timers {
-    /// Waits since the last new span. Queues: settling, settling (remote), not settling, closing.
+    /// Timers that count from the last new span. Queues: settling, settling (remote), not settling,
+    /// closing.
     quiet: FifoTimers,
-    /// Waits since the last new span of a trace that settles, or that settled without being done.
+    /// Timers that count from the last new span of a trace that settles, or that settled without
+    /// being done.
     idle: FifoTimers,
-    /// Waits since the settling began. Queues: settling, settling (remote).
+    /// Timers that count from the start of the settling. Queues: settling, settling (remote).
     settling: FifoTimers,
-    /// Waits since the trace was opened.
+    /// Timers that count from the opening of the trace.
     age: FifoTimers,
     /// Like `quiet`, by share. Queues of a share: settling, settling (remote), not settling.
     by_share: FifoTimers,

@@ -1,7 +1,7 @@
 //! Detects services whose traces arrive torn: some of their spans at this replica, the rest at
-//! another. A single trace proves nothing, because a missing child is invisible; many do. The
-//! evidence is a trace that was closed as inactive with a missing local parent. A service with too
-//! many torn traces gets no full verdicts.
+//! another. A single trace proves nothing, because a missing child is invisible; many traces do.
+//! The evidence is a trace that was closed as inactive with a missing local parent. A service with
+//! too many torn traces gets no full verdicts.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -181,7 +181,7 @@ impl TraceSpans {
         TraceShape::new(&self.rows, |span_id| self.find(span_id, hasher))
     }
 
-    /// The services that sent the trace, without duplicates.
+    /// Returns the services that sent the trace, without duplicates.
     pub(super) fn services(&self) -> impl Iterator<Item = &str> {
         let resources = self.resources.iter().enumerate();
         resources
@@ -194,7 +194,7 @@ impl TraceSpans {
             .map(|(_, resource)| &*resource.service)
     }
 
-    /// Returns the service of a span whose parent certainly went elsewhere.
+    /// Returns the service of a span whose parent certainly exists and has not arrived.
     pub(super) fn torn_service(&self, shape: &TraceShape) -> Option<Arc<str>> {
         let torn = &self.rows[shape.torn_span(&self.rows)?];
         Some(Arc::clone(&self.resource(torn).service))

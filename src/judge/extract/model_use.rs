@@ -1,4 +1,4 @@
-//! The types that count a run's model calls and their tokens; `trace` counts.
+//! The types for the number of a run's model calls and of their tokens. The module `trace` counts.
 
 /// The tokens that model calls read, wrote, or both.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,8 @@ impl ModelUse {
                 sum.n_without = sum.n_without.saturating_add(of_run.n_without);
             }
         }
-        // Totals of some runs beside the model calls of others leave open what was not recorded.
+        // If some runs have only totals and others have model calls, unrecorded model calls may
+        // have used any number of tokens.
         if sum.from_agent && sum.n_calls > 0 {
             sum.from_agent = false;
             sum.sums().for_each(|tokens| tokens.most = u64::MAX);

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tools {
-    /// Attributes that name a tool, after the built-in conventions.
+    /// Attributes that name a tool; they apply after the built-in conventions.
     pub name_attributes: Vec<String>,
     /// Names of spans that are not tool calls. Your list replaces the default list.
     pub ignore: Vec<String>,

@@ -142,7 +142,7 @@ impl Subject {
 }
 
 impl Trajectory {
-    /// A complete trajectory of calls that no trace shows: nothing else is known of the run.
+    /// Creates a complete trajectory of calls without a trace: nothing else is known of the run.
     pub fn of_calls(trace_id: TraceId, tool_calls: Vec<ToolCall>) -> Self {
         Self {
             trace_id,

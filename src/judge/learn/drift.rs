@@ -15,8 +15,8 @@ const N_PERMUTATIONS: usize = 999;
 /// correction for sixteen hundred groups.
 const MAX_PERMUTATIONS: usize = 999_999;
 
-/// If chance reached each measure of a group this often, the group needs only [`N_PERMUTATIONS`]
-/// permutations (Besag and Clifford, 1991): only groups that drift need more.
+/// If so many permutations of a group reach each of its measures by chance, [`N_PERMUTATIONS`] are
+/// enough (Besag and Clifford, 1991): only groups that drift need more.
 const ENOUGH_AS_LARGE: usize = 20;
 
 /// Maximum corrected p value of a measure that drifted.
@@ -111,7 +111,7 @@ impl Measure {
         }
     }
 
-    /// Returns the smallest difference that matters; smaller ones do not, however certain.
+    /// Returns the smallest difference that counts as drift.
     fn threshold(self) -> f64 {
         match self {
             Self::Errors => 0.02,
@@ -436,7 +436,7 @@ impl<'a> Pool<'a> {
             let difference = (shares[1] - shares[0]).abs();
             let pooled = (used[0] + used[1]) / (n_old + n_new);
             let variance = pooled * (1.0 - pooled) * (1.0 / n_old + 1.0 / n_new);
-            // The share of a tool in no run, or in every run, has no variance.
+            // The share of a tool that no run, or every run, calls has no variance.
             let deviations = if difference >= MIN_TOOL_USE && variance > 0.0 {
                 difference / variance.sqrt()
             } else {

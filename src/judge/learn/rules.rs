@@ -9,14 +9,15 @@ use crate::extract::{ToolCall, Trajectory};
 /// Maximum number of tools of a group that are compared in pairs, the most frequent ones.
 const MAX_TOOLS: usize = 200;
 
-/// Maximum number of calls for which `absence` is learned; a higher number is an accident.
+/// Maximum number of calls for which `absence` is learned; a higher maximum may be an accident.
 const MAX_ABSENCE: usize = 3;
 
-/// Minimum expected number of runs with both tools: from there on, their never meeting is no
-/// accident.
+/// Minimum expected number of runs with both tools; if at least so many are expected and there is
+/// none, that is no accident.
 const MIN_EXPECTED_TOGETHER: f64 = 5.0;
 
-/// Minimum number of distinct values: from there on, agreement on an argument is no accident.
+/// Minimum number of distinct values; if calls agree on an argument with fewer values, that may be
+/// an accident.
 const MIN_DISTINCT_VALUES: usize = 5;
 
 /// A template of `constraints`.
@@ -155,7 +156,8 @@ fn frequencies<'a>(runs: &[&'a Trajectory]) -> BTreeMap<&'a str, usize> {
     frequency
 }
 
-/// Returns the number of tools that are too rare among these runs for a rule.
+/// Returns the number of tools that are not compared, because these runs call more than
+/// `MAX_TOOLS`.
 pub fn n_tools_left_out(runs: &[&Trajectory]) -> usize {
     frequencies(runs).len().saturating_sub(MAX_TOOLS)
 }
@@ -368,7 +370,7 @@ impl<'a> Miner<'a> {
         (orders, bars)
     }
 
-    /// Learns `not_coexistence`: tools that never meet although both are frequent.
+    /// Learns `not_coexistence`: pairs of frequent tools that no run called together.
     fn strangers(&self, pairs: &BTreeMap<Pair, PairSupport>) -> Vec<LearnedRule> {
         let n_runs = self.runs.len() as f64;
         let mut rules = Vec::new();

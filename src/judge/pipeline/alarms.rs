@@ -1,5 +1,5 @@
-//! Alarms: judges open traces by the criteria with `alarm`, each as if it had been cut short where
-//! it stands. A `fail` of a trace cut short is never wrong about the whole trace, so an alarm
+//! Alarms: judges open traces by the criteria with `alarm`, each as if it had been cut short at
+//! this point. A `fail` of a trace cut short is never wrong about the whole trace, so an alarm
 //! implies that the final verdict is `fail`; docs/design.md#alarms names the exceptions.
 
 use std::collections::VecDeque;
@@ -30,8 +30,8 @@ pub(super) struct PostponedAlarms {
 }
 
 impl<C: CrossTraceAccess> Pipeline<C> {
-    /// After a change of the rules, watches all open traces: calls that none of the earlier criteria
-    /// watched may violate one of these.
+    /// After a change of the rules, watches all open traces: a call that no earlier criterion watched
+    /// may violate a new one.
     pub(super) fn watch_by(&mut self, rules: &Rules, now: Now) {
         let postponed = &mut self.postponed;
         if !Arc::ptr_eq(&postponed.criteria, &rules.alarms) {

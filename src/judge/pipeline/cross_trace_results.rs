@@ -83,7 +83,7 @@ impl CrossTraceResults {
         self.forget();
     }
 
-    /// Bytes of all stored calls.
+    /// Returns the bytes of all stored calls.
     pub(super) fn size(&self) -> usize {
         self.size
     }
@@ -243,7 +243,7 @@ impl CallParts {
     }
 }
 
-/// The payload counts twice, as text and as JSON.
+/// Returns the bytes of a part; the payload counts twice, as text and as JSON.
 fn size_of_part(service: &str, result: &Payload) -> usize {
     size_of::<(PartKey, Payload)>() + service.len() + 2 * result.text.len()
 }

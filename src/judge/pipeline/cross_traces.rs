@@ -49,9 +49,9 @@ pub struct CrossTraces {
     results: CrossTraceResults,
     /// `None` if turns of a session may be in other processes.
     sessions: Option<Sessions>,
-    /// `None` in the same case: other processes may have a trace's model spans.
+    /// `None` if model spans of a trace may be in other processes.
     models: Option<ModelServices>,
-    /// The sessions for criteria with `scope: session`; likewise.
+    /// The sessions for criteria with `scope: session`; `None` if turns may be in other processes.
     pub(super) judged_sessions: Option<JudgedSessions>,
     torn: TornServices,
     /// Traces to judge again that belong to another partition than the trace that changed them.
@@ -59,7 +59,7 @@ pub struct CrossTraces {
     changed: BTreeSet<TraceId>,
 }
 
-/// The memory of the sessions that criteria with `scope: session` judge.
+/// The number and the bytes of the sessions that criteria with `scope: session` judge.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SessionStats {
     pub n_sessions: usize,
@@ -119,14 +119,14 @@ impl CrossTraces {
         }
     }
 
-    /// Bytes of the parts of calls, and of the turns of sessions.
+    /// Returns the bytes of the parts of calls, and of the turns of sessions.
     pub fn size(&self) -> usize {
         let judged = self.judged_sessions.as_ref();
         let judged = judged.map_or(0, JudgedSessions::size);
         self.results.size() + self.sessions.as_ref().map_or(0, Sessions::size) + judged
     }
 
-    /// The sessions that criteria judge.
+    /// Returns the number and size of the sessions that criteria judge.
     pub fn session_stats(&self) -> SessionStats {
         let judged = self.judged_sessions.as_ref();
         judged.map_or_else(SessionStats::default, |judged| SessionStats {

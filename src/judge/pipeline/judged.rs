@@ -35,7 +35,8 @@ pub struct Judged {
     /// comes with the first of its evaluations.
     pub trajectories: Vec<Arc<Trajectory>>,
     /// Trajectories of runs that were judged before, after late spans. If
-    /// [`Trajectory::is_taken_over`] is true, the run is gone.
+    /// [`Trajectory::is_taken_over`] is true, spans report all calls of this group of log records,
+    /// so that it is not a run.
     pub revised: Vec<Arc<Trajectory>>,
     /// The reason why each trace was closed. A trace that is closed again after late spans does not
     /// count again.
@@ -81,7 +82,7 @@ impl Judged {
         self.size
     }
 
-    /// Keeps these evaluations, and clears everything else in the slice.
+    /// Clears everything in the slice but these evaluations.
     pub(super) fn keep_only(&mut self, is_kept: impl Fn(&Evaluation) -> bool) {
         let mut evaluations = mem::take(&mut self.evaluations);
         evaluations.retain(is_kept);

@@ -35,8 +35,8 @@ pub struct LogMark {
     /// The offset at which reading begins.
     pub replay: u64,
     /// The first record of the oldest trace that was open at `judged`. If a successor finds another
-    /// open trace at that moment, with an older first record, it knows only the trace's end, and
-    /// the trace was reported.
+    /// open trace at that moment, with an older first record, the successor has read only the
+    /// trace's end, and the trace was reported.
     pub open: u64,
     pub judged: LogMoment,
 }
@@ -81,7 +81,8 @@ struct Running {
     anchored: u64,
     /// The log's time, in Unix nanoseconds.
     clock: u64,
-    /// True after the moment up to which the predecessor had reported everything.
+    /// True once the log's time has passed the moment up to which the predecessor had reported
+    /// everything.
     is_past_judged: bool,
     /// Samples of arrival times and offsets of records: oldest first, at least one.
     samples: VecDeque<(u64, u64)>,

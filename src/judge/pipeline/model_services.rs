@@ -10,7 +10,7 @@ use crate::extract::Trajectory;
 /// A service counts as long as one of this many latest traces has a model span: a release can turn
 /// the instrumentation off.
 const WINDOW: usize = 200;
-/// Maximum number of services. Runs of further services stay open.
+/// Maximum number of services. Whether further services called models stays unknown.
 const MAX_SERVICES: usize = 200;
 
 /// The services whose latest traces contain model spans.

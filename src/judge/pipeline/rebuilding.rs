@@ -37,7 +37,7 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         let is_of_session = |mark: &mut TraceMark| matches!(mark.marked, Marked::Session { .. });
         let of_sessions = marks.extract_if(.., is_of_session).collect();
         marks.retain(|mark| pipeline.partition.holds(mark.trace_id));
-        // Of two marks of one trace, the later one counts.
+        // If a trace has two marks, the later one counts.
         marks.sort_by_key(|mark| {
             let is_judged = mark.marked != Marked::Trace(CloseReason::Open);
             (mark.trace_id, mark.judged_below, is_judged)
@@ -61,7 +61,7 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
             .sessions(|them| them.restore_history(since_unix_nanos));
     }
 
-    /// The number of traces with marks that were not applied.
+    /// Returns the number of traces with marks that were not applied.
     pub fn n_marks(&self) -> usize {
         self.marks.len()
     }
@@ -130,7 +130,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             return;
         };
         if reason == CloseReason::Open {
-            // The alarms of a trace that was open.
+            // The mark has the alarms of a trace that was open.
             let alarms = mark.reported;
             return self
                 .buffer
@@ -210,7 +210,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         self.buffer.forget_open_below(record, now);
     }
 
-    /// The start of the trace history, Unix nanoseconds.
+    /// Returns the start of the trace history in Unix nanoseconds.
     pub fn memory_unix_nanos(&self) -> u64 {
         self.buffer.memory_unix_nanos()
     }

@@ -234,7 +234,8 @@ impl Revising<'_> {
         if known.is_none() && self.n_known >= MAX_REPORTED {
             return false;
         }
-        // A criterion that raises no alarms any more ends none: its alarm is withdrawn.
+        // If the criterion has ceased to raise alarms, its verdict is not the final verdict of the
+        // alarm, which is then withdrawn.
         let alarm = if self.has_alarms && known.is_none() && evaluation.verdict_id().is_some() {
             self.reported.alarm_of(evaluation.criterion.name())
         } else {

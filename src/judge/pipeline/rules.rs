@@ -90,7 +90,7 @@ impl Rules {
         }
     }
 
-    /// Rules without expectations.
+    /// Creates rules without expectations.
     fn of(recogniser: Recogniser, criteria: Vec<Arc<Criterion>>, explain: Explain) -> Self {
         let (of_sessions, of_traces): (Vec<_>, Vec<_>) = criteria
             .iter()
@@ -116,7 +116,7 @@ impl Rules {
         Self { explain, ..self }
     }
 
-    /// The rules of a configuration, without expectations of single runs. Scores copy the
+    /// Creates the rules of a configuration, without expectations of single runs. Scores copy the
     /// `copy_attributes` of the evaluated span. Spans that were scanned under `previous` rules can
     /// still be read.
     #[doc(hidden)]
@@ -186,7 +186,7 @@ impl Rules {
         Ok(scan::scan(body, Some(self))?.batch)
     }
 
-    /// The attributes that the scan must keep.
+    /// Returns the attributes that the scan must keep.
     pub fn keys(&self) -> &KeySet {
         self.recogniser.keys()
     }

@@ -1,5 +1,5 @@
 //! Judges sessions by the criteria with `scope: session`: after each closed turn as if the session
-//! had been cut short, and finally when it has been silent.
+//! had been cut short, and finally when no turn has closed for `assemble.session.inactive`.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::assemble::CloseReason;
 use crate::evaluate::{self, JudgedBy, Stage, Verdict};
 use crate::extract::Trajectory;
 
-/// A closed trace; without a trajectory it is no turn of a session.
+/// A closed trace. Without a trajectory the trace is no turn of a session.
 pub(super) type ClosedTurn = (TraceId, PeerId, Option<Arc<Trajectory>>);
 
 impl<C: CrossTraceAccess> Pipeline<C> {

@@ -32,7 +32,7 @@ const FORGOTTEN_FOR: Duration = Duration::from_secs(24 * 3_600);
 const ENTRY_SIZE: usize = 128;
 
 /// The sessions with closed turns. If memory is short, the heaviest peer's longest silent session
-/// is forgotten. Judging happens elsewhere, without the lock on this state.
+/// is forgotten. `session_verdicts.rs` judges, without the lock on this state.
 #[derive(Debug)]
 pub(super) struct JudgedSessions {
     /// Randomly keyed, so that no sender can choose names that collide.
@@ -93,22 +93,23 @@ pub(super) struct DueSession {
     pub(super) completeness: CloseReason,
     /// The kind of judgement.
     pub(super) stage: SessionStage,
-    /// What was reported of a session that is stored no more.
+    /// The reported results of a session that was removed.
     pub(super) reported: Option<Reported>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SessionStage {
-    /// Report what is violated for good.
+    /// Report the criteria that are permanently violated.
     Open,
     /// Report the verdicts.
     Final,
-    /// Withdraw what was reported: the last turn turned out to belong to another session.
+    /// Withdraw the reported results: the last turn turned out to belong to another session.
     Gone,
 }
 
 impl JudgedSessions {
-    /// Creates an empty history. Without a guard, no turn precedes the history (`replay`).
+    /// Creates an empty history. If `is_guarded` is false, as in `replay`, no turn precedes the
+    /// history.
     pub(super) fn new(settings: SessionSettings, is_guarded: bool, now: Now) -> Self {
         let begin = if is_guarded { now.unix_nanos } else { 0 };
         Self {
@@ -129,8 +130,8 @@ impl JudgedSessions {
         }
     }
 
-    /// Changes the memory limit, which the next turn enforces. Without memory no turns were recorded,
-    /// because no criterion judged sessions.
+    /// Changes the memory limit, which the next turn enforces. Without memory no turns were
+    /// recorded, because no criterion judged sessions.
     pub(super) fn resize(&mut self, max_size: usize, now: Now) {
         if self.settings.max_size == 0 && max_size > 0 {
             self.memory_unix_nanos = self.memory_unix_nanos.max(now.unix_nanos);
@@ -138,7 +139,7 @@ impl JudgedSessions {
         self.settings.max_size = max_size;
     }
 
-    /// Total bytes of the sessions.
+    /// Returns the total bytes of the sessions.
     pub(super) fn size(&self) -> usize {
         self.shares.size()
     }
@@ -153,8 +154,8 @@ impl JudgedSessions {
         self.missed_unix_nanos = self.memory_unix_nanos;
     }
 
-    /// Extends the history, once, before turns are restored from a journal that has every span since
-    /// then.
+    /// Moves the start of the history back to this time. Only the first call has an effect. Call it
+    /// before turns are restored, with a journal that has every span since this time.
     pub(super) fn restore_history(&mut self, since_unix_nanos: u64) {
         if !std::mem::replace(&mut self.is_restored, true) {
             self.memory_unix_nanos = self.memory_unix_nanos.min(since_unix_nanos);
@@ -168,7 +169,7 @@ impl JudgedSessions {
     }
 
     /// Restores what was reported of sessions, after their turns. Sessions with final verdicts wait
-    /// for no others. Of two marks of one session the later one counts.
+    /// for no others. If a session has two marks, the later one counts.
     pub(super) fn restore_reported(&mut self, marks: Vec<(TraceId, Reported, bool)>) {
         let marks = marks.into_iter();
         let mut marks: HashMap<_, _> = marks.map(|(id, memo, end)| (id, (memo, end))).collect();
@@ -235,7 +236,7 @@ impl JudgedSessions {
         due
     }
 
-    /// Removes a trace that is no turn any more. Returns the session to judge, if it was one.
+    /// Removes a trace that has ceased to be a turn. Returns the session to judge, if it was one.
     pub(super) fn remove(&mut self, trace_id: TraceId, now: Now) -> Vec<DueSession> {
         let Some(slot) = self.turns.remove(&trace_id) else {
             return Vec::new();
@@ -257,8 +258,8 @@ impl JudgedSessions {
         gone.into_iter().collect()
     }
 
-    /// Returns sessions that wait for their final verdicts, oldest first: those that have been
-    /// silent long enough, or all if they end for another reason.
+    /// Returns the next session to judge for its final verdicts: the one that has been silent
+    /// longest, if long enough. If all sessions `end` for a reason, returns it in any case.
     pub(super) fn take_due(&mut self, end: Option<CloseReason>, now: Now) -> Option<DueSession> {
         let (slot, since) = self.waiting.first(0)?;
         let is_silent = since.saturating_add(ticks(self.settings.inactive)) <= self.tick(now);
@@ -273,14 +274,15 @@ impl JudgedSessions {
         Some(session.due(completeness, SessionStage::Final))
     }
 
-    /// The time at which the next session is due.
+    /// Returns the time at which the next session is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let (_, since) = self.waiting.first(0)?;
         let at = since.checked_add(ticks(self.settings.inactive))?;
         self.created.checked_add(Duration::from_nanos(at))
     }
 
-    /// Changes what was reported of a session, unless it has changed since it was taken.
+    /// Changes the reported results of a session, unless the session has changed since `due` was
+    /// returned.
     pub(super) fn report(&mut self, due: &DueSession, report: impl FnOnce(&mut Reported)) {
         let slot = self.index.get(&due.key);
         let session = slot.and_then(|slot| self.sessions.get_mut(*slot));
@@ -345,7 +347,7 @@ impl JudgedSessions {
         has_turns.then(|| session.due(CloseReason::Open, SessionStage::Open))
     }
 
-    /// Removes a session. A later turn of it will know that it is not the first.
+    /// Removes a session. A later turn of the session then does not count as its first.
     fn close(&mut self, slot: Slot) -> Option<Session> {
         self.by_peer.cancel(slot);
         self.waiting.cancel(slot);
@@ -379,7 +381,8 @@ impl JudgedSessions {
         }
     }
 
-    /// Returns how much of a session was seen. Only `silent` is the whole.
+    /// Returns the completeness of a session. Only [`CloseReason::Silent`] means that all of it was
+    /// seen.
     fn completeness(&self, session: &Session, end: CloseReason) -> CloseReason {
         let first = session.turns.first();
         let start = first.map_or(0, |turn| turn.start_unix_nanos());

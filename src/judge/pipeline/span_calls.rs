@@ -1,7 +1,7 @@
 //! The ids of calls that spans or log records reported: a call with a span and a log record counts
 //! once. Spans are usually judged first, because their trace closes when its root has ended, and a
-//! prompt's records only after a long quiet time. If the spans come later, the group of records is
-//! judged again.
+//! prompt's log records only after `assemble.inactive`. If the spans come later, the group of
+//! records is judged again.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;

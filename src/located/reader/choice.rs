@@ -46,7 +46,7 @@ impl<'a> Choice<'a> {
             (Some(_), _) => mistake.below(0),
             // The word was written instead of a map with that key.
             (None, MistakeKind::Missing(key)) => DeError::new(MistakeKind::Other(format!(
-                "`{0}` stands alone: write `{0}: {{ {key}: … }}`",
+                "`{0}` has no settings: write `{0}: {{ {key}: … }}`",
                 self.word
             ))),
             (None, _) => mistake,

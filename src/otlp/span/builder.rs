@@ -32,7 +32,8 @@ pub struct KeptAttributesBuilder {
     tail: Vec<u8>,
     /// The unpublished text of the attributes that [`Self::take`] has returned.
     shared: Option<SharedText>,
-    /// Start of the current span: in `entries`, and in `text` followed by `tail`.
+    /// Start of the current span: its index in `entries`, and its offset in `text` followed by
+    /// `tail`.
     first_entry: usize,
     start: usize,
     /// True while an event is open.

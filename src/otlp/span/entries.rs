@@ -17,7 +17,7 @@ pub(super) struct KeptText {
 /// A [`KeptText`] that is shared before its content is complete; readable once it is set.
 pub(super) type SharedText = Arc<OnceLock<KeptText>>;
 
-/// The entries of one span in a [`KeptText`].
+/// The entries of one span in a `KeptText`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EntryRange {
     pub(super) first: u32,
@@ -25,7 +25,7 @@ pub struct EntryRange {
 }
 
 impl EntryRange {
-    /// Stands for all entries of the text with this index.
+    /// Returns the range that means all entries of the text with this index.
     pub(super) fn large(idx: u32) -> Self {
         Self {
             first: idx,
@@ -33,7 +33,7 @@ impl EntryRange {
         }
     }
 
-    /// The index of a text of which all entries are meant.
+    /// Returns the index of the text if this range means all entries of a text.
     #[inline]
     pub(super) fn large_idx(self) -> Option<u32> {
         (self.len == u32::MAX).then_some(self.first)

@@ -1,4 +1,5 @@
-//! The kept attributes of one trace, in one text.
+//! The kept attributes of one trace: those of large spans each in a text of their own, all others
+//! in one text.
 
 use std::cmp::Ordering;
 
@@ -142,8 +143,9 @@ impl TraceText {
     }
 }
 
-/// Returns the number of items by which a full list of `len` items grows: at most a third. If lists
-/// doubled, unused capacity of open traces would be most of the memory.
+/// Returns the number of items by which a full list of `len` items grows: a third, limited by
+/// [`MAX_GROWTH`]. If lists doubled, the unused capacity of open traces would be most of the
+/// memory.
 fn growth(len: usize, first: usize) -> usize {
     match len {
         0 => first,

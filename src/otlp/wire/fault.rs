@@ -71,8 +71,8 @@ impl fmt::Display for FaultKind {
             Self::StrayEndGroup => write!(f, "a group ends that did not start"),
             Self::TooDeep => write!(f, "messages are nested more than {RECURSION_LIMIT} deep"),
             Self::NotUtf8 => write!(f, "a string is not valid UTF-8"),
-            Self::PackedLength => write!(f, "a packed field does not hold whole numbers"),
-            Self::NoRoom => write!(f, "there is no room for so many items"),
+            Self::PackedLength => write!(f, "a packed field does not contain whole numbers"),
+            Self::NoRoom => write!(f, "there is not enough memory for so many items"),
             Self::IdLength { expected, found } => {
                 write!(f, "an id must have {expected} bytes (or none), not {found}")
             }

@@ -80,14 +80,14 @@ pub struct ReplaceResponse {
     #[prost(string, repeated, tag = "5")]
     pub removed: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
-/// A criterion in force, and where it comes from.
+/// A criterion in force, and its source.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Registration {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "2")]
     pub criterion: ::core::option::Option<Criterion>,
-    /// Hash of its canonical form; every score carries it.
+    /// Hash of its canonical form, shown by every score.
     #[prost(string, tag = "3")]
     pub revision: ::prost::alloc::string::String,
     /// "file" or "api".
@@ -101,10 +101,10 @@ pub struct Registration {
     /// Changes whenever anything in this message changes.
     #[prost(string, tag = "7")]
     pub etag: ::prost::alloc::string::String,
-    /// Settings that work but are probably a mistake.
+    /// Settings that are valid but probably a mistake.
     #[prost(string, repeated, tag = "8")]
     pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// The file that holds a criterion of this name, as the configuration knows it; empty if none does.
+    /// The configuration or criteria file with a criterion of this name; empty if there is none.
     #[prost(string, tag = "9")]
     pub file: ::prost::alloc::string::String,
 }
@@ -119,7 +119,7 @@ pub struct Shadowed {
 #[serde(default, deny_unknown_fields)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Criterion {
-    /// Unique; metrics, score spans and events carry it.
+    /// Unique; shown by metrics, score spans and events.
     #[prost(string, tag = "1")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub name: ::prost::alloc::string::String,
@@ -129,7 +129,7 @@ pub struct Criterion {
     #[prost(message, optional, tag = "3")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub select: ::core::option::Option<Selector>,
-    /// What one evaluation covers: "trace" (the default), "agent" or "session".
+    /// The scope of one evaluation: "trace" (the default), "agent" or "session".
     #[prost(string, tag = "4")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub scope: ::prost::alloc::string::String,
@@ -140,11 +140,11 @@ pub struct Criterion {
     #[prost(double, optional, tag = "6")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub threshold: ::core::option::Option<f64>,
-    /// "info", "warning" or "critical"; scores carry it, and it changes no verdict.
+    /// "info", "warning" or "critical"; shown by scores, changes no verdict.
     #[prost(string, optional, tag = "7")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub severity: ::core::option::Option<::prost::alloc::string::String>,
-    /// true, or an object such as {score_span: true}: a violation for good is reported at once, while the
+    /// true, or an object such as {score_span: true}: a permanent violation is reported at once, while the
     /// run is still open.
     #[prost(message, optional, tag = "8")]
     #[serde(skip_serializing_if = "super::json::is_default")]
@@ -404,7 +404,7 @@ pub struct Constraints {
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub concurrency: ::prost::alloc::string::String,
 }
-/// One template with its calls. A call is of the kind a if it fits one of the patterns.
+/// One template with its calls. A call is of the kind a if it matches one of the patterns.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -552,7 +552,7 @@ pub struct Ordered {
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub overlap: ::core::option::Option<::prost::alloc::string::String>,
 }
-/// Paths at which two calls must have something in common, such as "args.path".
+/// Paths at which two calls must have a value in common, such as "args.path".
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -633,7 +633,7 @@ pub struct ExpectedCall {
     #[prost(string, tag = "1")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub name: ::prost::alloc::string::String,
-    /// Left out: any.
+    /// Any arguments if left out.
     #[prost(message, optional, tag = "2")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     #[serde(with = "super::json::object")]
@@ -725,7 +725,7 @@ pub struct Trajectory {
     #[prost(string, optional, tag = "6")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub session: ::core::option::Option<::prost::alloc::string::String>,
-    /// Why the trace was closed; the default is "root_ended".
+    /// The reason why the trace was closed; the default is "root_ended".
     #[prost(string, optional, tag = "7")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub completeness: ::core::option::Option<::prost::alloc::string::String>,
@@ -841,7 +841,7 @@ pub struct Evaluation {
     #[prost(string, tag = "16")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub criterion_revision: ::prost::alloc::string::String,
-    /// When the evaluated span ended, as RFC 3339.
+    /// The end of the evaluated span, as RFC 3339.
     #[prost(string, optional, tag = "17")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub time: ::core::option::Option<::prost::alloc::string::String>,
@@ -867,11 +867,11 @@ pub struct Evaluation {
     #[prost(string, optional, tag = "23")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub severity: ::core::option::Option<::prost::alloc::string::String>,
-    /// Only of a criterion that raises alarms or judges sessions; false for an alarm.
+    /// Only for a criterion that raises alarms or judges sessions; false for an alarm.
     #[prost(bool, optional, tag = "24")]
     #[serde(skip_serializing_if = "super::json::is_default")]
     pub r#final: ::core::option::Option<bool>,
-    /// Only of a criterion that raises alarms or judges sessions: an id that alarms share with the
+    /// Only for a criterion that raises alarms or judges sessions: an id that alarms share with the
     /// final verdict.
     #[prost(string, optional, tag = "25")]
     #[serde(skip_serializing_if = "super::json::is_default")]

@@ -1,5 +1,5 @@
-//! Data that one trace has for another, behind one lock for all scoring threads, and the progress
-//! of each thread.
+//! Data that one trace reports for another, behind one lock for all scoring threads, and the
+//! progress of each thread.
 
 use std::sync::{Arc, Condvar, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// stuck.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Data that one trace has for another, for all threads.
+/// Data that one trace reports for another, shared by all threads.
 #[derive(Debug)]
 pub(super) struct SharedTraces {
     state: Mutex<State>,
@@ -82,7 +82,7 @@ impl SharedTraces {
     }
 
     /// Sets the time at which the next trace of a thread is due. Returns the size of the shared
-    /// data in bytes, and what the sessions use of it.
+    /// data in bytes, and the number and size of the sessions in it.
     pub(super) fn end_round(
         &self,
         index: usize,

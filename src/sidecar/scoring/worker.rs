@@ -171,7 +171,8 @@ impl Worker {
                 match &kept {
                     Some(kept) if kept.keeps_open_traces() => {
                         kept.keep_open(&pipeline);
-                        // Turns that are kept open belong to sessions that end here.
+                        // A restart forgets sessions, so they end here, without the turns that stay
+                        // open in the journal.
                         pipeline.end_sessions(&rules, CloseReason::Shutdown, time, &mut output);
                     }
                     _ => pipeline.drain_into(&rules, time, &mut output),
@@ -231,7 +232,7 @@ struct Output<'a> {
     telemetry: &'a Telemetry,
     heartbeat: Heartbeat,
     next_beat: Instant,
-    /// The missing halves of traces, each once.
+    /// Traces of which only the spans or only the log records arrived, each reported once.
     missing: Vec<MissingHalf>,
 }
 

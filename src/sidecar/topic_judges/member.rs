@@ -339,9 +339,9 @@ impl Member {
     }
 
     /// Queries leaders for the ends of their logs: soon if no record is queued and a judgement is
-    /// due, because only the answer advances the log's time; otherwise every `ASK_IDLE`. An answer
-    /// may take as long as the library waits for records, so the partitions that have waited
-    /// longest come first.
+    /// due, because only the answer advances the log's time; otherwise every `ASK_IDLE`. A query
+    /// may block for as long as the library polls, and none starts more than `ASK_FOR` after the
+    /// first; so the partitions that have waited longest come first.
     fn ask_leaders(&mut self) {
         let begun = now();
         let by = begun.unix_nanos.saturating_sub(LEADERS_CLOCK);

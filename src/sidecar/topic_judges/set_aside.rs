@@ -64,7 +64,7 @@ impl UnreadRecord {
         }
     }
 
-    /// Sends the record or reads the outcome; `None` while the outcome is open.
+    /// Sends the record or reads the outcome; `None` while the outcome is unknown.
     fn step(
         &mut self,
         writer: &AsideWriter,

@@ -121,14 +121,14 @@ impl JudgesStatus {
             ("taken", &self.n_taken),
         ];
         let name = "spanscore_kafka_rebalances";
-        let help = "Partitions that were taken over, handed over, or lost because this process was \
-                    taken for dead, by kind";
+        let help = "Partitions that were taken over, handed over, or lost because the group \
+                    evicted this process, by kind";
         page.metric(name, MetricKind::Counter, help);
         for (kind, counter) in moves {
             page.total(name, [("kind", kind)], counter.load(Ordering::Relaxed));
         }
         let name = "spanscore_kafka_records_set_aside";
-        let help = "Records that are no OTLP request, by what they were read as";
+        let help = "Records that are not OTLP requests, by the format that was expected";
         page.metric(name, MetricKind::Counter, help);
         for (reason, counter) in ["json", "protobuf"].into_iter().zip(&self.n_set_aside) {
             page.total(name, [("reason", reason)], counter.load(Ordering::Relaxed));
@@ -136,12 +136,12 @@ impl JudgesStatus {
         for (name, help, counter) in [
             (
                 "spanscore_kafka_misplaced_traces",
-                "Traces found in another partition than their id says",
+                "Traces found in another partition than that of their id",
                 &self.n_misplaced,
             ),
             (
                 "spanscore_kafka_replayed_evaluations",
-                "Evaluations that may have been sent before by another reader, and say so",
+                "Evaluations that another reader may have sent before, and that are marked",
                 &self.n_replayed,
             ),
         ] {

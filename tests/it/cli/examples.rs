@@ -177,19 +177,19 @@ fn options_that_exclude_each_other_exit_with_2() {
         (
             "",
             format!("examples:\n{one}{one}"),
-            "the recordings hold 3 runs (traces with a tool call or an agent run) that belong to \
-             no entry by `test.case.id`, the examples 2 entries without an `id`",
+            "the recordings have 3 runs (traces with a tool call or an agent run) without an \
+             entry by `test.case.id`, the example file has 2 entries without an `id`",
         ),
         (
             "",
             format!("examples:\n  - {{ id: c, expected_output: [a] }}\n{one}{one}"),
-            "no run carries `test.case.id` = `c`",
+            "no run has `test.case.id` = `c`",
         ),
         (
             "",
             format!("examples:\n  - {{ id: a, expected_output: [a] }}\n{one}{one}"),
-            "the recordings hold 1 run (traces with a tool call or an agent run) that belong to no \
-             entry by `test.case.id`, the examples 2 entries without an `id`",
+            "the recordings have 1 run (traces with a tool call or an agent run) without an entry \
+             by `test.case.id`, the example file has 2 entries without an `id`",
         ),
         (
             "",

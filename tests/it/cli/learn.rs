@@ -387,7 +387,7 @@ fn existing_files_are_kept_unless_forced() {
     let (code, _, err) = run(&[&both[..], &["--force", &file]].concat());
     assert_eq!(code, 2);
     assert!(
-        err.contains("cannot hold both the criteria and the baseline"),
+        err.contains("cannot contain both the criteria and the baseline"),
         "{err}"
     );
     assert!(learned.text("baseline.json").contains("\"version\":1"));

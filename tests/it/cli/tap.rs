@@ -160,7 +160,7 @@ fn who_may_not_listen_is_told_what_to_do() {
         (
             vec!["--address", "http://a/b"],
             2,
-            "`http://a/b` is no address: write HOST:PORT",
+            "`http://a/b` is not an address: write HOST:PORT",
         ),
         (
             vec!["--address", "127.0.0.1:1"],

@@ -42,7 +42,7 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// The start of the trace history, Unix nanoseconds.
+    /// Returns the start of the trace history in Unix nanoseconds.
     pub fn memory_unix_nanos(&self) -> u64 {
         self.memory_unix_nanos
     }

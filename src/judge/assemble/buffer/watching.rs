@@ -7,11 +7,11 @@ use super::TraceBuffer;
 use crate::assemble::slab::Slot;
 use crate::assemble::{CloseReason, Memo, Trace};
 
-/// Size in KiB of the copies of one open trace that may be judged at once in any case.
+/// KiB of copies of one open trace that may be judged before the trace must wait.
 const FREE: u32 = 4 << 10;
 
-/// Size in KiB of the copies that may be judged at once in addition, for each KiB of the trace: a
-/// large trace is judged at once when it has grown by a third.
+/// KiB of copies that may be judged in addition, for each KiB of the trace: so a large trace is
+/// judged without a wait each time that it has grown by a third.
 const EARNED: u32 = 4;
 
 /// Judging by this number of criteria counts as judging one copy.
@@ -25,13 +25,13 @@ pub struct ChangedTrace {
     pub unix_nanos: u64,
 }
 
-/// The answer to a request for an open trace.
+/// The result of [`TraceBuffer::copy_open`].
 pub enum OpenCopy {
     /// A copy, and its size in KiB.
     Judge(Box<Trace>, u32),
     /// The trace was judged so often that it must wait.
     Postponed,
-    /// There is nothing to judge.
+    /// The trace is not open, or has not changed since it was judged.
     Gone,
 }
 
@@ -66,7 +66,7 @@ impl<M: Memo> TraceBuffer<M> {
         changed
     }
 
-    /// The memo of an open trace that was not reported.
+    /// Returns the memo of an open trace that was not reported.
     pub fn unreported_memo(&self, trace_id: &TraceId) -> Option<&M> {
         let trace = self.open.get(*self.index.get(trace_id)?)?;
         (!trace.reported && trace.closing.is_none()).then_some(&trace.memo)
@@ -86,8 +86,8 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Returns a copy of an open trace that has changed, to be judged by `n_criteria`. With
-    /// `is_due`, however often it was judged.
+    /// Returns a copy of an open trace that has changed, to be judged by `n_criteria`. If `is_due`
+    /// is true, returns the copy however often the trace was judged.
     pub fn copy_open(&mut self, trace_id: &TraceId, n_criteria: usize, is_due: bool) -> OpenCopy {
         let slot = self.index.get(trace_id);
         let Some(trace) = slot.and_then(|slot| self.open.get_mut(*slot)) else {
@@ -109,7 +109,8 @@ impl<M: Memo> TraceBuffer<M> {
         OpenCopy::Judge(Box::new(trace.copy(CloseReason::Open, &self.hasher)), cost)
     }
 
-    /// The records of an open trace: the first with spans of it, and the oldest that it needs.
+    /// Returns two records of an open trace: the first with spans of the trace, and the oldest that
+    /// the trace needs.
     pub fn records_of(&self, trace_id: &TraceId) -> Option<(u64, u64)> {
         let trace = self.open.get(*self.index.get(trace_id)?)?;
         Some((trace.first_record, trace.needed_from))

@@ -16,9 +16,9 @@ const MAX_RUN: usize = 6;
 const N_SHOWN_OF_RUN: usize = 2;
 
 pub(crate) struct Alignment<'a> {
-    /// The names of the calls, as they were made.
+    /// The names of the calls, in the order in which they were made.
     pub(crate) actual: &'a [&'a str],
-    /// The names expected.
+    /// The expected names.
     pub(crate) expected: &'a [&'a str],
     /// Positions (in `actual`, in `expected`) of matching names, ascending in both.
     pub(crate) pairs: &'a [(usize, usize)],

@@ -179,8 +179,8 @@ impl Table {
 struct Search<'a> {
     fits: &'a Fits,
     intervals: &'a Intervals,
-    /// By kind: the matching calls in the order of their starts, and the latest end up to each
-    /// call.
+    /// For each kind: the matching calls in the order of their starts, and the latest end up to
+    /// each call.
     candidates: Vec<Vec<u32>>,
     latest_ends: Vec<Vec<i64>>,
     /// The class of each call; calls of a class match the same expected calls.

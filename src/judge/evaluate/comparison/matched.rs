@@ -137,7 +137,7 @@ pub(crate) fn words(
         found.n_calls
     );
     if found.fell_back {
-        text.push_str(" (too many calls at one time: taken in the order of their starts)");
+        text.push_str(" (too many calls at one time: compared in the order of their starts)");
     }
     let is_whole = |entry: &AlignedEntry| entry.0 == EntryKind::Match;
     let Some(first) = found.entries.iter().position(|entry| !is_whole(entry)) else {

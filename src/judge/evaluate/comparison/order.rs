@@ -188,9 +188,9 @@ impl Intervals {
         self.concurrency
     }
 
-    /// Returns true if the call may stand at any position. With [`Concurrency::Reply`], times
-    /// decide which calls one reply requested, so a single call without times leaves every order
-    /// open.
+    /// Returns true if the call may have any position in the order. With [`Concurrency::Reply`],
+    /// times decide which calls one reply requested, so a single call without times leaves every
+    /// order open.
     pub(crate) fn is_unplaced(&self, call: usize) -> bool {
         self.untimed[call] || (self.has_untimed && self.concurrency == Concurrency::Reply)
     }

@@ -41,7 +41,8 @@ impl Verdict {
         }
     }
 
-    /// The reference's `success` and `passed`; `None` without a verdict.
+    /// Returns the value of the reference's fields `success` and `passed`; `None` without a
+    /// verdict.
     pub(crate) fn success(self) -> Option<bool> {
         match self {
             Self::Pass => Some(true),
@@ -170,8 +171,8 @@ pub(crate) struct Rendered {
 }
 
 impl<E> Score<Option<E>> {
-    /// The score of two orders that are too long to align. Open, unless they must be equal and
-    /// certainly differ.
+    /// Returns the score of two orders that are too long to align. The score is open, unless the
+    /// orders must be equal and certainly differ.
     pub(crate) fn unaligned(n_expected: usize, differ: bool) -> Self {
         let mut score = Self::between(0.0, 0.0, all_or_nothing(!differ), None);
         score.missing.too_much = !differ;

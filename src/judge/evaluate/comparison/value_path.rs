@@ -46,8 +46,8 @@ impl ValuePath {
             Some("result") => true,
             _ => {
                 return Err(format!(
-                    "the path `{text}` leads nowhere: it begins with `args` or `result`, then come \
-                     keys, indices or `*`, such as `args.path` or `result.items.*.id`"
+                    "the path `{text}` is not valid: write `args` or `result`, then keys, indices \
+                     or `*`, such as `args.path` or `result.items.*.id`"
                 ));
             }
         };

@@ -7,8 +7,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, MapAccess, Visitor, value::MapAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// How a violation is reported while the run is still open: as an event, and on request also as a
-/// score span.
+/// The form in which a violation is reported while the run is still open: an event, and on request
+/// also a score span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Alarm {
     /// True to send a score span, too.

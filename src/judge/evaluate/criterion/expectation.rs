@@ -159,7 +159,7 @@ impl Expectation {
         criteria.iter().map(replaced).collect()
     }
 
-    /// The criterion [`EXAMPLE`], which judges the run if no selected criterion has the
+    /// Returns the criterion [`EXAMPLE`], which judges the run if no selected criterion has the
     /// expectation's evaluator.
     pub(crate) fn on_its_own(&self) -> Applied {
         match self.evaluator(None, EXAMPLE) {
@@ -182,7 +182,7 @@ impl Expectation {
         EvaluationError {
             kind: "unfit_example",
             message: format!(
-                "the example `{}` does not go with criterion `{criterion}`: {message}",
+                "the example `{}` does not fit criterion `{criterion}`: {message}",
                 self.id_text()
             ),
         }
@@ -237,7 +237,8 @@ pub fn pair(
             && by_id.insert(id, at).is_some()
         {
             return Err(format!(
-                "two entries have the id `{id}`: keep one of them, it is for all runs of this case"
+                "two entries have the id `{id}`: keep one of them; it applies to all runs of this \
+                 case"
             ));
         }
     }
@@ -258,8 +259,8 @@ pub fn pair(
             .as_deref()
             .unwrap_or_default();
         return Err(format!(
-            "no run carries `{CASE_ID}` = `{id}`, nor the id of any other entry, on its evaluated \
-             span or above it: leave `id` out to judge runs in their order"
+            "no run has `{CASE_ID}` = `{id}`, or the id of any other entry, on its evaluated span \
+             or above it: leave `id` out to judge runs in their order"
         ));
     }
     let by_position: Vec<usize> = (0..expectations.len())
@@ -275,9 +276,9 @@ pub fn pair(
             counted(by_position.len(), "entry", "entries"),
         );
         return Err(format!(
-            "the recordings hold {n_runs} (traces with a tool call or an agent run) that belong to \
-             no entry by `{CASE_ID}`, the examples {n_entries} without an `id`: these are matched \
-             by position, so give each such run one entry, or give the entries ids"
+            "the recordings have {n_runs} (traces with a tool call or an agent run) without an \
+             entry by `{CASE_ID}`, the example file has {n_entries} without an `id`; these are \
+             matched by position: write one entry for each such run, or give the entries ids"
         ));
     }
     for (run, at) in others.into_iter().zip(by_position) {

@@ -50,7 +50,7 @@ pub struct Criterion {
     /// Severity of a fail, if the criterion has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub severity: Option<CriterionSeverity>,
-    /// How a violation is reported while the run is still open, if it is.
+    /// The form in which a violation is reported while the run is still open; `None` if it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alarm: Option<Alarm>,
     /// The lowest score that passes, 0 to 1.
@@ -154,12 +154,13 @@ impl WrittenCriterion {
                         .to_owned(),
                 ),
                 (_, Err(reason)) => Some(format!(
-                    "`alarm` needs a criterion that a single moment can violate for good; {reason}"
+                    "`alarm` needs a criterion that can be permanently violated by one call; \
+                     {reason}"
                 )),
                 (_, Ok(watched)) if watched.most >= threshold => Some(format!(
                     "`alarm` would never be raised: after any violation, the score may still reach \
-                     {}, and `threshold` is {threshold}; raise it, or move what can be violated \
-                     for good to a criterion of its own",
+                     {}, and `threshold` is {threshold}; raise it, or move what can be permanently \
+                     violated to a criterion of its own",
                     (watched.most * 100.0).round() / 100.0
                 )),
                 (_, Ok(_)) => None,
@@ -171,7 +172,7 @@ impl WrittenCriterion {
         if self.scope == Scope::Session && evaluate.reads_duration() {
             return Err(vec![FieldError::of_key(
                 &["evaluate", evaluate.name(), "max_duration"],
-                "a session lasts as long as its user thinks: limit the duration of each turn, \
+                "a session also lasts while its user thinks: limit the duration of each turn, \
                  with `scope: trace`",
             )]);
         }
@@ -269,7 +270,7 @@ impl<'de> Deserialize<'de> for Name {
         let name = String::deserialize(deserializer)?;
         if name.trim().is_empty() {
             return Err(D::Error::custom(
-                "a criterion needs a name that is not blank: metrics and score spans carry it",
+                "a criterion needs a name that is not blank: metrics and score spans show it",
             ));
         }
         let taken = [
@@ -278,7 +279,7 @@ impl<'de> Deserialize<'de> for Name {
         ];
         if let Some((_, whose)) = taken.iter().find(|(taken, _)| name == *taken) {
             return Err(D::Error::custom(format_args!(
-                "a criterion is named `{name}`, which is what {whose} is judged as: rename it"
+                "a criterion is named `{name}`, a name that is reserved for {whose}: rename it"
             )));
         }
         Ok(Self(name))

@@ -163,7 +163,7 @@ impl JsonSchema for Glob {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "`*` stands for any text, `?` for one character; \
+            "description": "`*` matches any text, `?` one character; \
                             the whole text must match, case-sensitively.",
             "type": ["string", "number", "boolean"],
         })

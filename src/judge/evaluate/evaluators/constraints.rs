@@ -132,7 +132,7 @@ use crate::extract::Trajectory;
 /// - `template`; `satisfied`, `null` if open; `vacuous`, true if there is no activation.
 /// - `activations`, `violations`, `open`: the number of all, violated and open activations.
 /// - `violated`: the violating calls, counted from 1, at most 100.
-/// - `because`: for each of them, or for the run, the calls that caused the violation.
+/// - `because`: for each violating call, or for the run, the calls that caused the violation.
 /// - with `where` or `same`: `values` of the first violating call, and `nearest`, in the form of
 ///   `tool_calls`: the values of a call that differs from a missing partner only at paths of
 ///   `same`, or else of a call that matches it by name. At a path of `same`, `operator` is the word

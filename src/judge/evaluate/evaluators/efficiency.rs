@@ -375,7 +375,7 @@ impl Efficiency {
                     block => {
                         let names = found.calls.iter().take(block).map(name);
                         format!(
-                            "{} went round {} (from call {}), at most {allowed}",
+                            "{} ran {} in a row (from call {}), at most {allowed}",
                             names.collect::<Vec<_>>().join(", "),
                             times(n + 1),
                             first + 1
@@ -384,8 +384,12 @@ impl Efficiency {
                 }
             }
             Limit::Duplicates => format!(
-                "{} what was called before, with the same arguments, at most {most}: {}",
-                counted(n, "call repeats", "calls repeat"),
+                "{} with the same arguments, at most {most}: {}",
+                counted(
+                    n,
+                    "call repeats an earlier call",
+                    "calls repeat earlier calls"
+                ),
                 all_called()
             ),
             Limit::ModelCalls => format!(

@@ -96,10 +96,10 @@ macro_rules! evaluators {
                 match self { $(Self::$name(of) => of.reads_order(),)+ }
             }
 
-            /// Returns the calls that can violate the criterion for good.
+            /// Returns the calls that can permanently violate the criterion.
             ///
             /// # Errors
-            /// Why no call can.
+            /// The reason why no call can permanently violate the criterion.
             pub(super) fn watched(&self) -> Result<WatchedCalls, String> {
                 match self { $(Self::$name(of) => of.watched(),)+ }
             }
@@ -193,14 +193,15 @@ evaluators! {
 #[serde(transparent)]
 pub struct WrittenEvaluator(Evaluator);
 
-/// The calls whose arrival can violate a criterion for good.
+/// The calls whose arrival can permanently violate a criterion.
 #[derive(Debug, Clone)]
 pub(super) struct WatchedCalls {
     /// Regular expressions of names; `None` for all calls of tools.
     pub(super) names: Option<Vec<String>>,
     /// True for model calls, too.
     pub(super) models: bool,
-    /// The highest score that is left when they have violated all that they can.
+    /// The highest score that is still possible after these calls have violated all that they can
+    /// violate.
     pub(super) most: f64,
 }
 
@@ -231,7 +232,7 @@ pub(super) struct NamedTool<'a> {
 pub(super) enum ToolName<'a> {
     /// The exact name.
     Exact(&'a str),
-    /// A pattern of its calls.
+    /// A pattern that the tool's calls match.
     Of(&'a CallPattern),
 }
 
@@ -273,7 +274,8 @@ impl<'a> AskedPath<'a> {
 }
 
 impl<E> Score<E> {
-    /// Takes over what a reader found missing, and the paths of an evaluator that it followed.
+    /// Adds the evidence that a reader found missing, and the paths of an evaluator that the reader
+    /// followed.
     fn read_by(&mut self, reader: CallReader<'_>, paths: &[AskedPath<'_>]) {
         let CallReader { captured, fault } = reader;
         self.fault = fault;
@@ -371,8 +373,8 @@ pub(super) trait Evaluate {
         false
     }
 
-    /// Returns the calls that can violate the criterion for good, or as an error a clause that says
-    /// why no call can.
+    /// Returns the calls that can permanently violate the criterion, or as an error a clause that
+    /// says why no call can.
     fn watched(&self) -> Result<WatchedCalls, String> {
         let name = code(Self::NAME);
         Err(format!("{name} cannot be: later calls change its score"))

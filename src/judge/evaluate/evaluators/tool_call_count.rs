@@ -215,7 +215,9 @@ impl Evaluate for ToolCallCount {
             .iter()
             .filter(|(_, count)| count.operator == Operator::Less && count.n == 0);
         never
-            .map(|(name, _)| format!("`{name}: [\"<\", 0]` can never hold: no count is below 0"))
+            .map(|(name, _)| {
+                format!("`{name}: [\"<\", 0]` is never satisfied: no count is below 0")
+            })
             .collect()
     }
 }

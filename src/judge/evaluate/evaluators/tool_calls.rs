@@ -54,7 +54,7 @@ use crate::extract::Trajectory;
 ///   has no such string argument makes the evaluation an `error`.
 /// - `args`: patterns of further string arguments; a call that lacks one does not match. A pattern
 ///   never matches a number, a boolean, a list or a map: the explanation and `/v1/status` name the
-///   first such value that a pattern met. Compare such values with `where`.
+///   first such value. Compare such values with `where`.
 /// - `result`: pattern of the result's text; not in `sequence`.
 /// - `where`: conditions on arguments and results by path, such as `args.amount: { gt: 1000 }`
 ///   ([Values](#values)); in `sequence` not on results.
@@ -319,8 +319,8 @@ impl Evaluate for ToolCalls {
         if self.required.is_empty() && self.disallowed.is_empty() && self.sequence.is_empty() {
             return Err(FieldError::of_key(
                 &[],
-                "nothing is asked for: give `required`, `disallowed` or `sequence` at least one \
-                 entry",
+                "nothing is required: write at least one entry under `required`, `disallowed` or \
+                 `sequence`",
             ));
         }
         let contradictions = self.required.iter().zip(0_usize..);
@@ -352,8 +352,8 @@ impl ToolCalls {
             let mut paths = entry.pattern.conditions.keys();
             if let Some(path) = paths.find(|path| path.of_result) {
                 let message = format!(
-                    "`{}` is no path for `sequence`: a result is read by entries of `required` and \
-                     `disallowed`, and by rules of `constraints`",
+                    "`{}` is no path for `sequence`: only entries of `required` and `disallowed`, \
+                     and rules of `constraints`, read results",
                     path.as_str()
                 );
                 let keys = ["sequence", &at.to_string(), "where", path.as_str()];
@@ -428,7 +428,7 @@ impl ToolCalls {
             sentences.push("nothing disallowed was called");
         }
         if !self.sequence.is_empty() {
-            sentences.push("the sequence was kept");
+            sentences.push("the sequence was followed");
         }
         sentences.join(", ")
     }

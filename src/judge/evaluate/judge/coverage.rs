@@ -25,7 +25,8 @@ const MAX_VALUES: usize = 32;
 const MAX_UNUSABLE: usize = 400;
 /// Maximum number of names in a message.
 const MAX_SHOWN: usize = 5;
-/// A criterion is reported after this number of trajectories, and then after each tenfold number.
+/// A problem of a criterion is reported after this number of trajectories, and again whenever their
+/// number has grown tenfold.
 const FIRST_REPORT: u64 = 100;
 
 /// Counts the trajectories that each active criterion saw and selected, and stores their names.
@@ -65,8 +66,8 @@ struct Tally {
     n_matched: u64,
     n_earlier_turns: u64,
     n_alarms: u64,
-    /// The number of evaluations in which a pattern met an argument that is not text, and the first
-    /// of them.
+    /// The number of evaluations in which an argument that has a pattern was not text, and the
+    /// first such argument.
     n_unusable: usize,
     unusable: Option<String>,
     /// The paths of the criterion's conditions at which calls have values, in all evaluations.
@@ -154,8 +155,8 @@ impl Coverage {
         tallies.map(|tally| (&*tally.criterion.name, tally.n_seen, tally.n_matched))
     }
 
-    /// Returns the criteria with a problem that are due for a report: after their first hundred
-    /// trajectories, and then after each tenfold number.
+    /// Returns the criteria with a problem that are due for a report: after [`FIRST_REPORT`]
+    /// trajectories, and again whenever their number has grown tenfold.
     pub fn due(&mut self) -> Vec<CriterionCoverage<'_>> {
         let mut due = Vec::new();
         for (idx, tally) in self.criteria.iter_mut().enumerate() {

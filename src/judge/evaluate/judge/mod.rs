@@ -166,7 +166,7 @@ fn apply(
     let score = budget.evaluate(criterion, trajectory);
     let verdict = if trajectory.cut_short {
         match certain_verdict(criterion, trajectory, budget) {
-            // An operator who does not vouch for a session's turns gets no pass.
+            // A session passes only if all of its turns were seen (docs/design.md#sessions).
             Verdict::Pass if trajectory.turns.is_some() => Verdict::NotEvaluated,
             verdict => verdict,
         }
@@ -234,7 +234,7 @@ pub fn withdraw(
         }
     };
     let explanation =
-        "withdrawn: with the spans that came late this criterion no longer applies here".to_owned();
+        "withdrawn: after late spans this criterion does not apply here any more".to_owned();
     without_score(criterion, trajectory, Verdict::NotEvaluated, explanation)
 }
 

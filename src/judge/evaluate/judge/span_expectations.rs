@@ -131,7 +131,7 @@ impl SpanExpectations {
 pub fn no_longer_expected(name: &str, evaluator: &'static str) -> InvalidCriterion {
     let error = EvaluationError {
         kind: "no_longer_expected",
-        message: "the run no longer carries this expectation".to_owned(),
+        message: "the run does not have this expectation any more".to_owned(),
     };
     InvalidCriterion::new(name, evaluator, "", error)
 }
@@ -240,7 +240,7 @@ fn wrong_number_of_keys(text: &str, error: &serde_json::Error) -> Option<String>
         [_] => return None,
         keys => {
             let keys = keys[..keys.len().min(MAX_MISTAKES)].join(", ");
-            format!("has the keys {keys}: keep one evaluator and nothing beside it")
+            format!("has the keys {keys}: keep one evaluator and no other key")
         }
     })
 }

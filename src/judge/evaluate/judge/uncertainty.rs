@@ -8,8 +8,8 @@ use crate::evaluate::comparison::value_path::PathValues;
 use crate::evaluate::parameters::condition::number_of;
 use crate::extract::{Payload, Trajectory};
 
-/// Returns the tool of the earlier turn that may have made a missing call, or else how many turns
-/// were seen.
+/// Returns a reason that names the tool that an earlier turn may have called, or else the number of
+/// turns that were seen.
 fn earlier_turn<'a>(
     missing: &Missing,
     trajectory: &'a Trajectory,
@@ -40,7 +40,12 @@ fn incomplete(missing: &Missing, trajectory: &Trajectory) -> Option<String> {
         ))
     } else {
         let has_none = trajectory.from_messages && call.result.is_none();
-        has_none.then(|| format!("no message of the models holds the result of the call of {name}"))
+        has_none.then(|| {
+            format!(
+                "no message of the models contains the result of the call \
+                                  of {name}"
+            )
+        })
     }
 }
 
@@ -85,8 +90,8 @@ pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory, explain: &Expl
     let reasons = [
         earlier_turn(missing, trajectory).map(|earlier| match earlier {
             Ok(name) => format!(
-                "an earlier turn of this session called {}, and what it did there was not looked \
-                 at",
+                "an earlier turn of this session called {}, but this trace does not show its \
+                 outcome",
                 code(name)
             ),
             Err(TurnsSeen::Unknown) => {
@@ -96,17 +101,17 @@ pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory, explain: &Expl
         }),
         missing
             .no_args
-            .then(|| format!("no call of this trajectory carries arguments ({CAPTURE})")),
+            .then(|| format!("no call of this trajectory has arguments ({CAPTURE})")),
         missing
             .no_results
-            .then(|| format!("no call of this trajectory carries a result ({CAPTURE})")),
+            .then(|| format!("no call of this trajectory has a result ({CAPTURE})")),
         name(missing.uncaptured_args).map(|name| {
             format!("the arguments of the call of {name} were not captured ({CAPTURE})")
         }),
         name(missing.uncaptured_result)
             .map(|name| format!("the result of the call of {name} was not captured ({CAPTURE})")),
         missing.only_messages.then(|| {
-            "the calls are known from model messages only, which tell neither when a call ran nor \
+            "the calls are known from model messages only, which show neither when a call ran nor \
              whether it failed"
                 .to_owned()
         }),
@@ -130,7 +135,7 @@ pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory, explain: &Expl
         }),
         missing.unknown_tokens.map(|unknown| match unknown {
             UnknownTokens::NoModel => "no model span was seen".to_owned(),
-            UnknownTokens::Totals => "the totals that agents recorded leave it open".to_owned(),
+            UnknownTokens::Totals => "the totals that agents recorded do not decide it".to_owned(),
             UnknownTokens::NotKept => {
                 "no criterion read the tokens of models when this run was seen".to_owned()
             }
@@ -142,8 +147,8 @@ pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory, explain: &Expl
         }),
         name(missing.untimed).map(|name| {
             format!(
-                "the span of the call of {name} has no start, or ends before it starts, so when \
-                 it ran is not known"
+                "the span of the call of {name} has no start, or ends before it starts, so its \
+                 time is unknown"
             )
         }),
         incomplete(missing, trajectory),
@@ -165,8 +170,7 @@ pub(super) fn reasons(missing: &Missing, trajectory: &Trajectory, explain: &Expl
             )
         }),
         (missing.no_value).then(|| {
-            "no call that `total` is about has a value to add up, which may have another name"
-                .to_owned()
+            "no call that `total` counts has a value at its path, which may be misspelt".to_owned()
         }),
         trajectory.cut_short.then(|| {
             if trajectory.turns.is_some() {

@@ -449,7 +449,7 @@ impl<'a> CallReader<'a> {
                 kind: "missing_argument",
                 message: format!(
                     "{} has no string argument `{argument}`, which {} reads of every \
-                     call of that name: narrow `name`, or ask for it under `args`",
+                     call of that name: narrow `name`, or write a pattern for it under `args`",
                     self.captured.trajectory().called(call_idx),
                     code(pattern.name.as_str())
                 ),

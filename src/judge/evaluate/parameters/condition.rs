@@ -62,8 +62,7 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 ///   `/v1/status` name the first call without one, unless another condition excludes that call or
 ///   the condition also has `exists`.
 /// - *No text.* `regex`, `contains` and `not_contains` never match a list or a map. The explanation
-///   and `/v1/status` show the first list or map that they met, unless another condition excludes
-///   the call.
+///   and `/v1/status` show the first such value, unless another condition excludes the call.
 /// - *No number.* `gt`, `gte`, `lt` and `lte` read JSON numbers, and texts that are a plain number
 ///   such as `-1000.50`, but not `1,000`, `+5`, `.5` or `1e3`. Any other value leaves the verdict
 ///   open and is named in the explanation: a transfer whose amount is written differently does not
@@ -378,14 +377,15 @@ impl Condition {
             excluded.any(|other| equality::equal(other, value) == Some(true))
         };
         let message = if parts.is_empty() {
-            "nothing is asked for: write a value, a list of values, or operators such as `gt: 5`"
+            "there is no condition: write a value, a list of values, or operators such as `gt: 5`"
         } else if self.asks_for_absence() && parts.len() > 1 {
-            "`exists: false` holds where there is no value, and nothing else does: write it alone"
+            "`exists: false` is satisfied only if there is no value: write no other operator \
+             beside it"
         } else if (self.allowed())
             .is_some_and(|mut allowed| n_of_some > 1 || allowed.all(is_excluded))
         {
-            "`equals` and `in` name every value that is asked for, so another operator says \
-             nothing more or excludes them all: leave it out"
+            "`equals` and `in` name every allowed value, so another operator adds nothing or \
+             excludes them all: leave it out"
         } else if self.gt.is_some() && self.gte.is_some() {
             "`gt` and `gte` are two lower bounds: keep one"
         } else if self.lt.is_some() && self.lte.is_some() {
@@ -652,8 +652,8 @@ fn with_short_forms(operators: &mut Schema) {
     operators.remove("description");
     operators.insert("minProperties".to_owned(), 1.into());
     *operators = json_schema!({
-        "description": "What the values at a path must satisfy: a value that one of them equals, \
-                        a list that holds one of them, or operators.",
+        "description": "The condition on the values at a path: a value that one of them equals, a \
+                        list that contains one of them, or operators.",
         "anyOf": [
             { "type": ["string", "number", "boolean", "null"] },
             { "type": "array", "minItems": 1 },

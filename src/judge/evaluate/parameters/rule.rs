@@ -418,15 +418,15 @@ const REWRITES: &[(&[&str], &str)] = &[
     (&["co_existence"], "write `coexistence`"),
     (
         &["before", "requires"],
-        "write `precedence: { a, b }`, which asks for an a before each b",
+        "write `precedence: { a, b }`, which requires an a before each b",
     ),
     (
         &["after"],
-        "write `response: { a, b }`, which asks for a b after each a",
+        "write `response: { a, b }`, which requires a b after each a",
     ),
     (
         &["next"],
-        "write `chain_response: { a, b }`, which asks for a b right after each a",
+        "write `chain_response: { a, b }`, which requires a b right after each a",
     ),
     (&["first"], "write `init`"),
     (&["last"], "write `end`"),

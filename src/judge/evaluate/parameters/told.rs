@@ -1,4 +1,4 @@
-//! The values of calls that explanations and details tell, and the conditions on them.
+//! The values of calls that explanations and details show, and the conditions on these values.
 
 use serde_json::{Value, json};
 use text::code;

@@ -12,7 +12,7 @@ pub(crate) const MAX_TOLD: usize = 100;
 pub(crate) struct Activation {
     /// True if the rule certainly checks it; false if missing evidence decides that.
     pub(crate) is_certain: bool,
-    /// Whether the activation satisfies the rule.
+    /// The answer to whether the activation satisfies the rule.
     pub(crate) kept: Tri,
     /// True if the activation satisfies the rule when unknown evidence counts as no match.
     pub(crate) kept_so_far: bool,
@@ -119,7 +119,7 @@ impl Breach {
         }
     }
 
-    /// Returns whether a call lies where the call that is wanting would be.
+    /// Returns true if the missing partner could have been at the position of this call.
     pub(crate) fn is_beside(&self, violating: Option<usize>, call: usize) -> bool {
         match (self, violating) {
             (Self::Before(..), Some(violating)) => call < violating,
@@ -173,7 +173,7 @@ pub(in crate::evaluate) struct RuleFound {
     pub(crate) n_earlier_turns: usize,
 }
 
-/// A call that a violating call lacks but for some values.
+/// A call that would be the missing partner if some of its values were different.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum NearMiss {
     /// The calls differ at these entries of `same`.

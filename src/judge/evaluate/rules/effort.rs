@@ -391,7 +391,7 @@ impl<'a> EffortLook<'a> {
         }
     }
 
-    /// Returns the number of calls that were made before with the same arguments.
+    /// Returns the number of calls that repeat the name and the arguments of an earlier call.
     fn duplicates(&mut self, most: usize) -> Amount {
         let made = self.made();
         let mut seen: HashMap<Made, usize> = HashMap::new();

@@ -34,7 +34,7 @@ pub(crate) struct RuleJudge<'a> {
     /// The distinct names, and the index of each call's name.
     names: Vec<&'a str>,
     name_of: Vec<u32>,
-    /// Whether each call has ended; open for a span without start and end.
+    /// For each call, the answer to whether it has ended; `Maybe` for a span without start and end.
     ended: Vec<Tri>,
     /// The matches of the calls, by pattern.
     fits: Vec<(&'a CallPattern, Rc<[Tri]>)>,
@@ -98,8 +98,8 @@ impl<'a> RuleJudge<'a> {
         (share, found)
     }
 
-    /// Returns a call that matches what the first violation lacks but for `same`; or else one that
-    /// matches it by name only.
+    /// Returns a call that would be the partner that the first violation lacks if it agreed on
+    /// `same`; or else a call that only has the partner's name.
     fn nearest(&mut self, rule: &'a Rule, found: &RuleFound) -> Option<NearMiss> {
         let (shape, (violating, breach)) = (rule.shape(), found.first.as_ref()?);
         let is_b = breach.kinds().1?;
@@ -150,7 +150,7 @@ impl<'a> RuleJudge<'a> {
         }
     }
 
-    /// Returns each call's match with at least one of the patterns.
+    /// Returns for each call whether it matches at least one of the patterns.
     fn fits(&mut self, calls: &'a Calls) -> Rc<[Tri]> {
         let mut patterns = calls.patterns();
         let first = patterns.next().map(|pattern| self.fits_pattern(pattern));

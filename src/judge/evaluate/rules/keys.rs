@@ -58,7 +58,8 @@ pub(crate) struct SharedValues {
 struct Place {
     /// The indices of the cached paths for the two kinds; `None` if only copies are compared.
     read: Option<[usize; 2]>,
-    /// By pair of calls, whether one has a copy of the other's text; `None` if values are compared.
+    /// For each pair of calls, whether one has a copy of the other's text; `None` if values are
+    /// compared.
     copies: Option<HashMap<[usize; 2], Tri>>,
 }
 

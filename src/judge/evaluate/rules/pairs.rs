@@ -8,7 +8,7 @@ use crate::evaluate::comparison::captured::{CapturedValues, Tri};
 use crate::evaluate::comparison::order::{Intervals, Near};
 use crate::evaluate::parameters::rule::Overlap;
 
-/// What a rule requires of the calls of one kind: a partner of the other kind, or none.
+/// A rule's requirement on the calls of one kind: a partner of the other kind, or no partner.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PairRequirement {
     /// True if `b` has the requirement, false for `a`.
@@ -49,7 +49,7 @@ pub(crate) struct Pair<'p, 'v> {
     pub(crate) near: Option<Near>,
     /// For each call, the answer to whether it has ended.
     pub(crate) ended: &'p [Tri],
-    /// True if unfinished calls may still end, and then be nearer or farther.
+    /// True if unfinished calls may still end, which can change the distance between two calls.
     pub(crate) ends_may_come: bool,
     /// True if a call `a` may have been made before the trace began.
     pub(crate) may_be_earlier: bool,

@@ -135,7 +135,7 @@ pub(crate) struct RecognisedSpan<'a> {
     pub(crate) is_model: bool,
 }
 
-/// Spans that pass on the arguments and results of calls that other traces made.
+/// Recognises spans that contain arguments and results of calls in other traces.
 #[derive(Debug)]
 pub(crate) struct CrossTrace {
     /// Returns true for the name of such a span.

@@ -1,5 +1,5 @@
-//! The attributes and events that extraction reads, as one table, which also tells the scan what to
-//! keep of a span.
+//! The table of the attributes and events that extraction reads. It also decides what the scan
+//! keeps of a span.
 
 use otlp::span::{Keep, KeyId, KeyRule};
 
@@ -418,8 +418,8 @@ pub(super) const SESSIONS: &[KeyId] = &[
 /// A key with a general name. Its value is a session only if the span also has the second key.
 pub(super) const SESSION_BESIDE: (KeyId, KeyId) = (GROUP_ID, AGENT_TRACE_ID);
 
-/// Products' own kinds. Beside them, the keys of the OpenTelemetry conventions are a normaliser's
-/// copies.
+/// The keys in which products name a span's kind. If a span has one of them, its keys of the
+/// OpenTelemetry conventions are copies that a normaliser added (see `conventions/gen_ai.rs`).
 pub(super) const COPIED_KINDS: KeyBits = KeyBits::new(&[OI_KIND, TRACELOOP_KIND]);
 
 /// A graph node, and its step.

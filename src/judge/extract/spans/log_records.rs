@@ -27,10 +27,10 @@ fn is_message_event(name: &str) -> bool {
     MESSAGE_EVENTS.iter().any(|(event, _)| *event == name)
 }
 
-/// Finds the trace of a record, and sets its ids and times. A record with a model's messages gets
-/// the class of a model's span; any other record reports a call. `None` for a call that names
-/// neither prompt nor session, and for messages that lack a trace id, a span id or the id of the
-/// answered call.
+/// Finds the trace of a record, and sets its ids and times. Sets the class of a record with a
+/// model's messages to that of a model's span; any other record reports a call. `None` for a call
+/// that names neither prompt nor session, and for messages that lack a trace id, a span id or the
+/// id of the answered call.
 pub(super) fn place(record: &mut Span, kept: &mut KeptAttributesBuilder) -> Option<()> {
     let view = View::new(kept.current(), record);
     if is_message_event(view.name()) {

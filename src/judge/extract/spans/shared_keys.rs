@@ -56,7 +56,7 @@ pub(crate) fn complete_call<'a>(call: &mut SpanCall<'a>, span: &View<'a>, is_age
     call.failed |= failed(span);
 }
 
-/// A call with none of these keys has not failed, unless an event says so.
+/// A call with none of these keys has not failed, unless an event shows a failure.
 const MAY_TELL_FAILURE: KeyBits = {
     let mut keys = KeyBits::new(&[keys::ERROR_TYPE, keys::TOOL_SUCCESS]);
     let mut at = 0;

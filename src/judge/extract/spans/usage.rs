@@ -85,7 +85,8 @@ impl Usage {
         ];
         let [input, output] = sides.map(Option::unwrap_or_default);
         let both = input.saturating_add(output);
-        // Two sides are more exact than their total, which may leave cached tokens out.
+        // Tokens read and tokens written are more exact than a recorded total, which may leave
+        // cached tokens out.
         let total = if let [Some(_), Some(_)] = sides {
             Some(both)
         } else {
@@ -110,8 +111,8 @@ impl Usage {
         sides.or_else(within).or(own)
     }
 
-    /// Returns the tokens that a call used at least if this usage or another one, `least`, is its
-    /// own.
+    /// Returns lower bounds for the tokens of a call whose usage is either this one or one of at
+    /// least `least`.
     pub(crate) fn least_of_one_call(self, least: [u64; 3]) -> [u64; 3] {
         let [input, output] = [0, 1].map(|side| {
             let is_less = self.is_whole[side] && self.tokens[side] < least[side];
@@ -143,7 +144,8 @@ fn cached(span: &View<'_>) -> u64 {
     number(keys::CACHE_READS).saturating_add(number(keys::CACHE_WRITES))
 }
 
-/// Returns the first number among these attributes; the span's own product precedes copies.
+/// Returns the first number among these attributes. Attributes of the span's own product precede a
+/// normaliser's copies.
 fn first(span: &View<'_>, keys: &[KeyId]) -> Option<u64> {
     let is_original = |key: &&KeyId| match **key {
         keys::OI_PROMPT_USAGE

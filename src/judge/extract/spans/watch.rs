@@ -1,5 +1,5 @@
-//! Tells on arrival which calls can violate a criterion that raises alarms, so that traces without
-//! such calls cost nothing while they are open.
+//! Decides on arrival which calls can violate a criterion that raises alarms, so that traces
+//! without such calls cost nothing while they are open.
 
 use regex::{RegexSet, RegexSetBuilder};
 

@@ -263,7 +263,8 @@ pub(crate) fn repeated_calls(
 
 /// Returns true if two instrumentations or processes report the same call: one id, one name,
 /// overlapping times. Calls that ran one after the other are two calls, and so are siblings. With a
-/// millisecond clock, two reports of one call may seem to touch, or to take no time.
+/// millisecond clock, one of two reports of a call may seem to start when the other ends, or to
+/// take no time.
 fn is_twin(roles: &SpanRoles<'_>, kept: &Draft, draft: &Draft) -> bool {
     let parent = |draft: &Draft| roles.spans[draft.span].parent_id;
     let overlap = draft.call.start_unix_nanos <= kept.call.end_unix_nanos;

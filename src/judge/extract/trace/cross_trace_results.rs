@@ -62,8 +62,8 @@ pub fn cross_trace_results(trace: &Trace, recogniser: &Recogniser) -> Vec<CrossT
     results
 }
 
-/// Returns true if a span of this name passes parts of calls on. The parts that the trace's own
-/// calls lack are then in other traces.
+/// Returns true if a span of this name contains parts of calls in other traces. The parts that the
+/// trace's own calls lack are then in other traces, too.
 pub(crate) fn is_carrier(span_name: &str) -> bool {
     carrier(span_name).is_some()
 }

@@ -1,4 +1,4 @@
-//! A tool call before it is complete, as the steps of `calls` pass it on.
+//! A tool call that the steps of `calls` complete one after the other.
 
 use super::turns::Owner;
 use crate::extract::spans::SpanIdx;

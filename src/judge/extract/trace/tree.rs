@@ -118,7 +118,7 @@ fn cut_cycles<K: Ord>(parent: &mut [Option<SpanIdx>], rank: impl Fn(SpanIdx) -> 
         if seen_in[at] != walk || parent[at].is_none() {
             continue;
         }
-        // The walk met its own path, so `at` lies on a cycle.
+        // The walk returned to its own path, so `at` lies on a cycle.
         let cycle = std::iter::successors(Some(at), |&on| parent[on].filter(|&above| above != at));
         if let Some(first) = cycle.min_by_key(|&on| rank(on)) {
             parent[first] = None;

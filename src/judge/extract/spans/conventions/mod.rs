@@ -114,7 +114,7 @@ pub(crate) fn is_reply_above(name: &str) -> bool {
     conventions.any(|convention| convention.reply_is_above && convention.name == name)
 }
 
-// === Which conventions to ask ===
+// === Candidate conventions ===
 
 /// Returns the conventions that could recognise a span with these attributes. Most spans have one
 /// mark, of one convention.
