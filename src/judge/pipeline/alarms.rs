@@ -30,8 +30,8 @@ pub(super) struct PostponedAlarms {
 }
 
 impl<C: CrossTraceAccess> Pipeline<C> {
-    /// After a change of the rules, watches all open traces: a call that no earlier criterion watched
-    /// may violate a new one.
+    /// After a change of the rules, watches all open traces: a call that no earlier criterion
+    /// watched may violate a new one.
     pub(super) fn watch_by(&mut self, rules: &Rules, now: Now) {
         let postponed = &mut self.postponed;
         if !Arc::ptr_eq(&postponed.criteria, &rules.alarms) {

@@ -54,8 +54,8 @@ impl<'a, C: CrossTraceAccess> Rebuilding<'a, C> {
         }
     }
 
-    /// Sets the start of the history of sessions: the journal has everything that arrived since. Call
-    /// it before the other methods; without it no restored session is whole.
+    /// Sets the start of the history of sessions: the journal has everything that arrived since
+    /// then. Call it before the other methods; without it no restored session is whole.
     pub fn restore_session_history(&mut self, since_unix_nanos: u64) {
         self.pipeline
             .sessions(|them| them.restore_history(since_unix_nanos));
