@@ -452,10 +452,9 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             }
             if self.marks_judged {
                 let Closed { trace, memo, .. } = &closed;
-                let records = (closed.first_record, closed.needed_from);
                 let (id, marked) = (trace.trace_id, Marked::Trace(trace.reason));
                 let marks = &mut self.judged.marks;
-                marks.add(id, marked, memo, self.next_record, records);
+                marks.add(id, marked, memo, self.next_record, closed.first_record);
             }
             self.buffer.remember(closed, now);
         }

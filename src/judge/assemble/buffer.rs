@@ -396,7 +396,6 @@ impl<M: Memo> TraceBuffer<M> {
                 arrival: self.n_arrived * partition.n_partitions() as u64
                     + partition.index() as u64,
                 first_record: self.record,
-                needed_from: self.record,
                 quiet: None,
                 settled_in_vain: false,
                 is_watched: false,
@@ -461,7 +460,6 @@ impl<M: Memo> TraceBuffer<M> {
             torn_service: torn_service.flatten(),
             may_be_split: buffered.opened < self.split_until,
             first_record: buffered.first_record,
-            needed_from: buffered.needed_from,
             rest: Some(buffered),
         })
     }

@@ -37,9 +37,6 @@ pub(super) struct BufferedTrace<M> {
     pub(super) arrival: u64,
     /// The first journal record with spans of the trace; 0 without a journal.
     pub(super) first_record: u64,
-    /// The oldest journal record that the trace needs: spans in earlier records were copied forward
-    /// or dropped.
-    pub(super) needed_from: u64,
     /// The kind of top span that has ended, which decides the settle time.
     pub(super) quiet: Option<Quiet>,
     /// True if the trace has settled without being done. It is then evicted like an idle trace, so
@@ -102,7 +99,6 @@ impl<M: Memo> BufferedTrace<M> {
             torn_service: None,
             may_be_split: false,
             first_record: self.first_record,
-            needed_from: self.needed_from,
             rest: None,
         }
     }
@@ -115,7 +111,7 @@ impl<M: Memo> BufferedTrace<M> {
     ) -> Trace {
         spans.sort(hasher);
         let shape = spans.shape(hasher);
-        let is_made_of_records = spans.rows().first().is_some_and(|row| row.is_record);
+        let is_made_of_records = spans.is_made_of_records();
         Trace {
             trace_id: self.trace_id,
             reason,

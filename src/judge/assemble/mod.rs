@@ -169,8 +169,6 @@ pub struct Closed<M> {
     may_be_split: bool,
     /// The first journal record with spans of the trace.
     pub first_record: u64,
-    /// The oldest journal record that the trace needs.
-    pub needed_from: u64,
     /// The rest of a closed trace; `None` for an expired trace, which is still open.
     rest: Option<Box<buffered_trace::BufferedTrace<M>>>,
 }

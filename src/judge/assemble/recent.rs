@@ -150,7 +150,7 @@ impl<M: Memo> RecentlyClosed<M> {
     /// Returns the oldest journal record needed by each trace that has its spans.
     pub(super) fn needed_records(&self) -> impl Iterator<Item = u64> {
         let slots = self.entries.slots();
-        slots.filter_map(|slot| Some(self.get(slot)?.needed_from))
+        slots.filter_map(|slot| Some(self.get(slot)?.first_record))
     }
 
     /// Remembers a trace for longer: a late span arrived after the trace's own spans were dropped.

@@ -69,10 +69,14 @@ impl TraceSpans {
         (trace, shape)
     }
 
-    /// The spans of a sorted trace, by start, then span id. A trace without spans has its log
-    /// records that report calls instead.
+    /// The spans of a sorted trace, and its log records that report calls, by start, then id.
     pub fn rows(&self) -> &[SpanRow] {
         &self.rows[..self.n_spans]
+    }
+
+    /// Returns true for a sorted trace of log records that report calls.
+    pub fn is_made_of_records(&self) -> bool {
+        !self.rows().is_empty() && self.rows().iter().all(|row| row.is_record)
     }
 
     /// The log records with messages of models in a sorted trace, by time, then id.

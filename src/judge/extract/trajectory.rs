@@ -425,7 +425,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         trajectory.completeness = CloseReason::SizeLimit;
         trajectory.cut_short = true;
     }
-    if roles.spans.first().is_some_and(|span| span.is_record) {
+    if trace.spans.is_made_of_records() {
         trajectory.adjust_for_records(trace);
     }
     Some(trajectory)
@@ -476,8 +476,9 @@ fn subject(roles: &SpanRoles<'_>, recogniser: &Recogniser, span_idx: SpanIdx) ->
     let span = &roles.spans[span_idx];
     let view = &roles.recognised[span_idx].view;
     let resource = roles.trace.resource(span);
+    let of_resource = resource.kept.index();
     let attributes = recogniser.readable().iter().filter_map(|(key, name)| {
-        let value = view.get(*key).or_else(|| resource.kept.index().get(*key))?;
+        let value = view.get(*key).or_else(|| of_resource.get(*key))?;
         Some((name.clone(), Arc::from(&*attribute_text(value)?)))
     });
     Subject {

@@ -144,14 +144,14 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         );
         // A restart must not raise the alarms again.
         let memo = self.buffer.unreported_memo(&trace.trace_id);
-        let records = self.buffer.records_of(&trace.trace_id);
-        if let Some((memo, records)) = memo.zip(records)
+        let first_record = self.buffer.first_record_of(&trace.trace_id);
+        if let Some((memo, first_record)) = memo.zip(first_record)
             && self.marks_judged
             && !self.judged.alarms.is_empty()
         {
             let (id, marked) = (trace.trace_id, Marked::Trace(trace.reason));
             let marks = &mut self.judged.marks;
-            marks.add(id, marked, memo, self.next_record, records);
+            marks.add(id, marked, memo, self.next_record, first_record);
         }
     }
 }

@@ -146,11 +146,11 @@ impl<C: CrossTraceAccess> Pipeline<C> {
                 && !reported.is_empty()
                 && let Some(session_id) = merged.session_id()
             {
+                // A session that a stop ended goes on after the restart.
+                let is_final = is_final && due.completeness != CloseReason::Shutdown;
                 // The marks of the turns need records, this one needs none.
                 let marked = Marked::Session { is_final };
-                judged
-                    .marks
-                    .add(session_id, marked, reported, 0, (0, u64::MAX));
+                judged.marks.add(session_id, marked, reported, 0, u64::MAX);
             }
         };
         match due.reported.take() {

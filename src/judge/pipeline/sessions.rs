@@ -163,9 +163,11 @@ impl JudgedSessions {
         }
     }
 
-    /// Records that turns up to this moment could not be restored.
+    /// Records that turns up to this moment could not be restored. Sessions that begin within the
+    /// time after which a silent session ends may continue one of them.
     pub(super) fn miss_restored(&mut self, until_unix_nanos: u64) {
-        self.missed_unix_nanos = self.missed_unix_nanos.max(until_unix_nanos);
+        let until = until_unix_nanos.saturating_add(ticks(self.settings.inactive));
+        self.missed_unix_nanos = self.missed_unix_nanos.max(until);
     }
 
     /// Restores what was reported of sessions, after their turns. Sessions with final verdicts wait

@@ -99,6 +99,7 @@ impl TraceText {
         for place in places.filter(|place| place.large_idx().is_none()) {
             *place = self.kept.append(old.entries(*place));
         }
+        self.kept.shrink();
     }
 
     /// Compares `kept` with the attributes at `place`.

@@ -52,7 +52,7 @@ function bySession(runs) {
     if (!groups.has(key)) groups.set(key, []);
     groups.get(key).push(run);
   }
-  const latestFirst = (a, b) => ((a.start ?? "") < (b.start ?? "") ? 1 : -1);
+  const latestFirst = (a, b) => (b.start ?? "").localeCompare(a.start ?? "");
   return [...groups.values()].flatMap((turns) =>
     turns.sort(latestFirst).map((run, at) => ({ run, turn: turns.length - at, nTurns: turns.length })),
   );
@@ -88,7 +88,11 @@ function Runs({ source, query }) {
     () => (query.label ? others.filter(runFilter(query)) : others),
     [others, query.label],
   );
-  const rows = useMemo(() => bySession(runs), [runs]);
+  // Turns are counted before the filter hides some.
+  const rows = useMemo(() => {
+    const shown = new Set(runs);
+    return bySession(listed).filter(({ run }) => shown.has(run));
+  }, [listed, runs]);
   const counts = useMemo(() => {
     const counts = { pass: 0, fail: 0, not_evaluated: 0, error: 0 };
     for (const run of others) {

@@ -171,8 +171,8 @@ impl Worker {
                 match &kept {
                     Some(kept) if kept.keeps_open_traces() => {
                         kept.keep_open(&pipeline);
-                        // A restart forgets sessions, so they end here, without the turns that stay
-                        // open in the journal.
+                        // Sessions are judged as they are: the next start may be late, or lack a
+                        // turn's requests.
                         pipeline.end_sessions(&rules, CloseReason::Shutdown, time, &mut output);
                     }
                     _ => pipeline.drain_into(&rules, time, &mut output),

@@ -127,13 +127,17 @@ impl Queue {
             let Some(on_disk) = state.on_disk.as_ref().filter(|it| it.has(record.sequence)) else {
                 continue;
             };
-            let signal = Signal::of_number(record.signal);
+            let mut signal = Signal::of_number(record.signal);
             let Some(route) = Route::decode(record.meta, on_disk.lane().is_some()) else {
                 on_disk.log.consume([record.sequence]);
                 let accounting = &self.shared.accounting;
                 accounting.dropped(signal, record.n_items, "damaged");
                 continue;
             };
+            // The number of such a record is that of its writer's lane.
+            if matches!(route, Route::Api { .. }) {
+                signal = Signal::Traces;
+            }
             let request = OutboundRequest {
                 route,
                 ..OutboundRequest::otlp(signal, record.body, record.n_items)

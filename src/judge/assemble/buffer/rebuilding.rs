@@ -25,7 +25,7 @@ impl<M: Memo> TraceBuffer<M> {
     /// Returns the oldest journal record that an open trace needs.
     pub fn oldest_open_record(&self) -> Option<u64> {
         let slots = self.open.slots();
-        let open = slots.filter_map(|slot| Some(self.open.get(slot)?.needed_from));
+        let open = slots.filter_map(|slot| Some(self.open.get(slot)?.first_record));
         open.min()
     }
 

@@ -109,10 +109,8 @@ impl<M: Memo> TraceBuffer<M> {
         OpenCopy::Judge(Box::new(trace.copy(CloseReason::Open, &self.hasher)), cost)
     }
 
-    /// Returns two records of an open trace: the first with spans of the trace, and the oldest that
-    /// the trace needs.
-    pub fn records_of(&self, trace_id: &TraceId) -> Option<(u64, u64)> {
-        let trace = self.open.get(*self.index.get(trace_id)?)?;
-        Some((trace.first_record, trace.needed_from))
+    /// Returns the first journal record with spans of an open trace.
+    pub fn first_record_of(&self, trace_id: &TraceId) -> Option<u64> {
+        Some(self.open.get(*self.index.get(trace_id)?)?.first_record)
     }
 }

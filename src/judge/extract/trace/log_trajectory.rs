@@ -54,7 +54,7 @@ fn in_order(trace: &Trace) -> Vec<&SpanRow> {
         text.and_then(|text| text.parse::<u64>().ok())
     };
     let is_numbered = records.iter().all(|span| sequence(span).is_some());
-    records.sort_by_key(|span| {
+    records.sort_by_cached_key(|span| {
         (
             sequence(span).filter(|_| is_numbered),
             span.start_unix_nanos,

@@ -171,13 +171,17 @@ fn resource_ids(trace: &TraceSpans) -> Vec<usize> {
     if spans.is_sorted_by(|a, b| a.resource_idx == b.resource_idx) {
         return Vec::new();
     }
+    // A resource can be large: it is hashed once, not for each span.
+    let mut by_idx: HashMap<u32, usize> = HashMap::new();
     let mut by_bytes: HashMap<&[u8], usize> = HashMap::new();
     (spans.iter())
         .map(|span| {
-            let next = by_bytes.len();
-            *by_bytes
-                .entry(&trace.resource(span).encoded)
-                .or_insert(next)
+            *by_idx.entry(span.resource_idx).or_insert_with(|| {
+                let next = by_bytes.len();
+                *by_bytes
+                    .entry(&trace.resource(span).encoded)
+                    .or_insert(next)
+            })
         })
         .collect()
 }

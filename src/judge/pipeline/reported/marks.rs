@@ -61,16 +61,16 @@ const UNKNOWN: &str = "unknown";
 
 impl Marks {
     /// Adds a trace or a session that was judged with all records below `judged_below`, and still
-    /// needs the records from `needed_from` on; or an open trace with its alarms.
+    /// needs the records from `first_record` on; or an open trace with its alarms.
     pub(in crate::pipeline) fn add(
         &mut self,
         id: TraceId,
         marked: Marked,
         reported: &Reported,
         judged_below: u64,
-        (first_record, needed_from): (u64, u64),
+        first_record: u64,
     ) {
-        self.oldest = Some(self.oldest.map_or(needed_from, |at| at.min(needed_from)));
+        self.oldest = Some(self.oldest.map_or(first_record, |at| at.min(first_record)));
         self.bytes.extend_from_slice(id.as_bytes());
         self.put_u64(judged_below);
         self.put_u64(first_record);
