@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value as AnyVa
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::backend::Backend;
 use crate::support::eventually::eventually;
@@ -22,7 +22,8 @@ criteria:
   - name: no deletion
     severity: critical
     alarm: { score_span: true }
-    evaluate: { tool_calls: { disallowed: [\"^delete$\"] } }
+    evaluate:
+      tool_calls: { disallowed: [{ name: \"^delete$\", where: { args.rows: { gt: 1000 } } }] }
 ";
 
 fn sidecar(folder: &Path, backend: &Backend) -> Running {
@@ -108,13 +109,14 @@ async fn an_alarm_is_raised_while_the_run_is_open_and_once() {
         &admin,
     ]);
 
-    let call = |name: &str| SpanCall {
-        name: name.to_owned(),
+    let delete = || SpanCall {
+        name: "delete".to_owned(),
+        args: Some(json!({ "rows": 5000 })),
         ..SpanCall::default()
     };
-    let mut run = spans_of_run(1, &[], &[call("search"), call("delete"), call("delete")]);
+    let mut run = spans_of_run(1, &[], &[delete(), delete()]);
     let (root, last) = (run.remove(0), run.pop().unwrap());
-    let deletion = run[1].span_id.clone();
+    let deletion = run[0].span_id.clone();
     assert!(is_acknowledged(&otlp, &request(run)));
 
     // Before the run ends.

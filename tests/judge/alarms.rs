@@ -404,6 +404,41 @@ fn a_corrected_span_ends_an_alarm_with_another_verdict() {
 }
 
 #[test]
+fn a_condition_on_arguments_does_not_wait_for_the_spans_above_the_call() {
+    let entry = json!({ "name": "^transfer$", "where": { "args.amount": { "gt": 1000 } } });
+    let large = json!({ "tool_calls": { "disallowed": [entry] } });
+    let rules = rules(&[json!({ "name": "no large transfer", "evaluate": large })]);
+    let call = |amount: &u64| SpanCall {
+        name: "transfer".to_owned(),
+        args: (*amount > 0).then(|| json!({ "amount": amount })),
+        ..SpanCall::default()
+    };
+    // The amount of the call, and the amount of a span above it: none, or another is another call.
+    for (amounts, is_raised) in [
+        ([5000, 5000], true),
+        ([5000, 0], true),
+        ([5000, 1000], true),
+        ([1000, 1000], false),
+    ] {
+        let mut run = spans_of_run(1, &[], &amounts.each_ref().map(call));
+        run[1].parent_span_id = run[2].span_id.clone();
+        run[2].start_time_unix_nano = run[1].start_time_unix_nano - 1;
+        run[2].end_time_unix_nano = run[1].end_time_unix_nano + 1;
+        let last = vec![run.remove(0), run.pop().unwrap()];
+        let mut pipeline = Pipeline::new(Settings::replay(), now());
+        let [first, last] = [run, last].map(|spans| {
+            let request = spans::request(spans);
+            let spans = scan::scan(&request, Some(&rules)).unwrap().batch.spans;
+            take(&mut pipeline, &rules, spans).alarms.len()
+        });
+        assert_eq!((first, last), (usize::from(is_raised), 0), "{amounts:?}");
+        let verdicts = pipeline.finish(&rules, now()).evaluations;
+        let expected = if is_raised { Verdict::Fail } else { Verdict::Pass };
+        assert_eq!(verdicts[0].verdict, expected, "{amounts:?}");
+    }
+}
+
+#[test]
 fn a_reload_without_the_criterion_withdraws_its_alarm_once() {
     let rules = no_deletion();
     let mut pipeline = Pipeline::new(Settings::replay(), now());

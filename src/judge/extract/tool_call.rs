@@ -116,7 +116,7 @@ impl ToolCall {
             PartOfCall {
                 payload: self.result.as_ref(),
                 is_captured: captured.result,
-                may_change: uncertainty.result,
+                may_change: uncertainty.result || self.partial,
             }
         } else {
             PartOfCall {
@@ -200,6 +200,11 @@ impl Payload {
     /// Returns true if the end is missing. Never compare a cut value as if it were whole.
     pub fn is_cut(&self) -> bool {
         self.kept() != KeptPart::Whole
+    }
+
+    /// Returns true if this is a complete map.
+    pub(crate) fn is_whole_map(&self) -> bool {
+        self.json().is_object() && !self.is_cut()
     }
 
     /// The extent to which the value was kept.

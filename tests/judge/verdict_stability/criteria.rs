@@ -247,6 +247,10 @@ fn of_call(call: &ToolCall, n_of_name: usize, add: &mut impl FnMut(Value)) {
                 add(json!({ "tool_calls": { "disallowed": [fits] } }));
                 add(json!({ "tool_calls": { "sequence": [fits] } }));
             }
+            let path = format!("args.{key}");
+            let equal = json!({ "name": exactly(name), "where": { path: args[key] } });
+            add(json!({ "tool_calls": { "disallowed": [equal] } }));
+            add(json!({ "constraints": { "rules": [{ "exactly": { "a": equal } }] } }));
         }
     }
     add(json!({ "tool_calls": { "disallowed": [{ "name": exactly(name), "command": "." }] } }));

@@ -238,7 +238,7 @@ impl<'a> CapturedValues<'a> {
             Some(Some(payload)) => path.follow(payload.json(), Vec::new()),
             Some(None) => PathValues::of_nothing(),
             None => {
-                let is_final = !(self.trajectory.cut_short && (call.partial || part.may_change));
+                let is_final = !(self.trajectory.cut_short && part.may_change);
                 let is_cut = part.payload.is_some_and(Payload::is_cut) && is_final;
                 let found = path.values_in(call).filter(|_| is_cut)?;
                 self.missing.cut = cut;
@@ -306,8 +306,7 @@ impl<'a> CapturedValues<'a> {
         let part = calls[call_idx].part(of_result);
         // The rest of a cut trace may contain the end of this span, another span of this call, or a
         // model message that repeats the call.
-        let may_come = calls[call_idx].partial || part.payload.is_none() || part.may_change;
-        let unfinished = self.trajectory.cut_short && may_come;
+        let unfinished = self.trajectory.cut_short && (part.payload.is_none() || part.may_change);
         match part.payload {
             Some(payload) if !payload.is_cut() && !unfinished => return Some(Some(payload)),
             // Every call gets a reply message, so a missing message means that the result is

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::extract::{ToolCall, Trajectory};
+use crate::extract::{Payload, ToolCall, Trajectory};
 
 /// Maximum number of lines that are evaluated, the longest first; each costs an evaluation. A line
 /// is a list of calls whose order is certain.
@@ -26,10 +26,15 @@ pub(super) fn subsets(trajectory: &Trajectory, in_order: bool) -> Vec<Trajectory
     lines.sort_by_key(|calls| std::cmp::Reverse(calls.len()));
     lines.truncate(MAX_LINES);
     let subset_of = |mut tool_calls: Vec<ToolCall>| {
-        // An outer call with other values, which may never end, may replace the call.
-        tool_calls
+        for call in tool_calls
             .iter_mut()
-            .for_each(|call| call.partial |= call.uncertainty.may_fold);
+            .filter(|call| call.uncertainty.may_fold)
+        {
+            // An outer call, which may never end, may replace the call. It has the same arguments,
+            // if those of the call are whole.
+            call.partial = true;
+            call.uncertainty.args |= !call.args.as_ref().is_some_and(Payload::is_whole_map);
+        }
         trajectory.with_calls(tool_calls)
     };
     lines.into_iter().map(subset_of).collect()

@@ -1,5 +1,7 @@
 //! Decides by id, name and arguments whether two reports are of the same call.
 
+use std::borrow::Borrow;
+
 use serde_json::Value as Json;
 
 use crate::extract::tool_call::Payload;
@@ -40,6 +42,14 @@ pub(crate) fn args_differ(one: Option<&Payload>, other: Option<&Payload>) -> boo
         && equality::equal(one.json(), other.json()) == Some(false)
         && !lost_its_name(Some(one), Some(other))
         && !lost_its_name(Some(other), Some(one))
+}
+
+/// Returns the arguments that say more about the same call, or else the first.
+pub(crate) fn more_of<P: Borrow<Payload>>(one: Option<P>, other: Option<P>) -> Option<P> {
+    let [first, second] = [&one, &other].map(|args| args.as_ref().map(Borrow::borrow));
+    let is_cut = |args: Option<&Payload>| args.is_some_and(Payload::is_cut);
+    let is_less = lost_its_name(first, second) || (is_cut(first) && !is_cut(second));
+    if is_less && other.is_some() { other } else { one }
 }
 
 /// Returns true if `bare` has no arguments, or only the bare text of a tool's only argument, whose

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use otlp::span::Status;
 
-use super::call_report::args_differ;
+use super::call_report::{args_differ, more_of};
 use super::capture::{CallRecorder, Capturing, lacks_part};
 use super::draft::{A_FEW, Draft, MAX_TWINS, UNNAMED};
 use super::interner::Interner;
@@ -231,8 +231,8 @@ fn originals(roles: &SpanRoles<'_>, drafts: &[Draft]) -> Vec<Option<SpanIdx>> {
                     .take(MAX_TWINS)
                     .map(|other| &drafts[other])
                     .find(|kept| {
-                        let args = kept.call.args.as_ref();
-                        let args = args.or_else(|| folded_args.get(&kept.span).copied());
+                        let folded = folded_args.get(&kept.span).copied();
+                        let args = more_of(kept.call.args.as_ref(), folded);
                         is_twin(roles, kept, draft) && !args_differ(args, draft.call.args.as_ref())
                     });
                 if twin.is_none() {
@@ -242,7 +242,8 @@ fn originals(roles: &SpanRoles<'_>, drafts: &[Draft]) -> Vec<Option<SpanIdx>> {
             }),
         };
         if let (Some(original), Some(args)) = (original, &draft.call.args) {
-            folded_args.entry(original).or_insert(args);
+            let known = folded_args.entry(original).or_insert(args);
+            *known = more_of(Some(*known), Some(args)).unwrap_or(args);
         }
         originals.push(original);
     }
@@ -277,7 +278,7 @@ fn absorb(kept: &mut Draft, draft: Draft) {
     kept.call.uncertainty.result |= kept.call.result.is_none();
     kept.call.captured.args |= draft.call.captured.args;
     kept.call.captured.result |= draft.call.captured.result;
-    kept.call.args = kept.call.args.take().or(draft.call.args);
+    kept.call.args = more_of(kept.call.args.take(), draft.call.args);
     kept.call.result = kept.call.result.take().or(draft.call.result);
     kept.call.call_id = kept.call.call_id.take().or(draft.call.call_id);
     if kept.poorly_named && !draft.poorly_named {

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use hashbrown::{HashMap, HashSet};
 use otlp::span::{SpanClass, SpanId, SpanRow};
 
-use super::call_report::CallReport;
+use super::call_report::{CallReport, more_of};
 use super::handoffs;
 use super::tree::Tree;
 use crate::assemble::{Trace, TraceSpans};
@@ -518,6 +518,6 @@ impl<'a> KnownCall<'a> {
     fn complete(&mut self, other: Self) {
         self.call_id = self.call_id.take().or(other.call_id);
         self.name = self.name.take().or(other.name);
-        self.args = self.args.take().or(other.args);
+        self.args = more_of(self.args.take(), other.args);
     }
 }

@@ -35,10 +35,8 @@ pub(crate) fn set_for_calls(
         call.uncertainty.error = !draft.settled;
         call.uncertainty.may_go = draft.poorly_named || may_be_handoff(&call.name, recogniser);
         // The bare text of a tool's only argument gets its name from the model's reply.
-        call.uncertainty.args |= call
-            .args
-            .as_ref()
-            .is_some_and(|args| !args.json().is_object());
+        call.uncertainty.args |=
+            call.partial || (call.args.as_ref()).is_some_and(|args| !args.json().is_object());
     }
     leave_one_of_each(drafts);
     // A call that could begin earlier than it seems, or that begins at the same time as another
