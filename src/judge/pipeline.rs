@@ -194,7 +194,8 @@ impl<C: CrossTraceAccess> Pipeline<C> {
         sink: &mut impl JudgementSink,
     ) -> Taken {
         self.watch_by(rules, now);
-        self.buffer.watch(!rules.alarms.is_empty());
+        let all = self.postponed.is_changed_at(now.instant);
+        self.buffer.watch(!rules.alarms.is_empty(), all);
         let taken = self.take_each(batch, now, |pipeline, n_items| {
             if n_items % SPANS_PER_BEAT == 0 {
                 sink.beat();
@@ -204,7 +205,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
                 pipeline.judge(rules, closed, now, |_| (), sink);
             }
         });
-        self.buffer.watch(false);
+        self.buffer.watch(false, false);
         taken
     }
 

@@ -534,14 +534,17 @@ fn a_reload_judges_open_runs_by_new_alarms() {
     let mut pipeline = Pipeline::new(Settings::replay(), start);
     let judged = take(&mut pipeline, &before, open_run(&before, 1, &["delete"]));
     assert_eq!(judged.alarms.len(), 0);
-    let judged = pipeline.advance(&no_deletion(), start);
-    assert_eq!(judged.alarms.len(), 1);
+    let rules = no_deletion();
+    assert_eq!(pipeline.advance(&rules, start).alarms.len(), 1);
+    // The spans of a request that was scanned before the reload.
+    let in_flight = open_run(&before, 2, &["delete"]);
+    assert_eq!(take(&mut pipeline, &rules, in_flight).alarms.len(), 1);
     // A criterion that keeps its name and raises no alarms any more ends none.
     let quiet = json!({ "name": "no deletion",
         "evaluate": { "tool_calls": { "disallowed": ["^delete$"] } } });
     let quiet = Rules::new(vec![serde_json::from_value(quiet).unwrap()]);
     let last = pipeline.finish(&quiet, start);
-    assert_eq!((last.alarms.len(), last.evaluations.len()), (1, 1));
+    assert_eq!((last.alarms.len(), last.evaluations.len()), (2, 2));
     assert_eq!(last.alarms[0].stage, Stage::WithdrawnAlarm);
 }
 

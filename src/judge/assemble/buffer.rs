@@ -62,6 +62,8 @@ pub struct TraceBuffer<M> {
     record: u64,
     /// True if a criterion raises alarms.
     watches: bool,
+    /// True if every span counts as one that can raise an alarm.
+    watches_all: bool,
     /// With alarms: the open traces that have changed, each once.
     changed: Vec<ChangedTrace>,
 }
@@ -97,6 +99,7 @@ impl<M: Memo> TraceBuffer<M> {
             n_arrived: 0,
             record: 0,
             watches: false,
+            watches_all: false,
             changed: Vec::new(),
             settings,
         }
@@ -151,7 +154,7 @@ impl<M: Memo> TraceBuffer<M> {
             self.closing_size = self.closing_size - size_before + size;
             return inserted;
         }
-        trace.is_watched |= span.is_watched;
+        trace.is_watched |= span.is_watched || self.watches_all;
         // Any further span can make a violation certain: an outer run, a parent, a root.
         if self.watches && trace.is_watched && !std::mem::replace(&mut trace.has_changed, true) {
             self.changed.push(ChangedTrace {

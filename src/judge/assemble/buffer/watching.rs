@@ -36,9 +36,10 @@ pub enum OpenCopy {
 }
 
 impl<M: Memo> TraceBuffer<M> {
-    /// Starts or stops to collect the open traces that have changed.
-    pub fn watch(&mut self, watches: bool) {
-        self.watches = watches;
+    /// Starts or stops to collect the open traces that have changed; with `all` also traces
+    /// without watched calls.
+    pub fn watch(&mut self, watches: bool, all: bool) {
+        (self.watches, self.watches_all) = (watches, watches && all);
     }
 
     /// Returns the open traces with watched calls that have changed since the last call, in order
