@@ -71,8 +71,8 @@ fn main() -> io::Result<()> {
     )
 }
 
-/// Traces are interleaved, `n_open` at a time; roots come last and settle at once, so the others
-/// stay open.
+/// Returns the nanoseconds per span. Traces are interleaved, `n_open` at a time; roots come last
+/// and settle at once, so all other traces stay open.
 fn buffer_nanos(n_open: u64, n_spans: u64, round: u64) -> f64 {
     let resource = resource();
     let n_traces = n_spans / SPANS_PER_TRACE;
@@ -124,7 +124,8 @@ fn open_size(n_traces: u64) -> usize {
     buffer.stats().open_size / n_traces as usize
 }
 
-/// Five tool calls, four model spans and two inner spans, each under the root, which comes last.
+/// Span `n` of a trace with five tool calls, four model spans and two inner spans, each under the
+/// root, which comes last.
 fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> Span {
     // The hash makes ids look as random as real ones.
     let trace_id = u128::from(trace)
@@ -160,8 +161,7 @@ fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> Span {
     }
 }
 
-/// The parts of a lean span that are kept: its name, its kind, and for a tool call name and
-/// arguments.
+/// The kept parts of a lean span: its name, its kind, and for a tool call name and arguments.
 fn kept(n: u64) -> KeptAttributes {
     let mut builder = KeptAttributesBuilder::default();
     builder.name("execute_tool search");

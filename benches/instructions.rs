@@ -88,7 +88,7 @@ fn main() {
         .map(|position| ring.fill(0, position).body)
         .collect();
     let n_requests: usize = n_requests.parse().unwrap();
-    // Prepares all requests however many are processed, so that the difference of two runs is the
+    // Prepare all requests, however many are processed, so that the difference of two runs is the
     // processing alone.
     let batches: Vec<Batch> = requests
         .iter()

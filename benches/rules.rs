@@ -18,11 +18,11 @@ use serde_json::{Value, json};
 const MOST_A_RULE: Duration = Duration::from_millis(1);
 /// The limit for a hundred rules on 4 096 calls.
 const MOST_OF_ALL: Duration = Duration::from_secs(1);
-/// The limit for the memory of judging, beside the calls themselves.
+/// The limit for the memory of judging, without the calls themselves.
 const MOST_MEGABYTES: u64 = 64;
 const N_ROUNDS: usize = 5;
 
-/// What was measured against the goals.
+/// The measurements that have a goal.
 #[derive(Default)]
 struct Goals {
     n_missed: usize,
@@ -141,13 +141,13 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Start and end: each call overlaps a few others.
+/// Returns start and end of a call that overlaps a few other calls.
 fn usual(at: u64) -> (u64, u64) {
     let start = at * 10_000_000;
     (start, start + (at * 31 % 7) * 6_000_000)
 }
 
-/// Calls of five tools on fifty files, three a model reply.
+/// A run with calls of five tools on fifty files, three calls in each model reply.
 fn run(n_calls: usize, times: impl Fn(u64) -> (u64, u64)) -> Arc<Trajectory> {
     const NAMES: [&str; 5] = ["read", "edit", "search", "run_tests", "report"];
     let tool_calls = (0..n_calls).map(|at| {

@@ -25,7 +25,7 @@ use prost::Message;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Lean spans, about as many bytes as the second-level cache holds.
+/// Minimum number of requests of lean spans: about as many bytes as the second-level cache has.
 const MIN_REQUESTS: usize = 8;
 const N_SPANS: usize = 512;
 const N_ROUNDS: usize = 41;

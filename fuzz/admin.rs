@@ -72,7 +72,7 @@ fn any_call_of_the_api_is_answered() {
         .build()
         .unwrap();
     let routes = runtime.block_on(async { routes() });
-    // After a panic neither is used again.
+    // After a panic neither value is used again.
     let api = AssertUnwindSafe((runtime, routes));
     let check_input = |recipe: &[u8]| {
         let (runtime, routes) = &*api;
@@ -93,7 +93,7 @@ fn any_call_of_the_api_is_answered() {
         let status = runtime.block_on(async {
             let response = routes.clone().oneshot(request).await.unwrap();
             let status = response.status().as_u16();
-            // Answers are short, but for streams, which `CALLS` does not open.
+            // All answers are short except streams, which `CALLS` does not open.
             to_bytes(response.into_body(), 64 << 20).await.unwrap();
             status
         });

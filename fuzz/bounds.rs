@@ -17,7 +17,7 @@ use crate::wire::check_traces;
 
 const KIB: usize = 1 << 10;
 
-/// With the sizes of the default configuration.
+/// A key set with the sizes of the default configuration.
 fn keys() -> KeySet {
     let rule = |key, keep| KeyRule { key, keep };
     let mut keys = KeySet::new(&[
@@ -103,7 +103,7 @@ fn a_million_attributes_are_counted_and_few_are_kept() {
 fn huge_bytes_do_not_crowd_out_small_values() {
     let mut keys = keys();
     keys.max_value_size = 1024 * KIB;
-    // Of what is not UTF-8, the replacement is measured: three bytes for each.
+    // Invalid UTF-8 counts as its replacement: three bytes for each byte.
     let bytes = [vec![b'x'; 1024 * KIB], vec![0xff; 1024 * KIB]];
     let [first, other] = bytes.map(|bytes| attribute("input.value", Any::BytesValue(bytes)));
     let mut attributes = vec![first, other.clone(), other.clone(), other.clone(), other];

@@ -1,5 +1,5 @@
-//! The kept inputs of each target: what `fuzz/run --keep` found to reach code that no other kept
-//! input reaches. They prove only that the target still holds for them.
+//! The kept inputs of each target: `fuzz/run --keep` found that each reaches code that no other
+//! kept input reaches. They prove only that the target still holds for them.
 
 use std::fs;
 use std::path::Path;

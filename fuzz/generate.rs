@@ -162,7 +162,7 @@ fn write_message(
     out: &mut Vec<u8>,
 ) {
     let fields: Vec<_> = message.fields().collect();
-    // Fields that lead to the interesting messages, and the fields of those.
+    // Fields that lead to the interesting messages, and the fields of these messages.
     let favourites: Vec<_> = fields.iter().filter(|field| is_favourite(field)).collect();
     if message.name() == "Span" && !dice.rarely(8) {
         write_field(&fields[0], dice, faults, depth, out);
@@ -383,7 +383,7 @@ fn write_number(wire_type: u64, dice: &mut Dice<'_>, faults: bool, out: &mut Vec
     }
 }
 
-/// Sometimes longer than needed, which is legal.
+/// Writes a varint, sometimes longer than needed, which is legal.
 fn write_varint(value: u64, dice: &mut Dice<'_>, out: &mut Vec<u8>) {
     encode_varint(value, out);
     if value < 1 << 56 && dice.rarely(50) {

@@ -37,7 +37,7 @@ fn any_segment_is_read_or_refused() {
             let requests = folder.path().join("requests");
             fs::create_dir(&requests).unwrap();
             fs::write(requests.join(&name), &faulty).unwrap();
-            // Either may refuse.
+            // Either function may return an error.
             drop(journal::survey(folder.path()));
             if let Some((_, keeping)) = open(folder.path().into()) {
                 keeping.end();
@@ -70,7 +70,7 @@ fn moved(bytes: &[u8], dice: &mut Dice<'_>) -> Vec<u8> {
     moved
 }
 
-/// The name and the bytes of a segment with [`BODIES`], without the room kept free in it.
+/// The name and the bytes of a segment with [`BODIES`], without its free space.
 fn written() -> (String, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
     let (log, keeping) = open(folder.path().into()).unwrap();

@@ -279,7 +279,7 @@ fn nulls_are_tolerated_anywhere() {
     ] {
         assert_eq!(json::traces(empty.to_string().as_bytes()).unwrap(), b"");
     }
-    // A null item keeps its place.
+    // A null item keeps its position.
     let array = value_of(
         json!({ "arrayValue": { "values": [{ "intValue": 1 }, null, { "intValue": 3 }] } }),
     );

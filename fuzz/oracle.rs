@@ -244,7 +244,7 @@ fn expected_attribute(
     Some((kept.key, suffix.to_owned(), text, cut))
 }
 
-/// The strings of the captures and of the generator.
+/// Returns true if a text of the captures or of the generator mentions tools.
 fn speaks_of_tools(text: &str) -> bool {
     text.contains("tool_call") || text.contains("toolCall") || text.contains("toolResult")
 }

@@ -77,8 +77,8 @@ impl AdminPort {
     }
 }
 
-/// Alive as long as every worker beats, even during a start and a drain: otherwise an orderly stop
-/// would get the process killed.
+/// Answers that the sidecar is alive as long as every worker beats, even during a start and a
+/// drain: otherwise an orderly stop would get the process killed.
 async fn livez(State(admin): State<AdminPort>) -> impl IntoResponse {
     match unhealthy(&admin.telemetry) {
         Some(unhealthy) => (StatusCode::SERVICE_UNAVAILABLE, unhealthy),
@@ -89,8 +89,8 @@ async fn livez(State(admin): State<AdminPort>) -> impl IntoResponse {
     }
 }
 
-/// Ready from the time when every port is bound until the drain begins, as long as every worker
-/// beats.
+/// Answers that the sidecar is ready from the time when every port is bound until the drain begins,
+/// as long as every worker beats.
 async fn readyz(State(admin): State<AdminPort>) -> impl IntoResponse {
     match (admin.telemetry.phase(), unhealthy(&admin.telemetry)) {
         (_, Some(unhealthy)) => (StatusCode::SERVICE_UNAVAILABLE, unhealthy),

@@ -26,7 +26,7 @@ use crate::sync::Mutex;
 const STANDS_STILL_AFTER: Duration = Duration::from_secs(1);
 
 /// Time after which a thing yields to a brief one of its peer. An advancing request gets bytes more
-/// often; one that is sent but for its last byte does not.
+/// often; a request that lacks only its last byte does not.
 const PAUSES_AFTER: Duration = Duration::from_millis(50);
 
 /// A budget for acknowledged bytes, which cannot be evicted.

@@ -496,7 +496,7 @@ where
         let longest = if ending.slot.may_end_slowly() { LAST_WORDS } else { Duration::ZERO };
         drop(time::timeout(longest, served).await)
     } else {
-        // The port decides how long it waits.
+        // The port decides how long to wait.
         drop(served.await)
     }
     is_evicted

@@ -1,5 +1,5 @@
-//! The cost of a journal, and how it fares with a backend that is away, slow or overloaded, beside
-//! the same sidecar without one: the goals J5 and J8 to J14. Its folder is in the folder for
+//! The cost of a journal, with a backend that is up, down, slow or overloaded, beside the same
+//! sidecar without a journal: the goals J5 and J8 to J14. The journal's folder is in the folder for
 //! temporary files, whose disk is measured bare in the same run. Proves nothing about other disks,
 //! nor about what survives (`tests/it/durability`).
 
@@ -25,7 +25,7 @@ const MIB: f64 = 1_048_576.0;
 /// A part of a benchmark.
 type Part = fn(&Plan) -> io::Result<()>;
 
-/// The parts of the benchmark `journal`, each also on its own.
+/// The parts of the benchmark `journal`, each of which can also run alone.
 pub(crate) const PARTS: [(&str, Part); 7] = [
     ("journal-costs", costs::costs),
     ("journal-small", costs::small),
@@ -42,8 +42,8 @@ pub(crate) fn journal(plan: &Plan) -> io::Result<()> {
 
 /// Without a journal, and with one.
 fn variants(plan: &Plan) -> [Variant; 2] {
-    // A disk that is busy with others can hold all connections up for longer than the usual settle
-    // time of the benchmarks, and traces would be judged in between.
+    // A disk that other programs use can delay all connections for longer than the benchmarks'
+    // usual settle time; traces would then be judged too early.
     let without = Variant::on(&plan.program)
         .set(ROOMY)
         .set("assemble.settle=1s");
@@ -54,7 +54,7 @@ fn variants(plan: &Plan) -> [Variant; 2] {
     [without, with]
 }
 
-/// By how much the second of each pair is larger.
+/// Returns the excess of the second of each pair over the first.
 fn more([without, with]: [Series; 2]) -> Series {
     let pairs = with.iter().zip(without);
     pairs.map(|(with, without)| with - without).collect()
@@ -80,7 +80,7 @@ struct BareSync {
     cpu_micros: f64,
 }
 
-/// The medians for writes of this size to a file that has its blocks.
+/// Returns the medians for writes of this size to a file whose blocks are allocated.
 fn bare_sync(n_bytes: usize) -> io::Result<BareSync> {
     const FILE: u64 = 16 << 20;
     let folder = tempfile::tempdir()?;
@@ -110,7 +110,7 @@ fn bare_sync(n_bytes: usize) -> io::Result<BareSync> {
     })
 }
 
-/// Bytes that the disk of the folder for temporary files has taken, from all programs. The counters
+/// Bytes that all programs have written to the disk of the folder for temporary files. The counters
 /// of a process count whole page-cache folios, of which the file system writes parts.
 fn device_bytes() -> io::Result<f64> {
     let device = fs::metadata(std::env::temp_dir())?.dev();

@@ -1,4 +1,4 @@
-//! Spans that come as fast as four senders can send them: how many of them are judged within the
+//! Spans that four senders send as fast as they can: the number of spans that are judged within the
 //! default memory, on one thread and on two. Proves nothing about verdicts.
 
 use std::io;

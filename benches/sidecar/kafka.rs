@@ -1,7 +1,7 @@
 //! The cost of writing spans to Kafka and of judging them from there, beside a sidecar that judges
-//! what it receives; and how many spans one judging thread and several take. Needs a broker with
-//! the topics `figures-written` and `figures-read`: `tests/kafka/run figures` starts one. The
-//! broker's own CPU is not in the figures, but it takes it from the same machine.
+//! what it receives; and the number of spans that one judging thread and several judge. Needs a
+//! broker with the topics `figures-written` and `figures-read`: `tests/kafka/run figures` starts
+//! one. The figures exclude the CPU time of the broker, which runs on the same machine.
 
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
@@ -27,8 +27,8 @@ const SPANS_PER_REQUEST: u64 = 512;
 /// The longest wait, in nanoseconds.
 const PATIENCE: u64 = 180_000_000_000;
 
-/// The end of a log is judged only once its leader has said that nothing more has come, so the rate
-/// is that of this share.
+/// Share of the judgements that the rate counts: the end of a log is judged only once its leader
+/// has confirmed that no more records have come.
 const COUNTED: f64 = 0.95;
 
 /// Programs that judge at the same time, each with a number of threads.
@@ -126,7 +126,7 @@ struct Program {
     process: Process,
     grpc: u64,
     admin: String,
-    /// Receives a message when partitions are taken.
+    /// Receives a message when partitions are assigned.
     taken: Receiver<()>,
     _config: TempDir,
 }
@@ -149,13 +149,13 @@ fn judge(program: &Path, broker: &str, group: &str, n_threads: usize) -> io::Res
         "kafka.read.start=earliest",
         &format!("kafka.read.group={group}"),
         &format!("scoring.threads={n_threads}"),
-        // It has nothing else to do with them.
+        // Nothing listens at this address.
         "forward.endpoint=http://127.0.0.1:9",
         "scores.span.enabled=false",
         "scores.event.enabled=false",
         "assemble.settle=1s",
         "assemble.inactive=1h",
-        // The metrics of scores have nowhere to go.
+        // The metrics of scores cannot be delivered.
         "shutdown.deadline=1s",
     ];
     start(program, broker, CRITERIA, &settings, 1)
@@ -221,7 +221,7 @@ fn start(
     std::thread::spawn(move || {
         for line in log.lines().map_while(Result::ok) {
             if line.contains("partitions taken") {
-                // The first is enough.
+                // The first message is enough.
                 let _ = tell.try_send(());
             }
         }
@@ -263,7 +263,7 @@ fn write(writer: &mut Program, load: &mut Process, id: u64, n: u64) -> io::Resul
 }
 
 /// Waits until the judges have judged everything. Returns their CPU time, and the seconds from the
-/// first partitions until most was judged.
+/// first assignment until most was judged.
 fn wait(judges: Vec<Program>, n_judgements: f64) -> io::Result<(f64, f64)> {
     for judge in &judges {
         let patience = Duration::from_nanos(PATIENCE);

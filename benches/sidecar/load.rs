@@ -1,4 +1,4 @@
-//! A load generator: a process of its own that sends the requests of one ring over several
+//! A load generator: a separate process that sends the requests of one ring over several
 //! connections, as commanded on its standard input.
 
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ use crate::payload::{Filled, Recipe, Ring};
 /// Connections, unless a measurement needs another number.
 pub(crate) const N_CONNECTIONS: u64 = 4;
 
-/// The default of the common SDKs.
+/// The default level of common SDKs.
 const GZIP_LEVEL: u32 = 6;
 
 /// The protocol of a request.
@@ -179,7 +179,7 @@ impl Loader {
                     let filled = ring.fill(stream, position);
                     let begun = monotonic_nanos();
                     let Ok(is_taken) = client.send(&filled.body).await else {
-                        // It has no memory for the connection, or has died.
+                        // The sidecar has no memory for the connection, or has died.
                         sent.n_refused += 1;
                         n_turned_away += 1;
                         match Client::connect(port, wire).await {
@@ -224,7 +224,7 @@ impl Loader {
         for _ in 0..N_CONNECTIONS {
             clients.push(Client::connect(port, Wire::Grpc).await?);
         }
-        // Built beforehand, so that the time to write them is not measured.
+        // Build the requests beforehand, so that the time to build them is not measured.
         let each = n_requests.div_ceil(N_CONNECTIONS);
         let streams: Vec<(u64, u64)> = (0..N_CONNECTIONS)
             .map(|connection| {
@@ -328,7 +328,7 @@ impl Client {
         })
     }
 
-    /// A second handle on the same connection, which carries several requests at once.
+    /// Returns a second handle of the same connection, for concurrent requests.
     fn beside(&self) -> io::Result<Self> {
         let Sender::Http2(sender) = &self.sender else {
             return Err(io::Error::other("HTTP/1.1 takes one request at a time"));
@@ -341,7 +341,7 @@ impl Client {
         })
     }
 
-    /// `false` if there was no room for it.
+    /// Sends a request; returns `false` if it was refused for lack of space.
     async fn send(&mut self, message: &[u8]) -> io::Result<bool> {
         let request = Request::builder()
             .method(Method::POST)

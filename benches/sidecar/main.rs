@@ -67,7 +67,7 @@ pub(crate) struct Plan {
     pub(crate) program: PathBuf,
     /// A second spanscore, measured in the same rounds.
     pub(crate) against: Option<PathBuf>,
-    /// A smoke test, whose figures mean nothing.
+    /// True for a smoke test, whose figures mean nothing.
     pub(crate) is_short: bool,
 }
 
@@ -146,7 +146,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// The parameters of a ring as arguments, and back.
+/// Parses the parameters of a ring.
 fn recipe_of(words: &[&str]) -> io::Result<Recipe> {
     let number = |at: usize| {
         words

@@ -1,5 +1,5 @@
-//! What the page costs while nobody looks, and while more pages are open than receive streams, some
-//! of which never read.
+//! The cost of the page while nobody looks at it, and while more pages are open than receive
+//! streams, some of which never read.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -157,11 +157,11 @@ impl OpenPages {
         })
     }
 
-    /// Ends them; returns how many bytes they received.
+    /// Closes the pages; returns the number of bytes that they received.
     fn close(self) -> u64 {
         self.is_ending.store(true, Ordering::Relaxed);
         for thread in self.threads {
-            // It only counts.
+            // The thread only counts.
             let _ = thread.join();
         }
         self.n_bytes.load(Ordering::Relaxed)

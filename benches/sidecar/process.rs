@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::clock::{monotonic_nanos, pause};
 
-/// How long a process may take to end on request: a sidecar has twenty seconds to deliver the rest.
+/// Time in which a process must end on request: a sidecar has twenty seconds to deliver the rest.
 const END_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// A process that answers queries on its standard output.
@@ -21,7 +21,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// This benchmark's binary in another role, and the number that it prints when it is ready.
+    /// Starts this benchmark's binary in another role. Returns the process, and the number that it
+    /// prints when it is ready.
     pub(crate) fn role(arguments: &[&str]) -> io::Result<(Self, u64)> {
         let mut command = Command::new(std::env::current_exe()?);
         let mut child = command
@@ -45,7 +46,7 @@ impl Process {
             .ok_or_else(|| io::Error::other(format!("{arguments:?} said {ready:?}")))
     }
 
-    /// Any other program.
+    /// Wraps any other program.
     pub(crate) fn other(child: Child) -> Self {
         Self {
             child,
@@ -95,8 +96,8 @@ impl Process {
         }
     }
 
-    /// The CPU time of all its threads, user and system, to the nanosecond: `utime` and `stime` of
-    /// procfs have a resolution of hundredths of a second.
+    /// The CPU time of all threads of the process, user and system, to the nanosecond: `utime` and
+    /// `stime` of procfs have a resolution of hundredths of a second.
     pub(crate) fn cpu(&self) -> io::Result<Duration> {
         let mut nanos = 0;
         for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
@@ -113,7 +114,7 @@ impl Process {
         Ok(Duration::from_nanos(nanos))
     }
 
-    /// The share of its CPU time that the kernel took, in ticks of user and system time.
+    /// The CPU time in user mode and in the kernel, in ticks.
     pub(crate) fn ticks(&self) -> io::Result<[f64; 2]> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         let rest = stat.rsplit(')').next().unwrap_or_default();
@@ -125,7 +126,7 @@ impl Process {
         Ok([tick(11)?, tick(12)?])
     }
 
-    /// How often its threads have gone to sleep.
+    /// The number of times that the threads have gone to sleep.
     pub(crate) fn n_sleeps(&self) -> io::Result<u64> {
         let mut n_sleeps = 0;
         for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
@@ -141,7 +142,7 @@ impl Process {
         Ok(n_sleeps)
     }
 
-    /// Its peak of resident memory begins anew.
+    /// Resets the peak of resident memory.
     pub(crate) fn forget_peak(&self) -> io::Result<()> {
         fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5")
     }
@@ -158,8 +159,8 @@ impl Process {
             .ok_or_else(|| io::Error::other("no memory in /proc/PID/status"))
     }
 
-    /// Whether this very process listens on the port. If another server had taken it, we would
-    /// measure that one.
+    /// Returns true if this process listens on the port. If another server used the port, we would
+    /// measure that server.
     pub(crate) fn listens_on(&self, port: u16) -> io::Result<bool> {
         let mut inodes = Vec::new();
         for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
@@ -195,8 +196,8 @@ impl Process {
 impl Drop for Process {
     #[expect(clippy::print_stderr, reason = "there is nobody to return it to")]
     fn drop(&mut self) {
-        // A process that is asked to end runs its exit code: an instrumented one writes its
-        // profile. It may have ended already.
+        // A process that is asked to end runs its exit code, so an instrumented process writes its
+        // profile. The process may have ended already.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let deadline = monotonic_nanos() + END_TIMEOUT.as_nanos() as u64;
         while matches!(self.child.try_wait(), Ok(None)) && monotonic_nanos() < deadline {

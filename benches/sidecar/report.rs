@@ -22,8 +22,8 @@ pub(crate) fn spread(values: impl IntoIterator<Item = f64>) -> Spread {
     }
 }
 
-/// From the ratios of the rounds, not from the ratio of medians: a disturbance affects both sides
-/// of a round.
+/// Computes a ratio from the ratios of the rounds, not from the ratio of medians: a disturbance
+/// affects both sides of a round.
 pub(crate) fn ratio(measured: &[f64], base: &[f64]) -> Spread {
     spread(
         measured
@@ -33,21 +33,21 @@ pub(crate) fn ratio(measured: &[f64], base: &[f64]) -> Spread {
     )
 }
 
-/// A measured value beside its limit.
+/// Prints a measured value beside its limit.
 pub(crate) fn goal(name: &str, found: Spread, goal: f64) {
     let verdict = if found.median <= goal { "met" } else { "MISSED" };
     let Spread { median, min, max } = found;
     println!("  {name:<66} {median:>7.3}  ({min:.3} … {max:.3})  goal {goal:<5} {verdict}");
 }
 
-/// A measured value beside the least that it should be.
+/// Prints a measured value beside its minimum.
 pub(crate) fn goal_at_least(name: &str, found: Spread, goal: f64) {
     let verdict = if found.median >= goal { "met" } else { "MISSED" };
     let Spread { median, min, max } = found;
     println!("  {name:<66} {median:>7.3}  ({min:.3} … {max:.3})  goal ≥ {goal:<5} {verdict}");
 }
 
-/// A value that has no goal.
+/// Prints a value that has no goal.
 pub(crate) fn line(name: &str, found: Spread, unit: &str) {
     let Spread { median, min, max } = found;
     println!("  {name:<66} {median:>7.3}  ({min:.3} … {max:.3})  {unit}");

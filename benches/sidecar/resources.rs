@@ -1,4 +1,4 @@
-//! Memory, start-up and size: the resources of a sidecar before and while it holds traces.
+//! Memory, start-up and size: the resources of a sidecar before it stores traces and while it does.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -102,8 +102,7 @@ fn open_traces(plan: &Plan, profile: Profile, n_open: usize, limit: f64) -> io::
     Ok(())
 }
 
-/// The average bytes of names, attributes, arguments and messages that an open trace of the payload
-/// holds.
+/// The average bytes of names, attributes, arguments and messages in an open trace of the payload.
 fn kept_bytes(profile: Profile) -> io::Result<f64> {
     let tools = Tools::default();
     let recogniser = Recogniser::new(&tools, [], None);

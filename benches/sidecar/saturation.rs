@@ -24,9 +24,9 @@ const N_GENAI: u64 = 960;
 /// The backend behind the sidecar.
 #[derive(Debug, Clone, Copy)]
 enum Backend {
-    /// It answers at once.
+    /// Answers at once.
     KeepsUp,
-    /// It takes eight requests a second.
+    /// Accepts eight requests a second.
     Slow,
 }
 

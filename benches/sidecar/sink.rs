@@ -1,6 +1,7 @@
 //! The receivers at the end: those that drop what they receive (as raw bytes, or decoded by prost),
-//! and one that reads every span's ids like the backend behind a sidecar. Each is a process of its
-//! own, so that its CPU time is its own; it takes commands on its standard input.
+//! and one that reads every span's ids like the backend behind a sidecar. Each receiver is a
+//! separate process, so that its CPU time is measured alone, and takes commands on its standard
+//! input.
 
 use std::convert::Infallible;
 use std::io::{self, BufRead, Write};
@@ -49,7 +50,7 @@ struct Seen {
     digest: AtomicU64,
     /// Milliseconds before an answer.
     delay: AtomicU64,
-    /// Answers that it is unavailable, and does not count what it gets.
+    /// True to answer that the backend is unavailable, without counting the requests.
     is_down: AtomicBool,
     notes_arrivals: AtomicBool,
     /// The digest of each request, with its time of arrival.

@@ -32,7 +32,7 @@ criteria:
 "#;
 pub(crate) const N_CRITERIA: u64 = 3;
 
-/// How long the delivery of everything may take.
+/// Maximum time for the delivery of everything.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The part of a sidecar's configuration that differs between targets.
@@ -40,18 +40,18 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct Variant {
     pub(crate) scoring: bool,
     pub(crate) score_spans: bool,
-    /// Whether it accepts OTLP/HTTP too.
+    /// True if the sidecar accepts OTLP/HTTP, too.
     pub(crate) http: bool,
     /// `key=value`, as on the command line.
     pub(crate) set: Vec<String>,
     pub(crate) program: PathBuf,
     /// Threads that answer requests, instead of one for each core.
     pub(crate) workers: Option<usize>,
-    /// Whether it keeps requests in a journal, in the folder for temporary files.
+    /// True if the sidecar has a journal, in the folder for temporary files.
     pub(crate) journal: bool,
     /// The journal's folder, if it outlives the sidecar.
     pub(crate) folder: Option<PathBuf>,
-    /// Limit of its control group in bytes, if it is to have one of its own.
+    /// Limit in bytes of the sidecar's own control group, if it has one.
     pub(crate) container: Option<u64>,
 }
 
@@ -96,13 +96,13 @@ pub(crate) enum Measured {
 pub(crate) struct Target {
     pub(crate) measured: Measured,
     pub(crate) sink: Process,
-    /// Its address for OTLP/gRPC.
+    /// The port for OTLP/gRPC.
     pub(crate) port: u64,
-    /// Its address for OTLP/HTTP, if it has one.
+    /// The port for OTLP/HTTP, if there is one.
     http_port: Option<u64>,
-    /// Distinguishes its streams from those of other targets.
+    /// Distinguishes this target's streams from those of other targets.
     id: u64,
-    /// The time from its start to its message that it listens.
+    /// The time from the start of the process to its message that it listens.
     pub(crate) ready_after: Duration,
     n_roots: u64,
 }
@@ -124,7 +124,7 @@ pub(crate) struct Dose {
 }
 
 impl Target {
-    /// `raw` or `prost`.
+    /// Starts a receiver that drops everything; `kind` is `raw` or `prost`.
     pub(crate) fn null(id: u64, kind: &str) -> io::Result<Self> {
         let (sink, port) = Process::role(&["sink", kind])?;
         let target = Self {
@@ -140,7 +140,7 @@ impl Target {
         Ok(target)
     }
 
-    /// A spanscore before a backend that reads every span.
+    /// Starts a spanscore before a backend that reads every span.
     pub(crate) fn sidecar(id: u64, variant: &Variant) -> io::Result<Self> {
         let (sink, sink_port) = Process::role(&["sink", "check"])?;
         let config = tempfile::tempdir()?;
@@ -212,8 +212,8 @@ impl Target {
             }
         }
         let ready_after = Duration::from_nanos(monotonic_nanos() - started);
-        // Everything else that it prints is shown: in a benchmark a warning is news. The thread
-        // ends with the process.
+        // Show everything else that the sidecar prints: in a benchmark a warning is news. The
+        // thread ends with the process.
         std::thread::spawn(move || {
             log.lines()
                 .map_while(Result::ok)
@@ -245,8 +245,8 @@ impl Target {
         Ok(target)
     }
 
-    /// Another program: `configuration`, with ports for `{IN}`, `{OUT}` and `{OTHER}`, is written
-    /// to a file; the arguments are `--config` and that file.
+    /// Starts another program. `configuration`, with ports for `{IN}`, `{OUT}` and `{OTHER}`, is
+    /// written to a file; the arguments are `--config` and that file.
     pub(crate) fn peer(id: u64, program: &Path, configuration: &str) -> io::Result<Self> {
         let (sink, sink_port) = Process::role(&["sink", "check"])?;
         let [port, other] = [free_port()?, free_port()?];
@@ -413,7 +413,7 @@ impl Target {
         waits.into_iter().map(nanos).collect()
     }
 
-    /// Kills it, as a power cut or the out-of-memory killer would.
+    /// Kills the process, as a power cut or the out-of-memory killer would.
     pub(crate) fn kill(mut self) -> io::Result<()> {
         if let Measured::Sidecar { process, .. } = &mut self.measured {
             process.child_mut().kill()?;
@@ -460,7 +460,8 @@ impl Target {
         }
     }
 
-    /// What the sidecar has not finished yet; an error if it did anything twice or lost anything.
+    /// Describes the work that the sidecar has not finished; an error if it did anything twice or
+    /// lost anything.
     fn unfinished(&self) -> io::Result<Option<String>> {
         let Measured::Sidecar {
             expects_scores,
@@ -494,7 +495,7 @@ impl Target {
                 "spanscore_traces_closed_total{{reason=\"{reason}\"}}"
             ))
         };
-        // Among more traces than are remembered, this many may be taken for forgotten ones: see
+        // If more traces are closed than are remembered, this many may count as forgotten: see
         // docs/design.md#late-spans-and-revisions.
         let n_incomplete = closed("incomplete");
         let closed_otherwise =
@@ -523,7 +524,7 @@ impl Target {
         Ok(None)
     }
 
-    /// The address of its admin port; empty if it is no sidecar.
+    /// The address of the admin port; empty for a program that is not a sidecar.
     pub(crate) fn admin(&self) -> &str {
         match &self.measured {
             Measured::Sidecar { admin, .. } => admin,
@@ -566,7 +567,7 @@ struct Arrived {
     digest: u64,
 }
 
-/// The first numbers of a line.
+/// Parses the first numbers of a line.
 pub(crate) fn numbers<const N: usize>(line: &str) -> io::Result<[u64; N]> {
     let numbers: Vec<u64> = line
         .split(' ')
@@ -578,7 +579,7 @@ pub(crate) fn numbers<const N: usize>(line: &str) -> io::Result<[u64; N]> {
         .ok_or_else(|| io::Error::other(format!("not {N} numbers: {line:?}")))
 }
 
-/// Another process might take the port in between; `check_port` reports that.
+/// Returns a free port. Another process might take the port in between; `check_port` reports that.
 fn free_port() -> io::Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?
         .local_addr()?

@@ -72,7 +72,7 @@ impl Row {
             .collect()
     }
 
-    /// In all rounds.
+    /// Returns the number of requests in all rounds.
     pub(crate) fn n_requests(&self) -> f64 {
         self.turns.iter().map(|turn| turn.n_requests).sum()
     }

@@ -1,11 +1,12 @@
-//! A control group with a limit of memory, for a process that a benchmark starts. It has no
-//! swap to go to: at the limit its process is killed. Used where the benchmark may make groups.
+//! A control group with a memory limit, for a process that a benchmark starts. It has no swap: at
+//! the limit the process is killed. Used where the benchmark may create groups.
 
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-/// Where the memory controller of version 1 is mounted; version 2 has its files in the root.
+/// The mount point of the memory controller in version 1, and the root, in which version 2 has the
+/// files.
 const GROUPS: [(&str, &str, &str); 2] = [
     (
         "/sys/fs/cgroup/memory",
@@ -15,14 +16,14 @@ const GROUPS: [(&str, &str, &str); 2] = [
     ("/sys/fs/cgroup", "memory.max", "memory.peak"),
 ];
 
-/// A control group, removed when dropped: then its process must have ended.
+/// A control group, removed when dropped; its process must have ended by then.
 pub(crate) struct Group {
     path: PathBuf,
     failures: PathBuf,
 }
 
 impl Group {
-    /// A group of this name and limit, in bytes; `None` where none can be made.
+    /// Creates a group of this name and limit, in bytes; `None` where no group can be created.
     pub(crate) fn make(name: &str, limit: u64) -> Option<Self> {
         for (number, (root, limit_file, peak)) in GROUPS.into_iter().enumerate() {
             let path = PathBuf::from(root).join(format!("spanscore-{name}-{}", std::process::id()));
@@ -37,7 +38,7 @@ impl Group {
                     path,
                 });
             }
-            // It may not exist.
+            // The group may not exist.
             let _ = fs::remove_dir(&path);
         }
         None
@@ -60,8 +61,8 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // A group can be removed once its processes are gone, as they are when the fields declared
-        // before it are dropped.
+        // A group can be removed only without processes. Fields are dropped in the order of their
+        // declaration, so the processes have ended.
         let _ = fs::remove_dir(&self.path);
     }
 }

@@ -19,7 +19,7 @@ pub(crate) enum Profile {
 }
 
 impl Profile {
-    /// Its name in the goals.
+    /// The name in the goals.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Lean => "lean",
@@ -220,7 +220,8 @@ impl Ring {
 }
 
 impl Template {
-    /// Each span begins with its trace id, so its place is known while the request is built.
+    /// Creates a request. Each span begins with its trace id, so the offset of the id is known
+    /// while the request is built.
     fn new(spans: Vec<(Vec<u8>, Place)>) -> Self {
         let resource = Resource {
             attributes: vec![
@@ -275,7 +276,7 @@ impl Template {
 const RESOURCE_SPANS: u32 = 1;
 const SCOPE_SPANS: u32 = 2;
 const SPANS: u32 = 2;
-/// After the key and the length of the id.
+/// Offset of the trace id in a span: after the key and the length of the id.
 const TRACE_ID_AT: usize = 2;
 
 fn delimit(tag: u32, len: usize, out: &mut Vec<u8>) {

@@ -16,7 +16,7 @@ fn cpu_time() -> Duration {
 pub(crate) struct Ratio {
     /// Nanoseconds per item, median over the rounds.
     pub(crate) measured_nanos: f64,
-    /// The same figure for the variant that it is compared with.
+    /// The same figure for the other variant.
     pub(crate) base_nanos: f64,
     /// Median, least and greatest of the rounds' ratios.
     pub(crate) median: f64,
@@ -26,7 +26,8 @@ pub(crate) struct Ratio {
     pub(crate) max: f64,
 }
 
-/// Runs both in turn, `n_rounds` times (an odd number). Each handles `n_items` items a round.
+/// Runs both variants in turn, `n_rounds` times (an odd number). Each handles `n_items` items a
+/// round.
 pub(crate) fn compare(
     n_rounds: usize,
     n_items: usize,

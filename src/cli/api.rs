@@ -103,7 +103,7 @@ impl Api {
             ca_file: args.ca_file.clone(),
             cert_file: args.cert_file.clone(),
             key_file: args.key_file.clone(),
-            // Without TLS no authority is needed, and the system may lack them, as our image does.
+            // Without TLS no authorities are needed. The system may lack them, as our image does.
             insecure_skip_verify: uri.scheme_str() == Some("http"),
             ..ClientTls::default()
         };

@@ -419,7 +419,7 @@ pub enum CriteriaCommand {
         /// Delete the registrations after this time: 90s, 15m, 1h.
         #[arg(long, value_name = "TIME")]
         ttl: Option<String>,
-        /// Only if the current version has this ETag.
+        /// Apply only if the current version has this ETag.
         #[arg(long, value_name = "ETAG")]
         if_match: Option<String>,
         /// Check the criteria without registering them.
@@ -430,7 +430,7 @@ pub enum CriteriaCommand {
     Delete {
         /// Name of the criterion.
         name: String,
-        /// Only if the current version has this ETag.
+        /// Apply only if the current version has this ETag.
         #[arg(long, value_name = "ETAG")]
         if_match: Option<String>,
     },
@@ -450,7 +450,7 @@ pub enum CriteriaFormat {
 /// `drain`.
 #[derive(Debug, Args)]
 pub struct Drain {
-    /// Process id of the sidecar (1 in a container). Other programs are not signalled.
+    /// Process id of the sidecar (1 in a container). A process of another program is not signalled.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: i32,
     /// Rejects the options of a configuration.

@@ -150,8 +150,8 @@ impl Signals {
     }
 }
 
-/// Returns the output of printed evaluations, if no score has an endpoint: nothing else would show
-/// them.
+/// Returns the printer of evaluations, if no score has an endpoint: otherwise nothing would show
+/// the evaluations.
 fn print(config: &Config, look: Look) -> Option<Print> {
     if Shape::ALL
         .into_iter()

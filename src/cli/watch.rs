@@ -1,5 +1,5 @@
 //! While there is no criterion, shows the first trajectories of `run`, then one a minute, each with
-//! a criterion to paste. Without a terminal it only counts them. Reports once if nothing is
+//! a criterion to paste. Without a terminal, only counts trajectories. Reports once if nothing is
 //! recognised.
 
 use std::io::{self, Write};

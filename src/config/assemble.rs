@@ -43,7 +43,7 @@ pub struct Assemble {
     pub settle_remote: Duration,
     /// Time without new spans after which a trace is closed although no top span has ended.
     pub inactive: Duration,
-    /// A trace whose top span ended at least this long before memory of traces began counts as a
+    /// A trace whose top span ended at least this long before the trace history began counts as a
     /// recording that is sent again; 0 turns the guard off.
     pub restart_guard: Duration,
     /// The headless Service of the replicas that share the traces, or a file with one address per

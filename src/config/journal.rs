@@ -20,8 +20,8 @@ pub struct Journal {
     /// Maximum bytes on disk of scores that wait for their destinations. When the limit is reached,
     /// the oldest scores are dropped.
     pub max_scores_size: ByteSize,
-    /// Sync the disk before a request is acknowledged. Without it, requests survive the end of the
-    /// process but no power cut.
+    /// Sync the disk before a request is acknowledged. If false, acknowledged requests survive a
+    /// crash of the process, but not a power cut.
     pub sync: bool,
 }
 

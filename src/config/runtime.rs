@@ -176,8 +176,8 @@ pub struct Budgets<T = usize> {
     /// with `kafka.write`, or 0 if there is also no downstream. 0 in a process that only reads a
     /// topic.
     pub forward_queue: T,
-    /// The other half, or the whole share without a downstream: requests to write to Kafka, and the
-    /// records made from them. 0 without `kafka.write`.
+    /// The other half of the forward queue's share, or the whole share without a downstream:
+    /// requests to write to Kafka, and the records made from them. 0 without `kafka.write`.
     pub kafka: T,
     /// 10 %: requests being received. 0 in a process that only reads a topic.
     pub in_flight: T,

@@ -28,8 +28,8 @@ fn is_secret(path: &[String]) -> bool {
         })
 }
 
-/// Returns true if messages hide the value. A secret below a misspelt key is still a secret. In
-/// criteria and conventions these words name arguments and attributes of the agent.
+/// Returns true if messages hide the value at this path, even below a misspelt key. In criteria and
+/// conventions, words such as `token` name arguments and attributes of the agent and hide nothing.
 pub(super) fn may_be_secret(path: &[String]) -> bool {
     const KEYS: &[&str] = &[
         "headers",

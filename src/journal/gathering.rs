@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Maximum wait.
 const MAX_PAUSE: Duration = Duration::from_millis(1);
 
-/// Minimum wait; a shorter one is not worth going to sleep.
+/// Minimum wait; a shorter wait is not worth a sleep.
 const MIN_PAUSE: Duration = Duration::from_micros(50);
 
 /// Size in bytes from which a group does not wait: writing its own bytes takes longest.

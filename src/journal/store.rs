@@ -37,8 +37,8 @@ pub struct LogSettings {
     pub(super) max_size: u64,
     /// Usual size of a segment in bytes.
     pub(super) segment_size: u64,
-    /// True if a record must be durable before it counts as appended. Otherwise a record survives
-    /// the end of the process, but no power cut.
+    /// True if a record must be durable before it counts as appended. Otherwise a record survives a
+    /// crash of the process, but not a power cut.
     pub(super) sync: bool,
     /// True if delivered records stay while open traces have spans in them.
     pub(super) is_scored: bool,

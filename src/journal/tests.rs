@@ -516,7 +516,7 @@ fn bytes_inside_a_request_are_never_taken_for_a_record() {
         .append(&[body, Bytes::from_static(b"third")])
         .unwrap();
     tested.store.settle(1).unwrap();
-    // Its head is damaged.
+    // The record's head is damaged.
     disk.flip(&segment_name(0), RECORDS_AT as usize + 80 + 9, 1);
     let (again, _) = Tested::open(disk, 1, tested.promised.clone());
     let (read, _) = again.read_all();

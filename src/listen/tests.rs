@@ -364,7 +364,7 @@ async fn pipelined_requests_wait_for_the_answers_before_them() {
             async move { serve_http(&http, &mut ending, Box::new(server), counting).await },
         );
     let requests = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".repeat(1_000);
-    // The first of the answers fill the duplex stream's buffer; the server reads no further then.
+    // The first answers fill the duplex stream's buffer; then the server stops reading.
     client.write_all(&requests).await.unwrap();
     eventually("two requests", || {
         (n_requests.load(Ordering::Relaxed) >= 2).then_some(())

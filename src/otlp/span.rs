@@ -184,8 +184,8 @@ pub struct SpanRow {
     pub is_watched: bool,
     /// Status code.
     pub status: Status,
-    /// True for a log record. Its id is a hash, its parent the span in which it was written, if
-    /// that is of use, and its name the event's name.
+    /// True for a log record. Its id is a hash, and its name is the event's name. Its parent, if it
+    /// has one, is the span in which it was written.
     pub is_record: bool,
 }
 

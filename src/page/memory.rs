@@ -25,9 +25,9 @@ const A_SECOND: [u64; 2] = [10, 25];
 /// Number of runs per second while the page is open.
 const A_SECOND_WATCHED: u64 = 1_000;
 
-/// Of a run larger than the memory divided by this number, only the first calls are stored.
+/// A run larger than the memory divided by this number is stored with its first calls only.
 const LARGEST_SHARE: usize = 8;
-/// Number of stored calls of such a run.
+/// Number of stored calls of a run that is too large.
 const MAX_CALLS_OF_LARGE: usize = 500;
 
 /// A judged run.

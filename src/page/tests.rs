@@ -1,6 +1,5 @@
-//! Hands judgements of recorded and made-up runs to a page and calls its API, without a socket or a
-//! browser. Time is an argument. They do not prove that the page can be looked at: tests/page opens
-//! it in a browser.
+//! Passes judgements of recorded and made-up runs to a page and calls its API, without a socket or
+//! a browser. Time is an argument. Does not prove that a browser shows the page: tests/page does.
 
 mod late_spans;
 
@@ -67,7 +66,7 @@ impl Sight {
         }
     }
 
-    /// Judges runs, each with its trace id and its calls, and hands them to the page.
+    /// Judges runs, each with its trace id and its calls, and passes the judgements to the page.
     fn judge(&mut self, runs: &[(u64, &[&str])]) {
         let spans = runs.iter().flat_map(|(id, calls)| spans(*id, calls));
         self.judge_body(&request_of(spans.collect()));
@@ -340,7 +339,7 @@ async fn spans_of_an_unknown_convention_come_with_the_setting_to_try() {
         let (_, settings) = sight.get("/v1/page").await;
         settings["unrecognised"].clone()
     };
-    // The first trace was not looked at.
+    // The page did not see the first trace.
     sight.judge_body(&unknown_convention(1));
     assert_eq!(unrecognised(&sight).await[0]["proposal"], Value::Null);
     assert!(sight.page.is_curious());
@@ -354,7 +353,7 @@ async fn spans_of_an_unknown_convention_come_with_the_setting_to_try() {
     );
     let setting = found[0]["proposal"].as_str().unwrap();
     assert!(!found.to_string().contains("s3cret"));
-    // It is what the configuration reads, and it makes the call known.
+    // The configuration accepts the setting, and then recognises the call.
     let mut sight = Sight::new(setting, 1 << 20);
     sight.judge_body(&body);
     let (_, list) = sight.get("/v1/runs").await;

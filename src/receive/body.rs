@@ -326,7 +326,8 @@ impl<'a> MessageBuffer<'a> {
         while self.pending.len() + chunk.len() > DECOMPRESSED_AT_ONCE {
             self.collect(&chunk.split_to(DECOMPRESSED_AT_ONCE - self.pending.len()))?;
             if self.decoder.is_none() {
-                // Between the steps, memory has the decoder's tables, and for zstd also its window.
+                // Between the steps, the decoder's tables stay in memory, and for zstd also its
+                // window.
                 self.permit.add_fixed(self.encoding.decoder_size())?;
                 self.permit.set_window(self.encoding.window());
             }

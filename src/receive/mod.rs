@@ -251,8 +251,8 @@ enum Format {
 const LONG_PROTOBUF: usize = 4 << 20;
 const LONG_JSON: usize = 256 << 10;
 
-/// Number of times that the bytes of JSON count as in flight. During transcoding, memory has the
-/// JSON and the protobuf, which is usually smaller and at worst four times larger (a `0,` in a
+/// Number of times that the bytes of JSON count as in flight. During transcoding, memory contains
+/// the JSON and the protobuf, which is usually smaller and at worst four times larger (a `0,` in a
 /// histogram's counts becomes eight bytes).
 const JSON_FACTOR: usize = 4;
 
@@ -471,7 +471,7 @@ fn validate(
     let n_scores = if may_hold_scores { scan_scores::count(&body, is_score) } else { 0 };
     let (body, n_left) = match scores {
         config::ReceivedScores::Drop if n_scores > 0 => {
-            // Until the old body is dropped, memory has the request twice.
+            // Until the old body is dropped, the request is in memory twice.
             permit.grow_to(2 * body.len() + batch.size())?;
             let body = scan_scores::without(&body, is_score);
             (Bytes::from(body), n_items - n_scores)

@@ -39,7 +39,7 @@ pub(super) struct KeptTraces {
     marks: JudgedMarks,
     /// True if replicas may have received spans while no process ran.
     has_peers: bool,
-    /// True if open traces stay in the journal at the end, unjudged.
+    /// True if a stop leaves open traces in the journal, unjudged.
     keeps_open: bool,
 }
 

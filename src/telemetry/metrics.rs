@@ -165,7 +165,7 @@ metrics! {
     traces_open_bytes: Gauge[] = "spanscore_traces_open_bytes";
     /// Closed traces remembered for late spans
     traces_recent: Gauge[] = "spanscore_traces_recent";
-    /// Bytes of closed traces
+    /// Bytes of closed traces remembered for late spans
     traces_recent_bytes: Gauge[] = "spanscore_traces_recent_bytes";
 }
 

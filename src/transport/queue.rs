@@ -143,7 +143,7 @@ pub(super) struct QueuedRequest {
     /// Time of the peer's first answer that it does not have the span that the request is about,
     /// since the queue of the spans was last behind.
     pub(super) unknown_since: Option<Instant>,
-    /// Done when the request is.
+    /// The ticket of the request, done when the request is delivered, refused or dropped.
     ticket: Ticket,
 }
 
@@ -459,7 +459,8 @@ impl State {
         None
     }
 
-    /// Makes the next request of a trace due: the one that was in flight or in `tried` is done.
+    /// Makes the next request of a trace due, because the earlier request, in flight or in `tried`,
+    /// is done.
     fn free_trace(&mut self, entry: &QueuedRequest) {
         let Some(trace_id) = entry.request.trace_id() else {
             return;

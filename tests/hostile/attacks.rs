@@ -1,4 +1,4 @@
-//! What the attacker does in each case, from an address of its own, until it is stopped.
+//! The attacks of all cases. Each comes from an address of its own, until it is stopped.
 
 use std::future::Future;
 use std::io;
@@ -262,7 +262,7 @@ const GET_SCORES: &[u8] = b"GET /v1/scores HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
 const ATTACKER: [u8; 4] = [127, 0, 0, 2];
 const INNOCENT: [u8; 4] = [127, 0, 0, 1];
 
-/// What an attacker does on one connection.
+/// The behaviour of an attacker on one connection.
 type Act =
     Arc<dyn Fn(TcpStream) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>> + Send + Sync>;
 
@@ -338,7 +338,7 @@ fn abandoned(bytes: Vec<u8>) -> Act {
     Arc::new(move |mut stream| {
         let bytes = Arc::clone(&bytes);
         Box::pin(async move {
-            // A sidecar that reads no further ends the attempt, too.
+            // A sidecar that stops reading ends the attempt, too.
             let _ = timeout(Duration::from_millis(50), async {
                 stream.write_all(&bytes).await?;
                 stream.read(&mut [0; 1]).await

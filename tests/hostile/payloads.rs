@@ -19,7 +19,7 @@ pub(crate) fn unfinished_headers() -> Vec<u8> {
     request
 }
 
-/// A frame of an unknown kind, of which the last byte is missing.
+/// A frame of an unknown kind, whose last byte is missing.
 pub(crate) fn unfinished_frame() -> Vec<u8> {
     let mut bytes = preface();
     let mut frame = frame(0xfa, 0, 0, &vec![0; 1 << 16]);

@@ -32,10 +32,10 @@ use downstream::Downstream;
 use innocent::{Innocent, LongRun};
 use sidecar::{Sidecar, Size};
 
-/// How long each attack lasts.
+/// Duration of each attack.
 const ATTACK: Duration = Duration::from_secs(4);
 
-/// Within this time after an attack, a request must be answered in time again.
+/// Time after an attack in which a request must be answered in time again.
 const BACK_WITHIN: Duration = Duration::from_secs(5);
 
 /// The share of the innocent client's requests that must get through at the first try.
@@ -83,7 +83,7 @@ fn runtime(n_threads: usize) -> Runtime {
         .expect("a runtime")
 }
 
-/// Runs one case and lists what went wrong.
+/// Runs one case and returns its failures.
 async fn run(case: &Case, size: Size, innocents: &Handle) -> Vec<String> {
     let Case {
         name,

@@ -22,22 +22,22 @@ use crate::innocent::get;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
     pub(crate) n_criteria: usize,
-    /// A criterion that searches results with a slow pattern.
+    /// True for a criterion that searches results with a slow pattern.
     pub(crate) has_slow_patterns: bool,
-    /// The OTLP ports speak TLS.
+    /// True if the OTLP ports use TLS.
     pub(crate) tls: bool,
     /// The limit on the open files of the process.
     pub(crate) n_descriptors: Option<u32>,
     pub(crate) settings: &'static [&'static str],
-    /// A run of the innocent client must outlast the attack.
+    /// The run of the innocent client that must outlast the attack, if there is one.
     pub(crate) long_run: Option<LongRunExport>,
-    /// The sidecar has a journal of 32 MiB for what the downstream has not taken.
+    /// True for a journal of 32 MiB, for requests that the downstream has not accepted.
     pub(crate) journal: bool,
-    /// At the end, requests that the downstream does not take may still wait.
+    /// True if requests that the downstream does not accept may still wait at the end.
     pub(crate) may_queue: bool,
 }
 
-/// When the innocent client sends the spans of its long run.
+/// The time at which the innocent client sends the spans of its long run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum LongRunExport {
     /// The call is sent before the attack, the root after it.
@@ -83,12 +83,12 @@ impl Setup {
     }
 }
 
-/// How large the sidecar is: the limit of its group, and `memory.limit`.
+/// The size of the sidecar: the limit of its group, and `memory.limit`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) group: u64,
     pub(crate) limit: &'static str,
-    /// How many times as much an attacker does.
+    /// Factor by which an attacker does more.
     pub(crate) scale: usize,
 }
 
@@ -107,13 +107,13 @@ impl Size {
 
 // === Sidecar ===
 
-/// Where to attack, and how much.
+/// The target of an attack, and its scale.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) http: SocketAddr,
     pub(crate) grpc: SocketAddr,
     pub(crate) admin: SocketAddr,
-    /// Trusts the sidecar, if it speaks TLS.
+    /// The settings of a client that trusts the sidecar; `None` without TLS.
     pub(crate) tls: Option<Arc<ClientConfig>>,
     pub(crate) downstream: Switch,
     pub(crate) scale: usize,
@@ -127,7 +127,7 @@ pub(crate) struct Sidecar {
     _config: tempfile::TempDir,
 }
 
-/// The peak of its memory, and how often it was at its limit.
+/// The peak of the memory, and the number of times that it was at its limit.
 pub(crate) struct Memory {
     pub(crate) peak: u64,
     pub(crate) limit: u64,
@@ -239,7 +239,7 @@ impl Sidecar {
         }
     }
 
-    /// Whether accepted = sent + queued + dropped, in spans, with nothing queued unless
+    /// Returns true if accepted = sent + queued + dropped, in spans, with nothing queued unless
     /// `may_queue`.
     pub(crate) async fn books_balance(&self, may_queue: bool) -> Result<(), String> {
         let mut seen = String::new();
@@ -273,13 +273,13 @@ impl Sidecar {
 
 impl Drop for Sidecar {
     fn drop(&mut self) {
-        // It may have died already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Says whether the limit is enforced or only compared.
+/// Describes whether the limit is enforced or only compared.
 pub(crate) fn group_notice(size: Size) -> String {
     let mib = size.group >> 20;
     match Group::make("hostile", size.group) {

@@ -123,7 +123,7 @@ impl Ids {
         Self { trace_id }
     }
 
-    /// In hexadecimal digits.
+    /// The trace id in hexadecimal digits.
     pub(crate) fn trace(&self) -> String {
         self.trace_id.map(|byte| format!("{byte:02x}")).concat()
     }

@@ -1,6 +1,6 @@
 //! An alarm of the real program: while a run is open, a listener, the backend, the metrics and the
-//! page learn of its violation; the program is killed; the next process raises no second alarm, and
-//! its verdict carries the alarm's id.
+//! page get its violation. The program is killed. The next process raises no second alarm, and its
+//! verdict has the alarm's id.
 
 use std::path::Path;
 
@@ -56,7 +56,7 @@ pub(crate) fn string(attributes: &[KeyValue], key: &str) -> String {
     }
 }
 
-/// The events that arrived: whether each is final, and its record.
+/// The events that arrived: true for a final one, and its record.
 pub(crate) fn events(backend: &Backend) -> Vec<(bool, LogRecord)> {
     let logs = backend
         .arrived()

@@ -167,7 +167,7 @@ async fn a_sidecar_answers_as_the_oracles() {
     let cases = cases();
     let backend = Backend::start().await;
     let address = backend.address.to_string();
-    // What has not ended is judged when the sidecar stops.
+    // Traces that have not ended are judged when the sidecar stops.
     let settings = ["settle", "max_settle", "settle_remote", "inactive"];
     let settings = settings.map(|key| (format!("assemble.{key}"), "1h"));
     let settings = settings.each_ref().map(|(key, time)| (&**key, *time));

@@ -150,8 +150,8 @@ async fn everything_acknowledged_arrives_although_the_process_is_killed_again_an
     let received: BTreeSet<String> = arrived.iter().cloned().collect();
     let lost: Vec<&String> = acknowledged.difference(&received).collect();
     assert!(lost.is_empty(), "{} lost: {lost:?}", lost.len());
-    // After a kill, the requests on the wire come again, at most `forward.max_concurrency` of them,
-    // and so do those whose answers were not yet written down.
+    // After a kill, the requests in flight come again, at most `forward.max_concurrency` of them,
+    // and so do requests whose answers were not yet recorded.
     let n_twice = arrived.len() - received.len();
     let most = (n_kills * 16) as usize;
     assert!(n_twice <= most, "{n_twice} of {} came twice", arrived.len());
@@ -315,7 +315,7 @@ async fn an_older_program_sets_a_newer_journal_aside_and_the_newer_one_delivers_
     assert_eq!(older.ended().0, 0, "{messages}");
     assert_eq!(arrived_names(&backend), ["of the older"]);
 
-    // What was set aside is unchanged, and is delivered once it can be read.
+    // The log that was set aside is unchanged, and is delivered once it can be read.
     let mut damaged = std::fs::read_dir(folder.path().join("damaged")).unwrap();
     let aside = damaged.next().unwrap().unwrap().path();
     let name = aside.file_name().unwrap().to_str().unwrap();

@@ -282,7 +282,7 @@ async fn what_waits_for_the_brokers_survives_a_kill() {
         let start = || {
             let mut more = vec![
                 ("journal.directory", folder),
-                // Smaller than what is sent, so the rest is only on disk.
+                // Smaller than the sent requests, so the rest is only on disk.
                 ("kafka.write.queue.max_size", "40KiB"),
             ];
             more.extend(downstream.map(|endpoint| ("forward.endpoint", endpoint)));
@@ -318,7 +318,7 @@ async fn what_waits_for_the_brokers_survives_a_kill() {
     }
 }
 
-/// A record larger than the client library may hold once waited for ever.
+/// A record larger than the client library's buffer must not wait for ever.
 #[test]
 fn a_record_as_large_as_a_request_may_be_is_written() {
     let brokers = brokers();
@@ -406,7 +406,7 @@ async fn brokers_that_are_away_show_in_the_metrics_and_lag_grows_while_the_judge
     brokers.broker_down(-1).unwrap();
     wait_for_metric(&writer_admin, &connected("writer"), |it| it == 0.0).await;
     wait_for_metric(admin, &connected("judge"), |it| it == 0.0).await;
-    // Longer than the group waits for a member, so the partitions are given up meanwhile.
+    // Longer than the group waits for a member, so other members get the partitions meanwhile.
     let mut last = 0.0;
     wait_for_metric(admin, lag, |it| it > 0.0).await;
     eventually("the lag grows to seven seconds", || {

@@ -62,7 +62,7 @@ impl Collector {
         }
     }
 
-    /// Stops the Collector, which first sends what it holds.
+    /// Stops the Collector, which first sends its queue.
     fn end(mut self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         assert!(self.child.wait().unwrap().success());

@@ -36,7 +36,7 @@ const N_JUDGES: usize = 3;
 /// Nothing takes longer than this, even on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How often to look at what other processes do.
+/// Interval between checks of other processes.
 const LOOK: Duration = Duration::from_millis(250);
 
 struct Bench {
@@ -152,7 +152,7 @@ fn start(arguments: &[String]) -> Running {
     Running::start(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// What the judges have logged so far.
+/// The state of the judges, by their log lines so far.
 #[derive(Default)]
 struct Events {
     state: Mutex<Log>,
@@ -164,7 +164,7 @@ struct Log {
     /// The partitions of each judge that is alive. A partition is listed twice while a thread has
     /// not yet noticed that another thread has taken it.
     held: BTreeMap<usize, Vec<i32>>,
-    /// When a partition was last taken.
+    /// Time at which a partition was last assigned.
     last_taken: Option<Instant>,
     n_lost: usize,
 }
@@ -259,7 +259,7 @@ impl Judge {
         }
     }
 
-    /// Kills or drains the judge, which holds no partition from then on. Returns its exit code.
+    /// Kills or drains the judge, which has no partition from then on. Returns its exit code.
     fn end(mut self, signal: Signal) -> i32 {
         self.events.state.lock().unwrap().held.remove(&self.number);
         kill_process(self.pid, signal).unwrap();

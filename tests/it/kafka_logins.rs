@@ -13,7 +13,7 @@ use crate::support::spans::request;
 const PASSWORD: &str = "secret";
 const WRONG: &str = "wrong-horse";
 
-/// What the script tells us about its broker.
+/// The script's description of its broker.
 #[expect(clippy::disallowed_methods, reason = "the script names its broker")]
 fn set(name: &str) -> String {
     std::env::var(name).expect("tests/kafka/run sets it")

@@ -1,6 +1,6 @@
-//! What may be wrong with a topic, by the real program with a real broker: partitions that are
-//! added, spans that another writer places differently, records that are not OTLP and go to a topic
-//! of their own; and both group protocols. `tests/kafka/run` runs it.
+//! Faults of a topic, by the real program with a real broker: partitions that are added, spans that
+//! another writer places differently, records that are not OTLP and go to a separate topic; and
+//! both group protocols. `tests/kafka/run` runs it.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ async fn partitions_that_are_added_are_read_from_their_beginning() {
     send_whole(&bench, 1..=20, &[]);
     assert_eq!(bench.all_judged(1..=20, &[&admin]).await, 0);
     end(judge);
-    // No judge reads while these are written.
+    // No judge reads while these spans are written.
     add_partitions(&bench, 9).await;
     send_whole(&bench, 21..=60, &[]);
     let (mut judge, admin) = bench.judge_with(&[latest]);

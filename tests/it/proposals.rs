@@ -69,7 +69,8 @@ fn loaded(text: &str) -> Config {
     loaded.config
 }
 
-/// How many runs with calls the criteria of a configuration select, and whether none fails.
+/// Returns the number of runs with calls that the criteria of a configuration select, and true if
+/// none of them fails.
 fn judged(text: &str, runs: &[Arc<Trajectory>]) -> (usize, bool) {
     let criteria: Vec<_> = loaded(text).criteria.into_iter().map(Arc::new).collect();
     let with_calls = runs.iter().filter(|run| !run.tool_calls.is_empty());

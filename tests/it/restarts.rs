@@ -79,7 +79,7 @@ fn run_of(trace: u64) -> Vec<Span> {
     spans_of_run(trace, &[], &calls)
 }
 
-/// Moves runs into the present: of a run that began long ago, no span counts as missed.
+/// Moves runs into the present: in a run that began long ago, no span counts as missed.
 fn at_present(spans: &mut [Span], present: u64) {
     const RECORDED: u64 = 1_700_000_000_000_000_000;
     for span in spans {
@@ -389,7 +389,7 @@ async fn a_start_without_its_disk_refuses_until_the_disk_is_back() {
         is_acknowledged(&otlp, &root).then_some(())
     })
     .await;
-    // The open trace was rebuilt before its root was taken.
+    // The open trace was rebuilt before its root arrived.
     wait_for_scores(&backend, N_CRITERIA).await;
     assert_eq!(metric(&admin, state), 0.0);
     assert_eq!(

@@ -21,7 +21,7 @@ use crate::support::spans::{self, SpanCall, spans_of_run};
 use crate::verdict_stability::criteria::some_about;
 use crate::verdict_stability::{generated_traces, spans_of, whole};
 
-/// The criteria that load with `alarm`, and none else.
+/// The criteria that load with `alarm`, and no others.
 fn rules(criteria: &[Value]) -> Rules {
     let with_alarm = criteria.iter().filter_map(|criterion| {
         let mut criterion = criterion.clone();
@@ -38,8 +38,8 @@ fn subject(evaluation: &Evaluation) -> (String, String) {
     )
 }
 
-/// Takes batches of these spans, then judges all traces, as whole or as cut short. Returns what
-/// alarms were raised, and the judgements.
+/// Takes batches of these spans, then judges all traces, as whole or as cut short. Returns the
+/// alarms and the judgements.
 fn judged(rules: &Rules, batches: impl Iterator<Item = Vec<Span>>, is_cut: bool) -> Judged {
     let now = now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
@@ -97,8 +97,8 @@ fn confirmed(judged: &Judged, whose: &str) -> BTreeSet<(String, String)> {
         .iter()
         .filter(|it| it.verdict == Verdict::Fail)
     {
-        // What was certain when the last span had arrived was not missed. Values of calls that
-        // another trace has come only when that trace closes, here together with this one.
+        // A fail that was certain when the last span had arrived must have raised an alarm. Values
+        // from another trace arrive only when that trace closes, here together with this one.
         let is_missed = fail.trajectory.completeness == CloseReason::Shutdown
             && !fail.trajectory.completed_elsewhere
             && !raised.contains(&subject(fail));
@@ -539,7 +539,7 @@ fn a_reload_judges_open_runs_by_new_alarms() {
     // The spans of a request that was scanned before the reload.
     let in_flight = open_run(&before, 2, &["delete"]);
     assert_eq!(take(&mut pipeline, &rules, in_flight).alarms.len(), 1);
-    // A criterion that keeps its name and raises no alarms any more ends none.
+    // A criterion that keeps its name and ceases to raise alarms ends none.
     let quiet = json!({ "name": "no deletion",
         "evaluate": { "tool_calls": { "disallowed": ["^delete$"] } } });
     let quiet = Rules::new(vec![serde_json::from_value(quiet).unwrap()]);

@@ -101,7 +101,7 @@ mod tests {
         let criteria = criteria
             .map(|criterion| serde_json::from_value(criterion).unwrap())
             .into();
-        // What scores copy by default, as configurations have it.
+        // The attributes that scores copy by default, as configurations have it.
         let copied = ["gen_ai.agent.name", "gen_ai.conversation.id", "session.id"];
         let copied = copied.map(str::to_owned);
         Rules::following(
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Everything that a reader sees, except for the number of revisions.
+    /// Everything that a reader sees, except the number of revisions.
     fn what(evaluation: &Evaluation) -> Value {
         let Evaluation {
             trajectory,

@@ -131,7 +131,7 @@ fn every_case_is_answered_as_the_reference_answers_it() {
     assert!(n_compared >= 60, "only {n_compared} cases were compared");
 }
 
-/// Why a case is not compared; `None` if it is.
+/// Returns the reason why a case is not compared; `None` if it is compared.
 fn set_aside(case: &Value) -> Option<String> {
     let tags: Vec<&str> = case["tags"]
         .as_array()
@@ -142,8 +142,8 @@ fn set_aside(case: &Value) -> Option<String> {
     if let Some(tag) = tags.iter().find(|tag| SET_ASIDE.contains(tag)) {
         return Some((*tag).to_owned());
     }
-    // Where no call carries arguments, a trace cannot show that capture is on, and `not_evaluated`
-    // is the answer.
+    // If no call has arguments, a trace cannot show that capture is on, and `not_evaluated` is the
+    // answer.
     let none_carries = |field: &str| {
         case["calls"]
             .as_array()

@@ -387,7 +387,7 @@ fn searches_of_one_evaluation_have_a_limit_whoever_wrote_the_pattern() {
 
 #[test]
 fn the_criteria_of_a_trace_share_one_limit_and_a_run_cannot_spend_theirs() {
-    // Counts as slow like the other one, but is quick.
+    // Counts as slow like the other pattern, but is quick.
     let slow = json!({ "name": "read", "result": "![a-z ]{60}" });
     let evaluate = json!({ "tool_calls": { "disallowed": [slow] } });
     let criteria: Vec<Value> = (0..8)
@@ -407,8 +407,7 @@ fn the_criteria_of_a_trace_share_one_limit_and_a_run_cannot_spend_theirs() {
             .map(|evaluation| evaluation.verdict)
             .collect::<Vec<_>>()
     };
-    // Each takes more than half of the limit of one evaluation, so six fit into the limit of a
-    // trace.
+    // Each evaluation takes more than half of its limit, so six fit into the limit of a trace.
     let alone = verdicts(&criteria, 100, &[]);
     let n_passed = alone
         .iter()

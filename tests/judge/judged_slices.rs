@@ -1,4 +1,4 @@
-//! Results of many traces that become due at once are handed on in slices, with heartbeats in
+//! Results of many traces that become due at once are passed on in slices, with heartbeats in
 //! between, and equal the results of a single call. Counts evaluations; proves nothing about the
 //! memory of a process.
 
@@ -12,8 +12,8 @@ mod tests {
     use otlp::{json as otlp_json, scan};
     use serde_json::{Value, json};
 
-    /// More evaluations than this are never held at once: they count as 1.5 KiB each against the
-    /// 256 KiB of a slice.
+    /// Maximum number of evaluations in memory at once: they count as 1.5 KiB each against the 256
+    /// KiB of a slice.
     const MAX_HELD: usize = 256 / 3 * 2 + 2;
 
     /// Records each slice and each heartbeat.

@@ -108,7 +108,7 @@ fn log(seed: u64) -> Vec<Record> {
     records
 }
 
-/// A judge of the log, and what it has sent.
+/// A judge of the log, and the scores that it has sent.
 struct Owner {
     judge: LogJudge,
     rules: Rules,

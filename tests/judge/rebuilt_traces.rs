@@ -19,7 +19,7 @@ use crate::support::spans::{SpanCall, request, spans_of_run};
 const N_TRACES: u64 = 24;
 const N_SESSIONS: u64 = 7;
 
-/// A process: its state in memory, and what is left after a crash.
+/// A process: its state in memory, and the disk that survives a crash.
 struct Process {
     rules: Rules,
     start: Now,
@@ -45,9 +45,9 @@ impl JudgementSink for Slices {
 
 #[derive(Default)]
 struct Disk {
-    /// Scoring needs the records from this one on.
+    /// The first record that scoring needs.
     needed: u64,
-    /// The beginning of the memory of traces.
+    /// The start of the trace history.
     since: u64,
     records: BTreeMap<u64, Record>,
     next: u64,
@@ -403,7 +403,7 @@ fn completeness(leave: impl FnOnce(&mut Process)) -> String {
 
 #[test]
 fn a_trace_that_is_given_up_is_incomplete() {
-    // Its first records went with the oldest segments.
+    // The trace's first records were in the oldest segments, which are gone.
     assert_eq!(
         completeness(|process| process.disk.release(2)),
         "incomplete"
@@ -430,7 +430,7 @@ fn a_trace_whose_spans_are_gone_takes_no_late_span() {
     process.flush();
     let first = process.disk.sent.len();
     assert_eq!(first, 3);
-    // Its request is lost, its mark is not.
+    // The trace's request is lost, but not its mark.
     process.disk.records.remove(&0);
     process.crash();
     process.receive(request(vec![late]));
@@ -451,7 +451,7 @@ fn a_restart_without_the_criterion_withdraws_its_alarm() {
     process.receive(request(spans));
     assert_eq!(process.disk.alarms.len(), 1);
     process.rules = rules_of(json!([]));
-    // The second start reads what the first has not written again.
+    // The second start reads records that the first start has not written again.
     process.crash();
     process.crash();
     process.receive(request(vec![root]));

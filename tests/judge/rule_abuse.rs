@@ -205,7 +205,7 @@ fn a_long_expected_order_is_compared_up_to_a_bound() {
         "{}",
         beyond.explanation()
     );
-    // That two orders differ is known without aligning them, and where.
+    // Without aligning them, two orders are known to differ, and where.
     let differs = order(names(4_000, 0), true);
     assert_eq!(
         (differs.verdict, differs.n_expected),

@@ -1,7 +1,8 @@
 //! `scope: session`. Oracle: all calls of a session in one trace get the same labels, on every
 //! captured and on generated sessions, in any order of arrival. A verdict on some of the turns is
-//! open, or that on all. Which sessions count as whole, what is reported early, and what revises or
-//! withdraws a verdict. Proves nothing about turns that overlap in time.
+//! open, or equals the verdict on all turns. Also tests which sessions count as whole, what is
+//! reported early, and what revises or withdraws a verdict. Proves nothing about turns that overlap
+//! in time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

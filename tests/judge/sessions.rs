@@ -1,7 +1,7 @@
-//! Turns of a conversation that are traces of their own: a rule that fails only for want of an
-//! earlier call, where an earlier turn may have made it. Live, in `replay`, after a restart from a
-//! journal's records and after a reload; and recorded chats of three frameworks. Proves nothing
-//! about other frameworks' sessions.
+//! Turns of a conversation that are separate traces: a rule that fails only for lack of an earlier
+//! call, which an earlier turn may have made. Live, in `replay`, after a restart from a journal's
+//! records and after a reload; and recorded chats of three frameworks. Proves nothing about other
+//! frameworks' sessions.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::support::spans::{SpanCall, attribute, request, spans_of_run};
 const SECOND: u64 = 1_000_000_000;
 const HALF_AN_HOUR: u64 = 30 * 60;
 
-/// What the first model request of a turn shows.
+/// The messages in the first model request of a turn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Request {
     /// No messages were captured.
@@ -37,7 +37,7 @@ enum Request {
 
 use Request::{Continued, Fresh, Unknown};
 
-/// A turn of the session `s`: when it begins, in seconds, and what it calls.
+/// A turn of the session `s`: its start in seconds, and its calls.
 #[derive(Debug, Clone)]
 struct Turn {
     at: u64,
@@ -151,14 +151,14 @@ fn told(evaluation: &Evaluation) -> String {
     )
 }
 
-/// The judgement of the last turn, after the others.
+/// The judgement of the last turn, after all other turns.
 fn live(turns: &[Turn]) -> String {
     let mut process = Process::new(settings());
     let last = turns.iter().map(|turn| process.judge(turn)).last();
     told(&last.unwrap()[0])
 }
 
-/// Likewise, with all turns in one recording.
+/// Like [`live`], with all turns in one recording.
 fn replayed(turns: &[Turn]) -> String {
     let mut process = Process::new(Settings::replay());
     turns.iter().for_each(|turn| process.take(turn));
@@ -399,7 +399,7 @@ fn a_restart_keeps_the_turns_that_the_journal_has() {
         let judged = after.judge(&turn(60, Continued, &["transfer"]));
         let expected = if keeps_record { CALLED } else { NOT_SEEN };
         assert!(told(&judged[0]).starts_with(expected), "{judged:?}");
-        // What was judged before may lack turns that the journal no longer has.
+        // Earlier judgements may lack turns that the journal has removed.
         let mut late = turn(120, Continued, &["transfer"]);
         late.session = "other";
         assert!(told(&after.judge(&late)[0]).starts_with(NOT_SEEN));

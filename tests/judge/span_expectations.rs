@@ -1,6 +1,6 @@
-//! Expectations that a run's own spans carry, from the bytes of requests through the pipeline and
-//! its clock: which spans count, which values are kept, and what late spans change. The corpus
-//! covers how an expectation judges calls. Does not prove that any SDK sends such spans.
+//! Expectations in a run's own spans, from the bytes of requests through the pipeline and its
+//! clock: which spans count, which values are kept, and what late spans change. The corpus covers
+//! how an expectation judges calls. Does not prove that any SDK sends such spans.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -349,7 +349,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Several versions of the case's span carry different contents; the version that ends last
+    /// Several versions of the case's span have different contents; the version that ends last
     /// decides, whenever it arrives.
     #[test]
     fn any_order_of_arrival_ends_in_the_same_word(

@@ -1,8 +1,8 @@
-//! Compares `constraints`, `trajectory_match` and `efficiency`, and what they and `tool_calls` say
-//! of values, with the answers of independent oracles (`tests/conformance/README-beyond.md`). Each
-//! criterion is loaded from the text of a configuration file, and the calls arrive as OTLP spans
-//! with times of their own through scan and pipeline, once in order and once reversed. Does not
-//! prove the texts.
+//! Compares `constraints`, `trajectory_match` and `efficiency`, and the results of `tool_calls` and
+//! these on values, with the answers of independent oracles (`tests/conformance/README-beyond.md`).
+//! Each criterion is loaded from the text of a configuration file, and the calls arrive as OTLP
+//! spans with times of their own through scan and pipeline, once in order and once reversed. Does
+//! not prove the texts.
 
 use std::collections::BTreeSet;
 
@@ -157,7 +157,7 @@ fn details_differ(case: &TimedCase, expected: &Value, evaluation: &Evaluation) -
     }
 }
 
-/// Why the alignment in the answer does not prove its number; `None` if it does.
+/// Returns the reason why the alignment in the answer does not prove its number; `None` if it does.
 fn disproved(case: &TimedCase, said: &Value) -> Option<String> {
     let preset = case.criteria["preset"].as_str().unwrap_or_default();
     let score = said["score"].as_str()?;
@@ -244,7 +244,7 @@ fn fits(expected: &Value, call: &TimedCall, exact: bool) -> bool {
         })
 }
 
-/// Whether `x` had ended when `y` began.
+/// Returns true if `x` had ended when `y` began.
 fn is_before(case: &TimedCase, concurrency: &str, x: usize, y: usize) -> bool {
     let group = |at: usize| -> Vec<usize> {
         let call = &case.calls[at];

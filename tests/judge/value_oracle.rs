@@ -1,6 +1,6 @@
 //! Conditions, sums and copies against the tables of `docs/evaluators.md`, by means that share no
-//! code with the judge; and what becomes of a verdict when values are hidden or cut on their way.
-//! Does not prove the texts.
+//! code with the judge; and the verdicts when values are hidden or cut on the way. Does not prove
+//! the texts.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::support::now;
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
-/// Judged all the way from spans, of which each value keeps at most so many bytes.
+/// The verdict on calls that are sent as spans; each value keeps at most `max_value_size` bytes.
 fn verdict(evaluate: &Value, calls: &[SpanCall], max_value_size: usize) -> (Verdict, Value) {
     let criterion = json!({ "name": "any", "evaluate": evaluate });
     let criterion: Criterion =

@@ -11,7 +11,7 @@ use serde_json::Value;
 pub(crate) struct Scenario {
     /// The name `framework/scenario`.
     pub(crate) name: String,
-    /// What really happened.
+    /// The agent's real behaviour.
     pub(crate) expected: Value,
     /// File name and bytes of each request, in the order of arrival.
     pub(crate) requests: Vec<(String, Vec<u8>)>,

@@ -228,7 +228,7 @@ pub(crate) struct TreeCase {
     pub(crate) _tags: Value,
 }
 
-/// The parent of a root that is cut off from it.
+/// The id of a parent that never arrives.
 const MISSING: u64 = 9_999;
 
 /// A span; its parent is a position in the list.
@@ -245,10 +245,10 @@ pub(crate) struct Node {
     pub(crate) scope: String,
 }
 
-/// How much of a tree has arrived when it is judged.
+/// The part of a tree that has arrived when the tree is judged.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Cut {
-    /// All of it.
+    /// The whole tree.
     Whole,
     /// The root names a parent of its own process, which never came.
     ParentMissing,

@@ -1,15 +1,15 @@
-//! Waits for what a sidecar or another program does. Nothing tells a test that it has happened, so
-//! the test looks now and then. It never spins: that would take the processor from what it awaits.
+//! Waits for an effect of a sidecar or another program. Nothing notifies a test of the effect, so
+//! the test polls. It never spins: spinning would take the processor from the program.
 
 use std::time::Duration;
 
-/// Looks every 10 ms until there is an answer, and panics with `what` after a minute: machines are
+/// Polls every 10 ms until there is an answer, and panics with `what` after a minute: machines are
 /// shared.
 pub(crate) async fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     within(Duration::from_secs(60), what, look).await
 }
 
-/// Like [`eventually`], for what may take longer than a minute.
+/// Like [`eventually`], with another limit than a minute.
 pub(crate) async fn within<T>(
     patience: Duration,
     what: &str,

@@ -1,6 +1,6 @@
-//! How often a test repeats what it does: seldom in `cargo test`, often in `.ci/extended`.
+//! The number of repetitions of a test: small in `cargo test`, large in `.ci/extended`.
 
-/// The usual number, unless this run of the tests was asked for another.
+/// Returns the usual number, unless the environment sets another.
 #[expect(
     clippy::disallowed_methods,
     reason = "how this run of the tests was asked for"

@@ -1,4 +1,4 @@
-//! J8 to J11: CPU, the wait for an answer, and what reaches the disk.
+//! J8 to J11: CPU time, the time to an answer, and the bytes written to the disk.
 
 use std::io;
 use std::time::Duration;
@@ -108,7 +108,7 @@ pub(super) fn small(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// J10: the wait for an answer.
+/// J10: the time to an answer.
 pub(super) fn waits(plan: &Plan) -> io::Result<()> {
     for (n_senders, n_requests, limit) in [(1, 1_000, 1.3), (8, 400, 2.0), (64, 100, 4.0)] {
         let n_requests = if plan.is_short { 5 } else { n_requests };
@@ -145,7 +145,7 @@ pub(super) fn waits(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// J11: the bytes that reach the disk. It must be idle otherwise.
+/// J11: the bytes written to the disk, which must be idle otherwise.
 pub(super) fn bytes(plan: &Plan) -> io::Result<()> {
     heading("journal, bytes at the disk for each byte of a request");
     let [_, with] = &variants(plan);

@@ -1,4 +1,4 @@
-//! J5 and J13: a backend that is away, one that is slow, and one that is overloaded.
+//! J5 and J13: a backend that is down, slow or overloaded.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,10 +14,10 @@ use crate::target::{Target, Variant, numbers};
 use crate::throughput::N_OPEN;
 use crate::{Plan, loader};
 
-/// Requests on the wire together (`forward.max_concurrency`).
+/// Requests in flight together (`forward.max_concurrency`).
 const N_IN_FLIGHT: f64 = 8.0;
 
-/// J5: the backend refuses everything for a minute, while requests go on to come.
+/// J5: the backend refuses everything for a minute, while requests continue to arrive.
 pub(super) fn outage(plan: &Plan) -> io::Result<()> {
     const RATE: u64 = 40;
     let (before, away, after) = if plan.is_short { (1, 2, 3) } else { (15, 60, 45) };
@@ -25,7 +25,7 @@ pub(super) fn outage(plan: &Plan) -> io::Result<()> {
     let [_, with] = variants(plan);
     let with = with.set("memory.limit=128MiB");
     let mut target = Target::sidecar(1, &with)?;
-    // What is remembered of traces fills up.
+    // This many requests fill the memory of closed traces.
     let n_requests = RATE * (before + away + after);
     target.pace(&mut load, RATE * before, RATE)?;
     target.sink.ask_for_list("arrivals")?;
@@ -105,7 +105,7 @@ pub(super) fn outage(plan: &Plan) -> io::Result<()> {
         5.0,
     );
     line("   drained", spread([n_drained / took * size]), "MiB/s");
-    // Those that are on the wire together arrive in any order, and a probe may be any request.
+    // Requests in flight together arrive in any order, and a probe may be any request.
     goal(
         "J5  overtaken, s (none, rounded)",
         spread([overtaken as f64 / 1e9]),
@@ -114,7 +114,7 @@ pub(super) fn outage(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// J13: backends that take less than senders would send.
+/// J13: backends that accept less than senders would send.
 pub(super) fn slow(plan: &Plan) -> io::Result<()> {
     heading("journal, slow: a backend that takes 100 ms for a request, 64 senders");
     for (name, variant) in NAMES.iter().zip(variants(plan)) {

@@ -14,7 +14,7 @@ use crate::{Plan, loader};
 
 const N_STARTS: usize = 9;
 
-/// What waits for the later starts.
+/// Bytes of the backlog for the later starts.
 const BACKLOG: f64 = 4.0 * 1024.0 * MIB;
 
 pub(super) fn starts(plan: &Plan) -> io::Result<()> {

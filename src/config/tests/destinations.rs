@@ -219,7 +219,7 @@ fn the_shares_add_up_to_the_limit() {
     for (limit, only_reads) in limits.flat_map(|limit| [(limit, false), (limit, true)]) {
         let mut config = config(&format!("memory: {{ limit: {limit}MiB }}"));
         config.kafka.read.enabled = only_reads;
-        // A share of the forward queue's, so that the sum stays.
+        // Kafka's queue is a share of the forward queue's, so the sum stays the same.
         config.kafka.write.enabled = !only_reads && limit % 128 == 0;
         let Budgets {
             limit: shared,

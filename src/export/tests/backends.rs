@@ -103,7 +103,7 @@ fn pretty(body: &Value) -> String {
         .replace(criterion("checkout-order").revision(), "REVISION")
 }
 
-/// The books of a queue that this test only sets up and down.
+/// The books of a queue that only this test fills and empties.
 #[derive(Debug)]
 struct NotCounted;
 

@@ -154,7 +154,7 @@ async fn memory_is_only_a_cache_of_the_scores_that_wait() {
     let kept = KeptExport::start(folder.path(), &config, 20_000, LARGE);
     for id in 1..=200 {
         export(&kept.exporter, &[of_trace(fail(), id)]);
-        // As fast as the disk can write.
+        // Takes as long as the disk needs.
         eventually("the score is queued", || {
             assert_eq!(dropped(&kept.telemetry, "score_spans", "queue_full"), 0);
             (queued(&kept.telemetry, "score_spans") >= i64::from(id)).then_some(())
@@ -181,7 +181,7 @@ async fn a_full_log_drops_the_oldest_scores_and_counts_them() {
         let evaluations: Vec<_> = (1..=200).map(|id| of_trace(fail(), id)).collect();
         export(&kept.exporter, &evaluations);
         n_exported += 200;
-        // As fast as the disk can write.
+        // Takes as long as the disk needs.
         eventually("the scores are queued or dropped", || {
             let n_taken = queued(&kept.telemetry, "score_spans")
                 + dropped(&kept.telemetry, "score_spans", "queue_full").cast_signed();

@@ -198,7 +198,7 @@ async fn each_of_two_destinations_gets_what_it_has_not_had_before_the_restart() 
     let running = tokio::spawn(second.delivery.run());
     kept.keep(&b"one"[..], 1).await.unwrap();
     kept.keep(&b"two"[..], 2).await.unwrap();
-    // A signal that goes to one of them only.
+    // A signal that only one of the two destinations accepts.
     let (answer, answered) = oneshot::channel();
     let outcome = Box::new(move |outcome| answer.send(outcome).unwrap());
     let handle = &kept.plane.handle;
@@ -374,7 +374,8 @@ async fn a_journal_that_one_sender_fills_still_takes_the_requests_of_others() {
     let refused = handle.check_room(Signal::Traces, PeerId(1), 300_000);
     assert_eq!(refused, Err(QueueRefusal::JournalFull), "before it is read");
 
-    // After a restart everything is there; its room is nobody's, and the rest is shared as before.
+    // After a restart every record is there. No sender is charged for old records, and senders
+    // share the rest as before.
     kept.finish_within(Duration::ZERO).await;
     let kept = KeptPlane::open_with(folder.path(), down(), 1 << 20, log);
     let handle = &kept.plane.handle;

@@ -38,7 +38,7 @@ fn what_was_delivered_before_the_last_group_is_not_delivered_again_after_a_power
     let disk = disk.after_power_cut(Survival::Nothing, &mut rng);
     let (store, recovered) = open(&disk, SETTINGS);
     assert_eq!(recovered.damage, []);
-    // The last group knew of all deliveries but the last.
+    // The last group records all deliveries except the last one.
     assert_eq!(waiting(&store), [296, 297, 298, 299]);
     assert_eq!(recovered.counts, [4, 0, 0]);
 }
@@ -62,7 +62,7 @@ fn without_its_cursor_a_log_delivers_again_what_came_since_the_last_group() {
     assert_eq!(waiting(&store), [8, 9, 10]);
 }
 
-/// Without a sync, a record may survive a power cut that loses earlier, delivered records.
+/// Without a sync, a power cut may lose earlier, delivered records and spare a later one.
 #[test]
 fn what_comes_after_a_power_cut_is_never_taken_for_delivered() {
     let settings = LogSettings {

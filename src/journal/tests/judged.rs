@@ -1,6 +1,6 @@
 //! Scores and the marks of their traces on two simulated disks, one of which stops at some
-//! operation before the power is cut: no mark is there without all scores of its trace, and what a
-//! missing mark is about is still needed. The queues of scores are played by the test.
+//! operation before the power is cut. No mark survives without all scores of its trace, and the
+//! records of a trace without a mark are still needed. The test plays the queues of scores.
 
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
@@ -69,8 +69,8 @@ fn bodies(disk: &ModelDisk, is_scored: bool, kinds: &'static [RecordKind]) -> Ve
     records.map(|record| record.body).collect()
 }
 
-/// Judges all traces while a disk stops at an operation, and cuts the power. Returns the traces
-/// that are marked, those whose scores are all there, and the oldest that is still needed.
+/// Judges all traces while a disk stops at an operation, and cuts the power. Returns the marked
+/// traces, the traces whose scores all survived, and the oldest trace that is still needed.
 fn judge(broken: Option<(bool, usize)>, kept: [Survival; 2]) -> (Vec<u8>, Vec<u8>, Option<u64>) {
     let [requests_disk, scores_disk] = [(); 2].map(|()| ModelDisk::default());
     let (requests, requests_thread) = start(&requests_disk, "requests", true);

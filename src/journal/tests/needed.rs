@@ -83,7 +83,7 @@ fn a_trace_that_stays_open_holds_a_quarter_of_the_log_and_refuses_nothing() {
         store.progress().lock().consume(n..n + 1);
         store.settle(n).unwrap();
     }
-    // Two spares and the open segment are beside its quarter.
+    // Two spares and the open segment come on top of scoring's quarter.
     let share = SCORED.max_size / 4 + 3 * SCORED.segment_size;
     assert!(store.used() <= share, "{} bytes", store.used());
     let needed = store.needed();
@@ -92,7 +92,7 @@ fn a_trace_that_stays_open_holds_a_quarter_of_the_log_and_refuses_nothing() {
         needed.since_unix_nanos, needed.from,
         "what came before is forgotten"
     );
-    // Nothing is delivered from now on: telemetry takes the quarter, too.
+    // From here on nothing is delivered, so telemetry uses the quarter, too.
     let n_segments = SCORED.max_size / SCORED.segment_size - 2;
     for n in 0..4 * n_segments {
         let record = Record::new(0, 1, 2_000 + n, Bytes::new(), body.clone());

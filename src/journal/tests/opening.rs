@@ -1,4 +1,4 @@
-//! Which silence a start finds before it, on a real folder.
+//! The time without a process that a start measures, on a real folder.
 
 use std::path::Path;
 use std::sync::Arc;

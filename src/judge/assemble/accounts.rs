@@ -6,7 +6,8 @@ use std::cmp::Reverse;
 /// The default for the maximum number of shares.
 pub const MAX_SHARES: usize = 256;
 
-/// Maximum size of a share after an addition, as a multiple of the free rest of the budget.
+/// Maximum size of a share after an addition, as a multiple of the rest that stays free: a single
+/// user gets seven eighths of the budget.
 const TIMES_FREE: usize = 7;
 
 /// The index of a share. A key keeps its index while its share is not empty.

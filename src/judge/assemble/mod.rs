@@ -132,10 +132,10 @@ pub struct Trace {
 pub enum Inserted {
     /// The span is part of a trace that has not been reported.
     Taken,
-    /// This version of the span, or one that wins over it, was known: nothing has changed.
+    /// An equal or winning version of the span was known: nothing has changed.
     Known,
-    /// The span is part of a trace that was reported before. A closed trace was reopened, to
-    /// settle.
+    /// The span is part of a trace that was reported before. If the trace was closed, it is
+    /// reopened until it settles again.
     Late,
     /// The span was dropped: a limit has closed its trace.
     TooLate,

@@ -12,8 +12,8 @@ use smallvec::SmallVec;
 
 use super::timers::ticks;
 
-/// How the spans of a trace are connected. Each method expects the spans from which the shape was
-/// made.
+/// The connections between the spans of a trace. Each method expects the spans from which the shape
+/// was made.
 #[derive(Debug, Clone, Default)]
 pub struct TraceShape {
     /// The index of each span's parent.

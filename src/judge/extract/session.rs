@@ -117,8 +117,8 @@ impl Trajectory {
         TraceId::try_new(&self.session_hash()?.finalize()[..16])
     }
 
-    /// Returns the bytes of the trajectory, which shares texts with none; without values on
-    /// request.
+    /// Returns the bytes of a trajectory that shares no text with another; without values unless
+    /// `has_values`.
     pub fn size(&self, has_values: bool) -> usize {
         /// Bytes of the allocator and the reference counts of a shared text.
         const OF_TEXT: usize = 32;

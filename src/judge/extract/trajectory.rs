@@ -340,7 +340,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
     let roles = SpanRoles::new(trace, recogniser);
     let mut interner = Interner::default();
     let shows_hole = is_cut_short(trace, &roles);
-    // A span scanned before a reload may be a call, by attributes that were not stored.
+    // A span scanned before a reload may be a call whose attributes were not stored.
     let is_outdated = |span: &SpanRow| recogniser.reads_more_than_is_kept(span.class.recognition);
     let cut_short = shows_hole || roles.spans.iter().any(is_outdated);
     let gates = cut_short.then(|| Gates::new(&roles, recogniser));

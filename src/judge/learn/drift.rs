@@ -15,8 +15,8 @@ const N_PERMUTATIONS: usize = 999;
 /// correction for sixteen hundred groups.
 const MAX_PERMUTATIONS: usize = 999_999;
 
-/// If so many permutations of a group reach each of its measures by chance, [`N_PERMUTATIONS`] are
-/// enough (Besag and Clifford, 1991): only groups that drift need more.
+/// Number of permutations of a group that must reach each measure by chance. Then
+/// [`N_PERMUTATIONS`] are enough (Besag and Clifford, 1991): only groups that drift need more.
 const ENOUGH_AS_LARGE: usize = 20;
 
 /// Maximum corrected p value of a measure that drifted.
@@ -236,7 +236,8 @@ struct ToolUse {
     tool: usize,
     /// The shares in the baseline and in the window.
     shares: [f64; 2],
-    /// The difference in its standard deviations; 0 if it is below [`MIN_TOOL_USE`].
+    /// The difference of the shares, in standard deviations; 0 if the difference is below
+    /// [`MIN_TOOL_USE`].
     deviations: f64,
 }
 

@@ -182,7 +182,7 @@ impl<'a> Miner<'a> {
         }
     }
 
-    /// Returns true if a rule is learned that this many runs satisfied, and this many violated.
+    /// Returns true if enough runs satisfied a rule, and few enough violated it, to learn the rule.
     fn holds(&self, n_kept: usize, n_broken: usize) -> bool {
         n_kept >= self.min_runs && n_broken as f64 <= self.noise * (n_kept + n_broken) as f64
     }

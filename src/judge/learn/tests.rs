@@ -358,7 +358,7 @@ fn the_tool_that_a_tenth_of_the_runs_took_instead_is_named() {
         (measured.measure, measured.value),
         (Measure::ToolUse, Some(*new))
     );
-    // Of all calls it is too small a part, and no two runs are alike anyway.
+    // The tool is too small a share of all calls, and no two runs are alike anyway.
     assert_eq!(drifted(&found), ["tool_use"]);
 }
 

@@ -35,8 +35,8 @@ pub(super) struct CrossTraceResults {
 
 type Parts = BTreeMap<PartKey, Payload>;
 
-/// The service, time and span that recorded a part. The order of the fields sorts a service's parts
-/// by time.
+/// The origin of a part: the service, time and span that recorded it. The order of the fields sorts
+/// a service's parts by time.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PartKey {
     service: Arc<str>,
@@ -157,7 +157,7 @@ impl CrossTraceResults {
         asked_by
     }
 
-    /// Completes the calls of a trajectory that [`Self::ask`] has stored.
+    /// Completes the calls of a trajectory whose ids [`Self::ask`] has stored.
     pub(super) fn fill(&self, trajectory: &mut Arc<Trajectory>) {
         if !trajectory.completed_elsewhere {
             return;

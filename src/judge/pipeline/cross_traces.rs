@@ -232,7 +232,8 @@ impl CrossTraces {
         }
     }
 
-    /// Records in a trajectory without model spans that the service's other traces have some.
+    /// Records in a trajectory without model spans that other traces of the service have model
+    /// spans.
     pub(super) fn add_models_of_service(&self, trajectory: &mut Arc<Trajectory>) {
         let models = self.models.as_ref().filter(|_| trajectory.shows_no_model());
         if models.is_some_and(|models| models.contains(&trajectory.service)) {

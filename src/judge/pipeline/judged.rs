@@ -26,8 +26,7 @@ pub struct Judged {
     pub evaluations: Vec<Evaluation>,
     /// Alarms that were raised, and alarms that were withdrawn.
     pub alarms: Vec<Evaluation>,
-    /// The arrival of the first span that the alarms' trace was not judged with before, in Unix
-    /// nanoseconds.
+    /// The arrival of the first span since the alarms' trace was last judged, in Unix nanoseconds.
     pub alarmed_unix_nanos: u64,
     /// The number of times that an open trace had to wait before it was judged for alarms.
     pub n_postponed: usize,
@@ -52,7 +51,7 @@ pub struct Judged {
     /// The number of times that another trace changed a trace whose spans were dropped because the
     /// memory for closed traces was full, so that it cannot be judged again.
     pub n_lost: usize,
-    /// How much was seen of each session that got its final verdicts.
+    /// The completeness of each session that got its final verdicts.
     pub sessions: Vec<CloseReason>,
     /// With a journal, the marks of the closed traces. All their evaluations are in this slice or
     /// in earlier ones.

@@ -55,7 +55,7 @@ pub struct LogProgress {
 pub struct LogStart {
     /// The first record to read.
     pub offset: u64,
-    /// True if no record ever preceded it in the log.
+    /// True if the log never had an earlier record.
     pub is_beginning: bool,
     /// The predecessor's progress.
     pub inherited: Option<LogProgress>,

@@ -7,8 +7,8 @@ use hashbrown::HashMap;
 
 use crate::extract::Trajectory;
 
-/// A service counts as long as one of this many latest traces has a model span: a release can turn
-/// the instrumentation off.
+/// Number of a service's latest traces of which one must have a model span: a release can turn the
+/// instrumentation off.
 const WINDOW: usize = 200;
 /// Maximum number of services. Whether further services called models stays unknown.
 const MAX_SERVICES: usize = 200;

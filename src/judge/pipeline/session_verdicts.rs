@@ -148,7 +148,7 @@ impl<C: CrossTraceAccess> Pipeline<C> {
             {
                 // A session that a stop ended goes on after the restart.
                 let is_final = is_final && due.completeness != CloseReason::Shutdown;
-                // The marks of the turns need records, this one needs none.
+                // Marks of turns need records; the mark of a session needs none.
                 let marked = Marked::Session { is_final };
                 judged.marks.add(session_id, marked, reported, 0, u64::MAX);
             }

@@ -19,12 +19,12 @@ use crate::assemble::timers::ticks;
 use crate::assemble::{CloseReason, Memo, SessionSettings};
 use crate::extract::Trajectory;
 
-/// Limits on the turns and the calls of one session. Further ones are not judged.
+/// Limits on the turns and the calls of one session. Further turns and calls are not judged.
 const MAX_TURNS: usize = 1_000;
 const MAX_CALLS: usize = 4_096;
 
-/// Maximum bytes of the hashes of forgotten sessions. If they are full, all sessions of the
-/// forgotten session's service count as having begun before.
+/// Maximum bytes of the hashes of forgotten sessions. Above it, all sessions of the forgotten
+/// session's service count as having begun before.
 const MAX_FORGOTTEN_SIZE: usize = 1 << 20;
 const FORGOTTEN_FOR: Duration = Duration::from_secs(24 * 3_600);
 
@@ -56,9 +56,9 @@ pub(super) struct JudgedSessions {
     /// The time of the last lost spans (Unix time), which may have belonged to a turn of any
     /// session.
     missed_unix_nanos: u64,
-    /// True if the history reaches back to before this process.
+    /// True if the history begins before the start of this process.
     is_restored: bool,
-    /// The sessions that were forgotten in the last day, and a few others.
+    /// The sessions that were forgotten in the last day; the filter claims a few others, too.
     forgotten: ForgottenTraces,
 }
 
@@ -170,8 +170,8 @@ impl JudgedSessions {
         self.missed_unix_nanos = self.missed_unix_nanos.max(until);
     }
 
-    /// Restores what was reported of sessions, after their turns. Sessions with final verdicts wait
-    /// for no others. If a session has two marks, the later one counts.
+    /// Restores what was reported of sessions, after their turns. A session with final verdicts
+    /// does not wait for more. If a session has two marks, the later one counts.
     pub(super) fn restore_reported(&mut self, marks: Vec<(TraceId, Reported, bool)>) {
         let marks = marks.into_iter();
         let mut marks: HashMap<_, _> = marks.map(|(id, memo, end)| (id, (memo, end))).collect();
@@ -260,8 +260,8 @@ impl JudgedSessions {
         gone.into_iter().collect()
     }
 
-    /// Returns the next session to judge for its final verdicts: the one that has been silent
-    /// longest, if long enough. If all sessions `end` for a reason, returns it in any case.
+    /// Returns the next session to judge for its final verdicts: the session that has been silent
+    /// longest, if it is due. If all sessions `end` for a reason, returns it in any case.
     pub(super) fn take_due(&mut self, end: Option<CloseReason>, now: Now) -> Option<DueSession> {
         let (slot, since) = self.waiting.first(0)?;
         let is_silent = since.saturating_add(ticks(self.settings.inactive)) <= self.tick(now);
@@ -383,8 +383,8 @@ impl JudgedSessions {
         }
     }
 
-    /// Returns the completeness of a session. Only [`CloseReason::Silent`] means that all of it was
-    /// seen.
+    /// Returns the completeness of a session. Only [`CloseReason::Silent`] means that the whole
+    /// session was seen.
     fn completeness(&self, session: &Session, end: CloseReason) -> CloseReason {
         let first = session.turns.first();
         let start = first.map_or(0, |turn| turn.start_unix_nanos());

@@ -68,7 +68,7 @@ impl SpanCalls {
         groups
     }
 
-    /// Removes the calls that spans reported from a trajectory of log records.
+    /// Removes, from a trajectory of log records, the calls that spans reported.
     pub(super) fn remove_known(&self, trajectory: &mut Arc<Trajectory>) {
         if trajectory.subject.is_none() {
             Arc::make_mut(trajectory).tool_calls.retain(|call| {

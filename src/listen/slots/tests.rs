@@ -28,7 +28,7 @@ async fn admit(slots: &Arc<ConnectionSlots>, peer: IpAddr, n: usize) -> Vec<Arc<
     admitted
 }
 
-/// The first connection that is to end, which then does.
+/// Ends and returns the first connection that is evicted.
 async fn evicted(admitted: &mut Vec<Arc<ConnectionSlot>>) -> Option<usize> {
     for (at, slot) in admitted.iter().enumerate() {
         let is_evicted = tokio::time::timeout(Duration::ZERO, slot.evicted()).await;

@@ -247,7 +247,8 @@ impl<'k> Keeper<'k> {
         self.builder.take()
     }
 
-    /// Like [`Self::take`], but with a text of their own, readable at once and after the request.
+    /// Like [`Self::take`], but the attributes get a separate text, readable at once and after the
+    /// request.
     pub(super) fn take_alone(&mut self) -> KeptAttributes {
         self.forget_losses();
         self.reset_budgets();

@@ -220,7 +220,7 @@ impl KeptAttributesBuilder {
         std::mem::take(&mut self.size)
     }
 
-    /// Returns the attributes of a single span, readable at once, in a text of their own.
+    /// Returns the attributes of a single span in a separate text, readable at once.
     pub fn finish(&mut self) -> KeptAttributes {
         let kept = self.take();
         self.publish();

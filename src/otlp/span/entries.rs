@@ -164,7 +164,7 @@ impl KeptText {
         }
     }
 
-    /// Copies the entries of one span into a text of their own.
+    /// Copies the entries of one span into a separate text.
     pub(super) fn alone(entries: Entries<'_>) -> Self {
         let mut alone = Self {
             entries: Vec::with_capacity(entries.entries.len()),

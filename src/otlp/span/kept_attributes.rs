@@ -28,7 +28,8 @@ impl<'a> Event<'a> {
 }
 
 /// The kept name, trace state, attributes and events of a span or log record. Equal
-/// `KeptAttributes` have the same content. Their order only breaks ties between versions of a span.
+/// `KeptAttributes` have the same content. The order of `KeptAttributes` only breaks ties between
+/// versions of a span.
 #[derive(Clone, Default)]
 pub struct KeptAttributes {
     text: Option<SharedText>,

@@ -1,5 +1,5 @@
-//! The kept attributes of one trace: those of large spans each in a text of their own, all others
-//! in one text.
+//! The kept attributes of one trace: each large span has a separate text, all other spans share
+//! one.
 
 use std::cmp::Ordering;
 

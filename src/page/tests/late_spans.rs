@@ -158,7 +158,7 @@ async fn an_open_run_with_an_alarm_closes_though_nothing_is_left_to_judge() {
         (&run["completeness"], &run["evaluations"][0]["label"]),
         (&"open".into(), &"fail".into())
     );
-    // A later version of the span is no call.
+    // A later version of the span is not a call.
     call["attributes"] = serde_json::json!([]);
     call["name"] = "work".into();
     call["endTimeUnixNano"] = "9000".into();

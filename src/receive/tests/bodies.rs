@@ -259,7 +259,8 @@ async fn a_whole_body_takes_the_room_that_it_says_and_no_more() {
     assert!(held.bytes == plain);
 }
 
-/// The claim alone would be refused for now, or take room from others; the real fault is the body.
+/// The claimed length alone would be refused for lack of space, or would evict other requests. The
+/// real fault is the body.
 #[tokio::test(start_paused = true)]
 async fn a_body_that_claims_far_too_much_is_malformed_however_little_room_there_is() {
     let mut boasting = gzip(&text(100));

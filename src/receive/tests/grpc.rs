@@ -37,7 +37,7 @@ struct Called {
     http_status: u16,
     headers: HeaderMap,
     data: Bytes,
-    /// In the trailers, or in the headers of a response without a body.
+    /// The status in the trailers, or in the headers of a response without a body.
     code: Option<i32>,
     message: String,
     details: tonic_types::ErrorDetails,

@@ -28,7 +28,7 @@ use crate::listen::{ConnectionLimits, ConnectionSlots, Port};
 
 use super::*;
 
-/// Reads a body of any length that anybody has sent.
+/// Reads a body of any length from any sender.
 async fn read<B>(
     body: &mut B,
     framing: body::Framing,
@@ -49,7 +49,7 @@ where
 pub(super) struct Notebook {
     received: Mutex<Vec<Received>>,
     refuses: Mutex<Option<QueueRefusal>>,
-    /// Maximum bytes of the body that fits, if known before a request is read.
+    /// Maximum bytes of a body that fits, if the intake reports it before a request is read.
     room: Mutex<Option<usize>>,
 }
 
@@ -79,7 +79,7 @@ impl Notebook {
         *self.refuses.lock().unwrap() = refusal.into();
     }
 
-    /// Allows fewer than `room` bytes, which is known before a request is read.
+    /// Makes the intake report, before a request is read, that fewer than `room` bytes fit.
     pub(super) fn leave_room(&self, room: impl Into<Option<usize>>) {
         *self.room.lock().unwrap() = room.into();
     }

@@ -58,7 +58,8 @@ fn an_api_criterion_shadows_the_files_until_it_is_deleted() {
     );
     assert_eq!(names(&merged.without("b").without("c")), names(&file));
     assert_eq!(merged.without("b").without("c").etag(), file.etag());
-    // A change of the covered file does not move the covering criterion, but becomes visible later.
+    // A change of the replaced criterion in the file does not move the registration, and becomes
+    // visible later.
     let later = merged.with_file(vec![criterion("b", "later")]);
     assert_eq!(names(&later), [pair("b", "api"), pair("c", "api")]);
     assert_eq!(

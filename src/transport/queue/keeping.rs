@@ -134,7 +134,7 @@ impl Queue {
                 accounting.dropped(signal, record.n_items, "damaged");
                 continue;
             };
-            // The number of such a record is that of its writer's lane.
+            // The signal field of such a record contains the lane of its writer.
             if matches!(route, Route::Api { .. }) {
                 signal = Signal::Traces;
             }

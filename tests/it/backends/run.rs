@@ -18,7 +18,7 @@ use crate::support::program::{self, RECORDING, Running, http};
 /// The recorded session: one trace, judged by the three criteria of examples/demo.yaml, one of
 /// which fails.
 pub(crate) const TRACE_ID: &str = "827b1ba03b42deebf9171748d094dad8";
-/// How long a backend may take to start or to show its data; backends are real programs, and
+/// Maximum time for a backend to start or to show its data; backends are real programs, and
 /// machines are busy.
 const PATIENCE: Duration = Duration::from_secs(240);
 

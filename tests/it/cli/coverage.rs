@@ -65,7 +65,7 @@ fn a_criterion_that_does_not_fit_is_named_with_the_names_that_were_seen() {
     }
 }
 
-/// It is not a mistake when a tool that must not be called is not called.
+/// A forbidden tool that is never called is not a mistake.
 #[test]
 fn criteria_that_fit_are_not_named() {
     let forbidden = "  - { name: x, evaluate: { tool_calls: { disallowed: [^refund$, charge_] } } }

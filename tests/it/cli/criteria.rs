@@ -129,7 +129,7 @@ fn the_client_reports_mistakes_with_their_place_and_exit_code() {
             && err.contains("--> wrong.yaml:3:3  /evaluate/tool_call_ordr"),
         "{err}"
     );
-    // If anything in a list is wrong, nothing of it is registered.
+    // If one item of a list is wrong, no item is registered.
     let list = [
         "criteria:",
         "  - name: one",
@@ -241,8 +241,7 @@ fn registrations_outlive_a_restart_with_a_state_file_and_a_hang_up_reloads() {
     );
     fs::write(folder.path().join("sidecar.yaml"), text.trim_end()).unwrap();
     running.signal(rustix::process::Signal::HUP);
-    // Asks repeatedly until the reload shows: each question takes a process, and the reload takes
-    // two reads.
+    // Query until the reload shows. Each query starts a process, and the reload takes two reads.
     let both = (0..500)
         .map(|_| shell(folder.path(), "spanscore criteria list").1)
         .find(|list| list.contains("from-file"));

@@ -103,7 +103,7 @@ fn a_start_with_mistakes_forwards_and_judges_what_is_sound_where_asked() {
     assert_eq!(sidecar.ended().0, 0);
 }
 
-/// The two ends of a new terminal: the one a person looks at, and the one a program prints to.
+/// The two ends of a new terminal: one for a person, one for the program.
 fn terminal() -> (OwnedFd, File) {
     let seen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&seen).unwrap();

@@ -48,7 +48,7 @@ fn span(trace: u8, id: u8, name: &str, from: u64, to: u64) -> Span {
     }
 }
 
-/// What an SDK exports while a run goes on, and what it exports at its end.
+/// The spans that an SDK exports during a run, and the spans that it exports at the end.
 fn run(trace: u8, from: u64) -> [Vec<Span>; 2] {
     let at = |millis: u64| from + millis * 1_000_000;
     [
@@ -78,7 +78,7 @@ fn start(peers: &Path, inactive: &str, warm_up: &str) -> Replica {
     Replica::start(peers, &settings)
 }
 
-/// No simulated replicas yet, with short times.
+/// A cluster without replicas, with short times.
 fn cluster(peers: &[&str]) -> Cluster {
     let quick = Duration::from_millis(50);
     let settings = simulated::settings(quick, Duration::from_secs(60), Duration::from_secs(1));

@@ -29,8 +29,8 @@ const CRITERIA: &str = r#"criteria=[
 
 const SHORT_WARM_UP: Duration = Duration::from_secs(3);
 
-/// No replicas yet; they wait longer for spans than they take to notice a change of the peers
-/// (2 s), as with the defaults.
+/// A cluster without replicas. Its replicas will wait longer for spans than they take to notice a
+/// change of the peers (2 s), as with the defaults.
 fn cluster(warm_up: Duration, peers: &[&str]) -> Cluster {
     let settings = settings(Duration::from_secs(3), Duration::from_secs(4), warm_up);
     Cluster::new(CRITERIA, settings, peers)
@@ -242,7 +242,7 @@ fn by_trace_id_scaling_and_killing_give_no_wrong_verdict() {
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// Sends every session, each request to the replica that `place` chooses by the number of the
-/// request and of the connection that carries it.
+/// request and of its connection.
 fn spread(
     cluster: &mut Cluster,
     sessions: &[Session],

@@ -30,7 +30,7 @@ pub(super) enum Request {
     Records(ExportLogsServiceRequest),
 }
 
-/// All sessions but those with a parent that was never recorded: even whole, they look torn.
+/// All sessions except those with a parent that was never recorded: even whole, they look torn.
 pub(super) fn sessions() -> Vec<Session> {
     let mut sessions: Vec<Session> = scenarios().iter().map(Session::new).collect();
     sessions.retain(|session| !session.lacks_parents());
@@ -83,7 +83,7 @@ impl Session {
         !parents.is_subset(&ids)
     }
 
-    /// The session as the `round`-th run of it, the first span of which starts at `begin`, in Unix
+    /// Returns the `round`-th run of the session, whose first span starts at `begin`, in Unix
     /// nanoseconds. Trace ids differ in their first bytes.
     pub(super) fn renewed(&self, round: u16, begin: u64) -> Vec<Request> {
         let mut requests = self.requests.clone();

@@ -1,6 +1,7 @@
-//! Replicas that share the traces, without processes: the pipeline of each, told the time and the
-//! peers. Time passes from one timer to the next, so a minute takes no time. Does not prove that
-//! the program reads the list of peers and tells its pipelines; the real replicas do.
+//! Replicas that share the traces, without processes: the pipeline of each, with the time and the
+//! peers as arguments. Time passes from one timer to the next, so a minute takes no time. Does not
+//! prove that the program reads the list of peers and passes it to its pipelines; the real replicas
+//! do.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ use super::replica::Told;
 use super::sessions::Request;
 use crate::support::spans::request;
 
-/// How often a replica looks its peers up, as in the program.
+/// Interval at which a replica looks its peers up, as in the program.
 const LOOKUP_EVERY: Duration = Duration::from_secs(2);
 
 /// Long enough for everything that may happen by itself.
@@ -36,7 +37,7 @@ pub(super) struct Cluster {
 pub(super) struct Replica {
     pipeline: Pipeline,
     next_lookup: Instant,
-    /// The peers at the last lookup, and when they were last found to be those.
+    /// The peers at the last lookup, and the time at which a lookup last found them.
     known: Option<Vec<String>>,
     confirmed: Now,
     n_torn_services: usize,
@@ -60,7 +61,7 @@ pub(super) fn settings(settle: Duration, inactive: Duration, warm_up: Duration) 
 }
 
 impl Cluster {
-    /// No replicas yet; `criteria` as a flag sets them.
+    /// Creates a cluster without replicas; `criteria` as a flag sets them.
     pub(super) fn new(criteria: &str, settings: Settings, peers: &[&str]) -> Self {
         let criteria = criteria.strip_prefix("criteria=").expect("as a flag");
         let criteria: Value = serde_json::from_str(criteria).expect("JSON");
@@ -101,7 +102,7 @@ impl Cluster {
                 let judging = replica.pipeline.next_deadline();
                 judging.map_or(replica.next_lookup, |it| it.min(replica.next_lookup))
             });
-            // What was due in the past is done; clocks tick in milliseconds.
+            // Everything due in the past is done; clocks tick in milliseconds.
             let next = due.min().filter(|next| *next < end);
             let next = next.map(|next| next.max(self.now.instant + Duration::from_millis(1)));
             self.tick_to(next.unwrap_or(end).min(end));
@@ -124,7 +125,7 @@ impl Cluster {
         }
     }
 
-    /// Lets time pass until this is so of every replica.
+    /// Lets time pass until `is_so` is true for every replica.
     pub(super) fn pass_until(&mut self, what: &str, is_so: impl Fn(&Replica) -> bool) {
         let give_up_at = self.now.instant + PATIENCE;
         while !self.replicas.values().all(&is_so) {
@@ -166,7 +167,7 @@ impl Cluster {
         replica.pipeline.take(batch, self.now);
     }
 
-    /// Stops a replica gracefully. Returns everything that it told.
+    /// Stops a replica gracefully. Returns all its judgements.
     pub(super) fn ended(&mut self, name: &str) -> Vec<Told> {
         let mut replica = self.replicas.remove(name).expect("a replica that runs");
         let judged = replica.pipeline.drain(&self.rules, self.now);
@@ -174,7 +175,7 @@ impl Cluster {
         replica.told
     }
 
-    /// Kills a replica. Returns what it had told.
+    /// Kills a replica. Returns its judgements so far.
     pub(super) fn killed(&mut self, name: &str) -> Vec<Told> {
         let replica = self.replicas.remove(name).expect("a replica that runs");
         replica.told
@@ -182,8 +183,8 @@ impl Cluster {
 }
 
 impl Replica {
-    /// As the program's watch of its peers does: a change counts from the last lookup that found
-    /// the peers known before.
+    /// Looks the peers up as the program does: a change counts from the last lookup that found the
+    /// peers known before.
     fn look_up(&mut self, peers: &[String], now: Now) {
         self.next_lookup = now.instant + LOOKUP_EVERY;
         let since = std::mem::replace(&mut self.confirmed, now);

@@ -57,7 +57,7 @@ impl Trial {
     }
 }
 
-/// Whether `.ci/extended disks` asked for these tests, and their requirements are met here.
+/// Returns true if `.ci/extended disks` runs these tests, and their requirements are met here.
 fn is_asked_for(test: &str, programs: &[&str], needs_root: bool) -> bool {
     let why = if number("SPANSCORE_TEST_DISKS", 0) == 0 {
         "`.ci/extended disks` runs it".to_owned()
@@ -133,7 +133,7 @@ fn span_id(span: &Span) -> String {
 #[derive(Default)]
 struct Received {
     n_requests: usize,
-    /// How often each span came.
+    /// Number of copies of each span.
     spans: BTreeMap<String, usize>,
     /// Every copy of each score span.
     scores: BTreeMap<Vec<u8>, Vec<Span>>,

@@ -58,8 +58,8 @@ pub(crate) async fn all_pass_through(scenarios: Vec<Scenario>, protocol: Protoco
     }
 }
 
-/// Sends these sessions through one sidecar. What it delivers is what was sent, to the byte, and it
-/// understands each session as a replay of that session alone does.
+/// Sends these sessions through one sidecar, which must deliver exactly the sent bytes, and extract
+/// the same calls from each session as a replay of that session alone.
 async fn pass_through(scenarios: &[Scenario], protocol: Protocol) {
     let backend = Backend::start().await;
     // Nothing closes before the sidecar stops.
@@ -137,7 +137,7 @@ async fn pass_through(scenarios: &[Scenario], protocol: Protocol) {
         );
     }
 
-    // The last one of a trace is the whole one.
+    // The last trajectory of a trace is the complete one.
     let seen = seen.lock().unwrap();
     let seen: BTreeMap<TraceId, &Arc<Trajectory>> =
         seen.iter().map(|one| (one.trace_id, one)).collect();
@@ -252,7 +252,7 @@ pub(crate) async fn start(config: &Config) -> (Sidecar, Seen) {
     let observer: Observer = Box::new(move |judged, _| {
         let mut seen = observed.lock().unwrap();
         seen.extend(judged.trajectories.iter().cloned());
-        // What another trace has completed since.
+        // Trajectories that another trace has completed since.
         seen.extend(judged.revised.iter().cloned());
     });
     (start_observed(config, observer).await, seen)

@@ -42,7 +42,7 @@ fn a_circle_is_found_through_a_face_and_between_folders() {
     );
 }
 
-/// Which module imports which, as full paths without `crate`.
+/// The imports of each module, as full paths without `crate`.
 struct Imports(BTreeMap<String, BTreeSet<String>>);
 
 impl Imports {
@@ -97,7 +97,7 @@ impl Imports {
         Self(resolved.collect())
     }
 
-    /// For each module with children: which child imports which sibling.
+    /// For each module with children: the siblings that each child imports.
     fn by_parent(&self) -> BTreeMap<&str, BTreeMap<String, BTreeSet<String>>> {
         let mut by_parent: BTreeMap<&str, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
         for (module, targets) in &self.0 {

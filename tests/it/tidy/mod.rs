@@ -66,7 +66,7 @@ const GROUND: &[&str] = &["sync", "rfc3339"];
 /// The crates below the program, each a folder of `src/`.
 const CRATES: &[&str] = &["text", "located", "otlp", "judge"];
 
-/// What the translators of the program must not name. The crates below it cannot.
+/// Words that the translators of the program must not use. The crates below it cannot use them.
 const SHELL_ONLY: &[&str] = &[
     "std::fs",
     "std::net::Tcp",

@@ -1,6 +1,6 @@
-//! How comments, names and lines are written: no riddle in a header, no type name used twice, no
-//! line over 100 columns, no link to a missing heading, no framework's name in an algorithm. It
-//! cannot tell whether a sentence is good English.
+//! Checks comments, names and lines: no riddle in a header, no type name used twice, no line over
+//! 100 columns, no link to a missing heading, no framework's name in an algorithm. Cannot check
+//! that a sentence is good English.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use super::{Scenario, items, load, printed, spellings::spellings, trajectories};
 use crate::support::spans::attribute;
 
-/// What the Collector's `genainormalizer` copies, from which key to which, for its sources
-/// `openinference` and `openllmetry`.
+/// The copies that the Collector's `genainormalizer` makes, from which key to which, for its
+/// sources `openinference` and `openllmetry`.
 const COLLECTOR: &[(&str, &str)] = &[
     ("tool.name", "gen_ai.tool.name"),
     ("tool_call.function.arguments", "gen_ai.tool.call.arguments"),
@@ -29,7 +29,7 @@ const COLLECTOR: &[(&str, &str)] = &[
     ("traceloop.entity.output", "gen_ai.output.messages"),
 ];
 
-/// What OpenInference adds itself under `OPENINFERENCE_ENABLE_GENAI_SEMCONV`.
+/// The copies that OpenInference itself makes under `OPENINFERENCE_ENABLE_GENAI_SEMCONV`.
 const OWN_SWITCH: &[(&str, &str)] = &[
     ("session.id", "gen_ai.conversation.id"),
     ("agent.name", "gen_ai.agent.name"),
@@ -108,7 +108,7 @@ fn calls_survive_that_the_collector_removes_the_originals() {
 }
 
 /// The scenario with copies beside the attributes of its spans, or with other values in their
-/// places. What is there stays.
+/// places. Existing values stay.
 fn with_copies(scenario: &Scenario, table: &[(&str, &str)], disagree: bool) -> Scenario {
     changed(scenario, |attributes| {
         let mut copies: Vec<KeyValue> = Vec::new();

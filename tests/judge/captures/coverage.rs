@@ -1,6 +1,6 @@
-//! What the recorded sessions show: the table of `tests/captures/README.md` counts it for each
-//! framework, and `docs/frameworks.md` lists what is missing and why. Proves no more than the
-//! comparison that it counts.
+//! The coverage of the recorded sessions: the table of `tests/captures/README.md` counts it for
+//! each framework, and `docs/frameworks.md` lists the gaps and their reasons. Proves no more than
+//! the comparison that it counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

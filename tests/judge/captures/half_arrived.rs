@@ -1,6 +1,6 @@
 //! Sessions whose calls are in log records, when a router lets only one signal through: the
-//! pipeline warns that the other is missing, and does not warn about whole sessions. Does not prove
-//! which of the two a router sends where; `tests/kubernetes` tests that.
+//! pipeline warns that the other signal is missing, and does not warn about whole sessions. Does
+//! not prove where a router sends each signal; `tests/kubernetes` tests that.
 
 use judge::extract::MissingHalf;
 use judge::pipeline::Rules;

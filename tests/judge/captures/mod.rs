@@ -222,7 +222,7 @@ fn trajectories(items: Vec<Span>, rules: &Rules) -> Vec<Arc<Trajectory>> {
     trajectories
 }
 
-/// Everything that a trajectory says, except for its place in the order of arrival.
+/// Everything in a trajectory except its position in the order of arrival.
 fn printed(trajectories: &[Arc<Trajectory>]) -> String {
     let print = |trajectory: &Arc<Trajectory>| {
         let mut trajectory = Trajectory::clone(trajectory);
@@ -411,7 +411,7 @@ fn same_group(one: &Value, other: &Value) -> bool {
         && one["turn"] == other["turn"]
 }
 
-/// Whether the call shows the expected one.
+/// Returns true if the call shows the expected call.
 type Fits<'a> = &'a dyn Fn(&ToolCall, &Value) -> bool;
 
 /// Finds for each expected call the call that shows it: one of the same name and the same id if it
@@ -443,7 +443,7 @@ fn pair(expected: &[&Value], actual: &[(usize, &ToolCall)]) -> Vec<Option<usize>
     pairs
 }
 
-/// Whether the payload equals this value. A string equals the same text.
+/// Returns true if the payload equals this value. A string equals the same text.
 fn is(payload: Option<&Payload>, expected: &Value) -> bool {
     match payload {
         None => expected.is_null(),
@@ -451,7 +451,7 @@ fn is(payload: Option<&Payload>, expected: &Value) -> bool {
     }
 }
 
-/// JSON equality, with 1 and 1.0 as the same number.
+/// Returns true if both are equal as JSON, with 1 and 1.0 as the same number.
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
@@ -468,7 +468,7 @@ fn same(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// How many differences the payload causes, by scenario and column.
+/// Number of differences that the payload causes, by scenario and column.
 fn exceptions() -> BTreeMap<(String, String), usize> {
     let entries: Vec<Value> = serde_json::from_str(EXCEPTIONS).expect("exceptions.json is a list");
     let entry = |entry: Value| {

@@ -1,4 +1,4 @@
-//! What is kept of long values, from the bytes of requests to verdicts: a value that the sidecar
+//! The kept parts of long values, from the bytes of requests to verdicts: a value that the sidecar
 //! cut is never treated as whole, and never as absent. Covers replies and requests of models in
 //! every spelling, in spans, in their events and in log records. Does not prove what frameworks
 //! write.
@@ -78,7 +78,7 @@ fn span(trace: u64, id: &str, parent: &str, nth: u64, values: &Value) -> Value {
     })
 }
 
-/// A run with consecutive spans below it that carry these attributes.
+/// A run with consecutive spans below it that have these attributes.
 fn run(steps: &[Value]) -> Request {
     let agent = json!({ "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a" });
     let mut root = span(1, ROOT, "", 0, &agent);
@@ -112,7 +112,8 @@ fn openai_call(name: &str) -> Value {
     json!({ "id": "c1", "type": "function", "function": function })
 }
 
-/// How conventions mark a model span, where its reply is, and how it requests a call.
+/// For each convention: the marks of a model span, the attribute with its reply, and a reply that
+/// requests a call.
 fn spellings() -> Vec<(Value, &'static str, Value)> {
     let openai = json!({ "role": "assistant", "tool_calls": [openai_call("delete")] });
     let parts = [call("c1", "delete", &json!({ "id": 7 }))];

@@ -12,7 +12,7 @@ use super::rules;
 use crate::support::captures::scenarios;
 use crate::support::now;
 
-/// Of a whole trace: model calls, and tokens that they read and wrote.
+/// The model calls of whole traces, and the tokens that they read and wrote.
 const OF_TRACES: &[(&str, [u64; 3])] = &[
     ("agno/nested", [6, 321, 72]),
     ("anthropic-own-spans/below_agent", [5, 55, 35]),
@@ -39,7 +39,7 @@ const OF_TRACES: &[(&str, [u64; 3])] = &[
     ("smolagents/nested", [6, 321, 72]),
 ];
 
-/// Of single agents, as their frameworks say themselves.
+/// The model calls and tokens of single agents, as their frameworks record them.
 const OF_AGENTS: &[(&str, &str, [u64; 3])] = &[
     ("js-strands/subagent", "Travel desk", [3, 480, 72]),
     ("js-strands/subagent", "Weather specialist", [2, 320, 48]),

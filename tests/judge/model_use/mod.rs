@@ -1,6 +1,6 @@
 //! Limits of `efficiency` on model calls and their tokens, from trees of spans to verdicts. Each
 //! tree arrives as OTLP through scan and pipeline. Does not prove which spans frameworks write,
-//! but for those of `captured`.
+//! except those of `captured`.
 
 mod captured;
 mod conformance;
@@ -89,7 +89,7 @@ fn cached_and_total_tokens_count_in_every_spelling() {
         (only("ai.usage.totalTokens"), None, unknown, [5000; 2]),
         (both("gen_ai.usage.input_tokens"), None, [9; 2], [5000; 2]),
         (both("gen_ai.usage.output_tokens"), None, unknown, [5000; 2]),
-        // The model span within it says more.
+        // The model span within has more values.
         (
             only("gen_ai.usage.total_tokens"),
             Some(sides),
@@ -126,7 +126,7 @@ fn siblings_that_contradict_each_other_are_two_calls() {
     let mut excluding = usage(100, 10, "");
     excluding["gen_ai.usage.cache_read.input_tokens"] = json!(50);
     let none = json!({});
-    // Calls that are certain, all that there may be, and their tokens: at least, at most.
+    // Certain calls, possible calls, and their tokens: at least, at most.
     for (siblings, expected) in [
         (
             vec![usage(1000, 10, "a"), usage(1000, 10, "a")],
@@ -205,7 +205,7 @@ fn usage_is_kept_only_for_those_who_read_it() {
     );
 }
 
-/// One criterion.
+/// Rules with one criterion.
 fn rules(criterion: &Value) -> Rules {
     let text = json!({ "criteria": [criterion] }).to_string();
     Rules::from_json(&text).expect("a valid criterion")

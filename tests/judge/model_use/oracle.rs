@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Cut, Node, judged, rules};
 
-/// The limits that are compared; all are put in the middle of what trees reach.
+/// The limits that are compared; each lies in the middle of the numbers that trees reach.
 const LIMITS: [(&str, u64); 4] = [
     ("max_model_calls", 3),
     ("max_input_tokens", 40),
@@ -16,10 +16,10 @@ const LIMITS: [(&str, u64); 4] = [
     ("max_tokens", 60),
 ];
 
-/// What was recorded of the two sides of a model call.
+/// The recorded tokens of a model call: read, and written.
 type Usage = [Option<u64>; 2];
 
-/// A span, and what the oracle knows of it.
+/// A span, as the oracle sees it.
 #[derive(Debug, Clone)]
 struct Made {
     kind: &'static str,
@@ -96,7 +96,7 @@ fn limits(tree: &[Made], scope: &str, arriving: &[usize], cut: Cut) -> Vec<(Stri
 
 // === The oracle ===
 
-/// A sum: at least, and at most where that is known.
+/// Bounds of a sum; the upper one only if it is known.
 type Sum = (u64, Option<u64>);
 
 /// The two sides of one model call.
@@ -125,7 +125,7 @@ fn children(tree: &[Made], at: usize) -> impl Iterator<Item = usize> {
     (0..tree.len()).filter(is_child)
 }
 
-/// The usage of what is called below a span within the chain of a model.
+/// The usage of the model calls below a span within the chain of a model.
 fn usage_below(tree: &[Made], at: usize) -> Option<Call> {
     let mut found: Option<Call> = None;
     for child in children(tree, at) {
@@ -373,7 +373,7 @@ proptest! {
         side in 0..2_usize,
     ) {
         let hidden = hidden.index(tree.len());
-        // What lies within a model may say something else than the model.
+        // A span within a model may record other numbers than the model.
         prop_assume!(tree[hidden].kind != "model" || usage_below(&tree, hidden).is_none());
         let before = limits(&tree, "trace", &all(&tree), Cut::Whole);
         let mut less = tree.clone();

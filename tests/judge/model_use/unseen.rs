@@ -1,4 +1,4 @@
-//! Runs without a model span: none was called if other traces of their service have model spans.
+//! Runs without a model span called no model if other traces of their service have model spans.
 //! Does not prove that a service records all its model calls.
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! A missing argument or result counts as absent only if other calls recorded by the same
-//! instrumentation carry theirs.
+//! instrumentation have one.
 
 use judge::evaluate::Verdict;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ fn never_rm() -> Value {
     json!({ "tool_calls": { "disallowed": [{ "name": "^bash$", "args": { "command": "rm" } }] } })
 }
 
-/// A call that carries arguments and a result.
+/// A call with arguments and a result.
 fn captured(id: u64) -> Sent {
     let values = json!({
         "gen_ai.tool.call.arguments": "{\"q\":\"x\"}",

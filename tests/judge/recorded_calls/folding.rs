@@ -31,7 +31,7 @@ fn both(mut values: Value, more: Value) -> Value {
     values
 }
 
-/// A model's span whose reply asks for these calls: id, name and arguments.
+/// A model's span whose reply requests these calls: id, name and arguments.
 fn chat(id: u64, calls: &[(&str, &str, Value)], answers: &[(&str, &str)]) -> Sent {
     let parts = calls.iter().map(|(id, name, args)| {
         json!({ "type": "tool_call", "id": id, "name": name, "arguments": args })
@@ -81,7 +81,7 @@ fn calls_of_one_name_fold_unless_their_arguments_differ() {
     let long = json!({ "amount": 1, "note": "x".repeat(20_000) });
     inner_is(&with_args(&long), 1);
     inner_is(&both(two.clone(), with_id("c1")), 2);
-    // What an inner report says about a call applies to the reports inside that one.
+    // The values of an inner report also apply to the reports inside it.
     let chain = [
         agent(),
         transfer(2, 1, &json!({})),
@@ -163,7 +163,7 @@ fn a_model_that_uses_an_id_again_asks_for_another_call() {
     assert_count("search", 2, &turns("search", json!({ "q": "y" })));
     // One reply, reported twice.
     assert_count("search", 1, &turns("search", json!({ "q": "x" })));
-    // Either of the two may be the one that was answered.
+    // Either call may be the answered one.
     let output = json!({ "tool_call_output": { "tool_outputs": [
         { "name": "delete", "output": "found" },
     ] } });

@@ -1,5 +1,5 @@
-//! Which spans are calls, which are one call, and what is known of each: from OTLP requests to
-//! verdicts. Proves nothing about what frameworks write.
+//! The spans that are calls, the spans that report one call, and the known values of each call:
+//! from OTLP requests to verdicts. Proves nothing about what frameworks write.
 
 mod capture;
 mod folding;

@@ -13,8 +13,7 @@ use serde_json::{Value, json};
 
 use crate::support::calls::{Call, Written, judged};
 
-/// A call's start, end, name, values and group, and whether it never ended or its times are
-/// unusable.
+/// A call: start, end, name, values and group; it may never have ended, or have unusable times.
 #[derive(Debug, Clone)]
 struct Made {
     start: u64,
@@ -38,7 +37,7 @@ struct Asked {
     concurrency: &'static str,
 }
 
-/// On which values two calls must agree.
+/// The values on which two calls must agree.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Same {
     Nothing,
@@ -183,7 +182,7 @@ fn rule(asked: &Asked) -> Value {
     json!({ "constraints": { "rules": rules, "concurrency": asked.concurrency } })
 }
 
-/// Whether `x` had ended when `y` began.
+/// Returns true if `x` had ended when `y` began.
 fn is_before(calls: &[Made], concurrency: &str, x: usize, y: usize) -> bool {
     let group = |at: usize| -> Vec<usize> {
         match calls[at].group.filter(|_| concurrency == "reply") {
@@ -239,7 +238,7 @@ fn fits(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Whether two calls agree, each in the role of `a` or of `b`.
+/// Returns true if two calls agree, each in the role of `a` or of `b`.
 fn agree(same: Same, (x, x_is_b): (&Made, bool), (y, y_is_b): (&Made, bool)) -> bool {
     let values = |call: &Made, is_b: bool| {
         if same == Same::APathEach && is_b {

@@ -69,7 +69,7 @@ fn in_any_order(expected: usize, free: &[usize], fits: &dyn Fn(usize, usize) -> 
     paired.max().unwrap_or(0).max(alone)
 }
 
-/// How many changes turn one list into the other.
+/// Returns the number of changes that turn one list into the other.
 fn changes(expected: usize, made: &[usize], fits: &dyn Fn(usize, usize) -> bool) -> usize {
     match (expected.checked_sub(1), made.split_last()) {
         (None, _) => made.len(),

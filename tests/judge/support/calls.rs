@@ -28,7 +28,7 @@ pub(crate) struct Call {
     pub(crate) cut: bool,
     /// The position of the agent run that made the call.
     pub(crate) run: Option<usize>,
-    /// Whether the call failed; spans always tell, messages only if it is written.
+    /// True if the call failed; spans always record this, messages only if it is written.
     pub(crate) error: Option<bool>,
     /// Start and end in milliseconds; by default the call starts 10 after the previous one and
     /// lasts 5.
@@ -54,9 +54,9 @@ pub(crate) struct Written {
     pub(crate) nodes: Vec<String>,
     /// Agent runs in order of start: each a name, and the position of the run that contains it.
     pub(crate) runs: Vec<(String, Option<usize>)>,
-    /// What each model call recorded: tokens read and written.
+    /// The tokens that each model call recorded: read and written.
     pub(crate) models: Vec<[Option<u64>; 2]>,
-    /// What the agent recorded of all of them together.
+    /// The agent's own totals of all model calls.
     pub(crate) total: Option<[u64; 2]>,
     /// Other traces of the service have model spans.
     pub(crate) others_have_models: bool,
@@ -275,7 +275,7 @@ pub(crate) fn judged(
     evaluations
 }
 
-/// What the attributes of the evaluated span state about the expected verdict on the run.
+/// The expectations in the attributes of the evaluated span.
 fn expectation_attributes(attributes: &Map<String, Value>) -> ExpectationAttributes {
     let said = |key: &str| {
         let value = attributes.get(key)?;

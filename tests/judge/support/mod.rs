@@ -31,7 +31,7 @@ pub(crate) fn now() -> Now {
     }
 }
 
-/// All of an evaluation that a score line shows, under the names that the line has.
+/// Everything of an evaluation that a score line shows, under the names of the line.
 pub(crate) fn shown(evaluation: &Evaluation) -> String {
     let (criterion, trajectory) = (&evaluation.criterion, &evaluation.trajectory);
     let calls = trajectory.tool_calls.iter();

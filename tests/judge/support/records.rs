@@ -55,7 +55,7 @@ pub(crate) fn typed(value: &Value) -> Value {
     }
 }
 
-/// The time this many seconds after the start.
+/// Returns a clock: the time this many seconds after the start.
 pub(crate) fn clock() -> impl Fn(u64) -> Now {
     let start = now().instant;
     move |seconds| Now {

@@ -29,7 +29,7 @@ pub(crate) fn some_about(trajectories: &[Arc<Trajectory>], random: &mut Rng) -> 
     picked.collect()
 }
 
-/// What a criterion asks about, without the names, values and numbers of the calls.
+/// Returns the form of a criterion, without the names, values and numbers of the calls.
 fn kind(value: &Value) -> String {
     const NAMED_BY_CALLS: [&str; 3] = ["args", "parameters", "tool_calls_count"];
     const CHOICES: [&str; 2] = ["error", "score"];

@@ -1,6 +1,6 @@
 //! Generated traces in which missing spans matter: wrappers of a call within one process and across
 //! two with different clocks, calls reported twice by their ids, hand-offs, agents called as tools,
-//! models whose replies carry names and arguments, equal starts. No single framework sends them.
+//! models whose replies contain names and arguments, equal starts. No single framework sends them.
 
 use fastrand::Rng;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -65,7 +65,7 @@ struct Made<'a> {
     now: u64,
     n_ids: u32,
     knows_flags: bool,
-    /// How far the clock of each process is ahead.
+    /// Lead of the clock of each process.
     skews: [i64; 2],
 }
 

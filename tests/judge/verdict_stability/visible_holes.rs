@@ -74,7 +74,7 @@ fn traces_with_holes(left: &[Span]) -> BTreeSet<TraceId> {
     holes.map(|span| span.trace_id).collect()
 }
 
-/// How many verdicts were given in full and otherwise, and how many of them the whole trace
+/// Numbers of verdicts that were given in full and otherwise, and of verdicts that the whole trace
 /// contradicts.
 #[derive(Debug, Default)]
 struct Counts {

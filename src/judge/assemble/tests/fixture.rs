@@ -113,7 +113,7 @@ impl Sent {
         self
     }
 
-    /// Seconds after `BEGIN`, or before it if negative.
+    /// Sets start and end in seconds after `BEGIN`, or before it if negative.
     pub(super) fn lasting(mut self, from: i64, to: i64) -> Self {
         let unix_nanos = |secs: i64| BEGIN.saturating_add_signed(secs) * 1_000_000_000;
         (self.span.start_unix_nanos, self.span.end_unix_nanos) = (unix_nanos(from), unix_nanos(to));
@@ -130,7 +130,7 @@ impl Sent {
         self
     }
 
-    /// Marked as having a parent in the same process.
+    /// Marks the parent as one in the same process.
     pub(super) fn local(mut self) -> Self {
         self.span.flags = 0x101;
         self
@@ -166,7 +166,7 @@ impl Sent {
 /// A buffer and its clock.
 pub(super) struct Fixture {
     pub(super) buffer: TraceBuffer<Reported>,
-    /// With peers only.
+    /// Set only if the settings have peers.
     pub(super) torn: Option<TornServices>,
     pub(super) begin: Now,
     secs: u64,

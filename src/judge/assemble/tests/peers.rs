@@ -36,7 +36,7 @@ fn after_a_change_of_the_replicas_older_traces_that_are_new_here_are_incomplete(
     buffer.skip(1);
     let last_confirmed = buffer.now();
     buffer.skip(1);
-    // Between the last answer that was the same and the first that was not.
+    // Sent between the last unchanged answer and the first changed one.
     buffer.send(span(2).of(2).under(1).lasting(15, 16));
     buffer.skip(1);
     let now = buffer.now();
@@ -45,7 +45,7 @@ fn after_a_change_of_the_replicas_older_traces_that_are_new_here_are_incomplete(
         buffer.send(span(1).of(trace).lasting(14, 23));
     }
     buffer.skip(11);
-    // The router knows by now.
+    // By this time the router knows the change.
     buffer.send(span(1).of(4).lasting(33, 34));
     let told = buffer.wait(5);
     assert_eq!(
@@ -107,7 +107,7 @@ fn a_missing_caller_of_a_sender_without_flags_tears_nothing() {
     );
 }
 
-/// Its other part is in another replica, which is no sign that requests are spread.
+/// The trace's other spans are at another replica, which is no sign that requests are spread.
 #[test]
 fn traces_that_a_change_of_the_replicas_splits_are_no_evidence_of_torn_ones() {
     let mut buffer = with_peers();
@@ -124,7 +124,7 @@ fn traces_that_a_change_of_the_replicas_splits_are_no_evidence_of_torn_ones() {
     }
     assert_eq!(reasons(&buffer.wait(185)).len(), 9);
     assert_eq!(buffer.torn.as_mut().unwrap().take().n_traces, 0);
-    // These were opened when the router knew.
+    // These traces were opened when the router knew the change.
     for trace in 10..=14 {
         buffer.send(span(2).of(trace).under(1).local().lasting(220, 221));
     }

@@ -50,7 +50,7 @@ impl Tri {
     }
 }
 
-/// The kind of a value that is no text; null is no value.
+/// Returns the kind of a value that is not text; `None` for text and for null.
 pub(crate) fn kind_of(value: &Value) -> Option<&'static str> {
     match value {
         Value::Number(_) => Some("a number"),
@@ -74,7 +74,7 @@ pub(crate) enum Known<T> {
 /// The result of following a path in all calls that were read.
 struct Followed {
     led: Tri,
-    /// The first call without a value at the path, and the kind of lack.
+    /// The first call without a value at the path, and a text such as "missing".
     lacking: Option<(usize, &'static str)>,
 }
 
@@ -181,8 +181,8 @@ impl<'a> CapturedValues<'a> {
         }
     }
 
-    /// Records whether a path leads to a value in a call, and the kind of lack if a value is
-    /// missing. The lack is reported only if another call has a value at the path.
+    /// Records whether a path leads to a value in a call, and a text such as "missing" if not. The
+    /// text is reported only if another call has a value at the path.
     pub(crate) fn note_followed(
         &mut self,
         call_idx: usize,
@@ -262,7 +262,7 @@ impl<'a> CapturedValues<'a> {
         answer
     }
 
-    /// Looks at values for an explanation: spends from the budget, and records nothing.
+    /// Reads values for an explanation: spends from the budget, but records no missing evidence.
     pub(crate) fn aside<T>(&mut self, look: impl FnOnce(&mut Self) -> T) -> T {
         let mut aside = Self::within(self.trajectory, self.max_search - self.searched);
         let found = look(&mut aside);

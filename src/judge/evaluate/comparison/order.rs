@@ -36,7 +36,8 @@ const NEVER: i64 = i64::MAX / 2;
 pub(crate) struct Intervals {
     pub(crate) start: Vec<i64>,
     pub(crate) end: Vec<i64>,
-    /// The own start and end of each call in Unix nanoseconds, whatever counts as concurrent.
+    /// The start and end of each call itself in Unix nanoseconds, even if its group counts as one
+    /// interval.
     begun: Vec<i64>,
     done: Vec<i64>,
     /// True for calls whose times are unknown.

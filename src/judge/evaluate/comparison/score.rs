@@ -105,7 +105,7 @@ pub(crate) struct Score<E> {
     /// Evidence that the evaluator needed and that was not captured.
     pub(crate) missing: Missing,
     /// The first value that a pattern or condition could not match because it is not text, or that
-    /// a sum lacks.
+    /// is missing in a sum.
     pub(crate) unusable: Option<UnusableValue>,
     /// The criterion's paths at which calls have values.
     pub(crate) paths: PathsSeen,
@@ -202,7 +202,7 @@ pub(crate) struct UnusableValue {
     pub(crate) reader: ReadBy,
 }
 
-/// The reader of a value.
+/// The parameter that reads a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum ReadBy {
     /// A pattern under `args`.

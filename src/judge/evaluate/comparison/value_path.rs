@@ -197,7 +197,8 @@ impl<'v> PathValues<'v> {
         (has_value || !self.is_open).then_some(has_value)
     }
 
-    /// Returns the kind of lack, if a value is certainly missing.
+    /// Returns "missing", or "missing in an element" if another element has a value; `None` unless
+    /// a value is certainly missing.
     pub(crate) fn lack(&self, takes_null: bool) -> Option<&'static str> {
         let has_null = !takes_null && self.values.iter().any(|value| value.is_null());
         (self.lacks_value || has_null).then(|| {

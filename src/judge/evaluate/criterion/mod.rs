@@ -50,7 +50,8 @@ pub struct Criterion {
     /// Severity of a fail, if the criterion has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub severity: Option<CriterionSeverity>,
-    /// The form in which a violation is reported while the run is still open; `None` if it is not.
+    /// The form in which a violation is reported while the run is still open; `None` without
+    /// alarms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alarm: Option<Alarm>,
     /// The lowest score that passes, 0 to 1.

@@ -1,4 +1,4 @@
-//! The evaluator `constraints`: were rules over the calls and their order kept?
+//! The evaluator `constraints`: did the calls follow rules about their order, number and values?
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
@@ -23,7 +23,7 @@ use crate::evaluate::rules::rule_explanation;
 use crate::evaluate::rules::templates::{is_never_kept, questions};
 use crate::extract::Trajectory;
 
-/// Were rules over the calls and their order kept?
+/// Did the calls follow rules about their order, number and values?
 ///
 /// # What it checks
 /// Rules, each from one template of the process language DECLARE. The *activations* of a rule are

@@ -174,13 +174,13 @@ evaluators! {
     ToolOrder,
     /// How well do the tools called, or the nodes visited, match the expected ones?
     ExecutionOrder,
-    /// Were the required calls made, the disallowed ones not, and a sequence kept?
+    /// Were the required calls made, in the right sequence, and no disallowed calls?
     ToolCalls,
     /// Were the tools called with the expected arguments?
     ToolCallArgs,
     /// Did the tools return what was expected?
     ToolCallOutput,
-    /// Were rules over the calls and their order kept?
+    /// Did the calls follow rules about their order, number and values?
     Constraints,
     /// How well do the calls match a reference, by one of a family of scores?
     TrajectoryMatch,
@@ -198,7 +198,7 @@ pub struct WrittenEvaluator(Evaluator);
 pub(super) struct WatchedCalls {
     /// Regular expressions of names; `None` for all calls of tools.
     pub(super) names: Option<Vec<String>>,
-    /// True for model calls, too.
+    /// True if model calls, too, can violate the criterion.
     pub(super) models: bool,
     /// The highest score that is still possible after these calls have violated all that they can
     /// violate.
@@ -425,7 +425,7 @@ impl<'a> NamedTool<'a> {
 }
 
 impl<'a> ToolName<'a> {
-    /// Returns true if the evaluator means this tool.
+    /// Returns true if the name or the pattern matches this tool.
     pub(super) fn matches(self, tool: &str) -> bool {
         match self {
             Self::Exact(name) => name == tool,

@@ -25,7 +25,7 @@ use crate::extract::Trajectory;
 /// # What it checks
 /// The number of calls of each listed tool, against a number. The score is the share of the entries
 /// that are satisfied; with `strict` it is 1 if all are satisfied, else 0. A tool that was not
-/// called counts 0, also if nothing was called. Other tools may be called any number of times.
+/// called counts 0, even if nothing was called. Other tools may be called any number of times.
 ///
 /// # Why
 /// Runaway loops call one tool forty times; a careless agent never makes the check it was told to
@@ -48,8 +48,8 @@ use crate::extract::Trajectory;
 /// Details: `explained_tool_calls_count`, per tool `Actual: 4, Expected: 3, Score: 0.0`.
 ///
 /// # When the trace was cut short
-/// Counts can only grow. A lower bound that is reached, or `!=` a number already exceeded, is
-/// satisfied for certain; an upper bound or an equality already exceeded is violated for certain.
+/// Counts can only grow. A lower bound that is reached, or `!=` with a number that is exceeded, is
+/// satisfied for certain; an upper bound or an equality that is exceeded is violated for certain.
 /// All other entries are open, and there is a verdict only if they cannot change it.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]

@@ -1,5 +1,5 @@
-//! The evaluator `tool_calls`: were the required calls made, the disallowed ones not, and a
-//! sequence kept?
+//! The evaluator `tool_calls`: were the required calls made, in the right sequence, and no
+//! disallowed calls?
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ use crate::evaluate::parameters::pattern::{FieldError, PlacedPattern};
 use crate::evaluate::parameters::told::ValuesTold;
 use crate::extract::Trajectory;
 
-/// Were the required calls made, the disallowed ones not, and a sequence kept?
+/// Were the required calls made, in the right sequence, and no disallowed calls?
 ///
 /// # What it checks
 /// Patterns over calls. The score is 1 if every `required` entry is satisfied, no `disallowed`

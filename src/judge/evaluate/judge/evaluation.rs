@@ -46,7 +46,7 @@ pub struct Evaluation {
     pub stage: Stage,
 }
 
-/// The kind of report that an evaluation is.
+/// The stage at which an evaluation is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stage {
     /// The verdict on a closed trace.
@@ -92,7 +92,7 @@ pub(super) struct Basis {
     /// The missing evidence; only for `not_evaluated`. Boxed because it is rare and evaluations are
     /// moved.
     pub(super) missing: Option<Box<Missing>>,
-    /// A value that could not be matched because it is not text, or that a sum lacks.
+    /// A value that could not be matched because it is not text, or that is missing in a sum.
     pub(super) unusable: Option<Box<UnusableValue>>,
     /// The criterion's paths at which calls have values.
     pub(super) paths: PathsSeen,

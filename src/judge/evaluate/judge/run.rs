@@ -58,8 +58,8 @@ impl Expectations {
 }
 
 /// Judges a run by the criteria that select it, with the fields of its case, and by its own
-/// expectations. `case` is [`Expectations::case_of`] the run, or the case at the run's position in
-/// a file. `take` gets each evaluation as soon as it is made: a run may have many.
+/// expectations. `case` comes from [`Expectations::case_of`], or from the run's position in a file.
+/// `take` gets each evaluation as soon as it is made: a run may have many.
 pub fn judge_run(
     criteria: &[Arc<Criterion>],
     expectations: &Expectations,

@@ -1,5 +1,5 @@
-//! Patterns that compare a single call, the entries of the lists of `tool_calls`. The evaluator
-//! decides what a list requires.
+//! Patterns for single calls: the entries of the lists of `tool_calls`. The evaluator decides what
+//! a list requires.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -36,12 +36,13 @@ pub struct CallPattern {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "bool")]
     pub error: Option<bool>,
-    /// Pattern of the argument `command`; a call of that name without it is an error.
+    /// Pattern of the argument `command`; a call that has the name but not the argument is an
+    /// error.
     #[serde(default, deserialize_with = "written")]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Pattern")]
     pub command: Option<Pattern>,
-    /// Pattern of the argument `path`; a call of that name without it is an error.
+    /// Pattern of the argument `path`; a call that has the name but not the argument is an error.
     #[serde(default, deserialize_with = "written")]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Pattern")]

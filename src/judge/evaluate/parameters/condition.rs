@@ -86,7 +86,7 @@ pub(crate) type Where = BTreeMap<ValuePath, Condition>;
 /// | `contains` or `shared_text`, found before the cut | yes |
 /// | `contains` or `shared_text`, not found, and the text is cut | open |
 /// | `regex` of a text that is cut | open |
-/// | `a_in_b`: `a` is cut, and its beginning is not in a whole `b` | no |
+/// | `a_in_b`: `a` is cut, and its beginning is not in an uncut `b` | no |
 /// | `equals` with a text that is cut, and differs before the cut | no |
 /// | `NaN`, or not a number for `gt`, `gte`, `lt` or `lte` | open |
 /// | the search budget is used up | open |

@@ -11,7 +11,7 @@ use serde::forward_to_deserialize_any;
 use serde::{Deserialize, Deserializer};
 use text::nearest;
 
-/// Words that are wrong in a criterion.
+/// Words that people write by mistake in a criterion, and the right words.
 #[derive(Deserialize)]
 struct WrongWords {
     /// Other spellings, and the fields that each can mean; the first field that the struct has is

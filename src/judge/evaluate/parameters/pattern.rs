@@ -116,7 +116,7 @@ impl PatternCompiler {
     }
 
     /// Compiles all patterns of one value. If one fails, none counts towards the limit: the value
-    /// is either parsed again without it or rejected.
+    /// is either parsed again without the failing pattern, or rejected.
     pub(crate) fn compile(
         &mut self,
         patterns: Vec<PlacedPattern<'_>>,

@@ -10,7 +10,7 @@ pub(crate) const MAX_TOLD: usize = 100;
 /// A call, or the run, that a rule checks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Activation {
-    /// True if the rule certainly checks it; false if missing evidence decides that.
+    /// True if the rule certainly checks the call; false if missing evidence decides.
     pub(crate) is_certain: bool,
     /// The answer to whether the activation satisfies the rule.
     pub(crate) kept: Tri,
@@ -74,8 +74,8 @@ impl Lack {
 pub(crate) enum Breach {
     /// No partner comes after the call.
     After(Lack),
-    /// No partner comes before the call. True if a partner before all other calls would satisfy the
-    /// rule.
+    /// No partner comes before the call. The flag is true if a partner before all other calls would
+    /// satisfy the rule.
     Before(Lack, bool),
     /// There is no partner at all.
     Alone { of_b: bool },
@@ -164,7 +164,7 @@ pub(in crate::evaluate) struct RuleFound {
     pub(crate) first: Option<(Option<usize>, Breach)>,
     /// The number of violating calls that the first violation does not name.
     pub(crate) n_others: usize,
-    /// The call that comes nearest to the one that the first violation lacks.
+    /// The call that comes nearest to the partner that the first violation lacks.
     pub(crate) nearest: Option<NearMiss>,
     /// True if further values may be negative, and so satisfy the rule.
     pub(crate) may_shrink: bool,
@@ -178,7 +178,8 @@ pub(in crate::evaluate) struct RuleFound {
 pub(crate) enum NearMiss {
     /// The calls differ at these entries of `same`.
     Differs { call: usize, same: Vec<usize> },
-    /// The call matches the name of this pattern, of those of its kind, but not its conditions.
+    /// The call matches the name of a pattern of the partner's kind, but not the pattern's
+    /// conditions.
     ByName { call: usize, pattern: usize },
 }
 

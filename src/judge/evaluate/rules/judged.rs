@@ -98,8 +98,8 @@ impl<'a> RuleJudge<'a> {
         (share, found)
     }
 
-    /// Returns a call that would be the partner that the first violation lacks if it agreed on
-    /// `same`; or else a call that only has the partner's name.
+    /// Returns the call that comes nearest to the partner that the first violation lacks: a call
+    /// that differs only on `same`, or else a call that only has the partner's name.
     fn nearest(&mut self, rule: &'a Rule, found: &RuleFound) -> Option<NearMiss> {
         let (shape, (violating, breach)) = (rule.shape(), found.first.as_ref()?);
         let is_b = breach.kinds().1?;

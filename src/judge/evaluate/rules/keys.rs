@@ -39,7 +39,7 @@ struct ReadPath {
 /// The values of a call at a path.
 enum Found {
     Unknown,
-    /// The numbers of the values, ascending; and the kind of lack if a value is missing.
+    /// The numbers of the values, ascending; and a text such as "missing" if there is none.
     Known(SmallVec<[u32; 1]>, Option<&'static str>),
 }
 

@@ -78,8 +78,8 @@ pub(crate) struct Kinds {
     pub(crate) name: &'static [KeyId],
     /// Returns the tool's name in the span's name, if no attribute names it.
     pub(crate) name_in_span: Option<fn(&str) -> Option<&str>>,
-    /// Returns a poor name in the span's name, such as a class, used only if nothing else names the
-    /// call.
+    /// Returns a name from the span's name that may be a class and not the tool; used only if
+    /// nothing else names the call.
     pub(crate) poor_name_in_span: Option<fn(&str) -> Option<&str>>,
     pub(crate) call_id: &'static [KeyId],
     pub(crate) args: &'static [KeyId],
@@ -150,7 +150,7 @@ pub(crate) struct CrossTrace {
 #[derive(Debug, Default)]
 pub(crate) struct SpanCall<'a> {
     pub(crate) name: Option<Cow<'a, str>>,
-    /// A poor name, such as a class, used only if nothing else names the call.
+    /// A name that may be a class and not the tool; used only if nothing else names the call.
     pub(crate) poor_name: Option<&'a str>,
     pub(crate) call_id: Option<Cow<'a, str>>,
     pub(crate) args: Option<Raw<'a>>,

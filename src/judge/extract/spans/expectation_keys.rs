@@ -16,7 +16,7 @@ pub struct SpanExpectationPolicy {
     pub criteria: bool,
     /// True if [`EXPECT`] is read.
     pub expect: bool,
-    /// Maximum bytes of both attributes together that are kept of one span.
+    /// Maximum bytes kept of both attributes of one span together.
     pub max_size: usize,
 }
 

@@ -13,14 +13,14 @@ use crate::extract::values::{
     AnnouncedCall, Announcement, RepeatedResults, messages, payload, python,
 };
 
-/// A span with none of these keys and no events announces nothing.
+/// The keys of replies. A span with none of them and without events requests no calls.
 const MAY_ANNOUNCE: KeyBits = KeyBits::new(keys::REPLIES).union(KeyBits::new(&[
     keys::OI_OUTPUT_MESSAGES,
     keys::COMPLETION_CALLS,
     keys::COMPLETION_FUNCTIONS,
     keys::LOST_REPLY,
 ]));
-/// A span with none of these keys contains no results.
+/// The keys of requests that can contain tool results.
 const MAY_HOLD_RESULTS: KeyBits = KeyBits::new(&[
     keys::INPUT_MESSAGES,
     keys::LOG_BODY,

@@ -1,5 +1,5 @@
 //! Prunes arriving spans, so that the memory of an open trace depends on its calls, not its
-//! prompts. Drops inputs and outputs of spans that are no calls, and all messages of a model's
+//! prompts. Drops inputs and outputs of spans that are not calls, and all messages of a model's
 //! request except new tool results.
 
 use otlp::span::{Attribute, KeptAttributesBuilder, Span, Value, cut_at_char};
@@ -9,8 +9,8 @@ use super::keys;
 use super::view::View;
 use crate::extract::values::messages::{NewMessages, may_announce, new_messages};
 
-/// Prunes a span that is no tool call, and cuts results longer than `max_value_size` that are no
-/// replies.
+/// Prunes a span that is not a tool call, and cuts results that are longer than `max_value_size`
+/// and not replies.
 pub(super) fn prune(span: &Span, kept: &mut KeptAttributesBuilder, max_value_size: usize) {
     let class = span.class;
     let view = View::new(kept.current(), span);

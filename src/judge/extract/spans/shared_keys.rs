@@ -56,7 +56,7 @@ pub(crate) fn complete_call<'a>(call: &mut SpanCall<'a>, span: &View<'a>, is_age
     call.failed |= failed(span);
 }
 
-/// A call with none of these keys has not failed, unless an event shows a failure.
+/// The keys that can show that a call failed; an event can, too.
 const MAY_TELL_FAILURE: KeyBits = {
     let mut keys = KeyBits::new(&[keys::ERROR_TYPE, keys::TOOL_SUCCESS]);
     let mut at = 0;
@@ -114,7 +114,7 @@ pub(crate) struct GraphNode<'a> {
     step: Option<Cow<'a, str>>,
 }
 
-/// A span with none of these keys belongs to no graph node.
+/// The keys that can name a graph node.
 pub(crate) const MAY_NAME_NODE: KeyBits = {
     let mut keys = KeyBits::new(&[keys::METADATA]);
     let mut at = 0;

@@ -58,7 +58,7 @@ impl<'a> UsageReport<'a> {
         }
     }
 
-    /// Fills in values that this report lacks from another report of the same call.
+    /// Fills in missing values from another report of the same call.
     pub(crate) fn complete(&mut self, other: Self) {
         self.response_id = self.response_id.or(other.response_id);
         self.n_cached = self.n_cached.max(other.n_cached);
@@ -111,7 +111,7 @@ impl Usage {
         sides.or_else(within).or(own)
     }
 
-    /// Returns lower bounds for the tokens of a call whose usage is either this one or one of at
+    /// Returns lower bounds for the tokens of one call, whose usage is this one or another of at
     /// least `least`.
     pub(crate) fn least_of_one_call(self, least: [u64; 3]) -> [u64; 3] {
         let [input, output] = [0, 1].map(|side| {

@@ -235,7 +235,7 @@ fn spans_recognised_under_other_settings_are_recognised_again() {
             .tool_calls
             .is_empty()
     );
-    // More changes than can be counted, each of which reverses the answer.
+    // More changes of the settings than can be counted, each of which reverses the answer.
     for nth in 0..600 {
         let kind = if nth % 2 == 0 { "tool" } else { "job" };
         recogniser = Recogniser::new(&tools(kind), [], Some(&recogniser));

@@ -196,20 +196,20 @@ fn a_failed_tool_has_its_name_from_the_output_beside_it() {
     let failed = |id, start| failed_class(id, 1, start, oslo);
     let named = (name.clone(), Some("c1".to_owned()));
     assert_eq!(run(&[first(), failed(3, 10)]), std::slice::from_ref(&named));
-    // A tool's output is no reply.
+    // A tool's output is not a reply.
     let other = span(3, 1, "get_time.tool", 3, 4)
         .with("traceloop.span.kind", "tool")
         .with("traceloop.entity.name", "get_time")
         .with("traceloop.entity.output", "a tool's output");
     let time = ("get_time".to_owned(), None);
     assert_eq!(run(&[first(), other, failed(4, 10)]), [time, named]);
-    // The last reply asked for it, or no reply did.
+    // The last reply requested the call, or no reply did.
     let last = output(3, 5, &[("c2", "get_time", bergen)]);
     assert_eq!(
         run(&[first(), last, failed(4, 10)]),
         [(class.clone(), None)]
     );
-    // Either may be the one that failed.
+    // Either call may be the one that failed.
     let twice = output(
         2,
         1,

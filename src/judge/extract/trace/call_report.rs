@@ -52,8 +52,8 @@ pub(crate) fn more_of<P: Borrow<Payload>>(one: Option<P>, other: Option<P>) -> O
     if is_less && other.is_some() { other } else { one }
 }
 
-/// Returns true if `bare` has no arguments, or only the bare text of a tool's only argument, whose
-/// name only `named` has.
+/// Returns true if `bare` has no arguments, or only the text of a single argument whose name only
+/// `named` has.
 pub(crate) fn lost_its_name(bare: Option<&Payload>, named: Option<&Payload>) -> bool {
     let (bare, named) = match (bare, named) {
         (_, None) => return false,

@@ -128,8 +128,8 @@ fn join_replies(
         }
     }
     // If one side has no id, a call matches the n-th call of its name in the reply of its turn;
-    // equal arguments match first, because calls of one turn can start in any order. A call with a
-    // poor name (a class) matches last, by its arguments alone, if only one tool has these
+    // equal arguments match first, because calls of one turn can start in any order. A call that
+    // has only a class name matches last, by its arguments alone, if only one tool has these
     // arguments.
     for by in [MatchBy::NameAndArgs, MatchBy::Name, MatchBy::Args] {
         for (draft, joined) in drafts

@@ -222,8 +222,8 @@ fn calls_beside(roles: &SpanRoles<'_>) -> CallsBeside {
     beside
 }
 
-/// Returns the usage of counted model spans from the spans within them or else from their twins,
-/// for spans that recorded no usage.
+/// Returns the usage of counted model spans that recorded none: the usage of the spans within them,
+/// or else of their twins.
 fn of_inner_models(roles: &SpanRoles<'_>, beside: &CallsBeside) -> HashMap<SpanIdx, Usage> {
     let mut below: HashMap<SpanIdx, Usage> = HashMap::new();
     let mut twins: HashMap<SpanIdx, Usage> = HashMap::new();

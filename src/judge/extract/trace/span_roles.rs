@@ -514,7 +514,7 @@ impl<'a> KnownCall<'a> {
         }
     }
 
-    /// Fills in parts that this report lacks from another report of the call.
+    /// Fills in missing parts from another report of the call.
     fn complete(&mut self, other: Self) {
         self.call_id = self.call_id.take().or(other.call_id);
         self.name = self.name.take().or(other.name);

@@ -174,7 +174,7 @@ impl<'a> Gates<'a> {
         Self { of_span, beneath }
     }
 
-    /// Returns true if a missing span could be an outer report of this span's call.
+    /// Returns true if a missing span above this span could report the same call.
     fn may_wrap(&self, span_idx: SpanIdx, name: &str) -> bool {
         let gate = self.of_span[span_idx].and_then(|gate| self.beneath.get(&gate));
         gate.is_some_and(|beneath| matches!(beneath, Beneath::Calls(known) if *known == name))

@@ -122,8 +122,8 @@ fn what_all_threads_hold_is_added_up() {
     drop(workers);
 }
 
-/// Each ends only because the other goes on: otherwise the test would last until patience ends, and
-/// what was noted would not be there.
+/// Each thread ends only because the other continues. Otherwise the test would take the whole
+/// patience, and the recorded data would be missing.
 #[test]
 fn threads_that_stop_wait_until_all_have_noted_their_traces() {
     let (queue, workers) = two(1 << 20, [silent(), silent()]);

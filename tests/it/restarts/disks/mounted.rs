@@ -24,7 +24,7 @@ impl Mounted {
         Self::mount(path, &["-o", options, image.to_str().unwrap()])
     }
 
-    /// Whether the kernel remounts it with these options.
+    /// Returns true if the kernel remounts it with these options.
     fn remount(&self, options: &str) -> bool {
         let path = self.0.to_str().unwrap();
         succeeds("mount", &["-o", &format!("remount,{options}"), path])
@@ -123,7 +123,7 @@ async fn a_full_disk_takes_requests_within_a_second_of_having_room() {
     say(&format!("{test}: {} ms", after.as_millis()));
     assert!(after < Duration::from_secs(1), "{after:?}");
 
-    // Full again; this time delivery to the downstream makes room.
+    // Full again; this time delivery to the downstream frees space.
     while send(&mut acknowledged) {}
     let backend = Backend::start_at(&address).await;
     eventually("room", || send(&mut acknowledged).then_some(())).await;
@@ -140,7 +140,7 @@ async fn a_full_disk_takes_requests_within_a_second_of_having_room() {
     assert_eq!(sidecar.ended().0, 0);
 }
 
-/// Cuts the power of a file system: nothing is written any more, not even what waits
+/// Cuts the power of a file system: nothing is written any more, not even queued data
 /// (`EXT4_IOC_SHUTDOWN` without a flush). Every access fails from then on.
 const CUT_POWER: &str = "import fcntl, os, struct, sys
 fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', 2))";

@@ -1,4 +1,4 @@
-//! Tests of reading the expectations that runs carry, and of the reported errors.
+//! Tests how expectations in spans are parsed, and the reported errors.
 
 use otlp::span::SpanId;
 

@@ -224,7 +224,7 @@ fn settle_runs(spans: &mut RecognisedSpans<'_, '_>) {
         let is_own = || span.agent == agent_run(&span.view);
         roles(&span.view).agent_run && is_own() && agent_name(&span.view).is_none()
     };
-    // Most spans are not runs, which shows without reading their attributes.
+    // Most spans are not runs, and ruling them out needs no attributes.
     let is_unsettled = |span: &RecognisedSpan<'_>| {
         span.agent.is_some() && (is_workflow(&span.view) || is_nameless_run(span))
     };

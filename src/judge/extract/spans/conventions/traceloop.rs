@@ -72,7 +72,7 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
 }
 
 /// Maximum number of calls in a reply that are compared with each failed call; a longer reply names
-/// none.
+/// no failed call.
 const MAX_ASKED: usize = 64;
 
 /// Names failed calls. In JavaScript a failed call has only the name of its class, and the model's
