@@ -43,6 +43,7 @@ mod reading;
 mod receiving;
 mod registering;
 mod scoring;
+mod throttled;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
@@ -98,6 +99,7 @@ use crate::sync::Mutex;
 use health::HealthState;
 use item_accounting::ItemAccounting;
 use metrics::Metrics;
+pub use throttled::Throttled;
 
 /// A function that writes metrics counted elsewhere, such as those of the scores.
 pub type MetricsSource = Arc<dyn Fn(&mut MetricsPage) + Send + Sync>;

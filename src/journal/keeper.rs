@@ -19,7 +19,7 @@ use super::format::Needed;
 use super::gathering::Gathering;
 use super::holdings::Holdings;
 use super::opening::{Clock, OpenedLog};
-use super::refusals::{QUIET, Refusals, retry_after};
+use super::refusals::{Refusals, retry_after};
 use super::resent::LastRecords;
 use super::store::{AppendError, AppendFailure, LostRecord, Record, Store};
 use super::waiting::{Done, Message, WaitingRecord};
@@ -27,6 +27,7 @@ use crate::fair::FairBudget;
 use crate::sync::Mutex;
 use crate::telemetry::{
     JournalMetrics, JournalProgressUnwritten, JournalRefuses, JournalResumes, MetricsPage,
+    Throttled,
 };
 
 /// Maximum number of requests in the thread's inbox. The receivers limit their bytes.
@@ -167,8 +168,8 @@ impl JournalLog {
         is_known
     }
 
-    /// Appends a record. Never waits: `done` gets the outcome, on the journal's thread. When the
-    /// log is almost full, the senders that use most of it are refused at once.
+    /// Appends a record. Never waits: `done` gets the outcome, on the journal's thread. An almost
+    /// full log refuses, at once, the senders that use most of its space.
     pub fn append(&self, record: Record, done: Done) {
         let budget = &self.shared.budget;
         let charge = record
@@ -327,8 +328,7 @@ pub(super) struct LogKeeper {
     /// Time at which the cursor is written and segments are removed.
     settle_at: Option<Instant>,
     gathering: Gathering,
-    /// Time of the last log line about a cursor that cannot be written.
-    unwritten_said_at: Option<Instant>,
+    unwritten: Throttled,
 }
 
 impl LogKeeper {
@@ -352,7 +352,7 @@ impl LogKeeper {
             touch_at: None,
             settle_at: None,
             gathering: Gathering::default(),
-            unwritten_said_at: None,
+            unwritten: Throttled::default(),
         }
     }
 
@@ -571,9 +571,7 @@ impl LogKeeper {
         }
         if let Err(fault) = settled {
             self.sync_at = Some(now + SYNC_INTERVAL);
-            let said = self.unwritten_said_at;
-            if said.is_none_or(|at| now.saturating_duration_since(at) >= QUIET) {
-                self.unwritten_said_at = Some(now);
+            if self.unwritten.ready((), now).is_some() {
                 JournalProgressUnwritten {
                     why: fault.to_string(),
                 }

@@ -5,9 +5,7 @@ use std::mem;
 use std::time::{Duration, Instant};
 
 use super::store::AppendError;
-
-/// Minimum time between lines about refusals.
-pub(super) const QUIET: Duration = Duration::from_secs(60);
+use crate::telemetry::Throttled;
 
 /// Delay before a full disk, or a failed disk, is retried.
 const FULL_RETRY: Duration = Duration::from_millis(250);
@@ -27,22 +25,16 @@ pub(super) struct Refusals {
     pub(super) current: Option<AppendError>,
     since: Option<Instant>,
     is_logged: bool,
-    logged_at: Option<Instant>,
+    lines: Throttled,
 }
 
 impl Refusals {
     pub(super) fn begin(&mut self, error: AppendError, now: Instant) -> bool {
         self.since = self.since.or(Some(now));
         let is_new = self.current.replace(error) != Some(error);
-        let is_quiet = self
-            .logged_at
-            .is_some_and(|at| now.saturating_duration_since(at) < QUIET);
-        if !is_new && self.is_logged || is_quiet {
-            return false;
-        }
-        self.is_logged = true;
-        self.logged_at = Some(now);
-        true
+        let is_due = (is_new || !self.is_logged) && self.lines.ready((), now).is_some();
+        self.is_logged |= is_due;
+        is_due
     }
 
     pub(super) fn end(&mut self, now: Instant) -> Option<Duration> {

@@ -10,14 +10,11 @@ use otlp::span::Now;
 
 use super::now;
 use super::scoring::ScoringQueue;
-use crate::telemetry::{PeersFound, PeersUnresolved, Telemetry};
+use crate::telemetry::{PeersFound, PeersUnresolved, Telemetry, Throttled};
 
 /// Interval between look-ups of the addresses: shorter than the router's, so that spanscore detects
 /// a change before its consequences arrive.
 const INTERVAL: Duration = Duration::from_secs(2);
-
-/// Minimum interval between log lines about changes.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Maximum size of a file with addresses, in bytes.
 const MAX_FILE_SIZE: u64 = 1 << 20;
@@ -49,7 +46,7 @@ impl PeerWatch {
     pub(super) async fn run(mut self) {
         let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut logged: Option<Now> = None;
+        let mut changes = Throttled::default();
         let mut is_unresolved = false;
         loop {
             ticks.tick().await;
@@ -67,13 +64,9 @@ impl PeerWatch {
                     if let Some(since) = changed {
                         self.scoring.peers_changed(since, now());
                     }
-                    let is_logged = logged.is_none_or(|logged| {
-                        asked.instant.saturating_duration_since(logged.instant) >= LOG_INTERVAL
-                    });
                     let n_before = n_before.filter(|_| changed.is_some());
-                    if n_before.is_some() && is_logged {
-                        logged = Some(asked);
-                    }
+                    let is_logged =
+                        n_before.is_some() && changes.ready((), asked.instant).is_some();
                     PeersFound {
                         n_peers,
                         n_before,

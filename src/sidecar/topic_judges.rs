@@ -7,11 +7,10 @@ mod partition;
 mod set_aside;
 mod status;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use judge::assemble::{Settings, Sizes};
@@ -25,17 +24,11 @@ use crate::kafka::AsideWriter;
 use crate::sync::Mutex;
 use crate::telemetry::{
     Heartbeat, MetricsSource, PartitionsAdded, ReadingFailed, ReadingFromKafka, Telemetry,
-    TracesHeld,
+    Throttled, TracesHeld,
 };
 
 use member::{Member, ReaderPlan};
 use status::{JudgesStatus, count};
-
-/// Interval between repeats of a complaint.
-const REPEAT_AFTER: Duration = Duration::from_secs(60);
-
-/// Maximum number of complaints that are remembered.
-const MAX_COMPLAINTS: usize = 64;
 
 /// The arguments of [`TopicJudges::start`].
 pub(super) struct TopicJudgesPlan {
@@ -73,8 +66,7 @@ struct Shared {
     n_partitions_before: AtomicI32,
     /// Number of threads that have not joined the group.
     n_joining: AtomicUsize,
-    /// Logged complaints and their times.
-    complaints: Mutex<BTreeMap<String, Instant>>,
+    lines: Mutex<Throttled<String>>,
 }
 
 impl TopicJudges {
@@ -122,7 +114,7 @@ impl TopicJudges {
             n_partitions: AtomicI32::new(0),
             n_partitions_before: AtomicI32::new(0),
             n_joining: AtomicUsize::new(n_threads),
-            complaints: Mutex::default(),
+            lines: Mutex::default(),
         });
         let buffer = shared.bounds.queue.get() / n_threads.max(1);
         let mut threads = Vec::new();
@@ -188,20 +180,14 @@ impl Shared {
         }
     }
 
-    /// Returns true if a complaint should be logged: it was not logged in the last minute.
-    fn may_say(&self, complaint: &str) -> bool {
-        let time = now().instant;
-        let mut complaints = self.complaints.lock();
-        complaints.retain(|_, said| time.saturating_duration_since(*said) < REPEAT_AFTER);
-        if complaints.contains_key(complaint) || complaints.len() >= MAX_COMPLAINTS {
-            return false;
-        }
-        complaints.insert(complaint.to_owned(), time);
-        true
+    /// Returns true if a log line of this kind is due.
+    fn may_log(&self, kind: &str) -> bool {
+        let mut lines = self.lines.lock();
+        lines.ready(kind.to_owned(), now().instant).is_some()
     }
 
     fn failed(&self, why: &str) {
-        if self.may_say(why) {
+        if self.may_log(why) {
             ReadingFailed { why }.emit();
         }
     }

@@ -65,13 +65,13 @@ events! {
         signal: &'static str,
         n_attempts: u32,
         why: String,
-        n_held_back: u64,
+        n_suppressed: u64,
     } (_) {
         tracing::warn!(
             origin,
             signal,
             n_attempts,
-            suppressed = n_held_back,
+            suppressed = n_suppressed,
             "a request keeps failing while others succeed: {why}"
         );
     }
@@ -88,14 +88,14 @@ events! {
         n_items: u64,
         reason: &'static str,
         why: String,
-        n_held_back: u64,
+        n_suppressed: u64,
     } (_) {
         tracing::warn!(
             origin,
             signal,
             n_items,
             reason,
-            suppressed = n_held_back,
+            suppressed = n_suppressed,
             "request refused permanently and dropped: {why}"
         );
     }
@@ -106,13 +106,13 @@ events! {
         signal: &'static str,
         n_items: u64,
         message: String,
-        n_held_back: u64,
+        n_suppressed: u64,
     } (_) {
         tracing::warn!(
             origin,
             signal,
             n_items,
-            suppressed = n_held_back,
+            suppressed = n_suppressed,
             "the peer rejected part of a request: {message}"
         );
     }

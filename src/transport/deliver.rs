@@ -14,12 +14,12 @@ use crate::journal::{LogReader, Stretch};
 use crate::telemetry::{
     Answer, AttemptEnded, DestinationAnswers, DestinationDown, DestinationOpened,
     DestinationRecovered, DestinationStillDown, Heartbeat, JournalUnread, PartlyRejected,
-    RequestHeldUp, RequestRefused, RequestRetried, RequestSplit, Telemetry,
+    RequestHeldUp, RequestRefused, RequestRetried, RequestSplit, Telemetry, Throttled,
 };
 
 use super::outcome::DeliveryOutcome;
 use super::queue::{Queue, QueueStage, QueuedRequest};
-use super::retry::{Attempt, Outage, OutageEvent, Pacer, RateLimitedLog, wait};
+use super::retry::{Attempt, Outage, OutageEvent, Pacer, wait};
 use super::split::split;
 use super::{Client, Recipient};
 
@@ -50,11 +50,11 @@ pub struct Delivery<P = Client> {
     attempts: JoinSet<DeliveryOutcome>,
     /// Attempts in flight, at most `forward.max_concurrency`.
     in_flight: Vec<InFlight>,
-    rejections: RateLimitedLog,
-    hold_ups: RateLimitedLog,
+    rejections: Throttled,
+    hold_ups: Throttled,
     /// Log limits of permanent refusals, by reason.
-    refusals: BTreeMap<&'static str, RateLimitedLog>,
-    /// The stage of the queue at the last look.
+    refusals: Throttled<&'static str>,
+    /// The stage of the queue when the loop last read it.
     stage: QueueStage,
     /// The queue that delivers the spans which this queue's requests are about.
     spans: Option<Queue>,
@@ -62,7 +62,7 @@ pub struct Delivery<P = Client> {
     reading: JoinSet<(LogReader, io::Result<Stretch>)>,
     /// Do not read the journal before this time; set after a failed attempt.
     unread_until: Option<Instant>,
-    unread: RateLimitedLog,
+    unread: Throttled,
 }
 
 /// A request with an attempt in flight.
@@ -94,14 +94,14 @@ impl<P: Recipient> Delivery<P> {
             answers,
             attempts: JoinSet::new(),
             in_flight: Vec::new(),
-            rejections: RateLimitedLog::default(),
-            hold_ups: RateLimitedLog::default(),
-            refusals: BTreeMap::new(),
+            rejections: Throttled::default(),
+            hold_ups: Throttled::default(),
+            refusals: Throttled::default(),
             stage: QueueStage::Open,
             spans: None,
             reading: JoinSet::new(),
             unread_until: None,
-            unread: RateLimitedLog::default(),
+            unread: Throttled::default(),
         }
     }
 
@@ -186,7 +186,7 @@ impl<P: Recipient> Delivery<P> {
             Err(error) => {
                 let now = now();
                 self.unread_until = Some(now + UNREAD_RETRY);
-                if self.unread.ready(now).is_some() {
+                if self.unread.ready((), now).is_some() {
                     let why = error.to_string();
                     JournalUnread { why }.emit();
                 }
@@ -251,7 +251,7 @@ impl<P: Recipient> Delivery<P> {
                 // Two failures may be a brief disturbance.
                 if self.pacer.is_up()
                     && entry.n_failures > 2
-                    && let Some(n_held_back) = self.hold_ups.ready(now)
+                    && let Some(n_suppressed) = self.hold_ups.ready((), now)
                 {
                     let (n_attempts, why) = (entry.n_failures, why.clone());
                     RequestHeldUp {
@@ -259,7 +259,7 @@ impl<P: Recipient> Delivery<P> {
                         signal: signal.as_str(),
                         n_attempts,
                         why,
-                        n_held_back,
+                        n_suppressed,
                     }
                     .emit(&self.telemetry);
                 }
@@ -280,7 +280,7 @@ impl<P: Recipient> Delivery<P> {
                         .dropped(signal, n_rejected, "rejected");
                 }
                 if (n_rejected > 0 || message.is_some())
-                    && let Some(n_held_back) = self.rejections.ready(now)
+                    && let Some(n_suppressed) = self.rejections.ready((), now)
                 {
                     let message = message.unwrap_or_default();
                     PartlyRejected {
@@ -288,7 +288,7 @@ impl<P: Recipient> Delivery<P> {
                         signal: signal.as_str(),
                         n_items: n_rejected,
                         message,
-                        n_held_back,
+                        n_suppressed,
                     }
                     .emit(&self.telemetry);
                 }
@@ -353,14 +353,14 @@ impl<P: Recipient> Delivery<P> {
         let (signal, n_items) = (entry.request.signal, entry.request.n_items);
         self.queue.accounting().dropped(signal, n_items, reason);
         self.queue.finish(entry);
-        if let Some(n_held_back) = self.refusals.entry(reason).or_default().ready(now) {
+        if let Some(n_suppressed) = self.refusals.ready(reason, now) {
             RequestRefused {
                 origin: self.origin(),
                 signal: signal.as_str(),
                 n_items,
                 reason,
                 why,
-                n_held_back,
+                n_suppressed,
             }
             .emit(&self.telemetry);
         }

@@ -5,13 +5,11 @@
 use std::time::{Duration, Instant};
 
 use crate::config::Backoff;
+use crate::telemetry::Throttled;
 
 /// Maximum delay that a peer may request: neither a mistyped nor a hostile `Retry-After` may pause
 /// delivery for longer than a queue lasts.
 const LONGEST_ASKED: Duration = Duration::from_secs(300);
-
-/// Minimum time between log lines about outages of one destination.
-const QUIET: Duration = Duration::from_secs(60);
 
 /// Returns the delay before attempt number `n_failures` + 1: exponential, capped, and multiplied by
 /// 0.5 to 1 according to `jitter` (0..=1), so that a fleet of sidecars does not retry all at once.
@@ -197,7 +195,7 @@ impl Pacer {
 pub(crate) struct Outage {
     since: Option<Instant>,
     is_logged: bool,
-    logged_at: Option<Instant>,
+    lines: Throttled,
 }
 
 /// A logged event.
@@ -214,59 +212,27 @@ pub(crate) enum OutageEvent {
 impl Outage {
     /// Sets whether the destination is up, and returns the event to log.
     pub(crate) fn observe(&mut self, is_up: bool, now: Instant) -> Option<OutageEvent> {
-        let is_quiet = self
-            .logged_at
-            .is_some_and(|logged| now.duration_since(logged) < QUIET);
         match (self.since, is_up) {
             (None, true) => None,
             (None, false) => {
                 self.since = Some(now);
-                self.is_logged = !is_quiet;
-                self.is_logged.then(|| self.log(OutageEvent::Down, now))
+                self.is_logged = self.lines.ready((), now).is_some();
+                self.is_logged.then_some(OutageEvent::Down)
             }
-            (Some(since), false) if !is_quiet => {
-                let event = if self.is_logged {
+            (Some(since), false) => {
+                self.lines.ready((), now)?;
+                Some(if std::mem::replace(&mut self.is_logged, true) {
                     OutageEvent::StillDown(now.duration_since(since))
                 } else {
                     OutageEvent::Down
-                };
-                self.is_logged = true;
-                Some(self.log(event, now))
+                })
             }
-            (Some(_), false) => None,
             (Some(since), true) => {
                 self.since = None;
                 std::mem::take(&mut self.is_logged)
                     .then(|| OutageEvent::Recovered(now.duration_since(since)))
             }
         }
-    }
-
-    fn log(&mut self, event: OutageEvent, now: Instant) -> OutageEvent {
-        self.logged_at = Some(now);
-        event
-    }
-}
-
-/// Allows one of many similar lines per minute.
-#[derive(Debug, Default)]
-pub(crate) struct RateLimitedLog {
-    logged_at: Option<Instant>,
-    n_held_back: u64,
-}
-
-impl RateLimitedLog {
-    /// Returns the number of suppressed lines since the last one, if a line is due.
-    pub(crate) fn ready(&mut self, now: Instant) -> Option<u64> {
-        if self
-            .logged_at
-            .is_some_and(|logged| now.duration_since(logged) < QUIET)
-        {
-            self.n_held_back += 1;
-            return None;
-        }
-        self.logged_at = Some(now);
-        Some(std::mem::take(&mut self.n_held_back))
     }
 }
 
@@ -425,15 +391,5 @@ mod tests {
                 (61, OutageEvent::Recovered(SEC))
             ]
         );
-    }
-
-    #[test]
-    fn like_lines_are_held_back_and_counted() {
-        let t0 = start();
-        let mut seldom = RateLimitedLog::default();
-        let lines: Vec<_> = (0..70)
-            .filter_map(|sec| Some((sec, seldom.ready(t0 + sec * SEC)?)))
-            .collect();
-        assert_eq!(lines, [(0, 0), (60, 59)]);
     }
 }

@@ -44,7 +44,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Maximum time for delivering scores before revoked partitions are handed over.
 const HANDOVER: Duration = Duration::from_secs(5);
 
-/// Interval at which a hand-over looks whether scores are delivered.
+/// Interval at which a hand-over checks whether scores are delivered.
 const LEFT_POLL: Duration = Duration::from_millis(20);
 
 /// Delay before an unanswered commit is sent again.

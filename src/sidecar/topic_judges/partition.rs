@@ -61,7 +61,8 @@ pub(super) struct JudgedPartition {
     taken_over: Option<Instant>,
     /// The last mark whose judgements have all been delivered.
     left: Option<LogMark>,
-    /// Later marks. The judgements of each have been delivered when all scores below a number are.
+    /// Later marks, each with a number: the mark's judgements are delivered once all scores below
+    /// the number are.
     leaving: VecDeque<(u64, LogMark)>,
     last_mark: Option<LogMark>,
     /// Unix time in nanoseconds up to which judgements may be made.
@@ -332,7 +333,7 @@ impl JudgedPartition {
             let topic = &*shared.config.read.topic;
             let is_here = |n| partition_of(*first, partitioner, n) == self.number;
             if let Some(n_before) = shared.n_partitions_before().filter(|n| is_here(*n)) {
-                if shared.may_say("placed before") {
+                if shared.may_log("placed before") {
                     SpansPlacedBefore {
                         topic,
                         partition: self.number,
@@ -348,7 +349,7 @@ impl JudgedPartition {
                 KafkaPartitioner::SaramaCompat => (KafkaPartitioner::Murmur2, "murmur2"),
                 KafkaPartitioner::Murmur2 => (KafkaPartitioner::SaramaCompat, "sarama_compat"),
             };
-            if shared.may_say("misplaced") {
+            if shared.may_log("misplaced") {
                 SpansMisplaced {
                     topic,
                     partition: self.number,
@@ -420,7 +421,7 @@ fn arrival_of(record: &ReadRecord, shared: &Shared) -> u64 {
     let stamped = millis.saturating_mul(MILLI);
     let latest = time.saturating_add(MAX_AHEAD.as_nanos() as u64);
     if !record.is_log_append && stamped > latest {
-        if shared.may_say("stamp") {
+        if shared.may_log("stamp") {
             StampAhead {
                 topic: &shared.config.read.topic,
             }

@@ -50,7 +50,7 @@ impl UnreadRecord {
             Some(Err(AsideFailure::Later(why))) => {
                 self.sent = None;
                 self.retry_at = now().instant + RETRY;
-                if shared.may_say(&why) {
+                if shared.may_log(&why) {
                     SettingAsideFailed {
                         topic: &shared.config.read.topic,
                         partition: record.partition,
@@ -97,7 +97,7 @@ impl UnreadRecord {
         let is_json = record.value.first() == Some(&b'{');
         let [json, protobuf] = &shared.status.n_set_aside;
         count(if is_json { json } else { protobuf }, 1);
-        if shared.may_say("set aside") {
+        if shared.may_log("set aside") {
             RecordSetAside {
                 topic: &shared.config.read.topic,
                 partition: record.partition,
