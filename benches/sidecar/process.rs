@@ -116,14 +116,21 @@ impl Process {
 
     /// The CPU time in user mode and in the kernel, in ticks.
     pub(crate) fn ticks(&self) -> io::Result<[f64; 2]> {
+        Ok([self.stat(11)?, self.stat(12)?])
+    }
+
+    /// The number of pages that the kernel has mapped for the process without reading from disk.
+    pub(crate) fn n_page_faults(&self) -> io::Result<f64> {
+        self.stat(7)
+    }
+
+    /// A number of `/proc/PID/stat`, counted from the state of the process.
+    fn stat(&self, at: usize) -> io::Result<f64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         let rest = stat.rsplit(')').next().unwrap_or_default();
-        let fields: Vec<&str> = rest.split_whitespace().collect();
-        let tick = |at: usize| {
-            let field = fields.get(at).and_then(|field| field.parse().ok());
-            field.ok_or_else(|| io::Error::other("no times in /proc/PID/stat"))
-        };
-        Ok([tick(11)?, tick(12)?])
+        let field = rest.split_whitespace().nth(at);
+        let number = field.and_then(|field| field.parse().ok());
+        number.ok_or_else(|| io::Error::other("a number is missing in /proc/PID/stat"))
     }
 
     /// The number of times that the threads have gone to sleep.

@@ -111,6 +111,7 @@ pub(crate) struct Target {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Turn {
     pub(crate) cpu_nanos: f64,
+    pub(crate) n_page_faults: f64,
     pub(crate) n_requests: f64,
     pub(crate) n_roots: f64,
 }
@@ -322,7 +323,7 @@ impl Target {
             self.port
         };
         let before = self.arrived()?;
-        let cpu = self.process().cpu()?;
+        let (cpu, faults) = (self.process().cpu()?, self.process().n_page_faults()?);
         let answer = load.ask(&format!(
             "send {port} {} {per_connection} {} {n_connections}",
             self.id,
@@ -353,6 +354,7 @@ impl Target {
         let cpu_nanos = (self.process().cpu()? - cpu).as_nanos() as f64;
         Ok(Turn {
             cpu_nanos,
+            n_page_faults: self.process().n_page_faults()? - faults,
             n_requests: n_requests as f64,
             n_roots: n_roots as f64,
         })

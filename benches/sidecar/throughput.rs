@@ -65,6 +65,14 @@ impl Row {
             .collect()
     }
 
+    fn faults_per_thousand_spans(&self) -> Series {
+        let n_spans = self.dose.spans_per_request as f64;
+        let turns = self.turns.iter();
+        turns
+            .map(|turn| turn.n_page_faults * 1e3 / (turn.n_requests * n_spans))
+            .collect()
+    }
+
     pub(crate) fn micros_per_request(&self) -> Series {
         self.turns
             .iter()
@@ -134,6 +142,10 @@ fn named(name: &str, error: &io::Error) -> io::Error {
 fn print_costs(rows: &[Row]) {
     for row in rows {
         line(row.name, spread(row.nanos_per_span()), "CPU ns/span");
+    }
+    for row in rows.iter().filter(|row| row.name.starts_with("spanscore")) {
+        let faults = spread(row.faults_per_thousand_spans());
+        line(row.name, faults, "page faults per 1,000 spans");
     }
 }
 
