@@ -159,20 +159,39 @@ impl KeptAttributesBuilder {
         n_entries * KeptEntry::SIZE + self.text_len() - self.start
     }
 
-    /// Replaces each attribute of the current span by the result of `keep`; `None` removes the
-    /// attribute. Removes the events that `keep_event` rejects. Attributes of other events stay
-    /// unchanged.
+    /// Replaces each attribute of the current span whose key `concerns` by the result of `keep`;
+    /// `None` removes the attribute. Removes the events that `keep_event` rejects. Attributes of
+    /// other events stay unchanged.
     pub fn retain(
         &mut self,
-        mut keep: impl for<'a> FnMut(Attribute<'a>) -> Option<Attribute<'a>>,
+        concerns: impl Fn(KeyId) -> bool,
+        keep: impl for<'a> Fn(Attribute<'a>) -> Option<Attribute<'a>>,
         keep_event: impl Fn(KeyId) -> bool,
     ) {
         self.flush();
+        let all = self.current_entries();
+        let stays = |nth: &usize| match all.entries[*nth] {
+            entry if entry.tag() == Tag::Event => keep_event(entry.key),
+            entry if entry.is_attribute() && concerns(entry.key) => {
+                all.attribute(*nth).is_some_and(|it| keep(it) == Some(it))
+            }
+            _ => true,
+        };
+        let n_unchanged = (0..all.entries.len()).take_while(stays).count();
+        let Some(first) = all.entries.get(n_unchanged) else {
+            return;
+        };
+        // Most spans end here. Only what follows the first change is written again.
+        let start = first.at as usize;
         let mut old = std::mem::take(&mut self.scratch);
         old.entries.clear();
         old.text.clear();
-        let range = old.append(self.current_entries());
-        self.discard();
+        let range = old.append(Entries::new(
+            &self.entries[self.first_entry + n_unchanged..],
+            &self.text,
+        ));
+        self.entries.truncate(self.first_entry + n_unchanged);
+        self.text.truncate(start);
         let entries = old.entries(range);
         let mut is_event_kept = true;
         for (nth, entry) in entries.entries.iter().enumerate() {
@@ -184,7 +203,8 @@ impl KeptAttributesBuilder {
                 }
                 Some(attribute) => {
                     self.end_event();
-                    if let Some(attribute) = keep(attribute) {
+                    let kept = if concerns(entry.key) { keep(attribute) } else { Some(attribute) };
+                    if let Some(attribute) = kept {
                         self.attribute(attribute);
                     }
                 }
@@ -419,10 +439,15 @@ mod tests {
     #[test]
     fn only_retained_attributes_are_held() {
         let mut builder = written();
-        builder.retain(|attribute| Some(Attribute { ..attribute }), |_| true);
+        builder.retain(
+            |_| true,
+            |attribute| Some(Attribute { ..attribute }),
+            |_| true,
+        );
         assert_eq!(builder.finish(), written().finish());
         let mut builder = written();
         builder.retain(
+            |_| true,
             |attribute| matches!(attribute.value, Value::Int(_)).then_some(attribute),
             |_| false,
         );

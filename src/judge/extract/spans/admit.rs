@@ -4,7 +4,7 @@ use otlp::span::{KeptAttributesBuilder, KeySet, ScopeHash, Span, SpanAdmission, 
 
 use super::keys;
 use super::log_records::place;
-use super::prune::{cut_results, prune};
+use super::prune::{cut_results, pruning};
 use super::recognise::Recogniser;
 use super::view::View;
 
@@ -23,12 +23,11 @@ impl SpanAdmission for Recogniser {
         if span.scope == ScopeHash::OWN && is_own_score(span.class, &view) {
             return false;
         }
-        let may_have_payloads = view.has_any(keys::PAYLOADS) || view.may_have_events();
         let max_value_size = self.tools.max_value_size;
         if span.class.tool_call {
             cut_results(kept, max_value_size);
-        } else if may_have_payloads {
-            prune(span, kept, max_value_size);
+        } else if view.has_any(keys::PAYLOADS) || view.may_have_events() {
+            pruning(&view, span.class, max_value_size)(kept);
         }
         true
     }

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::conventions::log_calls::PROMPTS;
 use super::keys;
-use super::prune::prune;
+use super::prune::pruning;
 use super::view::{View, attribute_text};
 use crate::extract::values::messages;
 
@@ -75,10 +75,7 @@ fn place_messages(record: &mut Span, kept: &mut KeptAttributesBuilder) -> Option
             Some(call_id) => Sha256::digest(call_id),
             // All lost results of a trace share one record.
             None if is_lost => {
-                kept.retain(
-                    |attribute| (attribute.key == keys::LOST_REQUEST).then_some(attribute),
-                    |_| false,
-                );
+                kept.retain(|key| key != keys::LOST_REQUEST, |_| None, |_| false);
                 Sha256::digest(Span::RECORD_BODY)
             }
             None => return None,
@@ -86,9 +83,7 @@ fn place_messages(record: &mut Span, kept: &mut KeptAttributesBuilder) -> Option
         record.span_id = SpanId::try_new(&digest[..8])?;
         record.parent_id = None;
     }
-    if View::new(kept.current(), record).has_any(keys::PAYLOADS) {
-        prune(record, kept, usize::MAX);
-    }
+    pruning(&View::new(kept.current(), record), record.class, usize::MAX)(kept);
     Some(())
 }
 

@@ -2,58 +2,56 @@
 //! prompts. Drops inputs and outputs of spans that are not calls, and all messages of a model's
 //! request except new tool results.
 
-use otlp::span::{Attribute, KeptAttributesBuilder, Span, Value, cut_at_char};
+use otlp::span::{Attribute, KeptAttributesBuilder, SpanClass, Value, cut_at_char};
+use smallvec::SmallVec;
 
 use super::conventions::{ConventionId, prunes};
 use super::keys;
 use super::view::View;
 use crate::extract::values::messages::{NewMessages, may_announce, new_messages};
 
-/// Prunes a span that is not a tool call, and cuts results that are longer than `max_value_size`
-/// and not replies.
-pub(super) fn prune(span: &Span, kept: &mut KeptAttributesBuilder, max_value_size: usize) {
-    let class = span.class;
-    let view = View::new(kept.current(), span);
+/// Decides by all attributes of a span that is not a tool call what to keep of them. The returned
+/// function prunes the span; it cuts results that are longer than `max_value_size` and not replies.
+pub(super) fn pruning(
+    view: &View<'_>,
+    class: SpanClass,
+    max_value_size: usize,
+) -> impl FnOnce(&mut KeptAttributesBuilder) + use<> {
     let run = ConventionId::from_note(class.recognition.agent);
     let holds_run = run.is_some_and(|convention| convention.get().conversation.is_some());
-    let requests = Requests::new(view.attributes());
-    let rules: smallvec::SmallVec<[_; 2]> = prunes()
-        .filter(|rule| (rule.applies_to)(&view, class))
+    let requests = Requests::new(view);
+    let rules: SmallVec<[_; 2]> = prunes()
+        .filter(|rule| (rule.applies_to)(view, class))
         .collect();
-    kept.retain(
-        |attribute| {
-            let rule = rules.iter().find(|rule| rule.key == attribute.key);
-            match (rule, attribute.value) {
-                (Some(rule), Value::Str(text)) => (rule.keep)(text).map(|text| Attribute {
-                    value: Value::Str(text),
-                    ..attribute
-                }),
-                _ if keys::is_payload(attribute.key) => {
-                    let kept = payload(attribute, class.model, class.agent_run, requests)?;
-                    let is_reply = class.model || holds_run;
-                    Some(if is_reply { kept } else { with_short_result(kept, max_value_size) })
+    move |kept| {
+        kept.retain(
+            keys::is_payload,
+            |attribute| {
+                let rule = rules.iter().find(|rule| rule.key == attribute.key);
+                if let (Some(rule), Value::Str(text)) = (rule, attribute.value) {
+                    let value = Value::Str((rule.keep)(text)?);
+                    return Some(Attribute { value, ..attribute });
                 }
-                _ => Some(attribute),
-            }
-        },
-        // Some SDKs repeat the whole conversation in events; only `gen_ai.choice` is the model's
-        // answer.
-        |event| class.model && event == keys::CHOICE,
-    );
+                let kept = payload(attribute, class, requests)?;
+                let is_reply = class.model || holds_run;
+                Some(if is_reply { kept } else { with_short_result(kept, max_value_size) })
+            },
+            // Some SDKs repeat the whole conversation in events; only `gen_ai.choice` is the
+            // model's answer.
+            |event| class.model && event == keys::CHOICE,
+        );
+    }
 }
 
 /// Cuts the results of a call to `max_size` bytes. The scan keeps long values that mention tools
 /// whole, because they may be a model's reply.
 pub(super) fn cut_results(kept: &mut KeptAttributesBuilder, max_size: usize) {
     if kept.current_size() > max_size {
-        let is_long =
-            |attribute: Attribute<'_>| with_short_result(attribute, max_size) != attribute;
-        if kept.current().attributes().any(is_long) {
-            kept.retain(
-                |attribute| Some(with_short_result(attribute, max_size)),
-                |_| true,
-            );
-        }
+        kept.retain(
+            keys::is_result,
+            |attribute| Some(with_short_result(attribute, max_size)),
+            |_| true,
+        );
     }
 }
 
@@ -79,28 +77,27 @@ fn with_short_result(attribute: Attribute<'_>, max_size: usize) -> Attribute<'_>
 
 fn payload(
     attribute: Attribute<'_>,
-    is_model: bool,
-    is_agent_run: bool,
+    class: SpanClass,
     requests: Requests,
 ) -> Option<Attribute<'_>> {
     let is_kept = match attribute.key {
         keys::INPUT_MESSAGES => {
-            let is_kept = is_model && !requests.request_is_copied;
+            let is_kept = class.model && !requests.request_is_copied;
             return is_kept.then(|| new_results(attribute))?;
         }
-        keys::OUTPUT_MESSAGES => is_model && !requests.reply_is_copied,
+        keys::OUTPUT_MESSAGES => class.model && !requests.reply_is_copied,
         keys::OI_INPUT_MESSAGES => {
-            is_model
+            class.model
                 && flattened_message(attribute)
                     .is_some_and(|(idx, field)| idx >= requests.first_new && is_tool_field(field))
         }
-        keys::LOST_REQUEST => is_model && !requests.follow_answer,
-        keys::LOST_REPLY => is_model || is_agent_run,
-        keys::OI_OUTPUT_ROLE => is_model && requests.reply_is_lost,
-        key if keys::is_message(key) => is_model,
+        keys::LOST_REQUEST => class.model && !requests.follow_answer,
+        keys::LOST_REPLY => class.model || class.agent_run,
+        keys::OI_OUTPUT_ROLE => class.model && requests.reply_is_lost,
+        key if keys::is_message(key) => class.model,
         key if keys::is_result(key) => {
-            is_agent_run
-                || is_model
+            class.agent_run
+                || class.model
                     && matches!(
                         attribute.value,
                         Value::Str(text) | Value::Json(text) if may_announce(text)
@@ -145,19 +142,20 @@ struct Requests {
 }
 
 impl Requests {
-    fn new<'a>(attributes: impl Iterator<Item = Attribute<'a>>) -> Self {
+    fn new(span: &View<'_>) -> Self {
+        let has = |key| span.has(key);
+        let reply_is_lost = has(keys::LOST_REPLY);
         let mut requests = Self {
             first_new: 0,
             follow_answer: false,
-            reply_is_lost: false,
-            request_is_copied: false,
-            reply_is_copied: false,
+            reply_is_lost,
+            request_is_copied: has(keys::OI_INPUT_MESSAGES) && !has(keys::LOST_REQUEST),
+            reply_is_copied: has(keys::OI_OUTPUT_ROLE) && !reply_is_lost,
         };
-        let mut request_is_lost = false;
-        for attribute in attributes {
-            requests.request_is_copied |= attribute.key == keys::OI_INPUT_MESSAGES;
-            request_is_lost |= attribute.key == keys::LOST_REQUEST;
-            requests.reply_is_copied |= attribute.key == keys::OI_OUTPUT_ROLE;
+        if !has(keys::INPUT_MESSAGES) && !has(keys::OI_INPUT_MESSAGES) {
+            return requests;
+        }
+        for attribute in span.attributes() {
             match (attribute.key, attribute.value) {
                 (keys::OI_INPUT_MESSAGES, Value::Str("assistant")) => {
                     if let Some((idx, "role")) = flattened_message(attribute) {
@@ -165,7 +163,6 @@ impl Requests {
                         requests.follow_answer = true;
                     }
                 }
-                (keys::LOST_REPLY, _) => requests.reply_is_lost = true,
                 (keys::INPUT_MESSAGES, Value::Str(text) | Value::Json(text)) if attribute.cut => {
                     requests.follow_answer |= matches!(
                         new_messages(text),
@@ -179,8 +176,6 @@ impl Requests {
                 _ => {}
             }
         }
-        requests.request_is_copied &= !request_is_lost;
-        requests.reply_is_copied &= !requests.reply_is_lost;
         requests
     }
 }
