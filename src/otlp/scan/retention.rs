@@ -102,7 +102,21 @@ impl<'k> Keeper<'k> {
     /// Keeps an attribute by the rule of its key. An attribute without a value counts as absent.
     /// [`Self::requests`] keeps messages of requests instead, because the last messages are known
     /// only at the end of the span.
+    #[inline]
     pub(super) fn attribute(&mut self, kept: Kept<'_>, value: ScannedValue<'_>, encoded: &[u8]) {
+        // Nearly all attributes are short texts.
+        if kept.keep == Keep::Value
+            && kept.suffix.is_empty()
+            && value.kind == ValueKind::Str
+            && self.charge_small(kept, value.bytes.len())
+        {
+            return self.builder.utf8(kept.key, b"", value.bytes, false);
+        }
+        self.rare_attribute(kept, value, encoded);
+    }
+
+    #[inline(never)]
+    fn rare_attribute(&mut self, kept: Kept<'_>, value: ScannedValue<'_>, encoded: &[u8]) {
         if kept.suffix.len() > KeptAttributesBuilder::MAX_SUFFIX {
             return;
         }
@@ -392,13 +406,9 @@ impl<'k> Keeper<'k> {
 
     /// Charges a value to its budget. Returns how many of the wanted bytes to keep; `None` to drop
     /// the value. Notes a reply or request that exceeds its budget as lost.
-    #[inline]
     fn grant(&mut self, kept: Kept<'_>, wanted: usize) -> Option<usize> {
-        // Nearly all values take this path.
         if matches!(kept.keep, Keep::Value | Keep::Output) && wanted <= self.small_value {
-            let size = KeptAttributesBuilder::HEAD_SIZE + kept.suffix.len() + wanted;
-            if let Some(left) = self.small_budget.checked_sub(size) {
-                self.small_budget = left;
+            if self.charge_small(kept, wanted) {
                 return Some(wanted);
             }
             if kept.keep == Keep::Value {
@@ -442,6 +452,16 @@ impl<'k> Keeper<'k> {
             }
         }
         Some(granted)
+    }
+
+    /// Charges a small value to its budget. Returns false for a larger value, or without room.
+    #[inline]
+    fn charge_small(&mut self, kept: Kept<'_>, size: usize) -> bool {
+        let charge = KeptAttributesBuilder::HEAD_SIZE + kept.suffix.len() + size;
+        let left = self.small_budget.checked_sub(charge);
+        let left = left.filter(|_| size <= self.small_value);
+        self.small_budget = left.unwrap_or(self.small_budget);
+        left.is_some()
     }
 
     /// Maximum bytes of a value within both its budget and [`Self::longest`].

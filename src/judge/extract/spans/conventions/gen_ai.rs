@@ -83,10 +83,11 @@ const WORKFLOW: &str = "invoke_workflow";
 /// `chat`, but the span's name still begins with the original.
 fn operation<'a>(span: &View<'a>) -> Option<&'a str> {
     let operation = span.str(keys::OPERATION)?;
-    let is_kept = |word: &&str| {
-        let name = span.name();
-        operation == "chat" && (is_word(name, word) || name_after(name, word).is_some())
-    };
+    if operation != "chat" {
+        return Some(operation);
+    }
+    let name = span.name();
+    let is_kept = |word: &&str| is_word(name, word) || name_after(name, word).is_some();
     let mut words = [AGENT_RUN, WORKFLOW, "execute_tool"].into_iter();
     Some(words.find(is_kept).unwrap_or(operation))
 }
