@@ -4,6 +4,8 @@
 mod class;
 mod key_set;
 
+mod key_bits;
+
 mod kept_attributes;
 
 mod builder;
@@ -27,6 +29,7 @@ pub use class::{Recognition, SpanClass};
 pub use entries::EntryRange;
 pub use index::IndexedAttributes;
 pub use kept_attributes::{Event, KeptAttributes};
+pub use key_bits::KeyBits;
 pub use key_set::{Keep, Kept, KeyId, KeyRule, KeySet, WantedBody};
 pub use trace_text::TraceText;
 

@@ -4,9 +4,8 @@ use super::TraceId;
 use super::attribute::{Attribute, Value};
 use super::entries::{Entries, Tag};
 use super::kept_attributes::{Event, KeptAttributes};
+use super::key_bits::KeyBits;
 use super::key_set::KeyId;
-
-const N_WORDS: usize = IndexedAttributes::N_WORDS;
 
 /// [`KeptAttributes`] with a bit for each present key. Looking up an absent key costs the same for
 /// any number of attributes; only a present key needs a search of the entries. A table of positions
@@ -15,28 +14,21 @@ const N_WORDS: usize = IndexedAttributes::N_WORDS;
 #[derive(Debug, Clone, Copy)]
 pub struct IndexedAttributes<'a> {
     entries: Entries<'a>,
-    /// A bit for each of the first [`Self::N_INDEXED_KEYS`] keys, set if the span has the key.
-    present: [u64; N_WORDS],
+    /// The keys that the span has. A key that no set can contain is searched for.
+    present: KeyBits,
     may_have_events: bool,
 }
 
 impl<'a> IndexedAttributes<'a> {
-    /// Number of keys that have a bit; a key with a higher number is searched for.
-    pub const N_INDEXED_KEYS: usize = Self::N_WORDS * 64;
-    /// Number of 64-bit words that store the bits.
-    pub const N_WORDS: usize = 3;
-
     #[inline]
     pub(super) fn new(entries: Entries<'a>) -> Self {
-        let mut present = [0; N_WORDS];
+        let mut present = KeyBits::NONE;
         let mut may_have_events = false;
         for entry in entries.entries {
-            if !entry.is_attribute() {
+            if entry.is_attribute() {
+                present.insert(entry.key);
+            } else {
                 may_have_events |= entry.tag() == Tag::Event;
-                continue;
-            }
-            if let Some(word) = present.get_mut(usize::from(entry.key.0 / 64)) {
-                *word |= 1 << (entry.key.0 % 64);
             }
         }
         Self {
@@ -63,17 +55,17 @@ impl<'a> IndexedAttributes<'a> {
         TraceId::try_new(&id.to_be_bytes())
     }
 
-    /// A bit for each of the first [`Self::N_INDEXED_KEYS`] keys, set if the span has the key.
+    /// The keys that the span has.
     #[inline]
-    pub fn present(&self) -> [u64; N_WORDS] {
+    pub fn present(&self) -> KeyBits {
         self.present
     }
 
     /// Returns true if there is an attribute with this key.
     #[inline]
     pub fn has(&self, key: KeyId) -> bool {
-        self.has_bit(key)
-            .unwrap_or_else(|| self.entries.find(key).is_some())
+        let bit = self.present.bit(key);
+        bit.unwrap_or_else(|| self.entries.find(key).is_some())
     }
 
     /// The first attribute with this key.
@@ -91,7 +83,7 @@ impl<'a> IndexedAttributes<'a> {
 
     /// The value of the first attribute with this key, if it is a string.
     #[inline]
-    pub fn text(&self, key: KeyId) -> Option<&'a str> {
+    pub fn str(&self, key: KeyId) -> Option<&'a str> {
         let nth = self.position(key)?;
         (self.entries.entries[nth].tag() == Tag::Str).then(|| self.entries.split(nth).1)
     }
@@ -118,17 +110,10 @@ impl<'a> IndexedAttributes<'a> {
 
     #[inline]
     fn position(&self, key: KeyId) -> Option<usize> {
-        match self.has_bit(key) {
+        match self.present.bit(key) {
             Some(false) => None,
             _ => self.entries.find(key),
         }
-    }
-
-    /// Returns the bit of this key; `None` if the key has no bit.
-    #[inline]
-    fn has_bit(&self, key: KeyId) -> Option<bool> {
-        let word = self.present.get(usize::from(key.0 / 64))?;
-        Some(word >> (key.0 % 64) & 1 == 1)
     }
 }
 

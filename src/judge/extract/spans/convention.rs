@@ -4,10 +4,9 @@
 use std::borrow::Cow;
 
 use hashbrown::HashMap;
-use otlp::span::KeyId;
 use otlp::span::SpanClass;
+use otlp::span::{KeyBits, KeyId};
 
-use super::key_bits::KeyBits;
 use super::view::View;
 use crate::extract::tool_call::CallPart;
 use crate::extract::values::{Conversation, Envelope, Raw};

@@ -1,9 +1,7 @@
 //! The table of the attributes and events that extraction reads. It also decides what the scan
 //! keeps of a span.
 
-use otlp::span::{Keep, KeyId, KeyRule};
-
-use super::key_bits::KeyBits;
+use otlp::span::{Keep, KeyBits, KeyId, KeyRule};
 
 /// The purpose of a key's value. Decides which keys identify a span's kind, and which values are
 /// pruned from spans that do not need them.

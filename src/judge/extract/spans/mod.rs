@@ -1,8 +1,7 @@
 //! Interprets a single span: its attributes under the keys of the table, and the conventions. From
-//! the bottom up: key bits, keys, view, messages, convention, the conventions, log records, the
+//! the bottom up: keys, view, messages, convention, the conventions, log records, the
 //! recogniser that tries them all, the calls that alarms watch for, and the admission of a span.
 
-pub(crate) mod key_bits;
 pub(crate) mod keys;
 pub(crate) mod view;
 
@@ -23,6 +22,5 @@ pub(crate) mod admit;
 
 pub(crate) use convention::{RecognisedSpan, RecognisedSpans, SpanCall, SpanIdx};
 pub(crate) use conventions::ConventionId;
-pub(crate) use key_bits::KeyBits;
 pub(crate) use recognise::{ConventionRef, Recogniser};
 pub(crate) use view::View;

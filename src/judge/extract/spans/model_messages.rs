@@ -2,10 +2,9 @@
 //! from a model span or a log record with messages.
 
 use hashbrown::HashMap;
-use otlp::span::{KeyId, Value};
+use otlp::span::{KeyBits, KeyId, Value};
 use serde_json::Value as Json;
 
-use super::key_bits::KeyBits;
 use super::keys;
 use super::view::View;
 use crate::extract::tool_call::Payload;

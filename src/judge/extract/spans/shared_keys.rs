@@ -3,10 +3,9 @@
 
 use std::borrow::Cow;
 
-use otlp::span::KeyId;
+use otlp::span::{KeyBits, KeyId};
 
 use super::convention::SpanCall;
-use super::key_bits::KeyBits;
 use super::keys;
 use super::view::View;
 use crate::extract::values::Raw;

@@ -2,10 +2,10 @@
 //! values by key.
 
 use std::borrow::Cow;
+use std::ops::Deref;
 
-use otlp::span::{Attribute, Event, IndexedAttributes, KeyId, ScopeHash, SpanRow, TraceId, Value};
+use otlp::span::{Event, IndexedAttributes, KeyBits, KeyId, ScopeHash, SpanRow, Value};
 
-use super::key_bits::KeyBits;
 use super::keys;
 use crate::extract::values::Raw;
 
@@ -18,6 +18,15 @@ pub(crate) struct View<'a> {
     scope: ScopeHash,
 }
 
+impl<'a> Deref for View<'a> {
+    type Target = IndexedAttributes<'a>;
+
+    #[inline]
+    fn deref(&self) -> &IndexedAttributes<'a> {
+        &self.attributes
+    }
+}
+
 impl<'a> View<'a> {
     #[inline]
     pub(crate) fn new(attributes: IndexedAttributes<'a>, span: &SpanRow) -> Self {
@@ -28,16 +37,6 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The W3C trace state; empty if there was none.
-    pub(crate) fn trace_state(&self) -> &'a str {
-        self.attributes.trace_state()
-    }
-
-    /// The id of the trace that a log record names.
-    pub(crate) fn named_trace(&self) -> Option<TraceId> {
-        self.attributes.named_trace()
-    }
-
     pub(crate) fn is_record(&self) -> bool {
         self.is_record
     }
@@ -45,15 +44,6 @@ impl<'a> View<'a> {
     /// The instrumentation scope that made the span.
     pub(crate) fn scope(&self) -> ScopeHash {
         self.scope
-    }
-
-    pub(crate) fn name(&self) -> &'a str {
-        self.attributes.name()
-    }
-
-    /// The built-in keys that the span has.
-    pub(crate) fn present(&self) -> KeyBits {
-        KeyBits(self.attributes.present())
     }
 
     pub(crate) fn has_any(&self, keys: KeyBits) -> bool {
@@ -67,38 +57,6 @@ impl<'a> View<'a> {
                 && keys::GENERAL_KINDS
                     .iter()
                     .any(|(key, words)| words.iter().any(|word| self.is(*key, word)))
-    }
-
-    #[inline]
-    pub(crate) fn has(&self, key: KeyId) -> bool {
-        self.attributes.has(key)
-    }
-
-    pub(crate) fn attribute(&self, key: KeyId) -> Option<Attribute<'a>> {
-        self.attributes.attribute(key)
-    }
-
-    /// All attributes, in the order they were sent.
-    pub(crate) fn attributes(&self) -> impl Iterator<Item = Attribute<'a>> + use<'a> {
-        self.attributes.attributes()
-    }
-
-    pub(crate) fn get(&self, key: KeyId) -> Option<Value<'a>> {
-        self.attributes.get(key)
-    }
-
-    /// The value, if it is a string.
-    pub(crate) fn str(&self, key: KeyId) -> Option<&'a str> {
-        self.attributes.text(key)
-    }
-
-    /// Returns false if there are no events.
-    pub(crate) fn may_have_events(&self) -> bool {
-        self.attributes.may_have_events()
-    }
-
-    pub(crate) fn events(&self) -> impl Iterator<Item = Event<'a>> + use<'a> {
-        self.attributes.events()
     }
 
     /// The value of the first of these attributes that is present, as it was received.

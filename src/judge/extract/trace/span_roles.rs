@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use hashbrown::{HashMap, HashSet};
-use otlp::span::{SpanClass, SpanId, SpanRow};
+use otlp::span::{KeyBits, SpanClass, SpanId, SpanRow};
 
 use super::call_report::{CallReport, more_of};
 use super::handoffs;
@@ -13,8 +13,8 @@ use crate::assemble::{Trace, TraceSpans};
 use crate::extract::spans::conventions::refines;
 use crate::extract::spans::shared_keys::{complete_call, own_agent};
 use crate::extract::spans::{
-    ConventionId, ConventionRef, KeyBits, RecognisedSpan, RecognisedSpans, Recogniser, SpanCall,
-    SpanIdx, View, keys, model_messages,
+    ConventionId, ConventionRef, RecognisedSpan, RecognisedSpans, Recogniser, SpanCall, SpanIdx,
+    View, keys, model_messages,
 };
 use crate::extract::tool_call::Payload;
 use crate::extract::values::{Conversation, payload};

@@ -2,10 +2,10 @@
 //! `claude_code.tool` a call. Below a call, `claude_code.tool.execution` has its success and
 //! `claude_code.tool.blocked_on_user` the time spent waiting for the user.
 
+use otlp::span::KeyBits;
 use std::borrow::Cow;
 
 use super::super::convention::{Convention, RecognisedSpans, Refine, SpanCall};
-use super::super::key_bits::KeyBits;
 use super::super::keys;
 use super::super::view::View;
 

@@ -1,10 +1,10 @@
 //! DSPy under OpenInference: agents are modules marked as chains like all other modules, so only
 //! the class name identifies them.
 
+use otlp::span::KeyBits;
 use std::borrow::Cow;
 
 use super::super::convention::Convention;
-use super::super::key_bits::KeyBits;
 use super::super::keys;
 use super::super::view::View;
 

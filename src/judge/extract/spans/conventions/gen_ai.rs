@@ -5,12 +5,11 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
-use otlp::span::Value;
+use otlp::span::{KeyBits, Value};
 
 use super::super::convention::{
     Convention, OwnRoles, RecognisedSpan, RecognisedSpans, Refine, SpanCall, SpanIdx,
 };
-use super::super::key_bits::KeyBits;
 use super::super::keys;
 use super::super::view::{View, event_value, is_word, name_after};
 use super::openinference::bare_name;

@@ -2,13 +2,13 @@
 //! contains the whole conversation, each message as the `repr` of a `ChatMessage`; messages that
 //! are also in its input are older than the run.
 
+use otlp::span::KeyBits;
 use std::borrow::Cow;
 
 use hashbrown::HashSet;
 use serde_json::Value as Json;
 
 use super::super::convention::{Convention, Prune};
-use super::super::key_bits::KeyBits;
 use super::super::keys;
 use super::super::view::View;
 use crate::extract::values::{AnnouncedCall, Conversation, ConversationResult, payload, python};

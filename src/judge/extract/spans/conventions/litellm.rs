@@ -1,8 +1,9 @@
 //! LiteLLM's callback `otel`: the span of a request names the calls but not their ids. The ids are
 //! only in the span of the provider's raw answer below it, as the `repr` of Python lists.
 
+use otlp::span::KeyBits;
+
 use super::super::convention::{Convention, RecognisedSpans, Refine};
-use super::super::key_bits::KeyBits;
 use super::super::keys;
 
 /// LiteLLM's callback `otel`. The span of a request, `litellm_request`, is recognised as `gen_ai`.

@@ -3,11 +3,11 @@
 //! of an event with the agent's name. The span above it is the run. If one workflow has several
 //! agents, each agent has the calls that follow the start of its turn.
 
+use otlp::span::KeyBits;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::super::convention::{Convention, Prune, RecognisedSpans, Refine, SpanIdx};
-use super::super::key_bits::KeyBits;
 use super::super::keys;
 use super::super::view::View;
 

@@ -4,10 +4,9 @@
 use std::borrow::Cow;
 
 use hashbrown::HashMap;
-use otlp::span::{KeyId, ScopeHash, Value};
+use otlp::span::{KeyBits, KeyId, ScopeHash, Value};
 
 use super::super::convention::{Convention, RecognisedSpans, Refine, SpanCall, SpanIdx};
-use super::super::key_bits::KeyBits;
 use super::super::keys;
 use super::super::view::View;
 use crate::extract::values::Raw;

@@ -3,10 +3,9 @@
 
 use std::borrow::Cow;
 
-use otlp::span::{KeyId, Value};
+use otlp::span::{KeyBits, KeyId, Value};
 
 use super::super::convention::{Convention, Kinds};
-use super::super::key_bits::KeyBits;
 use super::super::keys;
 use super::super::view::event_value;
 use crate::extract::values::{Envelope, Raw};

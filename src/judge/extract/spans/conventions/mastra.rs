@@ -1,10 +1,10 @@
 //! Mastra's exporter: GenAI attributes and Mastra's own span type. Pieces of a model's stream also
 //! have a tool's name, but are not calls. Runs and models are recognised by their GenAI marks.
 
+use otlp::span::KeyBits;
 use serde_json::Value as Json;
 
 use super::super::convention::{Convention, Kinds};
-use super::super::key_bits::KeyBits;
 use super::super::keys;
 use super::super::view::{View, name_after};
 

@@ -19,10 +19,9 @@ pub(crate) mod tool_name;
 mod traceloop;
 mod vercel_ai;
 
-use otlp::span::KeyId;
+use otlp::span::{KeyBits, KeyId};
 
 use super::convention::{Convention, CrossTrace, Prune, Refine};
-use super::key_bits::KeyBits;
 use super::keys;
 use super::view::View;
 
@@ -127,10 +126,10 @@ pub(crate) fn candidates(view: &View<'_>) -> impl Iterator<Item = ConventionId> 
 /// Returns the conventions that use these marks.
 fn by_marks(marks: KeyBits) -> u32 {
     const _: () = assert!(
-        keys::MARKS.0[1] == 0 && keys::MARKS.0[2] == 0,
+        keys::MARKS.words()[1] == 0 && keys::MARKS.words()[2] == 0,
         "marks are the first rows of the table of keys"
     );
-    let (mut marks, mut mask) = (marks.0[0], 0);
+    let (mut marks, mut mask) = (marks.words()[0], 0);
     while marks != 0 {
         mask |= BY_MARK[marks.trailing_zeros() as usize];
         marks &= marks - 1;
@@ -226,9 +225,9 @@ mod tests {
     #[test]
     fn every_mark_of_a_convention_has_the_class_of_one() {
         for convention in CONVENTIONS {
-            let mut words = convention.marks.0.iter().zip(keys::MARKS.0);
-            assert!(
-                words.all(|(marks, all)| marks & !all == 0),
+            assert_eq!(
+                convention.marks.without(keys::MARKS),
+                KeyBits::NONE,
                 "{}: its marks are rows of the class `Kind` or `Mark`",
                 convention.name
             );

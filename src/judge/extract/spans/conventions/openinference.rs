@@ -3,10 +3,9 @@
 
 use std::borrow::Cow;
 
-use otlp::span::ScopeHash;
+use otlp::span::{KeyBits, ScopeHash};
 
 use super::super::convention::{Convention, RecognisedSpans, Refine, SpanCall};
-use super::super::key_bits::KeyBits;
 use super::super::keys;
 use super::super::shared_keys::graph_node;
 use super::super::view::View;

@@ -1,10 +1,10 @@
 //! smolagents under OpenInference: the model calls a managed agent like a tool, but the call has no
 //! span, only the agent's run below another agent's run.
 
+use otlp::span::KeyBits;
 use std::borrow::Cow;
 
 use super::super::convention::{Convention, RecognisedSpans, Refine, SpanCall};
-use super::super::key_bits::KeyBits;
 use super::super::keys;
 use super::super::view::View;
 use super::openinference::bare_name;

@@ -1,10 +1,9 @@
 //! Hand-written spans: `tool.name`, or an attribute named in `tools.name_attributes`, on a span
 //! without a kind of any convention; `agent.name` for an agent run.
 
-use otlp::span::KeyId;
+use otlp::span::{KeyBits, KeyId};
 
 use super::super::convention::{Convention, SpanCall};
-use super::super::key_bits::KeyBits;
 use super::super::keys;
 use super::super::view::View;
 

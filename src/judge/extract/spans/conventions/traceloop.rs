@@ -1,6 +1,7 @@
 //! Traceloop's OpenLLMetry, Python and JavaScript: Traceloop's own kind beside GenAI attributes,
 //! with arguments wrapped in the run's metadata. Models are recognised by their GenAI marks.
 
+use otlp::span::KeyBits;
 use std::borrow::Cow;
 
 use hashbrown::HashMap;
@@ -9,7 +10,6 @@ use serde_json::Value as Json;
 use super::super::convention::{
     Convention, Kinds, RecognisedSpan, RecognisedSpans, Refine, SpanCall, SpanIdx,
 };
-use super::super::key_bits::KeyBits;
 use super::super::keys;
 use super::super::shared_keys::own_agent;
 use super::super::view::{View, name_after};

@@ -2,8 +2,9 @@
 //! marked like an agent run; it is a run only if a tool call lies below it or tools were offered to
 //! the model.
 
+use otlp::span::KeyBits;
+
 use super::super::convention::{Convention, Kinds, RecognisedSpans, Refine};
-use super::super::key_bits::KeyBits;
 use super::super::keys;
 use super::super::view::View;
 
