@@ -35,9 +35,9 @@ pub struct Recognition {
     /// attributes.
     pub recogniser_version: u8,
     /// The convention of a tool call, 0 for none.
-    pub call: u8,
+    pub call: u16,
     /// The convention of an agent run, 0 for none.
-    pub agent: u8,
+    pub agent: u16,
     /// The convention of a model call, 0 for none.
-    pub model: u8,
+    pub model: u16,
 }

@@ -42,8 +42,8 @@ fn is_own_score(class: SpanClass, view: &View<'_>) -> bool {
 
 /// Returns the class of an arriving span.
 fn classify(span: &mut Span, view: &View<'_>, recogniser: &Recogniser) -> SpanClass {
-    let recognised = recogniser.recognise(view);
-    span.is_watched = recogniser.watches(&recognised, view);
+    let found = recogniser.recognise(view);
+    span.is_watched = recogniser.watches(found, view);
     let update = match view.get(keys::UPDATE_ID) {
         Some(Value::Int(update)) => u64::try_from(update).ok(),
         Some(Value::Str(update)) => update.parse().ok(),
@@ -51,11 +51,11 @@ fn classify(span: &mut Span, view: &View<'_>, recogniser: &Recogniser) -> SpanCl
     };
     let update = update.map(|update: u64| u32::try_from(update).unwrap_or(u32::MAX));
     SpanClass {
-        tool_call: recognised.call.is_some() || recognised.synthesized,
-        agent_run: recognised.agent.is_some(),
-        model: recognised.model.is_some(),
+        tool_call: found.call != 0,
+        agent_run: found.agent != 0,
+        model: found.model != 0,
         partial: update == Some(0) && span.start_unix_nanos == span.end_unix_nanos,
         update: update.unwrap_or_default(),
-        recognition: recogniser.note(&recognised),
+        recognition: found,
     }
 }

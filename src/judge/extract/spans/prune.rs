@@ -17,7 +17,7 @@ pub(super) fn pruning(
     class: SpanClass,
     max_value_size: usize,
 ) -> impl FnOnce(&mut KeptAttributesBuilder) + use<> {
-    let run = ConventionId::from_note(class.recognition.agent);
+    let run = ConventionId::from_number(class.recognition.agent);
     let holds_run = run.is_some_and(|convention| convention.get().conversation.is_some());
     let requests = Requests::new(view);
     let rules: SmallVec<[_; 2]> = prunes()

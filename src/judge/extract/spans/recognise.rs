@@ -63,34 +63,21 @@ pub(crate) struct CompiledConvention {
     id_from: Option<KeyId>,
 }
 
-/// The recognised kind of a span.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Recognised<'a> {
-    /// The source of the call's fields, if the span is a tool call.
-    pub(crate) call: Option<CallSource<'a>>,
-    /// The convention that recognised an agent run and reads the agent's name.
-    pub(crate) agent: Option<ConventionRef<'a>>,
-    /// The convention that recognised a model call; always `None` if `call` is set.
-    pub(crate) model: Option<ConventionRef<'a>>,
-    /// True if the marks show a tool call that the framework made up (`tool.synthesized`).
-    pub(crate) synthesized: bool,
-}
-
-/// A built-in convention, or a convention from the settings.
+/// A convention that recognised a span.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum ConventionRef<'a> {
+pub(crate) enum Source<'a> {
     BuiltIn(ConventionId),
     Custom(&'a CompiledConvention),
-}
-
-/// The source of a call's fields.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum CallSource<'a> {
-    BuiltIn(ConventionId),
-    Custom(&'a CompiledConvention),
-    /// The attribute of `tools.name_attributes` that contains the tool's name.
+    /// The attribute of `tools.name_attributes` that contains the name of a call's tool.
     Named(KeyId),
 }
+
+// The numbers of a `Recognition`: 0 for none, from 1 for built-in conventions, from `CUSTOM` for
+// conventions of the settings, from `NAMED` for `tools.name_attributes`.
+const CUSTOM: u16 = 1 << 8;
+const NAMED: u16 = 1 << 12;
+/// The number of a call that the framework made up (`tool.synthesized`).
+const SYNTHESIZED: u16 = u16::MAX;
 
 impl Recogniser {
     /// Compiles the settings. `readable` lists the attributes that selectors read and scores copy.
@@ -134,11 +121,13 @@ impl Recogniser {
             .iter()
             .map(|custom| CompiledConvention::new(custom, &keys))
             .filter(|custom| !custom.matches.is_empty())
+            .take(usize::from(NAMED - CUSTOM))
             .collect();
         let names = tools.name_attributes.iter();
+        let names = names.filter_map(|name| keys.id(name));
         Self {
             tools: tools.clone(),
-            names: names.filter_map(|name| keys.id(name)).collect(),
+            names: names.take(usize::from(SYNTHESIZED - NAMED)).collect(),
             ignored: tools.ignore.iter().cloned().collect(),
             custom,
             keys,
@@ -174,14 +163,14 @@ impl Recogniser {
     }
 
     /// Returns true if the span can raise an alarm.
-    pub(super) fn watches(&self, recognised: &Recognised<'_>, span: &View<'_>) -> bool {
+    pub(super) fn watches(&self, found: Recognition, span: &View<'_>) -> bool {
         let Some(watch) = &self.watch else {
             return false;
         };
-        match recognised.call {
-            Some(call) => watch.watches(call.call(span).name.as_deref()),
-            None if recognised.synthesized => watch.watches(None),
-            None => recognised.model.is_some() && watch.watches_models(),
+        match self.source(found.call) {
+            Some(source) => watch.watches(source.call(span).name.as_deref()),
+            None if is_synthesized(found) => watch.watches(None),
+            None => found.model != 0 && watch.watches_models(),
         }
     }
 
@@ -214,91 +203,109 @@ impl Recogniser {
         self.ignored.contains(name)
     }
 
-    /// Recognises a span of a closed trace by the note made on arrival. Tries the conventions only
-    /// if the note was made under other settings.
-    pub(crate) fn recall<'a>(&'a self, span: &View<'a>, note: Recognition) -> Recognised<'a> {
+    /// Returns what was recognised of a span on arrival. Tries the conventions again only if the
+    /// settings were others.
+    pub(crate) fn recall(&self, span: &View<'_>, note: Recognition) -> Recognition {
         if note.recogniser_version == 0 || note.recogniser_version != self.recogniser_version {
             return self.recognise(span);
         }
-        Recognised {
-            call: self.call_from_note(note.call),
-            agent: self.convention_from_note(note.agent),
-            model: self.convention_from_note(note.model),
-            synthesized: note.call == SYNTHESIZED,
-        }
+        note
     }
 
-    pub(super) fn recognise<'a>(&'a self, span: &View<'a>) -> Recognised<'a> {
-        let mut recognised = Recognised::default();
+    pub(super) fn recognise(&self, span: &View<'_>) -> Recognition {
         let custom = |kind: SpanKind| {
-            let mut custom = self.custom.iter();
-            custom.find(|custom| custom.kind == kind && custom.is_match(span))
+            let is_one = |custom: &CompiledConvention| custom.kind == kind && custom.is_match(span);
+            number(CUSTOM, self.custom.iter().position(is_one))
         };
-        recognised.call = custom(SpanKind::Tool).map(CallSource::Custom);
-        if recognised.call.is_none() {
-            recognised.model = custom(SpanKind::Model).map(ConventionRef::Custom);
+        let mut found = Recognition {
+            recogniser_version: self.recogniser_version,
+            call: custom(SpanKind::Tool),
+            agent: custom(SpanKind::Agent),
+            model: 0,
+        };
+        if found.call == 0 {
+            found.model = custom(SpanKind::Model);
         }
-        recognised.agent = custom(SpanKind::Agent).map(ConventionRef::Custom);
-        let is_custom_run = recognised.agent.is_some();
-        candidates(span).for_each(|id| recognised.ask(id, span));
-        if recognised.call.is_none() && recognised.model.is_none() && !is_custom_run {
-            let mut names = self.names.iter();
-            if let Some(&key) = names.find(|&&key| tool_name::is_named_in(span, key)) {
-                recognised.call = Some(CallSource::Named(key));
-                recognised.agent = None;
+        let is_custom_run = found.agent != 0;
+        candidates(span).for_each(|id| ask(&mut found, id, span));
+        if found.call == 0 && found.model == 0 && !is_custom_run {
+            let is_named = |&key: &KeyId| tool_name::is_named_in(span, key);
+            found.call = number(NAMED, self.names.iter().position(is_named));
+            if found.call != 0 {
+                found.agent = 0;
             }
         }
-        recognised.synthesized = recognised.call.is_some() && span.is_true(keys::SYNTHESIZED);
-        if recognised.synthesized {
-            recognised.call = None;
+        if found.call != 0 && span.is_true(keys::SYNTHESIZED) {
+            found.call = SYNTHESIZED;
         }
-        recognised
+        found
     }
-}
 
-impl<'a> Recognised<'a> {
-    fn ask(&mut self, id: ConventionId, span: &View<'a>) {
-        let convention: &Convention = id.get();
-        if self.call.is_some() || self.model.is_some() {
-            if self.agent.is_none() && convention.is_agent_run(span) {
-                self.agent = Some(ConventionRef::BuiltIn(id));
-            }
-            return;
-        }
-        let roles = convention.roles(span);
-        if self.agent.is_none() && roles.agent_run {
-            self.agent = Some(ConventionRef::BuiltIn(id));
-        }
-        if roles.call {
-            self.call = Some(CallSource::BuiltIn(id));
-        } else if roles.model {
-            self.model = Some(ConventionRef::BuiltIn(id));
+    /// Returns the convention with this number; `None` for a call that does not count.
+    pub(crate) fn source(&self, number: u16) -> Option<Source<'_>> {
+        match number {
+            NAMED.. => self
+                .names
+                .get(usize::from(number - NAMED))
+                .copied()
+                .map(Source::Named),
+            CUSTOM.. => self
+                .custom
+                .get(usize::from(number - CUSTOM))
+                .map(Source::Custom),
+            _ => ConventionId::from_number(number).map(Source::BuiltIn),
         }
     }
 
     /// The name of the convention that recognised the call, or else of the first convention that
     /// recognised a run or model; empty if none did.
-    pub(crate) fn convention(&self) -> &'a str {
-        match (self.call, self.agent, self.model) {
-            (Some(source), _, _) => source.convention(),
-            (None, Some(ConventionRef::Custom(custom)), _)
-            | (None, _, Some(ConventionRef::Custom(custom))) => &custom.name,
-            (None, Some(ConventionRef::BuiltIn(run)), Some(ConventionRef::BuiltIn(model))) => {
-                run.min(model).get().name
-            }
-            (None, Some(ConventionRef::BuiltIn(id)), None)
-            | (None, None, Some(ConventionRef::BuiltIn(id))) => id.get().name,
-            (None, None, None) => "",
-        }
+    pub(crate) fn convention(&self, found: Recognition) -> &str {
+        let source = self.source(found.call).or_else(|| {
+            let others = [found.agent, found.model]
+                .into_iter()
+                .filter(|&number| number != 0);
+            let first = others.min_by_key(|&number| if number < CUSTOM { number } else { 0 });
+            self.source(first?)
+        });
+        source.map_or("", Source::name)
     }
 }
 
-impl<'a> ConventionRef<'a> {
+fn number(first: u16, position: Option<usize>) -> u16 {
+    position.map_or(0, |position| first + position as u16)
+}
+
+/// Returns true for a call that the framework made up.
+pub(crate) fn is_synthesized(found: Recognition) -> bool {
+    found.call == SYNTHESIZED
+}
+
+/// Adds the roles that a built-in convention recognises and no earlier convention did.
+fn ask(found: &mut Recognition, id: ConventionId, span: &View<'_>) {
+    let convention: &Convention = id.get();
+    if found.call != 0 || found.model != 0 {
+        if found.agent == 0 && convention.is_agent_run(span) {
+            found.agent = id.number();
+        }
+        return;
+    }
+    let roles = convention.roles(span);
+    if found.agent == 0 && roles.agent_run {
+        found.agent = id.number();
+    }
+    if roles.call {
+        found.call = id.number();
+    } else if roles.model {
+        found.model = id.number();
+    }
+}
+
+impl<'a> Source<'a> {
     /// The built-in convention.
     pub(crate) fn built_in(self) -> Option<ConventionId> {
         match self {
             Self::BuiltIn(id) => Some(id),
-            Self::Custom(_) => None,
+            Self::Custom(_) | Self::Named(_) => None,
         }
     }
 
@@ -307,11 +314,10 @@ impl<'a> ConventionRef<'a> {
         match self {
             Self::BuiltIn(id) => id.get().agent_run(span),
             Self::Custom(custom) => Some(custom.name(span)),
+            Self::Named(_) => None,
         }
     }
-}
 
-impl<'a> CallSource<'a> {
     /// Reads the call of a span by its convention.
     pub(crate) fn call<'s>(self, span: &View<'s>) -> SpanCall<'s> {
         match self {
@@ -321,7 +327,7 @@ impl<'a> CallSource<'a> {
         }
     }
 
-    fn convention(self) -> &'a str {
+    fn name(self) -> &'a str {
         match self {
             Self::BuiltIn(id) => id.get().name,
             Self::Custom(custom) => &custom.name,
@@ -381,83 +387,4 @@ fn has_all(span: &View<'_>, attributes: &[(KeyId, String)]) -> bool {
         let text = span.get(*key).and_then(attribute_text);
         text.is_some_and(|text| text == *word)
     })
-}
-
-// === Notes ===
-
-// The byte that records a call's source: 0 for none, from 1 for built-in conventions, from `CUSTOM`
-// for conventions of the settings, from `NAMED` for `tools.name_attributes`.
-const CUSTOM: u8 = 64;
-const NAMED: u8 = 128;
-const SYNTHESIZED: u8 = u8::MAX;
-
-impl Recogniser {
-    /// Encodes the result of recognition. Returns an empty note, so that the span is recognised
-    /// again, if the settings have too many conventions or names for a byte.
-    pub(super) fn note(&self, recognised: &Recognised<'_>) -> Recognition {
-        let in_range = |first: u8, end: u8, position: Option<usize>| {
-            let note = u8::try_from(position?).ok()?.checked_add(first)?;
-            (note < end).then_some(note)
-        };
-        let call = match recognised.call {
-            None if recognised.synthesized => Some(SYNTHESIZED),
-            None => Some(0),
-            Some(CallSource::BuiltIn(id)) => Some(id.note()),
-            Some(CallSource::Custom(custom)) => in_range(CUSTOM, NAMED, self.custom_idx(custom)),
-            Some(CallSource::Named(key)) => {
-                let mut all = self.names.iter();
-                in_range(NAMED, SYNTHESIZED, all.position(|other| *other == key))
-            }
-        };
-        let Some(call) = call else {
-            return Recognition::default();
-        };
-        let of_convention = |convention: Option<ConventionRef<'_>>| match convention {
-            None => Some(0),
-            Some(ConventionRef::BuiltIn(id)) => Some(id.note()),
-            Some(ConventionRef::Custom(custom)) => in_range(CUSTOM, NAMED, self.custom_idx(custom)),
-        };
-        let (Some(agent), Some(model)) = (
-            of_convention(recognised.agent),
-            of_convention(recognised.model),
-        ) else {
-            return Recognition::default();
-        };
-        Recognition {
-            recogniser_version: self.recogniser_version,
-            call,
-            agent,
-            model,
-        }
-    }
-
-    fn custom_idx(&self, custom: &CompiledConvention) -> Option<usize> {
-        let mut all = self.custom.iter();
-        all.position(|other| std::ptr::eq(other, custom))
-    }
-
-    fn convention_from_note(&self, note: u8) -> Option<ConventionRef<'_>> {
-        match note {
-            CUSTOM.. => {
-                let custom = self.custom.get(usize::from(note - CUSTOM))?;
-                Some(ConventionRef::Custom(custom))
-            }
-            _ => ConventionId::from_note(note).map(ConventionRef::BuiltIn),
-        }
-    }
-
-    fn call_from_note(&self, note: u8) -> Option<CallSource<'_>> {
-        match note {
-            SYNTHESIZED => None,
-            NAMED.. => {
-                let key = self.names.get(usize::from(note - NAMED))?;
-                Some(CallSource::Named(*key))
-            }
-            CUSTOM.. => {
-                let custom = self.custom.get(usize::from(note - CUSTOM))?;
-                Some(CallSource::Custom(custom))
-            }
-            _ => ConventionId::from_note(note).map(CallSource::BuiltIn),
-        }
-    }
 }

@@ -206,22 +206,44 @@ fn a_prompt_is_pruned_and_only_new_results_are_kept() {
     assert_eq!((ids.collect::<Vec<_>>(), found.cut), (vec!["new"], false));
 }
 
-#[test]
-fn spans_recognised_under_other_settings_are_recognised_again() {
-    let house = |kind: &str| CustomConvention {
+/// Settings with a convention for spans of this kind, which have the word as their `acme.kind`.
+fn house(kind: SpanKind, word: &str) -> Tools {
+    let convention = CustomConvention {
         name: "acme".into(),
-        matches: [("acme.kind".to_owned(), kind.to_owned())].into(),
-        kind: SpanKind::Tool,
+        matches: [("acme.kind".to_owned(), word.to_owned())].into(),
+        kind,
         error_match: BTreeMap::new(),
         name_from: None,
         args_from: None,
         result_from: None,
         id_from: None,
     };
-    let tools = |kind: &str| Tools {
-        conventions: vec![house(kind)],
+    Tools {
+        conventions: vec![convention],
         ..Tools::default()
-    };
+    }
+}
+
+#[test]
+fn a_run_by_a_convention_of_the_settings_keeps_only_its_answer() {
+    let recogniser = Recogniser::new(&house(SpanKind::Agent, "agent"), [], None);
+    let run = span(1, 0, "desk", 0, 9)
+        .with("acme.kind", "agent")
+        .with("input.value", "What is new?")
+        .with("output.value", "Nothing.")
+        .made(&recogniser);
+    let key = |name| recogniser.keys().id(name).unwrap();
+    let kept = run.kept.index();
+    assert!(run.class.agent_run);
+    assert_eq!(
+        (kept.str(key("input.value")), kept.str(key("output.value"))),
+        (None, Some("Nothing."))
+    );
+}
+
+#[test]
+fn spans_recognised_under_other_settings_are_recognised_again() {
+    let tools = |word: &str| house(SpanKind::Tool, word);
     let mut recogniser = Recogniser::new(&tools("job"), [], None);
     let spans = [
         agent(1, 0, "desk", 0, 99),

@@ -134,10 +134,11 @@ fn role(
         return SpanRole::InnerRun((&*roles.runs[run].name).into());
     }
     let note = roles.spans[span_idx].class.recognition;
-    let recognised = recogniser.recall(&roles.recognised[span_idx].view, note);
-    match recognised.agent {
-        Some(_) => SpanRole::Completion(convention()),
-        None => SpanRole::Other,
+    let found = recogniser.recall(&roles.recognised[span_idx].view, note);
+    if found.agent == 0 {
+        SpanRole::Other
+    } else {
+        SpanRole::Completion(convention())
     }
 }
 

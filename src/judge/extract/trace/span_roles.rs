@@ -13,8 +13,8 @@ use crate::assemble::{Trace, TraceSpans};
 use crate::extract::spans::conventions::refines;
 use crate::extract::spans::shared_keys::{complete_call, own_agent};
 use crate::extract::spans::{
-    ConventionId, ConventionRef, RecognisedSpan, RecognisedSpans, Recogniser, SpanCall, SpanIdx,
-    View, keys, model_messages,
+    ConventionId, RecognisedSpan, RecognisedSpans, Recogniser, Source, SpanCall, SpanIdx, View,
+    is_synthesized, keys, model_messages,
 };
 use crate::extract::tool_call::Payload;
 use crate::extract::values::{Conversation, payload};
@@ -139,13 +139,15 @@ impl<'a> SpanRoles<'a> {
         class: SpanClass,
         recogniser: &'a Recogniser,
     ) {
-        let recognised = recogniser.recall(&view, class.recognition);
-        let agent = recognised.agent.and_then(|run| run.agent_run(&view));
-        self.has_tool_spans |= recognised.synthesized;
-        let mut convention = recognised.convention();
-        let mut is_model = recognised.model.is_some();
+        let found = recogniser.recall(&view, class.recognition);
+        let source = recogniser.source(found.call);
+        let run = recogniser.source(found.agent);
+        let agent = run.and_then(|run| run.agent_run(&view));
+        self.has_tool_spans |= is_synthesized(found);
+        let mut convention = recogniser.convention(found);
+        let mut is_model = found.model != 0;
         // A span without a convention is a model span if messages were recorded in it.
-        if recognised.call.is_none() && agent.is_none() && self.records_of.contains_key(&span_idx) {
+        if source.is_none() && agent.is_none() && self.records_of.contains_key(&span_idx) {
             is_model = true;
             if convention.is_empty() {
                 convention = ConventionId::GEN_AI.get().name;
@@ -154,8 +156,8 @@ impl<'a> SpanRoles<'a> {
         self.present = self.present.union(view.present());
         self.roles.push(Role {
             convention,
-            run_convention: recognised.agent.and_then(ConventionRef::built_in),
-            excluded: recognised.synthesized.then_some(Exclusion::Synthesized),
+            run_convention: run.and_then(Source::built_in),
+            excluded: is_synthesized(found).then_some(Exclusion::Synthesized),
             own_run: None,
             run_above: None,
             call_above: None,
@@ -170,7 +172,7 @@ impl<'a> SpanRoles<'a> {
             is_model,
         });
         // Built in place: most spans are not calls, and a call is expensive to move.
-        if let (Some(source), Some(span)) = (recognised.call, self.recognised.last_mut()) {
+        if let (Some(source), Some(span)) = (source, self.recognised.last_mut()) {
             let call = span.call.insert(source.call(&view));
             complete_call(call, &view, is_agent_run);
         }

@@ -74,13 +74,15 @@ impl ConventionId {
         &CONVENTIONS[usize::from(self.0)]
     }
 
-    /// Returns the number in a span's note; 0 means no convention.
-    pub(crate) fn note(self) -> u8 {
-        self.0 + 1
+    /// The number in a `Recognition`, in which 0 means no convention.
+    pub(crate) fn number(self) -> u16 {
+        u16::from(self.0) + 1
     }
 
-    pub(crate) fn from_note(note: u8) -> Option<Self> {
-        note.checked_sub(1).map(Self)
+    /// Returns the built-in convention with this number.
+    pub(crate) fn from_number(number: u16) -> Option<Self> {
+        let id = number.checked_sub(1)?;
+        (usize::from(id) < CONVENTIONS.len()).then_some(Self(id as u8))
     }
 
     const fn of(name: &str) -> Self {
