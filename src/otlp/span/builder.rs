@@ -44,14 +44,6 @@ pub struct KeptAttributesBuilder {
     scratch: KeptText,
 }
 
-/// A value to write.
-#[derive(Clone, Copy)]
-enum Written<'a> {
-    Text(&'a str),
-    /// UTF-8, by the caller's promise.
-    Bytes(&'a [u8]),
-}
-
 impl KeptAttributesBuilder {
     /// Bytes of an attribute or event besides its suffix and value.
     pub const HEAD_SIZE: usize = KeptEntry::SIZE;
@@ -79,7 +71,7 @@ impl KeptAttributesBuilder {
     /// Adds a string attribute. Suffix and text must be UTF-8.
     #[inline]
     pub fn utf8(&mut self, key: KeyId, suffix: &[u8], text: &[u8], cut: bool) {
-        self.push(Tag::Str, key, suffix, Written::Bytes(text), cut);
+        self.push(Tag::Str, key, suffix, text, cut);
     }
 
     /// Adds an attribute to the open event, or else to the span.
@@ -90,31 +82,29 @@ impl KeptAttributesBuilder {
             value,
             cut,
         } = attribute;
-        let suffix = suffix.as_bytes();
-        let (tag, bits) = match value {
-            Value::Str(text) => return self.push(Tag::Str, key, suffix, Written::Text(text), cut),
-            Value::Json(text) => {
-                return self.push(Tag::Json, key, suffix, Written::Text(text), cut);
-            }
-            Value::Bytes(text) => {
-                return self.push(Tag::Bytes, key, suffix, Written::Text(text), cut);
-            }
-            Value::Bool(value) => (Tag::Bool, u64::from(value)),
-            Value::Int(value) => (Tag::Int, value as u64),
-            Value::Double(value) => (Tag::Double, value.to_bits()),
-        };
         let mut digits = [0; NUMBER_SIZE];
-        let mut rest = &mut digits[..];
-        // Always fits: a hexadecimal digit is four bits.
-        let _ = write!(rest, "{bits:x}");
-        let n_digits = NUMBER_SIZE - rest.len();
-        self.push(tag, key, suffix, Written::Bytes(&digits[..n_digits]), cut);
+        let mut number = |bits: u64| {
+            let mut rest = &mut digits[..];
+            // Always fits: a hexadecimal digit is four bits.
+            let _ = write!(rest, "{bits:x}");
+            NUMBER_SIZE - rest.len()
+        };
+        let (tag, text, n_digits) = match value {
+            Value::Str(text) => (Tag::Str, text, 0),
+            Value::Json(text) => (Tag::Json, text, 0),
+            Value::Bytes(text) => (Tag::Bytes, text, 0),
+            Value::Bool(value) => (Tag::Bool, "", number(value.into())),
+            Value::Int(value) => (Tag::Int, "", number(value as u64)),
+            Value::Double(value) => (Tag::Double, "", number(value.to_bits())),
+        };
+        let value = if n_digits == 0 { text.as_bytes() } else { &digits[..n_digits] };
+        self.push(tag, key, suffix.as_bytes(), value, cut);
     }
 
     /// Opens an event, to which the next attributes belong.
     pub fn begin_event(&mut self, name: KeyId) {
         self.in_event = false;
-        self.push(Tag::Event, name, b"", Written::Text(""), false);
+        self.push(Tag::Event, name, b"", b"", false);
         self.in_event = true;
     }
 
@@ -266,33 +256,27 @@ impl KeptAttributesBuilder {
     #[inline]
     fn fixed(&mut self, tag: Tag, text: &[u8]) {
         self.end_event();
-        self.push(tag, KeyId::NONE, b"", Written::Bytes(text), false);
+        self.push(tag, KeyId::NONE, b"", text, false);
     }
 
     #[inline]
-    fn push(&mut self, tag: Tag, key: KeyId, suffix: &[u8], value: Written<'_>, cut: bool) {
-        let payload = match value {
-            Written::Text(text) => text.as_bytes(),
-            Written::Bytes(bytes) => bytes,
-        };
+    fn push(&mut self, tag: Tag, key: KeyId, suffix: &[u8], value: &[u8], cut: bool) {
         let suffix = cut_at_char(suffix, MAX_SUFFIX);
         // Requests are smaller than 4 GiB; anything beyond is dropped.
-        let Ok(end) = u32::try_from(self.text_len() + suffix.len() + payload.len()) else {
+        let Ok(end) = u32::try_from(self.text_len() + suffix.len() + value.len()) else {
             return;
         };
-        let at = end - (suffix.len() + payload.len()) as u32;
+        let at = end - (suffix.len() + value.len()) as u32;
         let place = (at, suffix.len() as u8);
         self.entries
             .push(KeptEntry::new(tag, key, place, self.in_event, cut));
         self.tail.extend_from_slice(suffix);
-        if payload.len() < LONG {
-            self.tail.extend_from_slice(payload);
+        if value.len() < LONG {
+            self.tail.extend_from_slice(value);
         } else {
             self.flush();
-            self.text.push_str(match value {
-                Written::Text(text) => text,
-                Written::Bytes(bytes) => simdutf8::basic::from_utf8(bytes).unwrap_or_default(),
-            });
+            self.text
+                .push_str(simdutf8::basic::from_utf8(value).unwrap_or_default());
         }
     }
 
@@ -306,7 +290,7 @@ impl KeptAttributesBuilder {
             self.text = String::from_utf8(std::mem::take(&mut self.tail)).unwrap_or_default();
         } else {
             self.text
-                .push_str(std::str::from_utf8(&self.tail).unwrap_or_default());
+                .push_str(simdutf8::basic::from_utf8(&self.tail).unwrap_or_default());
             self.tail.clear();
         }
     }

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use hashbrown::{HashMap, HashSet};
 use otlp::span::{KeyBits, SpanClass, SpanId, SpanRow};
+use smallvec::{SmallVec, smallvec};
 
 use super::call_report::{CallReport, more_of};
 use super::handoffs;
@@ -73,6 +74,9 @@ struct Above {
 
 /// Maximum number of siblings of a model span that are searched for another report of its call.
 const MAX_SIBLINGS: usize = 16;
+
+/// The spans that report one model call.
+type Reports = SmallVec<[SpanIdx; 2]>;
 
 /// An index in `SpanRoles::runs`.
 pub(crate) type RunIdx = usize;
@@ -232,7 +236,7 @@ impl<'a> SpanRoles<'a> {
     /// Walks once from the roots, and sets runs, models, and calls folded into the call above.
     fn walk(&mut self, max_size: usize) {
         let mut known = KnownCalls::default();
-        let mut models: HashMap<SpanIdx, Vec<Vec<SpanIdx>>> = HashMap::new();
+        let mut models: HashMap<SpanIdx, Vec<Reports>> = HashMap::new();
         for at in 0..self.tree.parents_first.len() {
             let span_idx = self.tree.parents_first[at];
             let parent = self.tree.parent[span_idx];
@@ -280,7 +284,7 @@ impl<'a> SpanRoles<'a> {
     fn twin_of_model(
         &self,
         span_idx: SpanIdx,
-        siblings: &mut Vec<Vec<SpanIdx>>,
+        siblings: &mut Vec<Reports>,
         max_size: usize,
     ) -> Option<SpanIdx> {
         let (start, end) = (&self.tree.start, &self.tree.end);
@@ -295,16 +299,15 @@ impl<'a> SpanRoles<'a> {
                 && !self.ask_for_other_calls([span_idx, other], max_size)
         };
         let mut latest = siblings.iter_mut().rev().take(MAX_SIBLINGS);
-        let is_one = |reports: &&mut Vec<SpanIdx>| {
-            reports.len() < MAX_SIBLINGS && reports.iter().all(is_twin)
-        };
+        let is_one =
+            |reports: &&mut Reports| reports.len() < MAX_SIBLINGS && reports.iter().all(is_twin);
         match latest.find(is_one) {
             Some(reports) => {
                 reports.push(span_idx);
                 reports.first().copied()
             }
             None => {
-                siblings.push(vec![span_idx]);
+                siblings.push(smallvec![span_idx]);
                 None
             }
         }
