@@ -142,8 +142,7 @@ impl<'k> Keeper<'k> {
         };
         let bits = value.bits;
         match (kept.keep, value.kind) {
-            (_, ValueKind::Nothing | ValueKind::Index)
-            | (Keep::Own | Keep::Asked | Keep::Request, _) => {}
+            (_, ValueKind::Nothing | ValueKind::Index) | (Keep::Request, _) => {}
             (Keep::Presence, _) => self.text(kept, b""),
             (_, ValueKind::Str) => self.text(kept, value.bytes),
             (_, ValueKind::Bool) => self.number(kept, Value::Bool(bits != 0)),
