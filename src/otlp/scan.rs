@@ -19,15 +19,12 @@ mod value;
 
 pub(super) mod schema;
 
-use std::sync::Arc;
-
-use self::levels::RequestLevels;
-use self::resources::{RequestResources, occurrences};
-use self::schema::{RESOURCE, SCOPE};
+use self::levels::{ItemReader, RequestLevels};
+use self::resources::RequestResources;
 use self::spans::SpanWalk;
-use crate::span::{Batch, Resource, ScopeHash, SpanAdmission};
-use crate::wire::otlp::{request, resource_group, scope, scope_group};
-use crate::wire::{Cursor, Fault, LEN, RECURSION_LIMIT, delimited_fields, enter, key};
+use crate::span::{Batch, ScopeHash, SpanAdmission};
+use crate::wire::otlp::{scope, scope_group};
+use crate::wire::{Fault, delimited_fields};
 
 pub use crate::wire::MalformedProtobuf;
 
@@ -71,26 +68,19 @@ pub fn scan_within(
     has_room: &mut dyn FnMut(usize) -> bool,
 ) -> Result<ScannedSpans, MalformedProtobuf> {
     let mut scan = RequestScan::new(admission, body.len(), has_room);
-    match scan.request(body) {
-        Ok(()) => Ok(scan.finish()),
-        Err(fault) => Err(fault.locate(body)),
-    }
+    let walked = LEVELS.walk(body, &mut scan);
+    walked.map_err(|fault| fault.locate(body))?;
+    Ok(scan.finish())
 }
-
-const RESOURCE_SPANS: u64 = key(request::RESOURCE_GROUPS, LEN);
-const RESOURCE_FIELD: u64 = key(resource_group::RESOURCE, LEN);
-const SCOPE_SPANS: u64 = key(resource_group::SCOPE_GROUPS, LEN);
-const SCOPE_FIELD: u64 = key(scope_group::SCOPE, LEN);
-const SPANS: u64 = key(scope_group::ITEMS, LEN);
 
 static LEVELS: RequestLevels = RequestLevels::new("resource_spans", "scope_spans", "spans");
 
 struct RequestScan<'k, 'b> {
     walk: SpanWalk<'k, 'b>,
-    resources: RequestResources<'k>,
-    n_spans: usize,
-    claims_own_scope: bool,
-    batch: Batch,
+    resources: RequestResources<'k, 'b>,
+    /// The instrumentation scope of the current group.
+    scope: ScopeHash,
+    scanned: ScannedSpans,
 }
 
 impl<'k, 'b> RequestScan<'k, 'b> {
@@ -99,116 +89,47 @@ impl<'k, 'b> RequestScan<'k, 'b> {
         body_len: usize,
         has_room: &'k mut dyn FnMut(usize) -> bool,
     ) -> Self {
-        let mut batch = Batch::default();
+        let mut scanned = ScannedSpans::default();
         if admission.is_some() {
             // About the size of an SDK's full batch. The vector grows for a larger request.
-            batch.spans.reserve((body_len / 256).min(512));
+            scanned.batch.spans.reserve((body_len / 256).min(512));
         }
         Self {
             walk: SpanWalk::new(admission, has_room),
             resources: RequestResources::new(admission.map(SpanAdmission::keys)),
-            n_spans: 0,
-            claims_own_scope: false,
-            batch,
+            scope: ScopeHash::default(),
+            scanned,
         }
     }
 
     fn finish(mut self) -> ScannedSpans {
-        self.batch.shared_size = self.walk.finish();
+        self.scanned.batch.shared_size = self.walk.finish();
         // Later stages account for the spans only: spare capacity would be unaccounted memory.
-        let spans = &mut self.batch.spans;
+        let spans = &mut self.scanned.batch.spans;
         if spans.len() > 1_024 && spans.capacity() - spans.len() > spans.len() / 4 {
             spans.shrink_to_fit();
         }
-        ScannedSpans {
-            n_spans: self.n_spans,
-            claims_own_scope: self.claims_own_scope,
-            batch: self.batch,
-        }
+        self.scanned
+    }
+}
+
+impl<'b> ItemReader<'b> for RequestScan<'_, 'b> {
+    fn resource_group(&mut self, group: &'b [u8]) {
+        self.resources.begin(group);
     }
 
-    fn request(&mut self, body: &'b [u8]) -> Result<(), Fault> {
-        let mut cursor = Cursor::new(body);
-        while !cursor.is_empty() {
-            match cursor.varint()? {
-                RESOURCE_SPANS => {
-                    let bytes = cursor.delimited()?;
-                    self.resource_spans(bytes, enter(RECURSION_LIMIT, bytes)?)
-                        .map_err(|fault| fault.within("resource_spans"))?;
-                }
-                other => LEVELS
-                    .request
-                    .fields
-                    .check_field(other, &mut cursor, RECURSION_LIMIT)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn resource_spans(&mut self, bytes: &'b [u8], depth: u32) -> Result<(), Fault> {
-        // A sender may put the resource after its spans.
-        let occurrences = occurrences(bytes, resource_group::RESOURCE);
-        let mut interned: Option<Arc<Resource>> = None;
-        let mut cursor = Cursor::new(bytes);
-        while !cursor.is_empty() {
-            match cursor.varint()? {
-                RESOURCE_FIELD => {
-                    let resource = cursor.delimited()?;
-                    RESOURCE
-                        .check(resource, enter(depth, resource)?)
-                        .map_err(|fault| fault.within("resource"))?;
-                }
-                SCOPE_SPANS => {
-                    let scope_spans = cursor.delimited()?;
-                    let resource =
-                        interned.get_or_insert_with(|| self.resources.intern(&occurrences));
-                    let resource = Arc::clone(resource);
-                    self.scope_spans(scope_spans, enter(depth, scope_spans)?, &resource)
-                        .map_err(|fault| fault.within("scope_spans"))?;
-                }
-                other => LEVELS
-                    .resource_group
-                    .fields
-                    .check_field(other, &mut cursor, depth)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn scope_spans(
-        &mut self,
-        bytes: &'b [u8],
-        depth: u32,
-        resource: &Arc<Resource>,
-    ) -> Result<(), Fault> {
+    fn scope_group(&mut self, group: &'b [u8]) {
         // A sender may put the scope after its spans, or send several scopes: the last name counts.
-        let scopes = delimited_fields(bytes, scope_group::SCOPE);
+        let scopes = delimited_fields(group, scope_group::SCOPE);
         let name = scopes.filter_map(|scope| delimited_fields(scope, scope::NAME).last());
-        let scope_hash = ScopeHash::new(name.last().unwrap_or_default());
-        self.claims_own_scope |= scope_hash == ScopeHash::OWN;
-        let mut cursor = Cursor::new(bytes);
-        while !cursor.is_empty() {
-            match cursor.varint()? {
-                SPANS => {
-                    let span = cursor.delimited()?;
-                    self.n_spans += 1;
-                    let depth = enter(depth, span)?;
-                    self.walk
-                        .span(span, depth, resource, scope_hash, &mut self.batch)
-                        .map_err(|fault| fault.within("spans"))?;
-                }
-                SCOPE_FIELD => {
-                    let scope = cursor.delimited()?;
-                    SCOPE
-                        .check(scope, enter(depth, scope)?)
-                        .map_err(|fault| fault.within("scope"))?;
-                }
-                other => LEVELS
-                    .scope_group
-                    .fields
-                    .check_field(other, &mut cursor, depth)?,
-            }
-        }
-        Ok(())
+        self.scope = ScopeHash::new(name.last().unwrap_or_default());
+        self.scanned.claims_own_scope |= self.scope == ScopeHash::OWN;
+    }
+
+    fn item(&mut self, span: &'b [u8], depth: u32) -> Result<(), Fault> {
+        self.scanned.n_spans += 1;
+        let resource = self.resources.current();
+        self.walk
+            .span(span, depth, resource, self.scope, &mut self.scanned.batch)
     }
 }

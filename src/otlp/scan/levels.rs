@@ -1,5 +1,5 @@
 //! Validates the levels that the requests of all signals share, resource groups and scope groups,
-//! and passes each item to the caller.
+//! and passes each item to its reader.
 
 use super::schema::{FieldKind, RESOURCE, SCOPE, Schema};
 use crate::wire::otlp::{request, resource_group, scope_group};
@@ -7,18 +7,36 @@ use crate::wire::{Cursor, Fault, LEN, RECURSION_LIMIT, enter, key};
 
 /// The three levels of one signal's requests.
 pub(crate) struct RequestLevels {
-    pub(super) request: Level,
-    pub(super) resource_group: Level,
-    pub(super) scope_group: Level,
+    request: Level,
+    resource_group: Level,
+    scope_group: Level,
 }
 
 /// A message that encloses the items. One field contains the next level; all other fields are only
 /// validated.
-pub(super) struct Level {
-    pub(super) fields: Schema,
+struct Level {
+    fields: Schema,
     /// The key of the field that contains the next level.
     path: u64,
     path_name: &'static str,
+}
+
+/// Reads the spans, log records or metrics of a request.
+pub(crate) trait ItemReader<'b> {
+    /// Begins a resource group, whose items follow.
+    fn resource_group(&mut self, _group: &'b [u8]) {}
+
+    /// Begins a scope group, whose items follow.
+    fn scope_group(&mut self, _group: &'b [u8]) {}
+
+    /// Validates and reads an item, in which `depth` levels of nesting are left.
+    fn item(&mut self, item: &'b [u8], depth: u32) -> Result<(), Fault>;
+}
+
+impl<'b, F: FnMut(&'b [u8], u32) -> Result<(), Fault>> ItemReader<'b> for F {
+    fn item(&mut self, item: &'b [u8], depth: u32) -> Result<(), Fault> {
+        self(item, depth)
+    }
 }
 
 impl RequestLevels {
@@ -63,17 +81,19 @@ impl RequestLevels {
         }
     }
 
-    /// Validates a request except for its items. Calls `item` with each item, which `item` must
-    /// validate, and the nesting depth that is left for the item.
+    /// Validates a request except for its items, which `reader` validates.
     pub(crate) fn walk<'b>(
         &self,
         body: &'b [u8],
-        item: &mut impl FnMut(&'b [u8], u32) -> Result<(), Fault>,
+        reader: &mut impl ItemReader<'b>,
     ) -> Result<(), Fault> {
         self.request
-            .walk(body, RECURSION_LIMIT, &mut |bytes, depth| {
-                self.resource_group.walk(bytes, depth, &mut |bytes, depth| {
-                    self.scope_group.walk(bytes, depth, item)
+            .walk(body, RECURSION_LIMIT, &mut |group, depth| {
+                reader.resource_group(group);
+                self.resource_group.walk(group, depth, &mut |group, depth| {
+                    reader.scope_group(group);
+                    self.scope_group
+                        .walk(group, depth, &mut |item, depth| reader.item(item, depth))
                 })
             })
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::requests::RequestMessages;
-use super::resources::{RequestResources, occurrences};
+use super::resources::RequestResources;
 use super::retention::Keeper;
 use super::spans::grow;
 use super::value::{ScannedValue, ValueKind, any_value, key_value};
@@ -31,21 +31,18 @@ pub(crate) fn log_records(
     let mut resources = RequestResources::new(Some(keys));
     let mut batch = Batch::default();
     for resource_logs in delimited_fields(body, request::RESOURCE_GROUPS) {
-        let mut resource = None;
+        resources.begin(resource_logs);
         for record in delimited_fields(resource_logs, resource_group::SCOPE_GROUPS)
             .flat_map(|scope| delimited_fields(scope, scope_group::ITEMS))
         {
             let Some(wanted_body) = keys.wants_record(event_name(record)) else {
                 continue;
             };
-            let resource = resource.get_or_insert_with(|| {
-                resources.intern(&occurrences(resource_logs, resource_group::RESOURCE))
-            });
             if batch.spans.len() == batch.spans.capacity() && !grow(&mut batch.spans, has_room) {
                 return Err(Fault::new(FaultKind::NoRoom, record));
             }
             keep(record, wanted_body, &mut keeper);
-            let read = read(record, Arc::clone(resource));
+            let read = read(record, Arc::clone(resources.current()));
             let kept = keeper.complete(event_name(record), b"");
             match read.and_then(|mut span| admission.admit(&mut span, kept).then_some(span)) {
                 Some(span) => batch.spans.push(Span {

@@ -1,16 +1,16 @@
 //! Reads each distinct resource of a request once, and shares the resource among its spans.
 
-use std::borrow::Borrow;
-use std::hash::{Hash, Hasher};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use hashbrown::HashSet;
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
 use smallvec::SmallVec;
 
 use super::retention::Keeper;
 use super::value::{ValueKind, key_value};
 use crate::span::{KeySet, Resource, cut_at_char};
-use crate::wire::otlp::resource;
+use crate::wire::otlp::{resource, resource_group};
 use crate::wire::{Cursor, RECURSION_LIMIT, check_utf8, delimited_fields};
 
 /// Maximum bytes of a resource's kept encoding; only the first fields of a longer encoding are
@@ -20,11 +20,11 @@ const MAX_RESOURCE_SIZE: usize = 64 << 10;
 const MAX_SERVICE_SIZE: usize = 1 << 10;
 
 /// The occurrences of one message field, which merge into one message.
-pub(super) type Occurrences<'b> = SmallVec<[&'b [u8]; 1]>;
+type Occurrences<'b> = SmallVec<[&'b [u8]; 1]>;
 
 /// Returns the first occurrences of a field, up to the one with which they exceed
 /// [`MAX_RESOURCE_SIZE`] bytes together.
-pub(super) fn occurrences(message: &[u8], field: u64) -> Occurrences<'_> {
+fn occurrences(message: &[u8], field: u64) -> Occurrences<'_> {
     let mut n_bytes = 0;
     delimited_fields(message, field)
         .filter(|occurrence| !occurrence.is_empty())
@@ -37,23 +37,45 @@ pub(super) fn occurrences(message: &[u8], field: u64) -> Occurrences<'_> {
 }
 
 /// The distinct resources of a request.
-pub(super) struct RequestResources<'k> {
+pub(super) struct RequestResources<'k, 'b> {
     keeper: Option<Keeper<'k>>,
-    seen: HashSet<ByEncoding>,
+    /// The current resource group.
+    group: &'b [u8],
+    /// The resource of the current group, once it was read.
+    current: Option<Arc<Resource>>,
+    /// All resources, by their encoding.
+    seen: HashTable<Arc<Resource>>,
+    hasher: RandomState,
     last: Option<Arc<Resource>>,
 }
 
-impl<'k> RequestResources<'k> {
+impl<'k, 'b> RequestResources<'k, 'b> {
     pub(super) fn new(keys: Option<&'k KeySet>) -> Self {
         Self {
             keeper: keys.map(Keeper::new),
-            seen: HashSet::new(),
+            group: &[],
+            current: None,
+            seen: HashTable::new(),
+            hasher: RandomState::default(),
             last: None,
         }
     }
 
+    /// Begins a resource group.
+    pub(super) fn begin(&mut self, group: &'b [u8]) {
+        (self.group, self.current) = (group, None);
+    }
+
+    /// Returns the resource of the current group. A sender may put it after its spans.
+    pub(super) fn current(&mut self) -> &Arc<Resource> {
+        let read = self.current.take();
+        let resource =
+            read.unwrap_or_else(|| self.intern(&occurrences(self.group, resource_group::RESOURCE)));
+        self.current.insert(resource)
+    }
+
     /// Returns the resource with these occurrences. Equal resources are shared.
-    pub(super) fn intern(&mut self, occurrences: &Occurrences<'_>) -> Arc<Resource> {
+    fn intern(&mut self, occurrences: &Occurrences<'_>) -> Arc<Resource> {
         let merged;
         let encoded = match occurrences.as_slice() {
             [] => &[][..],
@@ -69,11 +91,15 @@ impl<'k> RequestResources<'k> {
         {
             return Arc::clone(last);
         }
-        let resource = match self.seen.get(encoded) {
-            Some(seen) => Arc::clone(&seen.0),
+        let hash = self.hasher.hash_one(encoded);
+        let seen = self.seen.find(hash, |seen| *seen.encoded == *encoded);
+        let resource = match seen.map(Arc::clone) {
+            Some(seen) => seen,
             None => {
                 let resource = Arc::new(self.read(encoded));
-                self.seen.insert(ByEncoding(Arc::clone(&resource)));
+                let hash_of = |seen: &Arc<Resource>| self.hasher.hash_one(&*seen.encoded);
+                self.seen
+                    .insert_unique(hash, Arc::clone(&resource), hash_of);
                 resource
             }
         };
@@ -137,27 +163,4 @@ fn merge(occurrences: &Occurrences<'_>) -> Vec<u8> {
         }
     }
     merged
-}
-
-/// A resource that is hashed and compared by its encoding.
-struct ByEncoding(Arc<Resource>);
-
-impl Borrow<[u8]> for ByEncoding {
-    fn borrow(&self) -> &[u8] {
-        &self.0.encoded
-    }
-}
-
-impl PartialEq for ByEncoding {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.encoded == other.0.encoded
-    }
-}
-
-impl Eq for ByEncoding {}
-
-impl Hash for ByEncoding {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.encoded.hash(state);
-    }
 }
