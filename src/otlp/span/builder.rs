@@ -40,8 +40,6 @@ pub struct KeptAttributesBuilder {
     in_event: bool,
     /// Bytes of the current request's published texts.
     size: usize,
-    /// The attributes of the current span while [`Self::retain`] rewrites them.
-    scratch: KeptText,
 }
 
 impl KeptAttributesBuilder {
@@ -168,21 +166,15 @@ impl KeptAttributesBuilder {
             _ => true,
         };
         let n_unchanged = (0..all.entries.len()).take_while(stays).count();
-        let Some(first) = all.entries.get(n_unchanged) else {
+        // Most spans end here. Only what follows the first change is written again.
+        let Some(changed) = all.entries.get(n_unchanged) else {
             return;
         };
-        // Most spans end here. Only what follows the first change is written again.
-        let start = first.at as usize;
-        let mut old = std::mem::take(&mut self.scratch);
-        old.entries.clear();
-        old.text.clear();
-        let range = old.append(Entries::new(
-            &self.entries[self.first_entry + n_unchanged..],
-            &self.text,
-        ));
+        let start = changed.at as usize;
+        let old = KeptText::alone(Entries::new(&all.entries[n_unchanged..], &self.text));
         self.entries.truncate(self.first_entry + n_unchanged);
         self.text.truncate(start);
-        let entries = old.entries(range);
+        let entries = old.all();
         let mut is_event_kept = true;
         for (nth, entry) in entries.entries.iter().enumerate() {
             match entries.attribute(nth) {
@@ -207,7 +199,6 @@ impl KeptAttributesBuilder {
                 None => self.fixed(entry.tag(), entries.split(nth).1.as_bytes()),
             }
         }
-        self.scratch = old;
     }
 
     fn current_entries(&self) -> Entries<'_> {
