@@ -150,7 +150,9 @@ impl TraceText {
 fn growth(len: usize, first: usize) -> usize {
     match len {
         0 => first,
-        _ => (len / 3).min(MAX_GROWTH.max(len / 8)).max(first / 2),
+        _ => (len / 3)
+            .min(MAX_GROWTH.max(len / 8))
+            .max(first - first / 8),
     }
 }
 
