@@ -41,37 +41,27 @@ impl SharedResources {
     }
 
     fn find_or_keep(&mut self, resource: &Arc<Resource>) -> SharedResource {
-        let size = resource.size();
-        if size > MAX_SIZE {
-            return SharedResource {
-                resource: Arc::clone(resource),
-                cost: size,
-            };
-        }
-        if let Some(known) = self.known.iter().find(|known| **known == *resource) {
-            return SharedResource {
-                resource: Arc::clone(known),
-                cost: 0,
-            };
-        }
-        if self.known.len() < MAX_RESOURCES {
-            self.known.push(Arc::clone(resource));
-        } else if let Some(unused) = self
-            .known
-            .iter_mut()
-            .find(|known| Arc::strong_count(known) == 1)
-        {
-            *unused = Arc::clone(resource);
-        } else {
-            return SharedResource {
-                resource: Arc::clone(resource),
-                cost: size,
-            };
-        }
-        SharedResource {
+        let shared = |resource: &Arc<Resource>, cost: usize| SharedResource {
             resource: Arc::clone(resource),
-            cost: 0,
+            cost,
+        };
+        if let Some(known) = self.known.iter().find(|known| **known == *resource) {
+            return shared(known, 0);
         }
+        let size = resource.size();
+        let is_unused = |known: &&mut Arc<Resource>| Arc::strong_count(known) == 1;
+        let cost = if size > MAX_SIZE {
+            size
+        } else if self.known.len() < MAX_RESOURCES {
+            self.known.push(Arc::clone(resource));
+            0
+        } else if let Some(unused) = self.known.iter_mut().find(is_unused) {
+            *unused = Arc::clone(resource);
+            0
+        } else {
+            size
+        };
+        shared(resource, cost)
     }
 }
 

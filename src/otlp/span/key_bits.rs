@@ -25,6 +25,17 @@ impl KeyBits {
         Self(words)
     }
 
+    /// The keys of these pairs, all of them below [`Self::CAPACITY`].
+    pub const fn of_pairs<T>(pairs: &[(KeyId, T)]) -> Self {
+        let mut keys = Self::NONE;
+        let mut at = 0;
+        while at < pairs.len() {
+            keys = keys.union(Self::new(&[pairs[at].0]));
+            at += 1;
+        }
+        keys
+    }
+
     /// Adds a key that has a bit; any other key changes nothing.
     #[inline]
     pub(super) fn insert(&mut self, key: KeyId) {

@@ -56,15 +56,8 @@ pub(crate) fn complete_call<'a>(call: &mut SpanCall<'a>, span: &View<'a>, is_age
 }
 
 /// The keys that can show that a call failed; an event can, too.
-const MAY_TELL_FAILURE: KeyBits = {
-    let mut keys = KeyBits::new(&[keys::ERROR_TYPE, keys::TOOL_SUCCESS]);
-    let mut at = 0;
-    while at < keys::FAILURES.len() {
-        keys = keys.union(KeyBits::new(&[keys::FAILURES[at].0]));
-        at += 1;
-    }
-    keys
-};
+const MAY_TELL_FAILURE: KeyBits =
+    KeyBits::of_pairs(keys::FAILURES).union(KeyBits::new(&[keys::ERROR_TYPE, keys::TOOL_SUCCESS]));
 
 /// Returns true if the span has a mark of failure that all conventions share.
 fn failed(span: &View<'_>) -> bool {
@@ -114,15 +107,8 @@ pub(crate) struct GraphNode<'a> {
 }
 
 /// The keys that can name a graph node.
-pub(crate) const MAY_NAME_NODE: KeyBits = {
-    let mut keys = KeyBits::new(&[keys::METADATA]);
-    let mut at = 0;
-    while at < keys::NODES.len() {
-        keys = keys.union(KeyBits::new(&[keys::NODES[at].0]));
-        at += 1;
-    }
-    keys
-};
+pub(crate) const MAY_NAME_NODE: KeyBits =
+    KeyBits::of_pairs(keys::NODES).union(KeyBits::new(&[keys::METADATA]));
 
 pub(crate) fn graph_node<'a>(span: &View<'a>) -> Option<GraphNode<'a>> {
     if !span.has_any(MAY_NAME_NODE) {
