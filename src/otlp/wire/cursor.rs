@@ -3,7 +3,7 @@
 
 use super::{
     END_GROUP, FIXED64, Fault, FaultKind, LEN, RECURSION_LIMIT, START_GROUP, VARINT, check_utf8,
-    key, number_of,
+    number_of,
 };
 
 /// Returns the remaining depth inside a nested message, if its parent has `depth` left. Counts as
@@ -188,10 +188,14 @@ pub fn delimited_fields(bytes: &[u8], field_number: u64) -> impl Iterator<Item =
     std::iter::from_fn(move || {
         while !cursor.is_empty() {
             let found = cursor.varint().ok()?;
-            if found == key(field_number, LEN) {
-                return cursor.delimited().ok();
+            if found & 7 != LEN {
+                cursor.skip(found, RECURSION_LIMIT).ok()?;
+                continue;
             }
-            cursor.skip(found, RECURSION_LIMIT).ok()?;
+            let content = cursor.delimited().ok()?;
+            if number_of(found) == field_number {
+                return Some(content);
+            }
         }
         None
     })
