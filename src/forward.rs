@@ -2,6 +2,7 @@
 
 mod loop_guard;
 
+use std::iter;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -153,14 +154,13 @@ impl ForwardHandle {
     /// Enqueues a request for all outlets, or for none; it is then acknowledged. The caller counts
     /// a refusal. Never waits.
     pub fn offer(&self, request: OutboundRequest) -> Result<(), QueueRefusal> {
+        let (signal, n_items) = (request.signal, request.n_items);
+        let parts = self.parts_of(request).into_iter();
         // A charge is released on drop.
-        let charged = self.outlets_of(request.signal).map(|outlet| {
-            let charged = outlet.queue.charge(outlet.part_of(&request))?;
-            Ok((&outlet.queue, charged))
-        });
+        let charged = parts.map(|(queue, part)| Ok((queue, queue.charge(part)?)));
         let charged: Vec<_> = charged.collect::<Result<_, QueueRefusal>>()?;
         if charged.is_empty() {
-            self.discard(request.signal, request.n_items);
+            self.discard(signal, n_items);
         }
         (charged.into_iter()).try_for_each(|(queue, request)| queue.offer(request))
     }
@@ -200,8 +200,8 @@ impl ForwardHandle {
         let mut then = outcome;
         let mut is_kept = false;
         // Build the chain from its end.
-        for outlet in self.outlets_of(request.signal).rev() {
-            let (queue, part, next) = (outlet.queue.clone(), outlet.part_of(&request), then);
+        for (queue, part) in self.parts_of(request).into_iter().rev() {
+            let (queue, next) = (queue.clone(), then);
             is_kept = true;
             then = Box::new(move |kept| match kept {
                 Ok(_) => queue.keep(part, arrived_unix_nanos, next),
@@ -241,19 +241,19 @@ impl ForwardHandle {
         let outlets = self.outlets.iter();
         outlets.filter(move |outlet| outlet.signals.contains(&signal))
     }
-}
 
-impl Outlet {
-    /// Returns the request as this destination gets it: a topic gets no headers.
-    fn part_of(&self, request: &OutboundRequest) -> OutboundRequest {
-        if self.is_downstream {
-            return request.clone();
-        }
-        let copy = OutboundRequest::otlp(request.signal, request.body.clone(), request.n_items);
-        OutboundRequest {
-            peer: request.peer,
-            ..copy
-        }
+    /// Returns a request as its outlets get it: a topic gets no headers.
+    fn parts_of(&self, request: OutboundRequest) -> Vec<(&Queue, OutboundRequest)> {
+        let n_outlets = self.outlets_of(request.signal).count();
+        let outlets = self.outlets_of(request.signal);
+        let parts = outlets.zip(iter::repeat_n(request, n_outlets));
+        let parts = parts.map(|(outlet, mut part)| {
+            if !outlet.is_downstream {
+                part.route = Route::default();
+            }
+            (&outlet.queue, part)
+        });
+        parts.collect()
     }
 }
 

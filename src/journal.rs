@@ -44,7 +44,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-pub use format::Needed;
+pub use format::{Needed, SignalCounts};
 pub use judged::JudgedMarks;
 pub use keeper::{JournalLog, WhenLost, WhenOpen};
 pub use opening::{Clock, JournalError, JournalFolder, OpenedLog, Past};

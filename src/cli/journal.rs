@@ -8,7 +8,7 @@ use text::counted;
 use super::args::JournalReport;
 use super::{Exit, Streams};
 use crate::config::Signal;
-use crate::journal::{JournalSurvey, LogSurvey, survey};
+use crate::journal::{JournalSurvey, LogSurvey, SignalCounts, survey};
 use crate::rfc3339::rfc3339;
 pub(super) fn journal(args: &JournalReport, streams: &mut Streams<'_>) -> io::Result<Exit> {
     let folder = args.folder.display();
@@ -70,7 +70,7 @@ fn print(survey: &JournalSurvey, folder: &str, streams: &mut Streams<'_>) -> io:
 }
 
 fn items_in(log: &LogSurvey) -> String {
-    let mut items = [0_u64; 3];
+    let mut items = SignalCounts::default();
     for segment in &log.segments {
         for (sum, n_items) in items.iter_mut().zip(segment.waiting) {
             *sum += n_items;
@@ -133,7 +133,7 @@ fn waiting(log: &LogSurvey, word: [&str; 2], items: fn(&LogSurvey) -> String) ->
     )
 }
 
-fn items_text(items: [u64; 3]) -> String {
+fn items_text(items: SignalCounts) -> String {
     let words = Signal::ALL
         .into_iter()
         .zip(items)

@@ -1,13 +1,11 @@
-//! Writes the requests of each destination of scores to the journal.
+//! The queues of scores, and the lanes that they have in the journal.
 
 use crate::config::Shape;
-use crate::journal::JournalLog;
 use crate::telemetry::Telemetry;
-use crate::transport::queue::KeptLane;
 
 /// The names of the queues. The index of a name is the number of its lane, which is written to disk
 /// and must not change.
-const LANES: [&str; 7] = [
+pub(super) const LANES: [&str; 7] = [
     "score_spans",
     "score_events",
     "score_metrics",
@@ -26,24 +24,8 @@ pub(super) fn queue_name(shape: Shape) -> &'static str {
     }
 }
 
-/// The log of scores, and the lanes of its queues.
-#[derive(Debug, Clone)]
-pub(super) struct KeptLanes {
-    pub(super) log: JournalLog,
-    /// The queue that reports damaged records.
-    pub(super) reporter: &'static str,
-}
-
-impl KeptLanes {
-    pub(super) fn lane(&self, queue: &'static str) -> KeptLane {
-        KeptLane {
-            number: lane_of(queue),
-            reports_damage: queue == self.reporter,
-        }
-    }
-}
-
-fn lane_of(queue: &str) -> u8 {
+/// Returns the number of a queue's lane in the log of scores.
+pub(super) fn lane_of(queue: &str) -> u8 {
     let lane = LANES.iter().position(|name| *name == queue);
     lane.and_then(|lane| u8::try_from(lane).ok())
         .unwrap_or(u8::MAX)

@@ -57,7 +57,6 @@ use crate::transport::{OutboundRequest, Queue, SentHeaders, TransportError};
 pub use lanes::n_queued;
 
 use backends::Backend;
-use lanes::KeptLanes;
 use print::Printer;
 use queues::ScoreQueues;
 use score_line::Look;
@@ -196,12 +195,6 @@ impl Exporter {
             quarter_of_queue: share.share(4),
         };
 
-        let names = destinations
-            .iter()
-            .map(|(shape, _)| lanes::queue_name(*shape));
-        let mut names = names.chain(scores.writers.iter().map(writer::queue_name));
-        let reporter = names.next().unwrap_or_default();
-        let journal = journal.map(|log| KeptLanes { log, reporter });
         let mut queues = ScoreQueues::new(share.clone(), journal, spans, telemetry.clone());
         let (mut signals, mut headers, mut metrics_queue) = (Vec::new(), Vec::new(), None);
         for (shape, destination) in destinations {

@@ -7,8 +7,9 @@ use std::time::Instant;
 
 use tokio::task::JoinSet;
 
-use super::lanes::KeptLanes;
+use super::lanes::{LANES, lane_of};
 use crate::config::{Bound, Destination, Signal};
+use crate::journal::{JournalLog, SignalCounts};
 use crate::telemetry::{ScoresDropped, ScoresOverflow, ScoresQueued, ScoresSent, Telemetry};
 use crate::transport::queue::Accounting;
 use crate::transport::{Client, Delivery, Queue, SentHeaders, TransportError, Undelivered};
@@ -21,7 +22,7 @@ pub(super) struct ScoreQueues {
     telemetry: Arc<Telemetry>,
     queues: Vec<Queue>,
     /// The log that stores queued requests.
-    journal: Option<KeptLanes>,
+    journal: Option<JournalLog>,
     /// The queue that delivers the spans which the scores are about.
     spans: Option<Queue>,
     /// Shapes with the same destination share its connections.
@@ -32,7 +33,7 @@ pub(super) struct ScoreQueues {
 impl ScoreQueues {
     pub(super) fn new(
         capacity: Bound,
-        journal: Option<KeptLanes>,
+        journal: Option<JournalLog>,
         spans: Option<Queue>,
         telemetry: Arc<Telemetry>,
     ) -> Self {
@@ -71,8 +72,8 @@ impl ScoreQueues {
         let headers = client.headers().clone();
         let accounting = Arc::new(ScoreAccounting::new(name, self.telemetry.clone()));
         let mut queue = Queue::new(name, self.capacity.clone(), accounting, &self.telemetry);
-        if let Some(journal) = &self.journal {
-            queue = queue.kept_in(&journal.log, Some(journal.lane(name)));
+        if let Some(log) = &self.journal {
+            queue = queue.kept_in(log, Some(lane_of(name)));
         }
         let delivery = Delivery::new(queue.clone(), client, self.telemetry.clone(), rng)
             .about(self.spans.clone());
@@ -135,6 +136,19 @@ impl Accounting for ScoreAccounting {
             n_items,
         }
         .emit(&self.telemetry);
+    }
+
+    fn damaged(&self, counts: SignalCounts) {
+        let damaged = LANES.into_iter().zip(counts);
+        for (shape, n_items) in damaged.filter(|(_, n_items)| *n_items > 0) {
+            let reason = "damaged";
+            ScoresDropped {
+                shape,
+                n_items,
+                reason,
+            }
+            .emit(&self.telemetry);
+        }
     }
 
     fn dropped(&self, _: Signal, n_items: u64, reason: &'static str) {

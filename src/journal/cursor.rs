@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use super::format::{CursorSlot, MAX_RANGES, Needed, SLOT, SLOTS_AT, UnusableHead};
 use super::storage::{Storage, StoredFile};
-use crate::sync::Mutex;
 
 pub(super) const CURSOR: &str = "cursor";
 
@@ -114,9 +113,6 @@ pub(super) struct Progress {
     has_moved: bool,
 }
 
-/// Shared by the thread that appends and the start of scoring.
-pub(super) type SharedProgress = Arc<Mutex<Progress>>;
-
 impl Progress {
     pub(super) fn new(
         storage: Arc<dyn Storage>,
@@ -209,6 +205,12 @@ impl Progress {
 
     pub(super) fn sync(&mut self) -> io::Result<()> {
         self.cursor.sync()
+    }
+
+    /// Writes the cursor if anything changed, and makes it durable.
+    pub(super) fn write_durably(&mut self, unix_nanos: u64) -> io::Result<()> {
+        self.write(unix_nanos)?;
+        self.sync()
     }
 }
 

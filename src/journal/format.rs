@@ -28,7 +28,7 @@ pub(super) const MAX_RANGES: usize = 249;
 const MAX_PAIRS: usize = MAX_RANGES + 1;
 
 pub(super) const SEGMENT_HEAD: usize = 48;
-pub(super) const SEAL: usize = 72;
+pub(super) const SEAL: usize = 112;
 pub(super) const RECORD_HEAD: usize = 64;
 const SLOT_HEAD: usize = 48;
 pub(super) const SLOT: usize = SLOT_HEAD + MAX_PAIRS * 16 + 4;
@@ -45,8 +45,9 @@ pub(super) const ALIGNMENT: usize = 8;
 
 const LAST_OF_GROUP: u8 = 1;
 
-/// Numbers of spans, log records and metric points.
-pub(super) type SignalCounts = [u64; 3];
+/// Numbers of items by the field `signal` of their records: spans, log records and metric points,
+/// or the scores of each lane.
+pub type SignalCounts = [u64; 8];
 
 /// The head of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +78,7 @@ pub(super) struct Seal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RecordHead {
     pub(super) kind: u8,
-    /// The index into [`SignalCounts`]: 0, 1 or 2.
+    /// The index into [`SignalCounts`].
     pub(super) signal: u8,
     /// True if the record ends its group.
     pub(super) is_last: bool,
@@ -177,7 +178,7 @@ impl Seal {
         for (idx, n_items) in self.counts.into_iter().enumerate() {
             put_u64(&mut bytes, 32 + 8 * idx, n_items);
         }
-        put_u64(&mut bytes, 56, self.oldest);
+        put_u64(&mut bytes, 96, self.oldest);
         seal_with_crc(&mut bytes);
         bytes
     }
@@ -193,8 +194,8 @@ impl Seal {
         Some(Self {
             end: u64_at(content, 16),
             last: u64_at(content, 24),
-            counts: [32, 40, 48].map(|at| u64_at(content, at)),
-            oldest: u64_at(content, 56),
+            counts: std::array::from_fn(|idx| u64_at(content, 32 + 8 * idx)),
+            oldest: u64_at(content, 96),
         })
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use otlp::span::PeerId;
 
-use super::cursor::SharedProgress;
+use super::cursor::Progress;
 use super::format::Needed;
 use super::gathering::Gathering;
 use super::holdings::Holdings;
@@ -112,6 +112,8 @@ struct Status {
     refuses: Option<AppendError>,
     /// Bytes of records that can be appended.
     room: u64,
+    /// Every record below this number is consumed.
+    low: u64,
 }
 
 impl JournalLog {
@@ -197,6 +199,11 @@ impl JournalLog {
         }
     }
 
+    /// Returns the number below which every record is consumed.
+    pub fn low(&self) -> u64 {
+        self.shared.status.lock().low
+    }
+
     /// Marks records as consumed: they need no delivery.
     pub fn consume(&self, sequences: impl IntoIterator<Item = u64>) {
         self.shared.consumed.lock().extend(sequences);
@@ -247,6 +254,7 @@ impl LogShared {
             status: Mutex::new(Status {
                 refuses: Some(AppendError::DiskFailed),
                 room: 0,
+                low: 0,
             }),
             budget: FairBudget::new(n_bytes(max_size)),
             refused_some: AtomicBool::new(false),
@@ -277,8 +285,8 @@ impl LogShared {
     }
 
     fn set_status(&self, refuses: Option<AppendError>, store: &Store, holdings: &mut Holdings) {
-        let room = store.room();
-        *self.status.lock() = Status { refuses, room };
+        let (room, low) = (store.room(), store.low());
+        *self.status.lock() = Status { refuses, room, low };
         if holdings.release_all_but(&store.waiting_segments()) {
             self.refused_some.store(false, Relaxed);
         }
@@ -291,12 +299,9 @@ impl LogShared {
     }
 
     /// Moves the consumed records into the log's progress.
-    fn take_consumed(&self, progress: &SharedProgress) {
-        // All code takes these two locks in this order.
-        let mut progress = progress.lock();
-        let consumed = mem::take(&mut *self.consumed.lock());
-        for sequence in &consumed {
-            progress.consume(*sequence..*sequence + 1);
+    fn take_consumed(&self, progress: &mut Progress) {
+        for sequence in mem::take(&mut *self.consumed.lock()) {
+            progress.consume(sequence..sequence + 1);
         }
         let needed = self.needed.lock().take();
         if let Some(needed) = needed {
@@ -368,7 +373,7 @@ impl LogKeeper {
                 let_gather(pause);
                 is_ending |= self.gather(&mut waiting);
             }
-            self.shared.take_consumed(&self.store.progress());
+            self.shared.take_consumed(&mut self.store.progress);
             is_ending |= self.append(&mut waiting);
             self.touch();
             let has_ended = is_ending && waiting.is_empty();
@@ -541,7 +546,7 @@ impl LogKeeper {
             self.touch_at = Some(now + TOUCH_INTERVAL);
             self.settle_at = Some(now);
             // The next write that changes something reports the failure.
-            let _ = self.store.progress().lock().touch(unix_nanos);
+            let _ = self.store.progress.touch(unix_nanos);
         }
     }
 
@@ -558,7 +563,7 @@ impl LogKeeper {
         }
         self.settle_at = None;
         self.shared.has_changed.store(false, Relaxed);
-        self.shared.take_consumed(&self.store.progress());
+        self.shared.take_consumed(&mut self.store.progress);
         let used = self.store.used();
         let mut settled = self.store.settle(unix_nanos);
         if self.store.used() < used && self.probe_at.is_some() {

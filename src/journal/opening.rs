@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::cursor::Consumed;
-use super::format::Needed;
+use super::format::{Needed, SignalCounts};
 use super::reader::{LogReader, Wanted};
-use super::reopen::{OpenError, Recovered};
+use super::reopen::{Damage, OpenError, Recovered};
 use super::resent::LastRecords;
-use super::segment::{Index, RecordKind, heads_of};
+use super::segment::{Index, RecordKind};
 use super::storage::{Folder, Storage, is_in_memory};
 use super::store::{AppendError, LogSettings, Store};
 use crate::sync::Mutex;
@@ -169,6 +169,12 @@ pub struct OpenedLog {
     index: Index,
     consumed: Consumed,
     end: u64,
+    /// Undelivered items, including damaged ones.
+    n_restored: SignalCounts,
+    /// Damage that the opening found.
+    damage: Vec<Damage>,
+    /// Damaged records that the reader of a lane has reported.
+    reported: Arc<Mutex<Consumed>>,
     needed: Needed,
     /// See [`Past::silence`].
     silence: Option<Duration>,
@@ -186,29 +192,24 @@ impl OpenedLog {
         self.reads(Wanted::Waiting(self.consumed.clone()))
     }
 
-    /// Returns a reader of the undelivered scores of a lane. `reports_damage` must be true for one
-    /// lane only.
-    pub fn lane_reader(&self, lane: u8, reports_damage: bool) -> LogReader {
+    /// Returns a reader of the undelivered scores of a lane.
+    pub fn lane_reader(&self, lane: u8) -> LogReader {
         self.reads(Wanted::Lane {
             consumed: self.consumed.clone(),
             lane,
-            reports_damage,
+            reported: Arc::clone(&self.reported),
         })
     }
 
-    /// Returns the number of undelivered scores of a lane.
-    pub fn n_waiting(&self, lane: u8) -> u64 {
-        let segments = self.index.lock().clone();
-        let heads = segments
+    /// Returns the number of undelivered scores of a lane, and how many of them are damaged.
+    pub fn n_waiting(&self, lane: u8) -> (u64, u64) {
+        let of_lane = |counts: &SignalCounts| counts.get(usize::from(lane)).copied();
+        let n_damaged = self
+            .damage
             .iter()
-            .filter(|segment| segment.next > self.consumed.low);
-        let heads = heads.flat_map(|segment| heads_of(&*self.storage, segment).unwrap_or_default());
-        let waiting = heads.filter(|(_, head)| {
-            head.kind == RecordKind::Score as u8
-                && head.signal == lane
-                && !self.consumed.contains(head.sequence)
-        });
-        waiting.map(|(_, head)| head.n_items).sum()
+            .filter_map(|it| of_lane(&it.counts))
+            .sum();
+        (of_lane(&self.n_restored).unwrap_or_default(), n_damaged)
     }
 
     /// Returns the records for scoring.
@@ -290,7 +291,7 @@ impl Opener {
         let (begun, _) = (self.clock)();
         let path = self.folder.path.join(self.name);
         let damaged: Arc<dyn Storage> = Arc::new(self.folder.folder(DAMAGED)?);
-        let (store, recovered) = match self.open_store(&damaged)? {
+        let (mut store, recovered) = match self.open_store(&damaged)? {
             Ok(opened) => opened,
             Err(version) => {
                 self.set_newer_aside(&path, version)?;
@@ -311,6 +312,7 @@ impl Opener {
             .emit();
         }
         let (now, unix_nanos) = (self.clock)();
+        let [n_spans, n_log_records, n_points, ..] = recovered.counts;
         report(&recovered, &path, &self.telemetry, self.contents);
         if self.contents == Contents::Scores {
             JournaledScoresFound {
@@ -322,7 +324,7 @@ impl Opener {
         } else {
             JournalOpened {
                 folder,
-                n_restored: recovered.counts,
+                n_restored: [n_spans, n_log_records, n_points],
                 are_copies: self.contents == Contents::Copies,
                 n_bytes: recovered.n_bytes,
                 oldest: recovered.oldest,
@@ -331,21 +333,18 @@ impl Opener {
             .emit(&self.telemetry);
         }
         let (storage, index) = store.segments();
-        let progress = store.progress();
-        let consumed = {
-            let mut progress = progress.lock();
-            if !recovered.is_past_whole {
-                progress.release(Needed {
-                    from: 0,
-                    since_unix_nanos: unix_nanos,
-                });
-            }
-            // Write the cursor before the first request, so that the next start can read in it,
-            // even after a kill, from which time on no record is missing. If this write fails, the
-            // next one reports the failure.
-            let _ = progress.write(unix_nanos);
-            progress.consumed().clone()
-        };
+        let progress = &mut store.progress;
+        if !recovered.is_past_whole {
+            progress.release(Needed {
+                from: 0,
+                since_unix_nanos: unix_nanos,
+            });
+        }
+        // Write the cursor before the first request, so that the next start can read in it, even
+        // after a kill, from which time on no record is missing. If this write fails, the next one
+        // reports the failure.
+        let _ = progress.write(unix_nanos);
+        let consumed = progress.consumed().clone();
         let last = LastRecords::find(Arc::clone(&storage), &index);
         let log = OpenedLog {
             storage,
@@ -353,6 +352,9 @@ impl Opener {
             index,
             consumed,
             end: store.next_sequence(),
+            n_restored: recovered.counts,
+            damage: recovered.damage,
+            reported: Arc::default(),
             needed: store.needed(),
             silence: recovered
                 .stopped

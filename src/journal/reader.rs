@@ -12,6 +12,7 @@ use super::recover::{Scan, scan};
 use super::reopen::{Damage, set_aside};
 use super::segment::{Index, RecordKind, Segment, read_leniently};
 use super::storage::{Storage, StoredFile};
+use crate::sync::Mutex;
 
 /// A record that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub struct Stored {
     pub sequence: u64,
     /// The kind.
     pub kind: RecordKind,
-    /// The signal: 0, 1 or 2.
+    /// The number of the signal, or of the lane.
     pub signal: u8,
     /// Number of spans, log records or metric points.
     pub n_items: u64,
@@ -57,8 +58,8 @@ pub(super) enum Wanted {
     Lane {
         consumed: Consumed,
         lane: u8,
-        /// True for the lane that reports damage: the lane of lost scores is often unknown.
-        reports_damage: bool,
+        /// Damaged records that the reader of any lane has reported: their lane is often unknown.
+        reported: Arc<Mutex<Consumed>>,
     },
 }
 
@@ -180,16 +181,19 @@ impl LogReader {
         }
     }
 
-    /// Returns true if unreadable records of this range are a loss.
+    /// Returns true if unreadable records of this range are a loss that no reader has reported.
     fn is_lost(&self, range: &std::ops::Range<u64>) -> bool {
         match &self.wanted {
             Wanted::Waiting(consumed) => !consumed.rest_of(range).is_empty(),
             Wanted::Kinds(_) => true,
             Wanted::Lane {
-                consumed,
-                reports_damage,
-                ..
-            } => *reports_damage && !consumed.rest_of(range).is_empty(),
+                consumed, reported, ..
+            } => {
+                let mut reported = reported.lock();
+                let is_new = !reported.rest_of(range).is_empty();
+                reported.insert(range.clone());
+                is_new && !consumed.rest_of(range).is_empty()
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::cursor::{CURSOR, CursorFile, CursorRead, Progress, SharedProgress};
+use super::cursor::{CURSOR, CursorFile, CursorRead, Progress};
 use super::format::{ALIGNMENT, Needed, RECORDS_AT, RecordHead, SegmentHead, SignalCounts};
 use super::reopen::{OpenError, Recovered, RecoveredLog, recover};
 use super::segment::{FileFault, Index, Segment, seal, segment_name, write_heads};
@@ -132,7 +132,7 @@ pub(super) struct Store {
     lost: Vec<LostRecord>,
     next_sequence: u64,
     next_group: u64,
-    progress: SharedProgress,
+    pub(super) progress: Progress,
     rng: fastrand::Rng,
 }
 
@@ -179,7 +179,7 @@ impl Store {
             lost: Vec::new(),
             next_sequence,
             next_group,
-            progress: Arc::new(Mutex::new(progress)),
+            progress,
             rng,
         };
         Ok((store, recovered))
@@ -192,17 +192,12 @@ impl Store {
 
     /// Returns the records that scoring needs.
     pub(super) fn needed(&self) -> Needed {
-        self.progress.lock().needed()
+        self.progress.needed()
     }
 
     /// Returns the number below which every record is consumed.
     pub(super) fn low(&self) -> u64 {
-        self.progress.lock().consumed().low
-    }
-
-    /// Returns the consumed records, for the thread that writes the cursor.
-    pub(super) fn progress(&self) -> SharedProgress {
-        Arc::clone(&self.progress)
+        self.progress.consumed().low
     }
 
     /// Returns the number of the next record.
@@ -282,7 +277,7 @@ impl Store {
         }
         self.next_sequence = sequences.end;
         self.next_group += 1;
-        self.progress.lock().set_durable(self.next_sequence);
+        self.progress.set_durable(self.next_sequence);
         Ok(sequences)
     }
 

@@ -24,8 +24,7 @@ use super::split::split;
 use super::{Client, Recipient};
 
 /// A request about a span that the peer does not have is dropped after this time. The time begins
-/// when the queue of the spans has caught up: from then on, spans reach a backend with a smaller
-/// delay than this time.
+/// when the queue of spans has delivered the span, which reaches a backend with a smaller delay.
 const UNKNOWN_FOR: Duration = Duration::from_secs(600);
 
 /// Delay until the journal is read again after a failure.
@@ -105,8 +104,8 @@ impl<P: Recipient> Delivery<P> {
         }
     }
 
-    /// Sets the queue that delivers the spans which this queue's requests are about: while `spans`
-    /// is behind, the peer may not have a span yet.
+    /// Sets the queue that delivers the spans which this queue's requests are about: until then,
+    /// the peer may not have a span.
     #[must_use]
     pub fn about(self, spans: Option<Queue>) -> Self {
         Self { spans, ..self }
@@ -311,11 +310,7 @@ impl<P: Recipient> Delivery<P> {
                 self.queue.put_back(entry, None);
             }
             DeliveryOutcome::Unknown { why } => {
-                if self.spans.as_ref().is_some_and(Queue::is_behind) {
-                    entry.unknown_since = None;
-                }
-                let since = *entry.unknown_since.get_or_insert(now);
-                if now.duration_since(since) < UNKNOWN_FOR {
+                if entry.unknown_for(self.spans.as_ref(), now) < UNKNOWN_FOR {
                     RequestRetried {
                         queue: self.queue.name(),
                     }

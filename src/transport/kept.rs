@@ -8,15 +8,6 @@ use crate::journal::{JournalLog, LogReader, OpenedLog, Stretch};
 /// Maximum bytes that are read from the journal at once.
 const MAX_READ: usize = 4 << 20;
 
-/// The lane of a queue in a log of scores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeptLane {
-    /// The number of the lane.
-    pub number: u8,
-    /// True if this lane reports damaged records; one lane of a log does.
-    pub reports_damage: bool,
-}
-
 /// The requests of a queue that are on disk and not in memory: all requests after those in memory.
 #[derive(Debug)]
 pub(super) struct OnDisk {
@@ -27,13 +18,13 @@ pub(super) struct OnDisk {
     end: u64,
     /// The reader; `None` before the log is open, and during a read.
     reader: Option<LogReader>,
-    /// The lane, if the log is a log of scores.
-    lane: Option<KeptLane>,
+    /// The queue's lane, if the log is a log of scores.
+    pub(super) lane: Option<u8>,
 }
 
 impl OnDisk {
     /// Creates the value for a log that may not be open yet.
-    pub(super) fn new(log: JournalLog, lane: Option<KeptLane>) -> Self {
+    pub(super) fn new(log: JournalLog, lane: Option<u8>) -> Self {
         Self {
             log,
             next: 0,
@@ -48,7 +39,7 @@ impl OnDisk {
         let waiting = log.waiting();
         (self.next, self.end) = (waiting.start, waiting.end);
         self.reader = Some(match self.lane {
-            Some(lane) => log.lane_reader(lane.number, lane.reports_damage),
+            Some(lane) => log.lane_reader(lane),
             None => log.reader(),
         });
     }
@@ -56,6 +47,11 @@ impl OnDisk {
     /// Returns true if all undelivered requests are in memory.
     pub(super) fn is_empty(&self) -> bool {
         self.next >= self.end
+    }
+
+    /// Returns one more than the number of the last record.
+    pub(super) fn end(&self) -> u64 {
+        self.end
     }
 
     /// Adds an appended record. Returns true if the record may stay in memory: it comes next, and
@@ -86,29 +82,16 @@ impl OnDisk {
         self.reader = Some(reader);
     }
 
-    /// Records that the reader has read all records below `next`.
-    pub(super) fn read_up_to(&mut self, next: u64) {
-        self.next = self.next.max(next);
-    }
-
-    /// Removes the records up to `last`, which the log has evicted.
-    pub(super) fn give_up(&mut self, last: u64) {
-        if self.next <= last {
-            self.read_up_to((last + 1).min(self.end.max(self.next)));
-        }
+    /// Records that the reader has read all records below `next`, or that the log has evicted them.
+    /// Returns the number of the first record that is not in memory.
+    pub(super) fn read_up_to(&mut self, next: u64) -> u64 {
+        self.next = self.next.max(next.min(self.end));
+        self.next
     }
 
     /// Returns true if a record is on the disk and not in memory.
     pub(super) fn has(&self, sequence: u64) -> bool {
         (self.next..self.end).contains(&sequence)
-    }
-
-    pub(super) fn lane(&self) -> Option<KeptLane> {
-        self.lane
-    }
-
-    pub(super) fn lane_number(&self) -> u8 {
-        self.lane.map_or(u8::MAX, |lane| lane.number)
     }
 }
 

@@ -8,8 +8,9 @@ mod score_keeping;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
+use std::mem;
 use std::sync::{Arc, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use otlp::span::{PeerId, TraceId};
@@ -17,14 +18,13 @@ use tokio::sync::Notify;
 
 use crate::config::{Bound, Signal};
 use crate::fair::FairBudget;
-use crate::journal::{AppendError, Ticket};
+use crate::journal::{AppendError, Ledger, SignalCounts, Ticket};
 use crate::sync::Mutex;
 use crate::telemetry::{QueueOpened, QueueResized, QueueSize, Telemetry};
 
 use super::kept::OnDisk;
 use super::request::OVERHEAD;
 
-pub use super::kept::KeptLane;
 pub use super::request::{ApiTarget, OutboundRequest, Route};
 
 /// Accounts for the requests of a queue.
@@ -35,6 +35,14 @@ pub trait Accounting: Debug + Send + Sync {
     fn sent(&self, signal: Signal, n_items: u64);
     /// Queued items were dropped.
     fn dropped(&self, signal: Signal, n_items: u64, reason: &'static str);
+    /// Journaled items were dropped because they are damaged.
+    fn damaged(&self, counts: SignalCounts) {
+        for (signal, n_items) in Signal::ALL.into_iter().zip(counts) {
+            if n_items > 0 {
+                self.dropped(signal, n_items, "damaged");
+            }
+        }
+    }
 }
 
 /// The reason why a queue refused a request, which its sender still has.
@@ -108,6 +116,8 @@ struct QueueShared {
     budget: Arc<FairBudget>,
     accounting: Arc<dyn Accounting>,
     size: QueueSize,
+    /// Issues the tickets of requests that no journal stores and whose sender does not wait.
+    ledger: Arc<Ledger>,
     state: Mutex<State>,
     /// Wakes the delivery, of which there is one.
     changed: Notify,
@@ -118,12 +128,15 @@ struct State {
     /// Requests without an attempt, in order of arrival. The halves of a request that was too large
     /// come first, so that one request is done before the next is split.
     fresh: VecDeque<QueuedRequest>,
-    /// Requests with a failed attempt, each with the time of its next attempt, or `None` if it is
-    /// due. There are few: while a destination is down, one request is in flight as a probe.
-    tried: Vec<(Option<Instant>, QueuedRequest)>,
+    /// Requests with a failed attempt, by the time of their next attempt, or `None` if they are
+    /// due.
+    tried: BTreeMap<(Option<Instant>, EntryOrder), QueuedRequest>,
     /// Traces with a request that is in flight or in `tried`, each with its later requests.
     busy_traces: BTreeMap<TraceId, VecDeque<QueuedRequest>>,
-    next_seq: u64,
+    /// Requests about traces that the journal refused while older requests were only on disk, each
+    /// with the number of the record before which the disk must have been read.
+    held: Vec<(u64, QueuedRequest)>,
+    next_order: EntryOrder,
     stage: QueueStage,
     /// True if the last attempts failed.
     destination_is_down: bool,
@@ -133,16 +146,21 @@ struct State {
     n_keeping: usize,
 }
 
+/// The position of a request in the order in which requests were enqueued, and a number that
+/// distinguishes the halves of a split request.
+type EntryOrder = (u64, u64);
+
 /// A request in the queue, or removed from the queue for an attempt.
 #[derive(Debug)]
 pub(super) struct QueuedRequest {
-    /// The request's position in the order in which requests were enqueued.
-    seq: u64,
+    order: EntryOrder,
     pub(super) request: OutboundRequest,
     pub(super) n_failures: u32,
-    /// Time of the peer's first answer that it does not have the span that the request is about,
-    /// since the queue of the spans was last behind.
-    pub(super) unknown_since: Option<Instant>,
+    /// The end of the queue of spans when the peer first answered that it does not have the span
+    /// that the request is about.
+    spans_end: Option<u64>,
+    /// Time of the first such answer after all spans before `spans_end` were delivered.
+    unknown_since: Option<Instant>,
     /// The ticket of the request, done when the request is delivered, refused or dropped.
     ticket: Ticket,
 }
@@ -167,6 +185,7 @@ impl Queue {
                 budget,
                 accounting,
                 size,
+                ledger: Arc::default(),
                 state: Mutex::default(),
                 changed: Notify::new(),
             }),
@@ -219,7 +238,7 @@ impl Queue {
         }
         let accounting = &self.shared.accounting;
         accounting.queued(request.signal, request.n_items);
-        self.push(&mut state, request, Ticket::default());
+        self.push(&mut state, request, self.shared.ledger.issue());
         drop(state);
         self.shared.changed.notify_one();
         Ok(())
@@ -233,14 +252,17 @@ impl Queue {
         let (signal, n_items) = (request.signal, request.n_items);
         let mut state = self.state();
         let is_closed = matches!(state.stage, QueueStage::Closed { .. });
+        // A disk that refuses the request may have an older one about the same trace.
+        let on_disk = state.on_disk.as_ref().filter(|it| !it.is_empty());
+        let held_until = on_disk.filter(|_| request.trace_id().is_some());
+        let held_until = held_until.map(OnDisk::end);
         let (cost, capacity) = (request.cost(), budget.max());
         while !is_closed
             && cost <= capacity
             && budget.n_bytes() + cost > capacity
             && let Some(oldest) = state.pop_oldest()
         {
-            accounting.dropped(oldest.request.signal, oldest.request.n_items, "queue_full");
-            oldest.ticket.done();
+            self.drop_for_room(oldest);
         }
         accounting.queued(signal, n_items);
         if is_closed {
@@ -251,8 +273,29 @@ impl Queue {
             return ticket.done();
         }
         self.push(&mut state, request, ticket);
+        if let Some(end) = held_until
+            && let Some(entry) = state.fresh.pop_back()
+        {
+            state.held.push((end, entry));
+            let costs = state.held.iter().map(|(_, entry)| entry.request.cost());
+            // The rest of the memory is for the requests on the disk.
+            if costs.sum::<usize>() > capacity / 2 {
+                self.drop_for_room(state.held.remove(0).1);
+            }
+        }
         drop(state);
         self.shared.changed.notify_one();
+    }
+
+    fn drop_for_room(&self, entry: QueuedRequest) {
+        let QueuedRequest {
+            request, ticket, ..
+        } = entry;
+        let accounting = &self.shared.accounting;
+        accounting.dropped(request.signal, request.n_items, "queue_full");
+        ticket.done();
+        drop(request);
+        self.moved();
     }
 
     /// Starts the drain: acknowledged requests must be delivered soon, so a queue of telemetry
@@ -300,7 +343,7 @@ impl Queue {
     }
 
     /// Sets whether the last attempts failed.
-    pub(crate) fn set_destination_down(&self, is_down: bool) {
+    pub(super) fn set_destination_down(&self, is_down: bool) {
         self.state().destination_is_down = is_down;
     }
 
@@ -308,9 +351,9 @@ impl Queue {
     /// first one without an attempt.
     pub(super) fn take(&self, now: Instant) -> Option<QueuedRequest> {
         let mut state = self.state();
-        let due = state.earliest();
-        match due.filter(|&idx| state.tried[idx].0.is_none_or(|due| due <= now)) {
-            Some(idx) => Some(state.tried.swap_remove(idx).1),
+        let first = state.tried.first_entry();
+        match first.filter(|first| first.key().0.is_none_or(|due| due <= now)) {
+            Some(first) => Some(first.remove()),
             None => state.pop_fresh(),
         }
     }
@@ -319,15 +362,15 @@ impl Queue {
     /// without an attempt, because the failed request may be the cause.
     pub(super) fn take_probe(&self) -> Option<QueuedRequest> {
         let mut state = self.state();
-        state
-            .pop_fresh()
-            .or_else(|| state.earliest().map(|idx| state.tried.swap_remove(idx).1))
+        let fresh = state.pop_fresh();
+        fresh.or_else(|| state.tried.pop_first().map(|(_, entry)| entry))
     }
 
     /// Returns the time of the next retry, unless one is due.
     pub(super) fn due_at(&self) -> Option<Instant> {
         let state = self.state();
-        state.earliest().and_then(|idx| state.tried[idx].0)
+        let ((due, _), _) = state.tried.first_key_value()?;
+        *due
     }
 
     /// Returns true if no request is queued; requests may be in flight.
@@ -339,14 +382,14 @@ impl Queue {
 
     /// Puts a failed request back, to be retried at `due`.
     pub(super) fn put_back(&self, entry: QueuedRequest, due: Option<Instant>) {
-        self.state().tried.push((due, entry));
+        self.state().tried.insert((due, entry.order), entry);
     }
 
     /// Makes all failed requests due now, ahead of younger ones, because the destination is up.
     pub(super) fn retry_all(&self) {
-        for (due, _) in &mut self.state().tried {
-            *due = None;
-        }
+        let tried = &mut self.state().tried;
+        let due = mem::take(tried).into_values();
+        tried.extend(due.map(|entry| ((None, entry.order), entry)));
     }
 
     /// Releases the bytes of a request that is done.
@@ -361,7 +404,7 @@ impl Queue {
     /// Puts the two halves of a request first in the queue. The halves share the request's charge.
     pub(super) fn replace(&self, entry: QueuedRequest, halves: [(Bytes, u64); 2]) {
         let QueuedRequest {
-            seq,
+            order: (seq, _),
             request: whole,
             ticket,
             ..
@@ -369,14 +412,17 @@ impl Queue {
         let tickets = [ticket.split(), ticket];
         let mut state = self.state();
         for ((body, n_items), ticket) in halves.into_iter().zip(tickets).rev() {
+            state.next_order.1 += 1;
+            let order = (seq, state.next_order.1);
             state.fresh.push_front(QueuedRequest {
-                seq,
+                order,
                 request: OutboundRequest {
                     body,
                     n_items,
                     ..whole.clone()
                 },
                 n_failures: 0,
+                spans_end: None,
                 unknown_since: None,
                 ticket,
             });
@@ -388,12 +434,16 @@ impl Queue {
         self.state().remove(|entry| !entry.is_kept())
     }
 
-    /// Returns true if accepted requests may wait for long: the destination is down, or memory does
-    /// not have all requests.
-    pub(super) fn is_behind(&self) -> bool {
-        let state = self.state();
-        let is_read = state.on_disk.as_ref().is_none_or(OnDisk::is_empty);
-        state.destination_is_down || !is_read
+    /// Returns one more than the number of the last request.
+    fn end(&self) -> u64 {
+        let on_disk = self.state().on_disk.as_ref().map(OnDisk::end);
+        on_disk.unwrap_or_else(|| self.shared.ledger.next())
+    }
+
+    /// Returns true if all requests below this number are delivered or dropped.
+    fn has_finished(&self, end: u64) -> bool {
+        let log_low = self.state().on_disk.as_ref().map(|it| it.log.low());
+        log_low.unwrap_or_else(|| self.shared.ledger.low()) >= end
     }
 
     /// Enqueues a request, even without space.
@@ -402,12 +452,12 @@ impl Queue {
             let charge = self.shared.budget.charge_anyway(request.cost());
             request.charge = Some(Arc::new(charge));
         }
-        let seq = state.next_seq;
-        state.next_seq += 1;
+        state.next_order.0 += 1;
         state.fresh.push_back(QueuedRequest {
-            seq,
+            order: state.next_order,
             request,
             n_failures: 0,
+            spans_end: None,
             unknown_since: None,
             ticket,
         });
@@ -438,10 +488,6 @@ impl State {
         }
     }
 
-    fn earliest(&self) -> Option<usize> {
-        (0..self.tried.len()).min_by_key(|&idx| (self.tried[idx].0, self.tried[idx].1.seq))
-    }
-
     /// Removes and returns the first request without an attempt whose trace has no earlier request.
     fn pop_fresh(&mut self) -> Option<QueuedRequest> {
         while let Some(entry) = self.fresh.pop_front() {
@@ -467,24 +513,38 @@ impl State {
         };
         let later = self.busy_traces.get_mut(&trace_id);
         match later.and_then(VecDeque::pop_front) {
-            Some(next) => self.tried.push((None, next)),
+            Some(next) => drop(self.tried.insert((None, next.order), next)),
             None => drop(self.busy_traces.remove(&trace_id)),
         }
     }
 
+    /// Records that the disk was read up to `next`. Held requests for which that suffices are next.
+    fn read_up_to(&mut self, next: u64) {
+        if let Some(on_disk) = &mut self.on_disk {
+            let next = on_disk.read_up_to(next);
+            let is_free = |(end, _): &mut (u64, QueuedRequest)| *end <= next;
+            let free = self.held.extract_if(.., is_free);
+            self.fresh.extend(free.map(|(_, entry)| entry));
+        }
+    }
+
     fn pop_oldest(&mut self) -> Option<QueuedRequest> {
-        let tried = self.tried.iter().map(|(_, entry)| entry);
+        let held = self.held.first().map(|(_, entry)| entry);
         let later = self.busy_traces.values().filter_map(VecDeque::front);
-        let waiting = tried.chain(self.fresh.front()).chain(later);
-        let oldest = waiting.map(|entry| entry.seq).min()?;
-        let is_oldest = |entry: &QueuedRequest| entry.seq == oldest;
+        let waiting = self.fresh.front().into_iter().chain(held).chain(later);
+        let oldest = waiting.map(|entry| entry.order).min();
+        let tried = self.tried.keys().min_by_key(|(_, order)| *order).copied();
+        if let Some(key) = tried.filter(|(_, order)| oldest.is_none_or(|it| *order < it)) {
+            let entry = self.tried.remove(&key)?;
+            self.free_trace(&entry);
+            return Some(entry);
+        }
+        let is_oldest = |entry: &QueuedRequest| Some(entry.order) == oldest;
         if self.fresh.front().is_some_and(is_oldest) {
             return self.fresh.pop_front();
         }
-        if let Some(idx) = self.tried.iter().position(|(_, entry)| is_oldest(entry)) {
-            let (_, entry) = self.tried.swap_remove(idx);
-            self.free_trace(&entry);
-            return Some(entry);
+        if held.is_some_and(is_oldest) {
+            return Some(self.held.remove(0).1);
         }
         let mut later = self.busy_traces.values_mut();
         later.find_map(|later| later.pop_front_if(|entry| is_oldest(entry)))
@@ -494,24 +554,36 @@ impl State {
     fn remove(&mut self, is_gone: impl Fn(&QueuedRequest) -> bool) -> Vec<QueuedRequest> {
         let mut gone = Vec::new();
         let mut left = VecDeque::new();
-        for entry in std::mem::take(&mut self.fresh) {
+        for entry in mem::take(&mut self.fresh) {
             if is_gone(&entry) { gone.push(entry) } else { left.push_back(entry) }
         }
         self.fresh = left;
         for later in self.busy_traces.values_mut() {
-            for entry in std::mem::take(later) {
+            for entry in mem::take(later) {
                 if is_gone(&entry) { gone.push(entry) } else { later.push_back(entry) }
             }
         }
-        let tried: Vec<_> = self
-            .tried
-            .extract_if(.., |(_, entry)| is_gone(entry))
-            .collect();
-        for (_, entry) in tried {
+        let held = self.held.extract_if(.., |(_, entry)| is_gone(entry));
+        gone.extend(held.map(|(_, entry)| entry));
+        let tried = self.tried.extract_if(.., |_, entry| is_gone(entry));
+        for (_, entry) in tried.collect::<Vec<_>>() {
             self.free_trace(&entry);
             gone.push(entry);
         }
         gone
+    }
+}
+
+impl QueuedRequest {
+    /// Records that the peer does not have the span that the request is about. Returns the time
+    /// since the first such answer after `spans`, the queue of spans, has delivered the span.
+    pub(super) fn unknown_for(&mut self, spans: Option<&Queue>, now: Instant) -> Duration {
+        if let Some(spans) = spans
+            && !spans.has_finished(*self.spans_end.get_or_insert_with(|| spans.end()))
+        {
+            return Duration::ZERO;
+        }
+        now.duration_since(*self.unknown_since.get_or_insert(now))
     }
 }
 

@@ -64,9 +64,7 @@ impl OutboundRequest {
             signal,
             body,
             n_items,
-            route: Route::Otlp {
-                headers: HeaderMap::new(),
-            },
+            route: Route::default(),
             peer: PeerId::default(),
             charge: None,
         }
@@ -89,6 +87,14 @@ impl OutboundRequest {
         match &self.route {
             Route::Otlp { .. } => None,
             Route::Api { trace_id, .. } => Some(*trace_id),
+        }
+    }
+}
+
+impl Default for Route {
+    fn default() -> Self {
+        Self::Otlp {
+            headers: HeaderMap::new(),
         }
     }
 }

@@ -12,9 +12,11 @@ use std::time::Duration;
 use judge::evaluate::{Evaluation, EvaluationError, Verdict};
 use otlp::span::TraceId;
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 
 use super::delivery::{PLENTY, config, export, in_time, start, start_with};
 use super::fixture::{END, criterion, fail, pass, previous, saying, with};
+use super::kept::open_requests;
 use crate::config::{Config, Signal, Writer, document};
 use crate::eventually::eventually;
 use crate::export::ExportPlan;
@@ -22,7 +24,7 @@ use crate::export::writer::requests;
 use crate::export::writer_score::WriterRequest;
 use crate::telemetry::Telemetry;
 use crate::transport::peer::{Peer, PeerRequest, Reply};
-use crate::transport::queue::{Accounting, Queue};
+use crate::transport::queue::{Accounting, OutboundRequest, Queue};
 
 fn writer(config: &mut Config, kind: &str, address: SocketAddr, keys: Value) {
     let mut written = json!({ "endpoint": format!("http://{address}/base") });
@@ -279,12 +281,18 @@ async fn an_unknown_span_is_retried_for_ten_minutes_and_blocks_no_other() {
     assert!(running.drain(in_time()).await.is_empty());
 }
 
-/// A span may be in the queue of the telemetry for hours: its score must outlast the outage.
+/// A span may be in the queue of the telemetry for hours: its score must outlast the outage, but no
+/// later one.
 #[tokio::test]
-async fn an_unknown_span_is_retried_as_long_as_the_downstream_is_behind() {
+async fn an_unknown_span_is_retried_until_its_downstream_has_passed_it() {
     let phoenix = Peer::start(|_, _| Reply::http(404)).await;
     let (config, telemetry) = (to_phoenix(phoenix.address), Arc::default());
-    let spans = Queue::new("forward", PLENTY, Arc::new(NotCounted), &telemetry);
+    let folder = tempfile::tempdir().unwrap();
+    let (log, keeping) = open_requests(folder.path(), &telemetry);
+    // Memory has one request; the others are only on disk.
+    let spans = Queue::new("forward", 400, Arc::new(NotCounted), &telemetry);
+    let spans = spans.kept_in(&log, None);
+    keep_spans(&spans).await;
     let plan = ExportPlan {
         marks: None,
         journal: None,
@@ -294,25 +302,42 @@ async fn an_unknown_span_is_retried_as_long_as_the_downstream_is_behind() {
         print: None,
     };
     let (exporter, running) = start_with(plan, &telemetry);
-    spans.set_destination_down(true);
     export(&exporter, &[fail()]);
     phoenix.has_received(2).await;
-    for is_down in [true, false] {
-        spans.set_destination_down(is_down);
+    let ten_minutes = async || {
         phoenix.has_received(phoenix.received().len() + 2).await;
         tokio::time::pause();
         tokio::time::advance(Duration::from_secs(601)).await;
         tokio::time::resume();
-        if is_down {
-            phoenix.has_received(phoenix.received().len() + 2).await;
-            assert_eq!(queued(&telemetry, "writer_phoenix"), 1);
-        }
-    }
+    };
+    ten_minutes().await;
+    phoenix.has_received(phoenix.received().len() + 2).await;
+    assert_eq!(queued(&telemetry, "writer_phoenix"), 1);
+    // The downstream has the span, and stays behind with a younger one.
+    keep_spans(&spans).await;
+    log.consume(0..3);
+    eventually("the log has passed the span", || {
+        (log.low() == 3).then_some(())
+    })
+    .await;
+    ten_minutes().await;
     eventually("the score of the unknown span is dropped", || {
         (dropped(&telemetry, "writer_phoenix", "unknown_span") > 0).then_some(())
     })
     .await;
     assert!(running.drain(in_time()).await.is_empty());
+    tokio::task::spawn_blocking(|| keeping.end()).await.unwrap();
+}
+
+/// Keeps three requests.
+async fn keep_spans(spans: &Queue) {
+    for _ in 0..3 {
+        let (answer, answered) = oneshot::channel();
+        let request = OutboundRequest::otlp(Signal::Traces, vec![7; 100].into(), 1);
+        let outcome = Box::new(move |outcome| answer.send(outcome).unwrap());
+        spans.keep(request, 1, outcome);
+        answered.await.unwrap().unwrap();
+    }
 }
 
 // === failures ===

@@ -2,9 +2,11 @@
 //! stop and a full log. Every restart is orderly; `tests/it/kept_scores.rs` kills the process.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use prost::Message;
@@ -15,7 +17,7 @@ use super::fixture::{fail, pass};
 use crate::config::Config;
 use crate::eventually::eventually;
 use crate::export::{ExportPlan, ExportTasks, Exporter, n_queued};
-use crate::journal::{JournalFolder, Keeping, LogSettings};
+use crate::journal::{JournalFolder, JournalLog, Keeping, LogSettings};
 use crate::sidecar;
 use crate::telemetry::Telemetry;
 use crate::transport::peer::{Peer, Reply};
@@ -32,20 +34,9 @@ impl KeptExport {
     fn start(folder: &Path, config: &Config, memory: usize, max_size: u64) -> Self {
         let telemetry: Arc<Telemetry> = Arc::default();
         let mut rng = fastrand::Rng::with_seed(7);
-        let clock = || {
-            let now = sidecar::now();
-            (now.instant, now.unix_nanos)
-        };
-        let (log, keeping) = JournalFolder::lock(folder)
-            .unwrap()
-            .expect("nobody else has it")
-            .open_scores(
-                LogSettings::of_scores(max_size, false),
-                clock,
-                rng.fork(),
-                &telemetry,
-            )
-            .unwrap();
+        let settings = LogSettings::of_scores(max_size, false);
+        let opened = locked(folder).open_scores(settings, clock, rng.fork(), &telemetry);
+        let (log, keeping) = opened.unwrap();
         let plan = ExportPlan {
             config,
             budget: memory.into(),
@@ -73,6 +64,23 @@ impl KeptExport {
             .unwrap();
         (left, n_queued(&self.telemetry))
     }
+}
+
+fn clock() -> (Instant, u64) {
+    let now = sidecar::now();
+    (now.instant, now.unix_nanos)
+}
+
+fn locked(folder: &Path) -> Arc<JournalFolder> {
+    let locked = JournalFolder::lock(folder).unwrap();
+    locked.expect("nobody else has it")
+}
+
+/// Opens a log of requests, for the spans that scores are about.
+pub(super) fn open_requests(folder: &Path, telemetry: &Arc<Telemetry>) -> (JournalLog, Keeping) {
+    let settings = LogSettings::new(LARGE, false, false);
+    let opened = locked(folder).open_requests(settings, clock, fastrand::Rng::new(), telemetry);
+    opened.unwrap()
 }
 
 const LONG: Duration = Duration::from_secs(30);
@@ -138,16 +146,15 @@ async fn scores_that_a_stop_leaves_behind_are_sent_at_the_next_start() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_is_only_a_cache_of_the_scores_that_wait() {
-    let is_back = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let is_back = Arc::new(AtomicBool::new(false));
     let seen = is_back.clone();
-    let peer = Peer::start(move |_, _| {
-        if seen.load(std::sync::atomic::Ordering::Relaxed) {
-            Reply::taken()
-        } else {
-            Reply::http(503)
-        }
-    })
-    .await;
+    let peer =
+        Peer::start(
+            move |_, _| {
+                if seen.load(Ordering::Relaxed) { Reply::taken() } else { Reply::http(503) }
+            },
+        )
+        .await;
     let folder = tempfile::tempdir().unwrap();
     let mut config = spans_to(peer.address);
     config.scores.batch.max_evaluations = 1;
@@ -161,7 +168,7 @@ async fn memory_is_only_a_cache_of_the_scores_that_wait() {
         })
         .await;
     }
-    is_back.store(true, std::sync::atomic::Ordering::Relaxed);
+    is_back.store(true, Ordering::Relaxed);
     let telemetry = kept.telemetry.clone();
     assert_eq!(kept.stop(LONG).await, (BTreeMap::new(), 0));
     assert_eq!(sent(&telemetry, "score_spans"), 200);
@@ -230,4 +237,73 @@ async fn a_backends_own_scores_keep_their_order_over_a_restart() {
         labels[fail_at + 1..].contains(&"pass".to_owned()),
         "{labels:?}"
     );
+}
+
+/// Flips a bit in the body of the record with this number.
+fn flip(folder: &Path, n: usize) {
+    let segment = folder.join("scores/0000000000000000.seg");
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(segment)
+        .unwrap();
+    let mut bytes = vec![0; 100_000];
+    let n_read = file.read_at(&mut bytes, 4_096).unwrap();
+    let is_head = |at: &usize| bytes[*at..n_read].starts_with(&[0xf1, b'S', b'J', b'r']);
+    let head = (0..n_read).step_by(8).filter(is_head).nth(n).unwrap();
+    let at = head + 300;
+    file.write_at(&[bytes[at] ^ 1], 4_096 + at as u64).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damaged_scores_of_a_backend_are_counted_as_dropped() {
+    let (is_back, seen) = {
+        let is_back = Arc::new(AtomicBool::new(false));
+        (is_back.clone(), is_back)
+    };
+    let peer =
+        Peer::start(
+            move |_, _| {
+                if seen.load(Ordering::Relaxed) { Reply::taken() } else { Reply::http(503) }
+            },
+        )
+        .await;
+    for is_restarted in [false, true] {
+        is_back.store(false, Ordering::Relaxed);
+        let mut config = to_phoenix(peer.address);
+        config.scores.span.peer.endpoint = Some(format!("http://{}", peer.address));
+        let folder = tempfile::tempdir().unwrap();
+        let mut kept = KeptExport::start(folder.path(), &config, 4_000, LARGE);
+        for id in 1..=9 {
+            export(&kept.exporter, &[of_trace(fail(), id)]);
+            eventually("the score is kept", || {
+                (queued(&kept.telemetry, "writer_phoenix") == i64::from(id)).then_some(())
+            })
+            .await;
+        }
+        // Memory has the first ones only.
+        flip(folder.path(), 7);
+        if is_restarted {
+            assert_eq!(
+                kept.stop(Duration::from_millis(20)).await,
+                (BTreeMap::new(), 18)
+            );
+            kept = KeptExport::start(folder.path(), &config, PLENTY, LARGE);
+        }
+        is_back.store(true, Ordering::Relaxed);
+        let telemetry = kept.telemetry.clone();
+        assert_eq!(
+            kept.stop(LONG).await,
+            (BTreeMap::new(), 0),
+            "{is_restarted}"
+        );
+        let of_phoenix = (
+            sent(&telemetry, "writer_phoenix"),
+            dropped(&telemetry, "writer_phoenix", "damaged"),
+        );
+        assert_eq!(of_phoenix, (8, 1), "{is_restarted}");
+        assert_eq!(sent(&telemetry, "score_spans"), 9);
+        let n_damaged = telemetry.counter("spanscore_journal_damaged_records_total", &[]);
+        assert_eq!(n_damaged, 1);
+    }
 }

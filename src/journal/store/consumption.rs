@@ -2,10 +2,9 @@
 //! exceed the share of scoring.
 
 use std::io;
-use std::sync::Arc;
 
 use super::{LostRecord, MAX_SPARES, NEEDED_SHARE, Store};
-use crate::journal::cursor::{CURSOR, Progress};
+use crate::journal::cursor::CURSOR;
 use crate::journal::format::Needed;
 use crate::journal::segment::{FileFault, Segment, heads_of};
 
@@ -53,26 +52,24 @@ impl Store {
 
     /// Marks the segments whose records are all delivered, including the tail.
     fn mark_delivered(&mut self) {
-        let progress = self.progress.lock();
+        let consumed = self.progress.consumed();
         for segment in self.index.lock().iter_mut() {
             let range = segment.head.first..segment.next;
-            segment.is_delivered |= progress.consumed().rest_of(&range).is_empty();
+            segment.is_delivered |= consumed.rest_of(&range).is_empty();
         }
     }
 
     /// Writes the cursor if anything changed, and removes consumed segments.
     pub(in crate::journal) fn settle(&mut self, unix_nanos: u64) -> Result<(), FileFault> {
         self.mark_delivered();
-        let shared = Arc::clone(&self.progress);
-        let mut progress = shared.lock();
-        progress.write(unix_nanos).map_err(cursor_fault)?;
-        let delivered = self.delivered(&progress);
+        self.progress.write(unix_nanos).map_err(cursor_fault)?;
+        let delivered = self.delivered();
         // Keep segments that only scoring needs, newest first, within its share.
         let mut share = self.settings.max_size / NEEDED_SHARE;
         let mut released = Needed::default();
         let mut done = Vec::new();
         for (segment, next_oldest) in delivered.into_iter().rev() {
-            let is_needed = self.settings.is_scored && segment.next > progress.needed().from;
+            let is_needed = self.settings.is_scored && segment.next > self.progress.needed().from;
             if is_needed && segment.size <= share {
                 share -= segment.size;
                 continue;
@@ -89,25 +86,24 @@ impl Store {
             return Ok(());
         }
         if released.from > 0 {
-            progress.release(released);
-            progress.write(unix_nanos).map_err(cursor_fault)?;
+            self.progress.release(released);
+            self.progress.write(unix_nanos).map_err(cursor_fault)?;
         }
         // A start treats a missing segment as damage, unless the cursor has passed it.
-        progress.sync().map_err(cursor_fault)?;
-        drop(progress);
+        self.progress.sync().map_err(cursor_fault)?;
         self.remove(done);
         Ok(())
     }
 
     /// Returns the finished, delivered segments, oldest first, each with the arrival of the next
     /// segment's first record.
-    fn delivered(&self, progress: &Progress) -> Vec<(Segment, Option<u64>)> {
+    fn delivered(&self) -> Vec<(Segment, Option<u64>)> {
         let index = self.index.lock();
         let n_finished = index.len() - usize::from(self.tail.is_some()).min(index.len());
         let is_delivered = |(idx, segment): (usize, &Segment)| {
             let range = segment.head.first..segment.next;
             let next_oldest = index.get(idx + 1).map(|next| next.oldest);
-            let is_delivered = progress.consumed().rest_of(&range).is_empty();
+            let is_delivered = self.progress.consumed().rest_of(&range).is_empty();
             is_delivered.then(|| (segment.clone(), next_oldest))
         };
         let finished = index[..n_finished].iter().enumerate();
@@ -117,19 +113,16 @@ impl Store {
     /// Evicts the oldest delivered segment, even if scoring still needs it: after a restart, its
     /// open traces are then judged as incomplete.
     pub(super) fn release_oldest(&mut self, unix_nanos: u64) -> bool {
-        let shared = Arc::clone(&self.progress);
-        let mut progress = shared.lock();
-        let Some((oldest, next_oldest)) = self.delivered(&progress).into_iter().next() else {
+        let Some((oldest, next_oldest)) = self.delivered().into_iter().next() else {
             return false;
         };
-        progress.release(Needed {
+        self.progress.release(Needed {
             from: oldest.next,
             since_unix_nanos: next_oldest.unwrap_or(unix_nanos),
         });
         // Ignore an error: the next start then reads an older cursor and misses this segment, but
         // its records need no delivery.
-        let _ = progress.write(unix_nanos).and_then(|()| progress.sync());
-        drop(progress);
+        let _ = self.progress.write_durably(unix_nanos);
         self.remove(vec![oldest]);
         self.drop_spares();
         true
@@ -142,19 +135,17 @@ impl Store {
             return false;
         };
         let heads = heads_of(&*self.storage, &oldest).unwrap_or_default();
-        let shared = Arc::clone(&self.progress);
-        let mut progress = shared.lock();
+        let consumed = self.progress.consumed();
         let waiting = heads.iter().map(|(_, head)| head);
-        let waiting = waiting.filter(|head| !progress.consumed().contains(head.sequence));
+        let waiting = waiting.filter(|head| !consumed.contains(head.sequence));
         self.lost.extend(waiting.map(|head| LostRecord {
             sequence: head.sequence,
             lane: head.signal,
             n_items: head.n_items,
         }));
-        progress.consume(oldest.head.first..oldest.next);
+        self.progress.consume(oldest.head.first..oldest.next);
         // A start would treat the missing segment as damage, unless the cursor has passed it.
-        let _ = progress.write(unix_nanos).and_then(|()| progress.sync());
-        drop(progress);
+        let _ = self.progress.write_durably(unix_nanos);
         self.remove(vec![oldest]);
         // A reader may be in the segment: do not recycle its file.
         self.drop_spares();
@@ -180,7 +171,7 @@ impl Store {
 
     /// Returns true if anything was written that is not durable.
     pub(in crate::journal) fn needs_sync(&self) -> bool {
-        self.is_unsynced || self.progress.lock().is_dirty()
+        self.is_unsynced || self.progress.is_dirty()
     }
 
     /// Makes all written data durable.
@@ -199,7 +190,7 @@ impl Store {
             }));
         }
         self.is_unsynced = false;
-        self.progress.lock().sync().map_err(cursor_fault)
+        self.progress.sync().map_err(cursor_fault)
     }
 }
 

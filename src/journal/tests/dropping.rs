@@ -30,11 +30,11 @@ fn record(lane: u8, n: u64) -> Record {
 
 /// The waiting records of a lane: number and items of each.
 fn waiting(store: &Store, lane: u8) -> BTreeMap<u64, u64> {
-    let consumed = store.progress().lock().consumed().clone();
+    let consumed = store.progress.consumed().clone();
     let wanted = Wanted::Lane {
         consumed,
         lane,
-        reports_damage: true,
+        reported: Arc::default(),
     };
     let end = store.next_sequence();
     let stretch = reads(store, wanted)
@@ -86,7 +86,7 @@ fn what_was_delivered_is_not_lost() {
     for n in 0..600 {
         store.append(&[&record(0, n)]).unwrap();
         if n > 0 {
-            store.progress().lock().consume(n - 1..n);
+            store.progress.consume(n - 1..n);
         }
         store.settle(1).unwrap();
         assert_eq!(store.take_lost(), []);
@@ -112,7 +112,7 @@ fn scores_that_were_not_given_up_survive_a_power_cut_at_any_operation() {
                 8 => {
                     if let Some(sequence) = rng.choice(promised.keys().copied().take(8)) {
                         promised.remove(&sequence);
-                        store.progress().lock().consume(sequence..sequence + 1);
+                        store.progress.consume(sequence..sequence + 1);
                     }
                     store.settle(1).unwrap();
                 }

@@ -48,13 +48,13 @@ fn what_is_delivered_is_kept_while_it_is_needed() {
     let record = Record::new(0, 1, 7, Bytes::new(), Bytes::from(vec![7; 5_000]));
     for n in 0..400 {
         store.append(&[&record]).unwrap();
-        store.progress().lock().consume(n..n + 1);
+        store.progress.consume(n..n + 1);
         let from = n.saturating_sub(20);
         let needed = Needed {
             from,
             since_unix_nanos: n,
         };
-        store.progress().lock().need(needed);
+        store.progress.need(needed);
         store.settle(1).unwrap();
         assert_eq!(past(&store), (from..=n).collect::<Vec<_>>());
         for kept in ALL_KEPT {
@@ -80,7 +80,7 @@ fn a_trace_that_stays_open_holds_a_quarter_of_the_log_and_refuses_nothing() {
     for n in 0..1_000 {
         let record = Record::new(0, 1, n, Bytes::new(), body.clone());
         store.append(&[&record]).unwrap();
-        store.progress().lock().consume(n..n + 1);
+        store.progress.consume(n..n + 1);
         store.settle(n).unwrap();
     }
     // Two spares and the open segment come on top of scoring's quarter.

@@ -45,22 +45,21 @@ fn a_process_that_is_killed_after_its_start_leaves_a_proof_of_what_it_heard() {
 fn a_process_that_has_rebuilt_nothing_does_not_end_a_silence() {
     let folder = tempfile::tempdir().unwrap();
     drop(open(folder.path(), || at_second(100)));
-    let second = open(folder.path(), || at_second(200));
-    let progress = second.store.progress();
-    progress.lock().touch(201 * SECOND).unwrap();
-    drop((second, progress));
+    let mut second = open(folder.path(), || at_second(200));
+    second.store.progress.touch(201 * SECOND).unwrap();
+    drop(second);
 
-    let third = open(folder.path(), || at_second(202));
+    let mut third = open(folder.path(), || at_second(202));
     let past = third.log.past();
     assert_eq!(past.silence, Some(Duration::from_secs(102)));
-    let progress = third.store.progress();
+    let progress = &mut third.store.progress;
     let needed = Needed {
         from: 0,
         since_unix_nanos: 202 * SECOND,
     };
-    progress.lock().need(needed);
-    progress.lock().write(203 * SECOND).unwrap();
-    drop((third.store, progress));
+    progress.need(needed);
+    progress.write(203 * SECOND).unwrap();
+    drop(third.store);
 
     let fourth = open(folder.path(), || at_second(204));
     let past = fourth.log.past();

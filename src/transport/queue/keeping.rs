@@ -1,7 +1,7 @@
 //! A queue whose requests are in a journal. Memory has as many of the oldest requests as fit; the
 //! delivery reads the rest later.
 
-use super::{KeepOutcome, KeptLane, OutboundRequest, Queue, QueueRefusal, QueueStage, Route};
+use super::{KeepOutcome, OutboundRequest, Queue, QueueRefusal, QueueStage, Route};
 use crate::config::Signal;
 use crate::journal::{JournalLog, LogReader, Record, Stretch, Ticket};
 use crate::transport::kept::{OnDisk, ToRead};
@@ -11,14 +11,17 @@ impl Queue {
     /// a lane of a log of scores. Requests are removed only after a final answer of the
     /// destination.
     #[must_use]
-    pub fn kept_in(self, log: &JournalLog, lane: Option<KeptLane>) -> Self {
+    pub fn kept_in(self, log: &JournalLog, lane: Option<u8>) -> Self {
         self.state().on_disk = Some(OnDisk::new(log.clone(), lane));
         let queue = self.clone();
         log.when_open(Box::new(move |opened| {
-            let n_waiting = lane.map_or(0, |lane| opened.n_waiting(lane.number));
+            let accounting = &queue.shared.accounting;
+            let (n_waiting, n_damaged) = lane.map_or((0, 0), |lane| opened.n_waiting(lane));
             if n_waiting > 0 {
-                let accounting = &queue.shared.accounting;
                 accounting.queued(Signal::Traces, n_waiting);
+            }
+            if n_damaged > 0 {
+                accounting.dropped(Signal::Traces, n_damaged, "damaged");
             }
             if let Some(on_disk) = &mut queue.state().on_disk {
                 on_disk.opened(opened);
@@ -27,7 +30,7 @@ impl Queue {
         }));
         if let Some(lane) = lane {
             let queue = self.clone();
-            log.when_lost(Box::new(move |lost| queue.lose(lost, lane.number)));
+            log.when_lost(Box::new(move |lost| queue.lose(lost, lane)));
         }
         self
     }
@@ -110,14 +113,7 @@ impl Queue {
             on_disk.log.consume(passed);
         }
         for (lost, damage) in damage {
-            let lane = state.on_disk.as_ref().and_then(OnDisk::lane);
-            for (signal, n_items) in Signal::ALL.into_iter().zip(damage.counts) {
-                // Skip the scores of other lanes.
-                let is_ours = lane.is_none_or(|lane| lane.number == signal.number());
-                if n_items > 0 && is_ours {
-                    self.shared.accounting.dropped(signal, n_items, "damaged");
-                }
-            }
+            self.shared.accounting.damaged(damage.counts);
             if let Some(on_disk) = &state.on_disk {
                 on_disk.log.consume(lost);
             }
@@ -128,7 +124,7 @@ impl Queue {
                 continue;
             };
             let mut signal = Signal::of_number(record.signal);
-            let Some(route) = Route::decode(record.meta, on_disk.lane().is_some()) else {
+            let Some(route) = Route::decode(record.meta, on_disk.lane.is_some()) else {
                 on_disk.log.consume([record.sequence]);
                 let accounting = &self.shared.accounting;
                 accounting.dropped(signal, record.n_items, "damaged");
@@ -145,9 +141,7 @@ impl Queue {
             let ticket = Ticket::of_record(&on_disk.log, record.sequence);
             self.push(&mut state, request, ticket);
         }
-        if let Some(on_disk) = &mut state.on_disk {
-            on_disk.read_up_to(next);
-        }
+        state.read_up_to(next);
     }
 
     /// Returns true if a journal stores undelivered requests.

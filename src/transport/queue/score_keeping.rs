@@ -15,7 +15,7 @@ impl Queue {
             drop(state);
             return self.enqueue(request, ticket);
         };
-        let (log, lane) = (on_disk.log.clone(), on_disk.lane_number());
+        let (log, lane) = (on_disk.log.clone(), on_disk.lane.unwrap_or(u8::MAX));
         if state.n_keeping + cost > self.capacity() {
             // The disk is slower than scoring.
             let accounting = &self.shared.accounting;
@@ -64,8 +64,8 @@ impl Queue {
             for record in lost.filter(|record| on_disk.has(record.sequence)) {
                 n_items += record.n_items;
             }
-            on_disk.give_up(last.sequence);
         }
+        state.read_up_to(last.sequence + 1);
         let gone = state.remove(|entry| {
             let record = entry.ticket.record();
             record.is_some_and(|record| record <= last.sequence)

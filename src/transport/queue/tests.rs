@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::journal::Ledger;
+use crate::eventually::eventually;
+use crate::journal::{JournalFolder, Ledger, LogSettings};
 
 /// Records every entry.
 #[derive(Debug, Default)]
@@ -330,4 +331,87 @@ fn scores_are_done_once_delivered_or_dropped_and_not_at_the_end_of_the_process()
     queue.send(request(6), ledger.issue());
     drop(queue.drain());
     assert_eq!((ledger.low(), ledger.next()), (2, 6));
+}
+
+#[test]
+fn an_unknown_span_counts_from_the_delivery_of_all_earlier_spans() {
+    let ((spans, _), (scores, _)) = (queue(), queue());
+    spans.offer(request(1)).unwrap();
+    scores.send(about(1, 1), Ticket::default());
+    let t0 = now();
+    let (span, mut score) = (spans.take(t0).unwrap(), scores.take(t0).unwrap());
+    let mut unknown_for = |seconds| {
+        let at = t0 + Duration::from_secs(seconds);
+        score.unknown_for(Some(&spans), at).as_secs()
+    };
+    assert_eq!(unknown_for(0), 0);
+    spans.offer(request(2)).unwrap();
+    assert_eq!(unknown_for(900), 0, "the span is in flight");
+    spans.finish(span);
+    assert_eq!([1_000, 1_600].map(unknown_for), [0, 600]);
+}
+
+/// The journal has two requests about a trace, memory only the first. Then the disk refuses a
+/// third.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revision_never_overtakes_an_older_one_on_a_disk_that_refuses() {
+    let folder = tempfile::tempdir().unwrap();
+    let telemetry: Arc<Telemetry> = Arc::default();
+    let clock = || (now(), 1);
+    let opened = JournalFolder::lock(folder.path())
+        .unwrap()
+        .unwrap()
+        .open_scores(
+            LogSettings::of_scores(8 << 20, false),
+            clock,
+            fastrand::Rng::new(),
+            &telemetry,
+        );
+    let (log, keeping) = opened.unwrap();
+    let capacity = 3 * OVERHEAD;
+    let queue = Queue::new(
+        "scores",
+        capacity,
+        Arc::new(Notebook::default()),
+        &telemetry,
+    );
+    let queue = queue.kept_in(&log, Some(3));
+    let targets = [ApiTarget {
+        method: hyper::Method::POST,
+        path: "/".to_owned(),
+    }];
+    let of_trace = |n_items| OutboundRequest {
+        route: Route::Api {
+            trace_id: TraceId::try_new(&[1; 16]).unwrap(),
+            targets: targets.clone().into(),
+        },
+        // The second one does not fit beside the first.
+        body: vec![0; if n_items == 1 { 400 } else { 100 }].into(),
+        ..request(n_items)
+    };
+    for n_items in [1, 2] {
+        queue.send(of_trace(n_items), Ticket::default());
+        eventually("the score is journaled", || {
+            let state = queue.state();
+            let end = state.on_disk.as_ref().map(OnDisk::end);
+            (end == Some(n_items) && state.n_keeping == 0).then_some(())
+        })
+        .await;
+    }
+    let first = queue.take(now()).unwrap();
+    let mut order = vec![first.request.n_items];
+    queue.finish(first);
+    queue.enqueue(of_trace(3), Ticket::default());
+    while order.len() < 3 {
+        if let Some(to_read) = queue.to_read() {
+            let (reader, stretch) = to_read.read();
+            queue.return_reader(reader);
+            queue.take_read(stretch.unwrap());
+        }
+        let next = queue.take(now()).expect("a request is due");
+        order.push(next.request.n_items);
+        queue.finish(next);
+    }
+    assert_eq!(order, [1, 2, 3]);
+    tokio::task::spawn_blocking(|| keeping.end()).await.unwrap();
 }
