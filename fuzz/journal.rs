@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use prost::bytes::Bytes;
-use spanscore::journal::{self, JournalFolder, JournalLog, Keeping, LogSettings, Record};
+use spanscore::journal::{
+    self, JournalFolder, JournalLog, Keeping, LogContents, LogSettings, Record,
+};
 use spanscore::sidecar;
 use spanscore::telemetry::Telemetry;
 
@@ -105,5 +107,7 @@ fn open(folder: PathBuf) -> Option<(JournalLog, Keeping)> {
     let settings = LogSettings::new(64 << 20, false, true);
     let rng = fastrand::Rng::with_seed(1);
     let telemetry = Arc::new(Telemetry::default());
-    folder.open_requests(settings, clock, rng, &telemetry).ok()
+    folder
+        .open(LogContents::Requests, settings, clock, rng, &telemetry)
+        .ok()
 }

@@ -7,7 +7,7 @@ mod storage;
 
 mod segment;
 
-mod cursor;
+mod progress;
 
 mod reopen;
 
@@ -47,7 +47,7 @@ use std::thread::JoinHandle;
 pub use format::{Needed, SignalCounts};
 pub use judged::JudgedMarks;
 pub use keeper::{JournalLog, WhenLost, WhenOpen};
-pub use opening::{Clock, JournalError, JournalFolder, OpenedLog, Past};
+pub use opening::{Clock, JournalError, JournalFolder, LogContents, OpenedLog, Past};
 pub use reader::{LogReader, Stored, Stretch};
 pub use segment::RecordKind;
 pub use store::{AppendError, LogSettings, LostRecord, Record};
@@ -58,7 +58,7 @@ pub use ticket::{Ledger, Ticket};
 pub use waiting::Done;
 
 use crate::telemetry::Telemetry;
-use opening::{Contents, Opener};
+use opening::Opener;
 
 /// The folder of the requests.
 const REQUESTS: &str = "requests";
@@ -92,65 +92,15 @@ impl Keeping {
 }
 
 impl JournalFolder {
-    /// Opens the log of requests and starts its thread. Moves a log of a newer version aside. While
-    /// the folder is unusable, the log refuses requests and the thread retries;
-    /// [`JournalLog::when_open`] reports success.
+    /// Opens a log and starts its thread. Moves a log of a newer version aside. While the folder is
+    /// unusable, the log refuses records and the thread retries; [`JournalLog::when_open`] reports
+    /// success.
     ///
     /// # Errors
     /// Another process has locked the folder, or a file has the folder's name.
-    pub fn open_requests(
+    pub fn open(
         self: &Arc<Self>,
-        settings: LogSettings,
-        clock: Clock,
-        rng: fastrand::Rng,
-        telemetry: &Arc<Telemetry>,
-    ) -> Result<(JournalLog, Keeping), JournalError> {
-        self.open(
-            REQUESTS,
-            Contents::Requests,
-            settings,
-            clock,
-            rng,
-            telemetry,
-        )
-    }
-
-    /// Opens the log of requests for Kafka, like [`Self::open_requests`]. `are_copies` is true if a
-    /// downstream receives the requests too: the log of requests then counts their items, and this
-    /// log counts the spans for Kafka separately.
-    ///
-    /// # Errors
-    /// As for [`Self::open_requests`].
-    pub fn open_copies(
-        self: &Arc<Self>,
-        are_copies: bool,
-        settings: LogSettings,
-        clock: Clock,
-        rng: fastrand::Rng,
-        telemetry: &Arc<Telemetry>,
-    ) -> Result<(JournalLog, Keeping), JournalError> {
-        let contents = if are_copies { Contents::Copies } else { Contents::Requests };
-        self.open(COPIES, contents, settings, clock, rng, telemetry)
-    }
-
-    /// Opens the log of scores, like [`Self::open_requests`].
-    ///
-    /// # Errors
-    /// As for [`Self::open_requests`].
-    pub fn open_scores(
-        self: &Arc<Self>,
-        settings: LogSettings,
-        clock: Clock,
-        rng: fastrand::Rng,
-        telemetry: &Arc<Telemetry>,
-    ) -> Result<(JournalLog, Keeping), JournalError> {
-        self.open(SCORES, Contents::Scores, settings, clock, rng, telemetry)
-    }
-
-    fn open(
-        self: &Arc<Self>,
-        name: &'static str,
-        contents: Contents,
+        contents: LogContents,
         settings: LogSettings,
         clock: Clock,
         rng: fastrand::Rng,
@@ -158,7 +108,6 @@ impl JournalFolder {
     ) -> Result<(JournalLog, Keeping), JournalError> {
         let (log, thread) = starting::start(Opener {
             folder: Arc::clone(self),
-            name,
             settings,
             clock,
             rng,

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use otlp::span::PeerId;
 
-use super::cursor::Progress;
 use super::format::Needed;
 use super::gathering::Gathering;
 use super::holdings::Holdings;
 use super::opening::{Clock, OpenedLog};
+use super::progress::Progress;
 use super::refusals::{Refusals, retry_after};
 use super::resent::LastRecords;
 use super::store::{AppendError, AppendFailure, LostRecord, Record, Store};

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::cursor::Consumed;
 use super::format::{Needed, SignalCounts};
+use super::progress::Consumed;
 use super::reader::{LogReader, Wanted};
 use super::reopen::{Damage, OpenError, Recovered};
 use super::resent::LastRecords;
@@ -253,24 +253,37 @@ pub struct Past {
 #[derive(Debug)]
 pub(super) struct Opener {
     pub(super) folder: Arc<JournalFolder>,
-    /// The name of the log's folder.
-    pub(super) name: &'static str,
     pub(super) settings: LogSettings,
     pub(super) clock: Clock,
     pub(super) rng: fastrand::Rng,
     pub(super) telemetry: Arc<Telemetry>,
-    pub(super) contents: Contents,
+    pub(super) contents: LogContents,
 }
 
 /// The content of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Contents {
-    /// Requests, whose items the telemetry counts.
+pub enum LogContents {
+    /// Requests for the downstream, and requests that are only scored.
     Requests,
-    /// Requests for a second destination, which are counted separately.
-    Copies,
+    /// Requests for Kafka.
+    Topic {
+        /// True if the downstream receives the requests, too: the log of requests then counts their
+        /// items, and this log counts the spans for Kafka separately.
+        are_copies: bool,
+    },
     /// Scores.
     Scores,
+}
+
+impl LogContents {
+    /// Returns the name of the log's folder.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Requests => super::REQUESTS,
+            Self::Topic { .. } => super::COPIES,
+            Self::Scores => super::SCORES,
+        }
+    }
 }
 
 /// A log that was opened.
@@ -289,7 +302,7 @@ impl Opener {
             return Err(JournalFolder::in_use(&self.folder.path));
         }
         let (begun, _) = (self.clock)();
-        let path = self.folder.path.join(self.name);
+        let path = self.folder.path.join(self.contents.name());
         let damaged: Arc<dyn Storage> = Arc::new(self.folder.folder(DAMAGED)?);
         let (mut store, recovered) = match self.open_store(&damaged)? {
             Ok(opened) => opened,
@@ -301,11 +314,11 @@ impl Opener {
                 }
             }
         };
-        let folder = match self.name {
-            super::COPIES => path.display().to_string(),
+        let folder = match self.contents {
+            LogContents::Topic { .. } => path.display().to_string(),
             _ => self.folder.path.display().to_string(),
         };
-        if self.name == super::REQUESTS && is_in_memory(&path) {
+        if self.contents == LogContents::Requests && is_in_memory(&path) {
             JournalInMemory {
                 folder: folder.clone(),
             }
@@ -314,7 +327,7 @@ impl Opener {
         let (now, unix_nanos) = (self.clock)();
         let [n_spans, n_log_records, n_points, ..] = recovered.counts;
         report(&recovered, &path, &self.telemetry, self.contents);
-        if self.contents == Contents::Scores {
+        if self.contents == LogContents::Scores {
             JournaledScoresFound {
                 folder,
                 n_bytes: recovered.n_bytes,
@@ -325,7 +338,7 @@ impl Opener {
             JournalOpened {
                 folder,
                 n_restored: [n_spans, n_log_records, n_points],
-                are_copies: self.contents == Contents::Copies,
+                are_copies: self.contents == LogContents::Topic { are_copies: true },
                 n_bytes: recovered.n_bytes,
                 oldest: recovered.oldest,
                 took: now.saturating_duration_since(begun),
@@ -374,12 +387,12 @@ impl Opener {
         &mut self,
         damaged: &Arc<dyn Storage>,
     ) -> Result<Result<(Store, Recovered), u32>, JournalError> {
-        let storage: Arc<dyn Storage> = Arc::new(self.folder.folder(self.name)?);
+        let storage: Arc<dyn Storage> = Arc::new(self.folder.folder(self.contents.name())?);
         match Store::open(storage, &**damaged, self.settings, self.rng.fork()) {
             Ok(opened) => Ok(Ok(opened)),
             Err(OpenError::Newer(version)) => Ok(Err(version)),
             Err(OpenError::FileFault(fault)) => {
-                let file = self.folder.path.join(self.name).join(fault.file);
+                let file = self.folder.path.join(self.contents.name()).join(fault.file);
                 Err(unusable(&file, fault.error))
             }
         }
@@ -387,7 +400,7 @@ impl Opener {
 
     fn set_newer_aside(&self, path: &Path, version: u32) -> Result<(), JournalError> {
         let (_, unix_nanos) = (self.clock)();
-        let name = format!("{}-{}", self.name, unix_nanos / 1_000_000_000);
+        let name = format!("{}-{}", self.contents.name(), unix_nanos / 1_000_000_000);
         let aside = self.folder.path.join(DAMAGED).join(name);
         fs::rename(path, &aside).map_err(|error| unusable(path, error))?;
         JournalTooNew {
@@ -400,7 +413,7 @@ impl Opener {
     }
 }
 
-fn report(recovered: &Recovered, path: &Path, telemetry: &Telemetry, contents: Contents) {
+fn report(recovered: &Recovered, path: &Path, telemetry: &Telemetry, contents: LogContents) {
     if recovered.is_cursor_lost {
         JournalCursorLost {
             folder: path.display().to_string(),
@@ -415,14 +428,19 @@ fn report(recovered: &Recovered, path: &Path, telemetry: &Telemetry, contents: C
     }
     for damage in &recovered.damage {
         damage.emit(path.join(&damage.file).display().to_string(), telemetry);
-        if contents == Contents::Copies {
+        if contents == (LogContents::Topic { are_copies: true }) {
             SpansToKafka::Dropped {
                 n_items: damage.counts[0],
                 reason: "damaged",
             }
             .emit(telemetry);
         }
-        if contents != Contents::Requests {
+        let are_counted = match contents {
+            LogContents::Requests => true,
+            LogContents::Topic { are_copies } => !are_copies,
+            LogContents::Scores => false,
+        };
+        if !are_counted {
             continue;
         }
         for (signal, n_items) in ["traces", "logs", "metrics"].into_iter().zip(damage.counts) {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::cursor::Consumed;
 use super::format::{RECORD_HEAD, RECORDS_AT, RecordHead, SignalCounts, rest_crc};
+use super::progress::Consumed;
 use super::recover::{Scan, scan};
 use super::reopen::{Damage, set_aside};
 use super::segment::{Index, RecordKind, Segment, read_leniently};

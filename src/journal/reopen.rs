@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-use super::cursor::{Consumed, CursorRead};
 use super::format::{
     CursorSlot, Needed, RECORDS_AT, RecordHead, SegmentHead, SignalCounts, UnusableHead,
 };
+use super::progress::{Consumed, CursorRead};
 use super::recover::{Hole, Scan, scan};
 use super::segment::{
     FileFault, Segment, consumed_below, first_of, heads_of, read_head, read_leniently, read_seal,

@@ -30,12 +30,12 @@ pub(super) fn start(mut opener: Opener) -> Result<(JournalLog, JoinHandle<()>), 
         Err(error) if !error.may_pass() => return Err(error),
         outcome => outcome,
     };
-    let metrics = JournalMetrics::new(opener.name, opener.settings.max_size);
+    let metrics = JournalMetrics::new(opener.contents.name(), opener.settings.max_size);
     let shared = Arc::new(LogShared::new(metrics, opener.settings.max_size));
     let (sender, inbox) = sync_channel(MAX_WAITING);
     let clock = opener.clock;
     let log = JournalLog::new(sender, Arc::clone(&shared), clock);
-    let (folder, name) = (Arc::clone(&opener.folder), opener.name);
+    let (folder, name) = (Arc::clone(&opener.folder), opener.contents.name());
     let start = Box::new(LogStart {
         opener,
         outcome,
@@ -98,7 +98,7 @@ impl LogStart {
             }
         };
         if let Some(after) = refusals.end(now) {
-            let log = opener.name;
+            let log = opener.contents.name();
             JournalResumes { log, after }.emit();
         }
         // Run the callbacks before the first request is taken.
@@ -111,7 +111,7 @@ impl LogStart {
         let Err(error) = &self.outcome else { return };
         if self.refusals.begin(refusal, now) {
             JournalRefuses {
-                log: self.opener.name,
+                log: self.opener.contents.name(),
                 state: refusal.as_str(),
                 why: Some(error.to_string()),
                 size: 0,

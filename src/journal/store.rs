@@ -8,8 +8,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::cursor::{CURSOR, CursorFile, CursorRead, Progress};
 use super::format::{ALIGNMENT, Needed, RECORDS_AT, RecordHead, SegmentHead, SignalCounts};
+use super::progress::{CURSOR, CursorFile, CursorRead, Progress};
 use super::reopen::{OpenError, Recovered, RecoveredLog, recover};
 use super::segment::{FileFault, Index, Segment, seal, segment_name, write_heads};
 use super::storage::{Storage, StoredFile};

@@ -5,8 +5,8 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::Path;
 
-use super::cursor::{Consumed, CursorFile, CursorRead};
 use super::format::{RECORDS_AT, SegmentHead, SignalCounts, UnusableHead};
+use super::progress::{Consumed, CursorFile, CursorRead};
 use super::recover::{Found, parts_at, scan};
 use super::reopen::Damage;
 use super::segment::{RecordKind, consumed_below, first_of, read_head, read_leniently};

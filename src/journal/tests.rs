@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::cursor::CURSOR;
 use super::format::{HEADS_AT, RECORDS_AT, RecordHead, SEGMENT_HEAD, head_of, rest_crc};
 use super::model::{DiskFault, ModelDisk, Survival};
+use super::progress::CURSOR;
 use super::reader::{LogReader, Stretch, Wanted};
 use super::reopen::{OpenError, Recovered};
 use super::segment::{RecordKind, segment_name};

@@ -1,5 +1,13 @@
-//! Dispatches received requests: bytes to the forward queue or its journal, scanned spans and log
-//! records to the scoring queue. Stores the time of the last request.
+//! When a request is acknowledged, and what sees it then.
+//!
+//! - A request is refused before its body is read if a destination has no room for it.
+//! - Without a journal, it is acknowledged once the queues of all its destinations have it, and
+//!   refused if one of them has no room.
+//! - With a journal, it is acknowledged once it is durable for all its destinations, or in the log
+//!   of requests if only scoring needs it.
+//! - A request that no destination accepts is acknowledged and counted as discarded.
+//! - Scoring, the recorder and the page see a request only once it is acknowledged, because the
+//!   sender of a refused request sends it again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,13 +37,12 @@ pub(super) struct Onlookers {
     pub(super) page: Option<Page>,
 }
 
-/// Dispatches received requests: bytes to the forward queue, scanned spans and log records to the
-/// scoring queue.
+/// Passes the bytes of requests to the outlets, and their spans and log records to scoring.
 pub(super) struct RequestIntake {
     pub(super) forward: ForwardHandle,
     pub(super) scoring: Option<ScoringQueue>,
     pub(super) onlookers: Onlookers,
-    /// The log of requests that are scored and not forwarded.
+    /// The log of requests, for those that are scored and not forwarded.
     pub(super) journal: Option<JournalLog>,
     pub(super) rules: Arc<ArcSwap<Rules>>,
     pub(super) started: Instant,

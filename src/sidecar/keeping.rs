@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::rebuild::KeptTraces;
 use super::{StartError, now};
 use crate::config::{AtStop, Config};
-use crate::journal::{JournalFolder, JournalLog, JudgedMarks, Keeping, LogSettings};
+use crate::journal::{
+    JournalError, JournalFolder, JournalLog, JudgedMarks, Keeping, LogContents, LogSettings,
+};
 use crate::telemetry::{MetricsSource, Telemetry};
 
 /// Maximum time that a start waits for another process to unlock the folder, and a stop for the
@@ -16,9 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 /// The parts of a journal; all empty without one.
 #[derive(Default)]
 pub(super) struct JournalParts {
-    /// The log of requests that are scored and not forwarded.
-    pub(super) log: Option<JournalLog>,
-    /// The log of requests, for forwarding.
+    /// The log of requests.
     pub(super) requests: Option<JournalLog>,
     /// The log of requests for Kafka.
     #[cfg_attr(
@@ -64,54 +64,48 @@ pub(super) async fn open_journal(
             Err(error) => return Err(error.into()),
         }
     };
-    let max_size = journal.max_size.0 as u64;
-    let settings = LogSettings::new(max_size, journal.sync, is_scored);
     let clock = || {
         let now = now();
         (now.instant, now.unix_nanos)
     };
-    let (log, keeping) = folder.open_requests(settings, clock, rng.fork(), telemetry)?;
-    let mut logs = vec![log.clone()];
-    // The log of requests ends last, because it records what happens to scores.
-    let mut ending = vec![keeping];
-    let mut open = |(log, keeping): (JournalLog, Keeping)| {
+    let (mut logs, mut keeping) = (Vec::new(), Vec::new());
+    let mut open = |contents, settings| {
+        let (log, thread) = folder.open(contents, settings, clock, rng.fork(), telemetry)?;
         logs.push(log.clone());
-        ending.insert(0, keeping);
-        log
+        // The log of requests ends last, because it records what happens to scores.
+        keeping.insert(0, thread);
+        Ok::<_, JournalError>(log)
     };
-    let copies = if config.kafka.write.enabled {
-        let settings = LogSettings::new(max_size, journal.sync, false);
-        let opened = folder.open_copies(forwards, settings, clock, rng.fork(), telemetry)?;
-        Some(open(opened))
-    } else {
-        None
+    let [size, scores_size] = [&journal.max_size, &journal.max_scores_size].map(|it| it.0 as u64);
+    let settings = |is_scored| LogSettings::new(size, journal.sync, is_scored);
+    let requests = open(LogContents::Requests, settings(is_scored))?;
+    let topic = LogContents::Topic {
+        are_copies: forwards,
     };
-    let scores = if is_scored {
-        let max_size = journal.max_scores_size.0 as u64;
-        let settings = LogSettings::of_scores(max_size, journal.sync);
-        Some(open(folder.open_scores(settings, clock, rng, telemetry)?))
-    } else {
-        None
-    };
+    let writes = config.kafka.write.enabled;
+    let copies = writes.then(|| open(topic, settings(false))).transpose()?;
+    let settings = LogSettings::of_scores(scores_size, journal.sync);
+    let scores = is_scored
+        .then(|| open(LogContents::Scores, settings))
+        .transpose()?;
     let metrics: MetricsSource = Arc::new(move |page| JournalLog::write_metrics(&logs, page));
-    let marks = is_scored.then(|| JudgedMarks::new(log.clone()));
+    let marks = is_scored.then(|| JudgedMarks::new(requests.clone()));
     let traces = marks.clone().map(|marks| {
         KeptTraces::new(
-            log.clone(),
+            requests.clone(),
             marks,
             config.assemble.peers.is_some(),
             config.shutdown.open_traces == AtStop::Keep,
         )
     });
     Ok(JournalParts {
-        log: is_scored.then(|| log.clone()),
-        requests: Some(log),
+        requests: Some(requests),
         copies,
         marks,
         scores,
         traces,
         metrics: Some(metrics),
-        keeping: ending,
+        keeping,
     })
 }
 

@@ -9,8 +9,13 @@ use otlp::span::PeerId;
 
 use std::sync::atomic::AtomicU64;
 
+use arc_swap::ArcSwap;
+
+use super::intake::{LastRequest, Onlookers};
+use super::start::SILENCE;
 use super::*;
 use crate::config::Signal;
+use crate::forward;
 use crate::receive::{Received, RequestSink as _};
 use crate::telemetry::MetricsPage;
 

@@ -17,7 +17,7 @@ use super::fixture::{fail, pass};
 use crate::config::Config;
 use crate::eventually::eventually;
 use crate::export::{ExportPlan, ExportTasks, Exporter, n_queued};
-use crate::journal::{JournalFolder, JournalLog, Keeping, LogSettings};
+use crate::journal::{JournalFolder, JournalLog, Keeping, LogContents, LogSettings};
 use crate::sidecar;
 use crate::telemetry::Telemetry;
 use crate::transport::peer::{Peer, Reply};
@@ -35,7 +35,8 @@ impl KeptExport {
         let telemetry: Arc<Telemetry> = Arc::default();
         let mut rng = fastrand::Rng::with_seed(7);
         let settings = LogSettings::of_scores(max_size, false);
-        let opened = locked(folder).open_scores(settings, clock, rng.fork(), &telemetry);
+        let opened =
+            locked(folder).open(LogContents::Scores, settings, clock, rng.fork(), &telemetry);
         let (log, keeping) = opened.unwrap();
         let plan = ExportPlan {
             config,
@@ -79,7 +80,13 @@ fn locked(folder: &Path) -> Arc<JournalFolder> {
 /// Opens a log of requests, for the spans that scores are about.
 pub(super) fn open_requests(folder: &Path, telemetry: &Arc<Telemetry>) -> (JournalLog, Keeping) {
     let settings = LogSettings::new(LARGE, false, false);
-    let opened = locked(folder).open_requests(settings, clock, fastrand::Rng::new(), telemetry);
+    let opened = locked(folder).open(
+        LogContents::Requests,
+        settings,
+        clock,
+        fastrand::Rng::new(),
+        telemetry,
+    );
     opened.unwrap()
 }
 

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use super::*;
 use crate::eventually::eventually;
-use crate::journal::{JournalFolder, Keeping, LogSettings};
+use crate::journal::{JournalFolder, Keeping, LogContents, LogSettings};
 
 /// A plane with a journal.
 struct KeptPlane {
@@ -45,7 +45,7 @@ impl KeptPlane {
         let (log, keeping) = JournalFolder::lock(folder)
             .unwrap()
             .expect("nobody else has it")
-            .open_requests(log, clock, rng.clone(), &telemetry)
+            .open(LogContents::Requests, log, clock, rng.clone(), &telemetry)
             .unwrap();
         let settings = Settings {
             destination: Some(destination),
@@ -161,10 +161,16 @@ fn open_both(
         .expect("nobody else has it");
     let log = LogSettings::new(1 << 30, false, false);
     let (requests, keeping) = folder
-        .open_requests(log, clock, rng.clone(), &telemetry)
+        .open(LogContents::Requests, log, clock, rng.clone(), &telemetry)
         .unwrap();
     let (copies, copies_keeping) = folder
-        .open_copies(true, log, clock, rng.clone(), &telemetry)
+        .open(
+            LogContents::Topic { are_copies: true },
+            log,
+            clock,
+            rng.clone(),
+            &telemetry,
+        )
         .unwrap();
     let settings = Settings {
         destination: Some(first),

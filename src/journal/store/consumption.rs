@@ -4,8 +4,8 @@
 use std::io;
 
 use super::{LostRecord, MAX_SPARES, NEEDED_SHARE, Store};
-use crate::journal::cursor::CURSOR;
 use crate::journal::format::Needed;
+use crate::journal::progress::CURSOR;
 use crate::journal::segment::{FileFault, Segment, heads_of};
 
 impl Store {

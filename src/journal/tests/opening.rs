@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::journal::format::Needed;
-use crate::journal::opening::{Clock, Contents, JournalFolder, OpenedStore, Opener};
+use crate::journal::opening::{Clock, JournalFolder, LogContents, OpenedStore, Opener};
 use crate::journal::store::LogSettings;
 use crate::telemetry::Telemetry;
 
@@ -19,12 +19,11 @@ fn at_second(second: u64) -> (Instant, u64) {
 fn open(folder: &Path, clock: Clock) -> OpenedStore {
     let mut opener = Opener {
         folder: JournalFolder::unlocked(folder),
-        name: "requests",
         settings: LogSettings::new(1 << 20, false, true),
         clock,
         rng: fastrand::Rng::with_seed(1),
         telemetry: Arc::new(Telemetry::default()),
-        contents: Contents::Requests,
+        contents: LogContents::Requests,
     };
     opener.open().unwrap()
 }

@@ -125,7 +125,7 @@ pub(super) async fn start(
         files: Arc::new(Disk),
         settle_time: Duration::ZERO,
     };
-    let rules = register::merge::rules(&config, config.criteria.clone(), None);
+    let rules = crate::register::merge::rules(&config, config.criteria.clone(), None);
     let plan = Plan {
         config,
         origin: Some(origin),

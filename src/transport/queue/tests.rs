@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::eventually::eventually;
-use crate::journal::{JournalFolder, Ledger, LogSettings};
+use crate::journal::{JournalFolder, Ledger, LogContents, LogSettings};
 
 /// Records every entry.
 #[derive(Debug, Default)]
@@ -358,15 +358,13 @@ async fn a_revision_never_overtakes_an_older_one_on_a_disk_that_refuses() {
     let folder = tempfile::tempdir().unwrap();
     let telemetry: Arc<Telemetry> = Arc::default();
     let clock = || (now(), 1);
-    let opened = JournalFolder::lock(folder.path())
-        .unwrap()
-        .unwrap()
-        .open_scores(
-            LogSettings::of_scores(8 << 20, false),
-            clock,
-            fastrand::Rng::new(),
-            &telemetry,
-        );
+    let opened = JournalFolder::lock(folder.path()).unwrap().unwrap().open(
+        LogContents::Scores,
+        LogSettings::of_scores(8 << 20, false),
+        clock,
+        fastrand::Rng::new(),
+        &telemetry,
+    );
     let (log, keeping) = opened.unwrap();
     let capacity = 3 * OVERHEAD;
     let queue = Queue::new(

@@ -1,4 +1,15 @@
-//! The consumed records of a log, in memory and in the log's file `cursor`.
+//! What survives a crash: which records of a log need no delivery, in memory and in the log's file
+//! `cursor`.
+//!
+//! 1. A record is *durable*, and its sender is answered, once its group is written and synced; with
+//!    `sync: false` once it is written. A start delivers all durable records that are not consumed.
+//! 2. A record is *consumed* once it is delivered, refused for good, or dropped and counted. The
+//!    log writes that to the cursor within 10 ms, where it survives a kill, and syncs the cursor
+//!    once a second. Each group also stores the number below which all records are consumed, so
+//!    a power cut repeats only deliveries since the last group or sync.
+//! 3. A segment is removed once all its records are consumed, scoring does not need them, and the
+//!    cursor that says so is durable. So a missing segment above the cursor is damage. Scoring
+//!    needs the records of open traces, within a quarter of the log's size.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,0 +1,115 @@
+//! What happens at SIGTERM, in the order in which it happens: requests are accepted until senders
+//! fall quiet, open traces are judged, queues are delivered until the deadline, and the journal is
+//! closed last. `spanscore drain` begins earlier and refuses nothing.
+
+use std::time::Duration;
+
+use super::keeping::write_down;
+use super::{Sidecar, now};
+use crate::export;
+use crate::telemetry::{DrainBegun, Phase, Stopped};
+
+/// Time that requests in flight get after the listeners close.
+const LAST_REQUESTS: Duration = Duration::from_secs(2);
+
+/// Share of the shutdown deadline that is reserved for judging and delivering, if senders never
+/// stop sending.
+const KEPT_FOR_DELIVERY: f64 = 0.4;
+
+/// Share of the shutdown deadline that is reserved for delivering scores, if judging takes long.
+const KEPT_FOR_LAST_SCORES: f64 = 0.1;
+
+impl Sidecar {
+    /// Starts the drain (`spanscore drain`): closes traces sooner and sends scores at once, and
+    /// still accepts requests. The sidecar is not ready from here on.
+    pub fn begin_drain(&self) {
+        self.telemetry.enter(Phase::Draining);
+        DrainBegun {}.emit(&self.telemetry);
+        self.exporting.begin_drain();
+        if let Some(scoring) = &self.intake.scoring {
+            scoring.begin_drain();
+        }
+    }
+
+    /// Accepts requests until senders fall quiet or the deadline is near, judges open traces, and
+    /// delivers the queues.
+    pub async fn stop(self) -> Stopped {
+        let Self {
+            addresses: _,
+            telemetry,
+            intake,
+            register: _,
+            watching: (end_watching, mut watching),
+            doors,
+            admin,
+            scoring,
+            #[cfg(feature = "kafka")]
+            reading,
+            recording,
+            mut forwarding,
+            journal,
+            exporting,
+            mut background,
+            deadline,
+            quiet,
+        } = self;
+        let begun = now().instant;
+        let deadline_at = begun + deadline;
+
+        // 1. Senders send their last requests. What could not be delivered soon is refused.
+        telemetry.enter(Phase::Draining);
+        intake.forward.begin_drain();
+        #[cfg(feature = "kafka")]
+        if let Some(reading) = &reading {
+            reading.begin_stop();
+        }
+        // A process that only reads has no senders.
+        let quiet = if doors.is_empty() { Duration::ZERO } else { quiet };
+        let latest = begun + deadline.mul_f64(1.0 - KEPT_FOR_DELIVERY);
+        intake.fall_quiet(quiet, begun, latest).await;
+        let grace = LAST_REQUESTS.min(deadline.mul_f64(KEPT_FOR_DELIVERY / 2.0));
+        doors.close(grace).await;
+        background.shutdown().await;
+
+        // 2. Without the last handle of the scoring queue, its threads judge the open traces,
+        // export their scores and end. Scores that are exported too late are lost, or with a
+        // journal judged at the next start.
+        let forward = intake.forward.clone();
+        drop(intake);
+        let judged = tokio::task::spawn_blocking(move || {
+            for thread in scoring {
+                // A panic was reported when it happened.
+                let _ = thread.join();
+            }
+        });
+        let latest = deadline_at - deadline.mul_f64(KEPT_FOR_LAST_SCORES);
+        let _ = tokio::time::timeout_at(latest.into(), judged).await;
+        recording.finish(LAST_REQUESTS).await;
+
+        // 3. All queues deliver until the deadline. The rest stays in the journal, or is dropped.
+        forward.close(deadline_at);
+        // A panicked delivery was reported, and must not abort the stop.
+        let forwarded = async { while forwarding.join_next().await.is_some() {} };
+        let ((), scores_left) = tokio::join!(forwarded, exporting.drain(deadline_at));
+
+        // 4. The journal records what was delivered, and is unlocked.
+        let is_kept = !journal.is_empty();
+        write_down(journal).await;
+
+        admin.close(Duration::from_millis(200)).await;
+        drop(end_watching);
+        while watching.join_next().await.is_some() {}
+        // The item counts include items left by a panicked delivery.
+        let item_counts = telemetry.item_counts();
+        let n_queued: u64 = item_counts.values().map(|books| books.queued).sum();
+        let dropped = item_counts.values().map(|books| &books.dropped);
+        let n_dropped: u64 = dropped.filter_map(|it| it.get("shutdown")).sum();
+        let n_kept = if is_kept { n_queued } else { 0 };
+        Stopped {
+            n_undelivered: n_queued - n_kept + n_dropped + telemetry.n_left_for_kafka(),
+            n_kept,
+            n_undelivered_scores: scores_left.values().sum(),
+            n_kept_scores: if is_kept { export::n_queued(&telemetry) } else { 0 },
+        }
+    }
+}
